@@ -1,0 +1,49 @@
+/* For the programs of the benchmark: time, and one line of JSON per result on standard output, which bench/run reads.
+ */
+#ifndef TS_BENCH_MEASURE_H
+#define TS_BENCH_MEASURE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static inline double now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
+}
+
+/* The shortest of several rounds: what else the machine did can only have made a round longer. */
+struct best {
+    double seconds;
+    unsigned rounds;
+};
+
+static inline void best_add(struct best *best, double seconds)
+{
+    if (!best->rounds++ || seconds < best->seconds)
+        best->seconds = seconds;
+}
+
+__attribute__((noreturn, format(printf, 1, 2))) static inline void give_up(const char *format, ...)
+{
+    __builtin_va_list args;
+    fputs("bench: ", stderr);
+    __builtin_va_start(args, format);
+    vfprintf(stderr, format, args);
+    __builtin_va_end(args);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+static inline unsigned long long number_argument(const char *text, const char *what)
+{
+    char *end;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (!*text || *end)
+        give_up("%s: \"%s\" is not a number", what, text);
+    return number;
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* Detection of the instruction set, once. */
+#include "base/cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+/* Not every compiler knows the name "f16c". That the wide registers are saved follows from the AVX2 asked for
+ * beside. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+/* The features of a level are those its kernels are compiled with (meson.build), not only those that name it.
+ * __builtin_cpu_supports also asks whether the operating system saves the wide registers. */
+static enum ts_simd detect(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2") ||
+        !has_f16c())
+        return TS_SIMD_PORTABLE;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return TS_SIMD_AVX2;
+    return TS_SIMD_AVX512;
+#elif defined(__aarch64__)
+    return TS_SIMD_NEON;
+#else
+    return TS_SIMD_PORTABLE;
+#endif
+}
+
+static enum ts_simd lower(enum ts_simd there, const char *asked)
+{
+    if (strcmp(asked, ts_simd_name(TS_SIMD_PORTABLE)) == 0)
+        return TS_SIMD_PORTABLE;
+    if (strcmp(asked, ts_simd_name(TS_SIMD_AVX2)) == 0 && there == TS_SIMD_AVX512)
+        return TS_SIMD_AVX2;
+    return there;
+}
+
+enum ts_simd ts_simd_level(void)
+{
+    /* The level plus one; 0 until known. Threads that race here all come to the same answer. */
+    static atomic_int known;
+    int level = atomic_load_explicit(&known, memory_order_relaxed);
+    if (level == 0) {
+        const char *asked = getenv("TSLEUTH_SIMD");
+        enum ts_simd there = detect();
+        level = 1 + (int)(asked ? lower(there, asked) : there);
+        atomic_store_explicit(&known, level, memory_order_relaxed);
+    }
+    return (enum ts_simd)(level - 1);
+}
+
+const char *ts_simd_name(enum ts_simd level)
+{
+    switch (level) {
+    case TS_SIMD_PORTABLE:
+        return "portable";
+    case TS_SIMD_AVX2:
+        return "avx2";
+    case TS_SIMD_AVX512:
+        return "avx512";
+    case TS_SIMD_NEON:
+        return "neon";
+    }
+    return "unknown";
+}

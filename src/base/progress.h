@@ -1,0 +1,32 @@
+/* Progress: a bar on standard error, on a terminal only, and only when the work has taken a second.
+ *
+ * This is the one part of the library that writes to the terminal, and only for a caller that hands it a started
+ * struct: long functions take a pointer to one, add what they have done, and stay silent when it is NULL.
+ * ts_progress_add may be called from any thread, at most some thousand times a second. Until the first second has
+ * passed it only counts; after that, whichever thread adds when a tenth of a second has gone by redraws the line. */
+#ifndef TS_BASE_PROGRESS_H
+#define TS_BASE_PROGRESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ts_progress {
+    const char *label; /* "reading", "statistics" */
+    uint64_t total;    /* in bytes; 0 when unknown */
+    _Atomic uint64_t done;
+    /* private */
+    bool enabled;
+    uint64_t started_ns;
+    _Atomic uint64_t drawn_ns; /* 0: nothing on the screen */
+};
+
+/* Enabled when standard error is a terminal and TERM is not "dumb". */
+void ts_progress_start(struct ts_progress *progress, const char *label, uint64_t total);
+void ts_progress_add(struct ts_progress *progress, uint64_t amount); /* progress may be NULL */
+void ts_progress_finish(struct ts_progress *progress);               /* erases the bar */
+
+/* Set by the signal handler of the command line; long loops look at it and return TS_ERR_CANCELLED. */
+extern atomic_bool ts_cancelled;
+
+#endif

@@ -1,0 +1,170 @@
+/* Vectors of the width the target has, for kernel files (see base/level.h). GCC vector types; intrinsics only where the
+ * language has no word: minimum, maximum, f16.
+ *
+ * Kernels that must give the same bits at every level think in groups of 64 bytes, TS_VECTORS of these vectors each, so
+ * that number i of a group always goes to accumulator i. */
+#ifndef TS_BASE_VECTOR_H
+#define TS_BASE_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__AVX512F__)
+#define TS_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define TS_VECTOR_BYTES 32
+#else
+#define TS_VECTOR_BYTES 16
+#endif
+#define TS_VECTORS (64 / TS_VECTOR_BYTES) /* in a group of 64 bytes */
+
+typedef float ts_vf32 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef double ts_vf64 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef int32_t ts_vi32 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef uint32_t ts_vu32 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef int16_t ts_vi16 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef uint16_t ts_vu16 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef float ts_vf32_half __attribute__((vector_size(TS_VECTOR_BYTES / 2)));
+typedef uint16_t ts_vu16_half __attribute__((vector_size(TS_VECTOR_BYTES / 2)));
+
+#define TS_KERNEL_INLINE static inline __attribute__((always_inline))
+
+TS_KERNEL_INLINE ts_vf32 ts_vf32_load(const void *from)
+{
+    ts_vf32 v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+TS_KERNEL_INLINE ts_vu16 ts_vu16_load(const void *from)
+{
+    ts_vu16 v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* a < b ? a : b in each lane: b when either is NaN. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_min(ts_vf32 a, ts_vf32 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (ts_vf32)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+    return (ts_vf32)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    ts_vi32 less = a < b;
+    return (ts_vf32)((less & (ts_vi32)a) | (~less & (ts_vi32)b));
+#endif
+}
+
+TS_KERNEL_INLINE ts_vf32 ts_vf32_max(ts_vf32 a, ts_vf32 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (ts_vf32)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+    return (ts_vf32)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    ts_vi32 more = a > b;
+    return (ts_vf32)((more & (ts_vi32)a) | (~more & (ts_vi32)b));
+#endif
+}
+
+TS_KERNEL_INLINE ts_vi16 ts_vi16_min(ts_vi16 a, ts_vi16 b)
+{
+#if defined(__AVX512BW__)
+    return (ts_vi16)_mm512_min_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (ts_vi16)_mm256_min_epi16((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (ts_vi16)_mm_min_epi16((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    return (ts_vi16)vminq_s16((int16x8_t)a, (int16x8_t)b);
+#else
+    ts_vi16 less = a < b;
+    return (less & a) | (~less & b);
+#endif
+}
+
+TS_KERNEL_INLINE ts_vi16 ts_vi16_max(ts_vi16 a, ts_vi16 b)
+{
+#if defined(__AVX512BW__)
+    return (ts_vi16)_mm512_max_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (ts_vi16)_mm256_max_epi16((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (ts_vi16)_mm_max_epi16((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    return (ts_vi16)vmaxq_s16((int16x8_t)a, (int16x8_t)b);
+#else
+    ts_vi16 more = a > b;
+    return (more & a) | (~more & b);
+#endif
+}
+
+/* The lower and the upper half of a vector, widened. */
+TS_KERNEL_INLINE ts_vf64 ts_vf64_low(ts_vf32 v)
+{
+#if TS_VECTOR_BYTES == 64
+    return (ts_vf64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+#elif TS_VECTOR_BYTES == 32
+    return (ts_vf64)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v));
+#elif defined(__x86_64__)
+    return (ts_vf64)_mm_cvtps_pd((__m128)v);
+#elif defined(__aarch64__)
+    return (ts_vf64)vcvt_f64_f32(vget_low_f32((float32x4_t)v));
+#else
+    return (ts_vf64){(double)v[0], (double)v[1]};
+#endif
+}
+
+TS_KERNEL_INLINE ts_vf64 ts_vf64_high(ts_vf32 v)
+{
+#if TS_VECTOR_BYTES == 64
+    return (ts_vf64)_mm512_cvtps_pd((__m256)_mm512_extractf64x4_pd((__m512d)v, 1));
+#elif TS_VECTOR_BYTES == 32
+    return (ts_vf64)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
+#elif defined(__x86_64__)
+    return (ts_vf64)_mm_cvtps_pd(_mm_movehl_ps((__m128)v, (__m128)v));
+#elif defined(__aarch64__)
+    return (ts_vf64)vcvt_high_f64_f32((float32x4_t)v);
+#else
+    return (ts_vf64){(double)v[2], (double)v[3]};
+#endif
+}
+
+/* f32 numbers from as many f16 that stand side by side. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_from_f16(const void *from)
+{
+#if defined(__AVX512F__)
+    __m256i half;
+    memcpy(&half, from, sizeof half);
+    return (ts_vf32)_mm512_cvtph_ps(half);
+#elif defined(__F16C__)
+    __m128i half;
+    memcpy(&half, from, sizeof half);
+    return (ts_vf32)_mm256_cvtph_ps(half);
+#else
+    /* as ts_f16_to_float, four at a time */
+    ts_vu16_half half;
+    ts_vu32 bits, rest;
+    ts_vi32 special;
+    ts_vf32 plain;
+    memcpy(&half, from, sizeof half);
+    bits = __builtin_convertvector(half, ts_vu32);
+    rest = (bits & 0x7fff) << 13;
+    plain = (ts_vf32)rest * 0x1p112f;
+    special = (ts_vi32)(rest >= (0x7c00u << 13));
+    return (ts_vf32)((special & (ts_vi32)(rest | 0x7f800000u)) | (~special & (ts_vi32)plain) |
+                     (ts_vi32)((bits & 0x8000) << 16));
+#endif
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* Owns the start: which command runs, signals, the global help. */
+#include <locale.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "cli/command.h"
+
+static const struct command *const commands[] = {&command_inspect, &command_show, NULL};
+
+static const char usage[] = "tsleuth: see what is in tensor files, exactly\n"
+                            "\n"
+                            "usage: tsleuth COMMAND [OPTIONS] ...\n"
+                            "       tsleuth X                short for tsleuth inspect X\n"
+                            "\n";
+
+static const char usage_end[] = "\n"
+                                "X is a file, a folder, an archive, or hf://owner/repo in the local cache:\n"
+                                "safetensors, PyTorch, GGUF, npy/npz, ONNX, text and JSON dumps, zip, tar, 7z.\n"
+                                "\n"
+                                "'tsleuth COMMAND --help' tells more, with examples.\n"
+                                "Exit status: 0 fine, 1 something was found, 2 incomplete (something could not\n"
+                                "be read, and the report says what), 3 wrong usage or unreadable input.\n";
+
+static int help(FILE *to)
+{
+    fputs(usage, to);
+    fputs("commands:\n", to);
+    for (size_t i = 0; commands[i]; i++)
+        fprintf(to, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
+    fputs(usage_end, to);
+    return to == stdout ? EXIT_MATCH : EXIT_TROUBLE;
+}
+
+static void on_interrupt(int number)
+{
+    atomic_store(&ts_cancelled, true);
+    signal(number, SIG_DFL); /* a second Ctrl-C ends it at once */
+}
+
+/* A mapped file that is cut short while we read it ends here; anything else would be a crash. */
+static void on_bus_error(int number)
+{
+    static const char text[] = "tsleuth: a file changed or could not be read while it was open\n";
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        _exit(EXIT_TROUBLE);
+    _exit(EXIT_TROUBLE);
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return ts_starts_with(path, "hf://") || stat(path, &info) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, ""); /* numbers keep the point of the C locale */
+    terminal_init();
+    signal(SIGINT, on_interrupt);
+    signal(SIGTERM, on_interrupt);
+    signal(SIGBUS, on_bus_error);
+    if (argc < 2)
+        return help(stderr);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        for (size_t i = 0; argc > 2 && commands[i]; i++)
+            if (strcmp(argv[2], commands[i]->name) == 0)
+                return fputs(commands[i]->help, stdout) < 0 ? EXIT_TROUBLE : EXIT_MATCH;
+        return help(stdout);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("tsleuth %s (%s)\n", TS_VERSION, ts_simd_name(ts_simd_level()));
+        return EXIT_MATCH;
+    }
+    for (size_t i = 0; commands[i]; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0)
+            return commands[i]->run(argc - 1, argv + 1);
+    if (exists(argv[1])) {
+        argv[0] = (char *)command_inspect.name;
+        return command_inspect.run(argc, argv);
+    }
+    fprintf(stderr, "tsleuth: \"%s\" is neither a command nor a file that is there\n\n", argv[1]);
+    return help(stderr);
+}

@@ -1,0 +1,168 @@
+#include "io/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint8_t nothing[1];
+
+static struct ts_source *new_source(const char *path)
+{
+    struct ts_source *source = calloc(1, sizeof *source);
+    if (!source || !(source->path = strdup(path))) {
+        free(source);
+        return NULL;
+    }
+    source->data = nothing;
+    atomic_init(&source->references, 1);
+    return source;
+}
+
+/* Files up to this size are read, not mapped: a folder of a hundred thousand dumps would run out of mappings. */
+#define SMALL 16384
+
+static enum ts_status read_file(int file, size_t size, const char *path, struct ts_source **source,
+                                struct ts_error *error)
+{
+    uint8_t bytes[SMALL];
+    size_t have = 0;
+    while (have < size) {
+        ssize_t got = read(file, bytes + have, size - have);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ts_fail_errno(error, errno, "cannot read the file");
+        if (got == 0)
+            break;
+        have += (size_t)got;
+    }
+    return ts_source_copy(bytes, have, path, source, error);
+}
+
+static enum ts_status map_file(int file, const char *path, struct ts_source **source, struct ts_error *error)
+{
+    struct stat info;
+    struct ts_source *mapped;
+    if (fstat(file, &info) != 0)
+        return ts_fail_errno(error, errno, "cannot look at the file");
+    if (S_ISDIR(info.st_mode))
+        return ts_fail(error, TS_ERR_IO, TS_NO_OFFSET, "is a folder, not a file");
+    if (!S_ISREG(info.st_mode))
+        return ts_fail(error, TS_ERR_IO, TS_NO_OFFSET, "is a device, pipe or socket, not a file");
+    if (info.st_size < 0 || (uint64_t)info.st_size > SIZE_MAX)
+        return ts_fail(error, TS_ERR_LIMIT, TS_NO_OFFSET, "is too large to be mapped");
+    if (info.st_size <= SMALL)
+        return read_file(file, (size_t)info.st_size, path, source, error);
+    mapped = new_source(path);
+    if (!mapped)
+        return ts_fail_memory(error);
+    {
+        void *mapping = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, file, 0);
+        if (mapping == MAP_FAILED) {
+            int number = errno;
+            ts_source_release(mapped);
+            return ts_fail_errno(error, number, "cannot map the file");
+        }
+        mapped->data = mapped->mapping = mapping;
+        mapped->size = mapped->mapping_size = (size_t)info.st_size;
+    }
+    *source = mapped;
+    return TS_OK;
+}
+
+enum ts_status ts_source_open(const char *path, struct ts_source **source, struct ts_error *error)
+{
+    enum ts_status status;
+    /* O_NONBLOCK: opening a pipe must not wait for a writer. It means nothing to regular files. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        ts_fail_errno(error, errno, "cannot open the file");
+    status = file < 0 ? TS_ERR_IO : map_file(file, path, source, error);
+    if (file >= 0)
+        close(file);
+    return status == TS_OK ? TS_OK : ts_error_path(error, path);
+}
+
+enum ts_status ts_source_slice(struct ts_source *parent, uint64_t offset, uint64_t size, const char *path,
+                               struct ts_source **source, struct ts_error *error)
+{
+    struct ts_source *slice;
+    if (!ts_source_at(parent, offset, size))
+        return ts_fail(error, TS_ERR_FORMAT, offset, "needs %" PRIu64 " bytes from here, the file has %" PRIu64, size,
+                       parent->size);
+    slice = new_source(path);
+    if (!slice)
+        return ts_fail_memory(error);
+    slice->data = parent->data + offset;
+    slice->size = size;
+    slice->parent = ts_source_retain(parent);
+    *source = slice;
+    return TS_OK;
+}
+
+enum ts_status ts_source_copy(const void *data, size_t size, const char *path, struct ts_source **source,
+                              struct ts_error *error)
+{
+    struct ts_source *copy = new_source(path);
+    if (!copy)
+        return ts_fail_memory(error);
+    if (size) {
+        copy->mapping = malloc(size);
+        if (!copy->mapping) {
+            ts_source_release(copy);
+            return ts_fail_memory(error);
+        }
+        memcpy(copy->mapping, data, size);
+        copy->data = copy->mapping;
+        copy->size = size;
+    }
+    *source = copy;
+    return TS_OK;
+}
+
+struct ts_source *ts_source_retain(struct ts_source *source)
+{
+    atomic_fetch_add_explicit(&source->references, 1, memory_order_relaxed);
+    return source;
+}
+
+void ts_source_release(struct ts_source *source)
+{
+    /* A loop, not recursion: a slice of a slice of a slice lets go of its parents in turn. */
+    while (source && atomic_fetch_sub_explicit(&source->references, 1, memory_order_acq_rel) == 1) {
+        struct ts_source *parent = source->parent;
+        if (source->mapping_size)
+            munmap(source->mapping, source->mapping_size);
+        else
+            free(source->mapping);
+        free((char *)source->path);
+        free(source);
+        source = parent;
+    }
+}
+
+const char *ts_source_name(const struct ts_source *source)
+{
+    const char *slash = strrchr(source->path, '/');
+    return slash && slash[1] ? slash + 1 : source->path;
+}
+
+void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t length)
+{
+    const struct ts_source *root = source;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first, last;
+    while (root->parent)
+        root = root->parent;
+    if (!root->mapping_size || !ts_source_at(source, offset, length))
+        return;
+    /* Whole pages inside the range only: its ends may be shared with what is still being read. */
+    first = ((uintptr_t)(source->data + offset) + page - 1) & ~(page - 1);
+    last = (uintptr_t)(source->data + offset + length) & ~(page - 1);
+    if (first < last)
+        madvise((void *)first, last - first, MADV_DONTNEED);
+}

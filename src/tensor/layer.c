@@ -1,0 +1,42 @@
+#include "tensor/layer.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+static bool is_layer_word(const char *word, size_t length)
+{
+    static const char *const words[] = {"layers", "layer", "h", "blocks", "block", "blk"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == length && strncmp(words[i], word, length) == 0)
+            return true;
+    return false;
+}
+
+/* A whole number of at most nine digits that ends where a word ends. */
+static bool number_at(const char *text, uint64_t *number)
+{
+    size_t digits = 0;
+    *number = 0;
+    for (; isdigit((unsigned char)text[digits]) && digits < 10; digits++)
+        *number = *number * 10 + (uint64_t)(text[digits] - '0');
+    return digits > 0 && digits < 10 && !isalnum((unsigned char)text[digits]);
+}
+
+bool ts_layer_of(const char *name, uint64_t *layer)
+{
+    const char *at = name;
+    while (*at) {
+        const char *start = at;
+        while (isalnum((unsigned char)*at))
+            at++;
+        if (*at && is_layer_word(start, (size_t)(at - start)) && number_at(at + 1, layer))
+            return true;
+        /* a number that opens a file's name: 3_query */
+        if (*at == '_' && (start == name || start[-1] == '/' || start[-1] == ':') && number_at(start, layer))
+            return true;
+        if (*at)
+            at++;
+    }
+    return false;
+}

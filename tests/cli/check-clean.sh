@@ -1,0 +1,1 @@
+$TSLEUTH inspect "$GOLDEN/models/qwen3" --check; echo "exit $?"

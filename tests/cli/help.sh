@@ -1,0 +1,3 @@
+$TSLEUTH --help
+$TSLEUTH inspect --help
+$TSLEUTH show --help

@@ -1,0 +1,1 @@
+$TSLEUTH inspect "$GOLDEN/gguf/all_types.gguf"

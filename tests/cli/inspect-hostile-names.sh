@@ -1,0 +1,1 @@
+$TSLEUTH inspect "$MALFORMED/safetensors/escape-in-name.safetensors"

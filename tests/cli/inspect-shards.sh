@@ -1,0 +1,2 @@
+# a sharded checkpoint in a folder with its config
+$TSLEUTH "$GOLDEN/models/mixtral" --filter 'layers.0|embed|norm'

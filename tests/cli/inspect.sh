@@ -1,0 +1,1 @@
+$TSLEUTH inspect "$GOLDEN/compare/a.safetensors"

@@ -1,0 +1,8 @@
+$TSLEUTH show "$GOLDEN/compare/a.safetensors"; echo "exit $?"
+$TSLEUTH show "$GOLDEN/compare/a.safetensors" nosuch; echo "exit $?"
+$TSLEUTH show "$GOLDEN/compare/a.safetensors" noise; echo "exit $?"
+$TSLEUTH show "$GOLDEN/compare/a.safetensors" 'i32[16]'; echo "exit $?"
+$TSLEUTH show "$GOLDEN/compare/a.safetensors" 'i32[0,0]'; echo "exit $?"
+$TSLEUTH show "$GOLDEN/compare/a.safetensors" 'i32[x]'; echo "exit $?"
+$TSLEUTH show "$GOLDEN/compare/a.safetensors" 'i32[::0]'; echo "exit $?"
+$TSLEUTH show missing.npy '[0]'; echo "exit $?"

@@ -1,0 +1,8 @@
+#include "common.h"
+
+extern const struct ts_reader ts_reader_npz;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return ts_fuzz_reader(&ts_reader_npz, data, size);
+}
