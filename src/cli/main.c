@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 
-static const struct command *const commands[] = {&command_inspect, &command_show, NULL};
+static const struct command *const commands[] = {&command_inspect, &command_show, &command_compare, NULL};
 
 static const char usage[] = "tsleuth: see what is in tensor files, exactly\n"
                             "\n"

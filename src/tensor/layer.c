@@ -23,6 +23,15 @@ static bool number_at(const char *text, uint64_t *number)
     return digits > 0 && digits < 10 && !isalnum((unsigned char)text[digits]);
 }
 
+/* "ffn_norm-5": how llama.cpp's graph numbers its points. */
+static bool number_at_end(const char *name, uint64_t *layer)
+{
+    const char *dash = strrchr(name, '-');
+    bool exponent = dash && dash > name + 1 && dash[-1] == 'e' && isdigit((unsigned char)dash[-2]); /* "noise_3e-4" */
+    return dash && dash > name && isalpha((unsigned char)dash[-1]) && !exponent && number_at(dash + 1, layer) &&
+           dash[1 + strspn(dash + 1, "0123456789")] == '\0';
+}
+
 bool ts_layer_of(const char *name, uint64_t *layer)
 {
     const char *at = name;
@@ -38,5 +47,5 @@ bool ts_layer_of(const char *name, uint64_t *layer)
         if (*at)
             at++;
     }
-    return false;
+    return number_at_end(name, layer);
 }

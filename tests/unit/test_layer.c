@@ -32,6 +32,8 @@ static void test_layers(void **state)
         {"layers.007.w", 7},
         {"layers.999999999.w", 999999999},
         {"double-layers.4.x", 4},
+        {"ffn_norm-5", 5}, /* llama.cpp's graph */
+        {"Qcur-0", 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -43,7 +45,8 @@ static void test_layers(void **state)
 
 static void test_no_layers(void **state)
 {
-    static const char *const names[] = {"",
+    static const char *const names[] = {"noise_3e-4",
+                                        "",
                                         "lm_head.weight",
                                         "model.norm.weight",
                                         "layers",

@@ -1,0 +1,330 @@
+/* Owns `tsleuth compare`: options, both inputs, the reports, exit status. */
+#include <math.h>
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/progress.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "compare/comparison.h"
+#include "read/open.h"
+#include "report/report.h"
+
+static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]\n"
+                           "\n"
+                           "Compares two inputs (files, folders, archives, cached Hugging Face\n"
+                           "repositories) tensor by tensor in execution order, tells floating-point noise\n"
+                           "from a bug, and names the first tensor that is really wrong. Names and layouts\n"
+                           "of both sides need not be the same.\n"
+                           "\n"
+                           "judging (the default learns what rounding explains in this very run)\n"
+                           "  --rtol X --atol X  only this: |d| <= atol + rtol * |reference|; one that is\n"
+                           "                     not given is 0\n"
+                           "  --rule 'REGEX: METRIC < X'\n"
+                           "                     for tensors whose name matches; may be repeated, the last\n"
+                           "                     that matches counts; metrics: max_abs, mean_abs, mse,\n"
+                           "                     rel_l2, max_rel, max_ulp, cosine, norm_ratio, roundings,\n"
+                           "                     mismatched; also with >\n"
+                           "  --grades           EXCELLENT, GOOD, ACCEPTABLE or SIGNIFICANT for each tensor\n"
+                           "  --exact            bit by bit\n"
+                           "  --high-precision FILE\n"
+                           "                     a trace in higher precision, to judge both by\n"
+                           "\n"
+                           "pairing\n"
+                           "  --map FILE         lines \"reference name = candidate name\", or JSON\n"
+                           "  --save-map FILE    write the pairs that were found, for --map\n"
+                           "  --rename 's/A/B/'  rewrite the candidate's names first; may be repeated\n"
+                           "  --order FILE       names in execution order, one per line\n"
+                           "  --dims 'REGEX: tokens heads dim; ...'\n"
+                           "                     what the axes of tensors are\n"
+                           "  --layer-offset N   layer of the reference minus layer of the candidate\n"
+                           "  --raw              quantized weights as their stored parts\n"
+                           "\n"
+                           "the report\n"
+                           "  --filter REGEX     only tensors whose name matches (POSIX extended)\n"
+                           "  --all              one line for each tensor, every list in full\n"
+                           "  --only KIND        only differing, noise, ok or unknown ones\n"
+                           "  --top N            the N largest errors, largest first\n"
+                           "  --json FILE        the report as JSON; - for standard output\n"
+                           "  --html FILE        one page with a chart, the table and heat maps\n"
+                           "  --junit FILE       for build servers\n"
+                           "  --csv FILE         for spreadsheets\n"
+                           "\n"
+                           "  --follow-links     follow symbolic links that leave the folder\n"
+                           "  --spool-limit GB   most temporary space for unpacking (default 64)\n"
+                           "\n"
+                           "Exit status: 0 match, 1 differ, 2 incomplete (something could not be compared,\n"
+                           "and the report says what), 3 wrong usage or unreadable input.\n"
+                           "\n"
+                           "examples:\n"
+                           "  tsleuth compare reference.safetensors candidate.safetensors\n"
+                           "  tsleuth compare hf_dump.pt my_dump/ --html report.html\n"
+                           "  tsleuth compare tp1.zip tp8.tar.gz --layer-offset -3 --all\n"
+                           "  tsleuth compare model.safetensors model.gguf --only differing --top 20\n"
+                           "  tsleuth compare a.npz b.npz --rtol 1e-3 --atol 1e-5 --junit result.xml\n"
+                           "  tsleuth compare a b --rule 'logits: cosine > 0.99' --rule 'norm: max_ulp < 4'\n";
+
+enum form { FORM_JSON, FORM_HTML, FORM_JUNIT, FORM_CSV, FORMS };
+
+struct settings {
+    struct ts_open_options open;
+    struct ts_comparison_options compare;
+    struct ts_report_options report;
+    struct option_list renames, rules;
+    double rtol, atol;
+    uint64_t top, spool_gigabytes;
+    const char *only, *save_map;
+    const char *paths[FORMS];
+};
+
+static const char *const form_names[FORMS] = {"json", "html", "junit", "csv"};
+
+/* The judged kinds that --only means, 0 when it is not a word we know. */
+static unsigned kinds_of(const char *only)
+{
+    static const struct {
+        const char *word;
+        unsigned kinds;
+    } words[] = {{"differing", 1u << TS_JUDGED_DIFFERS},
+                 {"differs", 1u << TS_JUDGED_DIFFERS},
+                 {"noise", 1u << TS_JUDGED_NOISE},
+                 {"ok", 1u << TS_JUDGED_OK},
+                 {"unknown", 1u << TS_JUDGED_UNKNOWN}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(only, words[i].word) == 0)
+            return words[i].kinds;
+    return 0;
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat left, right;
+    return stat(a, &left) == 0 && stat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino &&
+           S_ISREG(left.st_mode);
+}
+
+/* Results must not land in an input, nor two of them in one place. */
+static bool check_outputs(const struct settings *settings, const char *const *inputs)
+{
+    const char *paths[FORMS + 1], *names[FORMS + 1];
+    for (int i = 0; i < FORMS; i++) {
+        paths[i] = settings->paths[i];
+        names[i] = form_names[i];
+    }
+    paths[FORMS] = settings->save_map;
+    names[FORMS] = "save-map";
+    for (int i = 0; i <= FORMS; i++) {
+        if (!paths[i])
+            continue;
+        for (int k = 0; k < i; k++)
+            if (paths[k] && (strcmp(paths[i], paths[k]) == 0 || is_same_file(paths[i], paths[k]))) {
+                tell_usage(&command_compare, "--%s and --%s both write to \"%s\"", names[k], names[i], paths[i]);
+                return false;
+            }
+        for (int k = 0; k < 2; k++)
+            if (is_same_file(paths[i], inputs[k])) {
+                tell_usage(&command_compare, "--%s would overwrite the input \"%s\"", names[i], inputs[k]);
+                return false;
+            }
+    }
+    return true;
+}
+
+/* What the options mean together. False after telling what is wrong. */
+static bool settle(struct settings *settings, const char *const *inputs)
+{
+    struct ts_comparison_options *compare = &settings->compare;
+    struct ts_delta_options *delta = &compare->delta;
+    regex_t regex;
+    if (settings->spool_gigabytes > 1000000) {
+        tell_usage(&command_compare, "--spool-limit is in gigabytes");
+        return false;
+    }
+    settings->open.spool_limit = settings->spool_gigabytes * 1000000000;
+    delta->given = !isnan(settings->rtol) || !isnan(settings->atol);
+    if (delta->given) {
+        delta->tolerance.rtol = isnan(settings->rtol) ? 0 : settings->rtol;
+        delta->tolerance.atol = isnan(settings->atol) ? 0 : settings->atol;
+        if (!(delta->tolerance.rtol >= 0) || !(delta->tolerance.atol >= 0)) {
+            tell_usage(&command_compare, "--rtol and --atol are not negative");
+            return false;
+        }
+        compare->fixed_tolerance = true;
+        settings->report.tolerance = &delta->tolerance;
+    }
+    settings->report.grades = compare->grades;
+    settings->report.top = settings->top < SIZE_MAX ? (size_t)settings->top : SIZE_MAX;
+    if (settings->only && !(settings->report.only = kinds_of(settings->only))) {
+        tell_usage(&command_compare, "--only takes differing, noise, ok or unknown, not \"%s\"", settings->only);
+        return false;
+    }
+    if (compare->filter) {
+        if (regcomp(&regex, compare->filter, REG_EXTENDED | REG_NOSUB) != 0) {
+            tell_usage(&command_compare, "--filter \"%s\" is not a regular expression", compare->filter);
+            return false;
+        }
+        regfree(&regex);
+    }
+    compare->pair.layer_offset_given = compare->pair.layer_offset != INT64_MIN;
+    if (!compare->pair.layer_offset_given)
+        compare->pair.layer_offset = 0;
+    compare->pair.renames = settings->renames.count ? settings->renames.texts : NULL;
+    compare->rules = settings->rules.count ? settings->rules.texts : NULL;
+    compare->pair.by_content = true;
+    return check_outputs(settings, inputs);
+}
+
+static bool write_json(const struct ts_comparison *comparison, const struct settings *settings)
+{
+    struct json_file file;
+    if (!json_file_open(&file, settings->paths[FORM_JSON]))
+        return false;
+    ts_report_json(comparison, &settings->report, &file.writer);
+    return json_file_close(&file);
+}
+
+/* The whole report is made before its file is opened. */
+static bool write_form(const struct ts_comparison *comparison, const struct settings *settings, enum form form)
+{
+    struct ts_buffer buffer;
+    struct ts_error error;
+    struct output output;
+    bool good = true;
+    if (form == FORM_JSON)
+        return write_json(comparison, settings);
+    ts_buffer_init(&buffer, (size_t)2 << 30);
+    if (form == FORM_CSV)
+        ts_report_csv(comparison, &settings->report, &buffer);
+    else if (form == FORM_JUNIT)
+        ts_report_junit(comparison, &settings->report, &buffer);
+    else if (ts_report_html(comparison, &settings->report, &buffer, &error) != TS_OK)
+        good = tell_error(&error) == EXIT_MATCH;
+    if (good && buffer.failed) {
+        fprintf(stderr, "tsleuth: the report for \"%s\" does not fit in memory\n", settings->paths[form]);
+        good = false;
+    }
+    if (good && output_open(&output, settings->paths[form])) {
+        output_write(&output, buffer.data, buffer.size);
+        good = output_close(&output);
+    } else {
+        good = false;
+    }
+    ts_buffer_release(&buffer);
+    return good;
+}
+
+static bool write_text(const struct ts_comparison *comparison, const struct settings *settings)
+{
+    struct ts_buffer buffer;
+    bool good;
+    ts_buffer_init(&buffer, (size_t)2 << 30);
+    ts_report_text(comparison, &settings->report, &terminal, &buffer);
+    good = !buffer.failed && flush_out(&buffer);
+    ts_buffer_release(&buffer);
+    return good;
+}
+
+static int report(const struct ts_comparison *comparison, const struct settings *settings)
+{
+    static const int statuses[] = {EXIT_MATCH, EXIT_DIFFER, EXIT_INCOMPLETE};
+    struct ts_error error;
+    bool good = true, quiet = false;
+    if (settings->save_map && ts_pairing_save(&comparison->pairing, settings->save_map, &error) != TS_OK) {
+        tell_error(&error);
+        good = false;
+    }
+    for (int i = 0; i < FORMS; i++)
+        if (settings->paths[i] && !atomic_load(&ts_cancelled)) {
+            good = write_form(comparison, settings, (enum form)i) && good;
+            quiet = quiet || strcmp(settings->paths[i], "-") == 0;
+        }
+    if (!quiet && !atomic_load(&ts_cancelled))
+        good = write_text(comparison, settings) && good;
+    if (atomic_load(&ts_cancelled))
+        return EXIT_TROUBLE;
+    return good ? statuses[comparison->outcome] : EXIT_TROUBLE;
+}
+
+static int compare(const char *const *inputs, const struct settings *settings)
+{
+    struct ts_bundle *a = NULL, *b = NULL;
+    struct ts_comparison comparison;
+    struct ts_error error;
+    struct ts_pool *pool;
+    int result;
+    if (ts_open(inputs[0], &settings->open, &a, &error) != TS_OK)
+        return tell_error(&error);
+    if (ts_open(inputs[1], &settings->open, &b, &error) != TS_OK) {
+        ts_bundle_free(a);
+        return tell_error(&error);
+    }
+    pool = ts_pool_new(0);
+    if (!pool) {
+        ts_bundle_free(a);
+        ts_bundle_free(b);
+        ts_fail_memory(&error);
+        return tell_error(&error);
+    }
+    if (ts_comparison_run(a, b, &settings->compare, pool, &comparison, &error) == TS_OK) {
+        result = report(&comparison, settings);
+        ts_comparison_release(&comparison);
+    } else {
+        result = tell_error(&error);
+    }
+    ts_pool_free(pool);
+    return result;
+}
+
+static int run(int argc, char **argv)
+{
+    struct settings settings = {.rtol = (double)NAN, .atol = (double)NAN};
+    struct ts_comparison_options *options_compare = &settings.compare;
+    const char *inputs[2] = {NULL, NULL};
+    size_t operands;
+    bool wants_help;
+    const struct option options[] = {{"rtol", OPTION_NUMBER, &settings.rtol},
+                                     {"atol", OPTION_NUMBER, &settings.atol},
+                                     {"rule", OPTION_LIST, &settings.rules},
+                                     {"grades", OPTION_FLAG, &options_compare->grades},
+                                     {"exact", OPTION_FLAG, &options_compare->delta.exact},
+                                     {"high-precision", OPTION_TEXT, &options_compare->high_precision},
+                                     {"map", OPTION_TEXT, &options_compare->pair.map_file},
+                                     {"save-map", OPTION_TEXT, &settings.save_map},
+                                     {"rename", OPTION_LIST, &settings.renames},
+                                     {"order", OPTION_TEXT, &options_compare->pair.order_file},
+                                     {"dims", OPTION_TEXT, &options_compare->pair.dims},
+                                     {"layer-offset", OPTION_INTEGER, &options_compare->pair.layer_offset},
+                                     {"raw", OPTION_FLAG, &settings.open.raw},
+                                     {"filter", OPTION_TEXT, &options_compare->filter},
+                                     {"all", OPTION_FLAG, &settings.report.all},
+                                     {"only", OPTION_TEXT, &settings.only},
+                                     {"top", OPTION_COUNT, &settings.top},
+                                     {"json", OPTION_TEXT, &settings.paths[FORM_JSON]},
+                                     {"html", OPTION_TEXT, &settings.paths[FORM_HTML]},
+                                     {"junit", OPTION_TEXT, &settings.paths[FORM_JUNIT]},
+                                     {"csv", OPTION_TEXT, &settings.paths[FORM_CSV]},
+                                     {"follow-links", OPTION_FLAG, &settings.open.follow_links},
+                                     {"spool-limit", OPTION_COUNT, &settings.spool_gigabytes},
+                                     {NULL, OPTION_FLAG, NULL}};
+    options_compare->pair.layer_offset = INT64_MIN;
+    if (!options_parse(&command_compare, argc, argv, options, inputs, 2, &operands, &wants_help))
+        return EXIT_TROUBLE;
+    if (wants_help)
+        return fputs(help, stdout) < 0 ? EXIT_TROUBLE : EXIT_MATCH;
+    if (operands < 2)
+        return tell_usage(&command_compare, "%s",
+                          operands ? "one input only; give the reference, then the candidate"
+                                   : "no input; give the reference, then the candidate");
+    if (!settle(&settings, inputs))
+        return EXIT_TROUBLE;
+    return compare(inputs, &settings);
+}
+
+const struct command command_compare = {
+    .name = "compare",
+    .summary = "find where a candidate parts ways with a reference",
+    .help = help,
+    .run = run,
+};

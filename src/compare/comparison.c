@@ -1,0 +1,380 @@
+/* Owns the order of the steps of a comparison, and the rules that users give instead of the judge's. */
+#include "compare/comparison.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/exact.h"
+#include "compare/honesty.h"
+#include "compare/threeway.h"
+
+_Static_assert(sizeof((struct ts_comparison *)0)->doubts / sizeof(char *) == TS_MOST_DOUBTS, "room for every doubt");
+
+/* Pairs that get profiles and quantiles when there are very many: those that differ, up to this number. */
+#define DETAILED 2000
+
+const char *ts_comparison_grade(const struct ts_delta *delta)
+{
+    if (delta->non_finite_mismatch)
+        return "SIGNIFICANT";
+    if (delta->allclose[1])
+        return "EXCELLENT";
+    if (delta->allclose[0])
+        return "GOOD";
+    return delta->max_abs < 1e-2 && delta->cosine > 0.99 ? "ACCEPTABLE" : "SIGNIFICANT";
+}
+
+struct metric {
+    const char *name;
+    size_t offset; /* of a double in struct ts_delta; SIZE_MAX for those that are computed */
+};
+
+static const struct metric metrics[] = {{"max_abs", offsetof(struct ts_delta, max_abs)},
+                                        {"mean_abs", offsetof(struct ts_delta, mean_abs)},
+                                        {"mse", offsetof(struct ts_delta, mse)},
+                                        {"rel_l2", offsetof(struct ts_delta, rel_l2)},
+                                        {"max_rel", offsetof(struct ts_delta, max_rel)},
+                                        {"max_ulp", offsetof(struct ts_delta, max_ulp)},
+                                        {"cosine", offsetof(struct ts_delta, cosine)},
+                                        {"norm_ratio", offsetof(struct ts_delta, norm_ratio)},
+                                        {"roundings", SIZE_MAX},
+                                        {"mismatched", SIZE_MAX}};
+
+struct rule {
+    regex_t regex;
+    const struct metric *metric;
+    double limit;
+    bool less;
+    const char *text;
+};
+
+/* "REGEX: metric < number" or "metric > number"; the last colon separates. */
+static enum ts_status parse_rule(const char *text, struct rule *rule, struct ts_error *error)
+{
+    const char *colon = strrchr(text, ':'), *at = colon ? colon + 1 : text;
+    char *pattern, name[32] = "", sign = 0, extra;
+    int got = colon ? sscanf(at, " %31[a-z0-9_] %c %lf %c", name, &sign, &rule->limit, &extra) : 0;
+    rule->metric = NULL;
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
+        if (strcmp(metrics[i].name, name) == 0)
+            rule->metric = &metrics[i];
+    if (got != 3 || (sign != '<' && sign != '>') || !rule->metric)
+        return ts_fail(
+            error, TS_ERR_USAGE, TS_NO_OFFSET,
+            "rule \"%s\" is not of the form 'REGEX: metric < number'; metrics are max_abs, mean_abs, mse, rel_l2, "
+            "max_rel, max_ulp, cosine, norm_ratio, roundings, mismatched",
+            text);
+    pattern = strndup(text, (size_t)(colon - text));
+    if (!pattern)
+        return ts_fail_memory(error);
+    got = regcomp(&rule->regex, pattern, REG_EXTENDED | REG_NOSUB);
+    free(pattern);
+    if (got != 0)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "rule \"%s\" does not begin with a regular expression", text);
+    rule->less = sign == '<';
+    rule->text = text;
+    return TS_OK;
+}
+
+static double metric_value(const struct ts_comparison *comparison, size_t i, const struct metric *metric)
+{
+    const struct ts_delta *delta = &comparison->deltas[i];
+    if (metric->offset != SIZE_MAX)
+        return *(const double *)((const char *)delta + metric->offset);
+    return metric->name[0] == 'r' ? comparison->judgement.verdicts[i].roundings : (double)delta->mismatched;
+}
+
+static void set_verdict(struct ts_comparison *comparison, size_t i, bool good, const char *why)
+{
+    struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
+    verdict->judged = good ? (comparison->deltas[i].unequal ? TS_JUDGED_NOISE : TS_JUDGED_OK) : TS_JUDGED_DIFFERS;
+    verdict->made_here = !good;
+    verdict->why = good ? NULL : why;
+}
+
+/* The first pair that differs, and how many there are of each kind. */
+static void count_again(struct ts_judgement *judgement)
+{
+    memset(judgement->counts, 0, sizeof judgement->counts);
+    judgement->first = SIZE_MAX;
+    for (size_t i = 0; i < judgement->count; i++) {
+        judgement->counts[judgement->verdicts[i].judged]++;
+        if (judgement->verdicts[i].judged == TS_JUDGED_DIFFERS && judgement->first == SIZE_MAX)
+            judgement->first = i;
+    }
+}
+
+/* Fixed tolerances and grades stand for the judge everywhere; a rule where its expression matches. */
+static enum ts_status apply_rules(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                                  struct ts_error *error)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    for (size_t i = 0; i < judgement->count; i++) {
+        const struct ts_delta *delta = &comparison->deltas[i];
+        if (comparison->pairing.pairs[i].problem)
+            continue;
+        if (options->fixed_tolerance)
+            set_verdict(comparison, i, delta->mismatched == 0, "elements are outside the tolerance given");
+        else if (options->grades)
+            set_verdict(comparison, i, strcmp(ts_comparison_grade(delta), "SIGNIFICANT") != 0,
+                        "its grade is SIGNIFICANT");
+    }
+    for (size_t k = 0; options->rules && options->rules[k]; k++) {
+        struct rule rule;
+        TS_TRY(parse_rule(options->rules[k], &rule, error));
+        for (size_t i = 0; i < judgement->count; i++) {
+            const struct ts_pair *pair = &comparison->pairing.pairs[i];
+            double value;
+            if (pair->problem || regexec(&rule.regex, pair->name, 0, NULL, 0) != 0)
+                continue;
+            value = metric_value(comparison, i, rule.metric);
+            set_verdict(
+                comparison, i,
+                (rule.less ? value < rule.limit : value > rule.limit) && !comparison->deltas[i].non_finite_mismatch,
+                ts_arena_printf(&judgement->arena, "the rule \"%s\" does not hold: it is %.6g", rule.text, value));
+        }
+        regfree(&rule.regex);
+    }
+    if (options->fixed_tolerance || options->grades || options->rules)
+        count_again(judgement);
+    return TS_OK;
+}
+
+static size_t lost_members(const struct ts_bundle *bundle)
+{
+    size_t lost = 0;
+    for (size_t i = 0; i < bundle->skip_count; i++)
+        lost += !bundle->skips[i].harmless;
+    return lost;
+}
+
+static size_t sampled_pairs(const struct ts_comparison *comparison)
+{
+    size_t sampled = 0;
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        sampled += comparison->pairing.pairs[i].a.tensor->sampled || comparison->pairing.pairs[i].b.tensor->sampled;
+    return sampled;
+}
+
+static void decide(struct ts_comparison *comparison)
+{
+    const struct ts_judgement *judgement = &comparison->judgement;
+    const struct ts_pairing *pairing = &comparison->pairing;
+    size_t lost = lost_members(comparison->a) + lost_members(comparison->b), sampled = sampled_pairs(comparison);
+    size_t alone = pairing->only_a_count + pairing->only_b_count, unknown = judgement->counts[TS_JUDGED_UNKNOWN];
+    struct ts_arena *arena = &comparison->arena;
+    size_t unequal = 0;
+    for (size_t i = 0; i < pairing->count; i++)
+        unequal += comparison->deltas[i].unequal > 0;
+    if (judgement->counts[TS_JUDGED_DIFFERS]) {
+        comparison->outcome = TS_OUTCOME_DIFFER;
+        comparison->outcome_text =
+            ts_arena_printf(arena, "%zu of %zu tensors differ", judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
+    } else if (!pairing->count) {
+        comparison->outcome = TS_OUTCOME_INCOMPLETE;
+        comparison->outcome_text = "the two inputs have no tensor in common";
+    } else if (lost || alone || unknown || sampled) {
+        comparison->outcome = TS_OUTCOME_INCOMPLETE;
+        comparison->outcome_text = ts_arena_printf(
+            arena,
+            "nothing that was compared differs, but %zu tensors have no partner, %zu could not be compared, "
+            "%zu members could not be read and %zu dumps are samples",
+            alone, unknown, lost, sampled);
+    } else {
+        comparison->outcome = TS_OUTCOME_MATCH;
+        comparison->outcome_text =
+            unequal
+                ? ts_arena_printf(arena, "all %zu tensors agree, %zu of them but for rounding", pairing->count, unequal)
+                : ts_arena_printf(arena, "all %zu tensors are equal", pairing->count);
+    }
+    if (!comparison->outcome_text)
+        comparison->outcome_text = "";
+}
+
+static size_t keep_matching(const regex_t *regex, const struct ts_tensor **tensors, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (regexec(regex, tensors[i]->name, 0, NULL, 0) == 0)
+            tensors[kept++] = tensors[i];
+    return kept;
+}
+
+/* Pairs whose name does not match the filter go, with what was found out about them; order stays. */
+static enum ts_status filter_pairs(struct ts_comparison *comparison, const char *filter, struct ts_error *error)
+{
+    struct ts_pairing *pairing = &comparison->pairing;
+    regex_t regex;
+    size_t kept = 0;
+    if (regcomp(&regex, filter, REG_EXTENDED | REG_NOSUB) != 0)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "\"%s\" is not a regular expression", filter);
+    for (size_t i = 0; i < pairing->count; i++) {
+        if (regexec(&regex, pairing->pairs[i].name, 0, NULL, 0) != 0)
+            continue;
+        pairing->pairs[kept] = pairing->pairs[i];
+        if (comparison->deltas)
+            comparison->deltas[kept] = comparison->deltas[i];
+        if (comparison->judgement.verdicts)
+            comparison->judgement.verdicts[kept] = comparison->judgement.verdicts[i];
+        kept++;
+    }
+    pairing->count = kept;
+    if (comparison->judgement.verdicts) {
+        comparison->judgement.count = kept;
+        count_again(&comparison->judgement);
+    }
+    pairing->only_a_count = keep_matching(&regex, pairing->only_a, pairing->only_a_count);
+    pairing->only_b_count = keep_matching(&regex, pairing->only_b, pairing->only_b_count);
+    regfree(&regex);
+    return TS_OK;
+}
+
+static enum ts_status measure(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                              struct ts_pool *pool, struct ts_error *error)
+{
+    struct ts_pairing *pairing = &comparison->pairing;
+    struct ts_progress progress;
+    uint64_t elements = 0;
+    enum ts_status status;
+    comparison->deltas = calloc(pairing->count + 1, sizeof *comparison->deltas);
+    if (!comparison->deltas)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < pairing->count; i++)
+        elements += pairing->pairs[i].a.count;
+    ts_progress_start(&progress, "comparing", elements);
+    status = ts_delta_run(pool, pairing->pairs, pairing->count, &options->delta, comparison->deltas, &progress, error);
+    ts_progress_finish(&progress);
+    return status;
+}
+
+/* Byte for byte first; what is not the same, or has no bytes to compare, is measured as ever. Every difference counts.
+ */
+static enum ts_status judge_exactly(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                                    struct ts_pool *pool, struct ts_error *error)
+{
+    struct ts_pairing *pairing = &comparison->pairing;
+    struct ts_judgement *judgement = &comparison->judgement;
+    uint64_t *first = calloc(pairing->count + 1, sizeof *first);
+    enum ts_status status = TS_OK;
+    *judgement = (struct ts_judgement){.count = pairing->count, .first = SIZE_MAX, .weights = true};
+    ts_arena_init(&judgement->arena, (size_t)1 << 30);
+    judgement->verdicts = ts_arena_array(&judgement->arena, pairing->count + 1, sizeof *judgement->verdicts);
+    comparison->deltas = calloc(pairing->count + 1, sizeof *comparison->deltas);
+    if (!first || !judgement->verdicts || !comparison->deltas)
+        status = ts_fail_memory(error);
+    if (status == TS_OK)
+        status = ts_exact_run(pool, pairing->pairs, pairing->count, first, NULL, error);
+    for (size_t i = 0; i < pairing->count && status == TS_OK; i++) {
+        struct ts_pair *pair = &pairing->pairs[i];
+        struct ts_verdict *verdict = &judgement->verdicts[i];
+        struct ts_delta *delta = &comparison->deltas[i];
+        verdict->noise_ratio = (double)NAN;
+        if (pair->problem) {
+            verdict->judged = TS_JUDGED_UNKNOWN;
+            verdict->why = pair->problem;
+        } else if (first[i] == TS_EXACT_EQUAL) {
+            *delta = (struct ts_delta){.count = pair->a.count,
+                                       .compared = pair->a.count,
+                                       .identical = true,
+                                       .cosine = 1,
+                                       .norm_ratio = 1,
+                                       .worst = UINT64_MAX,
+                                       .first_non_finite_mismatch = UINT64_MAX,
+                                       .allclose = {true, true, true}};
+        } else {
+            status = ts_delta_run(pool, pair, 1, &options->delta, delta, NULL, error);
+            if (status == TS_OK && first[i] != TS_EXACT_UNKNOWN) {
+                verdict->judged = TS_JUDGED_DIFFERS;
+                verdict->why =
+                    ts_arena_printf(&judgement->arena,
+                                    "byte %" PRIu64 " of its data is the first that differs (byte %" PRIu64
+                                    " of the reference's file, %" PRIu64 " of the candidate's)",
+                                    first[i], pair->a.tensor->offset + first[i], pair->b.tensor->offset + first[i]);
+            } else if (status == TS_OK && !delta->identical) {
+                verdict->judged = TS_JUDGED_DIFFERS;
+                verdict->why = "its values differ; the types or layouts do, so there are no bytes to compare";
+            }
+        }
+    }
+    free(first);
+    if (status == TS_OK)
+        count_again(judgement);
+    return status;
+}
+
+static enum ts_status look_closer(struct ts_comparison *comparison, struct ts_error *error)
+{
+    const struct ts_pairing *pairing = &comparison->pairing;
+    size_t detailed = 0;
+    for (size_t i = 0; i < pairing->count && detailed < DETAILED; i++) {
+        if (!comparison->deltas[i].unequal ||
+            (pairing->count > DETAILED && comparison->judgement.verdicts[i].judged != TS_JUDGED_DIFFERS))
+            continue;
+        TS_TRY(ts_delta_detail(&pairing->pairs[i], &comparison->arena, &comparison->deltas[i], error));
+        detailed++;
+    }
+    return TS_OK;
+}
+
+static enum ts_status run(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                          struct ts_pool *pool, struct ts_error *error)
+{
+    struct ts_progress progress;
+    enum ts_status status;
+    bool filter_first;
+    ts_progress_start(&progress, "pairing", 0);
+    status = ts_pair_run(comparison->a, comparison->b, &options->pair, pool, &progress, &comparison->pairing, error);
+    ts_progress_finish(&progress);
+    TS_TRY(status);
+    /* weights are judged one by one, so the others need not be read; a run is judged by what came before */
+    filter_first = options->filter &&
+                   (options->delta.exact || ts_judge_are_weights(comparison->pairing.pairs, comparison->pairing.count));
+    if (filter_first)
+        TS_TRY(filter_pairs(comparison, options->filter, error));
+    if (options->delta.exact) {
+        TS_TRY(judge_exactly(comparison, options, pool, error));
+        decide(comparison);
+        return TS_OK;
+    }
+    TS_TRY(measure(comparison, options, pool, error));
+    TS_TRY(ts_judge_run(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count,
+                        &comparison->judgement, error));
+    if (options->filter && !filter_first)
+        TS_TRY(filter_pairs(comparison, options->filter, error));
+    if (options->high_precision) {
+        TS_TRY(ts_threeway_judge(comparison, options->high_precision, options, pool, error));
+        count_again(&comparison->judgement);
+    }
+    TS_TRY(apply_rules(comparison, options, error));
+    TS_TRY(look_closer(comparison, error));
+    comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
+    decide(comparison);
+    return TS_OK;
+}
+
+enum ts_status ts_comparison_run(struct ts_bundle *a, struct ts_bundle *b, const struct ts_comparison_options *options,
+                                 struct ts_pool *pool, struct ts_comparison *comparison, struct ts_error *error)
+{
+    enum ts_status status;
+    *comparison = (struct ts_comparison){.a = a, .b = b};
+    ts_arena_init(&comparison->arena, (size_t)1 << 30);
+    status = run(comparison, options, pool, error);
+    if (status != TS_OK)
+        ts_comparison_release(comparison);
+    return status;
+}
+
+void ts_comparison_release(struct ts_comparison *comparison)
+{
+    ts_judgement_release(&comparison->judgement);
+    ts_pairing_release(&comparison->pairing);
+    ts_arena_release(&comparison->arena);
+    free(comparison->deltas);
+    ts_bundle_free(comparison->a);
+    ts_bundle_free(comparison->b);
+    *comparison = (struct ts_comparison){0};
+}

@@ -1,0 +1,596 @@
+/* Owns how pairs are cut into pieces and pieces joined, and what happens to elements the fast kernels hand back. */
+#include "compare/delta.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/number.h"
+#include "compare/delta_kernel.h"
+#include "compare/moments.h"
+#include "compare/scene.h"
+
+#define PIECE   ((uint64_t)1 << 19)
+#define NOWHERE UINT64_MAX
+/* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
+#define SUSPICIOUS 9000.0
+
+static const double allclose_steps[TS_DELTA_TOLERANCES] = {1e-3, 1e-4, 1e-5};
+
+struct piece {
+    struct ts_moments a, b;
+    double min_a, max_a, min_b, max_b;
+    uint64_t nan_a, nan_b, plus_a, plus_b, minus_a, minus_b, nan_both, inf_both, masked, non_finite, first_non_finite;
+    uint64_t unequal, mismatched, worst;
+    double max_abs, sum_abs, squares, max_rel, max_ulp;
+    bool apart[TS_DELTA_TOLERANCES];
+};
+
+struct job {
+    const struct ts_pair *pairs;
+    uint64_t *first_piece; /* of each pair; one more at the end */
+    size_t pair_count;
+    struct piece *pieces;
+    uint64_t lag; /* so many pieces later, all threads are past a piece */
+    const struct ts_delta_options *options;
+    const struct ts_delta_kernels *kernels;
+    struct ts_progress *progress;
+    pthread_mutex_t lock;
+    struct ts_error error;
+};
+
+static const struct ts_delta_kernels *kernels_for(enum ts_simd level)
+{
+#if defined(__x86_64__)
+    if (level == TS_SIMD_AVX512)
+        return &ts_delta_kernels_avx512;
+    if (level == TS_SIMD_AVX2)
+        return &ts_delta_kernels_avx2;
+#elif defined(__aarch64__)
+    if (level == TS_SIMD_NEON)
+        return &ts_delta_kernels_neon;
+#endif
+    (void)level;
+    return &ts_delta_kernels_portable;
+}
+
+static bool is_exact(const struct ts_pair *pair)
+{
+    return ts_type_is_integer(pair->a.tensor->type) && ts_type_is_integer(pair->b.tensor->type);
+}
+
+/* Stored mantissa bits of the coarser type of a pair; quantized types count as f32, which they decode to. */
+static int coarser_bits(const struct ts_pair *pair)
+{
+    int a = ts_type_info(pair->a.tensor->type)->mantissa_bits, b = ts_type_info(pair->b.tensor->type)->mantissa_bits;
+    a = a < 0 ? 23 : a;
+    b = b < 0 ? 23 : b;
+    return a < b ? a : b;
+}
+
+/* torch.testing's defaults for the coarser type, unless the user gave a tolerance. */
+static struct ts_tolerance tolerance_of(const struct job *job, const struct ts_pair *pair)
+{
+    int bits = coarser_bits(pair);
+    if (job->options->given)
+        return job->options->tolerance;
+    return (struct ts_tolerance){.rtol = bits >= 52   ? 1e-7
+                                         : bits >= 23 ? 1.3e-6
+                                         : bits >= 10 ? 1e-3
+                                         : bits >= 7  ? 1.6e-2
+                                                      : 0.1,
+                                 .atol = bits >= 52 ? 1e-7 : 1e-5};
+}
+
+static void piece_init(struct piece *piece)
+{
+    *piece = (struct piece){.min_a = INFINITY,
+                            .max_a = -INFINITY,
+                            .min_b = INFINITY,
+                            .max_b = -INFINITY,
+                            .first_non_finite = NOWHERE,
+                            .worst = NOWHERE};
+}
+
+/* What masks are written with instead of minus infinity. */
+static bool is_mask(double value)
+{
+    return value == -(double)INFINITY || value == -65504 || value == -1e4 || value == -1e5 || value == -1e9 ||
+           value == -1e10 || value == -(double)1e9f || value == -(double)1e30f || value == -(double)FLT_MAX ||
+           value == -DBL_MAX || value == -(double)ts_bf16_to_float(0x7f7f);
+}
+
+static double ulps(double a, double b, int bits)
+{
+    double larger = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+    int exponent;
+    if (a == b)
+        return 0;
+    frexp(larger, &exponent); /* larger = m * 2^exponent with m in [0.5, 1) */
+    return fabs(b - a) / ldexp(1, exponent - 1 - bits);
+}
+
+static void add_pair_values(struct piece *piece, double x, double y, uint64_t at, const struct ts_tolerance *tolerance,
+                            int bits, double sums[4])
+{
+    double d, distance;
+    bool finite_x = isfinite(x), finite_y = isfinite(y);
+    piece->nan_a += isnan(x) != 0;
+    piece->nan_b += isnan(y) != 0;
+    piece->plus_a += isinf(x) && x > 0;
+    piece->plus_b += isinf(y) && y > 0;
+    piece->minus_a += isinf(x) && x < 0;
+    piece->minus_b += isinf(y) && y < 0;
+    if (x != y && !(isnan(x) && isnan(y)) && is_mask(x) && is_mask(y)) {
+        piece->masked++;
+        return;
+    }
+    if (!finite_x || !finite_y) {
+        piece->nan_both += isnan(x) && isnan(y);
+        piece->inf_both += x == y;
+        if (!(isnan(x) && isnan(y)) && x != y) {
+            piece->unequal++;
+            if (!piece->non_finite++)
+                piece->first_non_finite = at;
+        }
+        return;
+    }
+    d = y - x;
+    distance = fabs(d);
+    sums[0] += x;
+    sums[1] += x * x;
+    sums[2] += y;
+    sums[3] += y * y;
+    piece->a.count++; /* counts only here; the moments are added by the caller */
+    piece->min_a = x < piece->min_a ? x : piece->min_a;
+    piece->max_a = x > piece->max_a ? x : piece->max_a;
+    piece->min_b = y < piece->min_b ? y : piece->min_b;
+    piece->max_b = y > piece->max_b ? y : piece->max_b;
+    piece->sum_abs += distance;
+    piece->squares += d * d;
+    piece->unequal += d != 0;
+    if (distance > piece->max_abs) {
+        piece->max_abs = distance;
+        piece->worst = at;
+    }
+    piece->mismatched += distance > tolerance->atol + tolerance->rtol * fabs(x);
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        piece->apart[t] = piece->apart[t] || distance > allclose_steps[t] + allclose_steps[t] * fabs(x);
+    if (x != 0 && distance > piece->max_rel * fabs(x))
+        piece->max_rel = distance / fabs(x);
+    if (d != 0) {
+        double units = ulps(x, y, bits);
+        piece->max_ulp = units > piece->max_ulp ? units : piece->max_ulp;
+    }
+}
+
+/* Element by element: any values, any types. */
+static void add_carefully(struct piece *piece, const double *x, const double *y, size_t count, uint64_t first,
+                          unsigned per, const struct ts_tolerance *tolerance, int bits)
+{
+    double sums[4] = {0};
+    uint64_t before = piece->a.count, added;
+    for (size_t i = 0; i < count; i++)
+        add_pair_values(piece, x[i], y[i], first + i / per, tolerance, bits, sums);
+    added = piece->a.count - before;
+    piece->a.count = before;
+    ts_moments_add(&piece->a, added, sums[0], sums[1]);
+    ts_moments_add(&piece->b, added, sums[2], sums[3]);
+}
+
+static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
+                                   const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
+    const int bits = coarser_bits(pair);
+    double x[2 * 512], y[2 * 512];
+    if (per != ts_type_info(pair->b.tensor->type)->components)
+        return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
+    while (first < end) {
+        size_t now = end - first < 512 ? (size_t)(end - first) : 512;
+        TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
+        TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
+        add_carefully(piece, x, y, now * per, first, per, tolerance, bits);
+        first += now;
+    }
+    return TS_OK;
+}
+
+/* Integers: differences in 64 bits where they fit; equality always exact. */
+static enum ts_status walk_integers(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
+                                    const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    int64_t whole_x[512], whole_y[512];
+    double x[512], y[512];
+    while (first < end) {
+        size_t now = end - first < 512 ? (size_t)(end - first) : 512;
+        uint64_t before = piece->unequal, unequal = 0;
+        TS_TRY(ts_view_read_i64(&pair->a, first, now, whole_x, error));
+        TS_TRY(ts_view_read_i64(&pair->b, first, now, whole_y, error));
+        for (size_t i = 0; i < now; i++) {
+            x[i] = pair->a.tensor->type == TS_U64 ? (double)(uint64_t)whole_x[i] : (double)whole_x[i];
+            y[i] = pair->b.tensor->type == TS_U64 ? (double)(uint64_t)whole_y[i] : (double)whole_y[i];
+            unequal += whole_x[i] != whole_y[i];
+        }
+        add_carefully(piece, x, y, now, first, 1, tolerance, 52);
+        piece->unequal = before + unequal;
+        first += now;
+    }
+    return TS_OK;
+}
+
+/* The largest relative error and the fixed tolerances of a run, only where they can change. */
+static void add_detail(struct piece *piece, const float *x, const float *y, size_t count,
+                       const struct ts_delta_sums *sums, int bits)
+{
+    for (size_t i = 0; sums->exceeds && i < count; i++) {
+        double a = (double)x[i], distance = fabs((double)y[i] - a);
+        if (a != 0 && distance > piece->max_rel * fabs(a)) {
+            double units = ulps(a, (double)y[i], bits);
+            piece->max_rel = distance / fabs(a);
+            piece->max_ulp = units > piece->max_ulp ? units : piece->max_ulp;
+        }
+    }
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        for (size_t i = 0; i < count && !piece->apart[t] && sums->max_abs > allclose_steps[t]; i++)
+            piece->apart[t] =
+                fabs((double)y[i] - (double)x[i]) > allclose_steps[t] + allclose_steps[t] * fabs((double)x[i]);
+}
+
+/* Some tolerance that is not exceeded yet may be by this run. */
+static bool may_part(const struct piece *piece, const struct ts_delta_sums *sums)
+{
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        if (!piece->apart[t] && sums->max_abs > allclose_steps[t])
+            return true;
+    return false;
+}
+
+static void add_sums(struct piece *piece, const struct ts_delta_sums *sums, uint64_t first, size_t count)
+{
+    ts_moments_add(&piece->a, count, sums->sum_a, sums->squares_a);
+    ts_moments_add(&piece->b, count, sums->sum_b, sums->squares_b);
+    piece->min_a = sums->min_a < piece->min_a ? sums->min_a : piece->min_a;
+    piece->max_a = sums->max_a > piece->max_a ? sums->max_a : piece->max_a;
+    piece->min_b = sums->min_b < piece->min_b ? sums->min_b : piece->min_b;
+    piece->max_b = sums->max_b > piece->max_b ? sums->max_b : piece->max_b;
+    piece->sum_abs += sums->sum_abs;
+    piece->squares += sums->squares;
+    piece->unequal += sums->unequal;
+    piece->mismatched += sums->mismatched;
+    if (sums->max_abs > piece->max_abs) { /* the start of the run; join finds the element */
+        piece->max_abs = sums->max_abs;
+        piece->worst = first;
+    }
+}
+
+/* The kernel for two sides of one plain type, or NULL. */
+static ts_delta_kernel *kernel_of(const struct job *job, const struct ts_pair *pair)
+{
+    if (pair->a.tensor->type != pair->b.tensor->type || !ts_view_bytes(&pair->a) || !ts_view_bytes(&pair->b))
+        return NULL;
+    switch (pair->a.tensor->type) {
+    case TS_F32:
+        return job->kernels->f32;
+    case TS_BF16:
+        return job->kernels->bf16;
+    case TS_F16:
+        return job->kernels->f16;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_fast(const struct ts_tensor *tensor)
+{
+    const struct ts_type_info *info = ts_type_info(tensor->type);
+    return info->components == 1 &&
+           (info->kind == TS_CLASS_QUANT ||
+            (info->kind == TS_CLASS_FLOAT && tensor->type != TS_F64 && tensor->type != TS_F80));
+}
+
+static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    ts_delta_kernel *kernel = kernel_of(job, pair);
+    const unsigned size = ts_type_info(pair->a.tensor->type)->block_bytes;
+    const uint8_t *bytes_a = kernel ? ts_view_bytes(&pair->a) : NULL,
+                  *bytes_b = kernel ? ts_view_bytes(&pair->b) : NULL;
+    const int bits = coarser_bits(pair);
+    float x[TS_DELTA_RUN], y[TS_DELTA_RUN];
+    while (first < end) {
+        size_t now = end - first < TS_DELTA_RUN ? (size_t)(end - first) : TS_DELTA_RUN;
+        struct ts_delta_limits limits = {(float)tolerance->rtol, (float)tolerance->atol, (float)piece->max_rel};
+        struct ts_delta_sums sums;
+        if (kernel) {
+            kernel(bytes_a + first * size, bytes_b + first * size, now, limits, &sums);
+        } else {
+            TS_TRY(ts_view_read_f32(&pair->a, first, now, x, error));
+            TS_TRY(ts_view_read_f32(&pair->b, first, now, y, error));
+            job->kernels->f32((const uint8_t *)x, (const uint8_t *)y, now, limits, &sums);
+        }
+        if (!sums.clean || sums.max_abs > SUSPICIOUS) {
+            TS_TRY(walk_careful(pair, first, first + now, piece, tolerance, error));
+        } else {
+            add_sums(piece, &sums, first, now);
+            if (sums.exceeds || may_part(piece, &sums)) {
+                if (kernel) {
+                    TS_TRY(ts_view_read_f32(&pair->a, first, now, x, error));
+                    TS_TRY(ts_view_read_f32(&pair->b, first, now, y, error));
+                }
+                add_detail(piece, x, y, now, &sums, bits);
+            }
+        }
+        first += now;
+    }
+    return TS_OK;
+}
+
+static size_t pair_of_piece(const struct job *job, uint64_t index)
+{
+    size_t low = 0, high = job->pair_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (job->first_piece[middle] <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Small pieces are not worth a system call. */
+static void forget_piece(const struct job *job, uint64_t index)
+{
+    size_t which = pair_of_piece(job, index);
+    const struct ts_pair *pair = &job->pairs[which];
+    uint64_t first = (index - job->first_piece[which]) * PIECE;
+    if (pair->a.count - first < PIECE)
+        return;
+    ts_view_forget(&pair->a, first, PIECE);
+    ts_view_forget(&pair->b, first, PIECE);
+}
+
+static void work(void *context, uint64_t index, unsigned worker)
+{
+    struct job *job = context;
+    size_t which = pair_of_piece(job, index);
+    const struct ts_pair *pair = &job->pairs[which];
+    uint64_t first = (index - job->first_piece[which]) * PIECE;
+    uint64_t end = pair->a.count - first < PIECE ? pair->a.count : first + PIECE;
+    struct piece *piece = &job->pieces[index];
+    struct ts_tolerance tolerance = tolerance_of(job, pair);
+    struct ts_error error;
+    enum ts_status status;
+    (void)worker;
+    piece_init(piece);
+    if (atomic_load(&ts_cancelled))
+        return;
+    if (is_exact(pair))
+        status = walk_integers(pair, first, end, piece, &tolerance, &error);
+    else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
+        status = walk_fast(job, pair, first, end, piece, &tolerance, &error);
+    else
+        status = walk_careful(pair, first, end, piece, &tolerance, &error);
+    forget_piece(job, index);
+    if (index >= job->lag) /* neighbours map pages around theirs again: once more when all threads are past it */
+        forget_piece(job, index - job->lag);
+    ts_progress_add(job->progress, end - first);
+    if (status != TS_OK) {
+        ts_error_tensor(&error, pair->name);
+        pthread_mutex_lock(&job->lock);
+        if (job->error.status == TS_OK)
+            job->error = error;
+        pthread_mutex_unlock(&job->lock);
+    }
+}
+
+static void join_pieces(const struct job *job, size_t which, struct piece *all)
+{
+    piece_init(all);
+    for (uint64_t i = job->first_piece[which]; i < job->first_piece[which + 1]; i++) {
+        const struct piece *piece = &job->pieces[i];
+        ts_moments_join(&all->a, &piece->a);
+        ts_moments_join(&all->b, &piece->b);
+        all->min_a = piece->min_a < all->min_a ? piece->min_a : all->min_a;
+        all->max_a = piece->max_a > all->max_a ? piece->max_a : all->max_a;
+        all->min_b = piece->min_b < all->min_b ? piece->min_b : all->min_b;
+        all->max_b = piece->max_b > all->max_b ? piece->max_b : all->max_b;
+        all->nan_a += piece->nan_a;
+        all->nan_b += piece->nan_b;
+        all->plus_a += piece->plus_a;
+        all->plus_b += piece->plus_b;
+        all->minus_a += piece->minus_a;
+        all->minus_b += piece->minus_b;
+        all->nan_both += piece->nan_both;
+        all->inf_both += piece->inf_both;
+        all->masked += piece->masked;
+        all->non_finite += piece->non_finite;
+        if (all->first_non_finite == NOWHERE)
+            all->first_non_finite = piece->first_non_finite;
+        all->unequal += piece->unequal;
+        all->mismatched += piece->mismatched;
+        all->sum_abs += piece->sum_abs;
+        all->squares += piece->squares;
+        if (piece->max_abs > all->max_abs) {
+            all->max_abs = piece->max_abs;
+            all->worst = piece->worst;
+        }
+        all->max_rel = piece->max_rel > all->max_rel ? piece->max_rel : all->max_rel;
+        all->max_ulp = piece->max_ulp > all->max_ulp ? piece->max_ulp : all->max_ulp;
+        for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+            all->apart[t] = all->apart[t] || piece->apart[t];
+    }
+}
+
+/* From the start of the run that holds the largest difference to its element, and what stands there. */
+static enum ts_status find_worst(const struct ts_pair *pair, uint64_t from, struct ts_delta *delta,
+                                 struct ts_error *error)
+{
+    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
+    double x[2 * 256], y[2 * 256], best = -1;
+    uint64_t end = from > pair->a.count - 1 ? pair->a.count : from + TS_DELTA_RUN;
+    delta->worst = NOWHERE;
+    if (from == NOWHERE)
+        return TS_OK;
+    for (end = end < pair->a.count ? end : pair->a.count; from < end;) {
+        size_t now = end - from < 256 ? (size_t)(end - from) : 256;
+        TS_TRY(ts_view_read_f64(&pair->a, from, now, x, error));
+        TS_TRY(ts_view_read_f64(&pair->b, from, now, y, error));
+        for (size_t i = 0; i < now * per; i++) {
+            double distance = fabs(y[i] - x[i]);
+            if (isfinite(distance) && distance > best && !(is_mask(x[i]) && is_mask(y[i]))) {
+                best = distance;
+                delta->worst = from + i / per;
+                delta->worst_a = x[i];
+                delta->worst_b = y[i];
+            }
+        }
+        from += now;
+    }
+    return TS_OK;
+}
+
+static int bits_in_use(const struct ts_view *view)
+{
+    int declared = ts_type_info(view->tensor->type)->mantissa_bits;
+    float values[1024];
+    size_t count = 0;
+    struct ts_error ignored;
+    if (declared >= 0 && declared < 23)
+        return declared;
+    for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
+        uint64_t first = view->count / 8 * (uint64_t)run;
+        size_t now = view->count - first < 128 ? (size_t)(view->count - first) : 128;
+        if (ts_type_info(view->tensor->type)->components != 1 ||
+            ts_view_read_f32(view, first, now, values + count, &ignored) != TS_OK)
+            return 23;
+        count += now;
+        if (view->count <= 128)
+            break;
+    }
+    return ts_mantissa_bits(values, count);
+}
+
+static void put_side(struct ts_side *side, const struct ts_moments *moments, double min, double max)
+{
+    side->min = moments->count ? min + 0.0 : (double)NAN;
+    side->max = moments->count ? max + 0.0 : (double)NAN;
+    side->mean = moments->count ? moments->mean : (double)NAN;
+    side->std = ts_moments_std(moments);
+    side->norm = sqrt(moments->squares);
+}
+
+static enum ts_status finish(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
+                             struct ts_error *error)
+{
+    double norm_a, norm_b, distance = sqrt(all->squares);
+    *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
+                               .compared = all->a.count,
+                               .nan_both = all->nan_both,
+                               .inf_both = all->inf_both,
+                               .masked = all->masked,
+                               .non_finite_mismatch = all->non_finite,
+                               .first_non_finite_mismatch = all->first_non_finite,
+                               .unequal = all->unequal,
+                               .identical = all->unequal == 0 && all->masked == 0,
+                               .max_abs = all->max_abs,
+                               .mismatched = all->mismatched + all->non_finite,
+                               .max_rel = all->max_rel,
+                               .max_ulp = all->max_ulp,
+                               .exact = is_exact(pair),
+                               .rank = pair->a.rank};
+    put_side(&delta->a, &all->a, all->min_a, all->max_a);
+    put_side(&delta->b, &all->b, all->min_b, all->max_b);
+    delta->a.nan = all->nan_a;
+    delta->b.nan = all->nan_b;
+    delta->a.positive_inf = all->plus_a;
+    delta->b.positive_inf = all->plus_b;
+    delta->a.negative_inf = all->minus_a;
+    delta->b.negative_inf = all->minus_b;
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        delta->allclose[t] = !all->apart[t] && !all->non_finite;
+    norm_a = delta->a.norm;
+    norm_b = delta->b.norm;
+    if (all->a.count) {
+        delta->mean_abs = all->sum_abs / (double)all->a.count;
+        delta->mse = all->squares / (double)all->a.count;
+        delta->mean = delta->b.mean - delta->a.mean;
+    }
+    delta->rel_l2 = norm_a > 0 ? distance / norm_a : distance > 0 ? (double)INFINITY : 0;
+    delta->norm_ratio = norm_a > 0 ? norm_b / norm_a : norm_b > 0 ? (double)INFINITY : 1;
+    /* |b - a|^2 = (|b| - |a|)^2 + 2 |a| |b| (1 - cos): this form keeps the digits of a cosine near one */
+    if (norm_a > 0 && norm_b > 0)
+        delta->cosine = 1 - (all->squares - (norm_b - norm_a) * (norm_b - norm_a)) / (2 * norm_a * norm_b);
+    else
+        delta->cosine = norm_a == norm_b ? 1 : (double)NAN;
+    if (delta->cosine > 1)
+        delta->cosine = 1;
+    if (delta->cosine < -1)
+        delta->cosine = -1;
+    delta->precision_a = bits_in_use(&pair->a);
+    delta->precision_b = bits_in_use(&pair->b);
+    delta->worst = NOWHERE;
+    return all->max_abs > 0 ? find_worst(pair, all->worst, delta, error) : TS_OK;
+}
+
+/* A batch of pairs, so that the pieces of a huge comparison do not fill memory. */
+static enum ts_status run_batch(struct ts_pool *pool, struct job *job, struct ts_delta *deltas, struct ts_error *error)
+{
+    uint64_t pieces = 0;
+    enum ts_status status = TS_OK;
+    for (size_t i = 0; i < job->pair_count; i++) {
+        job->first_piece[i] = pieces;
+        if (!job->pairs[i].problem)
+            pieces += (job->pairs[i].a.count + PIECE - 1) / PIECE;
+    }
+    job->first_piece[job->pair_count] = pieces;
+    job->pieces = malloc((pieces + 1) * sizeof *job->pieces);
+    if (!job->pieces)
+        return ts_fail_memory(error);
+    ts_pool_run(pool, pieces, work, job);
+    if (atomic_load(&ts_cancelled))
+        status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+    else if (job->error.status != TS_OK) {
+        *error = job->error;
+        status = error->status;
+    }
+    for (size_t i = 0; i < job->pair_count && status == TS_OK; i++) {
+        struct piece all;
+        if (job->pairs[i].problem) {
+            deltas[i] = (struct ts_delta){.worst = NOWHERE, .first_non_finite_mismatch = NOWHERE};
+            continue;
+        }
+        join_pieces(job, i, &all);
+        status = finish(&job->pairs[i], &all, &deltas[i], error);
+    }
+    free(job->pieces);
+    return status;
+}
+
+enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, size_t count,
+                            const struct ts_delta_options *options, struct ts_delta *deltas,
+                            struct ts_progress *progress, struct ts_error *error)
+{
+    struct job job = {.options = options, .progress = progress, .kernels = kernels_for(ts_simd_level())};
+    const size_t batch = 4096;
+    enum ts_status status = TS_OK;
+    job.lag = (uint64_t)4 * ts_pool_width(pool);
+    job.first_piece = calloc(batch + 1, sizeof *job.first_piece);
+    if (!job.first_piece)
+        return ts_fail_memory(error);
+    pthread_mutex_init(&job.lock, NULL);
+    ts_error_clear(&job.error);
+    for (size_t i = 0; i < count && status == TS_OK; i += batch) {
+        job.pairs = pairs + i;
+        job.pair_count = count - i < batch ? count - i : batch;
+        status = run_batch(pool, &job, deltas + i, error);
+    }
+    pthread_mutex_destroy(&job.lock);
+    free(job.first_piece);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* Moments: count, mean and squared deviation of numbers that arrive in pieces, joined by Chan's rule, which does not
+ * cancel when the mean is large against the spread. */
+#ifndef TS_COMPARE_MOMENTS_H
+#define TS_COMPARE_MOMENTS_H
+
+#include <math.h>
+#include <stdint.h>
+
+struct ts_moments {
+    uint64_t count;
+    double mean, deviation; /* sum of squared distances from mean */
+    double squares;         /* sum of squares */
+};
+
+static inline void ts_moments_join(struct ts_moments *all, const struct ts_moments *more)
+{
+    double total = (double)all->count, n = (double)more->count, delta = more->mean - all->mean;
+    if (!more->count)
+        return;
+    all->deviation += more->deviation + delta * delta * (total * n / (total + n));
+    all->mean += delta * (n / (total + n));
+    all->squares += more->squares;
+    all->count += more->count;
+}
+
+/* n numbers given by their sum and sum of squares. */
+static inline void ts_moments_add(struct ts_moments *all, uint64_t n, double sum, double squares)
+{
+    struct ts_moments more = {.count = n, .squares = squares};
+    if (!n)
+        return;
+    more.mean = sum / (double)n;
+    more.deviation = squares - sum * more.mean;
+    if (!(more.deviation > 0))
+        more.deviation = 0;
+    ts_moments_join(all, &more);
+}
+
+static inline double ts_moments_std(const struct ts_moments *all)
+{
+    return all->count ? sqrt(all->deviation / (double)all->count) : (double)NAN;
+}
+
+#endif

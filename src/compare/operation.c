@@ -1,0 +1,441 @@
+/* Owns applying and replaying operations; learning is in operation_learn.c. */
+#include "compare/operation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const activation_names[TS_ACTIVATION_COUNT] = {
+    "silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "sigmoid", "tanh", "relu_squared", "identity"};
+
+const char *ts_activation_name(enum ts_activation activation)
+{
+    return activation_names[activation];
+}
+
+double ts_activation_value(enum ts_activation activation, double x)
+{
+    switch (activation) {
+    case TS_ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    case TS_ACTIVATION_GELU:
+        return 0.5 * x * (1 + erf(x * M_SQRT1_2));
+    case TS_ACTIVATION_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case TS_ACTIVATION_QUICK_GELU:
+        return x / (1 + exp(-1.702 * x));
+    case TS_ACTIVATION_RELU:
+        return x > 0 ? x : 0;
+    case TS_ACTIVATION_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case TS_ACTIVATION_TANH:
+        return tanh(x);
+    case TS_ACTIVATION_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
+    default:
+        return x;
+    }
+}
+
+/* In place: out holds what is to be normalized. */
+static void apply_norm(const struct ts_operation *operation, size_t total, double *out)
+{
+    size_t group = operation->group;
+    const double *weight = operation->table, *bias = operation->table + group;
+    for (size_t start = 0; start + group <= total; start += group) {
+        double mean = 0, square = 0, factor;
+        for (size_t i = 0; operation->centred && i < group; i++)
+            mean += out[start + i];
+        mean /= (double)group;
+        for (size_t i = 0; i < group; i++)
+            square += (out[start + i] - mean) * (out[start + i] - mean);
+        factor = 1 / sqrt(square / (double)group + operation->epsilon);
+        for (size_t i = 0; i < group; i++)
+            out[start + i] = (out[start + i] - mean) * factor * weight[i] + bias[i];
+    }
+}
+
+static void apply_rotary(const struct ts_operation *operation, const struct ts_actor *actor, const double *in,
+                         double *out)
+{
+    size_t pairs = operation->group / 2, inner = actor->width / operation->heads;
+    const double *cosine = operation->table, *sine = operation->table + actor->rows * pairs;
+    memcpy(out, in, actor->rows * actor->width * sizeof *out);
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t head = 0; head < operation->heads; head++)
+            for (size_t i = 0; i < pairs; i++) {
+                size_t base = row * actor->width + head * inner;
+                size_t x = base + (operation->interleaved ? 2 * i : i);
+                size_t y = operation->interleaved ? x + 1 : x + pairs;
+                double c = operation->factor * cosine[row * pairs + i], s = operation->factor * sine[row * pairs + i];
+                out[x] = in[x] * c - in[y] * s;
+                out[y] = in[x] * s + in[y] * c;
+            }
+}
+
+/* Heads are the output's; inputs may have been captured flat, [tokens, heads * size]. */
+static void apply_scores(const struct ts_operation *operation, const struct ts_actor *actor, const struct ts_actor *q,
+                         const struct ts_actor *k, const double *queries, const double *keys, double *out)
+{
+    size_t size = q->width / actor->heads, key_heads = k->width / size, repeat = actor->heads / key_heads;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t head = 0; head < actor->heads; head++)
+            for (size_t key = 0; key < actor->inner; key++) {
+                const double *x = queries + row * q->width + head * size;
+                const double *y = keys + key * k->width + head / repeat * size;
+                double sum = 0;
+                for (size_t i = 0; i < size; i++)
+                    sum += x[i] * y[i];
+                out[row * actor->width + head * actor->inner + key] = operation->factor * sum;
+            }
+}
+
+static bool is_masked(double value)
+{
+    return value < -1e4;
+}
+
+/* In place. */
+static void apply_softmax(const struct ts_actor *actor, double *out)
+{
+    for (size_t start = 0; start + actor->inner <= actor->rows * actor->width; start += actor->inner) {
+        double largest = -INFINITY, sum = 0;
+        for (size_t i = 0; i < actor->inner; i++)
+            if (actor->a[start + i] != 0 && out[start + i] > largest)
+                largest = out[start + i];
+        for (size_t i = 0; i < actor->inner; i++) {
+            out[start + i] = actor->a[start + i] != 0 ? exp(out[start + i] - largest) : 0;
+            sum += out[start + i];
+        }
+        for (size_t i = 0; i < actor->inner; i++)
+            out[start + i] = sum > 0 ? out[start + i] / sum : 0;
+    }
+}
+
+static void apply_context(const struct ts_actor *actor, const struct ts_actor *p, const struct ts_actor *v,
+                          const double *probabilities, const double *values, double *out)
+{
+    size_t keys = p->inner, inner = actor->width / p->heads, value_heads = v->width / inner;
+    size_t repeat = p->heads / value_heads;
+    memset(out, 0, actor->rows * actor->width * sizeof *out);
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t head = 0; head < p->heads; head++)
+            for (size_t key = 0; key < keys; key++) {
+                double weight = probabilities[row * p->width + head * keys + key];
+                const double *from = values + key * v->width + head / repeat * inner;
+                double *to = out + row * actor->width + head * inner;
+                for (size_t i = 0; weight != 0 && i < inner; i++)
+                    to[i] += weight * from[i];
+            }
+}
+
+static int descending(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left > right ? -1 : left < right;
+}
+
+static void apply_topk(const struct ts_operation *operation, const struct ts_actor *actor,
+                       const struct ts_actor *logits, const double *in, double *out)
+{
+    double *row_values = malloc(logits->width * sizeof *row_values);
+    for (size_t row = 0; row < actor->rows && row_values; row++) {
+        const double *from = in + row * logits->width;
+        double largest = -INFINITY, sum = 0, kept = 0;
+        for (size_t i = 0; i < logits->width; i++)
+            largest = from[i] > largest ? from[i] : largest;
+        for (size_t i = 0; i < logits->width; i++) {
+            row_values[i] = operation->sigmoid ? 1 / (1 + exp(-from[i])) : exp(from[i] - largest);
+            sum += row_values[i];
+        }
+        qsort(row_values, logits->width, sizeof *row_values, descending);
+        for (size_t i = 0; i < actor->width; i++)
+            kept += row_values[i];
+        for (size_t i = 0; i < actor->width; i++)
+            out[row * actor->width + i] = operation->factor * row_values[i] /
+                                          (operation->flag      ? kept
+                                           : operation->sigmoid ? 1
+                                                                : sum);
+    }
+    free(row_values);
+}
+
+/* Element [row, i] of a modulation tensor's chunk; a single row serves all tokens. */
+static double chunk_value(const struct ts_actor *m, const double *in, size_t row, unsigned chunk, size_t width,
+                          size_t i)
+{
+    return in[(m->rows == 1 ? 0 : row) * m->width + chunk * width + i];
+}
+
+void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                        double *const *inputs, double *out)
+{
+    size_t total = actor->rows * actor->width;
+    const struct ts_actor *from[3] = {NULL, NULL, NULL};
+    for (unsigned i = 0; i < operation->input_count; i++)
+        from[i] = ts_scene_actor(scene, operation->inputs[i]);
+    switch (operation->kind) {
+    case TS_OPERATION_COPY:
+        memcpy(out, inputs[0], total * sizeof *out);
+        break;
+    case TS_OPERATION_SUM:
+        for (size_t i = 0; i < total; i++)
+            out[i] = inputs[0][i] + inputs[1][i] + (operation->input_count > 2 ? inputs[2][i] : 0);
+        break;
+    case TS_OPERATION_NORM:
+        for (size_t i = 0; i < total; i++)
+            out[i] = inputs[0][i] + (operation->input_count > 1 ? inputs[1][i] : 0);
+        apply_norm(operation, total, out);
+        break;
+    case TS_OPERATION_ROTARY:
+        apply_rotary(operation, actor, inputs[0], out);
+        break;
+    case TS_OPERATION_ACTIVATION:
+        for (size_t i = 0; i < total; i++) {
+            /* a fused input holds both operands, one behind the other in each row */
+            size_t fused = i / actor->width * 2 * actor->width + i % actor->width;
+            double x = operation->fused ? inputs[0][fused + operation->chunk * actor->width] : inputs[0][i];
+            double y = operation->fused             ? inputs[0][fused + operation->other_chunk * actor->width]
+                       : operation->input_count > 1 ? inputs[1][i]
+                                                    : 1;
+            out[i] = ts_activation_value(operation->activation, x) * y;
+        }
+        break;
+    case TS_OPERATION_SCORES:
+        apply_scores(operation, actor, from[0], from[1], inputs[0], inputs[1], out);
+        break;
+    case TS_OPERATION_SOFTMAX:
+        if (operation->input_count > 1)
+            apply_scores(operation, actor, from[0], from[1], inputs[0], inputs[1], out);
+        else
+            memcpy(out, inputs[0], total * sizeof *out);
+        apply_softmax(actor, out);
+        break;
+    case TS_OPERATION_CONTEXT:
+        apply_context(actor, from[0], from[1], inputs[0], inputs[1], out);
+        break;
+    case TS_OPERATION_TOPK:
+        apply_topk(operation, actor, from[0], inputs[0], out);
+        break;
+    case TS_OPERATION_MODULATE:
+        for (size_t i = 0; i < total; i++) {
+            size_t row = i / actor->width, column = i % actor->width;
+            double scale = chunk_value(from[1], inputs[1], row, operation->chunk, actor->width, column);
+            double shift = chunk_value(from[1], inputs[1], row, operation->other_chunk, actor->width, column);
+            out[i] = inputs[0][i] * (scale + (operation->flag ? 1 : 0)) + shift;
+        }
+        break;
+    case TS_OPERATION_GATED_SUM:
+        for (size_t i = 0; i < total; i++)
+            out[i] = inputs[0][i] + operation->factor * inputs[1][i] *
+                                        chunk_value(from[2], inputs[2], i / actor->width, operation->chunk,
+                                                    actor->width, i % actor->width);
+        break;
+    case TS_OPERATION_SCALE:
+        for (size_t i = 0; i < total; i++)
+            out[i] = operation->factor * (operation->flag ? tanh(inputs[0][i] / operation->factor) : inputs[0][i]);
+        break;
+    default:
+        memset(out, 0, total * sizeof *out);
+        break;
+    }
+    for (size_t i = 0; i < total; i++)
+        if (is_masked((double)actor->a[i]))
+            out[i] = -INFINITY;
+}
+
+void ts_operation_release(struct ts_operation *operation)
+{
+    free(operation->table);
+    *operation = (struct ts_operation){0};
+}
+
+/* A number near a normal distribution of variance 1 that depends on its arguments only. */
+static double noise_at(uint64_t seed, uint64_t index)
+{
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
+    double sum = 0;
+    x ^= x >> 31;
+    x *= 0x94d049bb133111ebu;
+    x ^= x >> 29;
+    for (int i = 0; i < 4; i++)
+        sum += (double)(x >> (16 * i) & 0xffff) / 65536.0 - 0.5;
+    return sum * 1.7320508; /* four uniform numbers have a variance of one third */
+}
+
+/* Scratch of a replay: inputs of the candidate as doubles, the same with one more rounding each, both results. */
+struct scratch {
+    double *plain[3], *shaken[3], *expected, *moved;
+};
+
+static void scratch_release(struct scratch *scratch)
+{
+    for (int i = 0; i < 3; i++) {
+        free(scratch->plain[i]);
+        free(scratch->shaken[i]);
+    }
+    free(scratch->expected);
+    free(scratch->moved);
+}
+
+/* What one rounding of an input is. The precision of a matrix product does not show in its operands: tensor cores round
+ * f32 to TF32 inside, so a product's inputs are granted that much. */
+static double input_rounding(const struct ts_operation *operation, const struct ts_actor *input)
+{
+    bool is_product = operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
+                      (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1);
+    return ts_rounding(is_product && input->bits_b > 10 ? 10 : input->bits_b);
+}
+
+static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                         struct scratch *scratch)
+{
+    size_t total = actor->rows * actor->width;
+    scratch->expected = malloc(total * sizeof(double));
+    scratch->moved = malloc(total * sizeof(double));
+    if (!scratch->expected || !scratch->moved)
+        return false;
+    for (unsigned k = 0; k < operation->input_count; k++) {
+        const struct ts_actor *input = ts_scene_actor(scene, operation->inputs[k]);
+        size_t count = input->rows * input->width;
+        double rounding = input_rounding(operation, input);
+        scratch->plain[k] = malloc(count * sizeof(double));
+        scratch->shaken[k] = malloc(count * sizeof(double));
+        if (!scratch->plain[k] || !scratch->shaken[k])
+            return false;
+        for (size_t i = 0; i < count; i++) {
+            scratch->plain[k][i] = (double)input->b[i];
+            scratch->shaken[k][i] = (double)input->b[i] * (1 + rounding * noise_at(input->pair + 1, i));
+        }
+    }
+    return true;
+}
+
+/* Squares of what differs and of what rounding explains, over one part, and how many numbers it has. */
+struct balance {
+    double error, moved, size, count;
+};
+
+static double ratio_of(const struct balance *balance, double rounding, double residual)
+{
+    double explained = sqrt(balance->moved) + (rounding + 2 * residual) * sqrt(balance->size);
+    double error = sqrt(balance->error);
+    return error == 0 ? 0 : explained > 0 ? error / explained : (double)INFINITY;
+}
+
+static void add_element(struct balance *balance, double found, double expected, double moved)
+{
+    if (isinf(expected) && expected < 0) { /* masked in the reference: anything that low will do */
+        if (!is_masked(found))
+            balance->error += found * found + 1;
+        return;
+    }
+    if (!isfinite(found) || !isfinite(expected)) {
+        if (!(isnan(found) && isnan(expected)) && found != expected)
+            balance->error = (double)INFINITY;
+        return;
+    }
+    balance->error += (found - expected) * (found - expected);
+    balance->moved += isfinite(moved) ? (moved - expected) * (moved - expected) : 0;
+    balance->size += expected * expected;
+    balance->count++;
+}
+
+enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
+                                   const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
+{
+    struct scratch scratch = {0};
+    struct balance all = {0};
+    double rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a), typical;
+    *replay = (struct ts_replay){0};
+    if (!scratch_fill(scene, operation, actor, &scratch)) {
+        scratch_release(&scratch);
+        return ts_fail_memory(error);
+    }
+    ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
+    ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        add_element(&all, (double)actor->b[i], scratch.expected[i], scratch.moved[i]);
+    replay->ratio = ratio_of(&all, rounding, operation->residual);
+    replay->local = all.size > 0 ? sqrt(all.error / all.size) : all.error > 0 ? (double)INFINITY : 0;
+    typical = sqrt(all.size / (double)(actor->rows * actor->heads));
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t head = 0; head < actor->heads; head++) {
+            struct balance part = {0};
+            double ratio;
+            size_t start = row * actor->width + head * actor->inner;
+            for (size_t i = start; i < start + actor->inner; i++)
+                add_element(&part, (double)actor->b[i], scratch.expected[i], scratch.moved[i]);
+            /* a part far below the others' size is judged by theirs: its own rounding says little */
+            if (part.size < typical * typical * 1e-4)
+                part.size = typical * typical * 1e-4;
+            /* nor may a few numbers that happened to move little be judged by that alone */
+            part.moved = fmax(part.moved, 0.25 * all.moved / fmax(all.count, 1) * part.count);
+            ratio = ratio_of(&part, rounding, operation->residual);
+            if (ratio > replay->worst_part) {
+                replay->worst_part = ratio;
+                replay->worst_row = row;
+                replay->worst_head = head;
+            }
+        }
+    scratch_release(&scratch);
+    return TS_OK;
+}
+
+void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *operation, struct ts_buffer *out)
+{
+    const char *names[3] = {"", "", ""};
+    for (unsigned i = 0; i < operation->input_count; i++)
+        names[i] = scene->pairs[operation->inputs[i]].name;
+    switch (operation->kind) {
+    case TS_OPERATION_COPY:
+        ts_buffer_printf(out, "%s", names[0]);
+        break;
+    case TS_OPERATION_SUM:
+        ts_buffer_printf(out, "%s + %s", names[0], names[1]);
+        if (operation->input_count > 2)
+            ts_buffer_printf(out, " + %s", names[2]);
+        break;
+    case TS_OPERATION_NORM:
+        ts_buffer_printf(out, "%s(%s%s%s)", operation->centred ? "layer norm" : "RMS norm", names[0],
+                         operation->input_count > 1 ? " + " : "", names[1]);
+        break;
+    case TS_OPERATION_ROTARY:
+        ts_buffer_printf(out, "rotary(%s), %s pairs", names[0], operation->interleaved ? "interleaved" : "half-split");
+        break;
+    case TS_OPERATION_ACTIVATION:
+        ts_buffer_printf(out, "%s(%s)", ts_activation_name(operation->activation), names[0]);
+        if (operation->fused)
+            ts_buffer_string(out, " of one half * the other");
+        if (operation->input_count > 1)
+            ts_buffer_printf(out, " * %s", names[1]);
+        break;
+    case TS_OPERATION_SCORES:
+        ts_buffer_printf(out, "%.6g * %s . %s", operation->factor, names[0], names[1]);
+        break;
+    case TS_OPERATION_SOFTMAX:
+        if (operation->input_count > 1)
+            ts_buffer_printf(out, "softmax(%.6g * %s . %s)", operation->factor, names[0], names[1]);
+        else
+            ts_buffer_printf(out, "softmax(%s)", names[0]);
+        break;
+    case TS_OPERATION_CONTEXT:
+        ts_buffer_printf(out, "%s x %s", names[0], names[1]);
+        break;
+    case TS_OPERATION_TOPK:
+        ts_buffer_printf(out, "largest %s of %s%s", operation->sigmoid ? "sigmoids" : "softmax probabilities", names[0],
+                         operation->flag ? ", renormalized" : "");
+        break;
+    case TS_OPERATION_MODULATE:
+        ts_buffer_printf(out, "%s * (%sscale) + shift of %s", names[0], operation->flag ? "1 + " : "", names[1]);
+        break;
+    case TS_OPERATION_GATED_SUM:
+        ts_buffer_printf(out, "%s + gate of %s * %s", names[0], names[2], names[1]);
+        break;
+    case TS_OPERATION_SCALE:
+        ts_buffer_printf(out, operation->flag ? "softcap %.6g of %s" : "%.6g * %s", operation->factor, names[0]);
+        break;
+    default:
+        break;
+    }
+}

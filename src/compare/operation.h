@@ -1,0 +1,95 @@
+/* Operation: what a model did between captured points, learnt from the reference alone.
+ *
+ * Most tensors of a trace are a simple function of earlier ones: a sum, a norm, a rotation, an activation with a gate,
+ * scores, softmax, context, a modulation. Which function, of which earlier tensors and with which constants is found by
+ * trying: it must reproduce the reference's own output to within rounding. Replaying it on the candidate's captured
+ * inputs then shows the error that the candidate makes *here*, whatever its inputs carry. Operations with weights that
+ * a few tokens cannot determine (projections, embeddings, experts) are not learnt. */
+#ifndef TS_COMPARE_OPERATION_H
+#define TS_COMPARE_OPERATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "compare/scene.h"
+
+enum ts_operation_kind {
+    TS_OPERATION_NONE,
+    TS_OPERATION_COPY,
+    TS_OPERATION_SUM,  /* of two or three */
+    TS_OPERATION_NORM, /* x / rms(x) * w (+ bias), with or without the mean removed */
+    TS_OPERATION_ROTARY,
+    TS_OPERATION_ACTIVATION, /* f(x), or f(x) * y with two inputs */
+    TS_OPERATION_SCORES,     /* factor * q . k, grouped heads */
+    TS_OPERATION_SOFTMAX,    /* with the mask read off the reference; of one input, or of factor * q . k */
+    TS_OPERATION_CONTEXT,    /* probabilities times values, grouped heads */
+    TS_OPERATION_TOPK,       /* the largest probabilities of a router, renormalized or not */
+    TS_OPERATION_MODULATE,   /* x * (1 + scale) + shift, chunks of a modulation tensor */
+    TS_OPERATION_GATED_SUM,  /* x + factor * gate * y, gate a chunk of a modulation tensor */
+    TS_OPERATION_SCALE       /* factor * x, or factor * tanh(x / factor) */
+};
+
+enum ts_activation {
+    TS_ACTIVATION_SILU,
+    TS_ACTIVATION_GELU,
+    TS_ACTIVATION_GELU_TANH,
+    TS_ACTIVATION_QUICK_GELU,
+    TS_ACTIVATION_RELU,
+    TS_ACTIVATION_SIGMOID,
+    TS_ACTIVATION_TANH,
+    TS_ACTIVATION_RELU_SQUARED,
+    TS_ACTIVATION_IDENTITY,
+    TS_ACTIVATION_COUNT
+};
+
+struct ts_operation {
+    enum ts_operation_kind kind;
+    size_t inputs[3]; /* pairs */
+    unsigned input_count;
+    double residual; /* relative error of the learnt operation on the reference itself */
+    double factor;
+    double epsilon;   /* NORM */
+    bool centred;     /* NORM: the mean is removed */
+    bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */
+    bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap */
+    bool sigmoid;     /* TOPK: of sigmoids instead of softmax */
+    bool fused;       /* ACTIVATION: both operands are halves of one input, chunk and other_chunk */
+    enum ts_activation activation;
+    size_t group; /* NORM: numbers per norm; ROTARY: numbers of a head that turn */
+    size_t heads; /* ROTARY, SCORES, SOFTMAX of two: heads of the output, whatever shape the inputs were captured in */
+    unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
+    double *table;               /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair */
+    size_t table_count;
+};
+
+const char *ts_activation_name(enum ts_activation activation);
+double ts_activation_value(enum ts_activation activation, double x);
+
+/* Learns how `actor` (the newest of the scene) came about; kind is NONE when nothing fits. */
+enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation,
+                                  struct ts_error *error);
+void ts_operation_release(struct ts_operation *operation);
+
+/* Applies it to inputs given as doubles, [rows, width] of the respective actors; out has the actor's rows * width. -inf
+ * in the result says "must be masked". */
+void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                        double *const *inputs, double *out);
+
+struct ts_replay {
+    double ratio;      /* error made here, in units of what rounding explains */
+    double worst_part; /* the same for the worst row (or head of a row) */
+    size_t worst_row, worst_head;
+    double local; /* relative L2 of the error made here */
+};
+
+/* Replays it on the candidate. */
+enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
+                                   const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error);
+
+/* "silu(mlp.gate_proj) * mlp.up_proj" */
+void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *operation, struct ts_buffer *out);
+
+#endif

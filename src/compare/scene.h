@@ -1,0 +1,67 @@
+/* Scene: the values of a trace around one place in execution order, in one simple layout.
+ *
+ * Learning an operation needs the tensors before it side by side. A scene holds the last TS_SCENE_WINDOW pairs as
+ * dense floats, tokens first: [tokens, rest...], whatever axis the tokens were on, leading ones squeezed. Of long
+ * sequences a spread of tokens is taken, the same for every tensor. Memory is bounded by the window, not by the trace.
+ */
+#ifndef TS_COMPARE_SCENE_H
+#define TS_COMPARE_SCENE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "pair/pair.h"
+
+#define TS_SCENE_WINDOW 48
+
+struct ts_actor {
+    size_t pair; /* index */
+    bool usable; /* loaded; false for scalars, integers, giants, and pairs with problems */
+    bool whole;  /* every token is here, so that products over tokens can be done */
+    float *a, *b;
+    size_t rows, width; /* tokens taken, numbers per token */
+    size_t heads;       /* the first axis after the tokens when there are two, else 1 */
+    size_t inner;       /* width / heads */
+    int bits_a, bits_b; /* mantissa bits the values use */
+    double norm_a;      /* of the loaded part */
+    double error;       /* relative L2 of b - a over the rows that count; NaN when it cannot be told */
+};
+
+/* The last rotation that was learnt: angles per token and pair. */
+struct ts_turn {
+    double *table;            /* cosines, then sines; NULL before the first */
+    size_t rows, group, head; /* tokens, numbers of a head that turn, size of a head */
+    double factor;
+    bool interleaved;
+};
+
+struct ts_scene {
+    const struct ts_pair *pairs;
+    size_t pair_count;
+    uint64_t tokens; /* length of the sequence, 0 when unknown */
+    uint64_t *taken; /* which tokens, in order */
+    size_t taken_count;
+    bool *aside;                             /* per taken token: not judged any more (routed otherwise on a near tie) */
+    struct ts_actor window[TS_SCENE_WINDOW]; /* ring: pair i is at i % TS_SCENE_WINDOW */
+    struct ts_turn turn;
+    size_t loaded; /* pairs [0, loaded) have been through */
+};
+
+enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error);
+void ts_scene_release(struct ts_scene *scene);
+
+/* Loads the next pair in order and returns its actor; NULL on error. */
+struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);
+/* The actor of an earlier pair, NULL when it has left the window or is not usable. */
+struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair);
+
+/* Mantissa bits that values really use: 7 for bf16 in any storage, 10 for f16 and TF32, 3 and 2 for fp8, 23 otherwise;
+ * counted over the non-zero finite ones, a few stray values aside. */
+int ts_mantissa_bits(const float *values, size_t count);
+/* RMS relative error of one rounding to that many stored mantissa bits: 2^-bits * 0.2123 (mantissas spread evenly on a
+ * logarithmic scale). */
+double ts_rounding(int mantissa_bits);
+
+#endif

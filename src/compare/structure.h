@@ -1,0 +1,35 @@
+/* Structure: whether an error is spread as rounding spreads it. Honest error has no favourite channel, head or token
+ * and does not follow the reference; a bug nearly always does one of these. */
+#ifndef TS_COMPARE_STRUCTURE_H
+#define TS_COMPARE_STRUCTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "compare/scene.h"
+
+/* Beyond these no honest run has been seen: see docs/noise.md. */
+#define TS_CHANNEL_LIMIT 8.0
+#define TS_BLOCK_LIMIT   12.0
+#define TS_ROW_LIMIT     60.0
+#define TS_OFFSET_LIMIT  0.8
+
+struct ts_structure {
+    bool known;
+    double channel; /* the worst channel's relative error over the median channel's */
+    size_t worst_channel;
+    double block; /* the worst block of channels (a head), error energy over the median block's */
+    size_t worst_block, block_size;
+    double row; /* the worst token's relative error energy over the median token's */
+    size_t worst_row;
+    double row_error;     /* its relative error */
+    double inherited_row; /* the same, largest among the tensors before: set by the judge */
+    double offset; /* share of the error that is the same in every token: 1 / tokens when there is no such part */
+    double slope;  /* correlation of the error with the reference, -1 to 1 */
+};
+
+void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure);
+/* How far the worst token stands out; *worst and *error (may be NULL) say which and how much it errs. */
+double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, size_t *worst, double *error);
+
+#endif

@@ -1,0 +1,88 @@
+#include "compare/threeway.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "read/open.h"
+
+/* The truth against one side: errors by the side's tensor. */
+struct against {
+    struct ts_pairing pairing;
+    struct ts_delta *deltas;
+};
+
+static enum ts_status measure(const struct ts_bundle *truth, const struct ts_bundle *side,
+                              const struct ts_comparison_options *options, struct ts_pool *pool,
+                              struct against *against, struct ts_error *error)
+{
+    TS_TRY(ts_pair_run(truth, side, &options->pair, pool, NULL, &against->pairing, error));
+    against->deltas = calloc(against->pairing.count + 1, sizeof *against->deltas);
+    if (!against->deltas)
+        return ts_fail_memory(error);
+    return ts_delta_run(pool, against->pairing.pairs, against->pairing.count, &options->delta, against->deltas, NULL,
+                        error);
+}
+
+static const struct ts_delta *delta_of(const struct against *against, const struct ts_tensor *tensor, size_t hint)
+{
+    /* all three are in one order, so the place is nearly always the same */
+    for (size_t step = 0; step < against->pairing.count; step++) {
+        size_t i = (hint + step) % against->pairing.count;
+        if (against->pairing.pairs[i].b.tensor == tensor)
+            return against->pairing.pairs[i].problem ? NULL : &against->deltas[i];
+    }
+    return NULL;
+}
+
+static void judge(struct ts_comparison *comparison, const struct against *a, const struct against *b)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    for (size_t i = 0; i < comparison->pairing.count; i++) {
+        const struct ts_pair *pair = &comparison->pairing.pairs[i];
+        struct ts_verdict *verdict = &judgement->verdicts[i];
+        const struct ts_delta *own = pair->problem ? NULL : delta_of(a, pair->a.tensor, i);
+        const struct ts_delta *theirs = pair->problem ? NULL : delta_of(b, pair->b.tensor, i);
+        double floor, l2, worst;
+        if (!own || !theirs)
+            continue;
+        /* a reference that is exact would make any error infinite: one rounding of the candidate is always granted */
+        floor = ts_rounding(theirs->precision_b < 23 ? theirs->precision_b : 23);
+        l2 = theirs->rel_l2 / (own->rel_l2 > floor ? own->rel_l2 : floor);
+        worst = theirs->max_abs / (own->max_abs > floor * theirs->a.std ? own->max_abs : floor * theirs->a.std);
+        if (l2 > TS_THREEWAY_L2 || worst > TS_THREEWAY_MAX || theirs->non_finite_mismatch) {
+            verdict->judged = TS_JUDGED_DIFFERS;
+            verdict->made_here = true;
+            verdict->why =
+                ts_arena_printf(&judgement->arena,
+                                "against the high-precision run its error is %.3g times the reference's own, its "
+                                "worst element %.3g times",
+                                l2, worst);
+        } else {
+            verdict->judged = comparison->deltas[i].unequal ? TS_JUDGED_NOISE : TS_JUDGED_OK;
+            verdict->made_here = false;
+            verdict->why = ts_arena_printf(
+                &judgement->arena, "against the high-precision run it errs %.3g times as much as the reference", l2);
+        }
+    }
+}
+
+enum ts_status ts_threeway_judge(struct ts_comparison *comparison, const char *path,
+                                 const struct ts_comparison_options *options, struct ts_pool *pool,
+                                 struct ts_error *error)
+{
+    struct ts_bundle *truth;
+    struct against a = {0}, b = {0};
+    enum ts_status status;
+    TS_TRY(ts_open(path, NULL, &truth, error));
+    status = measure(truth, comparison->a, options, pool, &a, error);
+    if (status == TS_OK)
+        status = measure(truth, comparison->b, options, pool, &b, error);
+    if (status == TS_OK)
+        judge(comparison, &a, &b);
+    ts_pairing_release(&a.pairing);
+    ts_pairing_release(&b.pairing);
+    free(a.deltas);
+    free(b.deltas);
+    ts_bundle_free(truth);
+    return status;
+}

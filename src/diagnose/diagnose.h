@@ -1,0 +1,36 @@
+/* Diagnose: why the first divergence diverges. Hypotheses are tested against the tensors at hand; those that hold are
+ * reported, best first, each with its evidence and what to check in the candidate. */
+#ifndef TS_DIAGNOSE_DIAGNOSE_H
+#define TS_DIAGNOSE_DIAGNOSE_H
+
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "compare/delta.h"
+#include "compare/judge.h"
+#include "pair/pair.h"
+
+#define TS_MOST_CAUSES 8
+
+struct ts_cause {
+    const char *id;      /* of the vocabulary: "scaled", "rotation", ... */
+    double confidence;   /* 0 to 1: the share of the error's energy it explains, less what its freedom would explain */
+    const char *summary; /* a sentence a person understands, with the measured numbers */
+    const char *check;   /* what to look at in the candidate */
+};
+
+struct ts_diagnosis {
+    struct ts_arena arena;
+    size_t pair;                            /* what was looked at */
+    struct ts_cause causes[TS_MOST_CAUSES]; /* best first */
+    size_t count;
+    const char *strongest; /* when there is no cause: the strongest structure that was found, a sentence */
+};
+
+/* Looks at pair `index`. judgement may be NULL. */
+enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
+                           struct ts_diagnosis *diagnosis, struct ts_error *error);
+void ts_diagnosis_release(struct ts_diagnosis *diagnosis);
+
+#endif

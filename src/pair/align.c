@@ -1,0 +1,224 @@
+/* Owns the order in which layouts are considered for two tensors: as they are, then what shapes allow, then pieces. */
+#include "pair/align.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "pair/align_search.h"
+
+/* Equal shapes: the tensors are taken as they are unless their values disagree by more than this ... */
+#define DISAGREE 0.5
+/* ... and another layout is better by this factor. */
+#define DRAMATIC 0.25
+/* Shapes that differ by ones come from different habits, so less is asked for: another layout must agree this well. */
+#define WELL 0.75
+
+/* Of what was left out by a cut, this many elements are looked at for being zero; where there are more, nothing is
+ * said. */
+#define REST_LIMIT ((uint64_t)1 << 20)
+
+static void append_shape(struct ts_buffer *text, const struct ts_view *view)
+{
+    ts_buffer_byte(text, '[');
+    for (unsigned i = 0; i < view->rank; i++)
+        ts_buffer_printf(text, "%s%" PRIu64, i ? "," : "", view->shape[i]);
+    ts_buffer_byte(text, ']');
+}
+
+enum ts_status ts_align_no_layout(const struct ts_view *a, const struct ts_view *b, size_t shards_a, size_t shards_b,
+                                  struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
+{
+    const struct ts_view *view[2] = {a, b};
+    const size_t shards[2] = {shards_a, shards_b};
+    struct ts_buffer text;
+    ts_buffer_init(&text, 4096);
+    for (unsigned side = 0; side < 2; side++) {
+        ts_buffer_string(&text, side ? " against " : "");
+        if (shards[side])
+            ts_buffer_printf(&text, "%zu shards like ", shards[side]);
+        append_shape(&text, view[side]);
+        if (ts_type_info(a->tensor->type)->components != ts_type_info(b->tensor->type)->components)
+            ts_buffer_string(&text, ts_type_info(view[side]->tensor->type)->components == 2 ? " complex" : " real");
+    }
+    ts_buffer_string(&text, ": no layout fits");
+    out->problem = text.failed ? NULL : ts_arena_string(arena, text.data);
+    ts_buffer_release(&text);
+    return out->problem ? TS_OK : ts_fail_memory(error);
+}
+
+void ts_alignment_init(struct ts_alignment *out, const struct ts_view *a, const struct ts_view *b)
+{
+    memset(out, 0, sizeof *out);
+    out->a = *a;
+    out->b = *b;
+    out->recipe = "";
+    out->runner_up = INFINITY;
+}
+
+/* Equal but for axes of one element. */
+static bool equal_but_ones(const struct ts_view *a, const struct ts_view *b)
+{
+    unsigned i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < a->rank && a->shape[i] == 1)
+            i++;
+        while (k < b->rank && b->shape[k] == 1)
+            k++;
+        if (i == a->rank || k == b->rank)
+            return i == a->rank && k == b->rank;
+        if (a->shape[i] != b->shape[k])
+            return false;
+    }
+}
+
+/* Axis names that put the axes of B in another order than those of A. */
+static bool names_differ(const struct ts_align_hints *hints)
+{
+    return hints->axes_a && hints->axes_b && strcmp(hints->axes_a, hints->axes_b) != 0;
+}
+
+/* Shapes that are equal, or equal but for ones. The plain reading stands unless the values speak against it loudly; for
+ * activations of exactly equal shape it always stands, since there another order of axes is a bug to be reported. */
+static enum ts_status align_equal(struct ts_align_search *search, struct ts_align_layouts *layouts, bool exactly,
+                                  struct ts_alignment *out, const struct ts_align_candidate **winner,
+                                  struct ts_error *error)
+{
+    const struct ts_align_candidate *other;
+    struct ts_align_candidate *plain;
+    struct ts_alignment others = *out;
+    layouts->whole_axes = layouts->in_order = true;
+    ts_align_add_layouts(search, layouts);
+    if (search->count == 0)
+        return TS_OK;
+    plain = search->list;
+    *winner = plain;
+    TS_TRY(ts_align_measure(search, &plain->view[0], &plain->view[1], 512, &plain->fit, error));
+    if (plain->fit.fit > DISAGREE)
+        TS_TRY(ts_align_measure(search, &plain->view[0], &plain->view[1], 4096, &plain->fit, error));
+    out->error = plain->fit.error;
+    if (plain->fit.fit <= DISAGREE || plain->named ||
+        (exactly && !search->hints->weights && !names_differ(search->hints)))
+        return TS_OK;
+    search->list = NULL; /* the plain one stays where it is */
+    search->count = search->capacity = 0;
+    layouts->in_order = false;
+    layouts->whole_axes = exactly;
+    ts_align_add_layouts(search, layouts);
+    if (search->hints->weights) {
+        ts_align_add_row_orders(search, layouts);
+        ts_align_add_groups(search, layouts);
+    }
+    TS_TRY(ts_align_choose(search, &others, &other, error));
+    if (!other)
+        return TS_OK;
+    if (other->named || other->fit.fit < DRAMATIC * plain->fit.fit ||
+        (!exactly && plain->fit.fit >= TS_ALIGN_AGREES && other->fit.fit < WELL)) {
+        *winner = other;
+        *out = others;
+    } else {
+        out->runner_up = ts_align_same_map(plain, other) ? others.runner_up : others.error;
+    }
+    return TS_OK;
+}
+
+/* Says so when everything that a cut left out is zero: then it was padding. */
+static enum ts_status look_at_rest(struct ts_align_search *search, struct ts_align_candidate *winner,
+                                   struct ts_error *error)
+{
+    const struct ts_align_cut *cut = &winner->cut;
+    double values[2 * 1024];
+    size_t components;
+    unsigned side;
+    if (!cut->of || cut->of->join != TS_JOIN_NONE || cut->of->shape[cut->axis] % cut->count == 0)
+        return TS_OK;
+    components = ts_type_info(cut->of->tensor->type)->components;
+    for (unsigned part = 0; part < 2; part++) {
+        uint64_t start = part ? cut->start + cut->count : 0;
+        uint64_t count = part ? cut->of->shape[cut->axis] - start : cut->start;
+        struct ts_view rest;
+        if (count == 0)
+            continue;
+        if (!ts_view_slice(cut->of, cut->axis, start, count, 1, &search->scratch, &rest) || rest.count > REST_LIMIT)
+            return TS_OK;
+        for (uint64_t first = 0; first < rest.count; first += 1024) {
+            size_t now = rest.count - first < 1024 ? (size_t)(rest.count - first) : 1024;
+            TS_TRY(ts_view_read_f64(&rest, first, now, values, error));
+            for (size_t i = 0; i < now * components; i++)
+                if (values[i] != 0)
+                    return TS_OK;
+        }
+    }
+    side = winner->view[1].tensor == cut->of->tensor && winner->view[0].tensor != cut->of->tensor;
+    winner->words[side] = ts_arena_printf(&search->scratch, "%s (the rest is zero)", winner->words[side]);
+    return winner->words[side] ? TS_OK : ts_fail_memory(error);
+}
+
+static enum ts_status add_equal_counts(struct ts_align_search *search, struct ts_align_layouts *layouts,
+                                       struct ts_error *error)
+{
+    double score;
+    ts_align_add_layouts(search, layouts);
+    TS_TRY(ts_align_best_score(search, &score, error));
+    if (score >= TS_ALIGN_AGREES) {
+        layouts->deep = true;
+        ts_align_add_layouts(search, layouts);
+    }
+    return TS_OK;
+}
+
+static enum ts_status align_search(struct ts_align_search *search, const struct ts_view *a, const struct ts_view *b,
+                                   struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
+{
+    struct ts_align_layouts layouts = {.view = {*a, *b}, .words = {"", ""}, .limit = 2000};
+    const struct ts_align_candidate *winner = NULL;
+    const bool exactly = ts_align_equal_shapes(a, b);
+    layouts.moving = !(ts_align_is_costly(b) && !ts_align_is_costly(a));
+    if (exactly || equal_but_ones(a, b)) {
+        TS_TRY(align_equal(search, &layouts, exactly, out, &winner, error));
+    } else {
+        if (a->count == b->count)
+            TS_TRY(add_equal_counts(search, &layouts, error));
+        else
+            TS_TRY(ts_align_add_slices(search, &layouts, error));
+        TS_TRY(ts_align_choose(search, out, &winner, error));
+    }
+    if (!winner) {
+        /* without memory nothing fits either, and that is not the shapes' fault */
+        if (!ts_arena_alloc(&search->scratch, 1))
+            return ts_fail_memory(error);
+        return ts_align_no_layout(a, b, 0, 0, arena, out, error);
+    }
+    if (exactly && !*winner->words[0] && !*winner->words[1])
+        return TS_OK; /* out holds the views as given */
+    if (winner->cut.of) {
+        struct ts_align_candidate said = *winner;
+        TS_TRY(look_at_rest(search, &said, error));
+        return ts_align_finish(&said, arena, out, error);
+    }
+    return ts_align_finish(winner, arena, out, error);
+}
+
+enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const struct ts_align_hints *hints,
+                        struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
+{
+    struct ts_align_search search;
+    enum ts_status status;
+    ts_alignment_init(out, a, b);
+    if (ts_type_info(a->tensor->type)->components != ts_type_info(b->tensor->type)->components)
+        return ts_align_no_layout(a, b, 0, 0, arena, out, error);
+    if (a->count == 0 && b->count == 0) { /* nothing to pair: any shape will do */
+        if (ts_align_equal_shapes(a, b))
+            return TS_OK;
+        out->recipe = ts_view_reshape(b, a->shape, a->rank, arena, &out->b) ? "B: empty, like A" : NULL;
+        return out->recipe ? TS_OK : ts_fail_memory(error);
+    }
+    if (a->count == 0 || b->count == 0)
+        return ts_align_no_layout(a, b, 0, 0, arena, out, error);
+    status = ts_align_search_init(&search, a, b, hints, error);
+    if (status == TS_OK)
+        status = align_search(&search, a, b, arena, out, error);
+    ts_align_search_release(&search);
+    return status;
+}

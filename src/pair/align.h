@@ -1,0 +1,76 @@
+/* Align: the recipe under which two tensors, or one tensor and the shards of another, hold the same values.
+ *
+ * Candidates come from the shapes: squeeze, permute any axes, split and merge adjacent axes, a shard of n along an
+ * axis, extra rows or padding, a slice of the batch or of the sequence, a first-token offset; for shards of all ranks:
+ * joined along an axis, head-interleaved, per-rank fused parts (QKV, gate/up), added up (partial sums), or replicated.
+ * The one that wins wins by its values: agreement on samples first, then on everything, up to four million elements.
+ *
+ * A recipe says for each side what was done to it, in order; every operation numbers the axes of the shape that the
+ * operations before it left, the first one those of the tensor itself:
+ *
+ *     recipe     "" | side | side "; " side           "A: split 1 as 4x32; B: squeeze 0, swap 0 1"
+ *     side       ("A" | "B") ": " operation {", " operation}
+ *
+ *     squeeze 0 2                  axes of one element dropped; without numbers: all of them, a scalar is left
+ *     split 1 as 4x32              one axis into several, the outermost first
+ *     transpose | swap 0 2         two axes exchanged
+ *     permute 1 2 0                axis i of the result is the i-th number
+ *     merge 1 2                    neighbouring axes into one
+ *     read as [8,3]                the same numbers in the same order under another shape
+ *     index 2 of 4 on axis 0       one entry, and the axis dropped
+ *     shard 3 of 8 on axis 1       the fourth of 8 equal pieces
+ *         ..., heads of 64 interleaved    heads are dealt to the shards in turn; the axis is left split by heads
+ *         ..., in 3 parts 64+16+16        the piece of each part, one after the other
+ *     take 0..6 of 8 on axis 0     entries 0 to 5; "(the rest is zero)" where all that was left out is
+ *     skip the first of 9 on axis 0
+ *     step 4 from 0 on axis 0      entries 0, 4, 8 and so on
+ *     ungroup axis 0, 8 groups of 4+1+1 heads of 64
+ *                                  fused rows, from group by group to all of q, all of k, all of v
+ *     join 8 shards on axis 1      in the order of the ranks
+ *         ..., heads of 64 interleaved    as above
+ *         ..., in 3 parts 16+4+4          as above, the sizes being those in one shard
+ *         ..., 2 copies of each but the first    fewer key and value heads than ranks
+ *         ..., zigzag                     a piece from the front and one from the back for each rank
+ *     join 4 of 8 shards, step 2, on axis 1
+ *                                  neighbouring ranks hold the same
+ *     sum of 8 shards              partial sums
+ *     rank 0 of 8 equal shards     or "rank 0 of 8, ranks 3 5 differ", "rank 3 of 8, which differ" */
+#ifndef TS_PAIR_ALIGN_H
+#define TS_PAIR_ALIGN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "tensor/view.h"
+
+struct ts_alignment {
+    struct ts_view a, b; /* equal shapes, unless problem is set */
+    const char *recipe;  /* "" when nothing had to be done */
+    double error;        /* relative L2 of b - a on the sample under this recipe */
+    double runner_up;    /* the same of the best different recipe; infinity when there was none */
+    bool ambiguous;      /* the runner-up fits as well, and would pair other elements */
+    bool guess;          /* the values do not agree under any recipe; this is the best or the plainest */
+    const char *problem; /* not NULL: no recipe at all; a and b are as given */
+};
+
+struct ts_align_hints {
+    const char *axes_a, *axes_b; /* axis names, "tokens heads dim", or NULL */
+    bool weights;   /* a checkpoint's weight rather than an activation: try transposes even of equal shapes */
+    unsigned heads; /* number of heads when known, else 0: for head-interleaved shards and row permutations */
+};
+
+/* a against b. Equal shapes whose values agree come back untouched and fast, and so do those of activations whose
+ * values do not: another order of equal axes is a bug there, and for others to report. Thread-safe as long as the arena
+ * is not shared. */
+enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const struct ts_align_hints *hints,
+                        struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error);
+
+/* One whole tensor against the shards of all ranks, in rank order. `shards_are_b` says on which side they stand. */
+enum ts_status ts_align_shards(const struct ts_view *whole, struct ts_view *shards, size_t count, bool shards_are_b,
+                               const struct ts_align_hints *hints, struct ts_arena *arena, struct ts_alignment *out,
+                               struct ts_error *error);
+
+#endif

@@ -1,0 +1,202 @@
+/* Owns the pairing of what names leave over: tensors whose values are the same in any order, and no others'. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pair/pairing.h"
+#include "pair/sketch.h"
+
+/* Sketches of bf16 copies of fp32 tensors are 0.01 apart, those of norm weights, which vary little around 1, 0.05; of
+ * some hundred unrelated tensors of one distribution the nearest is 0.15 away, or 0.05 when they are alike in a special
+ * way. So the best must be near, and the next one much further away; what slips through is looked at element by element
+ * in the end. */
+#define CLOSE   0.08
+#define FURTHER 4
+#define APART   0.02
+/* How far the same values in another order count as apart. */
+#define REORDERED 0.03
+/* Norms differ by no more than this where sketches are near. */
+#define NORMS 0.1
+/* Fewer elements prove nothing. */
+#define FEWEST 8
+/* Elements of one side that are walked, some seconds' worth; beyond that names have to do. */
+#define MOST ((uint64_t)1 << 29)
+
+struct leftover {
+    size_t index;
+    struct ts_sketch sketch;
+    struct ts_error error;
+    size_t best; /* in the other list; SIZE_MAX */
+    double distance;
+};
+
+struct leftovers {
+    const struct ts_bundle *bundle;
+    struct leftover *list;
+    size_t count;
+};
+
+static int by_count(const void *a, const void *b)
+{
+    const uint64_t *left = a, *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+/* Sizes that occur on a side, ascending. */
+static bool sizes_left(const struct ts_side *side, struct ts_arena *arena, uint64_t **sizes, size_t *count)
+{
+    *sizes = ts_arena_array(arena, side->count, sizeof **sizes);
+    *count = 0;
+    if (!*sizes)
+        return false;
+    for (size_t i = 0; i < side->count; i++)
+        if (!side->taken[i])
+            (*sizes)[(*count)++] = side->bundle->tensors[i]->count;
+    if (*count)
+        qsort(*sizes, *count, sizeof **sizes, by_count);
+    return true;
+}
+
+static bool gather(const struct ts_side *side, const uint64_t *sizes, size_t size_count, struct ts_arena *arena,
+                   struct leftovers *out, uint64_t *elements)
+{
+    *out = (struct leftovers){.bundle = side->bundle};
+    out->list = ts_arena_array(arena, side->count, sizeof *out->list);
+    *elements = 0;
+    if (!out->list)
+        return false;
+    for (size_t i = 0; i < side->count; i++) {
+        const uint64_t count = side->bundle->tensors[i]->count;
+        if (side->taken[i] || count < FEWEST || !size_count ||
+            !bsearch(&count, sizes, size_count, sizeof *sizes, by_count))
+            continue;
+        out->list[out->count].best = SIZE_MAX;
+        out->list[out->count++].index = i;
+        *elements = *elements > MOST ? *elements : *elements + count;
+    }
+    return true;
+}
+
+static void sketch_one(void *context, uint64_t index, unsigned worker)
+{
+    struct leftovers *left = context;
+    struct leftover *one = &left->list[index];
+    (void)worker;
+    ts_error_clear(&one->error);
+    (void)ts_sketch_make(left->bundle->tensors[one->index], &one->sketch, &one->error);
+}
+
+static enum ts_status sketch_all(struct ts_pairer *pairer, struct leftovers *left, struct ts_error *error)
+{
+    if (pairer->pool)
+        ts_pool_run(pairer->pool, left->count, sketch_one, left);
+    else
+        for (size_t i = 0; i < left->count; i++)
+            sketch_one(left, i, 0);
+    for (size_t i = 0; i < left->count; i++)
+        if (left->list[i].error.status != TS_OK) {
+            *error = left->list[i].error;
+            return error->status;
+        }
+    return TS_OK;
+}
+
+/* By size, then by norm: only neighbours can be equal. */
+static int by_norm(const void *a, const void *b)
+{
+    const struct leftover *left = a, *right = b;
+    if (left->sketch.count != right->sketch.count)
+        return left->sketch.count < right->sketch.count ? -1 : 1;
+    if (left->sketch.norm != right->sketch.norm)
+        return left->sketch.norm < right->sketch.norm ? -1 : 1;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
+static bool same_shape(const struct ts_tensor *a, const struct ts_tensor *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+/* Bags of values may be equal in another order. For equal shapes the projection tells, so that of two such tensors the
+ * one in the same order is nearer; without a better one the other will do. */
+static double distance(const struct leftovers *a, const struct leftover *one, const struct leftovers *b,
+                       const struct leftover *other)
+{
+    double apart = ts_sketch_distance(&one->sketch, &other->sketch);
+    if (apart < CLOSE && same_shape(a->bundle->tensors[one->index], b->bundle->tensors[other->index]))
+        apart = fmax(apart, fmin(fabs(one->sketch.projection - other->sketch.projection), REORDERED));
+    return apart;
+}
+
+/* For each of `from` the one of `to` that is close while no other is. Both are sorted by norm. */
+static void find_best(const struct leftovers *from, const struct leftovers *to)
+{
+    size_t start = 0;
+    for (size_t i = 0; i < from->count; i++) {
+        struct leftover *one = &from->list[i];
+        double second = INFINITY;
+        one->distance = INFINITY;
+        if (one->sketch.constant)
+            continue;
+        while (start < to->count && (to->list[start].sketch.count < one->sketch.count ||
+                                     (to->list[start].sketch.count == one->sketch.count &&
+                                      to->list[start].sketch.norm < one->sketch.norm * (1 - NORMS))))
+            start++;
+        for (size_t k = start; k < to->count && to->list[k].sketch.count == one->sketch.count &&
+                               to->list[k].sketch.norm * (1 - NORMS) <= one->sketch.norm;
+             k++) {
+            double apart = distance(from, one, to, &to->list[k]);
+            if (apart < one->distance) {
+                second = one->distance;
+                one->distance = apart;
+                one->best = k;
+            } else if (apart < second) {
+                second = apart;
+            }
+        }
+        if (!(one->distance < CLOSE) || second < fmax(APART, FURTHER * one->distance))
+            one->best = SIZE_MAX;
+    }
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const size_t *left = a, *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->scratch;
+    uint64_t *sizes_a, *sizes_b, elements_a, elements_b;
+    size_t count_a, count_b, paired = 0;
+    struct leftovers a, b;
+    size_t(*pairs)[2];
+    if (!sizes_left(&pairer->a, arena, &sizes_a, &count_a) || !sizes_left(&pairer->b, arena, &sizes_b, &count_b) ||
+        !gather(&pairer->a, sizes_b, count_b, arena, &a, &elements_a) ||
+        !gather(&pairer->b, sizes_a, count_a, arena, &b, &elements_b))
+        return ts_fail_memory(error);
+    if (a.count == 0 || b.count == 0)
+        return TS_OK;
+    if (elements_a > MOST || elements_b > MOST)
+        return ts_pairer_note(pairer, error,
+                              "what names left over is too large to be paired by content; give a map with --map");
+    TS_TRY(sketch_all(pairer, &a, error));
+    TS_TRY(sketch_all(pairer, &b, error));
+    qsort(a.list, a.count, sizeof *a.list, by_norm);
+    qsort(b.list, b.count, sizeof *b.list, by_norm);
+    find_best(&a, &b);
+    find_best(&b, &a);
+    pairs = ts_arena_array(arena, a.count, sizeof *pairs);
+    if (!pairs)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < a.count; i++)
+        if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {
+            pairs[paired][0] = a.list[i].index;
+            pairs[paired++][1] = b.list[a.list[i].best].index;
+        }
+    qsort(pairs, paired, sizeof *pairs, by_index);
+    for (size_t i = 0; i < paired; i++)
+        TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
+    return TS_OK;
+}

@@ -1,0 +1,490 @@
+/* Owns how the two sides of one pair are laid out against each other where the names already said that they belong
+ * together: as they are, as the conventions store them, or as ts_align finds. Every recipe is proved by values. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/text.h"
+#include "pair/pairing.h"
+
+#define RUN 16
+/* A look at equal shapes: 64 elements. A choice between recipes: 512, so that every other row is seen in most. */
+#define LOOK_RUNS   4
+#define CHOOSE_RUNS 32
+
+enum ts_status ts_agree(const struct ts_view *a, const struct ts_view *b, unsigned runs, struct ts_agreement *agreement,
+                        struct ts_error *error)
+{
+    double left[2 * RUN], right[2 * RUN];
+    double aa = 0, bb = 0, ab = 0, sum_a = 0, sum_b = 0, difference = 0, between;
+    unsigned components = ts_type_info(a->tensor->type)->components;
+    size_t used = 0;
+    *agreement = (struct ts_agreement){0, 1};
+    if (a->count != b->count || components != ts_type_info(b->tensor->type)->components) {
+        *agreement = (struct ts_agreement){INFINITY, 0};
+        return TS_OK;
+    }
+    for (unsigned run = 0; run < runs && a->count; run++) {
+        size_t length = a->count < RUN ? (size_t)a->count : RUN;
+        /* multiples of the golden ratio spread evenly, however many there are */
+        double share = (run + 0.5) * 0.6180339887498949;
+        uint64_t first = (uint64_t)((share - floor(share)) * (double)(a->count - length + 1));
+        if (a->count <= (uint64_t)RUN * runs) { /* all of it, run by run */
+            first = (uint64_t)run * RUN;
+            if (first >= a->count)
+                break;
+            length = a->count - first < RUN ? (size_t)(a->count - first) : RUN;
+        } else if (first > a->count - length) {
+            first = a->count - length;
+        }
+        TS_TRY(ts_view_read_f64(a, first, length, left, error));
+        TS_TRY(ts_view_read_f64(b, first, length, right, error));
+        for (size_t i = 0; i < length * components; i++) {
+            if (!isfinite(left[i]) || !isfinite(right[i]))
+                continue;
+            aa += left[i] * left[i];
+            bb += right[i] * right[i];
+            ab += left[i] * right[i];
+            sum_a += left[i];
+            sum_b += right[i];
+            difference += (left[i] - right[i]) * (left[i] - right[i]);
+            used++;
+        }
+    }
+    agreement->error = difference == 0 ? 0 : aa > 0 ? sqrt(difference / aa) : INFINITY;
+    if (used < 8)
+        return TS_OK;
+    aa -= sum_a * sum_a / (double)used;
+    bb -= sum_b * sum_b / (double)used;
+    ab -= sum_a * sum_b / (double)used;
+    between = aa > 0 && bb > 0 ? sqrt(aa) * sqrt(bb) : 0;
+    if (between > 0)
+        agreement->correlation = ab / between;
+    else
+        agreement->correlation = agreement->error < TS_SAME_TENSOR ? 1 : 0;
+    return TS_OK;
+}
+
+static bool same_shape(const struct ts_view *a, const struct ts_view *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+bool ts_layout_gather(const struct ts_view *view, unsigned axis, const uint64_t *starts, const uint64_t *counts,
+                      uint64_t step, size_t count, struct ts_arena *arena, struct ts_view *out)
+{
+    struct ts_view *parts = ts_arena_array(arena, count, sizeof *parts);
+    if (!parts)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!ts_view_slice(view, axis, starts[i], counts[i], step, arena, &parts[i]))
+            return false;
+    if (count == 1) {
+        *out = parts[0];
+        return true;
+    }
+    return ts_view_join(TS_JOIN_CONCAT, axis, parts, count, arena, out);
+}
+
+/* More heads than this are none. */
+#define MAX_HEADS 4096
+
+bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_arena *arena, struct ts_view *out)
+{
+    uint64_t rows = view->rank ? view->shape[0] : 0, half, *starts, *counts;
+    if (heads == 0 || heads > MAX_HEADS || rows == 0 || rows % (2 * heads) != 0 || rows / heads < 4)
+        return false;
+    half = rows / heads / 2;
+    starts = ts_arena_array(arena, 2 * heads, sizeof *starts);
+    counts = ts_arena_array(arena, 2 * heads, sizeof *counts);
+    if (!starts || !counts)
+        return false;
+    for (uint64_t i = 0; i < 2 * heads; i++) {
+        starts[i] = i / 2 * 2 * half + i % 2;
+        counts[i] = half;
+    }
+    return ts_layout_gather(view, 0, starts, counts, 2, 2 * heads, arena, out);
+}
+
+/* The rows of a fused q, k, v that stand head by head (or group by group), brought to all q, all k, all v. */
+static bool unmix(const struct ts_view *view, uint64_t groups, uint64_t in_group, struct ts_arena *arena,
+                  struct ts_view *out)
+{
+    uint64_t rows = view->rank ? view->shape[0] : 0, size, *starts, *counts;
+    if (groups == 0 || groups > MAX_HEADS || in_group == 0 || in_group > MAX_HEADS ||
+        rows % (groups * (in_group + 2)) != 0)
+        return false;
+    size = rows / (groups * (in_group + 2));
+    starts = ts_arena_array(arena, 3 * groups, sizeof *starts);
+    counts = ts_arena_array(arena, 3 * groups, sizeof *counts);
+    if (!starts || !counts || size == 0)
+        return false;
+    for (uint64_t i = 0; i < 3 * groups; i++) {
+        uint64_t part = i / groups, group = i % groups;
+        starts[i] = group * (in_group + 2) * size + (part == 0 ? 0 : in_group + part - 1) * size;
+        counts[i] = part == 0 ? in_group * size : size;
+    }
+    return ts_layout_gather(view, 0, starts, counts, 1, 3 * groups, arena, out);
+}
+
+uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind)
+{
+    const struct ts_facts *facts = pairer->a.facts.heads ? &pairer->a.facts : &pairer->b.facts;
+    return strncmp(kind, "attn_k", 6) == 0 ? facts->kv_heads : facts->heads;
+}
+
+/* Something done to one side. */
+enum turn_kind { AS_IT_IS, TURN_ROWS, ADD_ONE, UNMIX };
+
+struct turn {
+    enum turn_kind kind;
+    bool on_b;
+    uint64_t heads, in_group;
+};
+
+static bool apply(const struct turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
+{
+    *out = *view;
+    switch (turn->kind) {
+    case TURN_ROWS:
+        return ts_layout_turn_rows(view, turn->heads, arena, out);
+    case UNMIX:
+        return unmix(view, turn->heads, turn->in_group, arena, out);
+    case ADD_ONE:
+        out->add += 1;
+        return true;
+    case AS_IT_IS:
+        break;
+    }
+    return true;
+}
+
+static const char *turn_text(const struct turn *turn, struct ts_arena *arena)
+{
+    char side = turn->on_b ? 'B' : 'A';
+    switch (turn->kind) {
+    case TURN_ROWS:
+        return ts_arena_printf(arena, "%c: rows un-permuted (%" PRIu64 " heads)", side, turn->heads);
+    case UNMIX:
+        return ts_arena_printf(arena, "%c: q, k and v of %" PRIu64 " %s taken apart", side, turn->heads,
+                               turn->in_group == 1 ? "heads" : "groups");
+    case ADD_ONE:
+        return ts_arena_printf(arena, "%c: 1 + w", side);
+    case AS_IT_IS:
+        break;
+    }
+    return "";
+}
+
+#define MAX_TURNS 40
+
+/* What the conventions might have done to a weight of this kind. The first is to take it as it is. *expected is the one
+ * that the architecture asks for. */
+static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const struct ts_view *view,
+                         struct turn turns[MAX_TURNS], size_t *expected)
+{
+    static const uint64_t usual[] = {128, 64, 256, 96, 80, 112, 160, 192, 32, 16}; /* sizes of a head */
+    const struct ts_facts *gguf = pairer->b.facts.gguf ? &pairer->b.facts : &pairer->a.facts;
+    bool gguf_is_b = pairer->b.facts.gguf;
+    uint64_t rows = view->rank ? view->shape[0] : 0;
+    const char *ending = ts_kind_ending(kind);
+    size_t length = (size_t)(ending - kind), count = 0;
+    turns[count++] = (struct turn){.kind = AS_IT_IS};
+    *expected = 0;
+    if (!*ending)
+        return count;
+    if (length == 6 && (strncmp(kind, "attn_q", 6) == 0 || strncmp(kind, "attn_k", 6) == 0)) {
+        uint64_t known = ts_layout_heads(pairer, kind);
+        for (size_t i = 0; i < sizeof usual / sizeof *usual + 1 && count + 2 <= MAX_TURNS; i++) {
+            uint64_t heads = i == 0 ? known : rows % usual[i - 1] == 0 ? rows / usual[i - 1] : 0;
+            if (heads == 0 || (i > 0 && known))
+                continue;
+            if (ts_facts_turns_rows(gguf) && known)
+                *expected = gguf_is_b ? count + 1 : count;
+            turns[count++] = (struct turn){.kind = TURN_ROWS, .heads = heads};
+            turns[count++] = (struct turn){.kind = TURN_ROWS, .on_b = true, .heads = heads};
+        }
+    } else if (length == 8 && strncmp(kind, "attn_qkv", 8) == 0) {
+        uint64_t heads = ts_layout_heads(pairer, "attn_q"), groups = ts_layout_heads(pairer, "attn_k");
+        for (int on_b = 0; on_b < 2 && heads; on_b++) {
+            turns[count++] = (struct turn){.kind = UNMIX, .on_b = on_b, .heads = heads, .in_group = 1};
+            if (groups && groups != heads && heads % groups == 0)
+                turns[count++] =
+                    (struct turn){.kind = UNMIX, .on_b = on_b, .heads = groups, .in_group = heads / groups};
+        }
+    } else if (view->rank == 1 && length > 4 && strncmp(ending - 4, "norm", 4) == 0 && strcmp(ending, ".weight") == 0 &&
+               pairer->a.facts.gguf != pairer->b.facts.gguf) {
+        if (ts_facts_adds_one(gguf))
+            *expected = gguf_is_b ? 1 : 2;
+        turns[count++] = (struct turn){.kind = ADD_ONE};
+        turns[count++] = (struct turn){.kind = ADD_ONE, .on_b = true};
+    }
+    return count;
+}
+
+/* Tries them on a sample; the best is applied to *a or *b. *error_left: its error. */
+static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, struct ts_view *a, struct ts_view *b,
+                                  const char **recipe, double *error_left, struct ts_error *error)
+{
+    struct turn turns[MAX_TURNS];
+    size_t expected, best = 0, count = list_turns(pairer, kind, a, turns, &expected);
+    double least = INFINITY, least_expected = INFINITY;
+    enum ts_status status = TS_OK;
+    *recipe = "";
+    for (size_t i = 0; i < count && status == TS_OK && (least > 0 || i <= expected); i++) {
+        struct ts_view turned, *side = turns[i].on_b ? b : a;
+        struct ts_agreement agreement;
+        struct ts_arena trial; /* a view of many heads has many parts, and most are thrown away */
+        ts_arena_init(&trial, (size_t)64 << 20);
+        if (apply(&turns[i], side, &trial, &turned)) {
+            status = ts_agree(turns[i].on_b ? a : &turned, turns[i].on_b ? &turned : b, CHOOSE_RUNS, &agreement, error);
+            if (status == TS_OK && agreement.error < least) {
+                least = agreement.error;
+                best = i;
+            }
+            if (status == TS_OK && i == expected)
+                least_expected = agreement.error;
+        }
+        ts_arena_release(&trial);
+    }
+    *error_left = least;
+    TS_TRY(status);
+    if (!(least < TS_SAME_TENSOR) && expected) /* no proof either way: as the converter does */
+        best = expected;
+    else if (least < TS_SAME_TENSOR && expected && !(least_expected < TS_SAME_TENSOR) && !pairer->strange++)
+        TS_TRY(ts_pairer_note(pairer, error,
+                              "%s is not stored as llama.cpp wants it for this architecture: %s is missing", kind,
+                              turns[expected].kind == ADD_ONE ? "the added 1" : "the permutation of rows"));
+    if (best) {
+        struct ts_view turned;
+        if (!apply(&turns[best], turns[best].on_b ? b : a, &pairer->out->arena, &turned))
+            return TS_OK;
+        *(turns[best].on_b ? b : a) = turned;
+        *recipe = turn_text(&turns[best], &pairer->out->arena);
+        if (!*recipe)
+            return ts_fail_memory(error);
+    }
+    return TS_OK;
+}
+
+/* Axis names of a tensor: declared on the command line, else by whoever wrote the file. */
+static const char *axes_of(struct ts_pairer *pairer, char side, const struct ts_tensor *tensor)
+{
+    const char *declared = ts_dims_of(&pairer->dims, side, tensor->name);
+    char *axes;
+    if (declared)
+        return declared;
+    declared = ts_tensor_attribute(tensor, "axes");
+    axes = declared ? ts_arena_string(&pairer->scratch, declared) : NULL;
+    for (char *at = axes; at && *at; at++)
+        if (*at == ',')
+            *at = ' ';
+    return axes;
+}
+
+static enum ts_status join_recipes(struct ts_pairer *pairer, const char *first, const char *second, const char **out,
+                                   struct ts_error *error)
+{
+    *out = !*first ? second : !*second ? first : ts_arena_printf(&pairer->out->arena, "%s; %s", first, second);
+    return *out ? TS_OK : ts_fail_memory(error);
+}
+
+/* The axes have names on both sides, and not the same. */
+static bool axes_differ(struct ts_pairer *pairer, size_t a, size_t b)
+{
+    const struct ts_tensor *left = pairer->a.bundle->tensors[a], *right = pairer->b.bundle->tensors[b];
+    const char *axes_a, *axes_b;
+    if (!pairer->dims.count && !(left->attributes && right->attributes))
+        return false;
+    axes_a = axes_of(pairer, 'A', left);
+    axes_b = axes_of(pairer, 'B', right);
+    return axes_a && axes_b && strcmp(axes_a, axes_b) != 0;
+}
+
+static bool are_weights(const struct ts_pairer *pairer, size_t a, size_t b)
+{
+    const struct ts_side *left = &pairer->a, *right = &pairer->b;
+    return (ts_is_parameter(left->names[a]) || left->facts.gguf) &&
+           (ts_is_parameter(right->names[b]) || right->facts.gguf);
+}
+
+static struct ts_align_hints hints_for(struct ts_pairer *pairer, size_t a, size_t b, bool weights)
+{
+    struct ts_align_hints hints = {.axes_a = axes_of(pairer, 'A', pairer->a.bundle->tensors[a]),
+                                   .axes_b = axes_of(pairer, 'B', pairer->b.bundle->tensors[b]),
+                                   .weights = weights};
+    uint64_t heads = ts_layout_heads(pairer, "attn_q");
+    hints.heads = heads < MAX_HEADS ? (unsigned)heads : 0;
+    return hints;
+}
+
+enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
+                               const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
+                               const char *how, bool same, struct ts_error *error)
+{
+    struct ts_pair pair = {.name = name, .name_b = name_b, .a = *view_a, .b = *view_b, .how = how, .recipe = recipe};
+    struct ts_align_hints hints;
+    struct ts_alignment alignment;
+    struct ts_agreement agreement;
+    if (same_shape(view_a, view_b) && !axes_differ(pairer, a, b)) {
+        bool weights = are_weights(pairer, a, b);
+        double left;
+        const char *turned = "";
+        /* The same name in the same convention means the same layout: another one is a finding. Weights are the
+         * exception, since transposes of square ones belong to their neighbours that are not square. */
+        if ((same && !weights) || (same && view_a->rank < 2) || view_a->count < 2)
+            return ts_pairer_add(pairer, a, b, &pair, error);
+        TS_TRY(ts_agree(view_a, view_b, LOOK_RUNS, &agreement, error));
+        if (agreement.error < 0.05 || (same && agreement.correlation >= 0.5))
+            return ts_pairer_add(pairer, a, b, &pair, error);
+        if (!same && pairer->a.read.list && weights) {
+            TS_TRY(choose_turn(pairer, pairer->a.read.list[a].kind, &pair.a, &pair.b, &turned, &left, error));
+            TS_TRY(join_recipes(pairer, recipe, turned, &pair.recipe, error));
+            pair.guess = !(left < TS_SAME_TENSOR);
+            if (*turned || left < TS_SAME_TENSOR)
+                return ts_pairer_add(pairer, a, b, &pair, error);
+        }
+        if (agreement.correlation >= 0.5)
+            return ts_pairer_add(pairer, a, b, &pair, error);
+    }
+    /* where another tool wrote the file, or nothing but the content speaks, equal shapes may be permuted as well */
+    hints = hints_for(pairer, a, b, !same || are_weights(pairer, a, b));
+    TS_TRY(ts_align(view_a, view_b, &hints, &pairer->out->arena, &alignment, error));
+    pair.a = alignment.a;
+    pair.b = alignment.b;
+    pair.ambiguous = alignment.ambiguous;
+    pair.guess = alignment.guess;
+    pair.problem = alignment.problem;
+    TS_TRY(join_recipes(pairer, recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
+    return ts_pairer_add(pairer, a, b, &pair, error);
+}
+
+enum ts_status ts_layout_single(struct ts_pairer *pairer, size_t a, size_t b, const char *how, bool same,
+                                struct ts_error *error)
+{
+    const struct ts_tensor *left = pairer->a.bundle->tensors[a], *right = pairer->b.bundle->tensors[b];
+    struct ts_view view_a, view_b;
+    if (!ts_view_of(left, &pairer->out->arena, &view_a) || !ts_view_of(right, &pairer->out->arena, &view_b))
+        return ts_fail_memory(error);
+    return ts_layout_views(pairer, a, b, &view_a, &view_b, "", left->name, right->name, how, same, error);
+}
+
+enum ts_status ts_layout_proved(struct ts_pairer *pairer, size_t a, size_t b, const char *how, struct ts_error *error)
+{
+    size_t before = pairer->count;
+    const struct ts_pair *pair;
+    struct ts_agreement agreement = {INFINITY, 0};
+    TS_TRY(ts_layout_single(pairer, a, b, how, false, error));
+    pair = &pairer->found[before].pair;
+    if (!pair->problem && !pair->guess)
+        TS_TRY(ts_agree(&pair->a, &pair->b, CHOOSE_RUNS, &agreement, error));
+    if (agreement.correlation < 0.8 || agreement.error > TS_SAME_TENSOR) { /* taken back */
+        pairer->count = before;
+        pairer->a.taken[a] = pairer->b.taken[b] = false;
+    }
+    return TS_OK;
+}
+
+const char *ts_layout_common_name(const struct ts_side *side, const size_t *indices, size_t count,
+                                  struct ts_arena *arena)
+{
+    const char *first = side->bundle->tensors[indices[0]]->name;
+    size_t length = strlen(first), head = length, tail = length;
+    if (count == 1)
+        return first;
+    for (size_t i = 1; i < count; i++) {
+        const char *name = side->bundle->tensors[indices[i]]->name;
+        size_t other = strlen(name), same_head = 0, same_tail = 0;
+        while (same_head < head && same_head < other && name[same_head] == first[same_head])
+            same_head++;
+        while (same_tail < tail && same_tail < other - same_head && same_tail < length - same_head &&
+               name[other - 1 - same_tail] == first[length - 1 - same_tail])
+            same_tail++;
+        head = same_head;
+        tail = same_tail;
+    }
+    return ts_arena_printf(arena, "%.*s*%s", (int)head, first, first + length - tail);
+}
+
+bool ts_layout_stacked(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena,
+                       struct ts_view *view)
+{
+    struct ts_view *parts;
+    if (count == 1)
+        return ts_view_of(side->bundle->tensors[indices[0]], arena, view);
+    parts = ts_arena_array(arena, count, sizeof *parts);
+    if (!parts)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct ts_tensor *tensor = side->bundle->tensors[indices[i]];
+        uint64_t shape[TS_MAX_RANK] = {1};
+        struct ts_view one;
+        if (tensor->rank + 1 > TS_MAX_RANK || !ts_view_of(tensor, arena, &one))
+            return false;
+        if (tensor->rank)
+            memcpy(shape + 1, tensor->shape, tensor->rank * sizeof *shape);
+        if (!ts_view_reshape(&one, shape, tensor->rank + 1, arena, &parts[i]))
+            return false;
+    }
+    return ts_view_join(TS_JOIN_CONCAT, 0, parts, count, arena, view);
+}
+
+enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const size_t *experts, size_t count,
+                               bool experts_are_b, const char *how, bool *done, struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->out->arena;
+    const struct ts_side *stack_side = experts_are_b ? &pairer->a : &pairer->b;
+    struct ts_side *expert_side = experts_are_b ? &pairer->b : &pairer->a;
+    const struct ts_tensor *whole = stack_side->bundle->tensors[stack];
+    struct ts_view joined, single;
+    const char *recipe, *name, *common;
+    *done = whole->rank > 0 && whole->shape[0] == count &&
+            ts_layout_stacked(expert_side, experts, count, arena, &joined) && joined.count == whole->count;
+    if (!*done)
+        return TS_OK;
+    recipe = ts_arena_printf(arena, "%c: %zu experts stacked", experts_are_b ? 'B' : 'A', count);
+    common = ts_layout_common_name(expert_side, experts, count, arena);
+    if (!recipe || !common || !ts_view_of(whole, arena, &single))
+        return ts_fail_memory(error);
+    name = whole->name;
+    TS_TRY(ts_layout_views(pairer, experts_are_b ? stack : experts[0], experts_are_b ? experts[0] : stack,
+                           experts_are_b ? &single : &joined, experts_are_b ? &joined : &single, recipe,
+                           experts_are_b ? name : common, experts_are_b ? common : name, how, false, error));
+    for (size_t i = 0; i < count; i++)
+        expert_side->taken[experts[i]] = true;
+    return TS_OK;
+}
+
+enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
+                                bool shards_are_b, const char *how, struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->out->arena;
+    const struct ts_side *whole_side = shards_are_b ? &pairer->a : &pairer->b;
+    struct ts_side *shard_side = shards_are_b ? &pairer->b : &pairer->a;
+    size_t a = shards_are_b ? whole : shards[0], b = shards_are_b ? shards[0] : whole;
+    const struct ts_align_hints hints = hints_for(pairer, a, b, are_weights(pairer, a, b));
+    struct ts_view single, *views = ts_arena_array(arena, count, sizeof *views);
+    const char *common = ts_layout_common_name(shard_side, shards, count, arena);
+    const char *name = whole_side->bundle->tensors[whole]->name;
+    struct ts_alignment alignment;
+    struct ts_pair pair = {.how = how};
+    if (!views || !common || !ts_view_of(whole_side->bundle->tensors[whole], arena, &single))
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        if (!ts_view_of(shard_side->bundle->tensors[shards[i]], arena, &views[i]))
+            return ts_fail_memory(error);
+    TS_TRY(ts_align_shards(&single, views, count, shards_are_b, &hints, arena, &alignment, error));
+    pair.name = shards_are_b ? name : common;
+    pair.name_b = shards_are_b ? common : name;
+    pair.a = alignment.a;
+    pair.b = alignment.b;
+    pair.recipe = alignment.recipe ? alignment.recipe : "";
+    pair.ambiguous = alignment.ambiguous;
+    pair.guess = alignment.guess;
+    pair.problem = alignment.problem;
+    TS_TRY(ts_pairer_add(pairer, a, b, &pair, error));
+    for (size_t i = 0; i < count; i++)
+        shard_side->taken[shards[i]] = true;
+    return TS_OK;
+}

@@ -1,0 +1,324 @@
+/* Owns the pairing by names, from strict to loose: exact, cleaned, canonical with everything that is said, canonical
+ * without the file, canonical without the part of the model. A key that two tensors of one side have is not used,
+ * unless experts or ranks tell them apart: never are two different tensors paired. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pair/pairing.h"
+
+enum level {
+    CLEANED,    /* group, scope, layer, words as they stand */
+    WITH_GROUP, /* group, scope, layer, kind */
+    WITH_LABEL, /* scope, layer, kind; groups only as far as they were found to belong together */
+    WITHOUT_SCOPE,
+    LEVELS
+};
+
+/* The layer in B's numbers. */
+static int64_t shifted(const struct ts_pairer *pairer, const struct ts_side *side, const struct ts_name *name)
+{
+    return side == &pairer->a && name->layer >= 0 ? name->layer - pairer->offset : name->layer;
+}
+
+static const char *key_of(struct ts_pairer *pairer, const struct ts_side *side, size_t index, enum level level)
+{
+    const struct ts_name *name = &side->read.list[index];
+    const char *group = level <= WITH_GROUP ? name->group : side->labels[index];
+    const char *scope = level < WITHOUT_SCOPE ? name->scope : "";
+    const char *kind = level == CLEANED ? name->text : name->kind;
+    char layer[24] = "";
+    if (name->layer >= 0)
+        snprintf(layer, sizeof layer, "%" PRId64, shifted(pairer, side, name));
+    return ts_arena_printf(&pairer->scratch, "%s|%s|%s|%s", group, scope, layer, kind);
+}
+
+static enum ts_status make_slots(struct ts_pairer *pairer, const struct ts_side *side, enum level level,
+                                 struct ts_slots *slots, struct ts_error *error)
+{
+    const char **keys = ts_arena_array(&pairer->scratch, side->count, sizeof *keys);
+    if (!keys)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < side->count; i++)
+        if (!side->taken[i] && !(keys[i] = key_of(pairer, side, i, level)))
+            return ts_fail_memory(error);
+    return ts_slots_make(side, keys, &pairer->scratch, slots, error);
+}
+
+static const char *how_of(const struct ts_pairer *pairer, size_t a)
+{
+    return pairer->offset_text && pairer->a.read.list[a].layer >= 0 ? pairer->offset_text : "canonical name";
+}
+
+/* Both names come from one convention: what stands behind the layer is the same. */
+static bool same_words(const struct ts_pairer *pairer, size_t a, size_t b)
+{
+    return strcmp(pairer->a.read.list[a].text, pairer->b.read.list[b].text) == 0;
+}
+
+static enum ts_status pair_single(struct ts_pairer *pairer, size_t a, size_t b, struct ts_error *error)
+{
+    return ts_layout_single(pairer, a, b, how_of(pairer, a), same_words(pairer, a, b), error);
+}
+
+/* Experts (or ranks) with the same number on both sides. */
+static enum ts_status pair_numbered(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                                    bool experts, struct ts_error *error)
+{
+    for (size_t i = 0, j = 0; i < a->count && j < b->count;) {
+        const struct ts_name *left = &pairer->a.read.list[a->indices[i]];
+        const struct ts_name *right = &pairer->b.read.list[b->indices[j]];
+        int64_t one = experts ? left->expert : left->rank, other = experts ? right->expert : right->rank;
+        if (one == other)
+            TS_TRY(pair_single(pairer, a->indices[i], b->indices[j], error));
+        i += one <= other;
+        j += other <= one;
+    }
+    return TS_OK;
+}
+
+/* Numbers 0 .. count - 1, so that a stack of them is complete. */
+static bool complete(const struct ts_side *side, const struct ts_slot *slot)
+{
+    return side->read.list[slot->indices[0]].expert == 0 &&
+           side->read.list[slot->indices[slot->count - 1]].expert == (int64_t)slot->count - 1;
+}
+
+static enum ts_status pair_slots(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                                 struct ts_error *error)
+{
+    const char *how = how_of(pairer, a->indices[0]);
+    bool done;
+    if (a->kind == TS_SLOT_AMBIGUOUS || b->kind == TS_SLOT_AMBIGUOUS)
+        return TS_OK;
+    if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_SINGLE)
+        return pair_single(pairer, a->indices[0], b->indices[0], error);
+    if (a->kind == b->kind)
+        return pair_numbered(pairer, a, b, a->kind == TS_SLOT_EXPERTS, error);
+    if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_EXPERTS && complete(&pairer->b, b))
+        return ts_layout_stack(pairer, a->indices[0], b->indices, b->count, true, how, &done, error);
+    if (b->kind == TS_SLOT_SINGLE && a->kind == TS_SLOT_EXPERTS && complete(&pairer->a, a))
+        return ts_layout_stack(pairer, b->indices[0], a->indices, a->count, false, how, &done, error);
+    if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_SHARDS)
+        return ts_layout_shards(pairer, a->indices[0], b->indices, b->count, true, how, error);
+    if (b->kind == TS_SLOT_SINGLE && a->kind == TS_SLOT_SHARDS)
+        return ts_layout_shards(pairer, b->indices[0], a->indices, a->count, false, how, error);
+    return TS_OK;
+}
+
+static enum ts_status match_level(struct ts_pairer *pairer, enum level level, struct ts_error *error)
+{
+    struct ts_slots a = {0}, b = {0};
+    enum ts_status status = make_slots(pairer, &pairer->a, level, &a, error);
+    if (status == TS_OK)
+        status = make_slots(pairer, &pairer->b, level, &b, error);
+    for (size_t i = 0; i < a.count && status == TS_OK; i++) {
+        const struct ts_slot *other = ts_slots_get(&b, a.list[i].key);
+        if (atomic_load(&ts_cancelled))
+            status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+        else if (other)
+            status = pair_slots(pairer, &a.list[i], other, error);
+    }
+    ts_table_release(&a.table);
+    ts_table_release(&b.table);
+    return status;
+}
+
+/* Exact names: with a layer offset only for tensors outside of layers. */
+static enum ts_status match_exact(struct ts_pairer *pairer, struct ts_error *error)
+{
+    const struct ts_side *a = &pairer->a, *b = &pairer->b;
+    struct ts_table table;
+    enum ts_status status = TS_OK;
+    if (!ts_table_init(&table, b->count))
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < b->count; i++)
+        if (!b->taken[i])
+            ts_table_put(&table, b->names[i], i, NULL);
+    for (size_t i = 0; i < a->count && status == TS_OK; i++) {
+        size_t other = a->taken[i] ? SIZE_MAX : ts_table_get(&table, a->names[i]);
+        if (other == SIZE_MAX || b->taken[other] || (pairer->offset != 0 && a->read.list[i].layer >= 0))
+            continue;
+        if ((i & 255) == 0 && atomic_load(&ts_cancelled))
+            status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+        else
+            status = ts_layout_single(pairer, i, other, "name", true, error);
+    }
+    ts_table_release(&table);
+    return status;
+}
+
+#define MAX_GROUPS 64
+
+/* The different groups of what is left; false when there are too many to bring together. */
+static bool list_groups(const struct ts_side *side, const char *groups[MAX_GROUPS], size_t *count, size_t *group_of)
+{
+    *count = 0;
+    for (size_t i = 0; i < side->count; i++) {
+        size_t at = 0;
+        if (side->taken[i])
+            continue;
+        while (at < *count && strcmp(groups[at], side->read.list[i].group) != 0)
+            at++;
+        if (at == *count && *count == MAX_GROUPS)
+            return false;
+        if (at == *count)
+            groups[(*count)++] = side->read.list[i].group;
+        group_of[i] = at;
+    }
+    return true;
+}
+
+static bool equal_shapes(const struct ts_tensor *a, const struct ts_tensor *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+/* How much two groups have in common: names count, equal shapes count more. */
+static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group_a, const size_t *group_b,
+                                   unsigned (*common)[MAX_GROUPS], struct ts_error *error)
+{
+    struct ts_slots a = {0}, b = {0};
+    enum ts_status status = make_slots(pairer, &pairer->a, WITH_LABEL, &a, error);
+    if (status == TS_OK)
+        status = make_slots(pairer, &pairer->b, WITH_LABEL, &b, error);
+    for (size_t i = 0; i < a.count && status == TS_OK; i++) {
+        const struct ts_slot *other = ts_slots_get(&b, a.list[i].key);
+        for (size_t j = 0; other && j < a.list[i].count && j < MAX_GROUPS; j++)
+            for (size_t k = 0; k < other->count && k < MAX_GROUPS; k++) {
+                size_t left = a.list[i].indices[j], right = other->indices[k];
+                common[group_a[left]][group_b[right]] +=
+                    equal_shapes(pairer->a.bundle->tensors[left], pairer->b.bundle->tensors[right]) ? 3 : 1;
+            }
+    }
+    ts_table_release(&a.table);
+    ts_table_release(&b.table);
+    return status;
+}
+
+/* Files of one side that stand for files of the other: the pair of groups with most in common first. Where two are
+ * equally likely, none is chosen. What belongs to no such pair keeps the label "". */
+static enum ts_status label_groups(struct ts_pairer *pairer, struct ts_error *error)
+{
+    const char *names_a[MAX_GROUPS], *names_b[MAX_GROUPS];
+    size_t count_a, count_b, locked = 0;
+    size_t *of_a = ts_arena_array(&pairer->scratch, pairer->a.count, sizeof *of_a);
+    size_t *of_b = ts_arena_array(&pairer->scratch, pairer->b.count, sizeof *of_b);
+    unsigned(*common)[MAX_GROUPS] = ts_arena_array(&pairer->scratch, MAX_GROUPS, sizeof *common);
+    const char *label_a[MAX_GROUPS] = {NULL}, *label_b[MAX_GROUPS] = {NULL};
+    if (!of_a || !of_b || !common)
+        return ts_fail_memory(error);
+    if (!list_groups(&pairer->a, names_a, &count_a, of_a) || !list_groups(&pairer->b, names_b, &count_b, of_b) ||
+        (count_a <= 1 && count_b <= 1))
+        return TS_OK;
+    TS_TRY(count_common(pairer, of_a, of_b, common, error));
+    for (;;) {
+        unsigned best = 0;
+        size_t best_a = 0, best_b = 0;
+        bool tied = false;
+        for (size_t i = 0; i < count_a; i++)
+            for (size_t j = 0; j < count_b; j++)
+                if (!label_a[i] && !label_b[j] && common[i][j] && common[i][j] >= best) {
+                    tied = common[i][j] == best && (i == best_a || j == best_b);
+                    if (common[i][j] > best) {
+                        best = common[i][j];
+                        best_a = i;
+                        best_b = j;
+                    }
+                }
+        if (!best)
+            break;
+        if (tied) { /* this group cannot be told from another: it stays without partner */
+            label_a[best_a] = ts_arena_printf(&pairer->scratch, "a%zu", best_a);
+            if (!label_a[best_a])
+                return ts_fail_memory(error);
+            continue;
+        }
+        label_a[best_a] = label_b[best_b] = ts_arena_printf(&pairer->scratch, "%zu", ++locked);
+        if (!label_a[best_a])
+            return ts_fail_memory(error);
+    }
+    for (size_t i = 0; i < pairer->a.count; i++)
+        if (!pairer->a.taken[i])
+            pairer->a.labels[i] = label_a[of_a[i]] ? label_a[of_a[i]] : "";
+    for (size_t i = 0; i < pairer->b.count; i++)
+        if (!pairer->b.taken[i])
+            pairer->b.labels[i] = label_b[of_b[i]] ? label_b[of_b[i]] : "";
+    return TS_OK;
+}
+
+static bool any_left(const struct ts_side *side)
+{
+    for (size_t i = 0; i < side->count; i++)
+        if (!side->taken[i])
+            return true;
+    return false;
+}
+
+/* Every name of one side is a name of the other, and the other way round: no layers have to be compared. */
+static enum ts_status all_exact(const struct ts_pairer *pairer, bool *all, struct ts_error *error)
+{
+    struct ts_table table;
+    *all = pairer->a.count == pairer->b.count;
+    if (!*all)
+        return TS_OK;
+    if (!ts_table_init(&table, pairer->b.count))
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < pairer->b.count; i++)
+        ts_table_put(&table, pairer->b.names[i], i, NULL);
+    for (size_t i = 0; i < pairer->a.count && *all; i++)
+        *all = ts_table_get(&table, pairer->a.names[i]) != SIZE_MAX;
+    ts_table_release(&table);
+    return TS_OK;
+}
+
+static enum ts_status match_levels(struct ts_pairer *pairer, struct ts_error *error)
+{
+    for (enum level level = CLEANED; level < LEVELS; level++) {
+        if (!any_left(&pairer->a) || !any_left(&pairer->b))
+            return TS_OK;
+        if (level == WITH_LABEL)
+            TS_TRY(label_groups(pairer, error));
+        TS_TRY(match_level(pairer, level, error));
+    }
+    return TS_OK;
+}
+
+/* Names without the words that all of a side begin with: a folder, a prefix that no table knows. */
+static enum ts_status match_stripped(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    struct ts_names before[2] = {pairer->a.read, pairer->b.read};
+    enum ts_status status;
+    if (!before[0].common && !before[1].common)
+        return TS_OK;
+    for (int i = 0; i < 2; i++)
+        if (before[i].common &&
+            !ts_names_make(sides[i]->names, sides[i]->count, before[i].common, &pairer->scratch, &sides[i]->read))
+            return ts_fail_memory(error);
+    status = match_levels(pairer, error);
+    pairer->a.read = before[0];
+    pairer->b.read = before[1];
+    return status;
+}
+
+enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
+{
+    bool exact;
+    TS_TRY(all_exact(pairer, &exact, error));
+    if (!exact || pairer->options->layer_offset_given) {
+        TS_TRY(ts_pairer_read_names(pairer, error));
+        TS_TRY(ts_find_offset(pairer, error));
+    }
+    TS_TRY(match_exact(pairer, error));
+    if (!any_left(&pairer->a) || !any_left(&pairer->b))
+        return TS_OK;
+    TS_TRY(ts_pairer_read_names(pairer, error));
+    TS_TRY(match_levels(pairer, error));
+    if (any_left(&pairer->a) && any_left(&pairer->b))
+        TS_TRY(ts_match_fused(pairer, error));
+    if (any_left(&pairer->a) && any_left(&pairer->b))
+        TS_TRY(match_stripped(pairer, error));
+    return TS_OK;
+}

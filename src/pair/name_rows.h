@@ -1,0 +1,41 @@
+/* Name rows: what the parts of a model are called in which convention. Data for names.c.
+ *
+ * A row gives one kind and everything it is called, words joined by '_', in lower case. The kind is llama.cpp's name
+ * where it has one. Names of modules serve weights ("self_attn.q_proj.weight") and traces of their outputs
+ * ("self_attn.q_proj") alike. Leading words for attention (self_attn, self_attention, attention ...) are written
+ * "attn_", those for the feed-forward network (feed_forward, ffn, block_sparse_moe, moe) "mlp_"; a name that is written
+ * out in full goes before.
+ *
+ * Rows stand in the order of a forward pass, which is where execution order comes from when a file does not tell. */
+#ifndef TS_PAIR_NAME_ROWS_H
+#define TS_PAIR_NAME_ROWS_H
+
+enum ts_name_only {
+    TS_NAME_ANY,
+    TS_NAME_WEIGHT, /* only with .weight or .bias behind */
+    TS_NAME_TRACE,  /* only without */
+    TS_NAME_BARE    /* a parameter that is written without .weight */
+};
+
+struct ts_name_row {
+    const char *kind, *names;
+    enum ts_name_only only;
+};
+
+/* Inside a layer; then inside a layer of a vision or audio tower, before the others; all end with a NULL kind. */
+extern const struct ts_name_row ts_layer_rows[];
+extern const struct ts_name_row ts_vision_layer_rows[];
+extern const struct ts_name_row ts_audio_layer_rows[];
+
+/* Outside of layers: before the first one and behind the last one. */
+extern const struct ts_name_row ts_head_rows[];
+extern const struct ts_name_row ts_tail_rows[];
+extern const struct ts_name_row ts_bridge_rows[];
+extern const struct ts_name_row ts_vision_rows[];
+extern const struct ts_name_row ts_audio_rows[];
+
+/* Kinds that are one tensor in some models and two in others, or that a name does not tell apart: tried, and proved by
+ * content, when nothing else pairs them. "kind kind", ends with NULL. */
+extern const char *const ts_kind_pairs[][2];
+
+#endif

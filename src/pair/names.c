@@ -1,0 +1,506 @@
+/* Owns the reading of names: from their words to layer, part of the model, expert, sequence number, and the look-up of
+ * what is left in the rows of name_rows.h. */
+#include "pair/names.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/table.h"
+#include "base/text.h"
+#include "pair/name_rows.h"
+#include "pair/words.h"
+
+struct row_place {
+    const struct ts_name_row *row;
+    enum ts_name_stage stage;
+    uint32_t place;
+};
+
+struct namer {
+    struct ts_arena *arena;
+    struct ts_table table; /* "L:name", "Lvision:name", "H:name" -> index into places */
+    struct row_place *places;
+    size_t place_count, place_room;
+    bool sandwich;  /* norms before and behind each part: post_attention_layernorm is not the feed-forward norm */
+    bool sequences; /* leading numbers are sequence numbers */
+    unsigned strip;
+};
+
+/* Words in front that say whose tensors these are, or only that here comes a model. */
+static bool says_nothing(const char *word)
+{
+    return ts_word_in(word,
+                      "module model transformer language backbone base gpt neox rwkv text llm py cpp python torch "
+                      "pytorch hf ref reference cand candidate golden expected actual mlx jax ggml ours mine");
+}
+
+/* "self_attention_dense" -> "attn_dense", "block_sparse_moe_gate" -> "mlp_gate". */
+static const char *unify(const char *text, char *out)
+{
+    static const char *const forms[][2] = {
+        {"self_attn_", "attn_"},
+        {"self_attention_", "attn_"},
+        {"attn_attention_", "attn_"},
+        {"attention_attention_", "attn_"},
+        {"attention_", "attn_"},
+        {"selfattention_", "attn_"},
+        {"multi_head_attention_", "attn_"},
+        {"norm_attn_norm_attn_", "attn_"},
+        {"feed_forward_", "mlp_"},
+        {"block_sparse_moe_", "mlp_"},
+        {"ffn_", "mlp_"},
+        {"moe_", "mlp_"},
+        {"ff_", "mlp_"},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (ts_starts_with(text, forms[i][0]) && text[strlen(forms[i][0])]) {
+            size_t head = strlen(forms[i][1]); /* never longer than what it replaces */
+            memcpy(out, forms[i][1], head);
+            memcpy(out + head, text + strlen(forms[i][0]), strlen(text + strlen(forms[i][0])) + 1);
+            return out;
+        }
+    return text;
+}
+
+static bool fits(enum ts_name_only only, bool parameter)
+{
+    return only == TS_NAME_ANY || only == TS_NAME_BARE || (only == TS_NAME_WEIGHT) == parameter;
+}
+
+static const struct row_place *look_up(const struct namer *namer, const char *shelf, const char *text, bool parameter)
+{
+    char key[TS_NAME_ROOM];
+    size_t length = strlen(text), found;
+    key[0] = shelf[0];
+    key[2] = ':';
+    memcpy(key + 3, text, length + 1);
+    for (int only = 0; only < 2; only++) {
+        key[1] = only ? '*' : parameter ? 'w' : 't';
+        found = ts_table_get(&namer->table, key);
+        if (found != SIZE_MAX && fits(namer->places[found].row->only, parameter))
+            return &namer->places[found];
+    }
+    return NULL;
+}
+
+/* A name inside a layer, in the conventions of that part of the model first. */
+static const struct row_place *look_up_layer(const struct namer *namer, const char *scope, const char *text,
+                                             bool parameter)
+{
+    char other[TS_NAME_ROOM];
+    const char *forms[2] = {text, unify(text, other)};
+    const char *own = strncmp(scope, "vision", 6) == 0 ? "V" : strncmp(scope, "audio", 5) == 0 ? "A" : NULL;
+    const struct row_place *found = NULL;
+    if (namer->sandwich && strcmp(text, "post_attention_layernorm") == 0)
+        return look_up(namer, "L", "post_attention_norm", parameter);
+    if (strcmp(scope, "encoder") == 0 &&
+        strcmp(text, "layer_1_layer_norm") == 0) /* T5: its second part is the network */
+        return look_up(namer, "L", "ffn_norm", parameter);
+    for (int i = 0; i < 2 && !found && own; i++)
+        found = look_up(namer, own, forms[i], parameter);
+    for (const char *shelf = "LAV"; *shelf && !found; shelf++) {
+        found = look_up(namer, shelf, forms[0], parameter);
+        if (!found && forms[1] != text)
+            found = look_up(namer, shelf, forms[1], parameter);
+    }
+    return found;
+}
+
+/* "multi_modal_projector_linear_1" -> "multi_modal_projector_linear_#". False without a number. */
+static bool hide_number(const char *text, char *out)
+{
+    size_t end = strlen(text), start;
+    while (end > 0 && !isdigit((unsigned char)text[end - 1]))
+        end--;
+    for (start = end; start > 0 && isdigit((unsigned char)text[start - 1]);)
+        start--;
+    if (start == end)
+        return false;
+    snprintf(out, TS_NAME_ROOM, "%.*s#%s", (int)start, text, text + end);
+    return true;
+}
+
+static const struct row_place *look_up_outside(const struct namer *namer, const char *scope, const char *text,
+                                               bool parameter)
+{
+    static const char *const shelves[] = {"v", "a", "H", "T", "B"};
+    char numbered_text[TS_NAME_ROOM];
+    bool vision = strncmp(scope, "vision", 6) == 0, audio = strncmp(scope, "audio", 5) == 0;
+    const struct row_place *found = NULL;
+    for (int pass = 0; pass < 2 && !found; pass++) {
+        if (pass && !hide_number(text, numbered_text))
+            break;
+        for (size_t i = vision ? 0 : audio ? 1 : 2; i < sizeof shelves / sizeof *shelves && !found; i++)
+            if (i != 1 || audio)
+                found = look_up(namer, shelves[i], pass ? numbered_text : text, parameter);
+    }
+    return found;
+}
+
+static bool set_kind(const struct namer *namer, struct ts_name *name, const struct row_place *found, const char *text,
+                     const char *ending, bool exps)
+{
+    if (found && found->row->only == TS_NAME_BARE && !ending[0])
+        ending = ".weight";
+    name->known = found != NULL;
+    name->weight = ending[0] != '\0';
+    if (found) {
+        name->place = found->place;
+        name->stage = found->stage;
+    }
+    if (found && strchr(found->row->kind, '#')) {
+        const char *hole = strchr(found->row->kind, '#'), *digits = text + strlen(text);
+        while (digits > text && !isdigit((unsigned char)digits[-1]))
+            digits--;
+        while (digits > text && isdigit((unsigned char)digits[-1]))
+            digits--;
+        name->kind = ts_arena_printf(namer->arena, "%.*s%.*s%s%s", (int)(hole - found->row->kind), found->row->kind,
+                                     (int)strspn(digits, "0123456789"), digits, hole + 1, ending);
+        return name->kind != NULL;
+    }
+    name->kind = found && !ending[0] && !exps ? found->row->kind
+                                              : ts_arena_printf(namer->arena, "%s%s%s", found ? found->row->kind : text,
+                                                                exps ? "_exps" : "", ending);
+    return name->kind != NULL;
+}
+
+/* Finds the kind of words [from, count); with or without a layer. */
+static bool find_kind(const struct namer *namer, struct ts_words *words, unsigned from, bool in_layer,
+                      struct ts_name *name)
+{
+    char text[TS_NAME_ROOM], other[TS_NAME_ROOM];
+    const struct row_place *found = NULL;
+    const char *ending = "";
+    unsigned last = words->count;
+    bool exps = false;
+    while (last > from && words->list[last - 1].gone)
+        last--;
+    if (last > from + 1 && (ts_words_is(words, last - 1, "weight") || ts_words_is(words, last - 1, "bias"))) {
+        ending = ts_words_is(words, last - 1, "weight") ? ".weight" : ".bias";
+        /* a parameter may end so without being one of a module: attention_sink_bias */
+        ts_words_join(words, from, last, text);
+        found =
+            in_layer ? look_up_layer(namer, name->scope, text, true) : look_up_outside(namer, name->scope, text, true);
+        if (found && found->row->only == TS_NAME_BARE)
+            return set_kind(namer, name, found, text, "", false);
+        found = NULL;
+        last--;
+    }
+    /* blk.0.ffn_gate.3.weight: an expert of old GGUF files */
+    if (in_layer && ending[0] && last > from + 2 && words->list[last - 1].number && ts_words_is(words, from, "ffn") &&
+        ts_word_in(words->list[from + 1].text, "gate up down") && last == from + 3 &&
+        words->list[last - 1].before == '.') {
+        name->expert = (int64_t)words->list[last - 1].value;
+        exps = true;
+        last--;
+    }
+    for (unsigned i = from; i + 1 < last; i++)
+        if (ts_word_in(words->list[i].text, "experts expert projections") && words->list[i + 1].number &&
+            name->expert < 0) {
+            name->expert =
+                (int64_t)words->list[i + 1].value; /* projections: of AltUp, which llama.cpp stacks as well */
+            words->list[i + 1].gone = true;
+            if (strcmp(words->list[i].text, "expert") == 0)
+                words->list[i].text = "experts";
+        }
+    ts_words_join(words, from, last, text);
+    if (in_layer && !text[0])
+        return set_kind(namer, name, look_up(namer, "L", "layer_out", false), "layer_out", ending, false);
+    found = in_layer ? look_up_layer(namer, name->scope, text, ending[0])
+                     : look_up_outside(namer, name->scope, text, ending[0]);
+    /* "model." and the like may go, but "transformer.norm" has its own meaning, so one at a time */
+    for (unsigned i = from; !found && !in_layer && i + 1 < last && says_nothing(words->list[i].text);) {
+        i = ts_words_next(words, i + 1);
+        ts_words_join(words, i, last, text);
+        found = look_up_outside(namer, name->scope, text, ending[0]);
+    }
+    if (!found && !ending[0] && last > from + 1 &&
+        ts_word_in(words->list[last - 1].text, "output out outputs result")) {
+        ts_words_join(words, from, last - 1, other);
+        found = in_layer ? look_up_layer(namer, name->scope, other, false)
+                         : look_up_outside(namer, name->scope, other, false);
+    }
+    return set_kind(namer, name, found, in_layer ? unify(text, other) : text, ending, exps);
+}
+
+/* From the words before the layer, or in front of a name without one: which tower or which half of a model. Marks the
+ * words that are used up. */
+static bool find_scope(const struct namer *namer, struct ts_words *words, unsigned from, unsigned to, bool in_layer,
+                       struct ts_name *name)
+{
+    char scope[TS_NAME_ROOM];
+    size_t used = 0;
+    bool tower = false;
+    for (unsigned i = from; i < to; i++) {
+        struct ts_word *word = &words->list[i];
+        const char *says = NULL;
+        if (word->gone || word->in_file)
+            continue;
+        if (ts_word_in(word->text, "vision visual vpm vit siglip siglip2") ||
+            (strcmp(word->text, "v") == 0 && i + 1 < words->count && words->list[i + 1].before == '.'))
+            says = "vision";
+        else if (ts_word_in(word->text, "audio speech sound conformer") ||
+                 (strcmp(word->text, "a") == 0 && i + 1 < words->count && words->list[i + 1].before == '.'))
+            says = "audio";
+        if (says) {
+            word->gone = true;
+            if (!tower)
+                used = (size_t)snprintf(scope, sizeof scope, "%s", says);
+            tower = true;
+        } else if (tower && ts_word_in(word->text, "tower model encoder transformer")) {
+            word->gone = true;
+        } else if (!in_layer) {
+            if (tower || !says_nothing(word->text))
+                break;
+        } else if (!says_nothing(word->text)) {
+            const char *text = strcmp(word->text, "enc") == 0   ? "encoder"
+                               : strcmp(word->text, "dec") == 0 ? "decoder"
+                                                                : word->text;
+            if (used + strlen(text) + 2 < sizeof scope)
+                used += (size_t)snprintf(scope + used, sizeof scope - used, used ? "_%s" : "%s", text);
+        }
+    }
+    scope[used] = '\0';
+    name->scope = used ? ts_arena_copy(namer->arena, scope, used) : "";
+    return name->scope != NULL;
+}
+
+static bool keep_text(const struct namer *namer, const struct ts_words *words, unsigned from, struct ts_name *name)
+{
+    char text[TS_NAME_ROOM];
+    ts_words_join(words, from, words->count, text);
+    name->text = ts_arena_string(namer->arena, text);
+    return name->text != NULL;
+}
+
+static bool read_name(const struct namer *namer, const char *from, struct ts_words *words, struct ts_name *name)
+{
+    unsigned first = 0, behind, opening, file_end = 0;
+    uint64_t layer;
+    bool in_layer;
+    *name = (struct ts_name){"", "", "", "", -1, -1, -1, -1, UINT32_MAX, TS_STAGE_UNKNOWN, false, false};
+    if (!from || !ts_words_split(from, words)) {
+        name->kind = name->text = from ? from : "";
+        return true;
+    }
+    name->rank = ts_words_take_rank(words);
+    ts_words_drop_wrappers(words);
+    for (unsigned i = 0, left = namer->strip; left && i + 1 < words->count; i++)
+        if (!words->list[i].gone) {
+            words->list[i].gone = true;
+            left--;
+        }
+    opening = ts_words_next(words, 0);
+    if (namer->sequences && opening + 1 < words->count && words->list[opening].number) {
+        name->sequence = (int64_t)words->list[opening].value;
+        words->list[opening].gone = true;
+    }
+    for (;;) { /* py_, cpp_, module. */
+        opening = ts_words_next(words, 0);
+        if (opening + 1 >= words->count || words->list[opening].in_file ||
+            !ts_word_in(words->list[opening].text,
+                        "module py cpp python torch pytorch hf ref reference cand candidate golden "
+                        "expected actual mlx jax ggml ours mine"))
+            break;
+        words->list[opening].gone = true;
+    }
+    if (ts_words_is(words, opening, "layer") && opening + 2 < words->count &&
+        (ts_words_is(words, opening + 1, "input") || ts_words_is(words, opening + 1, "output")))
+        words->list[opening].gone = words->list[opening + 1].gone = true; /* layer_input_input_ids: no layer at all */
+    in_layer = ts_words_find_layer(words, namer->sequences, &first, &behind, &layer);
+    if (in_layer)
+        name->layer = (int64_t)layer;
+    if (in_layer && first == behind) /* the number stands inside or at the end */
+        for (unsigned i = words->count; i-- > first;)
+            if (words->list[i].number && words->list[i].value == layer) {
+                words->list[i].gone = true;
+                break;
+            }
+    while (file_end < words->count && words->list[file_end].in_file)
+        file_end++;
+    if (in_layer && first < file_end) {
+        file_end = 0; /* layer_3.pt holding "q": the file says the layer */
+        for (unsigned i = 0; i < words->count; i++)
+            words->list[i].in_file = false;
+    }
+    if (file_end) {
+        char group[TS_NAME_ROOM];
+        name->group = ts_arena_string(namer->arena, ts_words_join(words, 0, file_end, group));
+        if (!name->group)
+            return false;
+    }
+    if (!in_layer) {
+        opening = ts_words_next(words, file_end);
+        if (!find_scope(namer, words, opening, words->count, false, name))
+            return false;
+        opening = ts_words_next(words, opening);
+        return keep_text(namer, words, opening, name) && find_kind(namer, words, opening, false, name);
+    }
+    if (first == behind)
+        behind = ts_words_next(words, file_end > first ? file_end : first);
+    else if (!find_scope(namer, words, file_end, first, true, name))
+        return false;
+    behind = ts_words_next(words, behind);
+    name->stage = TS_STAGE_LAYERS;
+    return keep_text(namer, words, behind, name) && find_kind(namer, words, behind, true, name);
+}
+
+static bool add_rows(struct namer *namer, const char *shelf, const struct ts_name_row *rows, enum ts_name_stage stage)
+{
+    for (uint32_t i = 0; rows[i].kind; i++) {
+        const struct ts_name_row *row = &rows[i];
+        struct row_place place = {row, stage, i};
+        char kinds = row->only == TS_NAME_WEIGHT ? 'w' : row->only == TS_NAME_TRACE ? 't' : '*';
+        const char *at = row->names;
+        char *key = ts_arena_printf(namer->arena, "L*:%s", row->kind);
+        size_t known = key ? ts_table_get(&namer->table, key) : SIZE_MAX;
+        if (!key || namer->place_count == namer->place_room)
+            return false;
+        if (stage == TS_STAGE_LAYERS && known != SIZE_MAX)
+            place.place = namer->places[known].place; /* said already, or known from text models */
+        namer->places[namer->place_count] = place;
+        for (bool itself = true; itself || *at; itself = false) {
+            size_t length = itself ? strlen(row->kind) : strcspn(at, " ");
+            key = ts_arena_printf(namer->arena, "%s%c:%.*s", shelf, kinds, (int)length, itself ? row->kind : at);
+            if (!key)
+                return false;
+            ts_table_put(&namer->table, key, namer->place_count, NULL);
+            if (!itself)
+                at += length;
+            while (!itself && *at == ' ')
+                at++;
+        }
+        namer->place_count++;
+    }
+    return true;
+}
+
+static void count_rows(const struct ts_name_row *rows, size_t *row_count, size_t *name_count)
+{
+    for (; rows->kind; rows++) {
+        ++*row_count;
+        *name_count += 2;
+        for (const char *at = rows->names; *at; at++)
+            *name_count += *at == ' ';
+    }
+}
+
+static bool open_namer(struct namer *namer)
+{
+    static const struct {
+        const char *shelf;
+        const struct ts_name_row *rows;
+        enum ts_name_stage stage;
+    } shelves[] = {
+        {"L", ts_layer_rows, TS_STAGE_LAYERS},       {"V", ts_vision_layer_rows, TS_STAGE_LAYERS},
+        {"A", ts_audio_layer_rows, TS_STAGE_LAYERS}, {"H", ts_head_rows, TS_STAGE_HEAD},
+        {"T", ts_tail_rows, TS_STAGE_TAIL},          {"v", ts_vision_rows, TS_STAGE_HEAD},
+        {"a", ts_audio_rows, TS_STAGE_HEAD},         {"B", ts_bridge_rows, TS_STAGE_HEAD},
+    };
+    size_t names = 0;
+    for (size_t i = 0; i < sizeof shelves / sizeof *shelves; i++)
+        count_rows(shelves[i].rows, &namer->place_room, &names);
+    namer->places = ts_arena_array(namer->arena, namer->place_room, sizeof *namer->places);
+    if (!namer->places || !ts_table_init(&namer->table, names))
+        return false;
+    for (size_t i = 0; i < sizeof shelves / sizeof *shelves; i++)
+        if (!add_rows(namer, shelves[i].shelf, shelves[i].rows, shelves[i].stage))
+            return false;
+    return true;
+}
+
+/* Numbers in front count the dumps when no two are equal and they are not simply layers: a layer is named besides, or
+ * the rest of the names differs as well. */
+static bool look_for_sequences(const char *const *names, size_t count, struct ts_arena *arena, bool *sequences)
+{
+    struct ts_table numbers = {0}, rests = {0};
+    size_t opened = 0, distinct = 0, others = 0, layers = 0;
+    struct ts_words words;
+    bool done = ts_table_init(&numbers, count) && ts_table_init(&rests, count);
+    for (size_t i = 0; i < count && done; i++) {
+        unsigned first, behind;
+        uint64_t layer;
+        char text[TS_NAME_ROOM];
+        const char *key;
+        if (!names[i] || !isdigit((unsigned char)names[i][0])) {
+            if (i == 0)
+                break;
+            continue;
+        }
+        if (!ts_words_split(names[i], &words) || words.count < 2 || !words.list[0].number)
+            continue;
+        opened++;
+        key = ts_arena_printf(arena, "%" PRIu64, words.list[0].value);
+        done = key != NULL;
+        distinct += done && ts_table_put(&numbers, key, i, NULL);
+        words.list[0].gone = true;
+        layers += ts_words_find_layer(&words, true, &first, &behind, &layer);
+        key = ts_arena_string(arena, ts_words_join(&words, 1, words.count, text));
+        done = done && key != NULL;
+        others += done && ts_table_put(&rests, key, i, NULL);
+    }
+    *sequences = opened > 1 && opened == count && distinct == count && (layers * 2 > count || others * 5 >= count * 4);
+    ts_table_release(&numbers);
+    ts_table_release(&rests);
+    return done;
+}
+
+/* Words that all names begin with and that leave something behind. */
+static unsigned common_words(const char *const *names, size_t count, struct ts_words *one, struct ts_words *two)
+{
+    unsigned common = TS_NAME_WORDS;
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        unsigned here = 0;
+        if (!names[i])
+            continue;
+        if (!ts_words_split(names[i], any ? two : one))
+            return 0;
+        (void)ts_words_take_rank(any ? two : one);
+        if (!any) {
+            common = one->count - 1;
+            any = true;
+            continue;
+        }
+        for (unsigned a = 0, b = 0; here < common; a++, b++, here++) {
+            a = ts_words_next(one, a);
+            b = ts_words_next(two, b);
+            if (a + 1 >= one->count || b + 1 >= two->count || one->list[a].number ||
+                strcmp(one->list[a].text, two->list[b].text) != 0 ||
+                (one->list[a + 1].number && two->list[b + 1].number))
+                break;
+        }
+        common = here;
+    }
+    return any && count > 1 ? common : 0;
+}
+
+bool ts_names_make(const char *const *names, size_t count, unsigned strip, struct ts_arena *arena, struct ts_names *out)
+{
+    struct namer namer = {.arena = arena, .strip = strip};
+    struct ts_words *words = calloc(2, sizeof *words);
+    bool done;
+    *out = (struct ts_names){.count = count};
+    out->list = ts_arena_array(arena, count, sizeof *out->list);
+    done = words && out->list && open_namer(&namer) && look_for_sequences(names, count, arena, &namer.sequences);
+    if (done) {
+        out->sequences = namer.sequences;
+        out->common = common_words(names, count, &words[0], &words[1]);
+    }
+    for (size_t i = 0; i < count && done && !namer.sandwich; i++)
+        namer.sandwich = names[i] && strstr(names[i], "post_feedforward_layernorm") != NULL;
+    for (size_t i = 0; i < count && done; i++)
+        done = read_name(&namer, names[i], words, &out->list[i]);
+    ts_table_release(&namer.table);
+    free(words);
+    return done;
+}
+
+const char *ts_kind_ending(const char *kind)
+{
+    const char *dot = strrchr(kind, '.');
+    return dot && (strcmp(dot, ".weight") == 0 || strcmp(dot, ".bias") == 0) ? dot : kind + strlen(kind);
+}

@@ -1,0 +1,265 @@
+/* Owns the execution order of the pairs: from a file the user gives, from an input that keeps one, from sequence
+ * numbers in names, from what a model of that kind does, and last the natural order of names. Never the alphabet. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "pair/pairing.h"
+
+/* What qsort's callback may look at. */
+struct sorted {
+    const struct ts_found *found;
+    size_t rank;  /* from an order file; before that, where the pair's group (file) begins */
+    bool ordered; /* within its group the order of the input says something */
+    const struct ts_pairer *pairer;
+};
+
+static int compare_index(size_t a, size_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int by_a(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    int order = compare_index(left->found->a, right->found->a);
+    return order ? order : compare_index(left->found->b, right->found->b);
+}
+
+static int by_b(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    int order = compare_index(left->found->b, right->found->b);
+    return order ? order : compare_index(left->found->a, right->found->a);
+}
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int by_sequence_a(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    const struct ts_name *names = left->pairer->a.read.list;
+    int order = compare_numbers(names[left->found->a].sequence, names[right->found->a].sequence);
+    return order ? order : by_a(a, b);
+}
+
+static int by_sequence_b(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    const struct ts_name *names = left->pairer->b.read.list;
+    int order = compare_numbers(names[left->found->b].sequence, names[right->found->b].sequence);
+    return order ? order : by_b(a, b);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    int order = ts_natural_compare(left->found->pair.name, right->found->pair.name);
+    return order ? order : by_b(a, b);
+}
+
+/* Towers and encoders run before the text model or the decoder. */
+static int part_of_model(const struct ts_name *name)
+{
+    if (strncmp(name->scope, "vision", 6) == 0 || strncmp(name->scope, "audio", 5) == 0)
+        return 0;
+    return strcmp(name->scope, "encoder") == 0 ? 1 : 2;
+}
+
+static int by_model(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    const struct ts_name *one = &left->pairer->a.read.list[left->found->a];
+    const struct ts_name *other = &left->pairer->a.read.list[right->found->a];
+    int order = strcmp(one->group, other->group) == 0 ? 0 : ts_natural_compare(one->group, other->group);
+    if (!order)
+        order = part_of_model(one) - part_of_model(other);
+    if (!order)
+        order = (int)one->stage - (int)other->stage;
+    if (!order)
+        order = compare_numbers(one->layer, other->layer);
+    if (!order)
+        order = one->place < other->place ? -1 : one->place > other->place;
+    if (!order) /* the weight before its bias */
+        order = strcmp(ts_kind_ending(other->kind), ts_kind_ending(one->kind));
+    if (!order)
+        order = compare_numbers(one->expert, other->expert);
+    return order ? order : by_name(a, b);
+}
+
+/* Group by group; inside as the input has them, or as a model runs. */
+static int by_group_a(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    int order = compare_index(left->rank, right->rank);
+    return order ? order : left->ordered ? by_a(a, b) : by_model(a, b);
+}
+
+static int by_group_b(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    int order = compare_index(left->rank, right->rank);
+    return order ? order : left->ordered ? by_b(a, b) : by_model(a, b);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct sorted *left = a, *right = b;
+    return compare_index(left->rank, right->rank);
+}
+
+static const char *name_of(const struct sorted *one, bool b)
+{
+    const struct ts_pairer *pairer = one->pairer;
+    return b ? pairer->b.bundle->tensors[one->found->b]->name : pairer->a.bundle->tensors[one->found->a]->name;
+}
+
+/* Both names begin with the same "file:", or have none. */
+static bool same_group(const char *one, const char *other)
+{
+    size_t length = strcspn(one, ":"), other_length = strcspn(other, ":");
+    bool has = one[length] == ':', other_has = other[other_length] == ':';
+    return has == other_has && (!has || (length == other_length && memcmp(one, other, length) == 0));
+}
+
+/* The pairs [from, to), in the order of one side, stand by name as a library sorts them: that order says nothing. */
+static bool looks_sorted(const struct sorted *list, size_t from, size_t to, bool b)
+{
+    bool bytes = true, natural = true;
+    for (size_t i = from + 1; i < to && (bytes || natural); i++) {
+        bytes = bytes && strcmp(name_of(&list[i - 1], b), name_of(&list[i], b)) <= 0;
+        natural = natural && ts_natural_compare(name_of(&list[i - 1], b), name_of(&list[i], b)) <= 0;
+    }
+    return bytes || natural;
+}
+
+/* Sorts by the order of one side and finds the groups in which it says something; false when it does in none. */
+static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t count, bool b)
+{
+    bool any = false, given = strcmp(side->bundle->order, "order given in the metadata") == 0;
+    if (strcmp(side->bundle->order, "natural order of names") == 0 || side->facts.gguf)
+        return false; /* and converters write by their own tables */
+    qsort(list, count, sizeof *list, b ? by_b : by_a);
+    for (size_t from = 0, to; from < count; from = to) {
+        bool ordered;
+        for (to = from + 1; to < count && same_group(name_of(&list[from], b), name_of(&list[to], b));)
+            to++;
+        ordered = given || (to - from > 2 && !looks_sorted(list, from, to, b));
+        any = any || ordered;
+        for (size_t i = from; i < to; i++) {
+            list[i].rank = from;
+            list[i].ordered = ordered;
+        }
+    }
+    return any;
+}
+
+/* Half of the pairs are something a table knows. */
+static bool is_model(const struct ts_pairer *pairer)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < pairer->count; i++)
+        known += pairer->a.read.list[pairer->found[i].a].known;
+    return known * 2 > pairer->count;
+}
+
+static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t count, const char **source,
+                           struct ts_error *error)
+{
+    bool all = true;
+    if (keeps_order(&pairer->a, list, count, false)) {
+        for (size_t i = 0; i < count && all; i++)
+            all = list[i].ordered;
+        if (!all) {
+            TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
+            qsort(list, count, sizeof *list, by_group_a);
+        }
+        *source = ts_arena_printf(&pairer->out->arena, "%s of A", pairer->a.bundle->order);
+        return *source ? TS_OK : ts_fail_memory(error);
+    }
+    if (keeps_order(&pairer->b, list, count, true)) {
+        for (size_t i = 0; i < count && all; i++)
+            all = list[i].ordered;
+        if (!all) {
+            TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
+            qsort(list, count, sizeof *list, by_group_b);
+        }
+        *source = ts_arena_printf(&pairer->out->arena, "%s of B", pairer->b.bundle->order);
+        return *source ? TS_OK : ts_fail_memory(error);
+    }
+    TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
+    if (pairer->b.count && pairer->b.names[0][0] >= '0' && pairer->b.names[0][0] <= '9') /* else it counts nothing */
+        TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
+    if (pairer->a.read.sequences) {
+        qsort(list, count, sizeof *list, by_sequence_a);
+        *source = "sequence numbers in the names of A";
+    } else if (pairer->b.read.sequences) {
+        qsort(list, count, sizeof *list, by_sequence_b);
+        *source = "sequence numbers in the names of B";
+    } else if (is_model(pairer)) {
+        qsort(list, count, sizeof *list, by_model);
+        *source = "order of a forward pass";
+    } else {
+        qsort(list, count, sizeof *list, by_name);
+        *source = "natural order of names";
+    }
+    return TS_OK;
+}
+
+/* Pairs that the file names, by A's or B's name, come first and in its order; the rest stays behind them. */
+static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, size_t count, const char **source,
+                                 struct ts_error *error)
+{
+    const char **lines;
+    size_t line_count, named = 0;
+    struct ts_table table;
+    TS_TRY(ts_lines_load(pairer->options->order_file, &pairer->scratch, &lines, &line_count, error));
+    if (!ts_table_init(&table, line_count))
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < line_count; i++)
+        ts_table_put(&table, lines[i], i, NULL);
+    for (size_t i = 0; i < count; i++) {
+        size_t rank = ts_table_get(&table, list[i].found->pair.name);
+        if (rank == SIZE_MAX)
+            rank = ts_table_get(&table, list[i].found->pair.name_b);
+        named += rank != SIZE_MAX;
+        list[i].rank = rank == SIZE_MAX ? line_count + i : rank; /* the rest stays as it was sorted */
+    }
+    ts_table_release(&table);
+    qsort(list, count, sizeof *list, by_rank);
+    if (named < count)
+        TS_TRY(ts_pairer_note(pairer, error, "%zu pairs are not in the order file and come last: %s", count - named,
+                              *source));
+    *source = "order file";
+    return TS_OK;
+}
+
+enum ts_status ts_order_found(struct ts_pairer *pairer, struct ts_error *error)
+{
+    size_t count = pairer->count;
+    struct sorted *list = calloc(count + 1, sizeof *list);
+    struct ts_found *ordered = calloc(count + 1, sizeof *ordered);
+    enum ts_status status;
+    const char *source = pairer->a.bundle->order;
+    if (!list || !ordered) {
+        free(list);
+        free(ordered);
+        return ts_fail_memory(error);
+    }
+    for (size_t i = 0; i < count; i++)
+        list[i] = (struct sorted){&pairer->found[i], SIZE_MAX, false, pairer};
+    status = sort(pairer, list, count, &source, error);
+    if (status == TS_OK && pairer->options->order_file)
+        status = apply_file(pairer, list, count, &source, error);
+    pairer->out->order = source;
+    for (size_t i = 0; i < count; i++)
+        ordered[i] = *list[i].found;
+    free(pairer->found);
+    pairer->found = ordered;
+    pairer->room = count + 1;
+    free(list);
+    return status;
+}

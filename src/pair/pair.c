@@ -1,0 +1,373 @@
+/* Owns the run: the user's map, names, fused tensors, content, then order and what is left over. */
+#include "pair/pair.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "pair/pairing.h"
+
+/* Views and names of a million pairs take a few hundred megabytes; nobody compares more. */
+#define ARENA_LIMIT ((size_t)8 << 30)
+
+enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, const char *format, ...)
+{
+    struct ts_pairing *out = pairer->out;
+    char text[512];
+    const char *note;
+    va_list args;
+    if (out->note_count == sizeof out->notes / sizeof *out->notes)
+        return TS_OK;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    note = ts_arena_string(&out->arena, text);
+    if (!note)
+        return ts_fail_memory(error);
+    out->notes[out->note_count++] = note;
+    return TS_OK;
+}
+
+enum ts_status ts_pairer_read_side(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
+{
+    if (!side->read.list && !ts_names_make(side->names, side->count, 0, &pairer->scratch, &side->read))
+        return ts_fail_memory(error);
+    return TS_OK;
+}
+
+enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *error)
+{
+    TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
+    return ts_pairer_read_side(pairer, &pairer->b, error);
+}
+
+enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
+                             struct ts_error *error)
+{
+    if (pairer->count == pairer->room) {
+        size_t more = pairer->room ? pairer->room * 2 : 256;
+        struct ts_found *moved = reallocarray(pairer->found, more, sizeof *moved);
+        if (!moved)
+            return ts_fail_memory(error);
+        pairer->found = moved;
+        pairer->room = more;
+    }
+    pairer->found[pairer->count++] = (struct ts_found){*pair, a, b};
+    pairer->a.taken[a] = true;
+    pairer->b.taken[b] = true;
+    return TS_OK;
+}
+
+static enum ts_status open_side(struct ts_pairer *pairer, struct ts_side *side, const struct ts_bundle *bundle,
+                                struct ts_error *error)
+{
+    side->bundle = bundle;
+    side->count = bundle->count;
+    side->names = ts_arena_array(&pairer->scratch, side->count, sizeof *side->names);
+    side->taken = ts_arena_array(&pairer->scratch, side->count, sizeof *side->taken);
+    side->labels = ts_arena_array(&pairer->scratch, side->count, sizeof *side->labels);
+    if (!side->names || !side->taken || !side->labels)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < side->count; i++) {
+        side->names[i] = bundle->tensors[i]->name;
+        side->labels[i] = "";
+    }
+    ts_facts_read(bundle, &side->facts);
+    return TS_OK;
+}
+
+/* Where the names of one side of a map line are; *missing: the first that is nowhere, or NULL. */
+static bool find_all(const struct ts_side *side, const struct ts_table *tables, const char *const *names, size_t count,
+                     size_t *indices, const char **missing)
+{
+    *missing = NULL;
+    for (size_t i = 0; i < count; i++) {
+        indices[i] = ts_table_get(&tables[0], names[i]);
+        if (indices[i] == SIZE_MAX)
+            indices[i] = ts_table_get(&tables[1], names[i]);
+        if (indices[i] == SIZE_MAX) {
+            *missing = names[i];
+            return false;
+        }
+        if (side->taken[indices[i]])
+            return false;
+    }
+    return true;
+}
+
+/* One line of the map. Several names on a side are shards; a side without names says "stays alone". */
+static enum ts_status map_line(struct ts_pairer *pairer, const struct ts_map_line *line, size_t *a, size_t *b,
+                               bool *alone, struct ts_error *error)
+{
+    *alone = line->a_count == 0 || line->b_count == 0;
+    if (*alone) {
+        for (size_t i = 0; i < line->a_count; i++)
+            pairer->a.taken[a[i]] = true;
+        for (size_t i = 0; i < line->b_count; i++)
+            pairer->b.taken[b[i]] = true;
+        return TS_OK;
+    }
+    if (line->a_count == 1 && line->b_count == 1) {
+        bool same = strcmp(pairer->a.names[a[0]], pairer->b.names[b[0]]) == 0;
+        return ts_layout_single(pairer, a[0], b[0], "map", same, error);
+    }
+    if (line->a_count == 1)
+        return ts_layout_shards(pairer, a[0], b, line->b_count, true, "map", error);
+    if (line->b_count == 1)
+        return ts_layout_shards(pairer, b[0], a, line->a_count, false, "map", error);
+    return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET,
+                   "%s: line %zu names several tensors on both sides; one side must be whole",
+                   pairer->options->map_file, line->number);
+}
+
+/* tables[0]: names as matched, tables[1]: names as they stand in the file. */
+static bool index_names(const struct ts_side *side, struct ts_table tables[2])
+{
+    if (!ts_table_init(&tables[0], side->count) || !ts_table_init(&tables[1], side->count))
+        return false;
+    for (size_t i = 0; i < side->count; i++) {
+        ts_table_put(&tables[0], side->names[i], i, NULL);
+        ts_table_put(&tables[1], side->bundle->tensors[i]->name, i, NULL);
+    }
+    return true;
+}
+
+/* What the map leaves alone is hidden from the rest of the run and shows up again among what has no partner. */
+static enum ts_status apply_map(struct ts_pairer *pairer, bool *alone_a, bool *alone_b, struct ts_error *error)
+{
+    struct ts_map map;
+    struct ts_table a[2] = {{0}}, b[2] = {{0}};
+    enum ts_status status = ts_map_load(pairer->options->map_file, &pairer->scratch, &map, error);
+    const char *first_missing = NULL;
+    size_t missing = 0, missing_line = 0;
+    bool missing_in_b = false;
+    if (status == TS_OK && (!index_names(&pairer->a, a) || !index_names(&pairer->b, b)))
+        status = ts_fail_memory(error);
+    for (size_t i = 0; status == TS_OK && i < map.count; i++) {
+        const struct ts_map_line *line = &map.lines[i];
+        size_t *in_a = ts_arena_array(&pairer->scratch, line->a_count, sizeof *in_a);
+        size_t *in_b = ts_arena_array(&pairer->scratch, line->b_count, sizeof *in_b);
+        const char *lost, *lost_b;
+        bool there, alone;
+        if (!in_a || !in_b) {
+            status = ts_fail_memory(error);
+            break;
+        }
+        there = find_all(&pairer->a, a, line->a, line->a_count, in_a, &lost);
+        there = find_all(&pairer->b, b, line->b, line->b_count, in_b, &lost_b) && there;
+        if (lost || lost_b) {
+            if (!missing++) {
+                first_missing = lost ? lost : lost_b;
+                missing_line = line->number;
+                missing_in_b = !lost;
+            }
+            continue;
+        }
+        if (!there)
+            continue;
+        status = map_line(pairer, line, in_a, in_b, &alone, error);
+        for (size_t k = 0; alone && k < line->a_count; k++)
+            alone_a[in_a[k]] = true;
+        for (size_t k = 0; alone && k < line->b_count; k++)
+            alone_b[in_b[k]] = true;
+    }
+    for (int i = 0; i < 2; i++) {
+        ts_table_release(&a[i]);
+        ts_table_release(&b[i]);
+    }
+    if (status == TS_OK && missing)
+        status = ts_pairer_note(
+            pairer, error, "%zu lines of %s name tensors that are not here, the first \"%s\" of %c%s", missing,
+            pairer->options->map_file, first_missing, missing_in_b ? 'B' : 'A', missing_line ? "" : " (JSON)");
+    return status;
+}
+
+static enum ts_status list_left(struct ts_pairer *pairer, const struct ts_side *side, const bool *alone,
+                                const struct ts_tensor ***list, size_t *count, struct ts_error *error)
+{
+    *list = ts_arena_array(&pairer->out->arena, side->count, sizeof **list);
+    *count = 0;
+    if (!*list)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < side->count; i++)
+        if (!side->taken[i] || alone[i])
+            (*list)[(*count)++] = side->bundle->tensors[i];
+    return TS_OK;
+}
+
+/* Sentences about tensors that have no partner for a known reason. */
+static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *error)
+{
+    const struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; i < sides[s]->count; i++) {
+            const char *name = sides[s]->names[i];
+            if (!sides[s]->taken[i] && sides[s]->facts.gguf && strncmp(name, "rope_f", 6) == 0)
+                TS_TRY(ts_pairer_note(
+                    pairer, error, "%s of %c was made by the converter from the model's config: no other file has it",
+                    name, s ? 'B' : 'A'));
+        }
+    return TS_OK;
+}
+
+static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
+{
+    const struct ts_pair_options *options = pairer->options;
+    struct ts_pairing *out = pairer->out;
+    bool *alone_a = ts_arena_array(&pairer->scratch, pairer->a.count, sizeof *alone_a);
+    bool *alone_b = ts_arena_array(&pairer->scratch, pairer->b.count, sizeof *alone_b);
+    if (!alone_a || !alone_b)
+        return ts_fail_memory(error);
+    for (const char *const *rename = options->renames; rename && *rename; rename++)
+        TS_TRY(ts_rename(*rename, pairer->b.names, pairer->b.count, &pairer->scratch, error));
+    if (options->dims)
+        TS_TRY(ts_dims_parse(options->dims, &pairer->scratch, &pairer->dims, error));
+    if (options->map_file) {
+        TS_TRY(ts_pairer_read_names(pairer, error)); /* the recipes want to know what is being paired */
+        TS_TRY(apply_map(pairer, alone_a, alone_b, error));
+    }
+    TS_TRY(ts_match_names(pairer, error));
+    TS_TRY(ts_match_tied(pairer, error));
+    if (options->by_content)
+        TS_TRY(ts_match_content(pairer, error));
+    TS_TRY(ts_order_found(pairer, error));
+    TS_TRY(explain_left(pairer, error));
+    out->pairs = ts_arena_array(&out->arena, pairer->count, sizeof *out->pairs);
+    if (!out->pairs)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < pairer->count; i++)
+        out->pairs[i] = pairer->found[i].pair;
+    out->count = pairer->count;
+    TS_TRY(list_left(pairer, &pairer->a, alone_a, &out->only_a, &out->only_a_count, error));
+    return list_left(pairer, &pairer->b, alone_b, &out->only_b, &out->only_b_count, error);
+}
+
+enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b, const struct ts_pair_options *options,
+                           struct ts_pool *pool, struct ts_progress *progress, struct ts_pairing *pairing,
+                           struct ts_error *error)
+{
+    static const struct ts_pair_options defaults = {.by_content = true};
+    struct ts_pairer pairer = {
+        .options = options ? options : &defaults, .pool = pool, .progress = progress, .out = pairing};
+    enum ts_status status;
+    memset(pairing, 0, sizeof *pairing);
+    ts_arena_init(&pairing->arena, ARENA_LIMIT);
+    ts_arena_init(&pairer.scratch, ARENA_LIMIT);
+    pairing->order = a->order;
+    status = open_side(&pairer, &pairer.a, a, error);
+    if (status == TS_OK)
+        status = open_side(&pairer, &pairer.b, b, error);
+    if (status == TS_OK)
+        status = run(&pairer, error);
+    ts_dims_release(&pairer.dims);
+    ts_arena_release(&pairer.scratch);
+    free(pairer.found);
+    if (status != TS_OK)
+        ts_pairing_release(pairing);
+    return status;
+}
+
+void ts_pairing_release(struct ts_pairing *pairing)
+{
+    ts_arena_release(&pairing->arena);
+    memset(pairing, 0, sizeof *pairing);
+}
+
+/* The one tensor that a view is made of, whatever its layout; NULL when it is made of several. */
+static const struct ts_tensor *only_tensor(const struct ts_view *view)
+{
+    if (view->join == TS_JOIN_NONE)
+        return view->tensor;
+    for (size_t i = 0; i < view->part_count; i++)
+        if (only_tensor(&view->parts[i]) != view->tensor)
+            return NULL;
+    return view->tensor;
+}
+
+/* A line of its own in the map: one tensor against one, neither of them in another pair as well. Stacks and cuts are
+ * found again without the map. */
+static bool is_line(const struct ts_pair *pair, const struct ts_table *used, const size_t *uses)
+{
+    const struct ts_tensor *sides[2] = {only_tensor(&pair->a), only_tensor(&pair->b)};
+    if (strcmp(pair->how, "tied") == 0 || !sides[0] || !sides[1])
+        return false;
+    for (int i = 0; i < 2; i++) {
+        size_t at = ts_table_get(&used[i], sides[i]->name);
+        if (at == SIZE_MAX || uses[at] != 1)
+            return false;
+    }
+    return true;
+}
+
+static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buffer *out, struct ts_error *error)
+{
+    struct ts_table used[2] = {{0}};
+    size_t *uses = calloc(2 * pairing->count + 1, sizeof *uses);
+    bool fits = uses && ts_table_init(&used[0], pairing->count) && ts_table_init(&used[1], pairing->count);
+    for (size_t i = 0; i < pairing->count && fits; i++)
+        for (int side = 0; side < 2; side++) {
+            const struct ts_tensor *tensor = only_tensor(side ? &pairing->pairs[i].b : &pairing->pairs[i].a);
+            size_t at = 2 * i + (size_t)side;
+            if (!tensor || strcmp(pairing->pairs[i].how, "tied") == 0)
+                continue;
+            ts_table_put(&used[side], tensor->name, at, &at);
+            uses[at]++;
+        }
+    for (size_t i = 0; i < pairing->count && fits; i++) {
+        const struct ts_pair *pair = &pairing->pairs[i];
+        if (*pair->recipe)
+            ts_buffer_printf(out, "# %s\n", pair->recipe);
+        if (!is_line(pair, used, uses))
+            ts_buffer_string(out, "# ");
+        ts_map_put_name(out, pair->name);
+        ts_buffer_string(out, " = ");
+        ts_map_put_name(out, pair->name_b);
+        ts_buffer_byte(out, '\n');
+    }
+    ts_table_release(&used[0]);
+    ts_table_release(&used[1]);
+    free(uses);
+    return fits ? TS_OK : ts_fail_memory(error);
+}
+
+enum ts_status ts_pairing_save(const struct ts_pairing *pairing, const char *path, struct ts_error *error)
+{
+    struct ts_buffer out;
+    FILE *file;
+    bool written;
+    int number;
+    ts_buffer_init(&out, (size_t)1 << 30);
+    ts_buffer_string(&out, "# name of A = name of B; a name without a partner stays alone\n");
+    if (put_pairs(pairing, &out, error) != TS_OK) {
+        ts_buffer_release(&out);
+        return error->status;
+    }
+    for (size_t i = 0; i < pairing->only_a_count; i++) {
+        ts_map_put_name(&out, pairing->only_a[i]->name);
+        ts_buffer_string(&out, " =\n");
+    }
+    for (size_t i = 0; i < pairing->only_b_count; i++) {
+        ts_buffer_string(&out, "= ");
+        ts_map_put_name(&out, pairing->only_b[i]->name);
+        ts_buffer_byte(&out, '\n');
+    }
+    if (out.failed) {
+        ts_buffer_release(&out);
+        return ts_fail_memory(error);
+    }
+    file = fopen(path, "w");
+    written = file && fwrite(out.data, 1, out.size, file) == out.size;
+    number = errno;
+    if (file && fclose(file) != 0) {
+        written = false;
+        number = errno;
+    }
+    ts_buffer_release(&out);
+    if (written)
+        return TS_OK;
+    ts_fail_errno(error, number, "cannot write the map");
+    return ts_error_path(error, path);
+}

@@ -1,0 +1,62 @@
+/* Pair: which tensor of the reference (A) stands beside which of the candidate (B), in which layout, and in what order.
+ *
+ * Pairs are found by exact name, by the user's map, by canonical name across conventions, with a layer offset, and last
+ * by content; each pair says how. Where shapes differ, or the conventions are known to store another layout, a recipe
+ * is searched and proved by the values: on samples first, then on everything. Nothing is dropped: what has no partner
+ * is listed on its side. */
+#ifndef TS_PAIR_PAIR_H
+#define TS_PAIR_PAIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/pool.h"
+#include "base/progress.h"
+#include "tensor/bundle.h"
+#include "tensor/view.h"
+
+struct ts_pair {
+    const char *name;    /* A's tensor; for joins the common part of the names */
+    const char *name_b;  /* B's */
+    struct ts_view a, b; /* equal shapes, unless `problem` is set */
+    const char *how;     /* "name", "map", "canonical name", "layer offset +3", "content" */
+    const char *recipe;  /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
+    bool ambiguous;      /* another recipe fits equally well */
+    bool guess;          /* no recipe makes the values agree; this is the best one */
+    const char *problem; /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
+};
+
+struct ts_pairing {
+    struct ts_arena arena;
+    struct ts_pair *pairs; /* in execution order */
+    size_t count;
+    const struct ts_tensor **only_a, **only_b; /* without partner, each in its bundle's order */
+    size_t only_a_count, only_b_count;
+    int64_t layer_offset;  /* layer in A minus layer in B; 0 when there is none */
+    const char *order;     /* where the execution order comes from */
+    const char *notes[16]; /* sentences for the report: "layers 3.. of A stand against 0.. of B" */
+    size_t note_count;
+};
+
+struct ts_pair_options {
+    const char *map_file;       /* lines "name of A = name of B", or JSON {"a": "b"} */
+    const char *const *renames; /* "s/regex/replacement/" applied to B's names, NULL-terminated */
+    const char *order_file;     /* names in execution order, one per line */
+    const char *dims;           /* declared axis names: "REGEX: tokens heads dim; ..." */
+    bool layer_offset_given;
+    int64_t layer_offset;
+    bool by_content; /* pair what names leave over by content; on by default in the command */
+};
+
+enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b, const struct ts_pair_options *options,
+                           struct ts_pool *pool, struct ts_progress *progress, struct ts_pairing *pairing,
+                           struct ts_error *error);
+void ts_pairing_release(struct ts_pairing *pairing);
+
+/* Writes the map that reproduces the pairing, for --map. */
+enum ts_status ts_pairing_save(const struct ts_pairing *pairing, const char *path, struct ts_error *error);
+
+#endif

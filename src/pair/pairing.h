@@ -1,0 +1,124 @@
+/* What the files of src/pair share while two bundles are being paired. Internal. */
+#ifndef TS_PAIR_PAIRING_H
+#define TS_PAIR_PAIRING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/table.h"
+#include "pair/align.h"
+#include "pair/facts.h"
+#include "pair/map.h"
+#include "pair/names.h"
+#include "pair/pair.h"
+
+struct ts_side {
+    const struct ts_bundle *bundle;
+    size_t count;
+    const char **names;   /* as they are matched: B's after renames */
+    struct ts_names read; /* what they mean; its list is NULL until ts_pairer_read_names */
+    bool *taken;
+    const char **labels; /* groups (files) that belong together have the same on both sides; see match.c */
+    struct ts_facts facts;
+};
+
+/* A pair and what its place in execution order is found by. */
+struct ts_found {
+    struct ts_pair pair;
+    size_t a, b; /* the first tensor on each side */
+};
+
+struct ts_pairer {
+    struct ts_side a, b;
+    const struct ts_pair_options *options;
+    struct ts_pool *pool;
+    struct ts_progress *progress;
+    struct ts_pairing *out;
+    struct ts_arena scratch; /* for what is tried and for tables; the pairing's own arena is for what stays */
+    struct ts_dims dims;
+    struct ts_found *found;
+    size_t count, room;
+    int64_t offset;          /* layer in A minus layer in B */
+    const char *offset_text; /* "layer offset +3", or NULL when it is 0 */
+    unsigned strange;        /* weights that a converter should have changed and did not */
+};
+
+enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+enum ts_status ts_pairer_read_side(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error);
+enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *error);
+/* Adds the pair and marks its first tensors as taken. */
+enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
+                             struct ts_error *error);
+
+/* How far two views of equal counts agree on a spread of elements. */
+struct ts_agreement {
+    double error;       /* relative L2 of b - a; infinity when a is zero and b is not */
+    double correlation; /* 1 where there is nothing to correlate: constants that agree, fewer than 8 elements */
+};
+enum ts_status ts_agree(const struct ts_view *a, const struct ts_view *b, unsigned runs, struct ts_agreement *agreement,
+                        struct ts_error *error);
+
+/* Below this relative error on the sample two tensors are the same one in two formats: even two bits per weight leave
+ * less, and unrelated tensors are at 1.4. */
+#define TS_SAME_TENSOR 0.6
+
+/* layout.c: one tensor against one. `how` is kept. same: both names come from one convention, so that a difference in
+ * layout is a finding and not something to undo. */
+enum ts_status ts_layout_single(struct ts_pairer *pairer, size_t a, size_t b, const char *how, bool same,
+                                struct ts_error *error);
+/* The same, taken back unless the values agree. */
+enum ts_status ts_layout_proved(struct ts_pairer *pairer, size_t a, size_t b, const char *how, struct ts_error *error);
+/* As ts_layout_single for given views, with the recipe so far and the names to show. */
+enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
+                               const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
+                               const char *how, bool same, struct ts_error *error);
+/* One whole tensor against shards, in rank order. */
+enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
+                                bool shards_are_b, const char *how, struct ts_error *error);
+/* One stack against its layers, experts 0 .. count - 1. *done is false when the shapes do not allow it. */
+enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const size_t *experts, size_t count,
+                               bool experts_are_b, const char *how, bool *done, struct ts_error *error);
+/* The tensors as one view, [count, ...]; for count 1 the tensor itself. False where shapes differ. */
+bool ts_layout_stacked(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena,
+                       struct ts_view *view);
+/* "model.layers.0.experts.*.w1.weight" */
+const char *ts_layout_common_name(const struct ts_side *side, const size_t *indices, size_t count,
+                                  struct ts_arena *arena);
+
+/* Rows of each head from (half, 2) to (2, half): what llama.cpp's converter and Meta's own files need to meet Hugging
+ * Face's. False when heads do not divide the rows so. */
+bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_arena *arena, struct ts_view *out);
+/* Pieces of an axis put together: starts[i], counts[i], every steps. */
+bool ts_layout_gather(const struct ts_view *view, unsigned axis, const uint64_t *starts, const uint64_t *counts,
+                      uint64_t step, size_t count, struct ts_arena *arena, struct ts_view *out);
+uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind); /* of q or k rows; 0 when unknown */
+
+/* match.c: everything that names tell. fuse.c: fused against separate. content.c: what is left, by content. */
+enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_match_fused(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
+enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_order_found(struct ts_pairer *pairer, struct ts_error *error);
+
+/* Tensors that are left with one key, in bundle order: a slot. */
+enum ts_slot_kind { TS_SLOT_SINGLE, TS_SLOT_EXPERTS, TS_SLOT_SHARDS, TS_SLOT_AMBIGUOUS };
+struct ts_slot {
+    const char *key;
+    size_t *indices; /* by expert or rank where it has those */
+    size_t count;
+    enum ts_slot_kind kind;
+};
+struct ts_slots {
+    struct ts_slot *list;
+    size_t count;
+    struct ts_table table; /* key -> index; to be released */
+};
+/* keys[i] NULL: not in any slot. */
+enum ts_status ts_slots_make(const struct ts_side *side, const char *const *keys, struct ts_arena *arena,
+                             struct ts_slots *slots, struct ts_error *error);
+const struct ts_slot *ts_slots_get(const struct ts_slots *slots, const char *key); /* or NULL */
+
+#endif

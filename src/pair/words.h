@@ -1,0 +1,46 @@
+/* Words: a tensor's name taken apart. Internal to names.c and words.c. */
+#ifndef TS_PAIR_WORDS_H
+#define TS_PAIR_WORDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Longer names, or names of more words, are taken as they stand. */
+#define TS_NAME_LENGTH 1000
+#define TS_NAME_WORDS  64
+/* Room for the words of a name joined again. */
+#define TS_NAME_ROOM (2 * TS_NAME_LENGTH + 32)
+
+struct ts_word {
+    const char *text; /* NUL-terminated, lower case */
+    char before;      /* the separator in front, 0 at the start */
+    bool number, in_file, gone;
+    uint64_t value;
+};
+
+struct ts_words {
+    char letters[TS_NAME_ROOM];
+    struct ts_word list[TS_NAME_WORDS];
+    unsigned count;
+};
+
+/* False for a name without words or with too many. Words before the first ':' are in_file. */
+bool ts_words_split(const char *name, struct ts_words *words);
+/* Words [from, to) that are not gone, joined by '_'. Returns out, which has TS_NAME_ROOM. */
+char *ts_words_join(const struct ts_words *words, unsigned from, unsigned to, char *out);
+/* The first word from i on that is not gone; count when there is none. */
+unsigned ts_words_next(const struct ts_words *words, unsigned i);
+bool ts_words_is(const struct ts_words *words, unsigned i, const char *text); /* false behind the end */
+bool ts_word_in(const char *word, const char *list);                          /* a list separated by blanks */
+
+/* Marks as gone what says the rank of a tensor-parallel run and gives it; -1 when nothing does. rank0, rank_0,
+ * tp_rank_0, mp_rank_00, tp0, and "00001-of-00008" of a shard. */
+int64_t ts_words_take_rank(struct ts_words *words);
+/* Marks as gone what frameworks wrap around a module, and file types at the end. */
+void ts_words_drop_wrappers(struct ts_words *words);
+/* Where the layer number stands: words [*first, *behind) say it; *first equals *behind when the number stands elsewhere
+ * in words that say more. sequences: a number in front is none. */
+bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned *first, unsigned *behind,
+                         uint64_t *layer);
+
+#endif

@@ -1,0 +1,382 @@
+#include "report/facts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ts_judged_name(enum ts_judged judged)
+{
+    static const char *const names[] = {"ok", "noise", "differs", "cannot tell"};
+    return names[judged];
+}
+
+const char *ts_outcome_name(enum ts_outcome outcome)
+{
+    static const char *const names[] = {"match", "differ", "incomplete"};
+    return names[outcome];
+}
+
+void ts_put_view_shape(struct ts_buffer *out, const struct ts_view *view)
+{
+    ts_buffer_byte(out, '[');
+    for (unsigned i = 0; i < view->rank; i++)
+        ts_buffer_printf(out, "%s%" PRIu64, i ? "," : "", view->shape[i]);
+    ts_buffer_byte(out, ']');
+}
+
+void ts_put_pair_shape(struct ts_buffer *out, const struct ts_pair *pair)
+{
+    bool same = pair->a.rank == pair->b.rank;
+    for (unsigned i = 0; same && i < pair->a.rank; i++)
+        same = pair->a.shape[i] == pair->b.shape[i];
+    ts_put_view_shape(out, &pair->a);
+    if (!same) {
+        ts_buffer_string(out, " / ");
+        ts_put_view_shape(out, &pair->b);
+    }
+}
+
+void ts_view_coordinates(const struct ts_view *view, uint64_t index, uint64_t *coordinates)
+{
+    for (unsigned i = view->rank; i-- > 0;) {
+        uint64_t size = view->shape[i] ? view->shape[i] : 1;
+        coordinates[i] = index % size;
+        index /= size;
+    }
+}
+
+void ts_put_coordinates(struct ts_buffer *out, const struct ts_view *view, uint64_t index)
+{
+    uint64_t at[TS_MAX_RANK] = {0};
+    if (view->rank > TS_MAX_RANK)
+        return;
+    ts_view_coordinates(view, index, at);
+    ts_buffer_byte(out, '[');
+    for (unsigned i = 0; i < view->rank; i++)
+        ts_buffer_printf(out, "%s%" PRIu64, i ? "," : "", at[i]);
+    ts_buffer_byte(out, ']');
+}
+
+const char *ts_view_type_name(const struct ts_view *view)
+{
+    while (view->join != TS_JOIN_NONE && view->part_count && !view->tensor)
+        view = &view->parts[0];
+    return view->tensor ? ts_tensor_type_name(view->tensor) : "?";
+}
+
+void ts_put_short(struct ts_buffer *out, double value)
+{
+    double size = fabs(value);
+    if (isnan(value))
+        ts_buffer_string(out, "nan");
+    else if (isinf(value))
+        ts_buffer_string(out, value > 0 ? "inf" : "-inf");
+    else if (size >= 99.5 && size < 9999.5)
+        ts_buffer_printf(out, "%.0f", value);
+    else if (size >= 0.000995 && size < 99.5) /* rounds to 0.001 and more: no exponent */
+        ts_buffer_printf(out, "%.2g", value);
+    else if (size == 0)
+        ts_buffer_byte(out, '0');
+    else
+        ts_buffer_printf(out, "%.1e", value);
+}
+
+struct tally {
+    const char *name;
+    size_t count;
+};
+
+static int by_count(const void *a, const void *b)
+{
+    const struct tally *left = a, *right = b;
+    if (left->count != right->count)
+        return left->count > right->count ? -1 : 1;
+    return strcmp(left->name, right->name);
+}
+
+/* Adds one to the entry of that name; entries beyond `most` are lost, which no set of names known here reaches. */
+static void tally(struct tally *entries, size_t most, size_t *used, const char *name)
+{
+    size_t i = 0;
+    while (i < *used && strcmp(entries[i].name, name) != 0)
+        i++;
+    if (i == most)
+        return;
+    if (i == *used)
+        entries[(*used)++] = (struct tally){.name = name};
+    entries[i].count++;
+}
+
+void ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle)
+{
+    struct tally types[TS_TYPE_COUNT + 32] = {{0}};
+    size_t used = 0, shown;
+    for (size_t i = 0; i < bundle->count; i++)
+        tally(types, sizeof types / sizeof *types, &used, ts_tensor_type_name(bundle->tensors[i]));
+    qsort(types, used, sizeof *types, by_count);
+    shown = used > 3 ? 2 : used;
+    for (size_t i = 0; i < shown; i++)
+        ts_buffer_printf(out, "%s%s", i == 0 ? "" : i + 1 == used ? " and " : ", ", types[i].name);
+    if (shown < used)
+        ts_buffer_printf(out, " and %zu more", used - shown);
+}
+
+static const struct ts_tensor *first_tensor(const struct ts_view *view)
+{
+    while (view->join != TS_JOIN_NONE && view->part_count && !view->tensor)
+        view = &view->parts[0];
+    return view->tensor;
+}
+
+int ts_held_precision(const struct ts_comparison *comparison, bool candidate)
+{
+    size_t votes[64] = {0}, all = 0;
+    for (size_t i = 0; i < comparison->pairing.count; i++) {
+        const struct ts_pair *pair = &comparison->pairing.pairs[i];
+        const struct ts_delta *delta = &comparison->deltas[i];
+        const struct ts_tensor *tensor = first_tensor(candidate ? &pair->b : &pair->a);
+        int bits = candidate ? delta->precision_b : delta->precision_a, declared;
+        if (pair->problem || delta->exact || !tensor)
+            continue;
+        declared = ts_type_info(tensor->type)->mantissa_bits;
+        if (declared <= 0)
+            continue;
+        all++;
+        if (bits > 0 && bits < declared && bits < 64)
+            votes[bits]++;
+    }
+    for (int bits = 0; bits < 64; bits++)
+        if (votes[bits] * 2 > all)
+            return bits;
+    return -1;
+}
+
+void ts_put_precision(struct ts_buffer *out, int mantissa_bits)
+{
+    switch (mantissa_bits) {
+    case 2:
+        ts_buffer_string(out, "fp8 e5m2");
+        break;
+    case 3:
+        ts_buffer_string(out, "fp8 e4m3");
+        break;
+    case 7:
+        ts_buffer_string(out, "bf16");
+        break;
+    case 10: /* TF32 keeps as many */
+        ts_buffer_string(out, "f16");
+        break;
+    case 23:
+        ts_buffer_string(out, "f32");
+        break;
+    case 52:
+        ts_buffer_string(out, "f64");
+        break;
+    default:
+        ts_buffer_printf(out, "%d-bit", mantissa_bits + 1); /* with the leading one that is not stored */
+    }
+}
+
+int ts_pair_precision(const struct ts_delta *delta)
+{
+    int bits = delta->precision_a < delta->precision_b ? delta->precision_a : delta->precision_b;
+    return bits > 0 ? bits : 23;
+}
+
+const char *ts_reason(const struct ts_comparison *comparison, size_t index)
+{
+    const char *why = comparison->judgement.verdicts[index].why, *problem = comparison->pairing.pairs[index].problem;
+    return why ? why : problem ? problem : "";
+}
+
+static bool is_view_sampled(const struct ts_view *view)
+{
+    if (view->tensor && view->tensor->sampled)
+        return true;
+    for (size_t i = 0; view->join != TS_JOIN_NONE && i < view->part_count; i++)
+        if (view->parts[i].tensor && view->parts[i].tensor->sampled)
+            return true;
+    return false;
+}
+
+bool ts_is_sampled(const struct ts_pair *pair)
+{
+    return is_view_sampled(&pair->a) || is_view_sampled(&pair->b);
+}
+
+size_t ts_harmful_skips(const struct ts_bundle *bundle)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bundle->skip_count; i++)
+        count += !bundle->skips[i].harmless;
+    return count;
+}
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '/' || c == ':' || (unsigned char)c >= 0x80;
+}
+
+/* name stands in text as a whole, not as a part of a longer name. */
+static bool mentions(const char *text, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = text; length && (at = strstr(at, name)); at++)
+        if ((at == text || !is_name_byte(at[-1])) && !is_name_byte(at[length]))
+            return true;
+    return false;
+}
+
+size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index, size_t inputs[TS_MOST_INPUTS])
+{
+    const char *operation = comparison->judgement.verdicts[index].operation;
+    size_t count = 0;
+    if (!operation)
+        return 0;
+    for (size_t i = index; i-- > 0 && count < TS_MOST_INPUTS;)
+        if (mentions(operation, comparison->pairing.pairs[i].name))
+            inputs[count++] = i;
+    for (size_t i = 0; i < count / 2; i++) { /* in execution order */
+        size_t swap = inputs[i];
+        inputs[i] = inputs[count - 1 - i];
+        inputs[count - 1 - i] = swap;
+    }
+    return count;
+}
+
+uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b)
+{
+    const struct ts_pair *pair = &comparison->pairing.pairs[index];
+    const struct ts_delta *delta = &comparison->deltas[index];
+    uint64_t at = delta->first_non_finite_mismatch;
+    double values[2][2]; /* complex elements give two numbers */
+    struct ts_error ignored;
+    *a = delta->worst_a;
+    *b = delta->worst_b;
+    if (pair->problem)
+        return UINT64_MAX;
+    if (!delta->non_finite_mismatch)
+        return delta->worst < pair->a.count ? delta->worst : UINT64_MAX;
+    if (at >= pair->a.count || ts_view_read_f64(&pair->a, at, 1, values[0], &ignored) != TS_OK ||
+        ts_view_read_f64(&pair->b, at, 1, values[1], &ignored) != TS_OK)
+        return UINT64_MAX;
+    *a = values[0][0];
+    *b = values[1][0];
+    return at;
+}
+
+double ts_badness(const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_delta *delta = &comparison->deltas[index];
+    if (comparison->pairing.pairs[index].problem)
+        return -1;
+    if (delta->non_finite_mismatch || isnan(delta->rel_l2))
+        return (double)INFINITY;
+    return delta->rel_l2;
+}
+
+struct ranked {
+    double badness;
+    size_t index;
+};
+
+static int by_badness(const void *a, const void *b)
+{
+    const struct ranked *left = a, *right = b;
+    if (left->badness != right->badness)
+        return left->badness > right->badness ? -1 : 1;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
+size_t *ts_worst_pairs(const struct ts_comparison *comparison, unsigned only, size_t most, size_t *count)
+{
+    struct ranked *ranked = calloc(comparison->pairing.count + 1, sizeof *ranked);
+    size_t *result = calloc(comparison->pairing.count + 1, sizeof *result), used = 0;
+    *count = 0;
+    if (!ranked || !result) {
+        free(ranked);
+        free(result);
+        return NULL;
+    }
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        if (!only || only & 1u << comparison->judgement.verdicts[i].judged)
+            ranked[used++] = (struct ranked){.badness = ts_badness(comparison, i), .index = i};
+    qsort(ranked, used, sizeof *ranked, by_badness);
+    *count = used < most ? used : most;
+    for (size_t i = 0; i < *count; i++)
+        result[i] = ranked[i].index;
+    free(ranked);
+    return result;
+}
+
+bool ts_is_equal(const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_delta *delta = &comparison->deltas[index];
+    return !comparison->pairing.pairs[index].problem && delta->unequal == 0 && !delta->non_finite_mismatch &&
+           comparison->judgement.verdicts[index].judged != TS_JUDGED_DIFFERS;
+}
+
+bool ts_has_roundings(const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_delta *delta = &comparison->deltas[index];
+    return !comparison->pairing.pairs[index].problem && !delta->exact && !delta->non_finite_mismatch &&
+           (comparison->judgement.verdicts[index].roundings > 0 || !(delta->rel_l2 > 0));
+}
+
+void ts_put_standing(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_delta *delta = &comparison->deltas[index];
+    const struct ts_verdict *verdict = &comparison->judgement.verdicts[index];
+    if (comparison->pairing.pairs[index].problem) {
+        ts_buffer_string(out, "cannot be compared");
+        return;
+    }
+    if (ts_is_equal(comparison, index)) {
+        ts_buffer_string(out, "equal");
+        return;
+    }
+    ts_buffer_printf(out, "%s, ", ts_judged_name(verdict->judged));
+    if (delta->non_finite_mismatch) {
+        ts_buffer_printf(out, "%" PRIu64 " nan/inf on one side", delta->non_finite_mismatch);
+    } else if (!ts_has_roundings(comparison, index)) {
+        ts_buffer_printf(out, "%" PRIu64 " of %" PRIu64 " unequal", delta->unequal, delta->count);
+    } else {
+        ts_put_short(out, verdict->roundings);
+        ts_buffer_string(out, " roundings of ");
+        ts_put_precision(out, ts_pair_precision(delta));
+    }
+}
+
+void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *comparison)
+{
+    struct tally ways[32] = {{0}};
+    const struct ts_pairing *pairing = &comparison->pairing;
+    size_t used = 0;
+    for (size_t i = 0; i < pairing->count; i++)
+        tally(ways, sizeof ways / sizeof *ways, &used, pairing->pairs[i].how ? pairing->pairs[i].how : "name");
+    qsort(ways, used, sizeof *ways, by_count);
+    ts_buffer_printf(out, "%zu of %zu", pairing->count, comparison->a->count);
+    if (comparison->b->count != comparison->a->count)
+        ts_buffer_printf(out, " and %zu", comparison->b->count);
+    if (used == 1)
+        ts_buffer_printf(out, " by %s", ways[0].name);
+    for (size_t i = 0; used > 1 && i < used; i++)
+        ts_buffer_printf(out, "%s%zu by %s", i ? ", " : ": ", ways[i].count, ways[i].name);
+}
+
+void ts_put_remark(struct ts_buffer *out, const struct ts_pair *pair)
+{
+    if (strcmp(pair->name, pair->name_b) != 0)
+        ts_buffer_printf(out, "candidate %s", pair->name_b);
+    if (pair->recipe && pair->recipe[0])
+        ts_buffer_printf(out, "%s%s", out->size ? "; " : "", pair->recipe);
+    if (pair->guess)
+        ts_buffer_printf(out, "%sno layout makes the values agree, this one is a guess", out->size ? "; " : "");
+    else if (pair->ambiguous)
+        ts_buffer_printf(out, "%sanother layout fits as well", out->size ? "; " : "");
+    if (ts_is_sampled(pair))
+        ts_buffer_printf(out, "%sonly a sample of it was written", out->size ? "; " : "");
+}

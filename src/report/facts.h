@@ -1,0 +1,77 @@
+/* Facts: what every form of a report says about a comparison, worked out once. */
+#ifndef TS_REPORT_FACTS_H
+#define TS_REPORT_FACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "compare/comparison.h"
+
+#define TS_MOST_INPUTS 4
+
+const char *ts_judged_name(enum ts_judged judged);    /* "ok", "noise", "differs", "cannot tell" */
+const char *ts_outcome_name(enum ts_outcome outcome); /* "match", "differ", "incomplete" */
+
+/* "[9,4,16]" of a pair that can be compared; "[9,4] / [9]" of one that cannot. */
+void ts_put_pair_shape(struct ts_buffer *out, const struct ts_pair *pair);
+void ts_put_view_shape(struct ts_buffer *out, const struct ts_view *view);
+/* "[8,0,3]" for a flat index of the view. */
+void ts_put_coordinates(struct ts_buffer *out, const struct ts_view *view, uint64_t index);
+/* Splits a flat index; coordinates has room for the rank, at most TS_MAX_RANK. */
+void ts_view_coordinates(const struct ts_view *view, uint64_t index, uint64_t *coordinates);
+/* The element type as printed; joins give their first part's. */
+const char *ts_view_type_name(const struct ts_view *view);
+
+/* A number in few characters: two significant digits, no exponent where it can be helped; "nan" and "inf". */
+void ts_put_short(struct ts_buffer *out, double value);
+
+/* Element types of a bundle by number of tensors, most first: "f32", "bf16, f32 and 3 more". */
+void ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle);
+/* The precision most of the compared tensors of one side really use, in stored mantissa bits, when it is lower than
+ * what their types can hold; else -1. */
+int ts_held_precision(const struct ts_comparison *comparison, bool candidate);
+void ts_put_precision(struct ts_buffer *out, int mantissa_bits); /* "bf16", "f16", "fp8 e4m3", "f32", or "12-bit" */
+/* The coarser of the two precisions of a pair. */
+int ts_pair_precision(const struct ts_delta *delta);
+
+/* Why the pair was judged as it was, or "". */
+const char *ts_reason(const struct ts_comparison *comparison, size_t index);
+
+/* One of the files holds only some of the elements. */
+bool ts_is_sampled(const struct ts_pair *pair);
+
+/* Skipped members that mattered. */
+size_t ts_harmful_skips(const struct ts_bundle *bundle);
+
+/* Pairs before `index` that the text of its operation names; at most TS_MOST_INPUTS. */
+size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index, size_t inputs[TS_MOST_INPUTS]);
+
+/* The element to show for a pair: the first NaN or infinity that stands on one side only, else the largest difference.
+ * UINT64_MAX when there is none or it cannot be read. */
+uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b);
+
+/* How bad a pair is, for "the worst first": NaN and infinities on one side above all numbers, then relative L2. -1 for
+ * a pair that could not be compared. */
+double ts_badness(const struct ts_comparison *comparison, size_t index);
+/* Indices of the pairs whose verdicts `only` allows (see struct ts_report_options), worst first, `most` at most. NULL
+ * without memory; free the result. */
+size_t *ts_worst_pairs(const struct ts_comparison *comparison, unsigned only, size_t most, size_t *count);
+
+/* No difference was found: the same values everywhere, and not judged otherwise (bit by bit, 0 and -0 differ). */
+bool ts_is_equal(const struct ts_comparison *comparison, size_t index);
+/* Equivalent roundings mean something for it: floats, measured, all finite. */
+bool ts_has_roundings(const struct ts_comparison *comparison, size_t index);
+
+/* How a pair stands in a few words: "noise, 2.1 roundings of bf16", "equal", "differs, 12 nan/inf on one side". */
+void ts_put_standing(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index);
+
+/* The pairs by how they were found: "62 of 62 by name", "62 of 64 and 70: 60 by name, 2 by content". */
+void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *comparison);
+
+/* What a row says besides its numbers: "candidate blk.1.q, B: swap 0 1, a guess". Empty when there is nothing. Names
+ * are not escaped. */
+void ts_put_remark(struct ts_buffer *out, const struct ts_pair *pair);
+
+#endif

@@ -1,0 +1,423 @@
+/* Owns the text report but its table: the head, the first divergence, what was left out, the verdict. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "report/facts.h"
+#include "report/report.h"
+#include "report/text_table.h"
+
+/* Entries of a list shown without --all. */
+#define SOME 8
+/* Columns of "  operation  ". */
+#define LABEL 13
+
+struct text {
+    const struct ts_comparison *comparison;
+    const struct ts_report_options *options;
+    const struct ts_layout *layout;
+    struct ts_buffer *out;
+};
+
+static const char *text_of(const struct ts_buffer *buffer)
+{
+    return buffer->data ? buffer->data : "";
+}
+
+static const char *plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* A sentence of its own, its later lines indented by two more than its first. */
+static void put_sentence(const struct text *text, const char *sentence, size_t indent)
+{
+    ts_put_spaces(text->out, indent);
+    ts_put_folded(text->layout, text->out, sentence, indent, indent + 2);
+    ts_buffer_byte(text->out, '\n');
+}
+
+/* One input: its path, then what it holds, beside it when both inputs fit so, else below it. */
+static void put_input(const struct text *text, bool candidate, size_t column)
+{
+    const struct ts_bundle *bundle = candidate ? text->comparison->b : text->comparison->a;
+    int held = ts_held_precision(text->comparison, candidate);
+    struct ts_buffer line;
+    char count[32], bytes[16];
+    size_t used;
+    ts_buffer_init(&line, 65536);
+    ts_buffer_printf(&line, "%s tensor%s, ", ts_human_count(bundle->count, count), plural(bundle->count));
+    if (bundle->count) {
+        ts_put_types(&line, bundle);
+        if (held >= 0) {
+            ts_buffer_string(&line, " holding ");
+            ts_put_precision(&line, held);
+            ts_buffer_string(&line, " values");
+        }
+        ts_buffer_string(&line, ", ");
+    }
+    ts_buffer_string(&line, ts_human_bytes(bundle->file_bytes, bytes));
+    used = ts_put_name(text->layout, text->out, bundle->path, text->layout->width);
+    if (column) {
+        ts_put_spaces(text->out, column - used);
+    } else {
+        ts_buffer_string(text->out, "\n  ");
+        column = 2;
+    }
+    ts_put_folded(text->layout, text->out, text_of(&line), column, column < 24 ? column : 2);
+    ts_buffer_byte(text->out, '\n');
+    ts_buffer_release(&line);
+}
+
+static void put_head(const struct text *text)
+{
+    const struct ts_comparison *comparison = text->comparison;
+    size_t a = ts_name_columns(comparison->a->path), b = ts_name_columns(comparison->b->path);
+    size_t column = (a > b ? a : b) + 3;
+    struct ts_buffer line;
+    if (column + 34 > text->layout->width) /* "1,234 tensors, bf16 and f32, 1.2 GB" */
+        column = 0;
+    put_input(text, false, column);
+    put_input(text, true, column);
+    ts_buffer_init(&line, 65536);
+    if (comparison->pairing.count) {
+        ts_buffer_string(&line, "paired ");
+        ts_put_pairing(&line, comparison);
+        if (comparison->pairing.order && comparison->pairing.count > 1)
+            ts_buffer_printf(&line, ", in %s", comparison->pairing.order);
+        put_sentence(text, text_of(&line), 0);
+    }
+    for (size_t i = 0; i < comparison->pairing.note_count; i++)
+        put_sentence(text, comparison->pairing.notes[i], 0);
+    ts_buffer_release(&line);
+}
+
+/* "before   NAME: noise, 2.1 roundings of bf16" */
+static void put_neighbour(const struct text *text, const char *label, size_t i)
+{
+    struct ts_buffer line;
+    size_t used, room;
+    ts_buffer_init(&line, 4096);
+    ts_put_standing(&line, text->comparison, i);
+    ts_buffer_printf(text->out, "  %-9s  ", label);
+    room = LABEL + 2 + line.size < text->layout->width ? text->layout->width - LABEL - 2 - line.size : 0;
+    if (room < 16) /* the name has a line of its own */
+        room = text->layout->width > LABEL + 8 ? text->layout->width - LABEL - 2 : 8;
+    used = ts_put_name(text->layout, text->out, text->comparison->pairing.pairs[i].name, room);
+    ts_buffer_string(text->out, ": ");
+    ts_put_folded(text->layout, text->out, text_of(&line), LABEL + used + 2, LABEL);
+    ts_buffer_byte(text->out, '\n');
+    ts_buffer_release(&line);
+}
+
+static void put_fact(const struct text *text, const char *label, const char *fact)
+{
+    if (!fact || !fact[0])
+        return;
+    ts_buffer_printf(text->out, "  %-9s  ", label);
+    ts_put_folded(text->layout, text->out, fact, LABEL, LABEL);
+    ts_buffer_byte(text->out, '\n');
+}
+
+/* The largest of the roundings of the pairs given, with the coarsest precision among them. */
+static void put_largest(struct ts_buffer *line, const struct ts_comparison *comparison, const size_t *pairs,
+                        size_t count)
+{
+    double most = 0;
+    int bits = 64;
+    for (size_t i = 0; i < count; i++) {
+        const struct ts_delta *delta = &comparison->deltas[pairs[i]];
+        if (comparison->judgement.verdicts[pairs[i]].roundings > most)
+            most = comparison->judgement.verdicts[pairs[i]].roundings;
+        if (ts_pair_precision(delta) < bits)
+            bits = ts_pair_precision(delta);
+    }
+    if (most == 0) {
+        ts_buffer_string(line, count == 1 ? "it is equal" : "they are equal");
+        return;
+    }
+    if (count > 1)
+        ts_buffer_string(line, "at most ");
+    ts_put_short(line, most);
+    ts_buffer_string(line, " roundings of ");
+    ts_put_precision(line, bits);
+}
+
+/* "Its input q_normed agrees (2.1 roundings of bf16), so the error is made here." False when no input is known. */
+static bool put_inputs(struct ts_buffer *line, const struct ts_comparison *comparison, size_t first)
+{
+    size_t inputs[TS_MOST_INPUTS], count = ts_operation_inputs(comparison, first, inputs);
+    for (size_t i = 0; i < count; i++)
+        if (comparison->judgement.verdicts[inputs[i]].judged > TS_JUDGED_NOISE)
+            return false;
+    if (!count)
+        return false;
+    ts_buffer_string(line, count == 1 ? "Its input " : "Its inputs ");
+    for (size_t i = 0; i < count; i++)
+        ts_buffer_printf(line, "%s%s",
+                         i == 0           ? ""
+                         : i + 1 == count ? " and "
+                                          : ", ",
+                         comparison->pairing.pairs[inputs[i]].name);
+    ts_buffer_string(line, count == 1 ? " agrees (" : " agree (");
+    put_largest(line, comparison, inputs, count);
+    ts_buffer_string(line, "), so the error is made here.");
+    return true;
+}
+
+/* What comes before the first divergence, when its inputs are not known by name. */
+static void put_before(struct ts_buffer *line, const struct ts_comparison *comparison, size_t first)
+{
+    size_t agreeing = 0, unknown = 0;
+    for (size_t i = 0; i < first; i++)
+        *(comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN ? &unknown : &agreeing) += 1;
+    if (!first)
+        ts_buffer_string(line, "Nothing was compared before it.");
+    else if (agreeing == 1)
+        ts_buffer_string(line, "The tensor before it agrees.");
+    else if (agreeing)
+        ts_buffer_printf(line, "The %zu tensors before it agree.", agreeing);
+    if (unknown)
+        ts_buffer_printf(line, "%s%zu before it could not be compared.", line->size ? " " : "", unknown);
+}
+
+/* Later tensors where error is made as well: a second bug, or the same one again. When that is said of all of them it
+ * says nothing. */
+static void put_others(const struct text *text, size_t first)
+{
+    const struct ts_judgement *judgement = &text->comparison->judgement;
+    struct ts_buffer line;
+    size_t count = 0;
+    ts_buffer_init(&line, (size_t)1 << 20);
+    for (size_t i = first + 1; i < judgement->count; i++) {
+        if (judgement->verdicts[i].judged != TS_JUDGED_DIFFERS || !judgement->verdicts[i].made_here)
+            continue;
+        if (count++ < 4 || text->options->all)
+            ts_buffer_printf(&line, "%s%s", line.size ? ", " : "", text->comparison->pairing.pairs[i].name);
+    }
+    if (count > 4 && !text->options->all)
+        ts_buffer_printf(&line, " and %zu more", count - 4);
+    if (count <= 4 || count + 1 < judgement->counts[TS_JUDGED_DIFFERS])
+        put_fact(text, "also at", text_of(&line));
+    ts_buffer_release(&line);
+}
+
+static void put_worst(const struct text *text, size_t first)
+{
+    const struct ts_pair *pair = &text->comparison->pairing.pairs[first];
+    struct ts_buffer line;
+    double a, b;
+    uint64_t at = ts_worst_element(text->comparison, first, &a, &b);
+    if (at == UINT64_MAX)
+        return;
+    ts_buffer_init(&line, 4096);
+    ts_buffer_printf(&line, "reference %.6g, candidate %.6g at ", a, b);
+    ts_put_coordinates(&line, &pair->a, at);
+    put_fact(text, "worst", text_of(&line));
+    ts_buffer_release(&line);
+}
+
+/* "rotation (0.98)", what it is, and below it what to check. */
+static void put_causes(const struct text *text)
+{
+    const struct ts_diagnosis *diagnosis = text->options->diagnosis;
+    struct ts_buffer line;
+    if (!diagnosis)
+        return;
+    if (!diagnosis->count)
+        put_fact(text, "structure", diagnosis->strongest);
+    ts_buffer_init(&line, 65536);
+    for (size_t i = 0; i < diagnosis->count && (i < 3 || text->options->all); i++) {
+        const struct ts_cause *cause = &diagnosis->causes[i];
+        ts_buffer_clear(&line);
+        ts_buffer_printf(&line, "%s (%.2f): %s", cause->id, cause->confidence, cause->summary ? cause->summary : "");
+        put_fact(text, i ? "or" : "cause", text_of(&line));
+        put_fact(text, "check", cause->check);
+    }
+    ts_buffer_release(&line);
+}
+
+static void put_divergence(const struct text *text)
+{
+    const struct ts_comparison *comparison = text->comparison;
+    size_t first = comparison->judgement.first, count = comparison->pairing.count;
+    const struct ts_pair *pair;
+    struct ts_buffer line;
+    if (first >= count)
+        return;
+    pair = &comparison->pairing.pairs[first];
+    ts_buffer_init(&line, (size_t)4 << 20);
+    ts_buffer_string(&line, "First divergence: ");
+    ts_put_name(text->layout, &line, pair->name, text->layout->width > 36 ? text->layout->width - 18 : 18);
+    ts_buffer_byte(text->out, '\n');
+    ts_put_styled(text->layout, text->out, TS_STYLE_BOLD, text_of(&line));
+    ts_buffer_byte(text->out, '\n');
+    ts_buffer_clear(&line);
+    if (!put_inputs(&line, comparison, first))
+        put_before(&line, comparison, first);
+    ts_put_spaces(text->out, 2);
+    ts_put_folded(text->layout, text->out, text_of(&line), 2, 2);
+    ts_buffer_byte(text->out, '\n');
+    put_causes(text);
+    put_fact(text, "why", ts_reason(comparison, first));
+    put_fact(text, "operation", comparison->judgement.verdicts[first].operation);
+    ts_buffer_clear(&line);
+    ts_put_remark(&line, pair);
+    put_fact(text, "pairing", text_of(&line));
+    put_worst(text, first);
+    for (size_t i = first > 2 ? first - 2 : 0, k = 0; i < first; i++, k++)
+        put_neighbour(text, k ? "" : "before", i);
+    for (size_t i = first + 1; i < count && i <= first + 2; i++)
+        put_neighbour(text, i == first + 1 ? "after" : "", i);
+    put_others(text, first);
+    ts_buffer_release(&line);
+}
+
+static void put_unmatched(const struct text *text, const char *side, const struct ts_tensor *const *tensors,
+                          size_t count)
+{
+    size_t shown = text->options->all || count <= SOME ? count : SOME;
+    struct ts_buffer shape;
+    if (!count)
+        return;
+    ts_buffer_init(&shape, 65536);
+    ts_buffer_printf(text->out, "\nonly in the %s: %zu tensor%s\n", side, count, plural(count));
+    for (size_t i = 0; i < shown; i++) {
+        size_t room;
+        ts_buffer_clear(&shape);
+        ts_buffer_printf(&shape, "%s ", ts_tensor_type_name(tensors[i]));
+        ts_tensor_shape_text(tensors[i], &shape);
+        room = shape.size + 6 + 16 < text->layout->width ? text->layout->width - shape.size - 6 : 16;
+        ts_put_spaces(text->out, 2);
+        ts_put_name(text->layout, text->out, tensors[i]->name, room);
+        ts_buffer_printf(text->out, "  %s\n", text_of(&shape));
+    }
+    if (shown < count)
+        ts_buffer_printf(text->out, "  %zu more; see them with --all\n", count - shown);
+    ts_buffer_release(&shape);
+}
+
+static void put_sampled(const struct text *text)
+{
+    const struct ts_pairing *pairing = &text->comparison->pairing;
+    size_t count = 0;
+    for (size_t i = 0; i < pairing->count; i++) {
+        if (!ts_is_sampled(&pairing->pairs[i]))
+            continue;
+        if (!count)
+            ts_buffer_string(text->out, "\nonly a sample was written of\n");
+        if (count++ < SOME || text->options->all) {
+            ts_put_spaces(text->out, 2);
+            ts_put_name(text->layout, text->out, pairing->pairs[i].name, text->layout->width - 2);
+            ts_buffer_byte(text->out, '\n');
+        }
+    }
+    if (count > SOME && !text->options->all)
+        ts_buffer_printf(text->out, "  %zu more; see them with --all\n", count - SOME);
+}
+
+static void put_skips(const struct text *text, const char *side, const struct ts_bundle *bundle)
+{
+    size_t harmful = ts_harmful_skips(bundle), harmless = bundle->skip_count - harmful, shown = 0;
+    struct ts_buffer line;
+    if (!bundle->skip_count)
+        return;
+    ts_buffer_init(&line, (size_t)16 << 20);
+    if (harmful)
+        ts_buffer_printf(text->out, "\ncould not be read in the %s\n", side);
+    for (size_t i = 0; i < bundle->skip_count; i++) {
+        if (bundle->skips[i].harmless || (!text->options->all && shown >= SOME))
+            continue;
+        shown++;
+        ts_buffer_clear(&line);
+        ts_buffer_printf(&line, "%s: %s", bundle->skips[i].path, bundle->skips[i].reason);
+        put_sentence(text, text_of(&line), 2);
+    }
+    if (shown < harmful)
+        ts_buffer_printf(text->out, "  %zu more; see them with --all\n", harmful - shown);
+    if (harmless && text->options->all) {
+        ts_buffer_clear(&line);
+        ts_buffer_printf(&line, "no tensors in %zu other file%s of the %s", harmless, plural(harmless), side);
+        ts_buffer_byte(text->out, '\n');
+        put_sentence(text, text_of(&line), 0);
+        for (size_t i = 0; i < bundle->skip_count; i++)
+            if (bundle->skips[i].harmless)
+                put_sentence(text, bundle->skips[i].path, 2);
+    }
+    ts_buffer_release(&line);
+}
+
+static void put_aside(const struct text *text)
+{
+    const struct ts_judgement *judgement = &text->comparison->judgement;
+    size_t shown = text->options->all || judgement->aside_count <= 16 ? judgement->aside_count : 16;
+    struct ts_buffer line;
+    if (!judgement->aside_count)
+        return;
+    ts_buffer_init(&line, (size_t)16 << 20);
+    ts_buffer_printf(&line, "set aside, %zu of %" PRIu64 " tokens that were routed to other experts on a near tie:",
+                     judgement->aside_count, judgement->tokens);
+    for (size_t i = 0; i < shown; i++)
+        ts_buffer_printf(&line, "%s %" PRIu64, i ? "," : "", judgement->aside[i]);
+    if (shown < judgement->aside_count)
+        ts_buffer_printf(&line, " and %zu more", judgement->aside_count - shown);
+    put_sentence(text, text_of(&line), 0);
+    ts_buffer_release(&line);
+}
+
+static void put_notes(const struct text *text)
+{
+    const struct ts_comparison *comparison = text->comparison;
+    const struct ts_judgement *judgement = &comparison->judgement;
+    struct ts_buffer line;
+    if (!judgement->note_count && !judgement->aside_count && !comparison->doubt_count)
+        return;
+    ts_buffer_byte(text->out, '\n');
+    put_aside(text);
+    ts_buffer_init(&line, (size_t)1 << 20);
+    for (size_t i = 0; i < judgement->note_count + comparison->doubt_count; i++) {
+        bool doubt = i >= judgement->note_count;
+        ts_buffer_clear(&line);
+        ts_buffer_printf(&line, "%s: %s", doubt ? "doubt" : "note",
+                         doubt ? comparison->doubts[i - judgement->note_count] : judgement->notes[i]);
+        put_sentence(text, text_of(&line), 0);
+    }
+    ts_buffer_release(&line);
+}
+
+static void put_verdict(const struct text *text)
+{
+    static const enum ts_style styles[] = {TS_STYLE_GREEN, TS_STYLE_RED, TS_STYLE_YELLOW};
+    const struct ts_comparison *comparison = text->comparison;
+    const char *name = ts_outcome_name(comparison->outcome);
+    const char *outcome = comparison->outcome_text ? comparison->outcome_text : "";
+    size_t length = strlen(outcome);
+    struct ts_buffer line;
+    if (comparison->outcome == TS_OUTCOME_DIFFER && ts_ends_with(outcome, " differ"))
+        length -= strlen(" differ"); /* said already */
+    ts_buffer_byte(text->out, '\n');
+    ts_put_styled(text->layout, text->out, styles[comparison->outcome], name);
+    ts_buffer_init(&line, 65536);
+    ts_buffer_printf(&line, ": %.*s", (int)length, outcome);
+    ts_put_folded(text->layout, text->out, text_of(&line), strlen(name), 2);
+    ts_buffer_byte(text->out, '\n');
+    ts_buffer_release(&line);
+}
+
+void ts_report_text(const struct ts_comparison *comparison, const struct ts_report_options *options,
+                    const struct ts_layout *layout, struct ts_buffer *out)
+{
+    const struct text text = {.comparison = comparison, .options = options, .layout = layout, .out = out};
+    const struct ts_pairing *pairing = &comparison->pairing;
+    put_head(&text);
+    ts_put_table(comparison, options, layout, out);
+    put_divergence(&text);
+    put_unmatched(&text, "reference", pairing->only_a, pairing->only_a_count);
+    put_unmatched(&text, "candidate", pairing->only_b, pairing->only_b_count);
+    put_sampled(&text);
+    put_skips(&text, "reference", comparison->a);
+    put_skips(&text, "candidate", comparison->b);
+    put_notes(&text);
+    put_verdict(&text);
+}

@@ -1,0 +1,5 @@
+$TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --filter 'noise' --rule 'noise: rel_l2 < 1e-1' | tail -1
+$TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --filter 'noise' --rule '3e-4: max_abs < 1e-9' | tail -1
+$TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --filter 'noise' --rtol 1 --atol 1 | tail -1
+$TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --filter 'noise' --grades | tail -1
+$TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --rule 'x: size < 3'; echo "exit $?"

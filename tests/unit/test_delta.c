@@ -1,0 +1,383 @@
+/* Measured differences against what torch computed in float64 (tests/golden/compare/expected.json). */
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/cpu.h"
+#include "base/json.h"
+#include "compare/delta.h"
+#include "compare/delta_kernel.h"
+#include "opened.h"
+#include "read/open.h"
+
+struct expected {
+    double n, nan_a, nan_b, inf_a, inf_b, finite_pairs, max_abs, argmax_flat, mean_abs, mse, cosine;
+    double mean_a, std_a, min_a, max_a, max_rel_vs_a;
+    bool close_3, close_4;
+};
+
+static double number(const struct ts_json *json)
+{
+    struct ts_error error;
+    double value = (double)NAN;
+    if (json->kind == TS_JSON_STRING)
+        return ts_json_equals(json, "inf")    ? (double)INFINITY
+               : ts_json_equals(json, "-inf") ? -(double)INFINITY
+                                              : value;
+    if (json->kind == TS_JSON_NUMBER)
+        assert_int_equal(ts_json_double(json, &value, &error), TS_OK);
+    return value;
+}
+
+static void read_expected(struct ts_json *json, struct expected *out)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } fields[] = {{"n", offsetof(struct expected, n)},
+                  {"nan_a", offsetof(struct expected, nan_a)},
+                  {"nan_b", offsetof(struct expected, nan_b)},
+                  {"inf_a", offsetof(struct expected, inf_a)},
+                  {"inf_b", offsetof(struct expected, inf_b)},
+                  {"finite_pairs", offsetof(struct expected, finite_pairs)},
+                  {"max_abs", offsetof(struct expected, max_abs)},
+                  {"argmax_flat", offsetof(struct expected, argmax_flat)},
+                  {"mean_abs", offsetof(struct expected, mean_abs)},
+                  {"mse", offsetof(struct expected, mse)},
+                  {"cosine", offsetof(struct expected, cosine)},
+                  {"mean_a", offsetof(struct expected, mean_a)},
+                  {"std_a", offsetof(struct expected, std_a)},
+                  {"min_a", offsetof(struct expected, min_a)},
+                  {"max_a", offsetof(struct expected, max_a)},
+                  {"max_rel_vs_a", offsetof(struct expected, max_rel_vs_a)}};
+    struct ts_error error;
+    *out = (struct expected){0};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        *(double *)((char *)out + fields[i].offset) = (double)NAN;
+    assert_int_equal(ts_json_expect(json, TS_JSON_OBJECT, "an object", &error), TS_OK);
+    for (;;) {
+        bool known = false;
+        assert_int_equal(ts_json_next(json, &error), TS_OK);
+        if (json->kind == TS_JSON_OBJECT_END)
+            return;
+        for (size_t i = 0; i < sizeof fields / sizeof *fields && !known; i++)
+            if (ts_json_equals(json, fields[i].name)) {
+                known = true;
+                assert_int_equal(ts_json_next(json, &error), TS_OK);
+                *(double *)((char *)out + fields[i].offset) = number(json);
+            }
+        if (!known &&
+            (ts_json_equals(json, "allclose_r0.001_a0.001") || ts_json_equals(json, "allclose_r0.0001_a0.0001"))) {
+            bool *to = ts_json_equals(json, "allclose_r0.001_a0.001") ? &out->close_3 : &out->close_4;
+            assert_int_equal(ts_json_next(json, &error), TS_OK);
+            *to = json->kind == TS_JSON_TRUE;
+            known = true;
+        }
+        if (!known)
+            assert_int_equal(ts_json_skip_value(json, &error), TS_OK);
+    }
+}
+
+static void same(const char *name, const char *what, double found, double expected)
+{
+    if (isnan(expected))
+        return; /* the file says nothing */
+    if (!(fabs(found - expected) <= 1e-6 * fabs(expected) + 1e-300) && found != expected)
+        fail_msg("%s: %s is %.12g, torch says %.12g", name, what, found, expected);
+}
+
+static void check_pair(const char *name, const struct ts_delta *delta, const struct expected *expected)
+{
+    same(name, "count", (double)delta->count, expected->n);
+    same(name, "nan_a", (double)delta->a.nan, expected->nan_a);
+    same(name, "nan_b", (double)delta->b.nan, expected->nan_b);
+    same(name, "inf_a", (double)(delta->a.positive_inf + delta->a.negative_inf), expected->inf_a);
+    same(name, "inf_b", (double)(delta->b.positive_inf + delta->b.negative_inf), expected->inf_b);
+    same(name, "compared", (double)delta->compared, expected->finite_pairs);
+    same(name, "max_abs", delta->max_abs, expected->max_abs);
+    same(name, "mean_abs", delta->mean_abs, expected->mean_abs);
+    same(name, "mse", delta->mse, expected->mse);
+    same(name, "mean_a", delta->a.mean, expected->mean_a);
+    same(name, "std_a", delta->a.std, expected->std_a);
+    same(name, "min_a", delta->a.min, expected->min_a);
+    same(name, "max_a", delta->a.max, expected->max_a);
+    if (delta->max_abs > 0) {
+        same(name, "worst", (double)delta->worst, expected->argmax_flat);
+        same(name, "cosine", delta->cosine, expected->cosine);
+        same(name, "max_rel", delta->max_rel, expected->max_rel_vs_a);
+    }
+    if (!delta->a.nan && !delta->b.nan && !isnan(expected->n)) {
+        assert_int_equal(delta->allclose[0], expected->close_3);
+        assert_int_equal(delta->allclose[1], expected->close_4);
+    }
+}
+
+static void compare_files(const char *path_a, const char *path_b, unsigned threads)
+{
+    struct ts_bundle *a, *b;
+    struct ts_error error;
+    struct ts_arena arena;
+    struct ts_json json;
+    struct ts_pool *pool = ts_pool_new(threads);
+    struct ts_delta_options options = {0};
+    size_t size, checked = 0;
+    char *text = load_file("tests/golden/compare/expected.json", &size);
+    assert_int_equal(ts_open(path_a, NULL, &a, &error), TS_OK);
+    assert_int_equal(ts_open(path_b, NULL, &b, &error), TS_OK);
+    ts_arena_init(&arena, 1 << 24);
+    ts_json_init(&json, text, size);
+    json.allow_nan = true;
+    assert_int_equal(ts_json_expect(&json, TS_JSON_OBJECT, "an object", &error), TS_OK);
+    while (ts_json_next(&json, &error) == TS_OK && json.kind == TS_JSON_KEY) {
+        struct expected expected;
+        struct ts_pair pair = {0};
+        struct ts_delta delta;
+        assert_int_equal(ts_json_copy(&json, &arena, &pair.name, &error), TS_OK);
+        read_expected(&json, &expected);
+        assert_true(ts_view_of(ts_bundle_tensor(a, pair.name), &arena, &pair.a));
+        assert_true(ts_view_of(ts_bundle_tensor(b, pair.name), &arena, &pair.b));
+        if (pair.a.count != pair.b.count)
+            continue;
+        assert_int_equal(ts_delta_run(pool, &pair, 1, &options, &delta, NULL, &error), TS_OK);
+        check_pair(pair.name, &delta, &expected);
+        checked++;
+    }
+    assert_true(checked >= 24);
+    free(text);
+    ts_arena_release(&arena);
+    ts_bundle_free(a);
+    ts_bundle_free(b);
+    ts_pool_free(pool);
+}
+
+static void safetensors_equal_torch(void **state)
+{
+    (void)state;
+    compare_files("tests/golden/compare/a.safetensors", "tests/golden/compare/b.safetensors", 1);
+    compare_files("tests/golden/compare/a.safetensors", "tests/golden/compare/b.safetensors", 4);
+}
+
+static void torch_files_equal_torch(void **state)
+{
+    (void)state;
+    compare_files("tests/golden/compare/a.pt", "tests/golden/compare/b.pt", 2);
+    compare_files("tests/golden/compare/a.safetensors", "tests/golden/compare/b.pt", 2);
+}
+
+/* A pair over bytes in memory. */
+struct made {
+    struct ts_source *source[2];
+    struct ts_tensor tensor[2];
+    uint64_t shape[2][2];
+    struct ts_pair pair;
+    struct ts_arena arena;
+};
+
+static void make_pair(struct made *made, enum ts_type type, const void *a, const void *b, size_t bytes, uint64_t rows,
+                      uint64_t columns)
+{
+    struct ts_error error;
+    const void *data[2] = {a, b};
+    *made = (struct made){0};
+    ts_arena_init(&made->arena, 1 << 20);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ts_source_copy(data[i], bytes, "memory", &made->source[i], &error), TS_OK);
+        made->shape[i][0] = rows;
+        made->shape[i][1] = columns;
+        made->tensor[i] = (struct ts_tensor){
+            .name = "x", .type = type, .rank = 2, .shape = made->shape[i], .source = made->source[i]};
+        assert_int_equal(ts_tensor_finish(&made->tensor[i], &error), TS_OK);
+    }
+    made->pair.name = "x";
+    assert_true(ts_view_of(&made->tensor[0], &made->arena, &made->pair.a));
+    assert_true(ts_view_of(&made->tensor[1], &made->arena, &made->pair.b));
+}
+
+static void drop_pair(struct made *made)
+{
+    ts_source_release(made->source[0]);
+    ts_source_release(made->source[1]);
+    ts_arena_release(&made->arena);
+}
+
+static struct ts_delta measure(struct made *made, unsigned threads)
+{
+    struct ts_pool *pool = ts_pool_new(threads);
+    struct ts_delta_options options = {.given = true, .tolerance = {1e-2, 1e-2}};
+    struct ts_delta delta;
+    struct ts_error error;
+    assert_int_equal(ts_delta_run(pool, &made->pair, 1, &options, &delta, NULL, &error), TS_OK);
+    ts_pool_free(pool);
+    return delta;
+}
+
+static uint64_t dice(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* Large enough for several pieces; counted by a plain loop in long double. */
+static void large_pairs_equal_a_plain_loop(void **state)
+{
+    static const enum ts_type types[] = {TS_F32, TS_BF16, TS_F16};
+    const size_t count = 3 * 524288 + 77;
+    float *x = malloc(count * 4), *y = malloc(count * 4);
+    uint8_t *bytes_x = malloc(count * 4), *bytes_y = malloc(count * 4);
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        struct made made;
+        struct ts_delta one, four;
+        long double squares = 0, absolute = 0, size = 0;
+        uint64_t random = 7, unequal = 0, mismatched = 0;
+        double largest = -1;
+        size_t worst = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (types[t] == TS_F32) {
+                float value = (float)dice(&random) / 1e9f - 1.0f,
+                      other = value + ((float)dice(&random) / 1e9f - 1.0f) * 1e-2f;
+                memcpy(bytes_x + i * 4, &value, 4);
+                memcpy(bytes_y + i * 4, &other, 4);
+            } else {
+                uint16_t value = (uint16_t)((types[t] == TS_BF16 ? 0x3e00 : 0x2c00) + dice(&random) % 0x200);
+                uint16_t other = (uint16_t)(value ^ (dice(&random) & 3));
+                memcpy(bytes_x + i * 2, &value, 2);
+                memcpy(bytes_y + i * 2, &other, 2);
+            }
+        }
+        ts_type_decode_f32(types[t], false, bytes_x, count, x);
+        ts_type_decode_f32(types[t], false, bytes_y, count, y);
+        for (size_t i = 0; i < count; i++) {
+            double d = (double)y[i] - (double)x[i];
+            squares += (long double)d * d;
+            absolute += fabs(d);
+            size += (long double)x[i] * x[i];
+            unequal += d != 0;
+            mismatched += fabsf(y[i] - x[i]) > 1e-2f * fabsf(x[i]) + 1e-2f;
+            if (fabs(d) > largest) {
+                largest = fabs(d);
+                worst = i;
+            }
+        }
+        make_pair(&made, types[t], bytes_x, bytes_y, count * (types[t] == TS_F32 ? 4 : 2), 1, count);
+        one = measure(&made, 1);
+        four = measure(&made, 4);
+        assert_int_equal(one.unequal, unequal);
+        assert_int_equal(one.mismatched, mismatched);
+        assert_int_equal(one.worst, worst);
+        assert_true(fabs(one.max_abs - largest) <= 1e-6 * largest);
+        assert_true(fabs(one.mse - (double)(squares / (long double)count)) <= 1e-6 * one.mse);
+        assert_true(fabs(one.mean_abs - (double)(absolute / (long double)count)) <= 1e-6 * one.mean_abs);
+        assert_true(fabs(one.rel_l2 - sqrt((double)(squares / size))) <= 1e-6 * one.rel_l2);
+        assert_memory_equal(&one.mse, &four.mse, sizeof one.mse);
+        assert_memory_equal(&one.a, &four.a, sizeof one.a);
+        assert_memory_equal(&one.b, &four.b, sizeof one.b);
+        drop_pair(&made);
+    }
+    free(x);
+    free(y);
+    free(bytes_x);
+    free(bytes_y);
+}
+
+static void masks_are_masked_whatever_they_are_written_with(void **state)
+{
+    const float a[] = {1, -INFINITY, 2, -INFINITY, -3.4028234663852886e38f, 3};
+    const float b[] = {1, -3.4028234663852886e38f, 2, -1e9f, -65504, 3};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_pair(&made, TS_F32, a, b, sizeof a, 1, 6);
+    delta = measure(&made, 1);
+    assert_int_equal(delta.masked, 3);
+    assert_int_equal(delta.non_finite_mismatch, 0);
+    assert_int_equal(delta.unequal, 0);
+    assert_true(delta.max_abs == 0 && delta.rel_l2 == 0);
+    drop_pair(&made);
+}
+
+static void non_finite_numbers_are_counted_apart(void **state)
+{
+    const float a[] = {1, NAN, INFINITY, INFINITY, NAN, 0};
+    const float b[] = {1, NAN, INFINITY, -INFINITY, 4, INFINITY};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_pair(&made, TS_F32, a, b, sizeof a, 2, 3);
+    delta = measure(&made, 1);
+    assert_int_equal(delta.nan_both, 1);
+    assert_int_equal(delta.inf_both, 1);
+    assert_int_equal(delta.non_finite_mismatch, 3);
+    assert_int_equal(delta.first_non_finite_mismatch, 3);
+    assert_int_equal(delta.compared, 1);
+    assert_false(delta.allclose[0]);
+    drop_pair(&made);
+}
+
+static void integers_are_exact(void **state)
+{
+    const int64_t a[] = {INT64_MAX, INT64_MIN, 5, (INT64_C(1) << 60) + 1};
+    const int64_t b[] = {INT64_MAX, INT64_MIN, 5, INT64_C(1) << 60};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_pair(&made, TS_I64, a, b, sizeof a, 2, 2);
+    delta = measure(&made, 1);
+    assert_true(delta.exact);
+    assert_int_equal(delta.unequal, 1); /* a double could not tell */
+    drop_pair(&made);
+}
+
+static void zero_tensors_are_defined(void **state)
+{
+    const float zero[4] = {0}, tiny[4] = {1e-30f, 0, 0, 0};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_pair(&made, TS_F32, zero, zero, sizeof zero, 2, 2);
+    delta = measure(&made, 1);
+    assert_true(delta.identical && delta.cosine == 1 && delta.rel_l2 == 0 && delta.norm_ratio == 1);
+    drop_pair(&made);
+    make_pair(&made, TS_F32, zero, tiny, sizeof zero, 2, 2);
+    delta = measure(&made, 1);
+    assert_true(!delta.identical && isnan(delta.cosine) && isinf(delta.rel_l2));
+    drop_pair(&made);
+}
+
+static void profiles_say_where(void **state)
+{
+    float a[64], b[64];
+    struct made made;
+    struct ts_delta delta;
+    struct ts_error error;
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        a[i] = 1;
+        b[i] = i == 3 * 16 + 5 ? 3 : 1; /* row 3, column 5 */
+    }
+    make_pair(&made, TS_F32, a, b, sizeof a, 4, 16);
+    delta = measure(&made, 1);
+    assert_int_equal(delta.worst, 3 * 16 + 5);
+    assert_true(delta.worst_a == 1 && delta.worst_b == 3);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(delta.profiles[0].error[i] == (i == 3 ? 4 : 0) && delta.profiles[0].reference[i] == 16);
+    for (int i = 0; i < 16; i++)
+        assert_true(delta.profiles[1].error[i] == (i == 5 ? 4 : 0) && delta.profiles[1].reference[i] == 4);
+    assert_true(delta.quantiles[0] == 0 && delta.quantiles[4] == 2);
+    drop_pair(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(safetensors_equal_torch),
+        cmocka_unit_test(torch_files_equal_torch),
+        cmocka_unit_test(large_pairs_equal_a_plain_loop),
+        cmocka_unit_test(masks_are_masked_whatever_they_are_written_with),
+        cmocka_unit_test(non_finite_numbers_are_counted_apart),
+        cmocka_unit_test(integers_are_exact),
+        cmocka_unit_test(zero_tensors_are_defined),
+        cmocka_unit_test(profiles_say_where),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

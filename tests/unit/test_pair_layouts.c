@@ -1,0 +1,506 @@
+/* Tensors that conventions store differently: permuted rows, norms with 1 added, stacks, fused and split, tied, shards.
+ * What is expected is written out as loops over indices. */
+#include "made_bundle.h"
+#include "scratch.h"
+
+static void config(struct ts_bundle *bundle, const char *text)
+{
+    struct ts_error error;
+    assert_int_equal(ts_source_copy(text, strlen(text), "config.json", &bundle->config, &error), TS_OK);
+}
+
+static void architecture(struct ts_bundle *bundle, const char *name, const char *heads, const char *kv_heads)
+{
+    struct ts_error error;
+    char key[64];
+    assert_int_equal(ts_bundle_meta(bundle, "general.architecture", name, &error), TS_OK);
+    snprintf(key, sizeof key, "%s.attention.head_count", name);
+    assert_int_equal(ts_bundle_meta(bundle, key, heads, &error), TS_OK);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", name);
+    assert_int_equal(ts_bundle_meta(bundle, key, kv_heads, &error), TS_OK);
+}
+
+/* Row (head, half, pair) of the result is row (head, pair, half) of the values. */
+static float *permuted(const float *values, int rows, int columns, int heads)
+{
+    float *out = made_values((size_t)(rows * columns));
+    int half = rows / heads / 2;
+    for (int head = 0; head < heads; head++)
+        for (int i = 0; i < half; i++)
+            for (int pair = 0; pair < 2; pair++)
+                memcpy(out + (head * 2 * half + i * 2 + pair) * columns,
+                       values + (head * 2 * half + pair * half + i) * columns, (size_t)columns * sizeof *out);
+    return out;
+}
+
+/* q, k and their biases of a model with 4 and 2 heads of 8: once as Hugging Face has them, once permuted. */
+static void add_permuted(struct ts_bundle *plain, struct ts_bundle *turned, const char *q, const char *k)
+{
+    static const char *const names[] = {"model.layers.%d.self_attn.q_proj", "model.layers.%d.self_attn.k_proj"};
+    const char *const others[] = {q, k};
+    for (int layer = 0; layer < 2; layer++)
+        for (int i = 0; i < 2; i++) {
+            int rows = i ? 16 : 32, heads = i ? 2 : 4;
+            for (int bias = 0; bias < 2; bias++) {
+                float *values = made_values((size_t)(rows * 24)), *other;
+                char name[128];
+                other = permuted(values, rows, bias ? 1 : 24, heads);
+                snprintf(name, sizeof name, "%s.%s", made_name(names[i], layer), bias ? "bias" : "weight");
+                made_add(plain, name, values, bias ? 1 : 2, (uint64_t[]){(uint64_t)rows, 24});
+                snprintf(name, sizeof name, "%s.%s", made_name(others[i], layer), bias ? "bias" : "weight");
+                made_add(turned, name, other, bias ? 1 : 2, (uint64_t[]){(uint64_t)rows, 24});
+                free(values);
+                free(other);
+            }
+        }
+}
+
+static void check_recipes(const struct paired *paired, const char *recipe)
+{
+    for (size_t i = 0; i < paired->pairing.count; i++)
+        if (!strstr(paired->pairing.pairs[i].recipe, recipe))
+            fail_msg("%s: \"%s\" instead of \"%s\"", paired->pairing.pairs[i].name, paired->pairing.pairs[i].recipe,
+                     recipe);
+}
+
+static void test_permuted_rows(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    add_permuted(paired.b, paired.a, "blk.%d.attn_q", "blk.%d.attn_k");
+    architecture(paired.a, "llama", "4", "2");
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 8, 0);
+    check_recipes(&paired, "A: rows un-permuted");
+    assert_non_null(strstr(paired_find(&paired, "blk.0.attn_k.weight", NULL)->recipe, "(2 heads)"));
+    assert_int_equal(paired_find(&paired, "blk.0.attn_q.weight", NULL)->a.rank, 2); /* the shape is the tensor's own */
+    paired_end(&paired);
+
+    /* Meta's own files have the same rows as GGUF; here nothing says how many heads there are */
+    paired_start(&paired);
+    add_permuted(paired.a, paired.b, "layers.%d.attention.wq", "layers.%d.attention.wk");
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 8);
+    paired_end(&paired);
+    paired_start(&paired);
+    add_permuted(paired.a, paired.b, "layers.%d.attention.wq", "layers.%d.attention.wk");
+    config(paired.a, "{\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"hidden_size\": 32}");
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 8, 0);
+    check_recipes(&paired, "B: rows un-permuted");
+    paired_end(&paired);
+}
+
+/* A converter that forgot the permutation: the values show it, and a note says so. */
+static void test_permutation_missing(void **state)
+{
+    struct paired paired;
+    float *values = made_values(32 * 24);
+    (void)state;
+    paired_start(&paired);
+    made_add(paired.a, "model.layers.0.self_attn.q_proj.weight", values, SHAPE(32, 24));
+    for (int i = 0; i < 32 * 24; i++)
+        values[i] *= 1.1f; /* not so equal that nothing is asked */
+    made_add(paired.b, "blk.0.attn_q.weight", values, SHAPE(32, 24));
+    architecture(paired.b, "llama", "4", "4");
+    paired_run(&paired, NULL);
+    assert_string_equal(paired.pairing.pairs[0].recipe, "");
+    assert_true(has_note(&paired, "the permutation of rows is missing"));
+    ts_pairing_release(&paired.pairing);
+    paired_end(&paired);
+    free(values);
+}
+
+static void test_norms_with_one(void **state)
+{
+    static const char *const names[][2] = {
+        {"model.layers.%d.input_layernorm.weight", "blk.%d.attn_norm.weight"},
+        {"model.layers.%d.post_attention_layernorm.weight", "blk.%d.post_attention_norm.weight"},
+        {"model.layers.%d.pre_feedforward_layernorm.weight", "blk.%d.ffn_norm.weight"},
+        {"model.layers.%d.post_feedforward_layernorm.weight", "blk.%d.post_ffw_norm.weight"},
+        {"model.layers.%d.self_attn.q_norm.weight", "blk.%d.attn_q_norm.weight"},
+    };
+    (void)state;
+    for (int gemma = 0; gemma < 2; gemma++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (int layer = 0; layer < 2; layer++)
+            for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+                float *values = made_values(64);
+                for (int k = 0; k < 64; k++)
+                    values[k] = gemma ? values[k] * 0.1f : 1 + values[k] * 0.1f;
+                made_add(paired.a, made_name(names[i][0], layer), values, SHAPE(64));
+                for (int k = 0; k < 64; k++)
+                    values[k] += gemma ? 1 : 0;
+                made_add(paired.b, made_name(names[i][1], layer), values, SHAPE(64));
+                free(values);
+            }
+        architecture(paired.b, gemma ? "gemma3" : "qwen3", "4", "4");
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 10, 1e-6);
+        check_recipes(&paired, gemma ? "A: 1 + w" : "");
+        if (!gemma)
+            assert_string_equal(paired.pairing.pairs[0].recipe, "");
+        paired_end(&paired);
+    }
+}
+
+/* Linear layers of GPT-2 are stored [in, out]: transposed, the square ones too. */
+static void test_transposed(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        int rows, columns;
+    } layers[] = {{"blk.0.attn_qkv.weight", "transformer.h.0.attn.c_attn.weight", 96, 32},
+                  {"blk.0.attn_output.weight", "transformer.h.0.attn.c_proj.weight", 32, 32},
+                  {"blk.0.ffn_up.weight", "transformer.h.0.mlp.c_fc.weight", 128, 32}};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (size_t i = 0; i < 3; i++) {
+        int rows = layers[i].rows, columns = layers[i].columns;
+        float *values = made_values((size_t)(rows * columns)), *turned = made_values((size_t)(rows * columns));
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < columns; c++)
+                turned[c * rows + r] = values[r * columns + c];
+        made_add(paired.a, layers[i].a, values, SHAPE((uint64_t)rows, (uint64_t)columns));
+        made_add(paired.b, layers[i].b, turned, SHAPE((uint64_t)columns, (uint64_t)rows));
+        free(values);
+        free(turned);
+    }
+    architecture(paired.a, "gpt2", "4", "4");
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 3, 0);
+    check_recipes(&paired, "B: transpose");
+    paired_end(&paired);
+}
+
+/* Values [experts, rows, columns] as one tensor and as one tensor per expert. */
+static void add_experts(struct ts_bundle *stacked, const char *stack, struct ts_bundle *apart, const char *one,
+                        const float *values, int experts, int rows, int columns)
+{
+    if (stack)
+        made_add(stacked, stack, values, SHAPE((uint64_t)experts, (uint64_t)rows, (uint64_t)columns));
+    for (int i = 0; i < experts; i++)
+        made_add(apart, made_name(one, i), values + i * rows * columns, SHAPE((uint64_t)rows, (uint64_t)columns));
+}
+
+static void test_stacked_experts(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        struct paired paired;
+        const struct ts_pair *pair;
+        float *values = made_values(11 * 6 * 10);
+        paired_start(&paired);
+        add_experts(turned ? paired.b : paired.a, "blk.0.ffn_gate_exps.weight", turned ? paired.a : paired.b,
+                    "model.layers.0.mlp.experts.%d.gate_proj.weight", values, 11, 6, 10);
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 1, 0);
+        pair = &paired.pairing.pairs[0];
+        assert_string_equal(turned ? pair->name : pair->name_b, "model.layers.0.mlp.experts.*.gate_proj.weight");
+        assert_string_equal(pair->recipe, turned ? "A: 11 experts stacked" : "B: 11 experts stacked");
+        assert_int_equal(pair->a.rank, 3);
+        free(values);
+        paired_end(&paired);
+    }
+}
+
+/* Experts with and without number: an incomplete set is no stack. */
+static void test_incomplete_experts(void **state)
+{
+    struct paired paired;
+    float *values = made_values(4 * 6 * 10);
+    (void)state;
+    paired_start(&paired);
+    made_add(paired.a, "blk.0.ffn_up_exps.weight", values, SHAPE(4, 6, 10));
+    for (int i = 0; i < 4; i++)
+        if (i != 2)
+            made_add(paired.b, made_name("model.layers.0.mlp.experts.%d.up_proj.weight", i), values + i * 60,
+                     SHAPE(6, 10));
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 0);
+    assert_int_equal(paired.pairing.only_a_count, 1);
+    assert_int_equal(paired.pairing.only_b_count, 3);
+    free(values);
+    paired_end(&paired);
+}
+
+/* gate and up of several experts fused as GPT-OSS does: [experts, in, 2 out], gate and up in turn; and as others do. */
+static void test_fused_experts(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        enum { EXPERTS = 3, OUT = 6, IN = 10 };
+        struct paired paired;
+        float *gate = made_values(EXPERTS * OUT * IN), *up = made_values(EXPERTS * OUT * IN);
+        float *fused = made_values(2 * EXPERTS * OUT * IN), *bias = made_values(2 * EXPERTS * OUT);
+        float *gate_bias = made_values(EXPERTS * OUT), *up_bias = made_values(EXPERTS * OUT);
+        struct ts_bundle *whole, *parts;
+        paired_start(&paired);
+        whole = form % 2 ? paired.a : paired.b;
+        parts = form % 2 ? paired.b : paired.a;
+        for (int e = 0; e < EXPERTS; e++)
+            for (int o = 0; o < OUT; o++) {
+                int at_gate = form < 2 ? 2 * o : o, at_up = form < 2 ? 2 * o + 1 : OUT + o;
+                for (int i = 0; i < IN; i++) {
+                    if (form < 2) {
+                        fused[(e * IN + i) * 2 * OUT + at_gate] = gate[(e * OUT + o) * IN + i];
+                        fused[(e * IN + i) * 2 * OUT + at_up] = up[(e * OUT + o) * IN + i];
+                    } else {
+                        fused[(e * 2 * OUT + at_gate) * IN + i] = gate[(e * OUT + o) * IN + i];
+                        fused[(e * 2 * OUT + at_up) * IN + i] = up[(e * OUT + o) * IN + i];
+                    }
+                }
+                bias[e * 2 * OUT + at_gate] = gate_bias[e * OUT + o];
+                bias[e * 2 * OUT + at_up] = up_bias[e * OUT + o];
+            }
+        made_add(whole, "model.layers.0.mlp.experts.gate_up_proj", fused, 3,
+                 form < 2 ? (uint64_t[]){EXPERTS, IN, 2 * OUT} : (uint64_t[]){EXPERTS, 2 * OUT, IN});
+        made_add(whole, "model.layers.0.mlp.experts.gate_up_proj_bias", bias, SHAPE(EXPERTS, 2 * OUT));
+        if (form == 3) { /* split on the other side as well */
+            add_experts(NULL, NULL, parts, "model.layers.0.mlp.experts.%d.gate_proj.weight", gate, EXPERTS, OUT, IN);
+            add_experts(NULL, NULL, parts, "model.layers.0.mlp.experts.%d.up_proj.weight", up, EXPERTS, OUT, IN);
+        } else {
+            made_add(parts, "blk.0.ffn_gate_exps.weight", gate, SHAPE(EXPERTS, OUT, IN));
+            made_add(parts, "blk.0.ffn_up_exps.weight", up, SHAPE(EXPERTS, OUT, IN));
+        }
+        made_add(parts, "blk.0.ffn_gate_exps.bias", gate_bias, SHAPE(EXPERTS, OUT));
+        made_add(parts, "blk.0.ffn_up_exps.bias", up_bias, SHAPE(EXPERTS, OUT));
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 4, 0);
+        free(gate), free(up), free(fused), free(bias), free(gate_bias), free(up_bias);
+        paired_end(&paired);
+    }
+}
+
+enum fusion { ROWS, BY_HEAD, BY_GROUP, COLUMNS };
+
+/* 4 query heads and, where groups are, 2 heads of k and v; heads of 8; 24 inputs. */
+static void check_qkv(enum fusion fusion, bool fused_is_b)
+{
+    struct paired paired;
+    int heads = 4, kv = fusion == BY_GROUP || fusion == ROWS ? 2 : 4, dim = 8, in = 24, total = (heads + 2 * kv) * dim;
+    float *parts[3] = {made_values((size_t)(heads * dim * in)), made_values((size_t)(kv * dim * in)),
+                       made_values((size_t)(kv * dim * in))};
+    float *fused = made_values((size_t)(total * in));
+    struct ts_bundle *whole, *split;
+    paired_start(&paired);
+    whole = fused_is_b ? paired.b : paired.a;
+    split = fused_is_b ? paired.a : paired.b;
+    for (int part = 0; part < 3; part++)
+        for (int head = 0; head < (part ? kv : heads); head++)
+            for (int d = 0; d < dim; d++)
+                for (int i = 0; i < in; i++) {
+                    int group = part ? head : head / (heads / kv),
+                        inside = part ? heads / kv + part - 1 : head % (heads / kv);
+                    int row = fusion == BY_HEAD || fusion == BY_GROUP
+                                  ? (group * (heads / kv + 2) + inside) * dim + d
+                                  : (part > 0 ? heads * dim : 0) + (part > 1 ? kv * dim : 0) + head * dim + d;
+                    float value = parts[part][(head * dim + d) * in + i];
+                    fused[fusion == COLUMNS ? i * total + row : row * in + i] = value;
+                }
+    made_add(whole,
+             fusion == COLUMNS ? "transformer.h.0.attn.c_attn.weight"
+                               : "gpt_neox.layers.0.attention.query_key_value.weight",
+             fused, 2, fusion == COLUMNS ? (uint64_t[]){24, (uint64_t)total} : (uint64_t[]){(uint64_t)total, 24});
+    made_add(split, "model.layers.0.self_attn.q_proj.weight", parts[0], SHAPE((uint64_t)(heads * dim), 24));
+    made_add(split, "model.layers.0.self_attn.k_proj.weight", parts[1], SHAPE((uint64_t)(kv * dim), 24));
+    made_add(split, "model.layers.0.self_attn.v_proj.weight", parts[2], SHAPE((uint64_t)(kv * dim), 24));
+    config(whole, kv == 2 ? "{\"num_attention_heads\": 4, \"num_key_value_heads\": 2}" : "{\"n_head\": 4}");
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 3, 0);
+    assert_non_null(strstr(paired.pairing.pairs[0].recipe, fused_is_b ? "B: " : "A: "));
+    /* a saved map does not stand in the way of cutting them again */
+    assert_int_equal(ts_pairing_save(&paired.pairing, scratch_path("map"), &paired.error), TS_OK);
+    ts_pairing_release(&paired.pairing);
+    paired_run(&paired, &(struct ts_pair_options){.map_file = scratch_path("map")});
+    assert_all_equal(&paired, 3, 0);
+    for (int i = 0; i < 3; i++)
+        free(parts[i]);
+    free(fused);
+    paired_end(&paired);
+}
+
+static void test_fused_qkv(void **state)
+{
+    (void)state;
+    for (int fusion = ROWS; fusion <= COLUMNS; fusion++)
+        for (int fused_is_b = 0; fused_is_b < 2; fused_is_b++)
+            check_qkv((enum fusion)fusion, fused_is_b);
+}
+
+/* Fused on both sides, in two orders, as llama.cpp does with GPT-NeoX and BLOOM. */
+static void test_fused_on_both_sides(void **state)
+{
+    struct paired paired;
+    float *plain = made_values(96 * 24), *mixed = made_values(96 * 24);
+    (void)state;
+    for (int part = 0; part < 3; part++)
+        for (int head = 0; head < 4; head++)
+            memcpy(mixed + (head * 3 + part) * 8 * 24, plain + (part * 4 + head) * 8 * 24, 8 * 24 * sizeof *plain);
+    paired_start(&paired);
+    made_add(paired.a, "blk.0.attn_qkv.weight", plain, SHAPE(96, 24));
+    made_add(paired.b, "gpt_neox.layers.0.attention.query_key_value.weight", mixed, SHAPE(96, 24));
+    architecture(paired.a, "gptneox", "4", "4");
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 1, 0);
+    assert_string_equal(paired.pairing.pairs[0].recipe, "B: q, k and v of 4 heads taken apart");
+    free(plain);
+    free(mixed);
+    paired_end(&paired);
+}
+
+/* What was computed is fused along its last axis. */
+static void test_fused_traces(void **state)
+{
+    struct paired paired;
+    float *gate = made_values(5 * 12), *up = made_values(5 * 12), *fused = made_values(5 * 24);
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        memcpy(fused + i * 24, gate + i * 12, 12 * sizeof *gate);
+        memcpy(fused + i * 24 + 12, up + i * 12, 12 * sizeof *gate);
+    }
+    paired_start(&paired);
+    made_add(paired.a, "layer_0_mlp_gate_proj", gate, SHAPE(5, 12));
+    made_add(paired.a, "layer_0_mlp_up_proj", up, SHAPE(5, 12));
+    made_add(paired.b, "model.layers.0.mlp.gate_up_proj", fused, SHAPE(5, 24));
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 2, 0);
+    free(gate), free(up), free(fused);
+    paired_end(&paired);
+}
+
+/* kv_b [heads (k + v), rank] against k_b [heads, rank, k] and v_b [heads, v, rank]. */
+static void test_latent_attention(void **state)
+{
+    enum { HEADS = 3, KEY = 4, VALUE = 6, RANK = 10 };
+    struct paired paired;
+    float *fused = made_values(HEADS * (KEY + VALUE) * RANK), k[HEADS * RANK * KEY], v[HEADS * VALUE * RANK];
+    (void)state;
+    for (int head = 0; head < HEADS; head++)
+        for (int r = 0; r < RANK; r++) {
+            for (int i = 0; i < KEY; i++)
+                k[(head * RANK + r) * KEY + i] = fused[(head * (KEY + VALUE) + i) * RANK + r];
+            for (int i = 0; i < VALUE; i++)
+                v[(head * VALUE + i) * RANK + r] = fused[(head * (KEY + VALUE) + KEY + i) * RANK + r];
+        }
+    paired_start(&paired);
+    made_add(paired.a, "model.layers.0.self_attn.kv_b_proj.weight", fused, SHAPE(HEADS * (KEY + VALUE), RANK));
+    made_add(paired.b, "blk.0.attn_k_b.weight", k, SHAPE(HEADS, RANK, KEY));
+    made_add(paired.b, "blk.0.attn_v_b.weight", v, SHAPE(HEADS, VALUE, RANK));
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 2, 0);
+    free(fused);
+    paired_end(&paired);
+}
+
+/* Fused parts that hold something else are not forced into pairs. */
+static void test_fused_but_unrelated(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight",
+                                            "model.layers.0.mlp.gate_up_proj.weight"};
+        float *values = made_values(24 * 10);
+        made_add(i < 2 ? paired.a : paired.b, names[i], values, SHAPE(i < 2 ? 12 : 24, 10));
+        free(values);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 0);
+    assert_int_equal(paired.pairing.only_a_count, 2);
+    assert_int_equal(paired.pairing.only_b_count, 1);
+    paired_end(&paired);
+}
+
+static void test_tied(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 3; form++) { /* head only in A, only in B, and a head that is not the embedding */
+        struct paired paired;
+        float *embedding = made_values(50 * 12), *head = made_values(50 * 12);
+        paired_start(&paired);
+        made_add(paired.a, "model.embed_tokens.weight", embedding, SHAPE(50, 12));
+        made_add(paired.b, "token_embd.weight", embedding, SHAPE(50, 12));
+        if (form == 1)
+            made_add(paired.b, "output.weight", embedding, SHAPE(50, 12));
+        else
+            made_add(paired.a, "lm_head.weight", form == 2 ? head : embedding, SHAPE(50, 12));
+        paired_run(&paired, NULL);
+        if (form == 2) {
+            assert_int_equal(paired.pairing.count, 1);
+            assert_int_equal(paired.pairing.only_a_count, 1);
+        } else {
+            assert_all_equal(&paired, 2, 0);
+            assert_string_equal(paired.pairing.pairs[1].how, "tied");
+            assert_true(has_note(&paired, form ? "A has no head of its own" : "B has no head of its own"));
+        }
+        free(embedding);
+        free(head);
+        paired_end(&paired);
+    }
+}
+
+/* Four ranks, in folders or in names: columns are joined, what every rank has is taken once. */
+static void check_ranks(const char *format, bool shards_are_b)
+{
+    struct paired paired;
+    struct ts_bundle *whole, *shards;
+    char name[128];
+    paired_start(&paired);
+    whole = shards_are_b ? paired.a : paired.b;
+    shards = shards_are_b ? paired.b : paired.a;
+    for (int layer = 0; layer < 2; layer++) {
+        float *gate = made_values(6 * 32), *norm = made_values(6 * 16), part[6 * 8];
+        made_add(whole, made_name("layer_%d_mlp_gate_proj", layer), gate, SHAPE(6, 32));
+        made_add(whole, made_name("layer_%d_attn_norm_output", layer), norm, SHAPE(6, 16));
+        for (int rank = 0; rank < 4; rank++) {
+            for (int i = 0; i < 6; i++)
+                memcpy(part + i * 8, gate + i * 32 + rank * 8, 8 * sizeof *part);
+            snprintf(name, sizeof name, format, rank, made_name("layer_%d_mlp_gate_proj", layer));
+            made_add(shards, name, part, SHAPE(6, 8));
+            snprintf(name, sizeof name, format, rank, made_name("layer_%d_attn_norm_output", layer));
+            made_add(shards, name, norm, SHAPE(6, 16));
+        }
+        free(gate);
+        free(norm);
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 4, 0);
+    paired_end(&paired);
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    check_ranks("rank%d/%s", true);
+    check_ranks("rank%d/%s", false);
+    check_ranks("rank_%d/dump:%s", true);
+    check_ranks("mp_rank_%02d:%s", true);
+    check_ranks("tp%d.%s", false);
+    check_ranks("dump-0000%d-of-00004:%s", true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_permuted_rows),
+        cmocka_unit_test(test_permutation_missing),
+        cmocka_unit_test(test_norms_with_one),
+        cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_stacked_experts),
+        cmocka_unit_test(test_incomplete_experts),
+        cmocka_unit_test(test_fused_experts),
+        cmocka_unit_test(test_fused_qkv),
+        cmocka_unit_test(test_fused_on_both_sides),
+        cmocka_unit_test(test_fused_traces),
+        cmocka_unit_test(test_latent_attention),
+        cmocka_unit_test(test_fused_but_unrelated),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_ranks),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
