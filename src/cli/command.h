@@ -23,7 +23,7 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
-extern const struct command command_compare, command_inspect, command_show;
+extern const struct command command_compare, command_explain, command_inspect, command_show;
 
 /* Options: long ones, `--name value` or `--name=value`, in any order; `--` ends them; "-" is an operand. */
 struct option {

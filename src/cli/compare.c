@@ -247,6 +247,26 @@ static int report(const struct ts_comparison *comparison, const struct settings 
     return good ? statuses[comparison->outcome] : EXIT_TROUBLE;
 }
 
+/* Why the first divergence diverges is part of every report. */
+static int explain_and_report(const struct ts_comparison *comparison, const struct settings *settings)
+{
+    const size_t first = comparison->judgement.first;
+    struct ts_diagnosis diagnosis;
+    struct settings explained;
+    struct ts_error error;
+    int result;
+    if (first == SIZE_MAX)
+        return report(comparison, settings);
+    if (ts_diagnose(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, first, &diagnosis,
+                    &error) != TS_OK)
+        return tell_error(&error);
+    explained = *settings;
+    explained.report.diagnosis = &diagnosis;
+    result = report(comparison, &explained);
+    ts_diagnosis_release(&diagnosis);
+    return result;
+}
+
 static int compare(const char *const *inputs, const struct settings *settings)
 {
     struct ts_bundle *a = NULL, *b = NULL;
@@ -268,7 +288,7 @@ static int compare(const char *const *inputs, const struct settings *settings)
         return tell_error(&error);
     }
     if (ts_comparison_run(a, b, &settings->compare, pool, &comparison, &error) == TS_OK) {
-        result = report(&comparison, settings);
+        result = explain_and_report(&comparison, settings);
         ts_comparison_release(&comparison);
     } else {
         result = tell_error(&error);

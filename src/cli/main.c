@@ -12,11 +12,13 @@
 #include "base/text.h"
 #include "cli/command.h"
 
-static const struct command *const commands[] = {&command_inspect, &command_show, &command_compare, NULL};
+static const struct command *const commands[] = {&command_compare, &command_explain, &command_inspect, &command_show,
+                                                 NULL};
 
 static const char usage[] = "tsleuth: see what is in tensor files, exactly\n"
                             "\n"
                             "usage: tsleuth COMMAND [OPTIONS] ...\n"
+                            "       tsleuth A B              short for tsleuth compare A B\n"
                             "       tsleuth X                short for tsleuth inspect X\n"
                             "\n";
 
@@ -82,9 +84,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; commands[i]; i++)
         if (strcmp(argv[1], commands[i]->name) == 0)
             return commands[i]->run(argc - 1, argv + 1);
-    if (exists(argv[1])) {
-        argv[0] = (char *)command_inspect.name;
-        return command_inspect.run(argc, argv);
+    if (exists(argv[1])) { /* two inputs are compared, one is looked at */
+        const struct command *command = argc > 2 && argv[2][0] != '-' ? &command_compare : &command_inspect;
+        argv[0] = (char *)command->name;
+        return command->run(argc, argv);
     }
     fprintf(stderr, "tsleuth: \"%s\" is neither a command nor a file that is there\n\n", argv[1]);
     return help(stderr);

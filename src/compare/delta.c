@@ -567,6 +567,10 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, struct ts
         }
         join_pieces(job, i, &all);
         status = finish(&job->pairs[i], &all, &deltas[i], error);
+        if (job->pairs[i].a.count >= PIECE) { /* samples touch pages all over */
+            ts_view_forget(&job->pairs[i].a, 0, job->pairs[i].a.count);
+            ts_view_forget(&job->pairs[i].b, 0, job->pairs[i].b.count);
+        }
     }
     free(job->pieces);
     return status;

@@ -92,10 +92,6 @@ static enum ts_status walk(struct look *look, struct ts_error *error)
             if (view->rank)
                 at[view->rank - 1] = start;
             TS_TRY(add_run(look, row * width + start, now, at, error));
-            if (view->count > MOST) {
-                ts_view_forget(&look->pair->a, row * width + start, now);
-                ts_view_forget(&look->pair->b, row * width + start, now);
-            }
         }
     }
     return TS_OK;
@@ -119,6 +115,10 @@ enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *aren
     for (int i = 0; status == TS_OK && i < TS_DELTA_QUANTILES && look.sample_count; i++) {
         size_t place = (size_t)(shares[i] * (double)(look.sample_count - 1) + 0.5);
         delta->quantiles[i] = i + 1 == TS_DELTA_QUANTILES ? delta->max_abs : look.sample[place];
+    }
+    if (pair->a.count > MOST) {
+        ts_view_forget(&pair->a, 0, pair->a.count);
+        ts_view_forget(&pair->b, 0, pair->b.count);
     }
     delta->profiles = look.profiles;
     free(look.sample);

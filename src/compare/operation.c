@@ -184,7 +184,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         break;
     case TS_OPERATION_NORM:
         for (size_t i = 0; i < total; i++)
-            out[i] = inputs[0][i] + (operation->input_count > 1 ? inputs[1][i] : 0);
+            out[i] = inputs[0][i] + (operation->input_count > 1 && inputs[1] ? inputs[1][i] : 0);
         apply_norm(operation, total, out);
         break;
     case TS_OPERATION_ROTARY:

@@ -1,0 +1,218 @@
+/* Owns the arithmetic: rotary, scores, mask, softmax and context, each as it should be or with one thing wrong. */
+#include "diagnose/attention_chain.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+double *ts_operand_load(const struct ts_operand *operand, bool candidate, size_t tokens)
+{
+    const float *from = candidate ? operand->actor->b : operand->actor->a;
+    double *out = malloc((tokens * operand->width + 1) * sizeof *out);
+    for (size_t t = 0; t < tokens && out; t++)
+        for (size_t i = 0; i < operand->width; i++)
+            out[t * operand->width + i] = (double)from[t * operand->actor->width + operand->offset + i];
+    return out;
+}
+
+void ts_chain_inputs_release(struct ts_chain_inputs *inputs)
+{
+    free(inputs->q);
+    free(inputs->k);
+    free(inputs->v);
+    *inputs = (struct ts_chain_inputs){0};
+}
+
+bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain, bool candidate, size_t tokens)
+{
+    ts_chain_inputs_release(inputs);
+    inputs->q = ts_operand_load(&chain->q, candidate, tokens);
+    inputs->k = ts_operand_load(&chain->k, candidate, tokens);
+    inputs->v = ts_operand_load(&chain->v, candidate, tokens);
+    return inputs->q && inputs->k && inputs->v;
+}
+
+/* Cosines and sines per position and pair. */
+static double *turns_of(const struct ts_chain *chain, size_t tokens, double from, double late, double times)
+{
+    size_t pairs = chain->group / 2;
+    double *table = malloc((tokens * pairs * 2 + 1) * sizeof *table);
+    for (size_t i = 0; i < pairs && table && chain->base > 0; i++) {
+        double step = times * pow(chain->base, -(double)i / (double)pairs);
+        for (size_t t = 0; t < tokens; t++) {
+            double angle = step * ((double)t + from + (t + 1 == tokens ? late : 0));
+            table[2 * (t * pairs + i)] = cos(angle);
+            table[2 * (t * pairs + i) + 1] = sin(angle);
+        }
+    }
+    return table;
+}
+
+static void turn(const struct ts_chain *chain, double *head, const double *table)
+{
+    size_t pairs = chain->group / 2;
+    for (size_t i = 0; i < pairs && chain->base > 0; i++) {
+        double *x = head + (chain->interleaved ? 2 * i : i), *y = chain->interleaved ? x + 1 : x + pairs, old = *x;
+        *x = old * table[2 * i] - *y * table[2 * i + 1];
+        *y = old * table[2 * i + 1] + *y * table[2 * i];
+    }
+}
+
+static bool visible(const struct ts_chain *chain, size_t row, size_t key)
+{
+    long distance = (long)row - (long)key;
+    return distance >= -chain->shift && (chain->window <= 0 || distance < chain->window);
+}
+
+/* Scores of one query head: out has `tokens` numbers, -inf where masked. */
+static void score_row(const struct ts_chain *chain, const double *query, const double *keys, size_t key_width,
+                      size_t served, size_t row, size_t tokens, double *out)
+{
+    for (size_t key = 0; key < tokens; key++) {
+        const double *k = keys + key * key_width + served * chain->size;
+        double sum = 0;
+        if (!visible(chain, row, key)) {
+            out[key] = -(double)INFINITY;
+            continue;
+        }
+        for (size_t i = 0; i < chain->size; i++)
+            sum += query[i] * k[i];
+        sum *= chain->scale;
+        out[key] = chain->cap > 0 ? chain->cap * tanh(sum / chain->cap) : sum;
+    }
+}
+
+static void soften(double *scores, size_t count, size_t stride)
+{
+    double largest = -INFINITY, sum = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = scores[i * stride] > largest ? scores[i * stride] : largest;
+    for (size_t i = 0; i < count; i++) {
+        /* a row that sees nothing is uniform where masks are added */
+        scores[i * stride] = largest == -(double)INFINITY ? 1 : exp(scores[i * stride] - largest);
+        sum += scores[i * stride];
+    }
+    for (size_t i = 0; i < count; i++)
+        scores[i * stride] /= sum;
+}
+
+struct workspace {
+    double *keys, *values, *query, *scores, *q_turns, *k_turns;
+};
+
+static void workspace_release(struct workspace *space)
+{
+    free(space->keys);
+    free(space->values);
+    free(space->query);
+    free(space->scores);
+    free(space->q_turns);
+    free(space->k_turns);
+}
+
+static bool workspace_fill(struct workspace *space, const struct ts_chain *chain, const struct ts_chain_inputs *in,
+                           size_t tokens)
+{
+    size_t width = chain->served * chain->size, pairs = chain->group / 2;
+    *space = (struct workspace){.keys = malloc(tokens * width * sizeof(double)),
+                                .values = malloc(tokens * width * sizeof(double)),
+                                .query = malloc(chain->size * sizeof(double)),
+                                .scores = malloc(tokens * (chain->over_queries ? tokens : 1) * sizeof(double)),
+                                .q_turns = turns_of(chain, tokens, 0, chain->late, chain->q_turns),
+                                .k_turns = turns_of(chain, tokens, chain->k_from, 0, chain->k_turns)};
+    if (!space->keys || !space->values || !space->query || !space->scores || !space->q_turns || !space->k_turns) {
+        workspace_release(space);
+        return false;
+    }
+    memcpy(space->keys, chain->exchanged ? in->q : in->k, tokens * width * sizeof(double));
+    memcpy(space->values, chain->values ? chain->values : in->v, tokens * width * sizeof(double));
+    for (size_t t = 0; t < tokens; t++)
+        for (size_t h = 0; h < chain->served; h++)
+            turn(chain, space->keys + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
+    for (size_t i = 0; i < width && chain->stale != TS_NO_INDEX; i++) {
+        space->keys[chain->stale * width + i] = space->keys[chain->stale_from * width + i];
+        space->values[chain->stale * width + i] = space->values[chain->stale_from * width + i];
+    }
+    return true;
+}
+
+static void add_values(const struct ts_chain *chain, const double *values, size_t served, size_t key, double weight,
+                       double *to)
+{
+    const double *from = values + (key * chain->served + served) * chain->size;
+    for (size_t i = 0; i < chain->size && weight != 0; i++)
+        to[i] += weight * from[i];
+}
+
+/* Memory written as [heads, tokens, size], taken for [tokens, heads, size]. */
+static bool mix_up_heads(const struct ts_chain *chain, size_t tokens, double *out)
+{
+    size_t total = tokens * chain->heads * chain->size;
+    double *copy = malloc(total * sizeof *copy);
+    if (!copy)
+        return false;
+    memcpy(copy, out, total * sizeof *copy);
+    for (size_t at = 0; at < total; at++) {
+        size_t i = at % chain->size, t = at / chain->size % tokens, head = at / chain->size / tokens;
+        out[at] = copy[(t * chain->heads + head) * chain->size + i];
+    }
+    free(copy);
+    return true;
+}
+
+/* The context of rows [first, first + count), each heads * size numbers, at out + row * heads * size. */
+bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
+                  size_t count, double *out)
+{
+    size_t width = chain->heads * chain->size, repeat = chain->heads / chain->served, pairs = chain->group / 2;
+    struct workspace space;
+    bool good = true;
+    if (!workspace_fill(&space, chain, in, tokens))
+        return false;
+    if (chain->over_queries || chain->heads_first) { /* rows depend on each other */
+        first = 0;
+        count = tokens;
+    }
+    for (size_t head = 0; head < chain->heads; head++) {
+        size_t served = chain->tiled ? head % chain->served : head / repeat;
+        served = served == chain->copied ? chain->copied_from : served;
+        for (size_t row = first; row < first + count; row++) {
+            double *line = chain->over_queries ? space.scores + row * tokens : space.scores;
+            double *to = out + row * width + head * chain->size;
+            memcpy(space.query, (chain->exchanged ? in->k : in->q) + row * width + head * chain->size,
+                   chain->size * sizeof *space.query);
+            turn(chain, space.query, space.q_turns + 2 * row * pairs);
+            score_row(chain, space.query, space.keys, chain->served * chain->size, served, row, tokens, line);
+            memset(to, 0, chain->size * sizeof *to);
+            if (chain->over_queries)
+                continue;
+            soften(line, tokens, 1);
+            for (size_t key = 0; key < tokens; key++)
+                add_values(chain, space.values, served, key, line[key], to);
+        }
+        for (size_t key = 0; key < tokens && chain->over_queries; key++) {
+            soften(space.scores + key, tokens, tokens);
+            for (size_t row = 0; row < tokens; row++)
+                if (visible(chain, row, key))
+                    add_values(chain, space.values, served, key, space.scores[row * tokens + key],
+                               out + row * width + head * chain->size);
+        }
+    }
+    if (chain->heads_first)
+        good = mix_up_heads(chain, tokens, out);
+    workspace_release(&space);
+    return good;
+}
+
+/* A chain with nothing wrong. */
+struct ts_chain ts_chain_plain(size_t heads, size_t served, size_t size)
+{
+    return (struct ts_chain){.heads = heads,
+                             .served = served,
+                             .size = size,
+                             .scale = 1 / sqrt((double)size),
+                             .q_turns = 1,
+                             .k_turns = 1,
+                             .group = size,
+                             .copied = TS_NO_INDEX,
+                             .stale = TS_NO_INDEX};
+}

@@ -1,0 +1,66 @@
+/* The chain of attention, from captured queries, keys and values to the context, done in one of many ways. Internal to
+ * src/diagnose: for attention whose inner steps were not captured. */
+#ifndef TS_DIAGNOSE_ATTENTION_CHAIN_H
+#define TS_DIAGNOSE_ATTENTION_CHAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "diagnose/families.h"
+
+#define TS_NO_INDEX     SIZE_MAX
+#define TS_MOST_GUESSES 96
+
+/* Some columns of every row of an earlier tensor. */
+struct ts_operand {
+    const struct ts_actor *actor;
+    size_t offset, width;
+};
+
+struct ts_chain {
+    struct ts_operand q, k, v;
+    size_t heads, served, size; /* query heads, key heads, numbers per head */
+    double scale, cap;
+    long window, shift; /* keys from row - window + 1 (0: from the first) to row + shift */
+    double base;        /* of a rotary embedding on the way; 0: none */
+    bool interleaved;
+    size_t group;            /* numbers of a head that turn */
+    double q_turns, k_turns; /* how often they turn: 1 as it should be */
+    double k_from, late;     /* added to the positions of all keys, and of the last query */
+    bool tiled, over_queries, exchanged;
+    size_t copied, copied_from; /* a key head in place of another */
+    size_t stale, stale_from;   /* a token's key and value in place of another's */
+    const double *values;       /* in place of the values */
+    bool heads_first;           /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
+};
+
+/* Operands of one side, [tokens, width]. */
+struct ts_chain_inputs {
+    double *q, *k, *v;
+};
+
+/* With nothing wrong. */
+struct ts_chain ts_chain_plain(size_t heads, size_t served, size_t size);
+double *ts_operand_load(const struct ts_operand *operand, bool candidate, size_t tokens); /* to be freed */
+bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain, bool candidate, size_t tokens);
+void ts_chain_inputs_release(struct ts_chain_inputs *inputs);
+/* The context of rows [first, first + count), each heads * size numbers, at out + row * heads * size; out has room for
+ * all tokens. False without memory. */
+bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
+                  size_t count, double *out);
+
+struct ts_chain_guess {
+    const char *id;
+    char text[200];
+    struct ts_chain chain;
+    bool reversed; /* the chain is the reference's, and the candidate does what was taken for the reference */
+    double score;
+};
+
+/* What a candidate may do otherwise than `own`. onset: the first wrong token. earlier: values of an earlier layer or
+ * NULL. Returns how many; guesses has room for TS_MOST_GUESSES. */
+size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, size_t rows, size_t hidden, size_t onset,
+                        const double *earlier, struct ts_chain_guess *guesses);
+
+#endif

@@ -1,0 +1,59 @@
+/* The case behind struct ts_case: what the core knows beyond what families see. Internal to core.c and case.c. */
+#ifndef TS_DIAGNOSE_CASE_H
+#define TS_DIAGNOSE_CASE_H
+
+#include "diagnose/families.h"
+
+struct ts_case_values {
+    const struct ts_actor *actor;
+    bool candidate;
+    double *values;
+};
+
+/* A cause and what it is ranked by. */
+struct ts_case_entry {
+    struct ts_cause cause;
+    double rank, evidence, explained;
+    size_t freedom;
+    bool plain; /* not a prediction */
+};
+
+#define TS_CASE_ENTRIES 16 /* some are dropped in the end */
+
+/* Causes, best first. */
+struct ts_case_book {
+    struct ts_case_entry entries[TS_CASE_ENTRIES];
+    size_t count;
+};
+
+struct ts_case_state {
+    struct ts_case face; /* first: families hold a pointer to it */
+    struct ts_scene scene;
+    const struct ts_delta *deltas;
+    size_t pair_count;
+    struct ts_actor own; /* direct cases: the actor */
+    uint64_t *own_rows;  /* and which rows it holds */
+    bool direct, complete, quiet;
+    double *expected, *found;
+    double elements; /* how many elements carry the error */
+    double size;     /* energy of what was found */
+    struct ts_case_values cache[2 * TS_SCENE_WINDOW];
+    size_t cached;
+    double *scratch[64]; /* freed when the family returns */
+    size_t scratch_count;
+    struct ts_case_book *book; /* shared with parts */
+    const char *about;         /* what part of it this is; NULL: the whole */
+};
+
+enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
+                            size_t count, size_t index, struct ts_diagnosis *diagnosis, struct ts_error *error);
+void ts_case_release(struct ts_case_state *state);
+/* A case about a part of another: the same pair, other values, which are borrowed. */
+void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
+                     const char *about);
+void ts_case_release_part(struct ts_case_state *part);
+/* Second looks at the terms of a sum, unless everything is explained. */
+void ts_case_look_at_parts(struct ts_case_state *state);
+void ts_case_drop_scratch(struct ts_case_state *state);
+
+#endif

@@ -1,0 +1,367 @@
+/* Owns the ranking of causes: what a proposal explains against its freedom, which of several comes first, and what is
+ * said when none holds. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/structure.h"
+#include "diagnose/case.h"
+
+/* Below this a hypothesis says less than it leaves open. */
+#define LEAST_CONFIDENCE 0.3
+/* With many free numbers it must explain more to be worth saying: up to this, from 31 of them on. */
+#define LEAST_WHEN_FREE 0.7
+#define NEARLY_ALL      0.9
+#define LEAST_EVIDENCE  0.2
+/* "unrelated" is what remains when everything else explains less than this. */
+#define ANYTHING_ELSE 0.5
+/* Of two that explain nearly everything, the one that explains it down to rounding is right and the other is near it:
+ * confidence cannot tell 0.999 from 0.999999, so ranks also count how much of the error's logarithm is explained, less
+ * what the freedom costs (as in the Bayesian information criterion). */
+#define EVIDENCE_WEIGHT 0.4
+
+/* What a part of the sum explains must be a little better than what the whole does. */
+#define DETOUR 0.02
+/* So much less evidence than the best one's, which explains all: not what happened. */
+#define REFUTED 0.25
+
+/* Kinds with a smaller bonus than this are relations between numbers, and places. */
+#define RELATIONS 0.04
+
+/* Of two that explain as much the one that says more comes first. These break ties and nothing else. */
+struct kind {
+    const char *id;
+    double bonus;
+};
+
+static const struct kind kinds[] = {
+    /* names a step of the model */
+    {"activation", 0.05},
+    {"mask", 0.05},
+    {"softmax", 0.05},
+    {"rotation", 0.05},
+    {"term-missing", 0.05},
+    {"term-extra", 0.05},
+    {"skipped-op", 0.055},
+    {"wrong-input", 0.05},
+    {"modulation", 0.05},
+    {"router-gate", 0.05},
+    {"routing", 0.05},
+    {"swapped-with", 0.05},
+    {"transposed-weight", 0.05},
+    /* names what happened to the memory */
+    {"nan", 0.08},
+    {"inf", 0.08},
+    {"zeros", 0.05},
+    {"stale", 0.045},
+    {"unwritten", 0.04},
+    {"sparse", 0.04},
+    {"dtype-confusion", 0.05},
+    {"permuted", 0.05},
+    {"shifted", 0.05},
+    /* names a relation */
+    {"sign-flipped", 0.035},
+    {"centering", 0.04},
+    {"clamped", 0.03},
+    {"scaled", 0.03},
+    {"offset", 0.025},
+    {"row-scaled", 0.025},
+    {"channel-scaled", 0.025},
+    {"affine", 0.02},
+    {"quantization", 0.02},
+    {"rounding", 0.02},
+    /* names a place: heads, rows, channels have none */
+    {"unrelated", -0.3},
+};
+
+static double bonus_of(const char *id)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].id, id) == 0)
+            return kinds[i].bonus;
+    return 0;
+}
+
+/* What may be said when nothing but rounding is there. */
+static bool is_about_rounding(const char *id)
+{
+    static const char *const ids[] = {"rounding", "quantization", "nan", "inf", "routing"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (strcmp(ids[i], id) == 0)
+            return true;
+    return false;
+}
+
+/* Of a part of the sum they would be said again, or say nothing. */
+static bool is_about_the_whole(const char *id)
+{
+    static const char *const ids[] = {"rounding", "quantization", "nan", "inf", "sparse", "rows", "heads", "channels"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (strcmp(ids[i], id) == 0)
+            return true;
+    return false;
+}
+
+static void insert(struct ts_case_book *book, const struct ts_case_entry *entry)
+{
+    size_t at;
+    for (at = 0; at < book->count && strcmp(book->entries[at].cause.id, entry->cause.id) != 0; at++) {
+    }
+    if (at < book->count) { /* the same cause, said twice: the better one stays */
+        if (entry->rank <= book->entries[at].rank)
+            return;
+        book->count--;
+        memmove(&book->entries[at], &book->entries[at + 1], (book->count - at) * sizeof *book->entries);
+    }
+    for (at = 0; at < book->count && book->entries[at].rank >= entry->rank; at++) {
+    }
+    if (at == TS_CASE_ENTRIES)
+        return;
+    book->count += book->count < TS_CASE_ENTRIES;
+    memmove(&book->entries[at + 1], &book->entries[at], (book->count - 1 - at) * sizeof *book->entries);
+    book->entries[at] = *entry;
+}
+
+/* Fills in the words and the rank. */
+static void keep(struct ts_case_state *state, struct ts_case_entry *entry, const char *id, const char *check,
+                 const char *summary)
+{
+    struct ts_arena *arena = &state->face.diagnosis->arena;
+    struct ts_cause *cause = &entry->cause;
+    if (state->about && is_about_the_whole(id))
+        return;
+    cause->id = ts_arena_string(arena, id);
+    cause->check = ts_arena_string(arena, check);
+    cause->summary =
+        state->about ? ts_arena_printf(arena, "%s: %s", state->about, summary) : ts_arena_string(arena, summary);
+    cause->confidence -= state->about ? DETOUR : 0;
+    entry->rank = cause->confidence + bonus_of(id) + EVIDENCE_WEIGHT * entry->evidence;
+    if (cause->id && cause->check && cause->summary)
+        insert(state->book, entry);
+}
+
+/* Error energy that a prediction leaves. */
+static double left_by(const struct ts_case *the_case, const double *prediction)
+{
+    double left = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double cost;
+        if (ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]) < 0 ||
+            ts_case_aside(the_case, i / the_case->actor->width))
+            continue;
+        cost = ts_element_cost(the_case->found[i], prediction[i], the_case->expected[i]);
+        if (cost < 0) /* the prediction is NaN or infinite where the candidate is not */
+            return (double)INFINITY;
+        left += cost;
+    }
+    return left;
+}
+
+/* What there is to explain. Where the candidate has no relation to what was expected, predicting nothing at all halves
+ * the error: a hypothesis has to do better than that as well. */
+static double to_explain(const struct ts_case *the_case)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    double most = the_case->error;
+    if (state->size < most && state->size > 4 * the_case->noise)
+        most = state->size;
+    return most - the_case->noise;
+}
+
+static double explained_by(const struct ts_case *the_case, double left)
+{
+    double made = to_explain(the_case);
+    if (!(made > 0))
+        return 0;
+    left = left > the_case->noise ? left - the_case->noise : 0;
+    return 1 - left / made;
+}
+
+/* 0 to 1: the share of the way from the error down to noise, on a logarithmic scale, less the price of freedom. */
+static double evidence_of(const struct ts_case_state *state, double left, size_t freedom)
+{
+    double made = to_explain(&state->face), floor = state->face.noise, whole, gained;
+    floor = floor > 1e-14 * made ? floor : 1e-14 * made;
+    left = left > floor ? left : floor;
+    whole = state->elements * log((made + floor) / floor);
+    gained = state->elements * log((made + floor) / left) - (double)freedom * log(state->elements + 1);
+    return whole > 0 && gained > 0 ? gained / whole : 0;
+}
+
+double ts_explained(const struct ts_case *the_case, const double *prediction)
+{
+    return explained_by(the_case, left_by(the_case, prediction));
+}
+
+/* A relation is a precise claim: in a clean run it leaves next to nothing, and one that leaves a tenth of the error is
+ * refuted by that. Under noise it may leave more. */
+static bool is_refuted(double explained, double evidence)
+{
+    return explained < NEARLY_ALL && evidence < LEAST_EVIDENCE;
+}
+
+static double least_explained(size_t freedom)
+{
+    double bits = log2(1 + (double)freedom) / 5;
+    return LEAST_CONFIDENCE + (LEAST_WHEN_FREE - LEAST_CONFIDENCE) * (bits < 1 ? bits : 1);
+}
+
+double ts_propose(struct ts_case *the_case, const char *id, const double *prediction, size_t freedom, const char *check,
+                  const char *summary, ...)
+{
+    struct ts_case_state *state = (struct ts_case_state *)the_case;
+    struct ts_case_entry entry = {.freedom = freedom};
+    double left;
+    char text[1024];
+    va_list args;
+    if (state->quiet || !prediction || !(state->elements > 0))
+        return 0;
+    left = left_by(the_case, prediction);
+    entry.explained = explained_by(the_case, left);
+    entry.evidence = evidence_of(state, left, freedom);
+    entry.cause.confidence = entry.explained - (double)freedom / state->elements;
+    if (!(entry.cause.confidence >= LEAST_CONFIDENCE) || entry.explained < least_explained(freedom) ||
+        is_refuted(entry.explained, entry.evidence))
+        return 0;
+    va_start(args, summary);
+    vsnprintf(text, sizeof text, summary, args);
+    va_end(args);
+    keep(state, &entry, id, check, text);
+    return entry.cause.confidence;
+}
+
+void ts_propose_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
+                      const char *summary, ...)
+{
+    struct ts_case_state *state = (struct ts_case_state *)the_case;
+    struct ts_case_entry entry = {.plain = true};
+    char text[1024];
+    va_list args;
+    if (!(confidence >= LEAST_CONFIDENCE) || (state->quiet && !is_about_rounding(id)))
+        return;
+    va_start(args, summary);
+    vsnprintf(text, sizeof text, summary, args);
+    va_end(args);
+    entry.cause.confidence = entry.explained = confidence < 1 ? confidence : 1;
+    entry.evidence = 0.5 * entry.cause.confidence; /* half: it was not put to the proof of numbers */
+    keep(state, &entry, id, check, text);
+}
+
+/* A relation with more freedom that explains no more than a better one is only its shadow: a factor per row where one
+ * factor does it. */
+static bool is_shadow(const struct ts_case_entry *entry, const struct ts_case_entry *better)
+{
+    return !entry->plain && !better->plain && bonus_of(entry->cause.id) < RELATIONS &&
+           entry->freedom > better->freedom && entry->explained <= better->explained + 0.005;
+}
+
+static bool is_worth_saying(const struct ts_case_book *book, size_t i, bool else_explained)
+{
+    const struct ts_case_entry *entry = &book->entries[i], *best = &book->entries[0];
+    if (else_explained && strcmp(entry->cause.id, "unrelated") == 0)
+        return false;
+    if (i == 0)
+        return true;
+    /* what is far weaker than the best only distracts */
+    if (entry->cause.confidence < best->cause.confidence - 0.4)
+        return false;
+    /* what leaves far more than the best does is refuted by it, however much it explains */
+    if (best->evidence > 0.8 && entry->evidence < best->evidence - REFUTED)
+        return false;
+    for (size_t k = 0; k < i; k++)
+        if (is_shadow(entry, &book->entries[k]))
+            return false;
+    return true;
+}
+
+static void write_down(const struct ts_case_book *book, struct ts_diagnosis *diagnosis)
+{
+    bool else_explained = false;
+    for (size_t i = 0; i < book->count; i++)
+        else_explained = else_explained || (strcmp(book->entries[i].cause.id, "unrelated") != 0 &&
+                                            book->entries[i].cause.confidence > ANYTHING_ELSE);
+    for (size_t i = 0; i < book->count && diagnosis->count < TS_MOST_CAUSES; i++)
+        if (is_worth_saying(book, i, else_explained))
+            diagnosis->causes[diagnosis->count++] = book->entries[i].cause;
+}
+
+/* When no cause holds: the most telling thing there is to say. */
+static void say_strongest(struct ts_case_state *state)
+{
+    struct ts_case *the_case = &state->face;
+    struct ts_structure structure = {0};
+    double relative = 0, size = 0, dot = 0;
+    if (!state->direct)
+        ts_structure_measure(&state->scene, the_case->actor, &structure);
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->expected[i]) && isfinite(the_case->found[i])) {
+            size += the_case->expected[i] * the_case->expected[i];
+            dot += the_case->expected[i] * (the_case->found[i] - the_case->expected[i]);
+        }
+    relative = size > 0 ? sqrt(the_case->error / size) : 0;
+    if (state->quiet && the_case->operation.kind != TS_OPERATION_NONE)
+        the_case->diagnosis->strongest =
+            ts_case_text(the_case,
+                         "replayed on the candidate's own inputs the operation gives what the candidate holds, to "
+                         "within rounding: whatever differs came in with %s",
+                         the_case->scene->pairs[the_case->operation.inputs[0]].name);
+    else if (state->quiet)
+        the_case->diagnosis->strongest = ts_case_text(
+            the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it", relative);
+    else if (structure.known && structure.channel > TS_CHANNEL_LIMIT)
+        the_case->diagnosis->strongest =
+            ts_case_text(the_case, "no cause holds; channel %zu errs %.0f times as much as the others",
+                         structure.worst_channel, structure.channel);
+    else if (structure.known && structure.row > TS_ROW_LIMIT)
+        the_case->diagnosis->strongest =
+            ts_case_text(the_case, "no cause holds; row %" PRIu64 " errs %.0f times as much as the others",
+                         ts_case_row(the_case, structure.worst_row), sqrt(structure.row));
+    else
+        the_case->diagnosis->strongest = ts_case_text(
+            the_case,
+            "no cause holds; the error is %.3g of the tensor's size, %.0f %% of its energy follows the reference, "
+            "and it is spread over rows and channels",
+            relative, the_case->error > 0 && size > 0 ? 100 * dot * dot / (size * the_case->error) : 0);
+}
+
+enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
+                           struct ts_diagnosis *diagnosis, struct ts_error *error)
+{
+    struct ts_case_state *state;
+    enum ts_status status;
+    *diagnosis = (struct ts_diagnosis){.pair = index};
+    ts_arena_init(&diagnosis->arena, (size_t)1 << 24);
+    if (index >= count)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "there is no pair %zu of %zu", index, count);
+    if (pairs[index].problem) {
+        diagnosis->strongest = ts_arena_string(&diagnosis->arena, pairs[index].problem);
+        return TS_OK;
+    }
+    state = malloc(sizeof *state); /* too large for small stacks */
+    if (!state)
+        return ts_fail_memory(error);
+    status = ts_case_open(state, pairs, deltas, count, index, diagnosis, error);
+    if (status == TS_OK && state->face.total && pairs[index].a.count) {
+        for (size_t i = 0; ts_families[i]; i++) {
+            ts_families[i]->propose(&state->face);
+            ts_case_drop_scratch(state);
+        }
+        ts_case_look_at_parts(state);
+        write_down(state->book, diagnosis);
+        if (!diagnosis->count)
+            say_strongest(state);
+    }
+    ts_case_release(state);
+    free(state);
+    if (status != TS_OK)
+        ts_diagnosis_release(diagnosis);
+    return status;
+}
+
+void ts_diagnosis_release(struct ts_diagnosis *diagnosis)
+{
+    ts_arena_release(&diagnosis->arena);
+    *diagnosis = (struct ts_diagnosis){0};
+}

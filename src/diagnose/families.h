@@ -1,0 +1,58 @@
+/* The families of causes, each in its own file, and what they share beyond family.h. Internal to src/diagnose. */
+#ifndef TS_DIAGNOSE_FAMILIES_H
+#define TS_DIAGNOSE_FAMILIES_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "diagnose/family.h"
+
+extern const struct ts_family ts_family_memory;
+extern const struct ts_family ts_family_rotary;
+extern const struct ts_family ts_family_activation;
+extern const struct ts_family ts_family_attention;
+extern const struct ts_family ts_family_experts;
+extern const struct ts_family ts_family_modulation;
+extern const struct ts_family ts_family_wiring;
+extern const struct ts_family ts_family_layout;
+extern const struct ts_family ts_family_weights;
+extern const struct ts_family ts_family_norm;
+extern const struct ts_family ts_family_algebra;
+extern const struct ts_family ts_family_places;
+extern const struct ts_family ts_family_types;
+
+/* expected is -inf where the reference masks ("anything that low will do"), so families that compute with it must look.
+ * What one element adds to the error when `value` was expected of it; -1 when it does not count (NaN and +inf, which
+ * have causes of their own). */
+static inline double ts_element_cost(double found, double value, double expected)
+{
+    bool found_masked = found == -INFINITY || (expected == -INFINITY && found < -1e4);
+    if (isnan(found) || isnan(value) || found == INFINITY || value == INFINITY)
+        return -1;
+    if (value == -INFINITY)
+        return found_masked || found < -1e4 ? 0 : found * found + 1;
+    if (found_masked)
+        return value * value + 1;
+    return (found - value) * (found - value);
+}
+
+/* Rows that do not count: tokens that were routed to other experts on a near tie. */
+bool ts_case_aside(const struct ts_case *the_case, size_t row);
+/* The index along the original first axis (the token) that a row of the case stands for. */
+uint64_t ts_case_row(const struct ts_case *the_case, size_t row);
+/* The values were read directly from the pair, not through the scene: a weight, integers, a giant. There are no earlier
+ * actors then, and rows are rows of the matrix [all but the last axis, last axis]. */
+bool ts_case_direct(const struct ts_case *the_case);
+/* The values are one term of a sum, what is left of it without the others. */
+bool ts_case_is_part(const struct ts_case *the_case);
+/* Every element of the pair is in the case. */
+bool ts_case_complete(const struct ts_case *the_case);
+const struct ts_pair *ts_case_pair(const struct ts_case *the_case);
+size_t ts_case_pair_count(const struct ts_case *the_case);
+const struct ts_delta *ts_case_deltas(const struct ts_case *the_case); /* of all pairs; may be NULL */
+/* Nothing but rounding is left of the error. */
+bool ts_case_quiet(const struct ts_case *the_case);
+/* Text in the diagnosis' arena, "" without memory. */
+const char *ts_case_text(struct ts_case *the_case, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

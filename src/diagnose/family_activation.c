@@ -1,0 +1,351 @@
+/* Activation: which function was applied, to which operand, and with what limits, recovered from the captured inputs.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/variant.h"
+
+#define WORTHWHILE 0.3
+/* A curve of pieces between this many knots stands for any function of one number. */
+#define KNOTS 24
+/* A named function wins over the free curve unless the curve explains this much more. */
+#define CURVE_MARGIN 0.02
+
+/* Functions beside those that operations are learnt with. */
+struct function {
+    const char *name;
+    double (*value)(double x);
+};
+
+static double elu(double x)
+{
+    return x > 0 ? x : expm1(x);
+}
+
+static double softplus(double x)
+{
+    return x > 30 ? x : log1p(exp(x));
+}
+
+static double mish(double x)
+{
+    return x * tanh(softplus(x));
+}
+
+static double hard_swish(double x)
+{
+    double slope = (x + 3) / 6;
+    return x * (slope < 0 ? 0 : slope > 1 ? 1 : slope);
+}
+
+static double leaky_relu(double x)
+{
+    return x > 0 ? x : 0.01 * x;
+}
+
+static double relu6(double x)
+{
+    return x < 0 ? 0 : x > 6 ? 6 : x;
+}
+
+static double absolute(double x)
+{
+    return fabs(x);
+}
+
+static const struct function others[] = {
+    {"elu", elu},     {"softplus", softplus}, {"mish", mish}, {"hard_swish", hard_swish}, {"leaky_relu", leaky_relu},
+    {"relu6", relu6}, {"abs", absolute}};
+
+#define FUNCTIONS (TS_ACTIVATION_COUNT + sizeof others / sizeof *others)
+
+static const char *function_name(size_t function)
+{
+    return function < TS_ACTIVATION_COUNT ? ts_activation_name((enum ts_activation)function)
+                                          : others[function - TS_ACTIVATION_COUNT].name;
+}
+
+static double function_value(size_t function, double x)
+{
+    return function < TS_ACTIVATION_COUNT ? ts_activation_value((enum ts_activation)function, x)
+                                          : others[function - TS_ACTIVATION_COUNT].value(x);
+}
+
+/* What is done with the inputs x (that of the function) and y (the gate's other side). */
+enum shape {
+    PRODUCT,      /* f(x) * y */
+    SWAPPED,      /* f(y) * x */
+    ALONE,        /* f(x) */
+    OTHER_ALONE,  /* f(y) */
+    OF_PRODUCT,   /* f(x * y) */
+    BOTH,         /* f(x) * f(y) */
+    SUM,          /* f(x) + y */
+    PRODUCT_PLUS, /* f(x) * (y + 1) */
+    TWICE,        /* f(f(x)) * y */
+    CLIPPED,      /* f(min(x, limit)) * y clipped to limit */
+    CAPPED,       /* f(limit * tanh(x / limit)) * y */
+    SHAPES
+};
+
+struct guess {
+    enum shape shape;
+    size_t function;
+    double limit;
+};
+
+static double clip(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static double guess_value(const struct guess *guess, double x, double y, bool gated)
+{
+    double f;
+    switch (guess->shape) {
+    case SWAPPED:
+        return function_value(guess->function, y) * x;
+    case ALONE:
+        return function_value(guess->function, x);
+    case OTHER_ALONE:
+        return function_value(guess->function, y);
+    case OF_PRODUCT:
+        return function_value(guess->function, x * y);
+    case BOTH:
+        return function_value(guess->function, x) * function_value(guess->function, y);
+    case SUM:
+        return function_value(guess->function, x) + y;
+    case PRODUCT_PLUS:
+        return function_value(guess->function, x) * (y + 1);
+    case TWICE:
+        f = function_value(guess->function, function_value(guess->function, x));
+        return gated ? f * y : f;
+    case CLIPPED:
+        f = function_value(guess->function, x < guess->limit ? x : guess->limit);
+        return gated ? f * clip(y, -guess->limit, guess->limit) : f;
+    case CAPPED:
+        f = function_value(guess->function, guess->limit * tanh(x / guess->limit));
+        return gated ? f * y : f;
+    default:
+        f = function_value(guess->function, x);
+        return gated ? f * y : f;
+    }
+}
+
+static void fill(const struct ts_variants *variants, const struct guess *guess, size_t first, size_t count)
+{
+    size_t width = variants->the_case->actor->width;
+    const double *x = variants->inputs[0], *y = variants->inputs[1];
+    for (size_t i = first * width; i < (first + count) * width; i++)
+        variants->out[i] = guess_value(guess, x[i], y ? y[i] : 0, y != NULL);
+}
+
+static bool needs_gate(enum shape shape)
+{
+    return shape == SWAPPED || shape == OTHER_ALONE || shape == OF_PRODUCT || shape == BOTH || shape == SUM ||
+           shape == PRODUCT_PLUS;
+}
+
+/* The name of what was done, for people. */
+static const char *guess_text(struct ts_case *the_case, const struct guess *guess, const char *x, const char *y)
+{
+    const char *f = function_name(guess->function);
+    switch (guess->shape) {
+    case SWAPPED:
+        return ts_case_text(the_case, "%s(%s) * %s: the function is on the wrong operand", f, y, x);
+    case ALONE:
+        return ts_case_text(the_case, "%s(%s)%s%s", f, x, *y ? ", without the product with " : "", y);
+    case OTHER_ALONE:
+        return ts_case_text(the_case, "%s(%s), without %s", f, y, x);
+    case OF_PRODUCT:
+        return ts_case_text(the_case, "%s(%s * %s): the product is taken before the function", f, x, y);
+    case BOTH:
+        return ts_case_text(the_case, "%s of both operands, %s and %s", f, x, y);
+    case SUM:
+        return ts_case_text(the_case, "%s(%s) + %s: a sum in place of the product", f, x, y);
+    case PRODUCT_PLUS:
+        return ts_case_text(the_case, "%s(%s) * (%s + 1)", f, x, y);
+    case TWICE:
+        return ts_case_text(the_case, "%s applied twice to %s", f, x);
+    case CLIPPED:
+        return ts_case_text(the_case, "%s with its inputs clipped at %.4g", f, guess->limit);
+    case CAPPED:
+        return ts_case_text(the_case, "%s after a soft cap of %.4g on %s", f, guess->limit, x);
+    default:
+        return guess->function == TS_ACTIVATION_IDENTITY
+                   ? ts_case_text(the_case, "no activation on %s", x)
+                   : ts_case_text(the_case, "%s(%s)%s%s", f, x, *y ? " * " : "", y);
+    }
+}
+
+/* Any function: found = c(x) * y with c made of straight pieces between knots at quantiles of x, by least squares. The
+ * normal equations are tridiagonal. False when it cannot be solved. */
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+static size_t piece_of(const double *knots, double x, double *along)
+{
+    size_t low = 0, high = KNOTS - 1;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (knots[middle] <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    *along = knots[high] > knots[low] ? (x - knots[low]) / (knots[high] - knots[low]) : 0;
+    return low;
+}
+
+static bool fit_curve(const struct ts_variants *variants, double *knots, double *heights)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const double *x = variants->inputs[0], *y = variants->inputs[1];
+    double sample[1024], diagonal[KNOTS] = {0}, beside[KNOTS] = {0}, right[KNOTS] = {0};
+    size_t count = the_case->total < 1024 ? the_case->total : 1024;
+    if (count < 8 * KNOTS)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        sample[i] = x[(size_t)((double)i * (double)the_case->total / (double)count)];
+    qsort(sample, count, sizeof *sample, by_value);
+    for (size_t k = 0; k < KNOTS; k++)
+        knots[k] = sample[k * (count - 1) / (KNOTS - 1)];
+    for (size_t i = 0; i < the_case->total; i++) {
+        double along, weight = y ? y[i] : 1, low, high;
+        size_t k = piece_of(knots, x[i], &along);
+        if (!isfinite(the_case->found[i]) || !isfinite(weight) || !isfinite(x[i]))
+            continue;
+        low = (1 - along) * weight;
+        high = along * weight;
+        diagonal[k] += low * low;
+        diagonal[k + 1] += high * high;
+        beside[k] += low * high;
+        right[k] += low * the_case->found[i];
+        right[k + 1] += high * the_case->found[i];
+    }
+    for (size_t k = 1; k < KNOTS; k++) {
+        double factor;
+        if (!(diagonal[k - 1] > 0))
+            return false;
+        factor = beside[k - 1] / diagonal[k - 1];
+        diagonal[k] -= factor * beside[k - 1];
+        right[k] -= factor * right[k - 1];
+    }
+    for (size_t k = KNOTS; k-- > 0;) {
+        if (!(diagonal[k] > 0))
+            return false;
+        heights[k] = (right[k] - (k + 1 < KNOTS ? beside[k] * heights[k + 1] : 0)) / diagonal[k];
+    }
+    return true;
+}
+
+/* A fused projection holds both operands, one behind the other in each row: as two inputs. */
+static bool split_operands(struct ts_variants *variants)
+{
+    const struct ts_actor *actor = variants->the_case->actor, *from = variants->from[0];
+    const struct ts_operation *operation = variants->operation;
+    double *fused = variants->inputs[0];
+    if (!operation->fused)
+        return true;
+    variants->inputs[0] = malloc(variants->the_case->total * sizeof *fused);
+    variants->inputs[1] = malloc(variants->the_case->total * sizeof *fused);
+    for (size_t i = 0; i < variants->the_case->total && variants->inputs[0] && variants->inputs[1]; i++) {
+        const double *row = fused + i / actor->width * from->width;
+        variants->inputs[0][i] = row[operation->chunk * actor->width + i % actor->width];
+        variants->inputs[1][i] = row[operation->other_chunk * actor->width + i % actor->width];
+    }
+    free(fused);
+    return variants->inputs[0] && variants->inputs[1];
+}
+
+static const char *operand_name(struct ts_case *the_case, const struct ts_variants *variants, unsigned slot)
+{
+    const struct ts_operation *operation = variants->operation;
+    if (operation->fused)
+        return ts_case_text(the_case, "the %s half of %s",
+                            (slot ? operation->other_chunk : operation->chunk) ? "second" : "first",
+                            ts_case_name(the_case, variants->from[0]));
+    return variants->from[slot] ? ts_case_name(the_case, variants->from[slot]) : "";
+}
+
+static void propose_curve(struct ts_variants *variants, double explained)
+{
+    struct ts_case *the_case = variants->the_case;
+    double knots[KNOTS], heights[KNOTS], share;
+    if (!fit_curve(variants, knots, heights))
+        return;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double along;
+        size_t k = piece_of(knots, variants->inputs[0][i], &along);
+        variants->out[i] =
+            ((1 - along) * heights[k] + along * heights[k + 1]) * (variants->inputs[1] ? variants->inputs[1][i] : 1);
+    }
+    share = ts_explained(the_case, variants->out);
+    if (share > explained + CURVE_MARGIN)
+        ts_propose(the_case, "activation", variants->out, KNOTS, "the activation function of the candidate",
+                   "what was found is a function of %s, but none of the usual ones: it goes through %.3g at %.3g, %.3g "
+                   "at %.3g and %.3g at %.3g, where %s gives %.3g, %.3g and %.3g",
+                   operand_name(the_case, variants, 0), heights[3], knots[3], heights[KNOTS / 2], knots[KNOTS / 2],
+                   heights[KNOTS - 4], knots[KNOTS - 4], ts_activation_name(variants->operation->activation),
+                   ts_activation_value(variants->operation->activation, knots[3]),
+                   ts_activation_value(variants->operation->activation, knots[KNOTS / 2]),
+                   ts_activation_value(variants->operation->activation, knots[KNOTS - 4]));
+}
+
+static void consider(struct ts_variants *variants, const struct guess *guess, struct guess *best, double *most)
+{
+    double share;
+    fill(variants, guess, variants->first, variants->count);
+    share = ts_variants_share(variants, variants->out);
+    if (share > *most + 1e-9) {
+        *most = share;
+        *best = *guess;
+    }
+}
+
+static void propose(struct ts_case *the_case)
+{
+    static const double limits[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50};
+    const struct ts_operation *operation = &the_case->operation;
+    struct ts_variants variants;
+    struct guess best = {.shape = SHAPES};
+    double most = WORTHWHILE, explained = 0;
+    if (operation->kind != TS_OPERATION_ACTIVATION || !ts_variants_open(&variants, the_case, operation))
+        return;
+    if (!split_operands(&variants)) {
+        ts_variants_close(&variants);
+        return;
+    }
+    for (int shape = PRODUCT; shape < CLIPPED; shape++)
+        for (size_t f = 0; f < FUNCTIONS; f++) {
+            struct guess guess = {.shape = (enum shape)shape, .function = f};
+            bool own = f == (size_t)operation->activation;
+            if ((needs_gate(guess.shape) && !variants.inputs[1]) || (guess.shape == PRODUCT && own) ||
+                (guess.shape == ALONE && !variants.inputs[1]) || (guess.shape >= OF_PRODUCT && !own))
+                continue;
+            consider(&variants, &guess, &best, &most);
+        }
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct guess guess = {.shape = CLIPPED, .function = (size_t)operation->activation, .limit = limits[i]};
+        consider(&variants, &guess, &best, &most);
+        guess.shape = CAPPED;
+        consider(&variants, &guess, &best, &most);
+    }
+    if (best.shape != SHAPES) {
+        const char *x = operand_name(the_case, &variants, 0), *y = operand_name(the_case, &variants, 1);
+        bool clipped = best.shape == CLIPPED;
+        fill(&variants, &best, 0, the_case->actor->rows);
+        explained = ts_explained(the_case, variants.out);
+        ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
+                   clipped ? "limits on the inputs of the activation"
+                           : "the activation function (hidden_act), and which projection it is applied to",
+                   "the candidate computes %s; the reference computes %s(%s)%s%s", guess_text(the_case, &best, x, y),
+                   ts_activation_name(operation->activation), x, *y ? " * " : "", y);
+    }
+    propose_curve(&variants, explained);
+    ts_variants_close(&variants);
+}
+
+const struct ts_family ts_family_activation = {"activation", propose};

@@ -1,0 +1,381 @@
+/* Algebra: the candidate is a simple function of what was expected of it: one factor, one offset, a factor or an offset
+ * per channel, per row or per head. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/families.h"
+
+/* A part (a row, a channel) gets a parameter of its own when it errs this many times more than noise would make it. */
+#define STANDS_OUT 6.0
+
+/* Sums of one part, over the elements that count. */
+struct sums {
+    double count, x, y, xx, xy, error;
+};
+
+enum partition { BY_ROW, BY_HEAD_OF_ROW, BY_CHANNEL, BY_CHANNEL_OF_HEAD, BY_HEAD, ALL };
+
+static size_t parts_of(const struct ts_actor *actor, enum partition partition)
+{
+    switch (partition) {
+    case BY_ROW:
+        return actor->rows;
+    case BY_HEAD_OF_ROW:
+        return actor->rows * actor->heads;
+    case BY_CHANNEL:
+        return actor->width;
+    case BY_CHANNEL_OF_HEAD:
+        return actor->inner;
+    case BY_HEAD:
+        return actor->heads;
+    default:
+        return 1;
+    }
+}
+
+static size_t part_at(const struct ts_actor *actor, enum partition partition, size_t i)
+{
+    switch (partition) {
+    case BY_ROW:
+        return i / actor->width;
+    case BY_HEAD_OF_ROW:
+        return i / actor->inner;
+    case BY_CHANNEL:
+        return i % actor->width;
+    case BY_CHANNEL_OF_HEAD:
+        return i % actor->inner;
+    case BY_HEAD:
+        return i % actor->width / actor->inner;
+    default:
+        return 0;
+    }
+}
+
+static bool counts(const struct ts_case *the_case, size_t i)
+{
+    return isfinite(the_case->expected[i]) && isfinite(the_case->found[i]) &&
+           !ts_case_aside(the_case, i / the_case->actor->width);
+}
+
+static struct sums *add_up(const struct ts_case *the_case, enum partition partition, size_t *parts)
+{
+    struct sums *sums;
+    *parts = parts_of(the_case->actor, partition);
+    sums = calloc(*parts, sizeof *sums);
+    for (size_t i = 0; sums && i < the_case->total; i++) {
+        struct sums *part = &sums[part_at(the_case->actor, partition, i)];
+        double x = the_case->expected[i], y = the_case->found[i];
+        if (!counts(the_case, i))
+            continue;
+        part->count++;
+        part->x += x;
+        part->y += y;
+        part->xx += x * x;
+        part->xy += x * y;
+        part->error += (y - x) * (y - x);
+    }
+    return sums;
+}
+
+/* Parts that err more than their share of the noise; the others keep what was expected. */
+static size_t choose(const struct ts_case *the_case, const struct sums *sums, size_t parts, bool *chosen)
+{
+    double size = 0, count = 0;
+    size_t number = 0;
+    for (size_t p = 0; p < parts; p++) {
+        size += sums[p].xx;
+        count += sums[p].count;
+    }
+    for (size_t p = 0; p < parts; p++) {
+        /* half by size and half by number, so that near-zero parts are not taken for bad ones */
+        double share = size > 0 && count > 0 ? 0.5 * sums[p].xx / size + 0.5 * sums[p].count / count : 1;
+        chosen[p] = sums[p].error > STANDS_OUT * the_case->noise * share && sums[p].error > 0;
+        number += chosen[p];
+    }
+    return number;
+}
+
+/* What a factor is, in words: the usual suspects and the model's own sizes. */
+struct suspect {
+    double value;
+    char text[160];
+};
+
+static size_t common_width(const struct ts_case *the_case)
+{
+    size_t best = 0, best_votes = 0;
+    for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
+        size_t votes = 0;
+        for (size_t j = 0; j < TS_SCENE_WINDOW; j++)
+            votes += the_case->scene->window[j].usable && the_case->scene->window[j].heads == 1 &&
+                     the_case->scene->window[j].width == the_case->scene->window[i].width;
+        if (the_case->scene->window[i].usable && votes > best_votes) {
+            best = the_case->scene->window[i].width;
+            best_votes = votes;
+        }
+    }
+    return best;
+}
+
+/* Of queries: the inner axis of a tensor with heads that is not a square of tokens. */
+static size_t head_size(const struct ts_case *the_case, size_t *heads)
+{
+    size_t size = 0;
+    *heads = 0;
+    for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
+        const struct ts_actor *other = &the_case->scene->window[i];
+        if (other->usable && other->heads > 1 && other->inner != other->rows && other->heads > *heads) {
+            *heads = other->heads;
+            size = other->inner;
+        }
+    }
+    return size;
+}
+
+static void suspect(const struct ts_case *the_case, double factor, double tolerance, char *text, size_t room)
+{
+    struct suspect list[64];
+    size_t count = 0, heads, head = head_size(the_case, &heads), width = common_width(the_case), best = SIZE_MAX;
+    static const double plain[] = {2, 3, 4, 5, 8, 10, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
+#define ADD(number, ...)                                                                                               \
+    do {                                                                                                               \
+        list[count].value = (number);                                                                                  \
+        snprintf(list[count++].text, sizeof list[0].text, __VA_ARGS__);                                                \
+    } while (0)
+    if (head) {
+        double d = (double)head;
+        ADD(1 / sqrt(d), "1/sqrt(%zu), the head size: the attention scale is applied twice, or where it should not be",
+            head);
+        ADD(sqrt(d), "sqrt(%zu), the head size: the attention scale is missing", head);
+        ADD(pow(d, -0.25), "%zu^(-1/4), the head size: the scale is split over q and k on one side only", head);
+        ADD(pow(d, 0.25), "%zu^(1/4), the head size: the scale is split over q and k on one side only", head);
+        ADD(d, "%zu, the head size", head);
+        ADD(1 / d, "1/%zu, the head size", head);
+    }
+    if (width) {
+        ADD(sqrt((double)width), "sqrt(%zu), the hidden size: the embedding scale", width);
+        ADD(1 / sqrt((double)width), "1/sqrt(%zu), the hidden size: the embedding scale", width);
+        ADD(1 / (double)width, "1/%zu, the hidden size", width);
+    }
+    ADD(M_SQRT2, "sqrt(2)");
+    ADD(M_SQRT1_2, "1/sqrt(2)");
+    ADD(M_LOG2E, "log2(e): the exponent's base");
+    ADD(M_LN2, "ln(2): the exponent's base");
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        bool ranks = plain[i] <= 8 && plain[i] != 3 && plain[i] != 5;
+        ADD(plain[i], "%g%s", plain[i],
+            ranks ? ": summed or applied more than once (all-reduce, residual, scale)" : "");
+        ADD(1 / plain[i], "1/%g%s", plain[i], ranks ? ": averaged, halved, or a partial sum of that many ranks" : "");
+    }
+    if (head && width && head != width) {
+        ADD(sqrt((double)head / (double)width), "sqrt(%zu/%zu): scaled by the hidden size instead of the head size",
+            head, width);
+        ADD(sqrt((double)width / (double)head), "sqrt(%zu/%zu): scaled by the head size instead of the hidden size",
+            width, head);
+    }
+#undef ADD
+    for (size_t i = 0; i < count; i++)
+        if (fabs(factor / list[i].value - 1) < tolerance &&
+            (best == SIZE_MAX || fabs(factor / list[i].value - 1) < 0.5 * fabs(factor / list[best].value - 1)))
+            best = i;
+    text[0] = 0;
+    if (best != SIZE_MAX)
+        snprintf(text, room, ", which is %s", list[best].text);
+}
+
+static void whole_tensor(struct ts_case *the_case, double *prediction)
+{
+    size_t parts;
+    struct sums *all = add_up(the_case, ALL, &parts);
+    double factor, offset, slope, left = 0, spread;
+    char what[176];
+    if (!all || all->count < 2 || !(all->xx > 0)) {
+        free(all);
+        return;
+    }
+    factor = all->xy / all->xx;
+    for (size_t i = 0; i < the_case->total; i++) {
+        prediction[i] = factor * the_case->expected[i];
+        if (counts(the_case, i))
+            left += (the_case->found[i] - prediction[i]) * (the_case->found[i] - prediction[i]);
+    }
+    /* four standard errors of the fit, and what a constant rounded to bf16 is off by */
+    spread = 4 * sqrt(left / (all->count * all->xx));
+    suspect(the_case, factor, spread / fabs(factor) > 2e-3 ? spread / fabs(factor) : 2e-3, what, sizeof what);
+    if (fabs(factor + 1) < 0.02 + spread)
+        ts_propose(the_case, "sign-flipped", prediction, 1,
+                   "a missing or doubled minus, a - b for b - a, sine and cosine with the other sign",
+                   "every element has the other sign (factor %.4g)", factor);
+    else if (fabs(factor) > 1e-3)
+        ts_propose(the_case, "scaled", prediction, 1, "a scale that is missing, doubled or made from another size",
+                   "every element is %.6g times what it should be%s", factor, what);
+
+    offset = (all->y - all->x) / all->count;
+    for (size_t i = 0; i < the_case->total; i++)
+        prediction[i] = the_case->expected[i] + offset;
+    ts_propose(the_case, "offset", prediction, 1, "a constant added or left out: (1 + w), an epsilon, a zero point",
+               "every element is larger by %.6g", offset);
+
+    spread = all->xx - all->x * all->x / all->count;
+    if (spread > 1e-12 * all->xx) {
+        slope = (all->xy - all->x * all->y / all->count) / spread;
+        offset = (all->y - slope * all->x) / all->count;
+        for (size_t i = 0; i < the_case->total; i++)
+            prediction[i] = slope * the_case->expected[i] + offset;
+        if (fabs(slope) > 1e-3)
+            ts_propose(the_case, "affine", prediction, 2, "scale and zero point, or a normalization of inputs",
+                       "every element is %.6g times what it should be, plus %.6g", slope, offset);
+    }
+    free(all);
+}
+
+/* "channels 16 to 31", "rows 3, 7, 9 and 4 more" */
+static void list_chosen(const struct ts_case *the_case, const bool *chosen, size_t parts, bool rows, char *text,
+                        size_t room)
+{
+    size_t first = SIZE_MAX, last = 0, number = 0, used = 0;
+    for (size_t p = 0; p < parts; p++)
+        if (chosen[p]) {
+            first = first == SIZE_MAX ? p : first;
+            last = p;
+            number++;
+        }
+    text[0] = 0;
+    if (number == 0)
+        return;
+    if (number > 2 && last - first + 1 == number) {
+        snprintf(text, room, "%" PRIu64 " to %" PRIu64, rows ? ts_case_row(the_case, first) : first,
+                 rows ? ts_case_row(the_case, last) : last);
+        return;
+    }
+    for (size_t p = 0, listed = 0; p < parts; p++)
+        if (chosen[p] && listed++ < 4 && used < room)
+            used += (size_t)snprintf(text + used, room - used, "%s%" PRIu64, listed > 1 ? ", " : "",
+                                     rows ? ts_case_row(the_case, p) : (uint64_t)p);
+    if (number > 4 && used < room)
+        snprintf(text + used, room - used, " and %zu more", number - 4);
+}
+
+struct words {
+    const char *scaled_id, *scaled_check, *offset_id, *offset_check, *what, *per;
+};
+
+/* A factor, then an offset, for each part that errs. */
+static void by_part(struct ts_case *the_case, enum partition partition, const struct words *words, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t parts, number;
+    struct sums *sums = add_up(the_case, partition, &parts);
+    bool *chosen = calloc(parts ? parts : 1, sizeof *chosen);
+    double low = INFINITY, high = -INFINITY;
+    char which[128];
+    if (!sums || !chosen || parts < 2 || !(number = choose(the_case, sums, parts, chosen))) {
+        free(sums);
+        free(chosen);
+        return;
+    }
+    list_chosen(the_case, chosen, parts, partition == BY_ROW, which, sizeof which);
+    for (size_t p = 0; p < parts; p++)
+        if (chosen[p] && sums[p].xx > 0) {
+            double factor = sums[p].xy / sums[p].xx;
+            low = factor < low ? factor : low;
+            high = factor > high ? factor : high;
+        }
+    for (size_t i = 0; i < the_case->total; i++) {
+        size_t p = part_at(actor, partition, i);
+        prediction[i] = the_case->expected[i] * (chosen[p] && sums[p].xx > 0 ? sums[p].xy / sums[p].xx : 1);
+    }
+    if (fabs(low) > 1e-3 || fabs(high) > 1e-3) /* all near zero: that is for "zeros" to say */
+        ts_propose(the_case, words->scaled_id, prediction, number, words->scaled_check,
+                   number == parts ? "each %s has a factor of its own%s, from %.4g to %.4g"
+                                   : "%s %s: wrong by a factor, from %.4g to %.4g",
+                   words->what, number == parts ? words->per : which, low, high);
+    if (!words->offset_id) {
+        free(sums);
+        free(chosen);
+        return;
+    }
+    low = INFINITY, high = -INFINITY;
+    for (size_t p = 0; p < parts; p++)
+        if (chosen[p]) {
+            double offset = (sums[p].y - sums[p].x) / sums[p].count;
+            low = offset < low ? offset : low;
+            high = offset > high ? offset : high;
+        }
+    for (size_t i = 0; i < the_case->total; i++) {
+        size_t p = part_at(actor, partition, i);
+        prediction[i] = the_case->expected[i] + (chosen[p] ? (sums[p].y - sums[p].x) / sums[p].count : 0);
+    }
+    ts_propose(the_case, words->offset_id, prediction, number, words->offset_check,
+               number == parts ? "each %s is shifted by a constant of its own%s, from %.4g to %.4g"
+                               : "%s %s: shifted by a constant, from %.4g to %.4g",
+               words->what, number == parts ? words->per : which, low, high);
+    free(sums);
+    free(chosen);
+}
+
+/* A factor and an offset per channel: two normalizations of inputs, or a norm with weight and bias. */
+static void affine_by_channel(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t parts;
+    struct sums *sums;
+    if (actor->rows < 6 || !(sums = add_up(the_case, BY_CHANNEL, &parts)))
+        return;
+    for (size_t i = 0; i < the_case->total; i++) {
+        const struct sums *s = &sums[i % actor->width];
+        double spread = s->xx - s->x * s->x / s->count, slope = 1;
+        if (s->count > 2 && spread > 1e-9 * s->xx)
+            slope = (s->xy - s->x * s->y / s->count) / spread;
+        prediction[i] = s->count > 0 ? slope * (the_case->expected[i] - s->x / s->count) + s->y / s->count : 0;
+    }
+    /* two numbers per channel follow anything of low rank half of the way: this is for what they give exactly */
+    if (ts_explained(the_case, prediction) > 0.97)
+        ts_propose(the_case, "affine", prediction, 2 * parts,
+                   "weight and bias of a norm, or the statistics of its inputs",
+                   "each channel has a factor and an offset of its own");
+    free(sums);
+}
+
+static void propose(struct ts_case *the_case)
+{
+    static const struct words row = {"row-scaled", "a norm that is missing or has another epsilon; a scale per token",
+                                     "centering",  "a mean that is removed, or not (LayerNorm against RMSNorm)",
+                                     "row",        ""};
+    static const struct words head_of_row = {"row-scaled",
+                                             "a norm over each head that is missing or has another epsilon",
+                                             NULL,
+                                             NULL,
+                                             "head of each row",
+                                             ""};
+    static const struct words channel = {
+        "channel-scaled", "a norm's weight: missing, (1 + w) against w, or another layer's; a scale per channel",
+        "offset",         "a bias that is missing, doubled or another layer's",
+        "channel",        ""};
+    static const struct words channel_of_head = {
+        "channel-scaled", "the weight of a norm over heads: missing, (1 + w) against w, or another layer's",
+        "offset",         "a bias that is missing or another's",
+        "channel",        ", the same in every head"};
+    static const struct words head = {"heads", "a scale per head, or one head's weights",
+                                      "heads", "a bias per head, or one head's weights",
+                                      "head",  ""};
+    const struct ts_actor *actor = the_case->actor;
+    double *prediction = ts_case_scratch(the_case);
+    if (!prediction || !(the_case->error > 0))
+        return;
+    whole_tensor(the_case, prediction);
+    if (actor->rows > 1)
+        by_part(the_case, BY_ROW, &row, prediction);
+    if (actor->width > 1 && actor->rows > 1)
+        by_part(the_case, BY_CHANNEL, &channel, prediction);
+    if (actor->heads > 1 && actor->inner > 1) {
+        by_part(the_case, BY_HEAD_OF_ROW, &head_of_row, prediction);
+        by_part(the_case, BY_CHANNEL_OF_HEAD, &channel_of_head, prediction);
+        by_part(the_case, BY_HEAD, &head, prediction);
+    }
+    affine_by_channel(the_case, prediction);
+}
+
+const struct ts_family ts_family_algebra = {.name = "algebra", .propose = propose};

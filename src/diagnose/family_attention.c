@@ -1,0 +1,695 @@
+/* Attention: the mask, the softmax (temperature, axis, what is missing of it), and which key and value heads serve
+ * which query heads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/variant.h"
+
+#define WORTHWHILE 0.3
+#define MASKED     (-1e4) /* scores below are masked, whatever constant was used */
+
+static bool is_allowed(double score)
+{
+    return score > MASKED;
+}
+
+/* Which keys each query may see: [rows, keys]. */
+struct mask {
+    size_t rows, keys;
+    unsigned char *allowed;
+};
+
+static bool mask_open(struct mask *mask, const struct ts_actor *actor)
+{
+    *mask = (struct mask){.rows = actor->rows, .keys = actor->inner};
+    mask->allowed = calloc(actor->rows * actor->inner + 1, 1);
+    return mask->allowed != NULL;
+}
+
+/* Keys from row - window + 1 to row + shift; window 0: all before. */
+static void mask_band(struct mask *mask, long window, long shift)
+{
+    for (size_t row = 0; row < mask->rows; row++)
+        for (size_t key = 0; key < mask->keys; key++) {
+            long distance = (long)row - (long)key;
+            mask->allowed[row * mask->keys + key] = distance >= -shift && (window <= 0 || distance < window);
+        }
+}
+
+/* The mask that values show, in any head. `scores`: masked are those far below zero; else those that are zero. */
+static void mask_read(struct mask *mask, const struct ts_actor *actor, const float *values, bool scores)
+{
+    memset(mask->allowed, 0, mask->rows * mask->keys);
+    for (size_t row = 0; row < mask->rows; row++)
+        for (size_t head = 0; head < actor->heads; head++)
+            for (size_t key = 0; key < mask->keys; key++) {
+                float value = values[row * actor->width + head * actor->inner + key];
+                if (scores ? is_allowed((double)value) : value > 0)
+                    mask->allowed[row * mask->keys + key] = 1;
+            }
+}
+
+static size_t mask_differences(const struct mask *a, const struct mask *b)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < a->rows * a->keys; i++)
+        count += a->allowed[i] != b->allowed[i];
+    return count;
+}
+
+/* The band that fits best: how far ahead most rows see, and how far back the later ones do. */
+static void mask_describe(const struct mask *mask, long *window, long *shift)
+{
+    long ahead = 0;
+    size_t votes = 0;
+    *window = 0;
+    *shift = (long)mask->keys;
+    for (size_t row = 0; row < mask->rows; row++) {
+        long last = -1, first = -1, before = 0;
+        size_t same = 0;
+        for (size_t key = 0; key < mask->keys; key++)
+            if (mask->allowed[row * mask->keys + key]) {
+                last = (long)key;
+                first = first < 0 ? (long)key : first;
+            }
+        if (last < 0 || last + 1 == (long)mask->keys) /* sees to the end: that tells nothing about how far */
+            continue;
+        before = last - (long)row;
+        for (size_t other = 0; other < mask->rows; other++) {
+            size_t key = other + (size_t)before;
+            if (key < mask->keys && mask->allowed[other * mask->keys + key] &&
+                (key + 1 == mask->keys || !mask->allowed[other * mask->keys + key + 1]))
+                same++;
+        }
+        if (same > votes) {
+            votes = same;
+            ahead = before;
+        }
+        if (first > 0 && (long)row - first + 1 > *window)
+            *window = (long)row - first + 1;
+    }
+    if (votes)
+        *shift = ahead;
+    if (!votes && mask->rows) { /* everything ahead is visible; is everything behind? */
+        size_t row = mask->rows - 1, key = 0;
+        while (key < mask->keys && !mask->allowed[row * mask->keys + key])
+            key++;
+        *window = key > 0 && key < mask->keys ? (long)(row - key) + 1 : 0;
+    }
+}
+
+static const char *mask_text(struct ts_case *the_case, long window, long shift, size_t keys)
+{
+    const char *back = window > 0 ? ts_case_text(the_case, ", at most %ld back", window - 1) : "";
+    if (shift >= (long)keys - 1)
+        return ts_case_text(the_case, "every key is visible%s", back);
+    if (shift == 0)
+        return ts_case_text(the_case, "each token sees itself and those before it%s", back);
+    if (shift > 0)
+        return ts_case_text(the_case, "each token sees %ld token%s ahead%s", shift, shift == 1 ? "" : "s", back);
+    return ts_case_text(the_case, "each token sees only those at least %ld before it%s", -shift, back);
+}
+
+enum way {
+    OVER_KEYS,
+    OVER_QUERIES,
+    OVER_HEADS,
+    UNNORMALIZED,
+    SIGMOIDS,
+    ONE_MORE,   /* an extra 1 in the denominator */
+    MASKED_LATE /* the mask comes after the softmax */
+};
+
+struct soft {
+    enum way way;
+    double factor; /* on the scores */
+    double cap;    /* cap * tanh(score / cap) when above 0 */
+    const struct mask *mask;
+};
+
+/* Exponentials of one lane of scores, `stride` apart, then their normalization. */
+static void soft_lane(const struct soft *soft, double *lane, size_t count, size_t stride)
+{
+    double largest = -INFINITY, sum = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = lane[i * stride] > largest ? lane[i * stride] : largest;
+    if (largest == -INFINITY) { /* nothing to see: additive masks leave a uniform row */
+        for (size_t i = 0; i < count; i++)
+            lane[i * stride] = 1 / (double)count;
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        lane[i * stride] = exp(lane[i * stride] - (soft->way == UNNORMALIZED ? 0 : largest));
+        sum += lane[i * stride];
+    }
+    if (soft->way == ONE_MORE)
+        sum += exp(-largest);
+    for (size_t i = 0; i < count && soft->way != UNNORMALIZED; i++)
+        lane[i * stride] /= sum;
+}
+
+static void soft_fill(const struct ts_actor *actor, const struct soft *soft, const double *scores, double *out)
+{
+    size_t keys = actor->inner;
+    for (size_t at = 0; at < actor->rows * actor->width; at++) {
+        size_t row = at / actor->width, key = at % keys;
+        double score = scores[at] * soft->factor;
+        if (soft->cap > 0)
+            score = soft->cap * tanh(score / soft->cap);
+        if (!is_allowed(scores[at]) || (soft->way != MASKED_LATE && !soft->mask->allowed[row * keys + key]))
+            score = -INFINITY;
+        out[at] = soft->way == SIGMOIDS ? 1 / (1 + exp(-score)) : score;
+    }
+    if (soft->way == OVER_QUERIES)
+        for (size_t i = 0; i < actor->width; i++)
+            soft_lane(soft, out + i, actor->rows, actor->width);
+    else if (soft->way == OVER_HEADS)
+        for (size_t row = 0; row < actor->rows; row++)
+            for (size_t key = 0; key < keys; key++)
+                soft_lane(soft, out + row * actor->width + key, actor->heads, keys);
+    else if (soft->way != SIGMOIDS)
+        for (size_t start = 0; start < actor->rows * actor->width; start += keys)
+            soft_lane(soft, out + start, keys, 1);
+    /* where the mask hides a whole lane, or comes last, hidden is zero all the same */
+    for (size_t at = 0; at < actor->rows * actor->width; at++)
+        if ((soft->way == MASKED_LATE || soft->way == OVER_QUERIES || soft->way == OVER_HEADS) &&
+            !soft->mask->allowed[at / actor->width * keys + at % keys])
+            out[at] = 0;
+}
+
+/* Slope of the logarithm of what was found against the scores, within each row. */
+static double find_temperature(const struct ts_case *the_case, const double *scores)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double upper = 0, lower = 0;
+    for (size_t start = 0; start < the_case->total; start += actor->inner) {
+        double mean_score = 0, mean_log = 0;
+        size_t count = 0;
+        for (size_t i = start; i < start + actor->inner; i++)
+            if (the_case->found[i] > 1e-30 && is_allowed(scores[i])) {
+                mean_score += scores[i];
+                mean_log += log(the_case->found[i]);
+                count++;
+            }
+        if (count < 2)
+            continue;
+        mean_score /= (double)count;
+        mean_log /= (double)count;
+        for (size_t i = start; i < start + actor->inner; i++)
+            if (the_case->found[i] > 1e-30 && is_allowed(scores[i])) {
+                upper += (scores[i] - mean_score) * (log(the_case->found[i]) - mean_log);
+                lower += (scores[i] - mean_score) * (scores[i] - mean_score);
+            }
+    }
+    return lower > 0 ? upper / lower : 1;
+}
+
+/* "4 = sqrt(16), 16 numbers per head", where the factor is one of those that attention knows. */
+static const char *factor_text(struct ts_case *the_case, double factor)
+{
+    for (size_t back = 1; back < 12 && back <= the_case->actor->pair; back++) {
+        const struct ts_actor *q = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
+        double root;
+        if (!q || q->heads != the_case->actor->heads || q->heads < 2 || q->rows != the_case->actor->rows ||
+            q->inner == the_case->actor->inner)
+            continue;
+        root = sqrt((double)q->inner);
+        if (fabs(factor / root - 1) < 0.02)
+            return ts_case_text(the_case, " = sqrt(%zu), the root of the head size", q->inner);
+        if (fabs(factor * root - 1) < 0.02)
+            return ts_case_text(the_case, " = 1 / sqrt(%zu), the root of the head size", q->inner);
+        return "";
+    }
+    return "";
+}
+
+struct softmax_search {
+    struct ts_case *the_case;
+    const double *scores;
+    struct mask reference, found, trial;
+    double *out;
+    double most;
+};
+
+/* The best mask: none, the band that the candidate's zeros show, the zeros themselves. */
+static void propose_masks(struct softmax_search *search)
+{
+    struct ts_case *the_case = search->the_case;
+    const struct ts_actor *actor = the_case->actor;
+    struct soft soft = {.way = OVER_KEYS, .factor = 1, .mask = &search->trial};
+    long window, shift, own_window, own_shift;
+    size_t differing = mask_differences(&search->reference, &search->found);
+    double banded = 0, read;
+    const char *reference;
+    mask_describe(&search->reference, &own_window, &own_shift);
+    reference = mask_text(the_case, own_window, own_shift, actor->inner);
+    soft.mask = &search->reference;
+    soft.way = MASKED_LATE;
+    soft_fill(actor, &soft, search->scores, search->out);
+    ts_propose(the_case, "mask", search->out, 0, "the mask must be added to the scores before the softmax",
+               "the mask is applied after the softmax: what remains is not normalized again");
+    soft.way = OVER_KEYS;
+    soft.mask = &search->trial;
+    if (differing) {
+        mask_describe(&search->found, &window, &shift);
+        mask_band(&search->trial, window, shift);
+        soft_fill(actor, &soft, search->scores, search->out);
+        banded = ts_propose(
+            the_case, "mask", search->out, 0, "the attention mask: its diagonal, and the sliding window of this layer",
+            "in the candidate %s; in the reference %s", mask_text(the_case, window, shift, actor->inner), reference);
+        memcpy(search->trial.allowed, search->found.allowed, search->found.rows * search->found.keys);
+        soft_fill(actor, &soft, search->scores, search->out);
+        read = ts_explained(the_case, search->out);
+        if (read > banded + 0.02)
+            ts_propose(the_case, "mask", search->out, differing < actor->rows ? differing : actor->rows,
+                       "the attention mask",
+                       "the candidate sees other keys: %zu of %zu places are visible on one side only; in the "
+                       "reference %s",
+                       differing, search->found.rows * search->found.keys, reference);
+    }
+}
+
+static void propose_ways(struct softmax_search *search)
+{
+    static const struct {
+        enum way way;
+        double cap;
+        const char *text;
+    } ways[] = {{OVER_QUERIES, 0, "the softmax runs over the queries instead of the keys"},
+                {OVER_HEADS, 0, "the softmax runs over the heads instead of the keys"},
+                {UNNORMALIZED, 0, "the exponentials are not normalized"},
+                {SIGMOIDS, 0, "a sigmoid stands in place of the softmax"},
+                {ONE_MORE, 0, "the softmax has an extra 1 in its denominator (a sink)"},
+                {OVER_KEYS, 20, "the scores are capped at 20 before the softmax"},
+                {OVER_KEYS, 30, "the scores are capped at 30 before the softmax"},
+                {OVER_KEYS, 50, "the scores are capped at 50 before the softmax"}};
+    struct ts_case *the_case = search->the_case;
+    struct soft soft = {.factor = 1, .mask = &search->reference};
+    double factor = find_temperature(the_case, search->scores), best = 0;
+    size_t which = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double share;
+        soft.way = ways[i].way;
+        soft.cap = ways[i].cap;
+        soft_fill(the_case->actor, &soft, search->scores, search->out);
+        share = ts_explained(the_case, search->out);
+        if (share > best) {
+            best = share;
+            which = i;
+        }
+    }
+    if (best > WORTHWHILE) {
+        soft.way = ways[which].way;
+        soft.cap = ways[which].cap;
+        soft_fill(the_case->actor, &soft, search->scores, search->out);
+        ts_propose(the_case, "softmax", search->out, 0, "the softmax: its axis and its normalization", "%s",
+                   ways[which].text);
+    }
+    soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference};
+    soft_fill(the_case->actor, &soft, search->scores, search->out);
+    if (factor > 0 && fabs(factor - 1) > 0.005)
+        ts_propose(the_case, "softmax", search->out, 1,
+                   "the scale inside the softmax: 1 / sqrt(head size) applied twice, left out, or a temperature",
+                   "the softmax has another temperature: it is that of %.4g times the scores%s", factor,
+                   factor_text(the_case, factor));
+}
+
+static void propose_softmax(struct ts_case *the_case, struct ts_variants *variants)
+{
+    struct softmax_search search = {.the_case = the_case, .scores = variants->inputs[0], .out = variants->out};
+    const struct ts_actor *actor = the_case->actor;
+    double *scores = NULL;
+    if (the_case->operation.input_count > 1) { /* straight from queries and keys */
+        struct ts_operation product = the_case->operation;
+        product.kind = TS_OPERATION_SCORES;
+        search.scores = scores = malloc(the_case->total * sizeof *scores);
+        if (scores)
+            ts_operation_apply(the_case->scene, &product, actor, variants->inputs, scores);
+    }
+    if (search.scores && mask_open(&search.reference, actor) && mask_open(&search.found, actor) &&
+        mask_open(&search.trial, actor)) {
+        mask_read(&search.reference, actor, actor->a, false);
+        mask_read(&search.found, actor, actor->b, false);
+        propose_masks(&search);
+        propose_ways(&search);
+    }
+    free(search.reference.allowed);
+    free(search.found.allowed);
+    free(search.trial.allowed);
+    free(scores);
+}
+
+/* Scores or context over some rows, with given key or value heads for each query head. */
+static void fill_heads(const struct ts_variants *variants, const size_t *serves, size_t first, size_t count,
+                       bool turned)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const struct ts_actor *actor = the_case->actor, *q = variants->from[0], *k = variants->from[1];
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    size_t heads = scores ? actor->heads : q->heads, keys = scores ? actor->inner : q->inner;
+    size_t inner = scores ? q->width / heads : actor->width / heads, part = q->width / heads;
+    for (size_t row = first; row < first + count; row++)
+        for (size_t head = 0; head < heads; head++) {
+            double *out = variants->out + row * actor->width + head * (scores ? keys : inner);
+            const double *from = variants->inputs[0] + row * q->width + head * part;
+            if (!scores)
+                memset(out, 0, inner * sizeof *out);
+            for (size_t key = 0; key < keys; key++) {
+                const double *to = variants->inputs[1] + key * k->width + serves[head] * inner;
+                double sum = 0;
+                if (turned) { /* the roles of queries and keys exchanged */
+                    from = variants->inputs[0] + key * q->width + head * part;
+                    to = variants->inputs[1] + row * k->width + serves[head] * inner;
+                }
+                if (!scores) {
+                    for (size_t i = 0; i < inner && from[key] != 0; i++)
+                        out[i] += from[key] * to[i];
+                    continue;
+                }
+                for (size_t i = 0; i < inner; i++)
+                    sum += from[i] * to[i];
+                out[key] = is_allowed((double)actor->a[row * actor->width + head * keys + key])
+                               ? the_case->operation.factor * sum
+                               : -(double)INFINITY;
+            }
+        }
+}
+
+/* Cost of one head on the rows tried first. */
+static double head_cost(const struct ts_variants *variants, size_t heads, size_t head)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const struct ts_actor *actor = the_case->actor;
+    size_t part = actor->width / heads;
+    double sum = 0;
+    for (size_t row = variants->first; row < variants->first + variants->count; row++)
+        for (size_t i = row * actor->width + head * part; i < row * actor->width + (head + 1) * part; i++) {
+            double cost = ts_element_cost(the_case->found[i], variants->out[i], the_case->expected[i]);
+            sum += cost > 0 ? cost : 0;
+        }
+    return sum;
+}
+
+/* Which key (value) head serves each query head in the candidate. */
+static void propose_heads(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    size_t heads = scores ? the_case->actor->heads : q->heads;
+    size_t inner = (scores ? q->width : the_case->actor->width) / heads, served = k->width / inner;
+    size_t *best, *trial, repeat, changed = 0, first = SIZE_MAX;
+    double *costs;
+    bool tiled = true;
+    if (served < 2 || heads % served)
+        return;
+    repeat = heads / served;
+    best = calloc(heads * 2, sizeof *best);
+    costs = calloc(heads, sizeof *costs);
+    trial = best ? best + heads : NULL;
+    for (size_t shift = 0; shift < served && best && costs; shift++) {
+        for (size_t head = 0; head < heads; head++)
+            trial[head] = (head / repeat + shift) % served;
+        fill_heads(variants, trial, variants->first, variants->count, false);
+        for (size_t head = 0; head < heads; head++) {
+            double cost = head_cost(variants, heads, head);
+            if (shift == 0 || cost < 0.7 * costs[head]) {
+                costs[head] = cost;
+                best[head] = trial[head];
+            }
+        }
+    }
+    for (size_t head = 0; head < heads && best && costs; head++) {
+        tiled = tiled && best[head] == head % served;
+        if (best[head] != head / repeat) {
+            changed++;
+            first = first == SIZE_MAX ? head : first;
+        }
+    }
+    if (changed) {
+        fill_heads(variants, best, 0, the_case->actor->rows, false);
+        if (tiled)
+            ts_propose(the_case, "heads", variants->out, 0,
+                       "how key and value heads are repeated for grouped queries: repeat_interleave, not repeat",
+                       "%s heads are tiled instead of repeated: query head h uses head h %% %zu, the reference h / %zu",
+                       scores ? "key" : "value", served, repeat);
+        else
+            ts_propose(the_case, "heads", variants->out, changed, "how key and value heads are assigned to query heads",
+                       "%zu of %zu heads use another %s head: head %zu uses %zu, the reference %zu", changed, heads,
+                       scores ? "key" : "value", first, best[first], first / repeat);
+    }
+    free(best);
+    free(costs);
+}
+
+static void propose_exchanged(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
+    size_t *serves, heads = the_case->actor->heads;
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    if (!scores || !the_case->actor->whole)
+        return;
+    serves = calloc(heads, sizeof *serves);
+    for (size_t head = 0; head < heads && serves; head++)
+        serves[head] = head / (heads / (k->width / (q->width / heads)));
+    if (serves) {
+        fill_heads(variants, serves, variants->first, variants->count, true);
+        if (ts_variants_share(variants, variants->out) > WORTHWHILE) {
+            fill_heads(variants, serves, 0, the_case->actor->rows, true);
+            ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
+                       "queries and keys are exchanged: rows and columns of the scores are swapped");
+        }
+    }
+    free(serves);
+}
+
+/* The mask inside captured scores: masked at other places than in the reference, the same values elsewhere. */
+static void propose_score_mask(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct mask reference = {0}, found = {0};
+    size_t differing;
+    long window, shift, own_window, own_shift;
+    if (mask_open(&reference, actor) && mask_open(&found, actor)) {
+        mask_read(&reference, actor, actor->a, true);
+        mask_read(&found, actor, actor->b, true);
+        differing = mask_differences(&reference, &found);
+        if (differing) {
+            struct ts_actor bare = *actor;
+            struct ts_operation scores = the_case->operation;
+            float *unmasked = calloc(the_case->total, sizeof *unmasked);
+            bare.a = unmasked;
+            mask_describe(&reference, &own_window, &own_shift);
+            mask_describe(&found, &window, &shift);
+            if (unmasked) {
+                ts_operation_apply(the_case->scene, &scores, &bare, variants->inputs, variants->out);
+                for (size_t at = 0; at < the_case->total; at++)
+                    if (!found.allowed[at / actor->width * actor->inner + at % actor->inner])
+                        variants->out[at] = -(double)INFINITY;
+                ts_propose(the_case, "mask", variants->out, 1,
+                           "the attention mask: its diagonal, and the sliding window of this layer",
+                           "in the candidate %s; in the reference %s", mask_text(the_case, window, shift, actor->inner),
+                           mask_text(the_case, own_window, own_shift, actor->inner));
+            }
+            free(unmasked);
+        }
+    }
+    free(reference.allowed);
+    free(found.allowed);
+}
+
+/* Scores that could not be learnt (capped ones): at least the masks on both sides can be compared. */
+static void propose_bare_mask(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct mask reference = {0}, found = {0};
+    if (actor->inner != actor->rows || !mask_open(&reference, actor) || !mask_open(&found, actor)) {
+        free(reference.allowed);
+        return;
+    }
+    mask_read(&reference, actor, actor->a, true);
+    mask_read(&found, actor, actor->b, true);
+    if (mask_differences(&reference, &found)) {
+        double cost = 0;
+        long window, shift, own_window, own_shift;
+        for (size_t at = 0; at < the_case->total; at++) {
+            size_t place = at / actor->width * actor->inner + at % actor->inner;
+            double own = ts_element_cost(the_case->found[at], the_case->expected[at], the_case->expected[at]);
+            cost += reference.allowed[place] != found.allowed[place] && own > 0 ? own : 0;
+        }
+        mask_describe(&reference, &own_window, &own_shift);
+        mask_describe(&found, &window, &shift);
+        ts_propose_plain(the_case, "mask", the_case->error > 0 ? cost / the_case->error : 0,
+                         "the attention mask: its diagonal, and the sliding window of this layer",
+                         "%zu places are masked on one side only: in the candidate %s; in the reference %s",
+                         mask_differences(&reference, &found), mask_text(the_case, window, shift, actor->inner),
+                         mask_text(the_case, own_window, own_shift, actor->inner));
+    }
+    free(reference.allowed);
+    free(found.allowed);
+}
+
+/* One key (or value) is another token's: a cache that was not written, or written at the wrong place. */
+static void propose_stale_token(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *k = variants->from[1];
+    double *keys = variants->inputs[1], most = WORTHWHILE, *kept = malloc(k->width * sizeof *kept);
+    size_t token = 0, source = 0, tokens = k->rows;
+    /* every token in place of every other, on the rows tried first */
+    if (kept && tokens <= 64)
+        for (size_t to = 0; to < tokens; to++)
+            for (size_t from = 0; from < tokens; from++) {
+                double share;
+                if (from == to)
+                    continue;
+                memcpy(kept, keys + to * k->width, k->width * sizeof *kept);
+                memcpy(keys + to * k->width, keys + from * k->width, k->width * sizeof *kept);
+                share = ts_variants_try(variants, &the_case->operation, variants->inputs);
+                memcpy(keys + to * k->width, kept, k->width * sizeof *kept);
+                if (share > most) {
+                    most = share;
+                    token = to;
+                    source = from;
+                }
+            }
+    if (token != source) {
+        memcpy(kept, keys + token * k->width, k->width * sizeof *kept);
+        memcpy(keys + token * k->width, keys + source * k->width, k->width * sizeof *kept);
+        ts_propose(the_case, "stale", ts_variants_apply(variants, &the_case->operation, variants->inputs), 2,
+                   "where the cache is written: the position of each token", "the %s of token %zu is that of token %zu",
+                   the_case->operation.kind == TS_OPERATION_SCORES ? "key" : "value", token, source);
+        memcpy(keys + token * k->width, kept, k->width * sizeof *kept);
+    }
+    free(kept);
+}
+
+static bool is_attention(const char *name)
+{
+    return strstr(name, "attn") || strstr(name, "attention") || strstr(name, "kqv");
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* What lies between queries, keys and the output was not captured. Which tokens are wrong still tells something: the
+ * first one sees only itself, so no angle, scale or softmax can spoil it; the last one sees all, so no missing mask
+ * can.
+ */
+static void propose_by_position(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t rows = actor->rows, onset = 0;
+    double *levels = calloc(2 * rows, sizeof *levels), *sorted = levels ? levels + rows : NULL, middle, limit, all = 0;
+    bool after = true, before = true;
+    for (size_t i = 0; i < the_case->total; i++)
+        all += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] / (double)rows : 0;
+    for (size_t row = 0; row < rows && levels; row++) {
+        double size = 0;
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++)
+            size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+        /* the first token is far larger than the others in many models: that alone makes no row agree */
+        size = size < all ? size : all;
+        levels[row] = size > 0 ? ts_rows_cost(the_case, the_case->expected, row, 1) / size : 0;
+        sorted[row] = levels[row];
+    }
+    if (!levels || rows < 5) {
+        free(levels);
+        return;
+    }
+    qsort(sorted, rows, sizeof *sorted, by_value);
+    middle = sorted[rows - rows / 4 - 1];
+    limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
+    limit = limit > 1e-4 * middle ? limit : 1e-4 * middle;
+    limit = limit < 0.04 * middle ? limit : 0.04 * middle;
+    while (onset < rows && levels[onset] < limit)
+        onset++;
+    for (size_t row = onset; row < rows; row++)
+        after = after && levels[row] > limit;
+    for (size_t row = 0; row + 1 < rows; row++)
+        before = before && levels[row] > limit;
+    if (onset == 1 && after)
+        ts_propose_plain(
+            the_case, "softmax", 0.5,
+            "what is between queries, keys and probabilities: rotary angles, the scale, the softmax; capture "
+            "them to see which",
+            "the first token, which sees only itself, agrees, and every later one is wrong: attention "
+            "weighs the tokens otherwise");
+    else if (onset > 1 && after && rows - onset >= 3)
+        ts_propose_plain(the_case, "mask", 0.4, "the sliding window, the mask, and the cache at this position",
+                         "the first %zu tokens agree and all later ones are wrong: something that begins to matter at "
+                         "position %zu, as a window of that length does",
+                         onset, onset);
+    else if (before && levels[rows - 1] < limit)
+        ts_propose_plain(the_case, "mask", 0.5, "whether the causal mask is applied",
+                         "only the last token, which sees all others anyway, agrees: the others see tokens ahead of "
+                         "them");
+    free(levels);
+}
+
+/* Attention with another temperature, seen from outside: near uniform probabilities, what differs between tokens grows
+ * with the scale of the scores, while the mean over tokens moves little. */
+static void propose_contrast(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double dot = 0, expected_size = 0, found_size = 0, mean_dot = 0, mean_expected = 0, mean_found = 0, factor, left,
+           all;
+    if (actor->rows < 5 || !is_attention(ts_case_name(the_case, actor)))
+        return;
+    for (size_t i = 0; i < actor->width; i++) {
+        double expected = 0, found = 0;
+        for (size_t row = 0; row < actor->rows; row++) {
+            expected += the_case->expected[row * actor->width + i] / (double)actor->rows;
+            found += the_case->found[row * actor->width + i] / (double)actor->rows;
+        }
+        mean_dot += expected * found;
+        mean_expected += expected * expected;
+        mean_found += found * found;
+        for (size_t row = 0; row < actor->rows; row++) {
+            double x = the_case->expected[row * actor->width + i] - expected;
+            double y = the_case->found[row * actor->width + i] - found;
+            dot += x * y;
+            expected_size += x * x;
+            found_size += y * y;
+        }
+    }
+    factor = expected_size > 0 ? dot / expected_size : 1;
+    all = found_size + expected_size - 2 * dot;
+    left = found_size - factor * dot;
+    if (!(all > 0) || !isfinite(factor) || (factor > 0.8 && factor < 1.25) || factor < 0.1 || 1 - left / all < 0.5 ||
+        mean_dot < 0.9 * sqrt(mean_expected * mean_found))
+        return;
+    ts_propose_plain(the_case, "softmax", 0.55,
+                     "the scale of the scores: 1 / sqrt(head size) left out or applied twice, a temperature",
+                     "what differs between tokens is about %.3g times the reference's, around much the same mean: "
+                     "attention is %s",
+                     factor, factor > 1 ? "sharper" : "flatter");
+}
+
+static void propose(struct ts_case *the_case)
+{
+    struct ts_variants variants;
+    if (the_case->operation.kind != TS_OPERATION_SCORES && the_case->operation.kind != TS_OPERATION_SOFTMAX &&
+        ts_case_in_scene(the_case))
+        propose_bare_mask(the_case);
+    if (the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case)) {
+        propose_by_position(the_case);
+        propose_contrast(the_case);
+        ts_propose_fused_attention(the_case);
+    }
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return;
+    if (the_case->operation.kind == TS_OPERATION_SOFTMAX)
+        propose_softmax(the_case, &variants);
+    if (the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_CONTEXT) {
+        propose_heads(the_case, &variants);
+        propose_exchanged(the_case, &variants);
+        propose_stale_token(the_case, &variants);
+    }
+    if (the_case->operation.kind == TS_OPERATION_SCORES)
+        propose_score_mask(the_case, &variants);
+    ts_variants_close(&variants);
+}
+
+const struct ts_family ts_family_attention = {"attention", propose};

@@ -1,0 +1,543 @@
+/* Attention in one step: queries, keys and values were captured, what lies between them and the output was not, as with
+ * fused kernels and with hooks on modules.
+ *
+ * The whole chain is computed here: rotary, scores, mask, softmax, context. Where the context itself was captured, the
+ * chain that reproduces the reference is found exactly, and what the candidate did otherwise is a prediction. Where
+ * only the output projection was captured, its weight stays unknown; but a matrix without preference for directions
+ * keeps products: rows of the difference have about the angles between them that rows of the context's difference have.
+ * So hypotheses are ranked by how well the two tables of products agree. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/attention_chain.h"
+#include "diagnose/variant.h"
+
+#define MOST_IDS    12
+#define LOOKED_AT   40         /* earlier tensors that may be operands */
+#define MOST_TOKENS 48         /* where tables of products are compared */
+#define TRIAL_WORK  (1u << 22) /* multiplications that one trial may take */
+#define TABLE_WORK  (1u << 20) /* the same where every guess is tried with every rotary */
+/* Likeness of tables of products: the right hypothesis comes near 1, the others stay below 0.8 or so. */
+#define LIKE_ENOUGH 0.85
+#define LIKE_TIE    0.02
+
+struct fused {
+    struct ts_case *the_case;
+    size_t tokens;
+    struct ts_chain own; /* the reference's */
+    struct ts_chain_inputs reference, candidate;
+    double *earlier; /* the candidate's values of an earlier layer, NULL when there are none */
+    size_t onset;    /* the first token that is wrong */
+    struct ts_chain_guess *guesses;
+    size_t guess_count;
+};
+
+/* What a name says: 'q', 'k', 'v', 'f' for a fused projection, 0 for something else; and whether it is turned already.
+ */
+static char role_of(const char *name, bool *turned)
+{
+    char role = 0;
+    *turned = false;
+    while (*name) {
+        size_t length = 0;
+        char word[24];
+        while (*name && !isalnum((unsigned char)*name))
+            name++;
+        while (isalnum((unsigned char)name[length]))
+            length++;
+        if (length && length < sizeof word) {
+            for (size_t i = 0; i < length; i++)
+                word[i] = (char)tolower((unsigned char)name[i]);
+            word[length] = 0;
+            if (!strcmp(word, "q") || !strcmp(word, "query") || !strcmp(word, "qcur") || !strcmp(word, "wq"))
+                role = role ? role : 'q';
+            else if (!strcmp(word, "k") || !strcmp(word, "key") || !strcmp(word, "kcur") || !strcmp(word, "wk"))
+                role = role == 'q' ? 'f' : role ? role : 'k'; /* "query_key_value" */
+            else if (!strcmp(word, "v") || !strcmp(word, "value") || !strcmp(word, "vcur") || !strcmp(word, "wv"))
+                role = role ? role : 'v';
+            else if (!strcmp(word, "qkv"))
+                role = 'f';
+            else if (!strncmp(word, "rope", 4) || !strncmp(word, "rot", 3))
+                *turned = true;
+        }
+        name += length;
+    }
+    return role;
+}
+
+struct operands {
+    struct ts_operand q, k, v, earlier_v;
+    bool turned;
+};
+
+/* The newest queries, keys and values before the case's tensor. */
+static bool find_operands(const struct ts_case *the_case, struct operands *operands)
+{
+    const struct ts_actor *fused = NULL;
+    *operands = (struct operands){0};
+    for (size_t back = 1; back <= LOOKED_AT && back <= the_case->actor->pair; back++) {
+        const struct ts_actor *actor = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
+        struct ts_operand operand = {actor, 0, actor ? actor->width : 0};
+        bool turned;
+        char role;
+        if (!actor || actor->rows != the_case->actor->rows)
+            continue;
+        role = role_of(ts_case_name(the_case, actor), &turned);
+        if (role == 'q' && !operands->q.actor) {
+            operands->q = operand;
+            operands->turned = turned;
+        } else if (role == 'k' && !operands->k.actor)
+            operands->k = operand;
+        else if (role == 'v' && !operands->v.actor)
+            operands->v = operand;
+        else if (role == 'f' && !fused)
+            fused = actor;
+        else if (role == 'v' && actor->width == operands->v.width && operands->k.actor && operands->q.actor) {
+            operands->earlier_v = operand;
+            break;
+        }
+        if (fused)
+            break;
+    }
+    if (fused) { /* queries, keys and values one behind the other */
+        size_t own = operands->q.actor ? operands->q.width : 0;
+        size_t keys = operands->k.actor           ? operands->k.width
+                      : own && own < fused->width ? (fused->width - own) / 2
+                                                  : fused->width / 3;
+        if (keys * 2 >= fused->width)
+            return false;
+        if (!operands->q.actor)
+            operands->q = (struct ts_operand){fused, 0, fused->width - 2 * keys};
+        if (!operands->k.actor)
+            operands->k = (struct ts_operand){fused, fused->width - 2 * keys, keys};
+        if (!operands->v.actor)
+            operands->v = (struct ts_operand){fused, fused->width - keys, keys};
+    }
+    return operands->q.actor && operands->k.actor && operands->v.actor && operands->k.width == operands->v.width &&
+           operands->k.width <= operands->q.width;
+}
+
+/* Numbers per head that fit the widths; those of the captured shapes where they show them. */
+static size_t head_sizes(const struct ts_case *the_case, const struct operands *operands, size_t *sizes)
+{
+    static const size_t usual[] = {64, 128, 32, 16, 8, 80, 96, 256, 24, 48, 12, 20, 40};
+    const struct ts_actor *shown[3] = {operands->q.actor, operands->k.actor, the_case->actor};
+    size_t count = 0;
+    for (int i = 0; i < 3; i++)
+        if (shown[i]->heads > 1 && shown[i]->inner >= 4 && (i < 2 || shown[i]->width == operands->q.width)) {
+            sizes[count++] = shown[i]->inner;
+            return count;
+        }
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (operands->q.width % usual[i] == 0 && operands->k.width % usual[i] == 0 &&
+            operands->q.width / usual[i] % (operands->k.width / usual[i]) == 0)
+            sizes[count++] = usual[i];
+    return count;
+}
+
+/* Calls for every way a reference may do attention; stops when one is taken. */
+typedef bool (*chain_test)(struct fused *fused, const struct ts_chain *chain, void *context);
+
+static bool each_chain(struct fused *fused, const struct operands *operands, bool with_windows, chain_test test,
+                       void *context)
+{
+    static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
+    size_t sizes[16], count = head_sizes(fused->the_case, operands, sizes);
+    long all = (long)fused->tokens;
+    for (size_t b = 0; b < (operands->turned ? 1 : sizeof bases / sizeof *bases); b++)
+        for (size_t s = 0; s < count; s++)
+            for (int variant = 0; variant < (b ? 4 : 1); variant++)
+                for (int masked = 0; masked < 2; masked++)
+                    for (long window = 0; window < (with_windows && masked == 0 ? all : 1); window++) {
+                        struct ts_chain chain =
+                            ts_chain_plain(operands->q.width / sizes[s], operands->k.width / sizes[s], sizes[s]);
+                        chain.q = operands->q;
+                        chain.k = operands->k;
+                        chain.v = operands->v;
+                        chain.base = bases[b];
+                        chain.interleaved = variant % 2;
+                        chain.group = sizes[s] >> variant / 2;
+                        chain.shift = masked ? all : 0;
+                        chain.window = window;
+                        if (chain.group >= 4 && chain.group % 2 == 0 && test(fused, &chain, context))
+                            return true;
+                    }
+    return false;
+}
+
+/* The context was captured: the chain must give it. Looked at in two rows, with each usual scale and cap. */
+static bool gives_context(struct fused *fused, const struct ts_chain *chain, void *context)
+{
+    static const double caps[] = {0, 50, 30, 20};
+    const struct ts_actor *actor = fused->the_case->actor;
+    double *out = context, limit = 10 * ts_rounding(actor->bits_a);
+    size_t rows[2] = {fused->tokens - 1, fused->tokens / 2};
+    limit = limit > 1e-4 ? limit : 1e-4;
+    if (chain->heads * chain->size != actor->width)
+        return false;
+    for (int scale = 0; scale < 2; scale++)
+        for (size_t cap = 0; cap < sizeof caps / sizeof *caps; cap++) {
+            struct ts_chain trial = *chain;
+            bool fits = true;
+            trial.scale = scale ? 1 : chain->scale;
+            trial.cap = caps[cap];
+            for (int r = 0; r < 2 && fits; r++) {
+                double error = 0, size = 0;
+                if (!ts_chain_run(&trial, &fused->reference, fused->tokens, rows[r], 1, out))
+                    return false;
+                for (size_t i = rows[r] * actor->width; i < (rows[r] + 1) * actor->width; i++) {
+                    error += (out[i] - (double)actor->a[i]) * (out[i] - (double)actor->a[i]);
+                    size += (double)actor->a[i] * (double)actor->a[i];
+                }
+                fits = size > 0 && error <= limit * limit * size;
+            }
+            if (fits) {
+                fused->own = trial;
+                return true;
+            }
+        }
+    return false;
+}
+
+/* Products of the rows of x with those of y. */
+static void products_of(const double *x, const double *y, size_t tokens, size_t width, bool centred, double *out)
+{
+    double *mean = calloc(2 * tokens + 1, sizeof *mean), all = 0;
+    for (size_t s = 0; s < tokens; s++)
+        for (size_t t = 0; t < tokens; t++) {
+            double sum = 0;
+            for (size_t i = 0; i < width; i++)
+                sum += x[s * width + i] * y[t * width + i];
+            out[s * tokens + t] = isfinite(sum) ? sum : 0;
+        }
+    for (size_t s = 0; s < tokens && centred && mean; s++)
+        for (size_t t = 0; t < tokens; t++) {
+            mean[s] += out[s * tokens + t] / (double)tokens;
+            mean[tokens + t] += out[s * tokens + t] / (double)tokens;
+            all += out[s * tokens + t] / (double)(tokens * tokens);
+        }
+    for (size_t s = 0; s < tokens && centred && mean; s++)
+        for (size_t t = 0; t < tokens; t++)
+            out[s * tokens + t] += all - mean[s] - mean[tokens + t];
+    free(mean);
+}
+
+/* The cosine between two tables. */
+static double likeness(const double *a, const double *b, size_t tokens)
+{
+    double dot = 0, left = 0, right = 0;
+    for (size_t i = 0; i < tokens * tokens; i++) {
+        dot += a[i] * b[i];
+        left += a[i] * a[i];
+        right += b[i] * b[i];
+    }
+    return left > 0 && right > 0 ? dot / sqrt(left * right) : 0;
+}
+
+/* What ranks hypotheses where the output projection is unknown. */
+struct likest {
+    double *context, *own;      /* of a hypothesis and of the reference */
+    double *products, *crossed; /* of the hypothesis' difference with itself, and with the reference */
+    double *wanted, *wanted_crossed, *scratch;
+    double best;
+};
+
+static bool likest_open(struct likest *likest, const struct fused *fused, const struct operands *operands)
+{
+    size_t table = fused->tokens * fused->tokens, wide = fused->tokens * operands->q.width;
+    *likest = (struct likest){.context = malloc(wide * sizeof(double)),
+                              .own = malloc(wide * sizeof(double)),
+                              .products = malloc(table * sizeof(double)),
+                              .crossed = malloc(table * sizeof(double)),
+                              .wanted = malloc(table * sizeof(double)),
+                              .wanted_crossed = malloc(table * sizeof(double)),
+                              .scratch = malloc(2 * table * sizeof(double))};
+    return likest->context && likest->own && likest->products && likest->crossed && likest->wanted &&
+           likest->wanted_crossed && likest->scratch;
+}
+
+static void likest_close(struct likest *likest)
+{
+    free(likest->context);
+    free(likest->own);
+    free(likest->products);
+    free(likest->crossed);
+    free(likest->wanted);
+    free(likest->wanted_crossed);
+    free(likest->scratch);
+}
+
+static bool is_likest(struct fused *fused, const struct ts_chain *chain, void *context)
+{
+    struct likest *likest = context;
+    double score;
+    if (!ts_chain_run(chain, &fused->reference, fused->tokens, 0, fused->tokens, likest->context))
+        return true;
+    products_of(likest->context, likest->context, fused->tokens, chain->heads * chain->size, true, likest->products);
+    score = likeness(likest->products, likest->wanted, fused->tokens);
+    if (score > likest->best + 1e-4) {
+        likest->best = score;
+        fused->own = *chain;
+    }
+    return false;
+}
+
+/* The first token that is wrong. */
+static size_t find_onset(const struct ts_case *the_case)
+{
+    double largest = 0, cost;
+    size_t row = 0;
+    for (size_t r = 0; r < the_case->actor->rows; r++) {
+        cost = ts_rows_cost(the_case, the_case->expected, r, 1);
+        largest = cost > largest ? cost : largest;
+    }
+    while (row < the_case->actor->rows && ts_rows_cost(the_case, the_case->expected, row, 1) < 1e-3 * largest)
+        row++;
+    return row;
+}
+
+static void make_guesses(struct fused *fused)
+{
+    const struct ts_actor *actor = fused->the_case->actor;
+    fused->guess_count = ts_chain_guesses(&fused->own, fused->tokens, actor->rows, actor->width, fused->onset,
+                                          fused->earlier, fused->guesses);
+}
+
+static void propose_exact(struct fused *fused, double *out)
+{
+    struct ts_case *the_case = fused->the_case;
+    size_t first, count, work = fused->tokens * the_case->actor->width;
+    double base;
+    ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &first, &count);
+    base = ts_rows_cost(the_case, the_case->expected, first, count);
+    for (size_t g = 0; g < fused->guess_count; g++) {
+        struct ts_chain_guess *guess = &fused->guesses[g];
+        if (guess->reversed)
+            continue;
+        if (!ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, first, count, out))
+            return;
+        guess->score = base > 0 ? 1 - ts_rows_cost(the_case, out, first, count) / base : 0;
+        if (guess->score > 0.5 && ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, 0, fused->tokens, out))
+            ts_propose(the_case, guess->id, out, 0,
+                       "what the attention kernel is given: scale, mask, window, positions, head counts", "%s",
+                       guess->text);
+    }
+}
+
+/* The same without what the sizes of the rows alone make of a table: rows that all move one way resemble each other
+ * under any hypothesis. */
+static double finer_likeness(const double *a, const double *b, size_t tokens, double *scratch)
+{
+    const double *tables[2] = {a, b};
+    double *kept[2] = {scratch, scratch + tokens * tokens};
+    for (int k = 0; k < 2; k++) {
+        double dot = 0, square = 0;
+        for (size_t s = 0; s < tokens; s++)
+            for (size_t t = 0; t < tokens; t++) {
+                double size = sqrt(fabs(tables[k][s * tokens + s] * tables[k][t * tokens + t]));
+                dot += tables[k][s * tokens + t] * size;
+                square += size * size;
+            }
+        for (size_t s = 0; s < tokens; s++)
+            for (size_t t = 0; t < tokens; t++)
+                kept[k][s * tokens + t] =
+                    tables[k][s * tokens + t] -
+                    (square > 0 ? dot / square : 0) * sqrt(fabs(tables[k][s * tokens + s] * tables[k][t * tokens + t]));
+    }
+    return likeness(kept[0], kept[1], tokens);
+}
+
+/* How well the tables of products agree, of the difference in likest->context and of the reference in likest->own. */
+static double score_tables(const struct fused *fused, struct likest *likest)
+{
+    size_t tokens = fused->tokens, width = fused->own.heads * fused->own.size;
+    products_of(likest->context, likest->context, tokens, width, false, likest->products);
+    products_of(likest->own, likest->context, tokens, width, false, likest->crossed);
+    return 0.3 * likeness(likest->products, likest->wanted, tokens) +
+           0.4 * finer_likeness(likest->products, likest->wanted, tokens, likest->scratch) +
+           0.3 * likeness(likest->crossed, likest->wanted_crossed, tokens);
+}
+
+static double score_guess(struct fused *fused, struct likest *likest, const struct ts_chain_guess *guess)
+{
+    size_t tokens = fused->tokens, width = fused->own.heads * fused->own.size;
+    const struct ts_chain *wrong = guess->reversed ? &fused->own : &guess->chain;
+    const struct ts_chain *right = guess->reversed ? &guess->chain : &fused->own;
+    if (!ts_chain_run(right, &fused->reference, tokens, 0, tokens, likest->own) ||
+        !ts_chain_run(wrong, &fused->candidate, tokens, 0, tokens, likest->context))
+        return 0;
+    for (size_t i = 0; i < tokens * width; i++)
+        likest->context[i] -= likest->own[i];
+    return score_tables(fused, likest);
+}
+
+/* What is left of nothing: the context gone altogether. Anything that replaces it by something unrelated looks much the
+ * same, so a guess must do better than this. */
+static double score_of_loss(struct fused *fused, struct likest *likest)
+{
+    size_t total = fused->tokens * fused->own.heads * fused->own.size;
+    if (!ts_chain_run(&fused->own, &fused->reference, fused->tokens, 0, fused->tokens, likest->own))
+        return 1;
+    for (size_t i = 0; i < total; i++)
+        likest->context[i] = -likest->own[i];
+    return score_tables(fused, likest);
+}
+
+/* A guess and the reference's chain that it was made for. */
+struct contender {
+    struct ts_chain_guess guess;
+    struct ts_chain own;
+};
+
+/* Scores all guesses and keeps the best of every id. */
+static void score_guesses(struct fused *fused, struct likest *likest, struct contender *best, size_t *best_count)
+{
+    for (size_t g = 0; g < fused->guess_count; g++) {
+        struct ts_chain_guess *guess = &fused->guesses[g];
+        size_t at = 0;
+        guess->score = score_guess(fused, likest, guess);
+        while (at < *best_count && strcmp(best[at].guess.id, guess->id) != 0)
+            at++;
+        if (at == *best_count && at < MOST_IDS)
+            best[(*best_count)++] = (struct contender){*guess, fused->own};
+        else if (at < *best_count && guess->score > best[at].guess.score)
+            best[at] = (struct contender){*guess, fused->own};
+    }
+}
+
+/* Bases and scales are continuous: the list has the usual ones, this finds those between. */
+static void refine(struct fused *fused, struct likest *likest, struct contender *best)
+{
+    bool base = best->guess.chain.base != best->own.base, scale = best->guess.chain.scale != best->own.scale;
+    double *number = base ? &best->guess.chain.base : &best->guess.chain.scale, start = *number;
+    if (base == scale || best->guess.reversed)
+        return;
+    fused->own = best->own;
+    for (double step = 0.4; step > 0.01; step /= 2)
+        for (int side = -1; side <= 1; side += 2) {
+            struct ts_chain_guess trial = best->guess;
+            double *other = base ? &trial.chain.base : &trial.chain.scale;
+            *other = *number * exp(side * step);
+            trial.score = score_guess(fused, likest, &trial);
+            if (trial.score > best->guess.score + 1e-4)
+                best->guess = trial;
+        }
+    if (fabs(log(*number / start)) < 0.05)
+        return;
+    if (base)
+        snprintf(best->guess.text, sizeof best->guess.text, "the angles fit theta = %.2g, the reference's %.4g",
+                 *number, best->own.base);
+    else
+        snprintf(best->guess.text, sizeof best->guess.text,
+                 "the scores are about %.2g times the reference's before the softmax", *number / best->own.scale);
+}
+
+/* The rotary embedding of the reference is not known either: with each that is usual, every guess. */
+static void propose_likest(struct fused *fused, struct likest *likest, bool turned)
+{
+    static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5};
+    struct ts_case *the_case = fused->the_case;
+    size_t width = the_case->actor->width, count = 0, first = 0;
+    double *difference = malloc(fused->tokens * width * sizeof *difference);
+    struct contender best[MOST_IDS];
+    struct ts_chain own = fused->own;
+    double loss = 0;
+    for (size_t i = 0; i < fused->tokens * width && difference; i++)
+        difference[i] = the_case->found[i] - the_case->expected[i];
+    if (difference) {
+        products_of(difference, difference, fused->tokens, width, false, likest->wanted);
+        products_of(the_case->expected, difference, fused->tokens, width, false, likest->wanted_crossed);
+        loss = score_of_loss(fused, likest);
+        for (size_t b = 0; b < (turned ? 1 : sizeof bases / sizeof *bases); b++)
+            for (int variant = 0; variant < (b ? 4 : 1); variant++) {
+                fused->own = own;
+                fused->own.base = bases[b];
+                fused->own.interleaved = variant % 2;
+                fused->own.group = own.size >> variant / 2;
+                if (fused->own.group < 4 || fused->own.group % 2)
+                    continue;
+                make_guesses(fused);
+                score_guesses(fused, likest, best, &count);
+            }
+    }
+    for (size_t i = 0; i < count && difference; i++) {
+        if (best[i].guess.score > LIKE_ENOUGH - 0.15)
+            refine(fused, likest, &best[i]);
+        if (best[i].guess.score > best[first].guess.score)
+            first = i;
+    }
+    for (size_t i = 0; i < count && best[first].guess.score > LIKE_ENOUGH; i++)
+        if (best[i].guess.score > best[first].guess.score - LIKE_TIE && best[i].guess.score > loss + 2 * LIKE_TIE)
+            ts_propose_plain(
+                the_case, best[i].guess.id, best[i].guess.score - 0.1,
+                "what the attention between these projections is given: positions, scale, mask, head counts",
+                "attention between %s and here: %s (of the hypotheses about it, this one moves the tokens "
+                "as they were moved, likeness %.2f)",
+                ts_case_name(the_case, own.q.actor), best[i].guess.text, best[i].guess.score);
+    free(difference);
+}
+
+/* Tokens for tables of products: few enough for all guesses, enough to reach what goes wrong. */
+static size_t tokens_for_products(const struct ts_case *the_case, size_t width, size_t onset)
+{
+    size_t tokens = the_case->actor->whole ? the_case->actor->rows : 8; /* of a spread the first eight are neighbours */
+    tokens = tokens < MOST_TOKENS ? tokens : MOST_TOKENS;
+    while (tokens > 10 && tokens > onset + 6 && tokens * tokens * width > TABLE_WORK)
+        tokens--;
+    return tokens <= the_case->actor->rows ? tokens : the_case->actor->rows;
+}
+
+static bool is_attention(const char *name)
+{
+    bool turned;
+    return (strstr(name, "attn") || strstr(name, "attention") || strstr(name, "o_proj") || strstr(name, "out_proj") ||
+            strstr(name, "kqv")) &&
+           !role_of(name, &turned);
+}
+
+void ts_propose_fused_attention(struct ts_case *the_case)
+{
+    struct fused fused = {.the_case = the_case, .tokens = the_case->actor->rows};
+    struct operands operands;
+    struct likest likest = {0};
+    struct ts_chain chain = {0};
+    double *out = NULL;
+    bool exact;
+    if (fused.tokens < 4 || !find_operands(the_case, &operands))
+        return;
+    chain.q = operands.q;
+    chain.k = operands.k;
+    chain.v = operands.v;
+    fused.onset = find_onset(the_case);
+    fused.guesses = calloc(TS_MOST_GUESSES, sizeof *fused.guesses);
+    out = malloc(fused.tokens * operands.q.width * sizeof *out);
+    if (operands.earlier_v.actor)
+        fused.earlier = ts_operand_load(&operands.earlier_v, true, fused.tokens);
+    if (!fused.guesses || !out || !ts_chain_load(&fused.reference, &chain, false, fused.tokens) ||
+        !ts_chain_load(&fused.candidate, &chain, true, fused.tokens))
+        goto done;
+    exact = the_case->actor->whole && operands.q.width == the_case->actor->width &&
+            each_chain(&fused, &operands, true, gives_context, out);
+    if (exact) {
+        make_guesses(&fused);
+        propose_exact(&fused, out);
+    } else if (is_attention(ts_case_name(the_case, the_case->actor)) && fused.onset + 3 <= fused.tokens) {
+        fused.tokens = tokens_for_products(the_case, operands.q.width, fused.onset);
+        if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
+            products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
+                        likest.wanted);
+            each_chain(&fused, &operands, false, is_likest, &likest);
+            if (fused.own.heads)
+                propose_likest(&fused, &likest, operands.turned);
+        }
+        likest_close(&likest);
+    }
+done:
+    ts_chain_inputs_release(&fused.reference);
+    ts_chain_inputs_release(&fused.candidate);
+    free(fused.earlier);
+    free(fused.guesses);
+    free(out);
+}

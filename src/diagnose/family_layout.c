@@ -1,0 +1,317 @@
+/* Layout: the right values in the wrong order. Swaps of axes are tried on a few elements, then proved on everything;
+ * where no swap fits, rows and columns are matched by content, and what comes out is said as runs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/match.h"
+#include "diagnose/region.h"
+#include "diagnose/shuffle.h"
+
+#define PROBES       192
+#define FIRST_PROBES 16
+#define MOST_TRIED   20000
+#define BEST_KEPT    3
+#define TILE         ((uint64_t)1 << 16) /* elements compared at a time when a swap is proved */
+/* Share of the probes' energy that may be left. */
+#define WORTH 0.5
+
+/* The values that are shuffled: in memory, or of a pair too large for it. */
+struct source {
+    struct ts_case *the_case;
+    const struct ts_view *view; /* NULL: the case's expected values */
+    uint64_t rows, columns;     /* of the domain */
+};
+
+struct trial {
+    struct ts_shuffle shuffle;
+    double left;
+};
+
+struct probing {
+    struct source source;
+    uint64_t at[PROBES]; /* in the domain */
+    double found[PROBES], base;
+    size_t count;
+    struct trial best[BEST_KEPT];
+    size_t kept;
+};
+
+static uint64_t domain_index(const struct source *source, size_t i)
+{
+    size_t width = source->the_case->actor->width;
+    return source->view ? ts_case_row(source->the_case, i / width) * source->columns + i % width : i;
+}
+
+static double value_at(const struct source *source, uint64_t i)
+{
+    double value = NAN;
+    struct ts_error ignored;
+    if (!source->view)
+        return source->the_case->expected[i];
+    return ts_view_read_f64(source->view, i, 1, &value, &ignored) == TS_OK ? value : (double)NAN;
+}
+
+static struct source source_of(struct ts_case *the_case)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct source source = {the_case, NULL, the_case->actor->rows, the_case->actor->width};
+    if (ts_case_direct(the_case) && !ts_case_complete(the_case)) {
+        source.view = &pair->a;
+        source.columns = pair->a.shape[pair->a.rank - 1];
+        source.rows = pair->a.count / source.columns;
+    }
+    return source;
+}
+
+/* Elements that are wrong, spread without a pattern. */
+static void choose_probes(struct probing *probing)
+{
+    struct ts_case *the_case = probing->source.the_case;
+    double typical = the_case->error / (double)the_case->total;
+    for (size_t n = 0; n < 64 * PROBES && probing->count < PROBES; n++) {
+        size_t i = (size_t)((n * 0x9e3779b97f4a7c15u >> 11) % the_case->total);
+        double found = the_case->found[i], cost = ts_element_cost(found, the_case->expected[i], the_case->expected[i]);
+        if (!(cost > 0.01 * typical) || ts_case_aside(the_case, i / the_case->actor->width))
+            continue;
+        probing->at[probing->count] = domain_index(&probing->source, i);
+        probing->found[probing->count++] = found;
+        probing->base += found * found < cost ? found * found : cost;
+    }
+}
+
+static void try_shuffle(const struct ts_shuffle *shuffle, void *context)
+{
+    struct probing *probing = context;
+    double left = 0;
+    size_t at;
+    for (size_t i = 0; i < probing->count; i++) {
+        double value = value_at(&probing->source, ts_shuffle_source(shuffle, probing->at[i]));
+        left += (value - probing->found[i]) * (value - probing->found[i]);
+        if (!(left < WORTH * probing->base) ||
+            (i == FIRST_PROBES && left * (double)probing->count > 2 * (double)i * probing->base))
+            return;
+    }
+    for (at = 0; at < probing->kept && probing->best[at].left <= left; at++) {
+    }
+    if (at == BEST_KEPT)
+        return;
+    if (probing->kept < BEST_KEPT)
+        probing->kept++;
+    memmove(&probing->best[at + 1], &probing->best[at], (probing->kept - 1 - at) * sizeof *probing->best);
+    probing->best[at] = (struct trial){*shuffle, left};
+}
+
+/* Error and size of one tile of the swapped axes, read row by row on the reference's side. */
+static bool prove_tile(const struct ts_view *a, const struct ts_view *b, const uint64_t *from, const uint64_t *count,
+                       double *values, struct ts_arena *arena, double *left, double *size)
+{
+    struct ts_view tile_a = *a, tile_b = *b;
+    struct ts_error ignored;
+    size_t total = 1;
+    for (unsigned axis = 0; axis < 4; axis++) {
+        total *= (size_t)count[axis];
+        if (!ts_view_slice(&tile_a, axis, from[axis], count[axis], 1, arena, &tile_a) ||
+            !ts_view_slice(&tile_b, axis, from[axis], count[axis], 1, arena, &tile_b))
+            return false;
+    }
+    if (ts_view_read_f64(&tile_a, 0, total, values, &ignored) != TS_OK ||
+        ts_view_read_f64(&tile_b, 0, total, values + total, &ignored) != TS_OK)
+        return false;
+    for (size_t i = 0; i < total; i++) {
+        double x = values[i], y = values[total + i];
+        if (isfinite(x) && isfinite(y)) {
+            *left += (x - y) * (x - y);
+            *size += x * x;
+        }
+    }
+    return true;
+}
+
+/* Of everything, not only of what the case holds: share of the values' energy that stays wrong. In tiles, so that both
+ * sides are read in pieces of memory that lie together. NaN when the views cannot be cut so. */
+static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    uint64_t shape[4] = {shuffle->outer, shuffle->first, shuffle->second, shuffle->inner};
+    uint64_t swapped_shape[4] = {shuffle->outer, shuffle->second, shuffle->first, shuffle->inner};
+    static const unsigned order[4] = {0, 2, 1, 3};
+    uint64_t tile[4], at[4];
+    struct ts_view a, split, b;
+    struct ts_arena arena, scratch;
+    double *values = malloc(2 * TILE * sizeof *values), left = 0, size = 0;
+    bool good;
+    ts_arena_init(&arena, 1 << 16);
+    good = values && ts_view_reshape(&pair->a, shape, 4, &arena, &a) &&
+           ts_view_reshape(&pair->b, swapped_shape, 4, &arena, &split) && ts_view_permute(&split, order, &arena, &b);
+    tile[3] = shape[3] < 256 ? shape[3] : 256;
+    tile[2] = shape[2] < TILE / tile[3] / 16 ? shape[2] : TILE / tile[3] / 16;
+    tile[2] = tile[2] > 256 ? 256 : tile[2];
+    tile[1] = shape[1] < TILE / tile[3] / tile[2] ? shape[1] : TILE / tile[3] / tile[2];
+    tile[0] = shape[0] < TILE / tile[3] / tile[2] / tile[1] ? shape[0] : TILE / tile[3] / tile[2] / tile[1];
+    for (at[0] = 0; good && at[0] < shape[0]; at[0] += tile[0])
+        for (at[1] = 0; good && at[1] < shape[1]; at[1] += tile[1])
+            for (at[2] = 0; good && at[2] < shape[2]; at[2] += tile[2])
+                for (at[3] = 0; good && at[3] < shape[3]; at[3] += tile[3]) {
+                    uint64_t count[4];
+                    for (unsigned axis = 0; axis < 4; axis++)
+                        count[axis] = shape[axis] - at[axis] < tile[axis] ? shape[axis] - at[axis] : tile[axis];
+                    ts_arena_init(&scratch, 1 << 16);
+                    good = prove_tile(&a, &b, at, count, values, &scratch, &left, &size);
+                    ts_arena_release(&scratch);
+                }
+    ts_arena_release(&arena);
+    free(values);
+    return !good ? (double)NAN : size > 0 ? left / size : 0;
+}
+
+static void swaps(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct probing probing = {.source = source_of(the_case)};
+    uint64_t tokens_first[3] = {actor->rows, actor->heads, actor->inner};
+    bool direct = ts_case_direct(the_case);
+    char text[256], recipe[160];
+    choose_probes(&probing);
+    if (probing.count < 8)
+        return;
+    ts_shuffle_each(probing.source.rows, probing.source.columns, direct || actor->whole,
+                    direct ? pair->a.shape : tokens_first, direct ? pair->a.rank : 3, MOST_TRIED, try_shuffle,
+                    &probing);
+    for (size_t k = 0; k < probing.kept; k++) {
+        const struct ts_shuffle *shuffle = &probing.best[k].shuffle;
+        const char *proof = "";
+        for (size_t i = 0; i < the_case->total; i++)
+            prediction[i] = value_at(&probing.source, ts_shuffle_source(shuffle, domain_index(&probing.source, i)));
+        ts_shuffle_text(shuffle, probing.source.rows, probing.source.columns, actor->heads, text, sizeof text);
+        ts_shuffle_recipe(shuffle, recipe, sizeof recipe);
+        if (direct && !ts_case_complete(the_case) && ts_explained(the_case, prediction) > 0.5) {
+            double left = prove(the_case, shuffle);
+            if (left >= 0.5)
+                continue;
+            proof = isnan(left) ? " (seen on a sample)"
+                                : ts_case_text(the_case, " (on all %" PRIu64 " elements; %.2g of their size is left)",
+                                               pair->a.count, sqrt(left));
+        }
+        ts_propose(the_case, "permuted", prediction, 1,
+                   ts_case_text(the_case, "reshapes and transposes around it; to undo: %s", recipe),
+                   "the same values in another order: %s%s", text, proof);
+    }
+}
+
+/* A norm over heads that were cut out wrongly: another order before the operation. */
+struct before {
+    struct ts_case *the_case;
+    const double *input;
+    double *shuffled, *out;
+    struct ts_actor some; /* a few rows of the actor */
+    struct trial best;
+};
+
+static void apply_before(struct before *before, const struct ts_shuffle *shuffle, const struct ts_actor *actor)
+{
+    double *inputs[3] = {before->shuffled, NULL, NULL};
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        before->shuffled[i] = before->input[ts_shuffle_source(shuffle, i)];
+    ts_operation_apply(before->the_case->scene, &before->the_case->operation, actor, inputs, before->out);
+}
+
+static void try_before(const struct ts_shuffle *shuffle, void *context)
+{
+    struct before *before = context;
+    double left = 0;
+    apply_before(before, shuffle, &before->some);
+    for (size_t i = 0; i < before->some.rows * before->some.width; i++)
+        left += (before->the_case->found[i] - before->out[i]) * (before->the_case->found[i] - before->out[i]);
+    if (left < before->best.left)
+        before->best = (struct trial){*shuffle, left};
+}
+
+static void swaps_before(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    const struct ts_actor *actor = the_case->actor, *from;
+    struct before before = {.the_case = the_case, .out = prediction, .some = *actor};
+    char text[256], recipe[160];
+    if (operation->kind != TS_OPERATION_NORM || !(from = ts_scene_actor(the_case->scene, operation->inputs[0])))
+        return;
+    before.input = ts_case_values(the_case, from, true);
+    before.shuffled = ts_case_scratch(the_case);
+    if (!before.input || !before.shuffled)
+        return;
+    before.some.rows = actor->rows < 3 ? actor->rows : 3;
+    for (size_t i = 0; i < before.some.rows * before.some.width; i++)
+        before.best.left += 0.5 * the_case->found[i] * the_case->found[i];
+    ts_shuffle_each(before.some.rows, actor->width, false, NULL, 0, (size_t)1e8 / (before.some.rows * actor->width),
+                    try_before, &before);
+    if (!before.best.shuffle.outer)
+        return;
+    before.best.shuffle.outer = before.best.shuffle.outer / before.some.rows * actor->rows;
+    apply_before(&before, &before.best.shuffle, actor);
+    ts_shuffle_text(&before.best.shuffle, actor->rows, actor->width, actor->heads, text, sizeof text);
+    ts_shuffle_recipe(&before.best.shuffle, recipe, sizeof recipe);
+    ts_propose(the_case, "permuted", prediction, 1,
+               ts_case_text(the_case, "how heads are cut out of %s; to undo: %s", ts_case_name(the_case, from), recipe),
+               "the norm was given the values of %s in another order: %s", ts_case_name(the_case, from), text);
+}
+
+/* Rows that start at base + row * pitch of the flat array: an offset, or a wrong row pitch. */
+static void pitches(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t width = actor->width, at[2] = {SIZE_MAX, SIZE_MAX}, window = width < 12 ? width : 12, missing = 0;
+    int64_t base, pitch;
+    if (actor->rows < 3 || width < 4 || !ts_case_complete(the_case))
+        return;
+    for (size_t r = 0; r < 2; r++) {
+        const double *found = the_case->found + (r + 1) * width;
+        double closest = 0;
+        for (size_t i = 0; i < window; i++)
+            closest += 0.1 * found[i] * found[i];
+        for (size_t i = 0; i + window <= the_case->total; i++) {
+            double left = 0;
+            for (size_t k = 0; k < window && left < closest; k++)
+                left += (found[k] - the_case->expected[i + k]) * (found[k] - the_case->expected[i + k]);
+            if (left < closest) {
+                closest = left;
+                at[r] = i;
+            }
+        }
+        if (at[r] == SIZE_MAX)
+            return;
+    }
+    pitch = (int64_t)at[1] - (int64_t)at[0];
+    base = (int64_t)at[0] - pitch;
+    if (pitch == (int64_t)width && base % (int64_t)width == 0) /* whole rows: matched elsewhere */
+        return;
+    for (size_t i = 0; i < the_case->total; i++) {
+        int64_t from = base + (int64_t)(i / width) * pitch + (int64_t)(i % width);
+        bool inside = from >= 0 && (size_t)from < the_case->total;
+        prediction[i] = inside ? the_case->expected[from] : the_case->found[i];
+        missing += !inside;
+    }
+    if (pitch == (int64_t)width)
+        ts_propose(the_case, "shifted", prediction, 1 + missing,
+                   "a pointer or a slice that starts at the wrong element",
+                   "everything is moved by %" PRId64 " elements", -base);
+    else
+        ts_propose(the_case, "permuted", prediction, 2 + missing,
+                   "the row pitch (leading dimension, padding): a strided view read as if it were contiguous",
+                   "rows are %" PRId64 " elements apart instead of %zu", pitch, width);
+}
+
+static void propose(struct ts_case *the_case)
+{
+    double *prediction = ts_case_scratch(the_case);
+    if (!prediction || !(the_case->error > 0) || ts_case_quiet(the_case))
+        return;
+    swaps(the_case, prediction);
+    swaps_before(the_case, prediction);
+    pitches(the_case, prediction);
+    ts_match_rows(the_case, prediction);
+    ts_match_columns(the_case, prediction);
+}
+
+const struct ts_family ts_family_layout = {.name = "layout", .propose = propose};

@@ -1,0 +1,386 @@
+/* Memory: what happens to buffers, whatever the model computes. NaN and infinities born here, zeros, constants and
+ * older data where new values should be, and a few elements that were hit. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "diagnose/region.h"
+
+#define LARGEST_F16 65504.0
+/* A hit of single elements: no more than this share of them, and no more than so many. */
+#define FEW_SHARE 1e-3
+#define FEW_MOST  64
+#define FEW_LEAST 4
+/* Shorter runs of one value happen by themselves. */
+#define RUN_LEAST 8
+
+/* "[3,0,17]" of a flat index of the pair's shape. */
+static void place_text(const struct ts_case *the_case, size_t i, char *text, size_t room)
+{
+    const struct ts_actor *actor = the_case->actor;
+    if (actor->heads > 1)
+        snprintf(text, room, "token %" PRIu64 ", head %zu, channel %zu", ts_case_row(the_case, i / actor->width),
+                 i % actor->width / actor->inner, i % actor->inner);
+    else
+        snprintf(text, room, "%s %" PRIu64 ", %s %zu", ts_case_direct(the_case) ? "row" : "token",
+                 ts_case_row(the_case, i / actor->width), ts_case_direct(the_case) ? "column" : "channel",
+                 i % actor->width);
+}
+
+/* Newest earlier tensor of the candidate that holds a NaN or an infinity, SIZE_MAX when none does. */
+static size_t born_before(struct ts_case *the_case, double *value)
+{
+    size_t newest = the_case->actor->pair;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
+        for (size_t i = 0; other && i < other->rows * other->width; i++)
+            if (!isfinite(other->b[i]) && isfinite(other->a[i])) {
+                *value = (double)other->b[i];
+                return newest - back;
+            }
+    }
+    return SIZE_MAX;
+}
+
+/* Whole rows of NaN: a softmax over nothing, a norm of nothing. */
+static bool by_whole_rows(const struct ts_case *the_case, const bool *mask)
+{
+    const struct ts_actor *actor = the_case->actor;
+    bool any = false;
+    for (size_t start = 0; start + actor->inner <= the_case->total; start += actor->inner) {
+        size_t number = 0;
+        for (size_t i = start; i < start + actor->inner; i++)
+            number += mask[i];
+        if (number && number < actor->inner && !(number > 1 && actor->inner == actor->rows))
+            return false;
+        any = any || number;
+    }
+    return any && actor->inner > 1;
+}
+
+static void propose_nan(struct ts_case *the_case, const bool *mask, size_t number, size_t first, bool infinities)
+{
+    char place[96];
+    const char *why;
+    double before = 0;
+    size_t source = born_before(the_case, &before);
+    bool zero_input = false;
+    for (unsigned k = 0; k < the_case->operation.input_count; k++) {
+        const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[k]);
+        size_t row = first / the_case->actor->width;
+        bool zeros = input && input->rows == the_case->actor->rows;
+        for (size_t i = 0; zeros && i < input->width; i++)
+            zeros = input->b[row * input->width + i] == 0;
+        zero_input = zero_input || zeros;
+    }
+    place_text(the_case, first, place, sizeof place);
+    if (source != SIZE_MAX)
+        why = ts_case_text(the_case, "; %s, before it, already holds %s", the_case->scene->pairs[source].name,
+                           isnan(before) ? "NaN" : "an infinity, and inf - inf or 0 * inf makes NaN");
+    else if (infinities)
+        why = "; there are infinities beside them, and inf - inf or 0 * inf makes NaN";
+    else if (zero_input)
+        why = "; its input is all zero there, so that a norm without epsilon divides 0 by 0";
+    else if (the_case->operation.kind == TS_OPERATION_SOFTMAX || by_whole_rows(the_case, mask))
+        why = "; whole rows of them: a softmax over a row that is masked everywhere divides 0 by 0, and a sum past the "
+              "largest number does the rest";
+    else
+        why =
+            "; nothing before it is NaN or infinite, so that it is born here: 0 / 0, the root of a negative number, an "
+            "overflow inside a kernel, or memory that was never written";
+    /* beside infinities it is their child */
+    ts_propose_plain(the_case, "nan", infinities ? 0.95 : 1,
+                     "what is divided, rooted or exponentiated here, and in which precision",
+                     "%zu of %zu elements are NaN, the first at %s%s", number, the_case->total, place, why);
+}
+
+static void propose_inf(struct ts_case *the_case, size_t number, size_t first)
+{
+    char place[96];
+    double before = 0, largest = 0, wanted = fabs(the_case->expected[first]);
+    size_t source = born_before(the_case, &before), above = 0;
+    const char *why;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double size = fabs(the_case->found[i]);
+        if (isinf(the_case->found[i]))
+            above += fabs(the_case->expected[i]) > 0.99 * LARGEST_F16;
+        else if (size > largest)
+            largest = size;
+    }
+    place_text(the_case, first, place, sizeof place);
+    if (above == number)
+        why = ts_case_text(the_case,
+                           ": %.6g is expected there, above %.0f, the largest f16 (every one of them is, and nothing "
+                           "finite is larger than %.6g)",
+                           wanted, LARGEST_F16, largest);
+    else if (source != SIZE_MAX)
+        why = ts_case_text(the_case, "; %s, before it, already holds one", the_case->scene->pairs[source].name);
+    else
+        why = ts_case_text(the_case,
+                           " where %.6g is expected: an overflow on the way (f16 ends at %.0f, e4m3 at 448), or a "
+                           "division by zero",
+                           wanted, LARGEST_F16);
+    ts_propose_plain(the_case, "inf", 1,
+                     "the precision of this step: bf16 or f32 do not overflow there, or scale before and after",
+                     "%zu of %zu elements are infinite, the first at %s%s", number, the_case->total, place, why);
+}
+
+static void non_finite(struct ts_case *the_case, bool *mask)
+{
+    size_t nans = 0, first_nan = 0, infs = 0, first_inf = 0, only_reference = 0;
+    memset(mask, 0, the_case->total * sizeof *mask);
+    for (size_t i = 0; i < the_case->total; i++) {
+        double found = the_case->found[i], reference = (double)the_case->actor->a[i];
+        if (isnan(found) && !isnan(reference)) {
+            first_nan = nans++ ? first_nan : i;
+            mask[i] = true;
+        } else if (isinf(found) && isfinite(reference) && !(found < 0 && reference < -1e4)) {
+            first_inf = infs++ ? first_inf : i;
+        } else if (isfinite(found) && (isnan(reference) || reference == INFINITY)) {
+            only_reference++;
+        }
+    }
+    if (nans)
+        propose_nan(the_case, mask, nans, first_nan, infs > 0);
+    if (infs)
+        propose_inf(the_case, infs, first_inf);
+    if (only_reference && !nans && !infs)
+        ts_propose_plain(the_case, "nan", 0.9, "the reference: its own run went wrong here",
+                         "%zu of %zu elements are NaN or infinite in the reference and numbers in the candidate",
+                         only_reference, the_case->total);
+}
+
+/* Predicts `value(i)` on the mask and what was expected elsewhere. */
+static void fill(const struct ts_case *the_case, const bool *mask, double *prediction)
+{
+    for (size_t i = 0; i < the_case->total; i++)
+        prediction[i] = mask[i] ? the_case->found[i] : the_case->expected[i];
+}
+
+static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
+{
+    struct ts_region region;
+    size_t wanted = 0;
+    /* a part of a sum is zero to within the sum's rounding */
+    double nothing = ts_case_is_part(the_case) ? 4 * sqrt(the_case->noise / (double)the_case->total) : 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        /* expected zeros join a region and cannot make one */
+        mask[i] = fabs(the_case->found[i]) <= nothing;
+        wanted += mask[i] && fabs(the_case->expected[i]) > 2 * nothing && isfinite(the_case->expected[i]);
+    }
+    ts_region_trim(the_case, mask);
+    if (!wanted || !ts_region_of(the_case, mask, &region))
+        return;
+    if (!region.rectangle) { /* zeros that belong there may spoil the shape: without them */
+        for (size_t i = 0; i < the_case->total; i++)
+            mask[i] = mask[i] && fabs(the_case->expected[i]) > 2 * nothing;
+        ts_region_of(the_case, mask, &region);
+    }
+    fill(the_case, mask, prediction);
+    if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
+        ts_propose_plain(the_case, "zeros", 1, "whether this step ran, and whether its result was written",
+                         "every element is zero");
+    else
+        ts_propose(the_case, "zeros", prediction, region.pieces,
+                   "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
+                   "%s: zero (%zu of %zu elements)", region.text, region.count, the_case->total);
+}
+
+/* Runs of one value, not zero, where different ones are expected. */
+static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
+{
+    struct ts_region region;
+    double value = 0;
+    size_t longest = 0;
+    for (size_t i = 0; i < the_case->total;) {
+        size_t end = i + 1;
+        while (end < the_case->total && the_case->found[end] == the_case->found[i])
+            end++;
+        if (end - i > longest && the_case->found[i] != 0 && isfinite(the_case->found[i]) &&
+            the_case->expected[i] != the_case->expected[end - 1]) {
+            longest = end - i;
+            value = the_case->found[i];
+        }
+        i = end;
+    }
+    if (longest < RUN_LEAST)
+        return;
+    for (size_t i = 0; i < the_case->total; i++)
+        mask[i] = the_case->found[i] == value;
+    ts_region_trim(the_case, mask);
+    if (!ts_region_of(the_case, mask, &region))
+        return;
+    fill(the_case, mask, prediction);
+    if (region.whole)
+        ts_propose_plain(the_case, "unwritten", 1,
+                         "whether the step ran at all: this is what the buffer was filled with",
+                         "every element is %.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
+    else
+        ts_propose(the_case, "unwritten", prediction, region.pieces + 1,
+                   "whether all of it is written: this is what the buffer was filled with before",
+                   "%s: %zu elements are all %.9g (bits 0x%08" PRIx32 ")", region.text, region.count, value,
+                   ts_float_bits((float)value));
+}
+
+/* Elements that are bit for bit an older tensor's, where something else was expected. */
+static void stale(struct ts_case *the_case, bool *mask, double *prediction)
+{
+    size_t newest = the_case->actor->pair;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
+        struct ts_region region;
+        size_t number = 0;
+        if (!other || other->rows * other->width != the_case->total)
+            continue;
+        for (size_t i = 0; i < the_case->total; i++) {
+            double older = (double)other->b[i];
+            mask[i] = older == the_case->found[i] && older != 0 && older != the_case->expected[i];
+            number += mask[i];
+        }
+        ts_region_trim(the_case, mask);
+        if (number < RUN_LEAST || !ts_region_of(the_case, mask, &region) || region.whole)
+            continue;
+        fill(the_case, mask, prediction);
+        ts_propose(the_case, "stale", prediction, region.pieces,
+                   "whether all of it is written: buffers that are reused, the length a kernel is given",
+                   "%s: %zu elements still hold %s", region.text, region.count, ts_case_name(the_case, other));
+    }
+}
+
+/* Rows that repeat the row before, or the first one. */
+static void repeated_rows(struct ts_case *the_case, bool *mask, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct ts_region region;
+    size_t number = 0;
+    if (actor->rows < 2 || actor->width < RUN_LEAST)
+        return;
+    memset(mask, 0, the_case->total * sizeof *mask);
+    for (size_t row = 1; row < actor->rows; row++) {
+        const double *now = the_case->found + row * actor->width;
+        for (size_t step = 0; step < 2; step++) {
+            const double *then = step ? now - actor->width : the_case->found;
+            bool same = memcmp(now, then, actor->width * sizeof *now) == 0, spread = false;
+            for (size_t i = 1; i < actor->width && same && !spread; i++)
+                spread = now[i] != now[0];
+            for (size_t i = 0; i < actor->width && same && spread; i++)
+                mask[row * actor->width + i] = now[i] != the_case->expected[row * actor->width + i];
+            if (same && spread) {
+                number++;
+                break;
+            }
+        }
+    }
+    if (!number || !ts_region_of(the_case, mask, &region))
+        return;
+    fill(the_case, mask, prediction);
+    ts_propose(the_case, "stale", prediction, region.pieces,
+               "whether the position advances: the same row is read or written again",
+               "%zu of %zu rows repeat the row before them or the first one", number, actor->rows);
+}
+
+static int descending(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left > right ? -1 : left < right;
+}
+
+static int encode(double value, enum ts_type type, uint32_t *bits)
+{
+    if (type == TS_BF16) {
+        *bits = ts_float_bits((float)value) >> 16;
+        return 16;
+    }
+    *bits = ts_float_bits((float)value);
+    return 32;
+}
+
+static double decode(uint32_t bits, int width)
+{
+    return (double)ts_float_from_bits(width == 16 ? bits << 16 : bits);
+}
+
+/* The one bit whose flip brings the value back to what was expected; -1 when there is none. */
+static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored)
+{
+    uint32_t bits;
+    enum ts_type type = the_case->actor->bits_b == 7 ? TS_BF16 : TS_F32;
+    int width = encode(the_case->found[i], type, &bits), best = -1;
+    double expected = the_case->expected[i], closest = 0.02 * fabs(expected) + 1e-30;
+    for (int bit = 0; bit < width; bit++) {
+        double back = decode(bits ^ (uint32_t)1 << bit, width);
+        if (isfinite(back) && fabs(back - expected) < closest) {
+            closest = fabs(back - expected);
+            best = bit;
+        }
+    }
+    *xored = best >= 0 ? (uint32_t)1 << best : 0;
+    return best;
+}
+
+static void sparse(struct ts_case *the_case, double *costs)
+{
+    size_t most = (size_t)(FEW_SHARE * (double)the_case->total), few = 0, flips = 0, shown = 0;
+    double above = the_case->error - the_case->noise, sum = 0, least = 0, certain;
+    char text[512] = "";
+    size_t used = 0;
+    most = most < FEW_LEAST ? FEW_LEAST : most > FEW_MOST ? FEW_MOST : most;
+    if (the_case->total < 16 * FEW_LEAST || !(above > 0))
+        return;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        costs[i] = cost > 0 && !ts_case_aside(the_case, i / the_case->actor->width) ? cost : 0;
+    }
+    qsort(costs, the_case->total, sizeof *costs, descending);
+    /* until the next one is far below; else this is only the tail of something spread */
+    while (few < most && costs[few] > 0 && (sum < 0.9 * above || costs[few] > 0.03 * costs[few - 1]))
+        sum += costs[few++];
+    if (sum < 0.9 * above || !few || costs[few] > 0.03 * costs[few - 1])
+        return;
+    least = costs[few - 1];
+    for (size_t i = 0; i < the_case->total && shown < 4; i++) {
+        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        uint32_t xored;
+        char place[96];
+        int bit;
+        if (cost < least || ts_case_aside(the_case, i / the_case->actor->width))
+            continue;
+        bit = flipped_bit(the_case, i, &xored);
+        flips += bit >= 0;
+        place_text(the_case, i, place, sizeof place);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %.6g for %.6g", shown ? "; " : "", place,
+                                 the_case->found[i], the_case->expected[i]);
+        if (bit >= 0 && used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, " (xor 0x%" PRIx32 ": bit %d)", xored, bit);
+        used = used < sizeof text ? used : sizeof text - 1;
+        shown++;
+    }
+    /* of a single row it cannot be told from a bad channel */
+    certain = the_case->actor->rows > 1 ? 0.97 : 0.75;
+    ts_propose_plain(the_case, "sparse", sum < above ? certain * sum / above : certain,
+                     flips == shown ? "the memory or the transport: one bit of each was flipped"
+                                    : "a race, an index out of range, a boundary of a kernel, memory that is shared",
+                     "%zu of %zu elements make %.0f %% of the error: %s", few, the_case->total,
+                     sum / above < 1 ? 100 * sum / above : 100, text);
+}
+
+static void propose(struct ts_case *the_case)
+{
+    bool *mask = calloc(the_case->total, sizeof *mask);
+    double *prediction = ts_case_scratch(the_case);
+    if (mask && prediction) {
+        non_finite(the_case, mask);
+        if (the_case->error > 0) {
+            zeros(the_case, mask, prediction);
+            unwritten(the_case, mask, prediction);
+            stale(the_case, mask, prediction);
+            repeated_rows(the_case, mask, prediction);
+            sparse(the_case, prediction);
+        }
+    }
+    free(mask);
+}
+
+const struct ts_family ts_family_memory = {.name = "memory", .propose = propose};

@@ -1,0 +1,181 @@
+/* Modulation: adaptive norms of diffusion transformers. Scale, shift and gate are chunks of one tensor; which chunk is
+ * taken for what, with which sign, and whether the scale counts from one, is tried in every combination. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/variant.h"
+
+#define WORTHWHILE 0.3
+#define NO_CHUNK   UINT32_MAX
+
+/* x * (constant + sign * scale) + shift, or x + sign * gate * y. */
+struct guess {
+    unsigned scale, shift; /* chunks; the gate is `scale` */
+    double constant, sign;
+    bool squashed; /* the gate through tanh */
+};
+
+static double chunk_at(const struct ts_actor *from, const double *values, size_t row, unsigned chunk, size_t width,
+                       size_t i)
+{
+    return chunk == NO_CHUNK ? 0 : values[(from->rows == 1 ? 0 : row) * from->width + chunk * width + i];
+}
+
+static void fill(const struct ts_variants *variants, const struct guess *guess, size_t first, size_t count)
+{
+    const struct ts_case *the_case = variants->the_case;
+    bool gated = the_case->operation.kind == TS_OPERATION_GATED_SUM;
+    size_t width = the_case->actor->width;
+    const struct ts_actor *from = variants->from[gated ? 2 : 1];
+    const double *m = variants->inputs[gated ? 2 : 1], *x = variants->inputs[0], *y = variants->inputs[1];
+    for (size_t row = first; row < first + count; row++)
+        for (size_t i = 0; i < width; i++) {
+            size_t at = row * width + i;
+            double scale = chunk_at(from, m, row, guess->scale, width, i);
+            scale = guess->constant + guess->sign * (guess->squashed ? tanh(scale) : scale);
+            variants->out[at] =
+                gated ? x[at] + scale * y[at] : x[at] * scale + chunk_at(from, m, row, guess->shift, width, i);
+        }
+}
+
+static void consider(struct ts_variants *variants, const struct guess *guess, struct guess *best, double *most)
+{
+    double share;
+    fill(variants, guess, variants->first, variants->count);
+    share = ts_variants_share(variants, variants->out);
+    if (share > *most + 1e-9) {
+        *most = share;
+        *best = *guess;
+    }
+}
+
+static void say_modulate(struct ts_case *the_case, const struct ts_variants *variants, const struct guess *guess)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    const char *x = ts_case_name(the_case, variants->from[0]), *m = ts_case_name(the_case, variants->from[1]);
+    double one = operation->flag ? 1 : 0;
+    bool same_chunks = guess->scale == operation->chunk && guess->shift == operation->other_chunk;
+    if (same_chunks && guess->sign == 1 && guess->constant < one)
+        ts_propose(the_case, "term-missing", variants->out, 0, "the \"1 +\" of x * (1 + scale) + shift",
+                   "the \"1 +\" is missing: the candidate computes %s * scale + shift, so the difference is minus %s",
+                   x, x);
+    else if (same_chunks && guess->sign == 1)
+        ts_propose(the_case, "modulation", variants->out, 0, "how the scale of the modulation enters",
+                   "the scale counts from one in the candidate (%s * (1 + scale) + shift) and from zero in the "
+                   "reference",
+                   x);
+    else if (guess->scale == operation->other_chunk && guess->shift == operation->chunk)
+        ts_propose(the_case, "modulation", variants->out, 0, "the order of scale and shift in the modulation's chunks",
+                   "scale and shift of %s are swapped: the candidate takes chunk %u for the scale and chunk %u for the "
+                   "shift, the reference %u and %u",
+                   m, guess->scale, guess->shift, operation->chunk, operation->other_chunk);
+    else if (guess->shift == NO_CHUNK || guess->scale == NO_CHUNK)
+        ts_propose(the_case, "modulation", variants->out, 0, "whether scale and shift are both applied",
+                   "the %s of %s is not applied", guess->shift == NO_CHUNK ? "shift" : "scale", m);
+    else if (guess->sign < 0 && same_chunks)
+        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the scale", "the scale of %s is subtracted",
+                   m);
+    else
+        ts_propose(
+            the_case, "modulation", variants->out, 0, "how the modulation tensor is split into shift, scale and gate",
+            "the candidate takes chunk %u of %s for the scale%s and chunk %u for the shift, the reference %u and "
+            "%u",
+            guess->scale, m, guess->constant < one ? " (without \"1 +\")" : "", guess->shift, operation->chunk,
+            operation->other_chunk);
+}
+
+static void propose_modulate(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    unsigned chunks = (unsigned)(variants->from[1]->width / the_case->actor->width);
+    struct guess best = {0};
+    double most = WORTHWHILE;
+    for (unsigned scale = 0; scale <= chunks; scale++)
+        for (unsigned shift = 0; shift <= chunks; shift++)
+            for (int variant = 0; variant < 3; variant++) {
+                struct guess guess = {.scale = scale < chunks ? scale : NO_CHUNK,
+                                      .shift = shift < chunks ? shift : NO_CHUNK,
+                                      .constant = variant == 1 ? 0 : 1,
+                                      .sign = variant == 2 ? -1 : 1};
+                if (scale == chunks && (variant || shift == chunks)) /* nothing applied: skipped */
+                    continue;
+                if (guess.scale == operation->chunk && guess.shift == operation->other_chunk && guess.sign == 1 &&
+                    (guess.constant == 1) == operation->flag)
+                    continue;
+                consider(variants, &guess, &best, &most);
+            }
+    if (most > WORTHWHILE) {
+        fill(variants, &best, 0, the_case->actor->rows);
+        say_modulate(the_case, variants, &best);
+    }
+}
+
+static void say_gate(struct ts_case *the_case, const struct ts_variants *variants, const struct guess *guess)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    const char *y = ts_case_name(the_case, variants->from[1]), *m = ts_case_name(the_case, variants->from[2]);
+    if (guess->scale == NO_CHUNK && guess->constant == 0)
+        ts_propose(the_case, "term-missing", variants->out, 0, "the gated addition",
+                   "the gated term is missing: %s was not added", y);
+    else if (guess->scale == NO_CHUNK)
+        ts_propose(the_case, "modulation", variants->out, 0, "whether the gate is applied",
+                   "the gate of %s is missing: %s is %s as it is", m, y, guess->constant < 0 ? "subtracted" : "added");
+    else if (guess->scale != operation->chunk)
+        ts_propose(the_case, "modulation", variants->out, 0,
+                   "how the modulation tensor is split into shift, scale and gate",
+                   "the candidate gates %s with chunk %u of %s, the reference with chunk %u", y, guess->scale, m,
+                   operation->chunk);
+    else if (guess->squashed)
+        ts_propose(the_case, "modulation", variants->out, 0, "the function on the gate",
+                   "the gate of %s goes through tanh in the candidate", m);
+    else if (guess->constant != 0)
+        ts_propose(the_case, "modulation", variants->out, 0, "how the gate enters",
+                   "the candidate gates %s with 1 + gate", y);
+    else
+        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the gate, or the order of a subtraction",
+                   "the gate has the other sign: the candidate %s gate * %s", guess->sign < 0 ? "subtracts" : "adds",
+                   y);
+}
+
+static void propose_gate(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    unsigned chunks = (unsigned)(variants->from[2]->width / the_case->actor->width);
+    struct guess best = {0};
+    double most = WORTHWHILE, factor = operation->factor;
+    for (unsigned chunk = 0; chunk <= chunks; chunk++)
+        for (int variant = 0; variant < 4; variant++) {
+            struct guess guess = {.scale = chunk < chunks ? chunk : NO_CHUNK,
+                                  .constant = variant == 2 ? 1 : 0,
+                                  .sign = variant == 1 ? -factor : factor,
+                                  .squashed = variant == 3};
+            if (chunk == chunks) { /* without the gate: added, subtracted, left out */
+                if (variant == 3)
+                    continue;
+                guess.constant = variant == 0 ? 1 : variant == 1 ? -1 : 0;
+            }
+            if (guess.scale == operation->chunk && variant == 0)
+                continue;
+            consider(variants, &guess, &best, &most);
+        }
+    if (most > WORTHWHILE) {
+        fill(variants, &best, 0, the_case->actor->rows);
+        say_gate(the_case, variants, &best);
+    }
+}
+
+static void propose(struct ts_case *the_case)
+{
+    enum ts_operation_kind kind = the_case->operation.kind;
+    struct ts_variants variants;
+    if ((kind != TS_OPERATION_MODULATE && kind != TS_OPERATION_GATED_SUM) ||
+        !ts_variants_open(&variants, the_case, &the_case->operation))
+        return;
+    if (kind == TS_OPERATION_MODULATE)
+        propose_modulate(the_case, &variants);
+    else
+        propose_gate(the_case, &variants);
+    ts_variants_close(&variants);
+}
+
+const struct ts_family ts_family_modulation = {"modulation", propose};

@@ -1,0 +1,270 @@
+/* Norm: what goes wrong in a normalization whose weights and epsilon were learnt from the reference. All of it would be
+ * seen by the algebra as a factor per channel or per row; here it is said what the factor is, with no freedom at all.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/families.h"
+
+#define MOST_OTHER_NORMS 12
+
+struct norm {
+    struct ts_case *the_case;
+    const struct ts_actor *from;
+    const double *input;
+    double *prediction;
+};
+
+static const double *apply(const struct norm *norm, const struct ts_operation *operation)
+{
+    double *inputs[3] = {(double *)norm->input, NULL, NULL};
+    struct ts_operation one = *operation;
+    one.input_count = 1; /* a sum of two stands added up in norm->input */
+    ts_operation_apply(norm->the_case->scene, &one, norm->the_case->actor, inputs, norm->prediction);
+    return norm->prediction;
+}
+
+/* The same operation with another table: weight[i] becomes weights(w). */
+enum change { PLUS_ONE, MINUS_ONE, ONES, SQUARED, NO_BIAS, CHANGES };
+
+static void other_weights(const struct norm *norm)
+{
+    static const struct {
+        const char *id, *check, *text;
+    } words[CHANGES] = {
+        {"channel-scaled", "w where (1 + w) is applied: the convention of the norm, or a file converted twice",
+         "each channel has the factor (1 + w) / w: the weight is applied as 1 + w"},
+        {"channel-scaled", "(1 + w) norms (Gemma and its kin) loaded into a norm that applies w",
+         "each channel has the factor (w - 1) / w: the weight lacks the 1 + w"},
+        {"channel-scaled", "whether the norm's weight is loaded and applied",
+         "each channel has the factor 1 / w: the norm's weight is not applied"},
+        {"channel-scaled", "whether the weight is folded into the next layer and applied as well",
+         "each channel has the factor w: the norm's weight is applied twice"},
+        {"offset", "whether the norm's bias is loaded and applied", "the norm's bias is not applied"},
+    };
+    struct ts_operation changed = norm->the_case->operation;
+    size_t group = changed.group;
+    double *table = malloc(changed.table_count * sizeof *table), bias = 0;
+    for (size_t i = 0; i < group; i++)
+        bias += fabs(changed.table[group + i]);
+    for (int change = 0; table && change < CHANGES; change++) {
+        const struct ts_operation *right = &norm->the_case->operation;
+        if (change == NO_BIAS && bias == 0)
+            continue;
+        memcpy(table, right->table, changed.table_count * sizeof *table);
+        for (size_t i = 0; i < group; i++) {
+            double w = right->table[i];
+            table[i] = change == PLUS_ONE    ? 1 + w
+                       : change == MINUS_ONE ? w - 1
+                       : change == ONES      ? 1
+                       : change == SQUARED   ? w * w
+                                             : w;
+            if (change == NO_BIAS)
+                table[group + i] = 0;
+        }
+        changed.table = table;
+        ts_propose(norm->the_case, words[change].id, apply(norm, &changed), 0, words[change].check, "%s",
+                   words[change].text);
+    }
+    free(table);
+}
+
+static void other_mean(const struct norm *norm)
+{
+    struct ts_operation changed = norm->the_case->operation;
+    changed.centred = !changed.centred;
+    ts_propose(norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
+               changed.centred ? "the mean of each row is removed, as LayerNorm does; the reference's norm does not"
+                               : "the mean of each row is not removed, as in RMSNorm; the reference's norm does");
+}
+
+/* The norm of several heads at once, or of each head where all are meant. */
+static void other_group(const struct norm *norm)
+{
+    const struct ts_actor *actor = norm->the_case->actor;
+    const struct ts_operation *right = &norm->the_case->operation;
+    struct ts_operation changed = *right;
+    double *table;
+    changed.group = right->group == actor->width ? actor->inner : actor->width;
+    if (changed.group == right->group || changed.group < 2 || right->group != actor->inner)
+        return;
+    table = malloc(2 * changed.group * sizeof *table);
+    for (size_t i = 0; table && i < changed.group; i++) {
+        table[i] = right->table[i % right->group];
+        table[changed.group + i] = right->table[right->group + i % right->group];
+    }
+    changed.table = table;
+    if (table)
+        ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 0, "over which axis the norm is taken",
+                   "the norm is taken over all %zu numbers of a token instead of over each head's %zu", actor->width,
+                   right->group);
+    free(table);
+}
+
+static double explained_with(const struct norm *norm, double epsilon)
+{
+    struct ts_operation changed = norm->the_case->operation;
+    changed.epsilon = epsilon;
+    return ts_explained(norm->the_case, apply(norm, &changed));
+}
+
+static void other_epsilon(const struct norm *norm)
+{
+    static const double usual[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1};
+    struct ts_operation changed = norm->the_case->operation;
+    double best = 0, explains = -INFINITY, low, high;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        double share = explained_with(norm, usual[i]);
+        if (share > explains) {
+            explains = share;
+            best = usual[i];
+        }
+    }
+    if (explains < 0.3)
+        return;
+    if (explains < 0.99) { /* none of the usual ones: between its neighbours, by ternary search on the logarithm */
+        low = log(best > 0 ? best / 10 : 1e-14);
+        high = log(best > 0 ? best * 10 : 1e-6);
+        for (int step = 0; step < 40; step++) {
+            double left = low + (high - low) / 3, right = high - (high - low) / 3;
+            if (explained_with(norm, exp(left)) < explained_with(norm, exp(right)))
+                low = left;
+            else
+                high = right;
+        }
+        best = exp((low + high) / 2);
+    }
+    changed.epsilon = best;
+    ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 1, "the epsilon of this norm (rms_norm_eps)",
+               "each row has a factor that fits another epsilon: %.3g in the candidate, %.3g in the reference", best,
+               norm->the_case->operation.epsilon);
+}
+
+/* Weights without the division, and the variance over n - 1. */
+static void other_size(const struct norm *norm)
+{
+    const struct ts_operation *right = &norm->the_case->operation;
+    const struct ts_actor *actor = norm->the_case->actor;
+    size_t group = right->group;
+    const double *expected = norm->the_case->expected;
+    for (size_t start = 0; start + group <= norm->the_case->total; start += group) {
+        double mean = 0;
+        for (size_t i = 0; right->centred && i < group; i++)
+            mean += norm->input[start + i];
+        mean /= (double)group;
+        for (size_t i = 0; i < group; i++)
+            norm->prediction[start + i] = (norm->input[start + i] - mean) * right->table[i] + right->table[group + i];
+    }
+    ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
+               "whether the division by the root mean square is done",
+               "the weights are applied and the row is not divided by its root mean square");
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        norm->prediction[i] = expected[i] * sqrt((double)(group - 1) / (double)group);
+    ts_propose(norm->the_case, "scaled", norm->prediction, 0, "the variance: over n, not over n - 1",
+               "every element is %.6g times what it should be: the variance is taken over n - 1 = %zu",
+               sqrt((double)(group - 1) / (double)group), group - 1);
+}
+
+static bool is_called_norm(const char *name)
+{
+    return strstr(name, "norm") || strstr(name, "ln_") || strstr(name, ".ln");
+}
+
+/* Weight and bias per channel, fitted: of a norm that the trace does not show. */
+static void fitted_weights(const struct norm *norm)
+{
+    const struct ts_operation *right = &norm->the_case->operation;
+    size_t group = right->group;
+    struct ts_operation changed = *right;
+    double *sums = calloc(4 * group, sizeof *sums), *table = calloc(2 * group, sizeof *table);
+    const double *plain;
+    changed.table = table;
+    for (size_t i = 0; i < group && table; i++)
+        table[i] = 1;
+    if (sums && table && norm->the_case->total / group >= 6) {
+        plain = apply(norm, &changed);
+        for (size_t i = 0; i < norm->the_case->total; i++) {
+            double *s = sums + i % group * 4, x = plain[i], y = norm->the_case->found[i];
+            if (!isfinite(y) || ts_case_aside(norm->the_case, i / norm->the_case->actor->width))
+                continue;
+            s[0] += x;
+            s[1] += x * x;
+            s[2] += y;
+            s[3] += x * y;
+        }
+        for (size_t i = 0; i < group; i++) {
+            const double *s = sums + 4 * i;
+            double count = (double)(norm->the_case->total / group), spread = s[1] - s[0] * s[0] / count;
+            table[i] = spread > 0 ? (s[3] - s[0] * s[2] / count) / spread : 0;
+            table[group + i] = (s[2] - table[i] * s[0]) / count;
+        }
+        ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 2 * group,
+                   "which norm's weight and bias are loaded here",
+                   "the norm has another weight and another bias for each of %zu channels", group);
+    }
+    free(sums);
+    free(table);
+}
+
+/* The weights of another norm that the trace shows. */
+static void weights_of_another(const struct norm *norm)
+{
+    const struct ts_operation *right = &norm->the_case->operation;
+    size_t newest = norm->the_case->actor->pair, seen = 0;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest && seen < MOST_OTHER_NORMS; back++) {
+        const struct ts_actor *other = ts_scene_actor(norm->the_case->scene, newest - back);
+        struct ts_operation learnt, changed = *right;
+        struct ts_error ignored;
+        if (!other || other->width != norm->the_case->actor->width ||
+            !is_called_norm(ts_case_name(norm->the_case, other)))
+            continue;
+        seen++;
+        if (ts_operation_learn(norm->the_case->scene, other, &learnt, &ignored) != TS_OK)
+            continue;
+        if (learnt.kind == TS_OPERATION_NORM && learnt.group == right->group) {
+            changed.table = learnt.table;
+            ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 1, "which norm's weight is loaded here",
+                       "each channel has the factor w' / w, w' the weight of %s: that norm's weights are used here",
+                       ts_case_name(norm->the_case, other));
+        }
+        ts_operation_release(&learnt);
+    }
+}
+
+/* The residual stream that was not captured itself: both of its terms. */
+static double *sum_of_inputs(struct ts_case *the_case, const double *first)
+{
+    const struct ts_actor *other = ts_scene_actor(the_case->scene, the_case->operation.inputs[1]);
+    const double *second = other ? ts_case_values(the_case, other, true) : NULL;
+    double *sum = second ? malloc(the_case->total * sizeof *sum) : NULL;
+    for (size_t i = 0; sum && i < the_case->total; i++)
+        sum[i] = first[i] + second[i];
+    return sum;
+}
+
+static void propose(struct ts_case *the_case)
+{
+    struct norm norm = {.the_case = the_case};
+    double *sum = NULL;
+    if (the_case->operation.kind != TS_OPERATION_NORM || !(the_case->error > 0) || ts_case_quiet(the_case))
+        return;
+    norm.from = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
+    norm.input = norm.from ? ts_case_values(the_case, norm.from, true) : NULL;
+    norm.prediction = ts_case_scratch(the_case);
+    if (!norm.input || !norm.prediction)
+        return;
+    if (the_case->operation.input_count > 1 && !(norm.input = sum = sum_of_inputs(the_case, norm.input)))
+        return;
+    other_mean(&norm);
+    other_weights(&norm);
+    other_group(&norm);
+    other_epsilon(&norm);
+    other_size(&norm);
+    weights_of_another(&norm);
+    if (the_case->operation.flag)
+        fitted_weights(&norm);
+    free(sum);
+}
+
+const struct ts_family ts_family_norm = {.name = "norm", .propose = propose};

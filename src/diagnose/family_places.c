@@ -1,0 +1,150 @@
+/* Places: where the error is, when nothing says what it is: some rows (which tokens), some heads, some channels, a
+ * stripe that belongs to one rank. Causes of last resort, so they are offered modestly. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/region.h"
+
+#define HOLDS       0.85 /* share of the error that must be inside */
+#define MOST_SHARE  0.5  /* share of the parts that still is "some of them" */
+#define MODESTY     0.85
+#define STANDS_OUT  6.0  /* times a part's share of the noise */
+#define BELOW_WORST 0.02 /* or this share of the worst part's error, whichever is more */
+
+struct part {
+    double error, size;
+};
+
+static struct part *measure(const struct ts_case *the_case, size_t parts,
+                            size_t (*part_at)(const struct ts_actor *, size_t))
+{
+    struct part *list = calloc(parts, sizeof *list);
+    for (size_t i = 0; list && i < the_case->total; i++) {
+        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        struct part *part = &list[part_at(the_case->actor, i)];
+        if (cost < 0 || ts_case_aside(the_case, i / the_case->actor->width))
+            continue;
+        part->error += cost;
+        part->size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    }
+    return list;
+}
+
+/* Chooses the parts that err; returns how many, and the share of the error they hold. */
+static size_t choose(const struct ts_case *the_case, const struct part *list, size_t parts, bool *chosen, double *share)
+{
+    double size = 0, worst = 0, inside = 0, above = the_case->error - the_case->noise;
+    size_t number = 0;
+    for (size_t p = 0; p < parts; p++) {
+        size += list[p].size;
+        worst = list[p].error > worst ? list[p].error : worst;
+    }
+    for (size_t p = 0; p < parts; p++) {
+        double own = the_case->noise * (size > 0 ? 0.5 * list[p].size / size + 0.5 / (double)parts : 1);
+        chosen[p] = list[p].error > STANDS_OUT * own && list[p].error > BELOW_WORST * worst;
+        inside += chosen[p] ? list[p].error - own : 0;
+        number += chosen[p];
+    }
+    *share = above > 0 ? inside / above : 0;
+    *share = *share < 1 ? *share : 1;
+    return number;
+}
+
+static size_t row_at(const struct ts_actor *actor, size_t i)
+{
+    return i / actor->width;
+}
+
+static size_t channel_at(const struct ts_actor *actor, size_t i)
+{
+    return i % actor->width;
+}
+
+static size_t head_at(const struct ts_actor *actor, size_t i)
+{
+    return i % actor->width / actor->inner;
+}
+
+/* ", stripe 1 of 4: one rank's part" when the chosen channels are one of several equal pieces. */
+static const char *stripe(struct ts_case *the_case, const bool *chosen, size_t parts, size_t number)
+{
+    size_t first = 0;
+    while (first < parts && !chosen[first])
+        first++;
+    for (size_t i = first; i < first + number; i++)
+        if (i >= parts || !chosen[i])
+            return "";
+    if (number >= 8 && parts % number == 0 && first % number == 0 && parts / number <= 64)
+        return ts_case_text(the_case, ", piece %zu of %zu: perhaps one rank's part", first / number, parts / number);
+    return "";
+}
+
+/* Which tokens: the first, the last, all from one position on. */
+static const char *which_tokens(const struct ts_case *the_case, const bool *chosen, size_t rows, size_t number)
+{
+    (void)the_case;
+    if (number == 1 && chosen[0])
+        return "; the first one: the start token, an attention sink, a prefix";
+    if (number == 1 && chosen[rows - 1])
+        return "; the last one: the step that is decoded, an end that is cut off, a write that is missing";
+    if (chosen[rows - 1] && !chosen[0]) {
+        size_t first = rows - number;
+        for (size_t i = first; i < rows; i++)
+            if (!chosen[i])
+                return "";
+        return "; all from there to the end: a window, a page or a chunk that begins there, a cache that ends";
+    }
+    return "";
+}
+
+static void propose(struct ts_case *the_case)
+{
+    static const struct {
+        const char *id, *one, *many, *check;
+        size_t (*at)(const struct ts_actor *, size_t);
+    } ways[] = {
+        {"rows", "token", "tokens",
+         "what is special about these tokens: padding, special ids, chunk borders, cache slots", row_at},
+        {"heads", "head", "heads", "how heads are split, repeated and put together; one head's weights", head_at},
+        {"channels", "channel", "channels",
+         "the slice, shard or block of the weights that makes these channels: its load, its scale, its bounds",
+         channel_at},
+    };
+    const struct ts_actor *actor = the_case->actor;
+    size_t counts[] = {actor->rows, actor->heads, actor->width};
+    if (!(the_case->error > 0) || ts_case_quiet(the_case))
+        return;
+    for (int way = 0; way < 3; way++) {
+        size_t parts = counts[way], number, runs;
+        struct part *list;
+        bool *chosen;
+        double share, fraction;
+        char text[128];
+        if (parts < 2)
+            continue;
+        list = measure(the_case, parts, ways[way].at);
+        chosen = calloc(parts, sizeof *chosen);
+        if (list && chosen && (number = choose(the_case, list, parts, chosen, &share)) > 0) {
+            fraction = (double)number / (double)parts;
+            runs = ts_region_list(the_case, chosen, parts, way == 0, text, sizeof text);
+            /* each run is a choice of its own: a place that takes many words is none */
+            fraction += 2 * (double)(runs - 1) / (double)parts;
+            if (share > HOLDS && fraction <= MOST_SHARE)
+                ts_propose_plain(the_case, ways[way].id, MODESTY * share * (1 - fraction), ways[way].check,
+                                 "%s %s of %zu hold %.0f %% of the error%s",
+                                 ts_case_direct(the_case) && way != 1 ? way == 0 ? "row(s)" : "column(s)"
+                                 : number == 1                        ? ways[way].one
+                                                                      : ways[way].many,
+                                 text, parts, 100 * share,
+                                 way == 0   ? which_tokens(the_case, chosen, parts, number)
+                                 : way == 2 ? stripe(the_case, chosen, parts, number)
+                                            : "");
+        }
+        free(list);
+        free(chosen);
+    }
+}
+
+const struct ts_family ts_family_places = {.name = "places", .propose = propose};

@@ -1,0 +1,643 @@
+/* Rotary: pairs of numbers keep their length and turn by another angle than the reference's.
+ *
+ * Per token and pair the turn from the candidate's input to what it holds is one complex number, summed over heads:
+ * z = sum of found * conj(input). How well any table of angles p explains the candidate is then one sum over tokens and
+ * pairs, |found|^2 + |input|^2 - 2 Re(z exp(-i p)), so that thousands of tables (bases, offsets, pairings) can be
+ * tried. */
+#include <complex.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/variant.h"
+
+#define WORTHWHILE 0.3
+/* A simpler explanation is preferred unless another explains this much more. */
+#define SIMPLER     0.02
+#define MOST_OFFSET 64
+/* Bases that are looked for: from far below to far above what models use. */
+#define LOWEST_BASE  10.0
+#define HIGHEST_BASE 1e9
+
+/* Where the pairs of a head are, and how many of its numbers turn. */
+struct pairing {
+    size_t heads, inner; /* of the tensor; heads * inner = width */
+    size_t group;
+    bool interleaved;
+};
+
+struct rotary {
+    struct ts_case *the_case;
+    const struct ts_actor *input;
+    struct pairing pairing; /* the reference's */
+    double *angles;         /* the reference's: [rows, group / 2] */
+    double *steps;          /* per pair: its angle per position, in the reference */
+    double *places;         /* position of each row */
+    double base;            /* theta that the reference's angles fit, 0 when they fit none */
+    float *turned;          /* the candidate's input, times what the reference multiplies it with */
+};
+
+struct guess {
+    struct pairing pairing;
+    size_t freedom;
+    double share;
+    double *angles; /* [rows, pairing.group / 2] */
+    char text[400];
+};
+
+static size_t at_first(const struct pairing *pairing, size_t head, size_t i)
+{
+    return head * pairing->inner + (pairing->interleaved ? 2 * i : i);
+}
+
+static size_t at_second(const struct pairing *pairing, size_t head, size_t i)
+{
+    return at_first(pairing, head, i) + (pairing->interleaved ? 1 : pairing->group / 2);
+}
+
+/* The turns from one tensor to another, [rows, group / 2]. */
+static void find_turns(const struct ts_actor *actor, const struct pairing *pairing, const float *from, const float *to,
+                       double complex *turns)
+{
+    size_t pairs = pairing->group / 2;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = 0; i < pairs; i++) {
+            double complex sum = 0;
+            for (size_t head = 0; head < pairing->heads; head++) {
+                size_t x = row * actor->width + at_first(pairing, head, i),
+                       y = row * actor->width + at_second(pairing, head, i);
+                sum += ((double)to[x] + I * (double)to[y]) * ((double)from[x] - I * (double)from[y]);
+            }
+            turns[row * pairs + i] = isfinite(creal(sum)) && isfinite(cimag(sum)) ? sum : 0;
+        }
+}
+
+static void rotate(const struct ts_actor *actor, const struct pairing *pairing, const float *from, const double *angles,
+                   double *out)
+{
+    size_t pairs = pairing->group / 2;
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        out[i] = (double)from[i];
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = 0; i < pairs; i++) {
+            double cosine = cos(angles[row * pairs + i]), sine = sin(angles[row * pairs + i]);
+            for (size_t head = 0; head < pairing->heads; head++) {
+                size_t x = row * actor->width + at_first(pairing, head, i),
+                       y = row * actor->width + at_second(pairing, head, i);
+                out[x] = (double)from[x] * cosine - (double)from[y] * sine;
+                out[y] = (double)from[x] * sine + (double)from[y] * cosine;
+            }
+        }
+}
+
+/* Relative error of turning `from` by the angles against `to`. */
+static double turned_error(const struct ts_actor *actor, const struct pairing *pairing, const float *from,
+                           const double *angles, const float *to, double *scratch)
+{
+    double error = 0, size = 0;
+    rotate(actor, pairing, from, angles, scratch);
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        error += (scratch[i] - (double)to[i]) * (scratch[i] - (double)to[i]);
+        size += (double)to[i] * (double)to[i];
+    }
+    return size > 0 ? sqrt(error / size) : 1;
+}
+
+static void angles_of(const double complex *turns, size_t count, double *angles)
+{
+    for (size_t i = 0; i < count; i++)
+        angles[i] = turns[i] != 0 ? carg(turns[i]) : 0;
+}
+
+/* How much of the turning a table explains: sum of Re(z exp(-i p)). */
+static double agreement(const double complex *turns, const double *angles, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += creal(turns[i]) * cos(angles[i]) + cimag(turns[i]) * sin(angles[i]);
+    return sum;
+}
+
+/* Angle per position of each pair. Neighbours in the sequence show it without ambiguity up to half a turn; tokens
+ * further apart then sharpen it. */
+static void find_steps(const struct rotary *rotary, const double complex *turns, size_t pairs, double *steps)
+{
+    size_t rows = rotary->the_case->actor->rows;
+    for (size_t i = 0; i < pairs; i++) {
+        double complex sum = 0;
+        for (size_t row = 0; row + 1 < rows; row++)
+            if (rotary->places[row + 1] - rotary->places[row] == 1)
+                sum += turns[(row + 1) * pairs + i] * conj(turns[row * pairs + i]) /
+                       (1e-300 + cabs(turns[row * pairs + i]));
+        steps[i] = sum != 0 ? carg(sum) : 0;
+        for (double reach = 2; reach < rotary->places[rows - 1] - rotary->places[0] + 2; reach *= 2) {
+            double error = 0, weight = 0;
+            for (size_t row = 0; row + 1 < rows; row++) {
+                size_t other = row + 1;
+                double complex turned;
+                double distance, size;
+                while (other + 1 < rows && rotary->places[other + 1] - rotary->places[row] <= reach)
+                    other++;
+                distance = rotary->places[other] - rotary->places[row];
+                if (distance > reach)
+                    continue;
+                turned = turns[other * pairs + i] * conj(turns[row * pairs + i]) * cexp(-I * steps[i] * distance);
+                size = sqrt(cabs(turned));
+                error += turned != 0 ? carg(turned) * distance * size : 0;
+                weight += distance * distance * size;
+            }
+            steps[i] += weight > 0 ? error / weight : 0;
+        }
+    }
+}
+
+/* Sum over tokens up to `reach` of the agreement with angles place * base^(-2 i / group). */
+static double base_agreement(const struct rotary *rotary, const double complex *turns, size_t pairs, double logarithm,
+                             double reach)
+{
+    size_t rows = rotary->the_case->actor->rows;
+    double sum = 0;
+    for (size_t i = 0; i < pairs; i++) {
+        double step = exp(-logarithm * (double)i / (double)pairs);
+        for (size_t row = 0; row < rows && rotary->places[row] - rotary->places[0] <= reach; row++) {
+            double complex z = turns[row * pairs + i];
+            double angle = rotary->places[row] * step;
+            sum += creal(z) * cos(angle) + cimag(z) * sin(angle);
+        }
+    }
+    return sum;
+}
+
+/* The base whose table fits best: a coarse look at the first tokens, where angles are not ambiguous, then ever finer
+ * with ever more of them. */
+static double find_base(const struct rotary *rotary, const double complex *turns, size_t pairs)
+{
+    double step = 0.02, best = log(LOWEST_BASE), most = -INFINITY, last;
+    size_t rows = rotary->the_case->actor->rows;
+    last = rotary->places[rows - 1] - rotary->places[0];
+    for (double logarithm = log(LOWEST_BASE); logarithm <= log(HIGHEST_BASE); logarithm += step) {
+        double sum = base_agreement(rotary, turns, pairs, logarithm, 16);
+        if (sum > most) {
+            most = sum;
+            best = logarithm;
+        }
+    }
+    for (double reach = 16; step > 1e-7; reach *= 2, step /= 2) {
+        double low = best - 1.5 * step, high = best + 1.5 * step;
+        for (int i = 0; i < 12; i++) { /* golden section */
+            double left = high - 0.618034 * (high - low), right = low + 0.618034 * (high - low);
+            if (base_agreement(rotary, turns, pairs, left, reach) > base_agreement(rotary, turns, pairs, right, reach))
+                high = right;
+            else
+                low = left;
+        }
+        best = 0.5 * (low + high);
+        if (reach > last && step < 1e-4)
+            break;
+    }
+    return exp(best);
+}
+
+/* Share of the case's error that a table leaves explained, from the turns alone. */
+static double share_of(const struct rotary *rotary, const struct pairing *pairing, const double complex *turns,
+                       const double *angles)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t pairs = pairing->group / 2;
+    double left = 0, made = rotary->the_case->error - rotary->the_case->noise;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t head = 0; head < pairing->heads; head++)
+            for (size_t i = 0; i < pairing->inner; i++) {
+                size_t at = row * actor->width + head * pairing->inner + i;
+                double x = (double)rotary->turned[at], y = (double)actor->b[at];
+                if (!isfinite(x) || !isfinite(y))
+                    continue;
+                left += i < pairing->group ? x * x + y * y : (x - y) * (x - y);
+            }
+    left -= 2 * agreement(turns, angles, actor->rows * pairs);
+    left = left > rotary->the_case->noise ? left - rotary->the_case->noise : 0;
+    return made > 0 ? 1 - left / made : 0;
+}
+
+/* Keeps the guess when it explains clearly more than the best so far: guesses come simplest first. */
+static void keep(struct guess *best, struct guess *guess)
+{
+    if (guess->share > WORTHWHILE && guess->share > best->share + SIMPLER) {
+        free(best->angles);
+        *best = *guess;
+        guess->angles = NULL;
+    }
+}
+
+static bool make_angles(const struct rotary *rotary, struct guess *guess)
+{
+    free(guess->angles);
+    guess->angles = calloc(rotary->the_case->actor->rows * guess->pairing.group / 2 + 1, sizeof *guess->angles);
+    return guess->angles != NULL;
+}
+
+static const char *pairing_text(const struct pairing *pairing)
+{
+    return pairing->interleaved ? "interleaved pairs (2i, 2i + 1)" : "half-split pairs (i, i + half)";
+}
+
+/* The reference's own angles, used otherwise. */
+static void try_fixed(const struct rotary *rotary, const double complex *turns, struct guess *best)
+{
+    size_t count = rotary->the_case->actor->rows * rotary->pairing.group / 2;
+    static const struct {
+        double factor, constant;
+        const char *text;
+    } ways[] = {{-1, 0, "every pair turns the other way: the sign of the angle (of the sine) is flipped"},
+                {2, 0, "every pair turns by twice the angle: the rotation is applied twice"},
+                {-1, M_PI_2, "cosine and sine are exchanged"}};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct guess guess = {.pairing = rotary->pairing};
+        if (!make_angles(rotary, &guess))
+            return;
+        for (size_t i = 0; i < count; i++)
+            guess.angles[i] = ways[w].constant + ways[w].factor * rotary->angles[i];
+        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+        snprintf(guess.text, sizeof guess.text, "%s", ways[w].text);
+        keep(best, &guess);
+        free(guess.angles);
+    }
+}
+
+/* The other pairing with the same angles. */
+static void try_pairing(const struct rotary *rotary, double complex *scratch, struct guess *best)
+{
+    size_t count = rotary->the_case->actor->rows * rotary->pairing.group / 2;
+    struct guess guess = {.pairing = rotary->pairing};
+    guess.pairing.interleaved = !guess.pairing.interleaved;
+    if (!make_angles(rotary, &guess))
+        return;
+    memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
+    find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
+    guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+    snprintf(guess.text, sizeof guess.text,
+             "the right angles on the wrong pairs: the candidate turns %s, the reference %s",
+             pairing_text(&guess.pairing), pairing_text(&rotary->pairing));
+    keep(best, &guess);
+    free(guess.angles);
+}
+
+/* Another number of turning dimensions: with the reference's base for that number, or with its first angles. */
+static void try_partial(const struct rotary *rotary, double complex *scratch, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t own_pairs = rotary->pairing.group / 2;
+    for (size_t group = rotary->pairing.inner; group >= 4; group /= 2)
+        for (int variant = 0; variant < 2 && group % 2 == 0; variant++) {
+            struct guess guess = {.pairing = rotary->pairing};
+            size_t pairs = group / 2;
+            guess.pairing.group = group;
+            if (group == rotary->pairing.group || (variant == 0 && rotary->base == 0) ||
+                (variant == 1 && pairs > own_pairs) || !make_angles(rotary, &guess))
+                continue;
+            for (size_t row = 0; row < actor->rows; row++)
+                for (size_t i = 0; i < pairs; i++)
+                    guess.angles[row * pairs + i] =
+                        variant ? rotary->angles[row * own_pairs + i]
+                                : rotary->places[row] * pow(rotary->base, -(double)i / (double)pairs);
+            find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
+            guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+            snprintf(guess.text, sizeof guess.text,
+                     "the candidate turns %zu numbers of each head, the reference %zu of %zu (partial rotary)", group,
+                     rotary->pairing.group, rotary->pairing.inner);
+            keep(best, &guess);
+            free(guess.angles);
+        }
+}
+
+/* All positions moved by the same number. */
+static void try_offset(const struct rotary *rotary, const double complex *turns, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t pairs = rotary->pairing.group / 2;
+    double most = -INFINITY, found = 0;
+    struct guess guess = {.pairing = rotary->pairing, .freedom = 1};
+    if (!make_angles(rotary, &guess))
+        return;
+    for (int offset = -MOST_OFFSET; offset <= MOST_OFFSET; offset++) {
+        double sum;
+        for (size_t k = 0; k < actor->rows * pairs; k++)
+            guess.angles[k] = rotary->angles[k] + offset * rotary->steps[k % pairs];
+        sum = agreement(turns, guess.angles, actor->rows * pairs);
+        if (offset != 0 && sum > most) {
+            most = sum;
+            found = offset;
+        }
+    }
+    for (size_t k = 0; k < actor->rows * pairs; k++)
+        guess.angles[k] = rotary->angles[k] + found * rotary->steps[k % pairs];
+    guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+    snprintf(guess.text, sizeof guess.text,
+             "positions are off by %+.0f: the first token turns as token %+.0f does in the reference", found,
+             rotary->places[0] + found);
+    keep(best, &guess);
+    free(guess.angles);
+}
+
+/* Another base, or every angle times one factor. */
+static void try_base(const struct rotary *rotary, const double complex *turns, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t pairs = rotary->pairing.group / 2;
+    struct guess guess = {.pairing = rotary->pairing, .freedom = 1};
+    double base, upper = 0, lower = 0, factor, *steps = calloc(pairs, sizeof *steps);
+    if (!steps || !make_angles(rotary, &guess)) {
+        free(steps);
+        return;
+    }
+    base = find_base(rotary, turns, pairs);
+    for (size_t k = 0; k < actor->rows * pairs; k++)
+        guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
+    guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+    if (rotary->base > 0)
+        snprintf(guess.text, sizeof guess.text,
+                 "the candidate's angles fit theta = %.6g, the reference's theta = %.6g (%zu turning numbers per head)",
+                 base, rotary->base, rotary->pairing.group);
+    else
+        snprintf(guess.text, sizeof guess.text,
+                 "the candidate's angles are plain with theta = %.6g; the reference's are scaled or come from a table",
+                 base);
+    keep(best, &guess);
+    find_steps(rotary, turns, pairs, steps);
+    for (size_t i = 0; i < pairs; i++) {
+        upper += steps[i] * rotary->steps[i];
+        lower += rotary->steps[i] * rotary->steps[i];
+    }
+    factor = lower > 0 ? upper / lower : 1;
+    guess.freedom = 1;
+    if (make_angles(rotary, &guess)) {
+        /* angles of the reference lie on the circle only: its steps tell how often they went around */
+        for (size_t k = 0; k < actor->rows * pairs; k++) {
+            double straight = rotary->places[k / pairs] * rotary->steps[k % pairs];
+            double turned = straight + remainder(rotary->angles[k] - straight, 2 * M_PI);
+            guess.angles[k] = factor * turned;
+        }
+        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+        snprintf(guess.text, sizeof guess.text,
+                 "every angle is %.5g times the reference's: linear position scaling by %.5g", factor, 1 / factor);
+        keep(best, &guess);
+    }
+    guess.freedom = pairs;
+    if (make_angles(rotary, &guess)) {
+        for (size_t k = 0; k < actor->rows * pairs; k++)
+            guess.angles[k] = rotary->places[k / pairs] * steps[k % pairs];
+        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+        snprintf(
+            guess.text, sizeof guess.text,
+            "the frequencies differ: per position the first pair turns by %.5g (reference %.5g), the middle one by "
+            "%.5g (%.5g), the last by %.5g (%.5g)",
+            steps[0], rotary->steps[0], steps[pairs / 2], rotary->steps[pairs / 2], steps[pairs - 1],
+            rotary->steps[pairs - 1]);
+        keep(best, &guess);
+    }
+    free(guess.angles);
+    free(steps);
+}
+
+/* Each token at a position of its own. */
+static void try_positions(const struct rotary *rotary, const double complex *turns, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t pairs = rotary->pairing.group / 2, moved = 0, said = 0;
+    struct guess guess = {.pairing = rotary->pairing};
+    if (!make_angles(rotary, &guess))
+        return;
+    for (size_t row = 0; row < actor->rows; row++) {
+        double most = -DBL_MAX, found = 0, lowest = -rotary->places[row] - 2;
+        double first = lowest > -MOST_OFFSET * 4 ? lowest : -MOST_OFFSET * 4;
+        for (double offset = first; offset <= 4 * MOST_OFFSET; offset++) {
+            double sum = 0;
+            for (size_t i = 0; i < pairs; i++) {
+                double angle = rotary->angles[row * pairs + i] + offset * rotary->steps[i];
+                sum += creal(turns[row * pairs + i]) * cos(angle) + cimag(turns[row * pairs + i]) * sin(angle);
+            }
+            if (sum > most) {
+                most = sum;
+                found = offset;
+            }
+        }
+        for (size_t i = 0; i < pairs; i++)
+            guess.angles[row * pairs + i] = rotary->angles[row * pairs + i] + found * rotary->steps[i];
+        if (found != 0) {
+            moved++;
+            if (said < sizeof guess.text - 80)
+                said += (size_t)snprintf(guess.text + said, sizeof guess.text - said,
+                                         "%stoken %.0f turns as at position %.0f", said ? ", " : "",
+                                         rotary->places[row], rotary->places[row] + found);
+        }
+    }
+    guess.freedom = moved;
+    guess.share = moved ? share_of(rotary, &guess.pairing, turns, guess.angles) : 0;
+    keep(best, &guess);
+    free(guess.angles);
+}
+
+/* Any angles at all: pairs keep their length and that is all there is to say. */
+static void try_free(const struct rotary *rotary, double complex *scratch, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        struct guess guess = {.pairing = rotary->pairing};
+        size_t pairs = guess.pairing.group / 2;
+        guess.pairing.interleaved = interleaved;
+        guess.freedom = actor->rows * pairs;
+        if (!make_angles(rotary, &guess))
+            return;
+        find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
+        angles_of(scratch, actor->rows * pairs, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+        snprintf(guess.text, sizeof guess.text, "%s keep their length and turn by other angles",
+                 pairing_text(&guess.pairing));
+        if (guess.share > best->share + 0.1)
+            keep(best, &guess);
+        free(guess.angles);
+    }
+}
+
+/* The reference does not turn (a layer without rotary, or a single token at position 0) and the candidate does. Heads
+ * and pairing are those that keep the lengths; then the base and where the first token would be. */
+static void try_unturned(struct rotary *rotary, double complex *turns, double *scratch, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    for (size_t heads = actor->heads > 1     ? actor->heads
+                        : actor->width < 512 ? actor->width / 4
+                                             : 128;
+         heads >= 1; heads = actor->heads > 1 ? 0 : heads - 1)
+        for (int variant = 0; variant < 4 && actor->width % heads == 0 && !best->angles; variant++) {
+            struct pairing pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2, variant % 2};
+            size_t pairs = pairing.group / 2, count = actor->rows * pairs;
+            if (pairing.group < 4 || pairing.group % 2)
+                continue;
+            find_turns(actor, &pairing, rotary->turned, actor->b, turns);
+            angles_of(turns, count, rotary->angles);
+            rotary->pairing = pairing;
+            if (turned_error(actor, &pairing, rotary->turned, rotary->angles, actor->b, scratch) > 0.02)
+                continue;
+            for (int first = -2; first <= 4 && actor->rows * pairs < rotary->the_case->total / 2; first++) {
+                struct guess guess = {.pairing = pairing, .freedom = 2};
+                double base;
+                for (size_t row = 0; row < actor->rows; row++)
+                    rotary->places[row] = (double)(ts_case_row(rotary->the_case, row)) + first;
+                if ((first == 0 && actor->rows == 1) || !make_angles(rotary, &guess))
+                    continue;
+                base = find_base(rotary, turns, pairs);
+                for (size_t k = 0; k < count; k++)
+                    guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
+                guess.share = share_of(rotary, &pairing, turns, guess.angles);
+                snprintf(guess.text, sizeof guess.text,
+                         "the reference does not turn this tensor and the candidate does: as at position %+.0f for the "
+                         "first token, with theta = %.5g and %s",
+                         rotary->places[0], base, pairing_text(&pairing));
+                keep(best, &guess);
+                free(guess.angles);
+            }
+        }
+}
+
+static void release(struct rotary *rotary)
+{
+    free(rotary->angles);
+    free(rotary->steps);
+    free(rotary->places);
+    free(rotary->turned);
+}
+
+/* Turning changes no row's length: a quick look before many pairings are tried. */
+static bool rows_keep_length(const struct ts_actor *input, const struct ts_actor *actor)
+{
+    for (size_t row = 0; row < actor->rows; row++) {
+        double before = 0, after = 0;
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+            before += (double)input->a[i] * (double)input->a[i];
+            after += (double)actor->a[i] * (double)actor->a[i];
+        }
+        if (!(fabs(before - after) <= 0.02 * before))
+            return false;
+    }
+    return true;
+}
+
+/* What the turn was in the reference: from the learnt operation, or found here where heads are folded into one axis, or
+ * there is a single head. */
+static bool find_reference(struct rotary *rotary, double complex *turns, double *scratch)
+{
+    const struct ts_case *the_case = rotary->the_case;
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_operation *operation = &the_case->operation;
+    double limit = 6 * ts_rounding(actor->bits_a);
+    limit = limit > 2e-5 ? limit : 2e-5;
+    if (operation->kind == TS_OPERATION_ROTARY) {
+        size_t count = actor->rows * operation->group / 2;
+        rotary->input = ts_scene_actor(the_case->scene, operation->inputs[0]);
+        rotary->pairing = (struct pairing){operation->heads, actor->width / operation->heads, operation->group,
+                                           operation->interleaved};
+        for (size_t i = 0; i < count; i++)
+            rotary->angles[i] = atan2(operation->table[count + i], operation->table[i]);
+        return rotary->input != NULL;
+    }
+    if (operation->kind != TS_OPERATION_NONE)
+        return false;
+    for (size_t back = 1; back <= 12 && back <= actor->pair; back++) {
+        const struct ts_actor *input = ts_scene_actor(the_case->scene, actor->pair - back);
+        if (!input || input->rows != actor->rows || input->width != actor->width || !rows_keep_length(input, actor))
+            continue;
+        /* most heads first: with fewer the same turns fit as well, with more freedom */
+        for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
+            for (int variant = 0; variant < 6 && actor->width % heads == 0; variant++) {
+                struct pairing pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2,
+                                          variant % 2};
+                if (pairing.group < 4 || pairing.group % 2)
+                    continue;
+                find_turns(actor, &pairing, input->a, actor->a, turns);
+                angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
+                if (turned_error(actor, &pairing, input->a, rotary->angles, actor->a, scratch) > limit)
+                    continue;
+                rotary->input = input;
+                rotary->pairing = pairing;
+                return true;
+            }
+    }
+    return false;
+}
+
+static void study_reference(struct rotary *rotary, double complex *turns)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t pairs = rotary->pairing.group / 2;
+    double sum;
+    for (size_t row = 0; row < actor->rows; row++)
+        rotary->places[row] = (double)ts_case_row(rotary->the_case, row);
+    for (size_t k = 0; k < actor->rows * pairs; k++)
+        turns[k] = cexp(I * rotary->angles[k]);
+    find_steps(rotary, turns, pairs, rotary->steps);
+    rotary->base = find_base(rotary, turns, pairs);
+    sum = base_agreement(rotary, turns, pairs, log(rotary->base), INFINITY);
+    if (sum < 0.999 * (double)(actor->rows * pairs)) /* the table is not of that kind: scaled, or moved */
+        rotary->base = 0;
+}
+
+static void propose(struct ts_case *the_case)
+{
+    struct rotary rotary = {.the_case = the_case};
+    struct guess best = {0};
+    double complex *turns = NULL, *spare = NULL;
+    double *scratch, still = 0;
+    size_t most;
+    bool copied = the_case->operation.kind == TS_OPERATION_COPY;
+    if (!ts_case_in_scene(the_case) || the_case->actor->width < 4 || (the_case->actor->rows < 2 && !copied) ||
+        (the_case->operation.kind != TS_OPERATION_ROTARY && the_case->operation.kind != TS_OPERATION_NONE && !copied))
+        return;
+    most = the_case->total / 2 + 1;
+    rotary.angles = calloc(most, sizeof *rotary.angles);
+    rotary.steps = calloc(most, sizeof *rotary.steps);
+    rotary.places = calloc(the_case->actor->rows, sizeof *rotary.places);
+    rotary.turned = calloc(the_case->total, sizeof *rotary.turned);
+    turns = calloc(most, sizeof *turns);
+    spare = calloc(most, sizeof *spare);
+    scratch = ts_case_scratch(the_case);
+    if (!rotary.angles || !rotary.steps || !rotary.places || !rotary.turned || !turns || !spare || !scratch)
+        goto done;
+    if (copied) {
+        const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
+        for (size_t i = 0; i < the_case->total; i++)
+            rotary.turned[i] = input->b[i];
+        try_unturned(&rotary, turns, scratch, &best);
+        still = 0;
+    } else if (find_reference(&rotary, turns, scratch)) {
+        double factor = the_case->operation.kind == TS_OPERATION_ROTARY ? the_case->operation.factor : 1;
+        study_reference(&rotary, turns);
+        for (size_t i = 0; i < the_case->total; i++) /* what does not turn is not multiplied */
+            rotary.turned[i] =
+                rotary.input->b[i] * (float)(i % rotary.pairing.inner < rotary.pairing.group ? factor : 1);
+        find_turns(the_case->actor, &rotary.pairing, rotary.turned, the_case->actor->b, turns);
+        for (size_t i = 0; i < the_case->total; i++)
+            scratch[i] = (double)rotary.turned[i];
+        still = ts_explained(the_case, scratch);
+        try_fixed(&rotary, turns, &best);
+        try_pairing(&rotary, spare, &best);
+        try_partial(&rotary, spare, &best);
+        try_offset(&rotary, turns, &best);
+        try_base(&rotary, turns, &best);
+        try_positions(&rotary, turns, &best);
+        try_free(&rotary, spare, &best);
+    }
+    /* what does not turn at all was left out, which has its own name */
+    if (best.angles && best.share > still + SIMPLER) {
+        rotate(the_case->actor, &best.pairing, rotary.turned, best.angles, scratch);
+        ts_propose(the_case, "rotation", scratch, best.freedom,
+                   "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding", "%s", best.text);
+    }
+done:
+    free(best.angles);
+    free(turns);
+    free(spare);
+    release(&rotary);
+}
+
+const struct ts_family ts_family_rotary = {"rotary", propose};

@@ -1,0 +1,425 @@
+/* Types: values that went through another element type. Clamped to its range or by a softcap, bits read as another
+ * type, rounded to fewer bits, put on a quantization grid. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "diagnose/families.h"
+
+#define CAP_PROBES 4096 /* elements that a softcap is searched on */
+
+/* The candidate never leaves a range that the expected values leave. */
+static void clamped(struct ts_case *the_case, double *prediction)
+{
+    double low = INFINITY, high = -INFINITY;
+    size_t at_low = 0, at_high = 0, beyond = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i])) {
+            low = the_case->found[i] < low ? the_case->found[i] : low;
+            high = the_case->found[i] > high ? the_case->found[i] : high;
+        }
+    if (!(low < high))
+        return;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double x = the_case->expected[i];
+        at_low += the_case->found[i] == low && x <= low;
+        at_high += the_case->found[i] == high && x >= high;
+        beyond += x < low || x > high;
+        prediction[i] = x < low ? low : x > high ? high : x;
+    }
+    /* one element at the border is only the largest one */
+    if (!beyond || (at_low < 2 && at_high < 2))
+        return;
+    ts_propose(the_case, "clamped", prediction, (size_t)(at_low > 1) + (size_t)(at_high > 1),
+               "a clamp, a saturating conversion (f16 ends at 65504, e4m3 at 448), an activation with a limit",
+               "%zu elements that should lie beyond stand at the border of %.6g to %.6g", beyond, low, high);
+}
+
+/* What the softcap makes of x, or, when it is missing, what it made x of; NaN at the border, which has no answer. */
+static double capped(double x, double cap, bool missing)
+{
+    if (!isfinite(x))
+        return x;
+    if (!missing)
+        return cap * tanh(x / cap);
+    return fabs(x) < cap * (1 - 1e-7) ? cap * atanh(x / cap) : (double)NAN;
+}
+
+/* Error that a cap leaves on a spread of elements, relative to what is there without it. */
+static double left_by_cap(const struct ts_case *the_case, double cap, bool missing)
+{
+    size_t step = the_case->total / CAP_PROBES + 1;
+    double left = 0, error = 0;
+    for (size_t i = 0; i < the_case->total; i += step) {
+        double x = the_case->expected[i], y = the_case->found[i], value = capped(x, cap, missing);
+        if (!isfinite(x) || !isfinite(y) || !isfinite(value))
+            continue;
+        left += (y - value) * (y - value);
+        error += (y - x) * (y - x);
+    }
+    return error > 0 ? left / error : 1;
+}
+
+/* cap * tanh(x / cap), in the candidate only or in the reference only. */
+static void softcapped(struct ts_case *the_case, double *prediction)
+{
+    double largest = 0, expected = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        if (isfinite(the_case->found[i]) && fabs(the_case->found[i]) > largest)
+            largest = fabs(the_case->found[i]);
+        if (isfinite(the_case->expected[i]) && fabs(the_case->expected[i]) > expected)
+            expected = fabs(the_case->expected[i]);
+    }
+    for (int missing = 0; missing < 2; missing++) {
+        /* the capped side lies below the cap: look from there upwards */
+        double floor = missing ? expected : largest, low, high, best = 0, left = 0.5;
+        static const double usual[] = {15, 20, 30, 50, 100};
+        if (!(floor > 0) || (missing ? largest <= expected : expected <= largest))
+            continue;
+        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+            double now = usual[i] > floor && usual[i] < 30 * floor ? left_by_cap(the_case, usual[i], missing) : 1;
+            if (now < left) {
+                left = now;
+                best = usual[i];
+            }
+        }
+        if (best == 0 || left > 0.05) {
+            low = log(floor * 1.0000001);
+            high = log(floor * 20);
+            for (int step = 0; step < 30; step++) {
+                double a = low + (high - low) / 3, b = high - (high - low) / 3;
+                if (left_by_cap(the_case, exp(a), missing) < left_by_cap(the_case, exp(b), missing))
+                    high = b;
+                else
+                    low = a;
+            }
+            best = exp((low + high) / 2);
+        }
+        if (left_by_cap(the_case, best, missing) > 0.5)
+            continue;
+        for (size_t i = 0; i < the_case->total; i++) {
+            prediction[i] = capped(the_case->expected[i], best, missing);
+            prediction[i] = isnan(prediction[i]) ? the_case->found[i] : prediction[i];
+        }
+        ts_propose(the_case, "clamped", prediction, 1, "softcapping of scores or logits (logit_softcapping)",
+                   missing ? "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of it"
+                           : "it is capped softly: %.4g * tanh(x / %.4g)",
+                   best, best);
+    }
+}
+
+static uint16_t bf16_bits(double value)
+{
+    uint32_t bits = ts_float_bits((float)value);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* To nearest, ties to even; saturates to infinity. */
+static uint16_t f16_bits(double value)
+{
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    double size = fabs(value), scaled;
+    int exponent;
+    if (isnan(value))
+        return 0x7e00;
+    if (size >= 65520)
+        return (uint16_t)(sign | 0x7c00);
+    if (size < 0x1p-25)
+        return sign;
+    (void)frexp(size, &exponent);
+    exponent = exponent < -13 ? -13 : exponent;
+    scaled = nearbyint(ldexp(size, 11 - exponent)); /* 11 significant bits, fewer below 2^-14 */
+    if (scaled >= 2048) {
+        scaled /= 2;
+        exponent++;
+    }
+    return scaled < 1024 ? (uint16_t)(sign | (uint16_t)scaled)
+                         : (uint16_t)(sign | ((uint16_t)(exponent + 14) << 10) | ((uint16_t)scaled - 1024));
+}
+
+enum confusion { BF16_AS_F16, F16_AS_BF16, SWAPPED_F32, SWAPPED_F16, SWAPPED_BF16, U8_FOR_I8, I8_FOR_U8, CONFUSIONS };
+
+static double confuse(enum confusion confusion, double x)
+{
+    switch (confusion) {
+    case BF16_AS_F16:
+        return (double)ts_f16_to_float(bf16_bits(x));
+    case F16_AS_BF16:
+        return (double)ts_bf16_to_float(f16_bits(x));
+    case SWAPPED_F32:
+        return (double)ts_float_from_bits(__builtin_bswap32(ts_float_bits((float)x)));
+    case SWAPPED_F16:
+        return (double)ts_f16_to_float(__builtin_bswap16(f16_bits(x)));
+    case SWAPPED_BF16:
+        return (double)ts_bf16_to_float(__builtin_bswap16(bf16_bits(x)));
+    case U8_FOR_I8:
+        return x < 0 ? x + 256 : x;
+    default:
+        return x > 127 ? x - 256 : x;
+    }
+}
+
+/* Agreement by elements: bits read as another type range over the whole of it, and sums see the largest only. Counted
+ * are the elements that are wrong. */
+static double agreement(const struct ts_case *the_case, const double *prediction, size_t total)
+{
+    double slack = 4 * sqrt(the_case->noise / (double)the_case->total);
+    size_t near = 0, counted = 0;
+    for (size_t i = 0; i < total; i++) {
+        double found = the_case->found[i], value = prediction[i], expected = the_case->expected[i];
+        if (fabs(found - expected) <= 0.05 * fabs(expected) + slack)
+            continue;
+        counted++;
+        near += (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) + slack;
+    }
+    return counted >= 16 && counted * 4 > total ? (double)near / (double)counted : 0;
+}
+
+static void say_confused(struct ts_case *the_case, const double *prediction, size_t total, const char *what)
+{
+    double share = agreement(the_case, prediction, total);
+    if (share > 0.7)
+        ts_propose_plain(the_case, "dtype-confusion", share,
+                         "the element type given to the reader, the kernel or the view",
+                         "%.0f %% of the elements are what comes out when %s", 100 * share, what);
+}
+
+static bool are_bytes(const struct ts_case *the_case, bool with_sign)
+{
+    for (size_t i = 0; i < the_case->total; i++) {
+        double x = the_case->expected[i];
+        if (x != nearbyint(x) || x < (with_sign ? -128 : 0) || x > (with_sign ? 127 : 255))
+            return false;
+    }
+    return true;
+}
+
+static void confused(struct ts_case *the_case, double *prediction)
+{
+    static const char *const what[CONFUSIONS] = {"bf16 bits are read as f16",
+                                                 "f16 bits are read as bf16",
+                                                 "the bytes of f32 are in reverse order",
+                                                 "the bytes of f16 are in reverse order",
+                                                 "the bytes of bf16 are in reverse order",
+                                                 "signed bytes are read as unsigned",
+                                                 "unsigned bytes are read as signed"};
+    for (int kind = 0; kind < CONFUSIONS; kind++) {
+        bool same = true;
+        if (kind >= U8_FOR_I8 && !are_bytes(the_case, kind == U8_FOR_I8))
+            continue;
+        for (size_t i = 0; i < the_case->total; i++) {
+            prediction[i] = confuse((enum confusion)kind, the_case->expected[i]);
+            same = same && prediction[i] == the_case->expected[i];
+        }
+        if (!same)
+            say_confused(the_case, prediction, the_case->total, what[kind]);
+    }
+}
+
+/* Two bf16 read as one f32, and f32 read as pairs of bf16: the values stand at other places, in the first half. */
+static void confused_widths(struct ts_case *the_case, double *prediction)
+{
+    size_t half = the_case->total / 2;
+    if (the_case->total < 64 || !ts_case_complete(the_case))
+        return;
+    for (size_t i = 0; i < half; i++) /* what is behind the end is anyone's guess */
+        prediction[i] = (double)ts_float_from_bits((uint32_t)bf16_bits(the_case->expected[2 * i + 1]) << 16 |
+                                                   bf16_bits(the_case->expected[2 * i]));
+    say_confused(the_case, prediction, half, "pairs of bf16 are read as f32");
+    for (size_t i = 0; i < the_case->total; i++) {
+        uint32_t bits = ts_float_bits((float)the_case->expected[i / 2]);
+        prediction[i] = (double)ts_bf16_to_float((uint16_t)(i % 2 ? bits >> 16 : bits & 0xffff));
+    }
+    say_confused(the_case, prediction, the_case->total, "f32 is read as pairs of bf16");
+    for (size_t i = 0; i < the_case->total; i++) {
+        uint32_t bits = ts_float_bits((float)the_case->expected[i / 2]);
+        prediction[i] = (double)ts_f16_to_float((uint16_t)(i % 2 ? bits >> 16 : bits & 0xffff));
+    }
+    say_confused(the_case, prediction, the_case->total, "f32 is read as pairs of f16");
+}
+
+/* Every value of an 8-bit type, by code. */
+static void table_of(enum ts_type type, float *table)
+{
+    uint8_t codes[256];
+    for (int i = 0; i < 256; i++)
+        codes[i] = (uint8_t)i;
+    ts_type_decode_f32(type, false, codes, 256, table);
+}
+
+static const enum ts_type float8[] = {TS_F8_E4M3, TS_F8_E5M2, TS_F8_E4M3FNUZ, TS_F8_E5M2FNUZ};
+
+/* Codes of one 8-bit type read as another. The expected values must be exact ones of the first. */
+static void confused_float8(struct ts_case *the_case, double *prediction)
+{
+    float from[256], to[256];
+    for (size_t a = 0; a < sizeof float8 / sizeof *float8; a++) {
+        bool exact = true;
+        int16_t *codes = malloc(the_case->total * sizeof *codes);
+        table_of(float8[a], from);
+        for (size_t i = 0; codes && i < the_case->total && exact; i++) {
+            codes[i] = -1;
+            for (int c = 0; c < 256 && codes[i] < 0; c++)
+                if ((double)from[c] == the_case->expected[i] && (from[c] != 0 || c == 0))
+                    codes[i] = (int16_t)c;
+            exact = codes[i] >= 0;
+        }
+        for (size_t b = 0; b < sizeof float8 / sizeof *float8 && codes && exact; b++) {
+            char what[96];
+            if (a == b)
+                continue;
+            table_of(float8[b], to);
+            for (size_t i = 0; i < the_case->total; i++)
+                prediction[i] = (double)to[codes[i]];
+            snprintf(what, sizeof what, "codes of %s are read as %s", ts_type_info(float8[a])->name,
+                     ts_type_info(float8[b])->name);
+            say_confused(the_case, prediction, the_case->total, what);
+        }
+        free(codes);
+    }
+}
+
+/* Rounded to so many stored mantissa bits, to nearest even or towards zero. */
+static double rounded(double value, int bits, bool cut)
+{
+    int exponent;
+    double scaled;
+    if (value == 0 || !isfinite(value))
+        return value;
+    (void)frexp(value, &exponent);
+    scaled = ldexp(value, bits + 1 - exponent);
+    return ldexp(cut ? trunc(scaled) : nearbyint(scaled), exponent - bits - 1);
+}
+
+static void rounded_to(struct ts_case *the_case)
+{
+    static const struct {
+        int bits;
+        const char *name;
+    } types[] = {{10, "f16 or TF32"}, {7, "bf16"}, {3, "e4m3"}, {2, "e5m2"}};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int cut = 0; cut < 2; cut++) {
+            size_t equal = 0, changed = 0, counted = 0;
+            for (size_t i = 0; i < the_case->total; i++) {
+                double a = (double)the_case->actor->a[i], b = the_case->found[i];
+                if (a == 0 || !isfinite(a) || !isfinite(b))
+                    continue;
+                counted++;
+                equal += rounded(a, types[t].bits, cut) == b;
+                changed += a != b;
+            }
+            if (counted < 16 || !changed || (double)equal < 0.98 * (double)counted)
+                continue;
+            ts_propose_plain(the_case, "rounding", (double)equal / (double)counted,
+                             cut ? "conversions: to nearest, not by dropping bits"
+                                 : "nothing: this is the precision of the type and no fault",
+                             cut ? "%.1f %% of the elements are the reference's %s, cut off to %s instead of rounded"
+                                 : "%.1f %% of the elements are the reference's%s rounded to %s",
+                             100 * (double)equal / (double)counted, cut ? " values" : "", types[t].name);
+            return;
+        }
+}
+
+/* A grid of `levels` steps per block, from the block's own values; 0 when they do not lie on one. */
+static double step_of(const double *values, size_t count, unsigned *codes)
+{
+    double sorted[256], step = INFINITY, low = INFINITY, high = -INFINITY;
+    size_t distinct = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = 0, end = distinct;
+        if (!isfinite(values[i]))
+            return 0;
+        while (at < end) {
+            size_t middle = (at + end) / 2;
+            if (sorted[middle] < values[i])
+                at = middle + 1;
+            else
+                end = middle;
+        }
+        if (at < distinct && sorted[at] == values[i])
+            continue;
+        if (distinct == 256)
+            return 0;
+        memmove(sorted + at + 1, sorted + at, (distinct - at) * sizeof *sorted);
+        sorted[at] = values[i];
+        distinct++;
+    }
+    if (distinct < 3)
+        return 0;
+    low = sorted[0];
+    high = sorted[distinct - 1];
+    for (size_t i = 1; i < distinct; i++)
+        step = sorted[i] - sorted[i - 1] < step ? sorted[i] - sorted[i - 1] : step;
+    if (step < (high - low) / 300)
+        return 0;
+    for (size_t i = 1; i < distinct; i++) {
+        double steps = (sorted[i] - low) / step;
+        if (fabs(steps - nearbyint(steps)) > 0.04 * (1 + steps / 64))
+            return 0;
+    }
+    *codes = (unsigned)nearbyint((high - low) / step) + 1;
+    return step;
+}
+
+/* Values on a grid of its own in each block, the error no more than half a step. */
+static void quantized(struct ts_case *the_case)
+{
+    static const size_t sizes[] = {256, 128, 64, 32, 16}; /* after whole rows: the largest that fits */
+    const struct ts_actor *actor = the_case->actor;
+    size_t width = actor->width;
+    for (size_t s = 0; s <= sizeof sizes / sizeof *sizes; s++) {
+        size_t size = s ? sizes[s - 1] : width, blocks = 0, good = 0, stride;
+        double steps = 0, error = 0, ideal = 0;
+        unsigned most = 0;
+        if (size < 8 || width % size || (s && size == width))
+            continue;
+        stride = the_case->total / size / 256 + 1; /* some hundred blocks are enough */
+        for (size_t b = 0; b * size + size <= the_case->total; b += stride) {
+            unsigned codes = 0;
+            double step = step_of(the_case->found + b * size, size, &codes), worst = 0, sum = 0;
+            blocks++;
+            for (size_t i = b * size; i < (b + 1) * size && step > 0; i++) {
+                double d = fabs(the_case->found[i] - (double)actor->a[i]);
+                worst = d > worst ? d : worst;
+                sum += d * d;
+            }
+            if (!(step > 0) || worst > 1.05 * step || codes > 256)
+                continue;
+            good++;
+            steps += step;
+            error += sum;
+            ideal += step * step / 12 * (double)size;
+            most = codes > most ? codes : most;
+        }
+        if (blocks < 2 || (double)good < 0.9 * (double)blocks || most < 2)
+            continue;
+        ts_propose_plain(the_case, "quantization", 0.95 * (double)good / (double)blocks,
+                         "nothing, when this quantization is meant; else the file or the setting it comes from",
+                         "values lie on a grid of their own in each block of %zu, up to %u levels (%.0f bits), a step "
+                         "of %.4g on average; "
+                         "the error is %.2f times what such steps must make",
+                         size, most, ceil(log2((double)most)), steps / (double)good,
+                         ideal > 0 ? sqrt(error / ideal) : 0);
+        return;
+    }
+}
+
+static void propose(struct ts_case *the_case)
+{
+    double *prediction = ts_case_scratch(the_case);
+    if (!prediction)
+        return;
+    rounded_to(the_case);
+    quantized(the_case);
+    if (ts_case_quiet(the_case) || !(the_case->error > 0))
+        return;
+    clamped(the_case, prediction);
+    softcapped(the_case, prediction);
+    confused(the_case, prediction);
+    confused_widths(the_case, prediction);
+    confused_float8(the_case, prediction);
+}
+
+const struct ts_family ts_family_types = {.name = "types", .propose = propose};

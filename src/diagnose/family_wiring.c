@@ -1,0 +1,310 @@
+/* Wiring: the right operations on the wrong tensors. A tensor that equals another one, an operation that was left out
+ * or took something else, a term of a sum that is missing, there twice or comes from elsewhere, a square weight used
+ * transposed; and, when nothing at all holds, no relation. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/variant.h"
+#include "diagnose/wiring.h"
+
+/* A trial explains something worth proving on everything. */
+#define WORTHWHILE 0.3
+/* Pairs that are read when another tensor with the same values is looked for. */
+#define LOOKED_AT  256
+#define LOOK_LIMIT ((size_t)1 << 26) /* elements of them in all */
+
+/* The next word of a name: letters, or digits; *length 0 at the end. */
+static const char *next_word(const char *text, size_t *length)
+{
+    while (*text && !isalnum((unsigned char)*text))
+        text++;
+    *length = 0;
+    while (isalnum((unsigned char)text[*length]))
+        ++*length;
+    return text;
+}
+
+static bool word_is(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && strncmp(text, word, length) == 0;
+}
+
+static bool all_digits(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!isdigit((unsigned char)text[i]))
+            return false;
+    return length > 0;
+}
+
+/* Words that name things side by side: what stands in for another of its group was mixed up with it. */
+static int role_of(const char *text, size_t length)
+{
+    static const char *const groups[][6] = {{"q", "k", "v", "query", "key", "value"},
+                                            {"wq", "wk", "wv", "wo", "o"},
+                                            {"gate", "up", "ffn_gate", "ffn_up"},
+                                            {"w1", "w2", "w3"},
+                                            {"scale", "shift"},
+                                            {"attn", "mlp", "attention", "ffn"}};
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (size_t i = 0; i < 6 && groups[g][i]; i++)
+            if (word_is(text, length, groups[g][i]))
+                return (int)g + 1;
+    return 0;
+}
+
+/* q_proj and k_proj, or the same tensor of two layers. */
+static bool are_siblings(const char *a, const char *b)
+{
+    size_t length_a, length_b, differing = 0;
+    for (;;) {
+        a = next_word(a, &length_a);
+        b = next_word(b, &length_b);
+        if (!length_a || !length_b)
+            return length_a == length_b && differing <= 2;
+        if (length_a != length_b || strncmp(a, b, length_a) != 0) {
+            int role = role_of(a, length_a);
+            if (!(all_digits(a, length_a) && all_digits(b, length_b)) && !(role && role == role_of(b, length_b)))
+                return false;
+            differing++;
+        }
+        a += length_a;
+        b += length_b;
+    }
+}
+
+/* What was found is an earlier tensor: either the operation was left out, or another tensor stands here. */
+static void propose_equal(struct ts_case *the_case)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    bool is_sum = operation->kind == TS_OPERATION_SUM || operation->kind == TS_OPERATION_GATED_SUM;
+    size_t best = 0;
+    double most = WORTHWHILE, *prediction = ts_case_scratch(the_case);
+    const struct ts_actor *other;
+    const char *name;
+    if (!prediction)
+        return;
+    for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
+        const struct ts_actor *actor = ts_earlier(the_case, back);
+        double share;
+        /* a sum that equals one of its terms lacks the other; a linear scale that was left out is a factor */
+        if (!ts_same_size(the_case, actor) || (is_sum && ts_is_input(the_case, actor->pair)) ||
+            (operation->kind == TS_OPERATION_SCALE && !operation->flag && ts_is_input(the_case, actor->pair)) ||
+            (operation->kind == TS_OPERATION_COPY && ts_is_input(the_case, actor->pair)))
+            continue;
+        for (size_t i = 0; i < the_case->total; i++)
+            prediction[i] = (double)actor->b[i];
+        share = ts_explained(the_case, prediction);
+        if (share > most + 1e-9) {
+            most = share;
+            best = back;
+        }
+    }
+    if (!best)
+        return;
+    other = ts_earlier(the_case, best);
+    name = ts_case_name(the_case, other);
+    for (size_t i = 0; i < the_case->total; i++)
+        prediction[i] = (double)other->b[i];
+    /* what equals another norm's result is that norm's, or the norm of its input */
+    if (ts_is_input(the_case, other->pair) ||
+        (operation->kind != TS_OPERATION_COPY && operation->kind != TS_OPERATION_NORM &&
+         !are_siblings(name, ts_case_name(the_case, the_case->actor))))
+        ts_propose(the_case, "skipped-op", prediction, 0,
+                   ts_case_text(the_case, "whether %s is computed at all, and whether it is captured after the step",
+                                ts_case_name(the_case, the_case->actor)),
+                   "the candidate holds %s unchanged: the step from there to here was not applied", name);
+    else
+        ts_propose(the_case, "swapped-with", prediction, 0, "the order in which tensors or weights are bound to names",
+                   "the candidate holds its own %s here", name);
+}
+
+/* Values of another pair laid out as the case's. `scene` is a spare one. */
+static bool read_like_case(struct ts_case *the_case, struct ts_scene *scene, size_t pair, double *out)
+{
+    const struct ts_pair *other = ts_case_pair(the_case) - the_case->actor->pair + pair;
+    const struct ts_actor *actor = the_case->actor;
+    struct ts_error ignored;
+    if (ts_case_direct(the_case)) {
+        for (size_t row = 0; row < actor->rows; row++)
+            if (ts_view_read_f64(&other->a, ts_case_row(the_case, row) * actor->width, actor->width,
+                                 out + row * actor->width, &ignored) != TS_OK)
+                return false;
+        return true;
+    }
+    scene->loaded = pair;
+    actor = ts_scene_next(scene, &ignored);
+    if (!ts_same_size(the_case, actor) || !actor->usable)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = (double)actor->a[i];
+    return true;
+}
+
+static bool same_shape(const struct ts_pair *a, const struct ts_pair *b)
+{
+    if (a->problem || b->problem || a->a.rank != b->a.rank || a->a.rank == 0)
+        return false;
+    for (unsigned i = 0; i < a->a.rank; i++)
+        if (a->a.shape[i] != b->a.shape[i])
+            return false;
+    return ts_type_is_integer(a->a.tensor->type) == ts_type_is_integer(b->a.tensor->type) &&
+           ts_type_info(b->a.tensor->type)->components == 1;
+}
+
+/* What was found is the reference of another tensor, before or after this one: projections swapped, a layer off by one,
+ * captured at another place. */
+static void propose_swapped(struct ts_case *the_case)
+{
+    const struct ts_pair *own = ts_case_pair(the_case), *pairs = own - the_case->actor->pair;
+    size_t count = ts_case_pair_count(the_case), index = the_case->actor->pair, best = SIZE_MAX, looked = 0;
+    double *prediction = ts_case_scratch(the_case), most = WORTHWHILE;
+    struct ts_scene scene;
+    struct ts_error ignored;
+    if (!prediction || ts_type_info(own->a.tensor->type)->components != 1 ||
+        ts_scene_open(&scene, pairs, count, &ignored) != TS_OK)
+        return;
+    for (size_t step = 1; step < count && looked < LOOKED_AT && looked * the_case->total < LOOK_LIMIT; step++)
+        for (int side = 0; side < 2; side++) {
+            size_t pair = side ? index - step : index + step;
+            double share;
+            if ((side ? step > index : index + step >= count) || !same_shape(own, &pairs[pair]) ||
+                ts_is_input(the_case, pair))
+                continue;
+            looked++;
+            if (!read_like_case(the_case, &scene, pair, prediction))
+                continue;
+            share = ts_explained(the_case, prediction);
+            if (share > most) {
+                most = share;
+                best = pair;
+            }
+        }
+    if (best != SIZE_MAX && read_like_case(the_case, &scene, best, prediction)) {
+        const char *name = pairs[best].name;
+        bool later = best > index;
+        if (later || ts_case_direct(the_case) || are_siblings(name, own->name))
+            ts_propose(the_case, "swapped-with", prediction, 0,
+                       "the order in which tensors or weights are bound to names, and layer numbers",
+                       "the candidate holds what the reference holds in %s, %s", name,
+                       later ? "which comes later" : "which came before");
+        else
+            ts_propose(the_case, "skipped-op", prediction, 0,
+                       ts_case_text(the_case, "whether %s is computed at all", own->name),
+                       "the candidate holds what the reference holds in %s: the steps since then were not applied",
+                       name);
+    }
+    ts_scene_release(&scene);
+}
+
+/* Whether `other` can stand in for an input of the operation. */
+static bool fits(const struct ts_case *the_case, unsigned slot, const struct ts_actor *other)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    const struct ts_actor *now = ts_scene_actor(the_case->scene, operation->inputs[slot]);
+    if (!now || !other || other == now || other->rows != now->rows || other->width != now->width)
+        return false;
+    return slot == 1 || operation->kind != TS_OPERATION_CONTEXT || other->heads == now->heads;
+}
+
+static void fill_rows(const struct ts_variants *variants, const struct ts_operation *operation, unsigned slot,
+                      const struct ts_actor *other, double *out)
+{
+    size_t first = 0, count = other->rows;
+    if (ts_variants_by_rows(variants, operation, slot)) {
+        first = variants->first;
+        count = variants->count;
+    }
+    for (size_t i = first * other->width; i < (first + count) * other->width; i++)
+        out[i] = (double)other->b[i];
+}
+
+static void propose_wrong_input(struct ts_case *the_case)
+{
+    struct ts_operation changed = the_case->operation;
+    struct ts_variants variants;
+    unsigned best_slot = 0;
+    size_t best = 0;
+    double most = WORTHWHILE;
+    if (changed.kind == TS_OPERATION_COPY || changed.kind == TS_OPERATION_SCALE ||
+        !ts_variants_open(&variants, the_case, &the_case->operation))
+        return;
+    for (unsigned slot = 0; slot < changed.input_count; slot++) {
+        const struct ts_actor *from = variants.from[slot];
+        double *stand_in = malloc(from->rows * from->width * sizeof *stand_in), *inputs[3];
+        memcpy(inputs, variants.inputs, sizeof inputs);
+        inputs[slot] = stand_in;
+        for (size_t back = 1; back < TS_SCENE_WINDOW && stand_in; back++) {
+            const struct ts_actor *other = ts_earlier(the_case, back);
+            double share;
+            if (!fits(the_case, slot, other))
+                continue;
+            changed.inputs[slot] = other->pair;
+            fill_rows(&variants, &changed, slot, other, stand_in);
+            share = ts_variants_try(&variants, &changed, inputs);
+            if (share > most + 1e-9) {
+                most = share;
+                best = back;
+                best_slot = slot;
+            }
+        }
+        changed.inputs[slot] = the_case->operation.inputs[slot];
+        free(stand_in);
+    }
+    if (best) {
+        const struct ts_actor *other = ts_earlier(the_case, best);
+        double *inputs[3];
+        memcpy(inputs, variants.inputs, sizeof inputs);
+        inputs[best_slot] = ts_actor_doubles(other->b, other->rows * other->width);
+        changed.inputs[best_slot] = other->pair;
+        if (inputs[best_slot])
+            ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,
+                       ts_case_text(the_case, "which tensor is passed to the step that makes %s",
+                                    ts_case_name(the_case, the_case->actor)),
+                       "the right operation on the wrong tensor: with %s in place of %s it gives what was found",
+                       ts_case_name(the_case, other), ts_case_name(the_case, variants.from[best_slot]));
+        free(inputs[best_slot]);
+    }
+    ts_variants_close(&variants);
+}
+
+/* Nothing in common with the reference. */
+static void propose_unrelated(struct ts_case *the_case)
+{
+    double dot = 0, expected = 0, found = 0, cosine;
+    size_t counted = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            dot += the_case->found[i] * the_case->expected[i];
+            expected += the_case->expected[i] * the_case->expected[i];
+            found += the_case->found[i] * the_case->found[i];
+            counted++;
+        }
+    if (!(expected > 0) || !(found > 0) || counted < 8)
+        return;
+    cosine = dot / sqrt(expected * found);
+    if (fabs(cosine) < 0.6)
+        ts_propose_plain(
+            the_case, "unrelated", 0.9 - fabs(cosine),
+            "whether the weights were loaded, whether they are of the right layer and file, and their layout",
+            "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's), "
+            "while what goes in agrees",
+            cosine, sqrt(found / expected));
+}
+
+static void propose(struct ts_case *the_case)
+{
+    if (ts_case_quiet(the_case) || !the_case->total)
+        return;
+    if (ts_case_in_scene(the_case)) {
+        propose_equal(the_case);
+        propose_wrong_input(the_case);
+        ts_wiring_sums(the_case);
+        ts_wiring_weights(the_case);
+    }
+    propose_swapped(the_case);
+    propose_unrelated(the_case);
+}
+
+const struct ts_family ts_family_wiring = {"wiring", propose};

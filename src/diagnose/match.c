@@ -1,0 +1,361 @@
+/* Owns the matching of rows and columns by content. Each line (a row or a column) is known by some of its numbers;
+ * lines are sorted by a sum of those with mixed signs, and the nearest one is looked for around the place where the
+ * found line's own sum falls. */
+#include "diagnose/match.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/region.h"
+
+#define SIGNS     24 /* numbers that a line is known by */
+#define LEAST     3  /* fewer match by chance */
+#define REACH     96 /* lines looked at on either side */
+#define MOST_READ ((uint64_t)1 << 23)
+#define CLOSE     0.1 /* of a line's energy may be left */
+#define STAYS     0.5 /* a line that fits nearly as well where it is, stays */
+
+struct keyed {
+    double key;
+    size_t line;
+};
+
+/* Lines of the domain: reference lines may be more than the case holds (large weights). */
+struct lines {
+    struct ts_case *the_case;
+    bool columns;
+    const struct ts_view *view; /* NULL: the reference lines are those of the case */
+    uint64_t view_columns;
+    size_t count, found_count; /* reference lines, found lines */
+    size_t signs;
+    double *reference, *found; /* [count, signs] */
+    struct keyed *order;       /* reference lines by key */
+    size_t *from;              /* per found line: the reference line, SIZE_MAX when none is near */
+    size_t runs, moved;
+};
+
+static size_t own_place(const struct lines *lines, size_t line)
+{
+    return lines->view && !lines->columns ? (size_t)ts_case_row(lines->the_case, line) : line;
+}
+
+static size_t across_at(const struct lines *lines, size_t sign)
+{
+    const struct ts_actor *actor = lines->the_case->actor;
+    size_t length = lines->columns ? actor->rows : actor->width;
+    return lines->signs < 2 ? 0 : sign * (length - 1) / (lines->signs - 1);
+}
+
+static double case_value(const struct lines *lines, const double *values, size_t line, size_t across)
+{
+    size_t width = lines->the_case->actor->width;
+    double value = lines->columns ? values[across * width + line] : values[line * width + across];
+    return isfinite(value) ? value : 0;
+}
+
+static double key_of(const struct lines *lines, const double *signs)
+{
+    static const double weights[] = {1, -0.83, 0.71, -1.13, 0.91, 1.07, -0.97};
+    double key = 0;
+    for (size_t k = 0; k < lines->signs; k++)
+        key += weights[k % (sizeof weights / sizeof *weights)] * signs[k];
+    return key;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    double left = ((const struct keyed *)a)->key, right = ((const struct keyed *)b)->key;
+    return left < right ? -1 : left > right;
+}
+
+static bool open_lines(struct lines *lines, struct ts_case *the_case, bool columns)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct ts_error ignored;
+    size_t length = columns ? actor->rows : actor->width;
+    *lines = (struct lines){.the_case = the_case, .columns = columns};
+    lines->found_count = lines->count = columns ? actor->width : actor->rows;
+    lines->signs = length < SIGNS ? length : SIGNS;
+    if (ts_case_direct(the_case) && !ts_case_complete(the_case) && !columns) {
+        lines->view = &pair->a;
+        lines->view_columns = pair->a.shape[pair->a.rank - 1];
+        if (pair->a.count / lines->view_columns > MOST_READ / SIGNS || lines->view_columns > actor->width)
+            return false;
+        lines->count = (size_t)(pair->a.count / lines->view_columns);
+    }
+    if (lines->signs < LEAST || lines->count < 2)
+        return false;
+    lines->reference = malloc(lines->count * lines->signs * sizeof(double));
+    lines->found = malloc(lines->found_count * lines->signs * sizeof(double));
+    lines->order = malloc(lines->count * sizeof *lines->order);
+    lines->from = malloc(lines->found_count * sizeof *lines->from);
+    if (!lines->reference || !lines->found || !lines->order || !lines->from)
+        return false;
+    for (size_t line = 0; line < lines->found_count; line++)
+        for (size_t k = 0; k < lines->signs; k++)
+            lines->found[line * lines->signs + k] = case_value(lines, the_case->found, line, across_at(lines, k));
+    for (size_t line = 0; line < lines->count; line++) {
+        double *signs = lines->reference + line * lines->signs;
+        for (size_t k = 0; k < lines->signs; k++)
+            if (!lines->view)
+                signs[k] = case_value(lines, the_case->expected, line, across_at(lines, k));
+            else if (ts_view_read_f64(lines->view, line * lines->view_columns + across_at(lines, k), 1, &signs[k],
+                                      &ignored) != TS_OK ||
+                     !isfinite(signs[k]))
+                signs[k] = 0;
+        lines->order[line] = (struct keyed){key_of(lines, signs), line};
+    }
+    qsort(lines->order, lines->count, sizeof *lines->order, by_key);
+    return true;
+}
+
+static void close_lines(struct lines *lines)
+{
+    free(lines->reference);
+    free(lines->found);
+    free(lines->order);
+    free(lines->from);
+}
+
+static double distance(const struct lines *lines, size_t line, size_t reference)
+{
+    const double *a = lines->found + line * lines->signs, *b = lines->reference + reference * lines->signs;
+    double sum = 0;
+    for (size_t k = 0; k < lines->signs; k++)
+        sum += (a[k] - b[k]) * (a[k] - b[k]);
+    return sum;
+}
+
+static size_t nearest(const struct lines *lines, size_t line, size_t before)
+{
+    const double *signs = lines->found + line * lines->signs;
+    double key = key_of(lines, signs), energy = 0, best, other;
+    size_t low = 0, high = lines->count, at = SIZE_MAX, own = own_place(lines, line);
+    for (size_t k = 0; k < lines->signs; k++)
+        energy += signs[k] * signs[k];
+    if (!(energy > 0))
+        return SIZE_MAX;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (lines->order[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    best = CLOSE * energy;
+    for (size_t i = low > REACH ? low - REACH : 0; i < lines->count && i < low + REACH; i++) {
+        other = distance(lines, line, lines->order[i].line);
+        if (other < best) {
+            best = other;
+            at = lines->order[i].line;
+        }
+    }
+    if (at == SIZE_MAX)
+        return at;
+    /* equal lines: stay, or go on with the run */
+    if (own < lines->count && STAYS * distance(lines, line, own) <= best)
+        return own;
+    if (before != SIZE_MAX && before + 1 < lines->count && STAYS * distance(lines, line, before + 1) <= best)
+        return before + 1;
+    return at;
+}
+
+/* One line of the reference into the prediction. */
+static void take(const struct lines *lines, size_t line, double *prediction)
+{
+    const struct ts_case *the_case = lines->the_case;
+    size_t width = the_case->actor->width, rows = the_case->actor->rows, from = lines->from[line];
+    struct ts_error ignored;
+    if (from == SIZE_MAX)
+        from = own_place(lines, line);
+    if (lines->columns)
+        for (size_t row = 0; row < rows; row++)
+            prediction[row * width + line] = the_case->expected[row * width + from];
+    else if (!lines->view)
+        memcpy(prediction + line * width, the_case->expected + from * width, width * sizeof *prediction);
+    else if (ts_view_read_f64(lines->view, from * lines->view_columns, width, prediction + line * width, &ignored) !=
+             TS_OK)
+        memcpy(prediction + line * width, the_case->expected + line * width, width * sizeof *prediction);
+}
+
+/* Signed distance a line has moved. */
+static int64_t step_of(const struct lines *lines, size_t line)
+{
+    return (int64_t)lines->from[line] - (int64_t)own_place(lines, line);
+}
+
+/* The common step of nearly all lines that moved, 0 when there is none. */
+static int64_t common_step(const struct lines *lines)
+{
+    int64_t step = 0;
+    size_t votes = 0, agree = 0;
+    for (size_t i = 0; i < lines->found_count; i++) { /* a majority survives this */
+        if (lines->from[i] == SIZE_MAX)
+            continue;
+        if (!votes)
+            step = step_of(lines, i);
+        votes = step_of(lines, i) == step ? votes + 1 : votes - 1;
+    }
+    for (size_t i = 0; i < lines->found_count; i++)
+        agree += lines->from[i] != SIZE_MAX && step_of(lines, i) == step;
+    return agree * 4 >= lines->found_count * 3 ? step : 0;
+}
+
+static bool is_reversed(const struct lines *lines)
+{
+    size_t agree = 0;
+    for (size_t i = 0; i < lines->found_count; i++)
+        agree += lines->from[i] == lines->count - 1 - own_place(lines, i);
+    return lines->count == lines->found_count && agree * 10 >= lines->count * 9;
+}
+
+/* "2, 0, 1" when whole blocks of one length moved; 0 otherwise. */
+static size_t block_order(const struct lines *lines, char *text, size_t room)
+{
+    size_t length = 0, used = 0;
+    if (lines->view || lines->count < 2)
+        return 0;
+    for (size_t i = 0, start = 0; i <= lines->found_count; i++) {
+        bool ends = i == lines->found_count || (i > start && lines->from[i] != lines->from[i - 1] + 1);
+        if (i < lines->found_count && lines->from[i] == SIZE_MAX)
+            return 0;
+        if (ends) {
+            size_t run = i - start;
+            while (length) { /* greatest common divisor of the runs */
+                size_t rest = run % length;
+                run = length;
+                length = rest;
+            }
+            length = run;
+            start = i;
+        }
+    }
+    if (length < 2 || length >= lines->found_count || lines->found_count / length > 64)
+        return 0;
+    for (size_t i = 0; i < lines->found_count; i += length)
+        if (lines->from[i] % length)
+            return 0;
+    for (size_t i = 0; i < lines->found_count && used + 8 < room && i < 16 * length; i += length)
+        used += (size_t)snprintf(text + used, room - used, "%s%zu", i ? ", " : "", lines->from[i] / length);
+    if (lines->found_count > 16 * length && used < room)
+        snprintf(text + used, room - used, " ...");
+    return length;
+}
+
+static void count_runs(struct lines *lines)
+{
+    for (size_t i = 0; i < lines->found_count; i++) {
+        if (lines->from[i] == SIZE_MAX || step_of(lines, i) == 0)
+            continue;
+        lines->moved++;
+        lines->runs += i == 0 || lines->from[i - 1] == SIZE_MAX || step_of(lines, i) != step_of(lines, i - 1);
+    }
+}
+
+/* Every line that moved is still where it belongs as well: it was copied, not moved. */
+static bool are_copies(const struct lines *lines)
+{
+    for (size_t i = 0; i < lines->found_count; i++)
+        if (lines->from[i] != SIZE_MAX && step_of(lines, i) != 0 &&
+            (lines->from[i] >= lines->found_count || lines->from[lines->from[i]] != lines->from[i]))
+            return false;
+    return !lines->view;
+}
+
+static void say_copies(const struct lines *lines, const double *prediction, const char *what)
+{
+    bool *moved = calloc(lines->found_count, sizeof *moved);
+    char text[128];
+    size_t first = SIZE_MAX;
+    if (!moved)
+        return;
+    for (size_t i = 0; i < lines->found_count; i++) {
+        moved[i] = lines->from[i] != SIZE_MAX && step_of(lines, i) != 0;
+        first = moved[i] && first == SIZE_MAX ? i : first;
+    }
+    ts_region_list(lines->the_case, moved, lines->found_count, !lines->columns, text, sizeof text);
+    ts_propose(lines->the_case, "stale", prediction, 2 * lines->runs,
+               "whether they are written at all: a position that does not advance, a slot that is written twice",
+               "%s %s hold again what belongs elsewhere: %zu is a copy of %zu", what, text, own_place(lines, first),
+               lines->from[first]);
+    free(moved);
+}
+
+static void say(struct lines *lines, const double *prediction)
+{
+    struct ts_case *the_case = lines->the_case;
+    const char *what = lines->columns             ? ts_case_direct(the_case) ? "columns" : "channels"
+                       : ts_case_direct(the_case) ? "rows"
+                                                  : "tokens";
+    char order[256] = "";
+    int64_t step = common_step(lines);
+    size_t length, blocks, first;
+    if (!step && are_copies(lines)) {
+        say_copies(lines, prediction, what);
+        return;
+    }
+    if (step) {
+        ts_propose(the_case, "shifted", prediction, 1,
+                   lines->columns
+                       ? "an index, a slice or a pointer that is off"
+                       : "positions: an offset of the cache, a token prepended or dropped, padding on the other "
+                         "side, a roll",
+                   "%s are moved by %" PRId64 ": place i holds what belongs at i %c %" PRId64, what, -step,
+                   step < 0 ? '-' : '+', step < 0 ? -step : step);
+        return;
+    }
+    if (is_reversed(lines)) {
+        ts_propose(the_case, "permuted", prediction, 1, "a flip, a negative stride, the other end of an axis",
+                   "%s stand in reverse order", what);
+        return;
+    }
+    if ((length = block_order(lines, order, sizeof order)) > 0) {
+        blocks = lines->found_count / length;
+        if (blocks == 2)
+            ts_propose(the_case, "permuted", prediction, 1,
+                       "the order of the two halves: gate and up, scale and shift, sine and cosine",
+                       "the two halves of the %s are swapped (%zu each)", what, length);
+        else
+            ts_propose(the_case, "permuted", prediction, blocks,
+                       blocks == 3 || blocks == 6
+                           ? "the order of the pieces: q, k and v, or shift, scale and gate of a modulation"
+                           : "the order of heads, experts or shards",
+                       "blocks of %zu %s stand in the order %s", length, what, order);
+        return;
+    }
+    for (first = 0; first < lines->found_count && (lines->from[first] == SIZE_MAX || !step_of(lines, first)); first++) {
+    }
+    ts_propose(the_case, "permuted", prediction, 2 * lines->runs,
+               "the order in which they are gathered, split or written",
+               "%zu of %zu %s stand elsewhere, in %zu runs; the first: %zu holds what belongs at %zu", lines->moved,
+               lines->found_count, what, lines->runs, own_place(lines, first), lines->from[first]);
+}
+
+static void match(struct ts_case *the_case, bool columns, double *prediction)
+{
+    struct lines lines;
+    if (open_lines(&lines, the_case, columns)) {
+        for (size_t i = 0; i < lines.found_count; i++)
+            lines.from[i] = nearest(&lines, i, i ? lines.from[i - 1] : SIZE_MAX);
+        count_runs(&lines);
+        if (lines.moved) {
+            for (size_t i = 0; i < lines.found_count; i++)
+                take(&lines, i, prediction);
+            say(&lines, prediction);
+        }
+    }
+    close_lines(&lines);
+}
+
+void ts_match_rows(struct ts_case *the_case, double *prediction)
+{
+    match(the_case, false, prediction);
+}
+
+void ts_match_columns(struct ts_case *the_case, double *prediction)
+{
+    match(the_case, true, prediction);
+}

@@ -1,0 +1,11 @@
+/* Match: rows or columns found again by content in another place. Internal to src/diagnose. */
+#ifndef TS_DIAGNOSE_MATCH_H
+#define TS_DIAGNOSE_MATCH_H
+
+#include "diagnose/families.h"
+
+/* Propose "shifted" when all moved alike, "permuted" otherwise. prediction: scratch. */
+void ts_match_rows(struct ts_case *the_case, double *prediction);
+void ts_match_columns(struct ts_case *the_case, double *prediction);
+
+#endif

@@ -1,0 +1,83 @@
+/* Owns second looks: a sum hides what is wrong with one of its terms, so its terms are looked at by themselves. */
+#include <stdlib.h>
+
+#include "diagnose/case.h"
+
+/* A cause with this much evidence explains all there is. */
+#define SETTLED 0.8
+
+/* Runs the families that need nothing but numbers on another expectation. */
+static void look_at_part(struct ts_case_state *state, double *expected, double *found, const char *about)
+{
+    static const struct ts_family *const families[] = {&ts_family_memory, &ts_family_types, &ts_family_layout,
+                                                       &ts_family_algebra};
+    struct ts_case_state *part = malloc(sizeof *part);
+    if (!part)
+        return;
+    ts_case_of_part(part, state, expected, found, about);
+    for (size_t i = 0; i < sizeof families / sizeof *families && part->face.error > 0; i++) {
+        families[i]->propose(&part->face);
+        ts_case_drop_scratch(part);
+    }
+    ts_case_release_part(part);
+    free(part);
+}
+
+/* The newest earlier tensor that this one is mostly made of: the residual stream one step before. */
+static const struct ts_actor *stream_before(struct ts_case_state *state)
+{
+    const struct ts_actor *actor = state->face.actor, *best = NULL;
+    double most = 0.5;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
+        const struct ts_actor *other = ts_scene_actor(&state->scene, actor->pair - back);
+        double dot = 0, cosine;
+        if (!other || other->rows != actor->rows || other->width != actor->width || !(other->norm_a > 0))
+            continue;
+        for (size_t i = 0; i < state->face.total; i++)
+            dot += (double)actor->a[i] * (double)other->a[i];
+        cosine = dot / (actor->norm_a * other->norm_a);
+        if (cosine > most) {
+            most = cosine;
+            best = other;
+        }
+    }
+    return best;
+}
+
+/* A sum hides what is wrong with one of its terms: without the other terms it is laid open. */
+void ts_case_look_at_parts(struct ts_case_state *state)
+{
+    const struct ts_operation *operation = &state->face.operation;
+    const struct ts_actor *terms[3] = {NULL, NULL, NULL}, *before = NULL;
+    double *expected, *found;
+    size_t total = state->face.total, count = 0;
+    if (state->direct || state->quiet || !(state->face.error > 0) ||
+        (state->book->count && state->book->entries[0].evidence > SETTLED))
+        return;
+    expected = malloc(total * sizeof *expected);
+    found = malloc(total * sizeof *found);
+    if (operation->kind == TS_OPERATION_SUM)
+        for (unsigned k = 0; k < operation->input_count; k++)
+            terms[count++] = ts_scene_actor(&state->scene, operation->inputs[k]);
+    else if (operation->kind == TS_OPERATION_NONE)
+        before = stream_before(state);
+    for (size_t k = 0; k < count && expected && found; k++) {
+        for (size_t i = 0; i < total; i++) {
+            expected[i] = (double)terms[k]->b[i];
+            found[i] = state->face.found[i] - (state->face.expected[i] - expected[i]);
+        }
+        look_at_part(
+            state, expected, found,
+            ts_case_text(&state->face, "seen in the term %s of the sum", ts_case_name(&state->face, terms[k])));
+    }
+    if (before && expected && found) {
+        for (size_t i = 0; i < total; i++) {
+            expected[i] = state->face.expected[i] - (double)before->a[i];
+            found[i] = state->face.found[i] - (double)before->b[i];
+        }
+        look_at_part(state, expected, found,
+                     ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, before)));
+    }
+    free(expected);
+    free(found);
+}

@@ -1,0 +1,171 @@
+#include "diagnose/region.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A few elements inside may be right by chance. */
+#define NEARLY_ALL  0.97
+#define RUNS_LISTED 3
+
+size_t ts_region_list(const struct ts_case *the_case, const bool *chosen, size_t count, bool rows, char *text,
+                      size_t room)
+{
+    size_t runs = 0, used = 0;
+    if (room)
+        text[0] = 0;
+    for (size_t i = 0; i < count;) {
+        size_t end = i;
+        uint64_t from, to;
+        if (!chosen[i]) {
+            i++;
+            continue;
+        }
+        while (end + 1 < count && chosen[end + 1])
+            end++;
+        from = rows ? ts_case_row(the_case, i) : i;
+        to = rows ? ts_case_row(the_case, end) : end;
+        if (runs < RUNS_LISTED && used < room)
+            used += (size_t)snprintf(text + used, room - used, from == to ? "%s%" PRIu64 : "%s%" PRIu64 " to %" PRIu64,
+                                     runs ? ", " : "", from, to);
+        runs++;
+        i = end + 1;
+    }
+    if (runs > RUNS_LISTED && used < room)
+        snprintf(text + used, room - used, " and %zu more", runs - RUNS_LISTED);
+    return runs;
+}
+
+static size_t count_true(const bool *values, size_t count)
+{
+    size_t number = 0;
+    for (size_t i = 0; i < count; i++)
+        number += values[i];
+    return number;
+}
+
+/* Heads that are touched, when whole heads are. */
+static bool by_heads(const struct ts_actor *actor, const bool *channels, bool *heads)
+{
+    if (actor->heads < 2)
+        return false;
+    for (size_t head = 0; head < actor->heads; head++) {
+        size_t touched = count_true(channels + head * actor->inner, actor->inner);
+        if (touched && (double)touched < NEARLY_ALL * (double)actor->inner)
+            return false;
+        heads[head] = touched > 0;
+    }
+    return true;
+}
+
+static void describe_rectangle(const struct ts_case *the_case, const bool *rows, const bool *channels,
+                               struct ts_region *region)
+{
+    const struct ts_actor *actor = the_case->actor;
+    bool *heads = calloc(actor->heads + 1, sizeof *heads);
+    char row_text[64] = "", channel_text[64] = "";
+    const char *row_word = ts_case_direct(the_case) ? "row" : "token";
+    const char *channel_word = ts_case_direct(the_case) ? "column" : "channel";
+    size_t named = region->channels;
+    if (!region->all_rows)
+        region->pieces += 2 * ts_region_list(the_case, rows, actor->rows, true, row_text, sizeof row_text);
+    if (!region->all_channels) {
+        if (heads && by_heads(actor, channels, heads)) {
+            region->pieces +=
+                2 * ts_region_list(the_case, heads, actor->heads, false, channel_text, sizeof channel_text);
+            channel_word = "head";
+            named = count_true(heads, actor->heads);
+        } else {
+            region->pieces +=
+                2 * ts_region_list(the_case, channels, actor->width, false, channel_text, sizeof channel_text);
+        }
+    }
+    free(heads);
+    if (region->whole)
+        snprintf(region->text, sizeof region->text, "every element");
+    else if (region->all_rows)
+        snprintf(region->text, sizeof region->text, "%s%s %s", channel_word, named > 1 ? "s" : "", channel_text);
+    else if (region->all_channels)
+        snprintf(region->text, sizeof region->text, "%s%s %s", row_word, region->rows > 1 ? "s" : "", row_text);
+    else
+        snprintf(region->text, sizeof region->text, "%s%s %s of %s%s %s", channel_word, named > 1 ? "s" : "",
+                 channel_text, row_word, region->rows > 1 ? "s" : "", row_text);
+}
+
+static void describe_flat(const struct ts_case *the_case, const bool *mask, struct ts_region *region)
+{
+    size_t first = SIZE_MAX, last = 0, runs = 0;
+    const struct ts_actor *actor = the_case->actor;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (mask[i]) {
+            first = first == SIZE_MAX ? i : first;
+            last = i;
+            runs += i == 0 || !mask[i - 1];
+        }
+    if ((double)region->count >= NEARLY_ALL * (double)(last - first + 1)) {
+        region->pieces = 2;
+        if (last + 1 == the_case->total)
+            snprintf(region->text, sizeof region->text, "everything from row %" PRIu64 ", column %zu on",
+                     ts_case_row(the_case, first / actor->width), first % actor->width);
+        else
+            snprintf(region->text, sizeof region->text, "row %" PRIu64 ", column %zu to row %" PRIu64 ", column %zu",
+                     ts_case_row(the_case, first / actor->width), first % actor->width,
+                     ts_case_row(the_case, last / actor->width), last % actor->width);
+        return;
+    }
+    region->pieces = 2 * runs;
+    snprintf(region->text, sizeof region->text, "%zu elements in %zu places", region->count, runs);
+}
+
+void ts_region_trim(const struct ts_case *the_case, bool *mask)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t *rows = calloc(actor->rows + actor->width, sizeof *rows), *channels = rows + actor->rows;
+    size_t most_rows = 0, most_channels = 0, all = 0, outside = 0;
+    if (!rows)
+        return;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (mask[i]) {
+            all++;
+            most_rows = ++rows[i / actor->width] > most_rows ? rows[i / actor->width] : most_rows;
+            most_channels = ++channels[i % actor->width] > most_channels ? channels[i % actor->width] : most_channels;
+        }
+    for (size_t i = 0; i < the_case->total; i++)
+        outside +=
+            mask[i] && (2 * rows[i / actor->width] < most_rows || 2 * channels[i % actor->width] < most_channels);
+    for (size_t i = 0; i < the_case->total && outside * 20 < all; i++)
+        mask[i] = mask[i] && 2 * rows[i / actor->width] >= most_rows && 2 * channels[i % actor->width] >= most_channels;
+    free(rows);
+}
+
+bool ts_region_of(const struct ts_case *the_case, const bool *mask, struct ts_region *region)
+{
+    const struct ts_actor *actor = the_case->actor;
+    bool *rows = calloc(actor->rows + actor->width, sizeof *rows), *channels = rows + actor->rows;
+    size_t counted = 0;
+    *region = (struct ts_region){0};
+    if (!rows)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        counted += !ts_case_aside(the_case, i / actor->width);
+        if (mask[i]) {
+            region->count++;
+            rows[i / actor->width] = true;
+            channels[i % actor->width] = true;
+        }
+    }
+    region->rows = count_true(rows, actor->rows);
+    region->channels = count_true(channels, actor->width);
+    region->all_rows = region->rows == actor->rows;
+    region->all_channels = region->channels == actor->width;
+    region->rectangle =
+        region->count && (double)region->count >= NEARLY_ALL * (double)region->rows * (double)region->channels;
+    region->whole = region->rectangle && (double)region->count >= NEARLY_ALL * (double)counted;
+    if (region->rectangle)
+        describe_rectangle(the_case, rows, channels, region);
+    else if (region->count)
+        describe_flat(the_case, mask, region);
+    free(rows);
+    return region->count > 0;
+}

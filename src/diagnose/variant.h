@@ -1,0 +1,54 @@
+/* Variant: the learnt operation done in another way on the candidate's own inputs. What the families that know
+ * operations share. Internal to src/diagnose.
+ *
+ * A variant is tried on a run of rows around the worst one first; only what explains something there is worth computing
+ * for everything. */
+#ifndef TS_DIAGNOSE_VARIANT_H
+#define TS_DIAGNOSE_VARIANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "diagnose/families.h"
+
+struct ts_variants {
+    struct ts_case *the_case;
+    const struct ts_operation *operation;
+    const struct ts_actor *from[3]; /* its inputs */
+    double *inputs[3];              /* the candidate's values of them, whole */
+    size_t first, count;            /* the rows that are tried first */
+    double cost;                    /* of what was expected, on those rows */
+    double *out;                    /* the case's total; predictions are made here */
+};
+
+/* The operation is the case's, or one that the family has learnt. False when it is none, or without memory; then
+ * nothing is to be closed. */
+bool ts_variants_open(struct ts_variants *variants, struct ts_case *the_case, const struct ts_operation *operation);
+void ts_variants_close(struct ts_variants *variants);
+
+/* Share of the error on the rows tried first that the operation on these inputs explains; leaves its values for those
+ * rows in variants->out. Inputs are whole arrays, of which only those rows need to be filled where rows go by rows. */
+double ts_variants_try(struct ts_variants *variants, const struct ts_operation *operation, double *const *inputs);
+/* The same share for values already in variants->out. */
+double ts_variants_share(const struct ts_variants *variants, const double *prediction);
+/* Everything, in variants->out. */
+const double *ts_variants_apply(struct ts_variants *variants, const struct ts_operation *operation,
+                                double *const *inputs);
+/* Whether row r of input `slot` makes row r of the output; keys and values of attention do not. */
+bool ts_variants_by_rows(const struct ts_variants *variants, const struct ts_operation *operation, unsigned slot);
+
+/* The run of rows around the one with the largest error, about `elements` long. */
+void ts_worst_rows(const struct ts_case *the_case, size_t elements, size_t *first, size_t *count);
+/* Squared differences between what was found and a prediction over a run of rows; rows set aside do not count. */
+double ts_rows_cost(const struct ts_case *the_case, const double *prediction, size_t first, size_t count);
+
+/* The case can be looked at by families that know operations: values through the scene, an error above noise. */
+bool ts_case_in_scene(const struct ts_case *the_case);
+/* Doubles of one side of any actor; to be freed; NULL without memory. */
+double *ts_actor_doubles(const float *values, size_t count);
+
+/* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
+ * to probabilities or context, and its variants proposed. In family_attention_fused.c. */
+void ts_propose_fused_attention(struct ts_case *the_case);
+
+#endif

@@ -1,0 +1,245 @@
+/* Owns the search for terms: sums and differences of earlier tensors that explain what was found. */
+#include <string.h>
+
+#include "diagnose/variant.h"
+#include "diagnose/wiring.h"
+
+#define WORTHWHILE 0.3
+
+/* Several terms of a sum missing at once: what is left is the sum of some of them. */
+static void propose_subset(struct ts_case *the_case)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    struct ts_variants variants;
+    unsigned all = (1u << operation->input_count) - 1;
+    if (operation->kind != TS_OPERATION_SUM || operation->input_count < 3 ||
+        !ts_variants_open(&variants, the_case, operation))
+        return;
+    for (unsigned kept = 1; kept < all; kept <<= 1) { /* one of them; with two left the terms' own search finds it */
+        unsigned slot = kept == 1 ? 0 : kept == 2 ? 1 : 2;
+        memcpy(variants.out, variants.inputs[slot], the_case->total * sizeof *variants.out);
+        ts_propose(the_case, "term-missing", variants.out, 0,
+                   ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
+                   "of the sum only %s is left: %s and %s are missing", ts_case_name(the_case, variants.from[slot]),
+                   ts_case_name(the_case, variants.from[(slot + 1) % 3]),
+                   ts_case_name(the_case, variants.from[(slot + 2) % 3]));
+    }
+    ts_variants_close(&variants);
+}
+
+/* A sum that was captured nowhere goes on in the residual stream: is it whole there? Looks for two later tensors of
+ * which one is the other plus the sum, in the reference; then at the same in the candidate. */
+static bool is_whole_later(struct ts_case *the_case, const struct ts_variants *variants, unsigned kept)
+{
+    const struct ts_pair *pairs = ts_case_pair(the_case) - the_case->actor->pair;
+    const struct ts_actor *x = variants->from[0], *y = variants->from[1], *alone = variants->from[kept];
+    size_t first = the_case->actor->pair + 1, count = ts_case_pair_count(the_case), total = the_case->total;
+    struct ts_scene scene;
+    struct ts_error ignored;
+    bool whole = false, known = false;
+    if (ts_scene_open(&scene, pairs, count, &ignored) != TS_OK)
+        return false;
+    scene.loaded = first;
+    for (size_t later = first; later < count && later < first + 16 && !known; later++) {
+        const struct ts_actor *sum = ts_scene_next(&scene, &ignored);
+        if (!sum)
+            break;
+        for (size_t part = first; part < later && !known && ts_same_size(the_case, sum) && sum->usable; part++) {
+            const struct ts_actor *term = ts_scene_actor(&scene, part);
+            double error = 0, size = 0, with = 0, without = 0;
+            if (!ts_same_size(the_case, term))
+                continue;
+            for (size_t i = 0; i < total; i++) {
+                double expected = (double)x->a[i] + (double)y->a[i] + (double)term->a[i];
+                double found = (double)sum->b[i] - (double)term->b[i];
+                error += (expected - (double)sum->a[i]) * (expected - (double)sum->a[i]);
+                size += (double)sum->a[i] * (double)sum->a[i];
+                with += (found - (double)x->b[i] - (double)y->b[i]) * (found - (double)x->b[i] - (double)y->b[i]);
+                without += (found - (double)alone->b[i]) * (found - (double)alone->b[i]);
+            }
+            known = size > 0 && error < 1e-4 * size;
+            whole = known && with < without;
+        }
+    }
+    ts_scene_release(&scene);
+    return whole;
+}
+
+/* The norm of a sum that was captured nowhere: its terms in other proportions, or the norm left out. */
+static void propose_norm_of_sum(struct ts_case *the_case)
+{
+    static const struct {
+        double first, second;
+        const char *id;
+    } ways[] = {{1, 0, "term-missing"}, {0, 1, "term-missing"},  {2, 1, "term-extra"},
+                {1, 2, "term-extra"},   {1, -1, "sign-flipped"}, {-1, 1, "sign-flipped"}};
+    const struct ts_operation *norm = &the_case->operation;
+    struct ts_variants variants;
+    const char *names[2];
+    double *scaled[3] = {NULL, NULL, NULL};
+    if (norm->kind != TS_OPERATION_NORM || norm->input_count < 2 || !ts_variants_open(&variants, the_case, norm))
+        return;
+    names[0] = ts_case_name(the_case, variants.from[0]);
+    names[1] = ts_case_name(the_case, variants.from[1]);
+    for (size_t i = 0; i < the_case->total; i++)
+        variants.out[i] = variants.inputs[0][i] + variants.inputs[1][i];
+    ts_propose(the_case, "skipped-op", variants.out, 0, "whether the norm is applied",
+               "the candidate holds %s + %s: the norm was not applied", names[0], names[1]);
+    scaled[0] = ts_case_scratch(the_case);
+    scaled[1] = ts_case_scratch(the_case);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways && scaled[0] && scaled[1]; w++) {
+        unsigned kept = ways[w].first == 0;
+        bool missing = ways[w].first == 0 || ways[w].second == 0;
+        const double *prediction;
+        for (size_t i = 0; i < the_case->total; i++) {
+            scaled[0][i] = ways[w].first * variants.inputs[0][i];
+            scaled[1][i] = ways[w].second * variants.inputs[1][i];
+        }
+        if (ts_variants_try(&variants, norm, scaled) < WORTHWHILE)
+            continue;
+        prediction = ts_variants_apply(&variants, norm, scaled);
+        if (missing && is_whole_later(the_case, &variants, kept))
+            ts_propose(the_case, "wrong-input", prediction, 0, "which tensor is passed to this norm",
+                       "the norm is that of %s alone instead of %s + %s; the residual stream after it has both",
+                       names[kept], names[0], names[1]);
+        else
+            ts_propose(the_case, ways[w].id, prediction, 0, "the addition before the norm",
+                       missing ? "%s is missing in what is normalized (%g * %s + %g * %s)"
+                               : "%s enters otherwise what is normalized (%g * %s + %g * %s)",
+                       missing ? names[1 - kept] : names[ways[w].first == 1], ways[w].first, names[0], ways[w].second,
+                       names[1]);
+    }
+    ts_variants_close(&variants);
+}
+
+/* Multiples that faults make: a term left out or added once more; of a sum's own terms also subtracted, or halved. */
+static double nearest_multiple(double coefficient, bool own_term)
+{
+    static const double multiples[] = {1, -1, 2, -2, 0.5, -0.5, 3, -3};
+    for (size_t i = 0; i < (own_term ? sizeof multiples / sizeof *multiples : 2); i++)
+        if (fabs(coefficient - multiples[i]) < 0.12 * fabs(multiples[i]))
+            return multiples[i];
+    return 0;
+}
+
+static void say_term(struct ts_case *the_case, const struct ts_actor *term, double multiple, bool fitted,
+                     const double *prediction)
+{
+    const char *name = ts_case_name(the_case, term);
+    bool own_term = ts_is_input(the_case, term->pair) && the_case->operation.kind == TS_OPERATION_SUM;
+    const char *check = ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor));
+    if (multiple == -1)
+        ts_propose(the_case, "term-missing", prediction, 0, check, "the difference is minus %s: this term %s", name,
+                   own_term ? "of the sum is missing" : "is missing, or is subtracted");
+    else if (multiple == 1)
+        ts_propose(the_case, "term-extra", prediction, 0, check, "%s is added %s", name,
+                   own_term ? "twice" : "where it does not belong");
+    else if (multiple == -2)
+        ts_propose(the_case, "sign-flipped", prediction, 0, check, "%s is subtracted instead of added", name);
+    else
+        ts_propose(the_case, "scaled", prediction, fitted ? 1 : 0, check,
+                   "%s enters the sum %.4g times instead of once", name, 1 + multiple);
+}
+
+/* The difference is a multiple of an earlier tensor. */
+static void propose_terms(struct ts_case *the_case)
+{
+    double *prediction = ts_case_scratch(the_case), most = WORTHWHILE, coefficient = 0;
+    const struct ts_actor *best = NULL;
+    bool fitted = false;
+    if (!prediction)
+        return;
+    for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
+        const struct ts_actor *term = ts_earlier(the_case, back);
+        double dot = 0, square = 0, multiple, share;
+        bool own_term;
+        if (!ts_same_size(the_case, term) ||
+            /* "1 +" missing in a modulation has its own words */
+            (the_case->operation.kind == TS_OPERATION_MODULATE && ts_is_input(the_case, term->pair)))
+            continue;
+        for (size_t i = 0; i < the_case->total; i++) {
+            double difference = the_case->found[i] - the_case->expected[i], value = (double)term->b[i];
+            if (isfinite(difference) && isfinite(value)) {
+                dot += difference * value;
+                square += value * value;
+            }
+        }
+        if (!(square > 0) || dot * dot < WORTHWHILE * square * the_case->error * 0.5)
+            continue;
+        own_term = the_case->operation.kind == TS_OPERATION_SUM && ts_is_input(the_case, term->pair);
+        multiple = nearest_multiple(dot / square, own_term);
+        if (multiple == 0 && !own_term)
+            continue;
+        for (size_t i = 0; i < the_case->total; i++)
+            prediction[i] = the_case->expected[i] + (multiple != 0 ? multiple : dot / square) * (double)term->b[i];
+        share = ts_explained(the_case, prediction) - (multiple == 0 ? 0.02 : 0);
+        /* a multiple that means nothing must explain nearly all */
+        if (share > most + 1e-9 && (multiple != 0 || share > 0.9)) {
+            most = share;
+            best = term;
+            fitted = multiple == 0;
+            coefficient = fitted ? dot / square : multiple;
+        }
+    }
+    if (!best)
+        return;
+    for (size_t i = 0; i < the_case->total; i++)
+        prediction[i] = the_case->expected[i] + coefficient * (double)best->b[i];
+    say_term(the_case, best, coefficient, fitted, prediction);
+}
+
+/* A part of a sum is missing that was captured nowhere: a rank's share, a block of inputs. What is left is the
+ * reference less something that has nothing to do with it, so the reference follows it with a slope of one, in every
+ * row. */
+static void propose_partial_sum(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double dot = 0, expected = 0, found = 0, cosine, slope, error;
+    size_t near = 0, rows = 0;
+    bool exact;
+    if (the_case->operation.kind != TS_OPERATION_NONE)
+        return;
+    for (size_t row = 0; row < actor->rows; row++) {
+        double row_dot = 0, row_found = 0, row_expected = 0, chance;
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+            if (!isfinite(the_case->found[i]) || !isfinite(the_case->expected[i]))
+                continue;
+            row_dot += the_case->found[i] * the_case->expected[i];
+            row_found += the_case->found[i] * the_case->found[i];
+            row_expected += the_case->expected[i] * the_case->expected[i];
+        }
+        dot += row_dot;
+        found += row_found;
+        expected += row_expected;
+        if (!(row_found > 0) || ts_case_aside(the_case, row))
+            continue;
+        /* the slope strays by the size of what is missing over what is there, over the root of the numbers */
+        chance = sqrt(fabs(row_expected / row_found - 1) / (double)actor->width);
+        near += fabs(row_dot / row_found - 1) < 3 * chance + 0.02;
+        rows++;
+    }
+    if (!(found > 0) || !(expected > 0) || actor->width < 16 || !rows)
+        return;
+    cosine = dot / sqrt(found * expected);
+    slope = dot / found;
+    error = sqrt((expected / found > 1 ? expected / found - 1 : 0) / (double)the_case->total);
+    exact = fabs(slope - 1) < 4 * error + 0.03 && near * 10 >= rows * 8;
+    /* parts that have something in common tilt the slope a little */
+    if (cosine > 0.4 && cosine < 0.93 && (exact || (fabs(slope - 1) < 0.25 && found < 0.9 * expected)))
+        ts_propose_plain(the_case, "term-missing",
+                         !exact                  ? 0.4
+                         : cosine * cosine < 0.4 ? 0.75
+                                                 : 0.65,
+                         "sums over ranks (all-reduce), blocks of inputs, experts: whether all parts are added",
+                         "a part of a sum is missing: the reference is the candidate plus something unrelated to it "
+                         "(slope %.3f, %.0f %% of the energy is there)",
+                         slope, 100 * found / expected);
+}
+
+void ts_wiring_sums(struct ts_case *the_case)
+{
+    propose_terms(the_case);
+    propose_subset(the_case);
+    propose_norm_of_sum(the_case);
+    propose_partial_sum(the_case);
+}

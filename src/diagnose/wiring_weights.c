@@ -1,0 +1,227 @@
+/* Owns what shows of a weight without having it: products of what goes in with what comes out, between tokens. */
+#include <stdlib.h>
+
+#include "diagnose/wiring.h"
+
+/* Tokens whose products are taken, and multiplications for all of them together. */
+#define TOKENS_OF_PRODUCTS 64
+#define PRODUCTS_LIMIT     ((size_t)1 << 23)
+
+/* Products of what goes in with what comes out, between tokens s and t: x_s . y_t with y = W x, tokens' means removed
+ * so that a bias does not matter. With W transposed x_s . y_t becomes what x_t . y_s was. */
+static void token_products(const float *x, const float *y, size_t tokens, size_t width, double *out)
+{
+    double *mean = calloc(width * 2, sizeof *mean);
+    for (size_t t = 0; t < tokens && mean; t++)
+        for (size_t i = 0; i < width; i++) {
+            mean[i] += (double)x[t * width + i] / (double)tokens;
+            mean[width + i] += (double)y[t * width + i] / (double)tokens;
+        }
+    for (size_t s = 0; s < tokens; s++)
+        for (size_t t = 0; t < tokens; t++) {
+            double sum = mean ? 0 : (double)NAN;
+            for (size_t i = 0; i < width && mean; i++)
+                sum += ((double)x[s * width + i] - mean[i]) * ((double)y[t * width + i] - mean[width + i]);
+            out[s * tokens + t] = sum;
+        }
+    free(mean);
+}
+
+/* A square weight used transposed, shown without knowing the weight. */
+static void propose_transposed(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor, *best = NULL;
+    size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, looked = 0;
+    double *products, most = 0.8;
+    if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 4 || actor->width < 4)
+        return;
+    while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
+        tokens--;
+    products = malloc(2 * tokens * tokens * sizeof *products);
+    for (size_t back = 1; back < TS_SCENE_WINDOW && looked < 8 && products; back++) {
+        const struct ts_actor *x = ts_earlier(the_case, back);
+        double *reference = products, *candidate = products + tokens * tokens, left = 0, all = 0;
+        if (!ts_same_size(the_case, x))
+            continue;
+        looked++;
+        token_products(x->a, actor->a, tokens, actor->width, reference);
+        token_products(x->b, actor->b, tokens, actor->width, candidate);
+        for (size_t s = 0; s < tokens; s++)
+            for (size_t t = 0; t < tokens; t++) {
+                double found = candidate[s * tokens + t];
+                if (s == t)
+                    continue;
+                left += (found - reference[t * tokens + s]) * (found - reference[t * tokens + s]);
+                all += (found - reference[s * tokens + t]) * (found - reference[s * tokens + t]);
+            }
+        if (all > 0 && 1 - left / all > most) {
+            most = 1 - left / all;
+            best = x;
+        }
+    }
+    free(products);
+    if (best)
+        ts_propose_plain(the_case, "transposed-weight", most, "the weight's orientation: [out, in] against [in, out]",
+                         "its weight is used transposed: products of tokens of %s with tokens of the output are "
+                         "mirrored, %.1f %% of the difference in %zu products",
+                         ts_case_name(the_case, best), 100 * most, tokens * (tokens - 1));
+}
+
+/* The largest eigenvector of the tokens' products of the difference; returns its share of the energy. */
+static double main_direction(const struct ts_case *the_case, size_t tokens, double *direction)
+{
+    size_t width = the_case->actor->width;
+    double *products = calloc(tokens * tokens + tokens, sizeof *products), *next, trace = 0, largest = 0;
+    if (!products)
+        return 0;
+    next = products + tokens * tokens;
+    for (size_t s = 0; s < tokens; s++)
+        for (size_t t = 0; t <= s; t++) {
+            double sum = 0;
+            for (size_t i = 0; i < width; i++)
+                sum += (the_case->found[s * width + i] - the_case->expected[s * width + i]) *
+                       (the_case->found[t * width + i] - the_case->expected[t * width + i]);
+            products[s * tokens + t] = products[t * tokens + s] = sum;
+            trace += s == t ? sum : 0;
+        }
+    for (size_t t = 0; t < tokens; t++)
+        direction[t] = 1 + 0.1 * (double)(t % 7);
+    for (int step = 0; step < 60; step++) {
+        double size = 0;
+        for (size_t s = 0; s < tokens; s++) {
+            next[s] = 0;
+            for (size_t t = 0; t < tokens; t++)
+                next[s] += products[s * tokens + t] * direction[t];
+            size += next[s] * next[s];
+        }
+        if (!(size > 0) || !isfinite(size))
+            break;
+        largest = sqrt(size);
+        for (size_t t = 0; t < tokens; t++)
+            direction[t] = next[t] / largest;
+    }
+    free(products);
+    return trace > 0 && isfinite(trace) ? largest / trace : 0;
+}
+
+/* The difference is one channel of an input times a vector: a column of a weight is wrong, or one number of it. */
+static void propose_input_channel(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor, *best = NULL;
+    size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, channel = 0, worst = 0;
+    double direction[TOKENS_OF_PRODUCTS], most = 0.9, *prediction, all = 0, largest = 0;
+    if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 6)
+        return;
+    while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
+        tokens--;
+    if (main_direction(the_case, tokens, direction) < 0.7)
+        return;
+    for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
+        const struct ts_actor *x = ts_earlier(the_case, back);
+        for (size_t i = 0; x && x->rows == actor->rows && i < x->width; i++) {
+            double dot = 0, square = 0, sum = 0;
+            for (size_t t = 0; t < tokens; t++) {
+                dot += direction[t] * (double)x->b[t * x->width + i];
+                square += (double)x->b[t * x->width + i] * (double)x->b[t * x->width + i];
+                sum += (double)x->b[t * x->width + i];
+            }
+            /* a channel that is the same for all tokens is no better than a bias */
+            if (square > 0 && dot * dot / square > most && sum * sum < 0.8 * square * (double)tokens) {
+                most = dot * dot / square;
+                best = x;
+                channel = i;
+            }
+        }
+    }
+    prediction = ts_case_scratch(the_case);
+    if (!best || !prediction)
+        return;
+    for (size_t o = 0; o < actor->width; o++) {
+        double dot = 0, square = 0, weight;
+        for (size_t t = 0; t < actor->rows; t++) {
+            double x = (double)best->b[t * best->width + channel];
+            dot += x * (the_case->found[t * actor->width + o] - the_case->expected[t * actor->width + o]);
+            square += x * x;
+        }
+        weight = square > 0 ? dot / square : 0;
+        all += weight * weight;
+        if (weight * weight > largest) {
+            largest = weight * weight;
+            worst = o;
+        }
+        for (size_t t = 0; t < actor->rows; t++)
+            prediction[t * actor->width + o] =
+                the_case->expected[t * actor->width + o] + weight * (double)best->b[t * best->width + channel];
+    }
+    if (largest > 0.9 * all)
+        ts_propose(the_case, "channels", prediction, 2, "this one number of the weight: a flipped bit",
+                   "channel %zu is off by %.4g times channel %zu of %s: one number of the weight is wrong", worst,
+                   sqrt(largest), channel, ts_case_name(the_case, best));
+    else
+        ts_propose(the_case, "term-missing", prediction, actor->width,
+                   "this column of the weight: zeroed, skipped, or quantized away",
+                   "the difference is what channel %zu of %s contributes: that input is left out, or its weights are "
+                   "wrong",
+                   channel, ts_case_name(the_case, best));
+}
+
+/* Of one token a norm's weight follows from any input exactly: weight = output / normalized input. That weight on
+ * another input must then give what was found. */
+static void normalized(const float *values, size_t count, bool centred, double *out)
+{
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < count && centred; i++)
+        mean += (double)values[i] / (double)count;
+    for (size_t i = 0; i < count; i++)
+        square += ((double)values[i] - mean) * ((double)values[i] - mean) / (double)count;
+    for (size_t i = 0; i < count; i++)
+        out[i] = square > 0 ? ((double)values[i] - mean) / sqrt(square) : 0;
+}
+
+static void propose_single_norm(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor, *best[2] = {NULL, NULL};
+    double *prediction = ts_case_scratch(the_case), *right = ts_case_scratch(the_case),
+           *wrong = ts_case_scratch(the_case), most = 0.9;
+    if (the_case->operation.kind != TS_OPERATION_NONE || actor->rows != 1 || actor->width < 16 || !prediction ||
+        !right || !wrong)
+        return;
+    for (int centred = 0; centred < 2; centred++)
+        for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
+            const struct ts_actor *x = ts_earlier(the_case, back);
+            if (!ts_same_size(the_case, x))
+                continue;
+            normalized(x->a, actor->width, centred, right);
+            for (size_t other = 1; other < TS_SCENE_WINDOW; other++) {
+                const struct ts_actor *y = ts_earlier(the_case, other);
+                double share;
+                if (!ts_same_size(the_case, y) || y == x)
+                    continue;
+                normalized(y->b, actor->width, centred, wrong);
+                for (size_t i = 0; i < actor->width; i++)
+                    prediction[i] = right[i] != 0 ? (double)actor->a[i] / right[i] * wrong[i] : 0;
+                share = ts_explained(the_case, prediction);
+                if (share > most) {
+                    most = share;
+                    best[0] = x;
+                    best[1] = y;
+                }
+            }
+        }
+    if (!best[0])
+        return;
+    ts_propose_plain(
+        the_case, "wrong-input", most,
+        ts_case_text(the_case, "which tensor is passed to the norm that makes %s", ts_case_name(the_case, actor)),
+        "the norm of %s in place of %s gives what was found", ts_case_name(the_case, best[1]),
+        ts_case_name(the_case, best[0]));
+}
+
+void ts_wiring_weights(struct ts_case *the_case)
+{
+    if (the_case->operation.kind != TS_OPERATION_NONE)
+        return;
+    propose_transposed(the_case);
+    propose_input_channel(the_case);
+    propose_single_norm(the_case);
+}

@@ -1,0 +1,6 @@
+$TSLEUTH explain "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" scaled; echo "exit $?"
+$TSLEUTH explain "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" negative; echo "exit $?"
+$TSLEUTH explain "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" identical; echo "exit $?"
+$TSLEUTH explain "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" nan_in_b --json -; echo "exit $?"
+$TSLEUTH explain "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" nosuch; echo "exit $?"
+$TSLEUTH explain "$GOLDEN/compare/a.safetensors"; echo "exit $?"

@@ -1,0 +1,440 @@
+/* Causes of layout, memory and element types, on traces and on weights: each named when it is there. */
+#include "made_trace.h"
+
+enum { TOKENS = 10, HEADS = 4, SIZE = 8, HIDDEN = HEADS * SIZE, TOTAL = TOKENS * HIDDEN };
+
+/* Two captured tensors: what came before, and a product of it. */
+struct scene {
+    struct trace trace;
+    float before[2][TOTAL], a[TOTAL], b[TOTAL];
+};
+
+static void scene_start(struct scene *scene, double noise)
+{
+    trace_start(&scene->trace);
+    for (size_t i = 0; i < TOTAL; i++) {
+        scene->before[0][i] = (float)(dice_number() + dice_number());
+        scene->a[i] = (float)(dice_number() + dice_number() + dice_number());
+    }
+    shake(scene->before[0], scene->before[1], TOTAL, noise);
+    shake(scene->a, scene->b, TOTAL, noise);
+}
+
+static void scene_diagnose(struct scene *scene)
+{
+    trace_add(&scene->trace, "x", scene->before[0], scene->before[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(&scene->trace, "q_proj", scene->a, scene->b, SHAPE(TOKENS, HEADS, SIZE));
+    trace_diagnose(&scene->trace, 1);
+}
+
+static void scene_expect(struct scene *scene, const char *id, const char *words)
+{
+    scene_diagnose(scene);
+    assert_first(&scene->trace, id, words);
+    trace_end(&scene->trace);
+}
+
+#define AT(row, head, i) (((row)*HEADS + (head)) * SIZE + (i))
+#define EACH(row, head, i)                                                                                             \
+    for (size_t row = 0; row < TOKENS; row++)                                                                          \
+        for (size_t head = 0; head < HEADS; head++)                                                                    \
+            for (size_t i = 0; i < SIZE; i++)
+
+static void test_heads_and_size_swapped(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    EACH(row, head, i)
+    scene.b[row * HIDDEN + i * HEADS + head] = scene.a[AT(row, head, i)];
+    scene_expect(&scene, "permuted", "heads and head size swapped");
+}
+
+static void test_heads_and_tokens_swapped(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    EACH(row, head, i)
+    scene.b[(head * TOKENS + row) * SIZE + i] = scene.a[AT(row, head, i)];
+    scene_expect(&scene, "permuted", "axes are swapped");
+}
+
+static void test_interleaved_for_halves(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 0.01); /* under noise */
+    EACH(row, head, i)
+    scene.b[AT(row, head, i)] = scene.a[AT(row, head, i % 2 * (SIZE / 2) + i / 2)] * (float)(1 + 0.01 * dice_number());
+    scene_expect(&scene, "permuted", "channels of each 8 are interleaved");
+
+    scene_start(&scene, 1e-6);
+    EACH(row, head, i)
+    scene.b[AT(row, head, i % 2 * (SIZE / 2) + i / 2)] = scene.a[AT(row, head, i)];
+    scene_expect(&scene, "permuted", "channels of each 8 stand as halves");
+}
+
+static void test_halves_swapped(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = scene.a[i / HIDDEN * HIDDEN + (i + HIDDEN / 2) % HIDDEN];
+    scene_expect(&scene, "permuted", "halves");
+}
+
+static void test_head_order(void **state)
+{
+    static const size_t order[HEADS] = {2, 0, 3, 1};
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    EACH(row, head, i)
+    scene.b[AT(row, head, i)] = scene.a[AT(row, order[head], i)];
+    scene_expect(&scene, "permuted", "blocks of 8 channels stand in the order 2, 0, 3, 1");
+}
+
+static void test_rows_reversed(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = scene.a[(TOKENS - 1 - i / HIDDEN) * HIDDEN + i % HIDDEN];
+    scene_expect(&scene, "permuted", "tokens stand in reverse order");
+}
+
+static void test_tokens_shifted(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = HIDDEN; i < TOTAL; i++)
+        scene.b[i] = scene.a[i - HIDDEN];
+    scene_expect(&scene, "shifted", "tokens are moved by 1");
+}
+
+static void test_elements_shifted(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 3; i < TOTAL; i++)
+        scene.b[i] = scene.a[i - 3];
+    scene_expect(&scene, "shifted", "moved by 3 elements");
+}
+
+/* Rows that were written further apart than they are read. */
+static void test_row_pitch(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] =
+            i / HIDDEN * (HIDDEN - 4) + i % HIDDEN < TOTAL ? scene.a[i / HIDDEN * (HIDDEN - 4) + i % HIDDEN] : 0;
+    scene_expect(&scene, "permuted", "rows are 28 elements apart instead of 32");
+}
+
+static void test_nan(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    scene.b[AT(3, 2, 5)] = NAN;
+    scene_expect(&scene, "nan", "token 3, head 2, channel 5");
+}
+
+static void test_inf(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    scene.a[AT(4, 1, 0)] = 70000;
+    scene.b[AT(4, 1, 0)] = INFINITY;
+    scene_expect(&scene, "inf", "70000 is expected there, above 65504");
+}
+
+static void test_inf_that_came_in(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    scene.before[1][7] = INFINITY;
+    scene.b[AT(4, 1, 0)] = NAN;
+    scene_expect(&scene, "nan", "x, before it, already holds an infinity");
+}
+
+static void test_zeros(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 0.01);
+    EACH(row, head, i)
+    if (head == 3)
+        scene.b[AT(row, head, i)] = 0;
+    scene_expect(&scene, "zeros", "head 3: zero");
+
+    scene_start(&scene, 1e-6);
+    memset(scene.b + TOTAL - 50, 0, 50 * sizeof *scene.b);
+    scene_expect(&scene, "zeros", "everything from row 8, column 14 on: zero (50");
+
+    scene_start(&scene, 1e-6);
+    memset(scene.b, 0, sizeof scene.b);
+    scene_expect(&scene, "zeros", "every element is zero");
+}
+
+static void test_unwritten(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    memset(scene.b + TOTAL / 2, 0xcd, TOTAL / 2 * sizeof *scene.b);
+    scene_expect(&scene, "unwritten", "0xcdcdcdcd");
+}
+
+static void test_stale(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        if (i % HIDDEN >= 24)
+            scene.b[i] = scene.before[1][i];
+    scene_expect(&scene, "stale", "head 3: 80 elements still hold x");
+
+    scene_start(&scene, 1e-6);
+    memcpy(scene.b + 6 * HIDDEN, scene.b + 5 * HIDDEN, HIDDEN * sizeof *scene.b);
+    scene_expect(&scene, "stale", NULL);
+}
+
+static void test_bit_flip(void **state)
+{
+    struct scene scene;
+    uint32_t bits;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    scene.b[AT(6, 1, 3)] = scene.a[AT(6, 1, 3)] = 0.75f;
+    bits = ts_float_bits(0.75f) ^ (uint32_t)1 << 27;
+    scene.b[AT(6, 1, 3)] = ts_float_from_bits(bits);
+    scene_expect(&scene, "sparse", "xor 0x8000000: bit 27");
+}
+
+static void test_clamped(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = fmaxf(-1, fminf(1, scene.a[i]));
+    scene_expect(&scene, "clamped", "-1 to 1");
+}
+
+static void test_softcapped(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++) {
+        scene.a[i] *= 20;
+        scene.b[i] = 30 * tanhf(scene.a[i] / 30);
+    }
+    scene_expect(&scene, "clamped", "30 * tanh(x / 30)");
+
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++) {
+        scene.b[i] = 20 * scene.a[i];
+        scene.a[i] = 30 * tanhf(scene.b[i] / 30);
+    }
+    scene_expect(&scene, "clamped", "the softcap is missing");
+}
+
+static void test_types_confused(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = ts_f16_to_float((uint16_t)(ts_float_bits(to_bf16(scene.a[i])) >> 16));
+    scene_expect(&scene, "dtype-confusion", "bf16 bits are read as f16");
+
+    scene_start(&scene, 0);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = ts_float_from_bits(__builtin_bswap32(ts_float_bits(scene.a[i])));
+    scene_diagnose(&scene);
+    assert_non_null(trace_cause(&scene.trace, "dtype-confusion"));
+    trace_end(&scene.trace);
+}
+
+/* Rounding is named when someone asks, and is no fault. */
+static void test_rounding(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 0);
+    for (size_t i = 0; i < TOTAL; i++) {
+        scene.b[i] = to_bf16(scene.a[i]);
+        scene.before[1][i] = to_bf16(scene.before[0][i]);
+    }
+    scene_diagnose(&scene);
+    assert_int_equal(scene.trace.diagnosis.count, 1);
+    assert_first(&scene.trace, "rounding", "rounded to bf16");
+    trace_end(&scene.trace);
+
+    scene_start(&scene, 0);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = ts_float_from_bits(ts_float_bits(scene.a[i]) & 0xffff0000u);
+    scene_expect(&scene, "rounding", "cut off to bf16");
+}
+
+/* Weights. */
+
+enum { ROWS = 48, COLUMNS = 40, COUNT = ROWS * COLUMNS };
+
+static void weight_expect(const float *a, const float *b, uint64_t rows, uint64_t columns, const char *id,
+                          const char *words)
+{
+    struct trace trace;
+    float *other = made_values((size_t)(rows * columns));
+    trace_start(&trace);
+    trace_add(&trace, "model.layers.0.mlp.down_proj.weight", other, other, SHAPE(rows, columns));
+    trace_add(&trace, "model.layers.1.mlp.down_proj.weight", a, b, SHAPE(rows, columns));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, id, words);
+    trace_end(&trace);
+    free(other);
+}
+
+/* QKV of each head together, against all q, all k, all v; rotary rows; halves; transposed squares. */
+static void test_weight_layouts(void **state)
+{
+    float *a = made_values(COUNT), *b = made_values(COUNT);
+    (void)state;
+    for (size_t row = 0; row < ROWS; row++) { /* [3, 4 heads, 4] to [4, 3, 4] */
+        size_t piece = row / 16, head = row / 4 % 4, i = row % 4;
+        memcpy(b + ((head * 3 + piece) * 4 + i) * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
+    }
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", "q, k and v of each of 4 heads stand together");
+
+    for (size_t row = 0; row < ROWS; row++) { /* pairs of each of 6 heads of 8: (i, i + 4) to (2 i, 2 i + 1) */
+        size_t head = row / 8, i = row % 8;
+        memcpy(b + (head * 8 + i % 4 * 2 + i / 4) * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
+    }
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows of each 8 are interleaved");
+
+    for (size_t row = 0; row < ROWS; row++)
+        memcpy(b + (row + ROWS / 2) % ROWS * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", NULL);
+
+    for (size_t row = 0; row < COLUMNS; row++)
+        for (size_t i = 0; i < COLUMNS; i++)
+            b[i * COLUMNS + row] = a[row * COLUMNS + i];
+    weight_expect(a, b, COLUMNS, COLUMNS, "permuted", "transposed");
+
+    for (size_t i = 0; i < COUNT; i++)
+        b[i] = a[i] + 1;
+    weight_expect(a, b, ROWS, COLUMNS, "offset", "larger by 1");
+    free(a);
+    free(b);
+}
+
+/* More elements than a case holds: found on a sample, proved on everything. */
+static void test_large_weight(void **state)
+{
+    enum { WIDE = 1536 };
+    float *a = made_values((size_t)WIDE * WIDE), *b = malloc((size_t)WIDE * WIDE * sizeof *b);
+    (void)state;
+    assert_non_null(b);
+    for (size_t row = 0; row < WIDE; row++)
+        for (size_t i = 0; i < WIDE; i++)
+            b[i * WIDE + row] = a[row * WIDE + i];
+    weight_expect(a, b, WIDE, WIDE, "permuted", "on all 2359296 elements");
+    for (size_t row = 0; row < WIDE; row++)
+        memcpy(b + (row + 37) % WIDE * WIDE, a + row * WIDE, WIDE * sizeof *a);
+    weight_expect(a, b, WIDE, WIDE, "shifted", "rows are moved by 37");
+    free(a);
+    free(b);
+}
+
+static void test_weight_of_another_layer(void **state)
+{
+    struct trace trace;
+    float *values[3];
+    (void)state;
+    trace_start(&trace);
+    for (int i = 0; i < 3; i++)
+        values[i] = made_values(COUNT);
+    trace_add(&trace, "model.layers.0.mlp.up_proj.weight", values[0], values[0], SHAPE(ROWS, COLUMNS));
+    trace_add(&trace, "model.layers.0.mlp.gate_proj.weight", values[1], values[2], SHAPE(ROWS, COLUMNS));
+    trace_add(&trace, "model.layers.1.mlp.gate_proj.weight", values[2], values[1], SHAPE(ROWS, COLUMNS));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, "swapped-with", "model.layers.1.mlp.gate_proj.weight");
+    trace_end(&trace);
+    for (int i = 0; i < 3; i++)
+        free(values[i]);
+}
+
+static void test_weight_never_loaded(void **state)
+{
+    float *a = made_values(COUNT), *b = malloc(COUNT * sizeof *b);
+    (void)state;
+    assert_non_null(b);
+    for (size_t i = 0; i < COUNT; i++)
+        b[i] = (float)(dice_number() / sqrt(COLUMNS));
+    weight_expect(a, b, ROWS, COLUMNS, "unrelated", "as torch.nn.Linear starts");
+    free(a);
+    free(b);
+}
+
+static void test_weight_quantized(void **state)
+{
+    float *a = made_values(64 * 64), *b = malloc(64 * 64 * sizeof *b);
+    (void)state;
+    assert_non_null(b);
+    for (size_t block = 0; block < 64 * 64; block += 32) { /* sixteen levels between the extremes of each block */
+        float low = INFINITY, high = -INFINITY;
+        for (size_t i = block; i < block + 32; i++) {
+            low = fminf(low, a[i]);
+            high = fmaxf(high, a[i]);
+        }
+        for (size_t i = block; i < block + 32; i++)
+            b[i] = low + (high - low) / 15 * nearbyintf((a[i] - low) / ((high - low) / 15));
+    }
+    weight_expect(a, b, 64, 64, "quantization", "each block of 32");
+    free(a);
+    free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heads_and_size_swapped),
+        cmocka_unit_test(test_heads_and_tokens_swapped),
+        cmocka_unit_test(test_interleaved_for_halves),
+        cmocka_unit_test(test_halves_swapped),
+        cmocka_unit_test(test_head_order),
+        cmocka_unit_test(test_rows_reversed),
+        cmocka_unit_test(test_tokens_shifted),
+        cmocka_unit_test(test_elements_shifted),
+        cmocka_unit_test(test_row_pitch),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_inf),
+        cmocka_unit_test(test_inf_that_came_in),
+        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_unwritten),
+        cmocka_unit_test(test_stale),
+        cmocka_unit_test(test_bit_flip),
+        cmocka_unit_test(test_clamped),
+        cmocka_unit_test(test_softcapped),
+        cmocka_unit_test(test_types_confused),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_weight_layouts),
+        cmocka_unit_test(test_large_weight),
+        cmocka_unit_test(test_weight_of_another_layer),
+        cmocka_unit_test(test_weight_never_loaded),
+        cmocka_unit_test(test_weight_quantized),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
