@@ -86,6 +86,10 @@ static void try_shuffle(const struct ts_shuffle *shuffle, void *context)
     struct probing *probing = context;
     double left = 0;
     size_t at;
+    for (size_t k = 0; k < probing->kept; k++) /* some are enumerated in several ways */
+        if (probing->best[k].shuffle.outer == shuffle->outer && probing->best[k].shuffle.first == shuffle->first &&
+            probing->best[k].shuffle.second == shuffle->second)
+            return;
     for (size_t i = 0; i < probing->count; i++) {
         double value = value_at(&probing->source, ts_shuffle_source(shuffle, probing->at[i]));
         left += (value - probing->found[i]) * (value - probing->found[i]);

@@ -30,6 +30,7 @@ struct pairing {
 struct rotary {
     struct ts_case *the_case;
     const struct ts_actor *input;
+    struct ts_actor slice;  /* what input points to when it is a part of a fused projection; owns its values */
     struct pairing pairing; /* the reference's */
     double *angles;         /* the reference's: [rows, group / 2] */
     double *steps;          /* per pair: its angle per position, in the reference */
@@ -506,6 +507,8 @@ static void release(struct rotary *rotary)
     free(rotary->steps);
     free(rotary->places);
     free(rotary->turned);
+    free(rotary->slice.a);
+    free(rotary->slice.b);
 }
 
 /* Turning changes no row's length: a quick look before many pairings are tried. */
@@ -521,6 +524,50 @@ static bool rows_keep_length(const struct ts_actor *input, const struct ts_actor
             return false;
     }
     return true;
+}
+
+/* Makes rotary->input the columns [offset, offset + width of the case) of a tensor. */
+static bool take_slice(struct rotary *rotary, const struct ts_actor *whole, size_t offset)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t total = actor->rows * actor->width;
+    rotary->input = whole;
+    if (whole->width == actor->width)
+        return rows_keep_length(whole, actor);
+    if (!rotary->slice.a) {
+        rotary->slice = *whole;
+        rotary->slice.a = malloc(total * sizeof(float));
+        rotary->slice.b = malloc(total * sizeof(float));
+    }
+    rotary->slice.pair = whole->pair;
+    rotary->slice.width = actor->width;
+    rotary->input = &rotary->slice;
+    for (size_t i = 0; i < total && rotary->slice.a && rotary->slice.b; i++) {
+        size_t at = i / actor->width * whole->width + offset + i % actor->width;
+        rotary->slice.a[i] = whole->a[at];
+        rotary->slice.b[i] = whole->b[at];
+    }
+    return rotary->slice.a && rotary->slice.b && rows_keep_length(&rotary->slice, actor);
+}
+
+/* Looks for heads and pairs that turn rotary->input into the reference. */
+static bool fits_turning(struct rotary *rotary, double complex *turns, double *scratch, double limit)
+{
+    const struct ts_actor *actor = rotary->the_case->actor, *input = rotary->input;
+    /* most heads first: with fewer the same turns fit as well, with more freedom */
+    for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
+        for (int variant = 0; variant < 6 && actor->width % heads == 0; variant++) {
+            struct pairing pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2, variant % 2};
+            if (pairing.group < 4 || pairing.group % 2)
+                continue;
+            find_turns(actor, &pairing, input->a, actor->a, turns);
+            angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
+            if (turned_error(actor, &pairing, input->a, rotary->angles, actor->a, scratch) > limit)
+                continue;
+            rotary->pairing = pairing;
+            return true;
+        }
+    return false;
 }
 
 /* What the turn was in the reference: from the learnt operation, or found here where heads are folded into one axis, or
@@ -544,24 +591,15 @@ static bool find_reference(struct rotary *rotary, double complex *turns, double 
     if (operation->kind != TS_OPERATION_NONE)
         return false;
     for (size_t back = 1; back <= 12 && back <= actor->pair; back++) {
-        const struct ts_actor *input = ts_scene_actor(the_case->scene, actor->pair - back);
-        if (!input || input->rows != actor->rows || input->width != actor->width || !rows_keep_length(input, actor))
-            continue;
-        /* most heads first: with fewer the same turns fit as well, with more freedom */
-        for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
-            for (int variant = 0; variant < 6 && actor->width % heads == 0; variant++) {
-                struct pairing pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2,
-                                          variant % 2};
-                if (pairing.group < 4 || pairing.group % 2)
-                    continue;
-                find_turns(actor, &pairing, input->a, actor->a, turns);
-                angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
-                if (turned_error(actor, &pairing, input->a, rotary->angles, actor->a, scratch) > limit)
-                    continue;
-                rotary->input = input;
-                rotary->pairing = pairing;
+        const struct ts_actor *whole = ts_scene_actor(the_case->scene, actor->pair - back);
+        size_t spare = whole && whole->rows == actor->rows && whole->width >= actor->width ? whole->width - actor->width
+                                                                                           : SIZE_MAX;
+        /* the whole tensor, or queries, keys or values of a fused one: from the front or from the back */
+        size_t offsets[4] = {0, actor->width, spare, spare >= actor->width ? spare - actor->width : 0};
+        for (int o = 0; o < (spare == SIZE_MAX ? 0 : spare ? 4 : 1); o++)
+            if (offsets[o] <= spare && take_slice(rotary, whole, offsets[o]) &&
+                fits_turning(rotary, turns, scratch, limit))
                 return true;
-            }
     }
     return false;
 }
@@ -626,6 +664,13 @@ static void propose(struct ts_case *the_case)
         try_base(&rotary, turns, &best);
         try_positions(&rotary, turns, &best);
         try_free(&rotary, spare, &best);
+    }
+    if (rotary.input == &rotary.slice && rotary.input && still > WORTHWHILE) {
+        for (size_t i = 0; i < the_case->total; i++)
+            scratch[i] = (double)rotary.turned[i];
+        ts_propose(the_case, "skipped-op", scratch, 0, "whether the rotary embedding is applied to this tensor",
+                   "the candidate holds its part of %s unchanged: it was not turned",
+                   ts_case_name(the_case, rotary.input));
     }
     /* what does not turn at all was left out, which has its own name */
     if (best.angles && best.share > still + SIMPLER) {

@@ -163,6 +163,22 @@ static void quantiles_json(struct ts_json_writer *json, const struct ts_delta *d
     ts_json_end_object(json);
 }
 
+/* Logits and probabilities only: whether the same tokens would be chosen. */
+static void ranking_json(struct ts_json_writer *json, const struct ts_ranking *ranking)
+{
+    if (!ranking->known)
+        return;
+    ts_json_key(json, "ranking");
+    ts_json_begin_object(json);
+    number_json(json, "rows", ranking->rows);
+    number_json(json, "same_first", ranking->same_first);
+    number_json(json, "top10_overlap", ranking->top_overlap);
+    number_json(json, "worst_rank_of_first", ranking->worst_rank);
+    number_json(json, "mean_kl", ranking->divergence);
+    number_json(json, "max_kl", ranking->max_divergence);
+    ts_json_end_object(json);
+}
+
 static void delta_json(struct ts_json_writer *json, const struct ts_pair *pair, const struct ts_delta *delta,
                        const struct ts_report_options *options)
 {
@@ -197,6 +213,7 @@ static void delta_json(struct ts_json_writer *json, const struct ts_pair *pair, 
         place_json(json, "first_non_finite_mismatch", &pair->a, delta->first_non_finite_mismatch);
     close_json(json, delta);
     quantiles_json(json, delta);
+    ranking_json(json, &delta->ranking);
     side_json(json, "stats_a", &delta->a);
     side_json(json, "stats_b", &delta->b);
     ts_json_key(json, "precision_a");

@@ -1,0 +1,104 @@
+/* Rankings of logits, against numbers worked out by hand. */
+#include <math.h>
+
+#include "compare/ranking.h"
+#include "opened.h"
+
+struct made {
+    struct ts_source *source[2];
+    struct ts_tensor tensor[2];
+    uint64_t shape[2];
+    struct ts_pair pair;
+    struct ts_arena arena;
+};
+
+static void make(struct made *made, const char *name, const float *a, const float *b, uint64_t rows, uint64_t width)
+{
+    const float *data[2] = {a, b};
+    struct ts_error error;
+    *made = (struct made){.shape = {rows, width}};
+    ts_arena_init(&made->arena, 1 << 20);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ts_source_copy(data[i], (size_t)(rows * width) * 4, "memory", &made->source[i], &error),
+                         TS_OK);
+        made->tensor[i] = (struct ts_tensor){
+            .name = name, .type = TS_F32, .rank = 2, .shape = made->shape, .source = made->source[i]};
+        assert_int_equal(ts_tensor_finish(&made->tensor[i], &error), TS_OK);
+    }
+    made->pair.name = name;
+    assert_true(ts_view_of(&made->tensor[0], &made->arena, &made->pair.a));
+    assert_true(ts_view_of(&made->tensor[1], &made->arena, &made->pair.b));
+}
+
+static void drop(struct made *made)
+{
+    ts_source_release(made->source[0]);
+    ts_source_release(made->source[1]);
+    ts_arena_release(&made->arena);
+}
+
+static void probabilities_by_hand(void **state)
+{
+    /* KL of {.5, .5, 0} from {.25, .75, 0} is .5 ln 2 + .5 ln (2/3) */
+    const float a[] = {0.5f, 0.5f, 0, 0.2f, 0.3f, 0.5f}, b[] = {0.25f, 0.75f, 0, 0.2f, 0.3f, 0.5f};
+    struct made made;
+    struct ts_ranking ranking;
+    struct ts_error error;
+    double divergence = 0.5 * log(2) + 0.5 * log(2.0 / 3.0);
+    (void)state;
+    make(&made, "layer_0_attn_probs", a, b, 2, 3);
+    assert_true(ts_ranking_applies(&made.pair));
+    assert_int_equal(ts_ranking_measure(&made.pair, &ranking, &error), TS_OK);
+    assert_true(ranking.known && ranking.probabilities && ranking.rows == 2);
+    assert_true(ranking.same_first == 0.5); /* the tie of the first row goes to the earlier one */
+    assert_true(ranking.worst_rank == 2);
+    assert_true(ranking.top_overlap == 1);
+    assert_true(fabs(ranking.max_divergence - divergence) < 1e-9);
+    assert_true(fabs(ranking.divergence - divergence / 2) < 1e-9);
+    drop(&made);
+}
+
+static void logits_that_only_shift_choose_the_same(void **state)
+{
+    float a[24], b[24];
+    struct made made;
+    struct ts_ranking ranking;
+    struct ts_error error;
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        a[i] = (float)((i * 7) % 24) / 4;
+        b[i] = a[i] + 100; /* softmax does not see it */
+    }
+    make(&made, "logits", a, b, 1, 24);
+    assert_int_equal(ts_ranking_measure(&made.pair, &ranking, &error), TS_OK);
+    assert_true(ranking.same_first == 1 && ranking.top_overlap == 1 && ranking.worst_rank == 1);
+    assert_true(fabs(ranking.max_divergence) < 1e-6);
+    drop(&made);
+    for (int i = 0; i < 24; i++)
+        b[i] = -a[i]; /* all in reverse */
+    make(&made, "logits", a, b, 1, 24);
+    assert_int_equal(ts_ranking_measure(&made.pair, &ranking, &error), TS_OK);
+    assert_true(ranking.same_first == 0 && ranking.worst_rank == 24 && ranking.top_overlap == 0);
+    assert_true(ranking.max_divergence > 1);
+    drop(&made);
+}
+
+static void weights_are_no_logits(void **state)
+{
+    const float a[] = {1, 2, 3, 4};
+    struct made made;
+    (void)state;
+    make(&made, "lm_head.weight", a, a, 2, 2);
+    assert_false(ts_ranking_applies(&made.pair));
+    drop(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(probabilities_by_hand),
+        cmocka_unit_test(logits_that_only_shift_choose_the_same),
+        cmocka_unit_test(weights_are_no_logits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
