@@ -1,4 +1,5 @@
-/* Statistics of a file against plain reading of the same file with the same threads: bench_stats FILE ROUNDS
+/* Statistics of a file, and the comparison of its halves, against plain reading of the same file with the same threads:
+ * bench_stats FILE ROUNDS
  *
  * Plain reading adds up the file as 64-bit words, the least that can be done with bytes that were really fetched, in
  * pieces that the threads take in turn; once from a fresh mapping, once with read(). The rounds of all three alternate,
@@ -13,11 +14,13 @@
 
 #include "base/cpu.h"
 #include "base/pool.h"
+#include "compare/delta.h"
 #include "compare/stats.h"
 #include "measure.h"
 #include "read/open.h"
 
 #define PIECE  ((size_t)4 << 20)
+#define SHIFT  ((uint64_t)7)       /* rows: the data repeats, and halves that begin at other places of it differ */
 #define BUFFER ((size_t)256 << 10) /* read() into what stays in a core's second-level cache */
 
 typedef uint64_t words __attribute__((vector_size(64), aligned(1), may_alias));
@@ -112,12 +115,40 @@ static double measure_stats(struct ts_pool *pool, const char *path, struct ts_st
     return seconds;
 }
 
+/* The first half of the tensor against its second half: as many bytes as the file has, and everything differs. */
+static double measure_compare(struct ts_pool *pool, const char *path, struct ts_delta *delta)
+{
+    const struct ts_delta_options options = {0};
+    struct ts_bundle *bundle;
+    struct ts_arena arena;
+    struct ts_view whole;
+    struct ts_pair pair = {.name = "halves", .name_b = "halves"};
+    struct ts_error error;
+    double start, seconds;
+    uint64_t half;
+    if (ts_open(path, NULL, &bundle, &error) != TS_OK)
+        give_up("%s: %s", path, error.message);
+    ts_arena_init(&arena, (size_t)1 << 20);
+    half = bundle->tensors[0]->shape[0] / 2 - SHIFT;
+    if (!ts_view_of(bundle->tensors[0], &arena, &whole) || !ts_view_slice(&whole, 0, 0, half, 1, &arena, &pair.a) ||
+        !ts_view_slice(&whole, 0, half + 2 * SHIFT, half, 1, &arena, &pair.b))
+        give_up("no memory");
+    start = now();
+    if (ts_delta_run(pool, &pair, 1, &options, delta, NULL, &error) != TS_OK)
+        give_up("%s: %s", path, error.message);
+    seconds = now() - start;
+    ts_arena_release(&arena);
+    ts_bundle_free(bundle);
+    return seconds;
+}
+
 int main(int argc, char **argv)
 {
     struct reading reading = {.add = add_words_plainly};
-    struct best stats_best = {0}, mapped_best = {0}, read_best = {0};
+    struct best stats_best = {0}, compare_best = {0}, mapped_best = {0}, read_best = {0};
     struct ts_pool *pool = ts_pool_new(0);
     struct ts_stats stats = {0};
+    struct ts_delta delta = {0};
     struct stat info;
     uint64_t bytes = 0;
     if (argc != 3)
@@ -142,13 +173,14 @@ int main(int argc, char **argv)
     read_plainly(pool, &reading, false); /* all of it into the cache of the system, and the buffers into memory */
     for (unsigned long long rounds = number_argument(argv[2], "rounds"); rounds; rounds--) {
         best_add(&stats_best, measure_stats(pool, argv[1], &stats, &bytes));
+        best_add(&compare_best, measure_compare(pool, argv[1], &delta));
         best_add(&mapped_best, read_plainly(pool, &reading, true));
         best_add(&read_best, read_plainly(pool, &reading, false));
     }
     printf("{\"bytes\": %" PRIu64 ", \"file_bytes\": %" PRIu64 ", \"threads\": %u, \"stats_s\": %.9f, "
-           "\"mapped_s\": %.9f, \"read_s\": %.9f, \"std\": %.9g}\n",
-           bytes, reading.size, ts_pool_width(pool), stats_best.seconds, mapped_best.seconds, read_best.seconds,
-           stats.std);
+           "\"compare_s\": %.9f, \"mapped_s\": %.9f, \"read_s\": %.9f, \"std\": %.9g, \"rel_l2\": %.9g}\n",
+           bytes, reading.size, ts_pool_width(pool), stats_best.seconds, compare_best.seconds, mapped_best.seconds,
+           read_best.seconds, stats.std, delta.rel_l2);
     for (unsigned i = 0; i < ts_pool_width(pool); i++)
         free(reading.buffers[i]);
     free(reading.buffers);

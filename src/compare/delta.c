@@ -14,7 +14,7 @@
 #include "compare/moments.h"
 #include "compare/scene.h"
 
-#define PIECE   ((uint64_t)1 << 19)
+#define PIECE   ((uint64_t)1 << 21)
 #define NOWHERE UINT64_MAX
 /* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
 #define SUSPICIOUS 9000.0
