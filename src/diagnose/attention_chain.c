@@ -178,8 +178,10 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
         for (size_t row = first; row < first + count; row++) {
             double *line = chain->over_queries ? space.scores + row * tokens : space.scores;
             double *to = out + row * width + head * chain->size;
-            memcpy(space.query, (chain->exchanged ? in->k : in->q) + row * width + head * chain->size,
-                   chain->size * sizeof *space.query);
+            for (size_t i = 0; i < chain->size; i++)
+                space.query[i] =
+                    (chain->exchanged ? in->k : in->q)[row * width + (chain->numbers_first ? i * chain->heads + head
+                                                                                           : head * chain->size + i)];
             turn(chain, space.query, space.q_turns + 2 * row * pairs);
             score_row(chain, space.query, space.keys, chain->served * chain->size, served, row, tokens, line);
             memset(to, 0, chain->size * sizeof *to);

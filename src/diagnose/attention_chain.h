@@ -33,6 +33,7 @@ struct ts_chain {
     size_t stale, stale_from;   /* a token's key and value in place of another's */
     const double *values;       /* in place of the values */
     bool heads_first;           /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
+    bool numbers_first;         /* queries split as [size, heads] instead of [heads, size] */
 };
 
 /* Operands of one side, [tokens, width]. */

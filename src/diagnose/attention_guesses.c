@@ -154,6 +154,11 @@ static void guess_rest(struct list *list)
         guess->chain.exchanged = true;
         snprintf(guess->text, sizeof guess->text, "queries and keys are exchanged");
     }
+    if (list->own->heads > 1) {
+        guess = add(list, "permuted");
+        guess->chain.numbers_first = true;
+        snprintf(guess->text, sizeof guess->text, "queries are split into [size, heads] instead of [heads, size]");
+    }
     if (list->earlier) {
         guess = add(list, "wrong-input");
         guess->chain.values = list->earlier;

@@ -344,7 +344,7 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
 }
 
 void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
-                     const char *about)
+                     double noise_factor, const char *about)
 {
     struct ts_case *face = &part->face;
     double counted = 0;
@@ -368,6 +368,7 @@ void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *who
             counted += cost > 0;
             part->size += isfinite(found[i]) ? found[i] * found[i] : 0;
         }
+    face->noise *= noise_factor;
     face->noise = face->noise < 0.8 * face->error ? face->noise : 0.8 * face->error;
 }
 
@@ -418,6 +419,22 @@ const double *ts_case_values(struct ts_case *the_case, const struct ts_actor *ac
     if (values)
         state->cache[state->cached++] = (struct ts_case_values){actor, candidate, values};
     return values;
+}
+
+const double *ts_case_norm_input(struct ts_case *the_case)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    double *sum;
+    if (operation->kind != TS_OPERATION_NORM || !(sum = ts_case_scratch(the_case)))
+        return NULL;
+    for (unsigned k = 0; k < operation->input_count; k++) {
+        const struct ts_actor *input = ts_scene_actor(the_case->scene, operation->inputs[k]);
+        if (!input || input->rows * input->width != the_case->total)
+            return NULL;
+        for (size_t i = 0; i < the_case->total; i++)
+            sum[i] += (double)input->b[i];
+    }
+    return sum;
 }
 
 double *ts_case_scratch(struct ts_case *the_case)

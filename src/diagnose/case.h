@@ -48,9 +48,10 @@ struct ts_case_state {
 enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
                             size_t count, size_t index, struct ts_diagnosis *diagnosis, struct ts_error *error);
 void ts_case_release(struct ts_case_state *state);
-/* A case about a part of another: the same pair, other values, which are borrowed. */
+/* A case about a part of another: the same pair, other values, which are borrowed; its noise is the whole's times the
+ * factor. */
 void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
-                     const char *about);
+                     double noise_factor, const char *about);
 void ts_case_release_part(struct ts_case_state *part);
 /* Second looks at the terms of a sum, unless everything is explained. */
 void ts_case_look_at_parts(struct ts_case_state *state);

@@ -97,7 +97,7 @@ static bool is_about_rounding(const char *id)
 /* Of a part of the sum they would be said again, or say nothing. */
 static bool is_about_the_whole(const char *id)
 {
-    static const char *const ids[] = {"rounding", "quantization", "nan", "inf", "sparse", "rows", "heads", "channels"};
+    static const char *const ids[] = {"rounding", "quantization", "nan", "inf", "rows", "heads", "channels"};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (strcmp(ids[i], id) == 0)
             return true;

@@ -52,6 +52,9 @@ size_t ts_case_pair_count(const struct ts_case *the_case);
 const struct ts_delta *ts_case_deltas(const struct ts_case *the_case); /* of all pairs; may be NULL */
 /* Nothing but rounding is left of the error. */
 bool ts_case_quiet(const struct ts_case *the_case);
+/* What the candidate's norm is given, when the operation is one: its input, or the sum of its two inputs. Valid until
+ * the family returns; NULL otherwise. */
+const double *ts_case_norm_input(struct ts_case *the_case);
 /* Text in the diagnosis' arena, "" without memory. */
 const char *ts_case_text(struct ts_case *the_case, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -228,7 +228,6 @@ struct softmax_search {
     const double *scores;
     struct mask reference, found, trial;
     double *out;
-    double most;
 };
 
 /* The best mask: none, the band that the candidate's zeros show, the zeros themselves. */

@@ -18,9 +18,12 @@
 #define LOOKED_AT   40         /* earlier tensors that may be operands */
 #define MOST_TOKENS 48         /* where tables of products are compared */
 #define TRIAL_WORK  (1u << 22) /* multiplications that one trial may take */
-#define TABLE_WORK  (1u << 20) /* the same where every guess is tried with every rotary */
-/* Likeness of tables of products: the right hypothesis comes near 1, the others stay below 0.8 or so. */
+#define TABLE_WORK  (1u << 19) /* the same where every guess is tried with every rotary */
+/* Likeness of tables of products: the right hypothesis comes near 1, the others stay below 0.8 or so. Less will do when
+ * it is far ahead of the others. */
 #define LIKE_ENOUGH 0.85
+#define LIKE_LEADER 0.7
+#define LIKE_LEAD   0.12
 #define LIKE_TIE    0.02
 
 struct fused {
@@ -137,67 +140,84 @@ static size_t head_sizes(const struct ts_case *the_case, const struct operands *
     return count;
 }
 
+/* A causal context begins with the first token's own values. */
+static bool begins_with_values(const struct fused *fused, const struct ts_chain *chain)
+{
+    const struct ts_actor *actor = fused->the_case->actor;
+    size_t repeat = chain->heads / chain->served;
+    double error = 0, all = 0;
+    for (size_t i = 0; i < chain->heads * chain->size; i++) {
+        double value = fused->reference.v[i / chain->size / repeat * chain->size + i % chain->size];
+        error += ((double)actor->a[i] - value) * ((double)actor->a[i] - value);
+        all += value * value;
+    }
+    return all > 0 && error < 1e-3 * all;
+}
+
 /* Calls for every way a reference may do attention; stops when one is taken. */
 typedef bool (*chain_test)(struct fused *fused, const struct ts_chain *chain, void *context);
 
-static bool each_chain(struct fused *fused, const struct operands *operands, bool with_windows, chain_test test,
-                       void *context)
+static bool each_chain(struct fused *fused, const struct operands *operands, chain_test test, void *context)
 {
     static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
     size_t sizes[16], count = head_sizes(fused->the_case, operands, sizes);
-    long all = (long)fused->tokens;
     for (size_t b = 0; b < (operands->turned ? 1 : sizeof bases / sizeof *bases); b++)
         for (size_t s = 0; s < count; s++)
-            for (int variant = 0; variant < (b ? 4 : 1); variant++)
-                for (int masked = 0; masked < 2; masked++)
-                    for (long window = 0; window < (with_windows && masked == 0 ? all : 1); window++) {
-                        struct ts_chain chain =
-                            ts_chain_plain(operands->q.width / sizes[s], operands->k.width / sizes[s], sizes[s]);
-                        chain.q = operands->q;
-                        chain.k = operands->k;
-                        chain.v = operands->v;
-                        chain.base = bases[b];
-                        chain.interleaved = variant % 2;
-                        chain.group = sizes[s] >> variant / 2;
-                        chain.shift = masked ? all : 0;
-                        chain.window = window;
-                        if (chain.group >= 4 && chain.group % 2 == 0 && test(fused, &chain, context))
-                            return true;
-                    }
+            for (int variant = 0; variant < (b ? 8 : 2); variant++) {
+                struct ts_chain chain =
+                    ts_chain_plain(operands->q.width / sizes[s], operands->k.width / sizes[s], sizes[s]);
+                chain.q = operands->q;
+                chain.k = operands->k;
+                chain.v = operands->v;
+                chain.base = bases[b];
+                chain.shift = variant % 2 ? (long)fused->tokens : 0; /* all visible, or causal */
+                chain.interleaved = variant / 2 % 2;
+                chain.group = sizes[s] >> variant / 4;
+                if (chain.group >= 4 && chain.group % 2 == 0 && test(fused, &chain, context))
+                    return true;
+            }
     return false;
 }
 
-/* The context was captured: the chain must give it. Looked at in two rows, with each usual scale and cap. */
+/* Whether a chain gives the captured context of one row, in a sequence of `tokens`. */
+static bool gives_row(struct fused *fused, const struct ts_chain *chain, size_t tokens, size_t row, double *out)
+{
+    const struct ts_actor *actor = fused->the_case->actor;
+    double error = 0, size = 0, limit = 10 * ts_rounding(actor->bits_a);
+    limit = limit > 1e-4 ? limit : 1e-4;
+    if (!ts_chain_run(chain, &fused->reference, tokens, row, 1, out))
+        return false;
+    for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+        error += (out[i] - (double)actor->a[i]) * (out[i] - (double)actor->a[i]);
+        size += (double)actor->a[i] * (double)actor->a[i];
+    }
+    return size > 0 && error <= limit * limit * size;
+}
+
+/* The context was captured: the chain must give it, with one of the usual scales and caps. The first rows of a causal
+ * chain need the first tokens only, and show no window; the first row that then differs tells its length. */
 static bool gives_context(struct fused *fused, const struct ts_chain *chain, void *context)
 {
     static const double caps[] = {0, 50, 30, 20};
-    const struct ts_actor *actor = fused->the_case->actor;
-    double *out = context, limit = 10 * ts_rounding(actor->bits_a);
-    size_t rows[2] = {fused->tokens - 1, fused->tokens / 2};
-    limit = limit > 1e-4 ? limit : 1e-4;
-    if (chain->heads * chain->size != actor->width)
+    bool causal = chain->shift == 0;
+    size_t last = fused->tokens - 1;
+    if (begins_with_values(fused, chain) != causal)
         return false;
-    for (int scale = 0; scale < 2; scale++)
-        for (size_t cap = 0; cap < sizeof caps / sizeof *caps; cap++) {
-            struct ts_chain trial = *chain;
-            bool fits = true;
-            trial.scale = scale ? 1 : chain->scale;
-            trial.cap = caps[cap];
-            for (int r = 0; r < 2 && fits; r++) {
-                double error = 0, size = 0;
-                if (!ts_chain_run(&trial, &fused->reference, fused->tokens, rows[r], 1, out))
-                    return false;
-                for (size_t i = rows[r] * actor->width; i < (rows[r] + 1) * actor->width; i++) {
-                    error += (out[i] - (double)actor->a[i]) * (out[i] - (double)actor->a[i]);
-                    size += (double)actor->a[i] * (double)actor->a[i];
-                }
-                fits = size > 0 && error <= limit * limit * size;
-            }
-            if (fits) {
-                fused->own = trial;
-                return true;
-            }
+    for (size_t way = 0; way < 2 * (sizeof caps / sizeof *caps); way++) {
+        struct ts_chain trial = *chain;
+        trial.scale = way % 2 ? 1 : chain->scale;
+        trial.cap = caps[way / 2];
+        if (!gives_row(fused, &trial, causal ? 2 : fused->tokens, 1, context))
+            continue;
+        for (size_t row = 2; row <= last && causal && !trial.window; row++)
+            if (!gives_row(fused, &trial, row + 1, row, context))
+                trial.window = (long)row;
+        if (gives_row(fused, &trial, fused->tokens, last, context) &&
+            gives_row(fused, &trial, fused->tokens, fused->tokens / 2, context)) {
+            fused->own = trial;
+            return true;
         }
+    }
     return false;
 }
 
@@ -240,8 +260,9 @@ static double likeness(const double *a, const double *b, size_t tokens)
 struct likest {
     double *context, *own;      /* of a hypothesis and of the reference */
     double *products, *crossed; /* of the hypothesis' difference with itself, and with the reference */
-    double *wanted, *wanted_crossed, *scratch;
+    double *wanted, *wanted_crossed;
     double best;
+    bool own_known; /* `own` is of fused->own */
 };
 
 static bool likest_open(struct likest *likest, const struct fused *fused, const struct operands *operands)
@@ -252,10 +273,9 @@ static bool likest_open(struct likest *likest, const struct fused *fused, const 
                               .products = malloc(table * sizeof(double)),
                               .crossed = malloc(table * sizeof(double)),
                               .wanted = malloc(table * sizeof(double)),
-                              .wanted_crossed = malloc(table * sizeof(double)),
-                              .scratch = malloc(2 * table * sizeof(double))};
+                              .wanted_crossed = malloc(table * sizeof(double))};
     return likest->context && likest->own && likest->products && likest->crossed && likest->wanted &&
-           likest->wanted_crossed && likest->scratch;
+           likest->wanted_crossed;
 }
 
 static void likest_close(struct likest *likest)
@@ -266,7 +286,6 @@ static void likest_close(struct likest *likest)
     free(likest->crossed);
     free(likest->wanted);
     free(likest->wanted_crossed);
-    free(likest->scratch);
 }
 
 static bool is_likest(struct fused *fused, const struct ts_chain *chain, void *context)
@@ -326,27 +345,33 @@ static void propose_exact(struct fused *fused, double *out)
     }
 }
 
-/* The same without what the sizes of the rows alone make of a table: rows that all move one way resemble each other
- * under any hypothesis. */
-static double finer_likeness(const double *a, const double *b, size_t tokens, double *scratch)
+/* The same between different tokens only, without what the sizes of the rows alone make of a table: rows that are all
+ * unrelated, or that all move one way, resemble each other under any hypothesis. */
+static double finer_likeness(const double *a, const double *b, size_t tokens)
 {
     const double *tables[2] = {a, b};
-    double *kept[2] = {scratch, scratch + tokens * tokens};
+    double slope[2], dot = 0, left = 0, right = 0;
     for (int k = 0; k < 2; k++) {
-        double dot = 0, square = 0;
+        double both = 0, square = 0;
         for (size_t s = 0; s < tokens; s++)
             for (size_t t = 0; t < tokens; t++) {
-                double size = sqrt(fabs(tables[k][s * tokens + s] * tables[k][t * tokens + t]));
-                dot += tables[k][s * tokens + t] * size;
+                double size = s == t ? 0 : sqrt(fabs(tables[k][s * tokens + s] * tables[k][t * tokens + t]));
+                both += tables[k][s * tokens + t] * size;
                 square += size * size;
             }
-        for (size_t s = 0; s < tokens; s++)
-            for (size_t t = 0; t < tokens; t++)
-                kept[k][s * tokens + t] =
-                    tables[k][s * tokens + t] -
-                    (square > 0 ? dot / square : 0) * sqrt(fabs(tables[k][s * tokens + s] * tables[k][t * tokens + t]));
+        slope[k] = square > 0 ? both / square : 0;
     }
-    return likeness(kept[0], kept[1], tokens);
+    for (size_t s = 0; s < tokens; s++)
+        for (size_t t = 0; t < tokens; t++) {
+            double x = a[s * tokens + t] - slope[0] * sqrt(fabs(a[s * tokens + s] * a[t * tokens + t]));
+            double y = b[s * tokens + t] - slope[1] * sqrt(fabs(b[s * tokens + s] * b[t * tokens + t]));
+            if (s == t)
+                continue;
+            dot += x * y;
+            left += x * x;
+            right += y * y;
+        }
+    return left > 0 && right > 0 ? dot / sqrt(left * right) : 0;
 }
 
 /* How well the tables of products agree, of the difference in likest->context and of the reference in likest->own. */
@@ -355,8 +380,8 @@ static double score_tables(const struct fused *fused, struct likest *likest)
     size_t tokens = fused->tokens, width = fused->own.heads * fused->own.size;
     products_of(likest->context, likest->context, tokens, width, false, likest->products);
     products_of(likest->own, likest->context, tokens, width, false, likest->crossed);
-    return 0.3 * likeness(likest->products, likest->wanted, tokens) +
-           0.4 * finer_likeness(likest->products, likest->wanted, tokens, likest->scratch) +
+    return 0.2 * likeness(likest->products, likest->wanted, tokens) +
+           0.5 * finer_likeness(likest->products, likest->wanted, tokens) +
            0.3 * likeness(likest->crossed, likest->wanted_crossed, tokens);
 }
 
@@ -365,8 +390,12 @@ static double score_guess(struct fused *fused, struct likest *likest, const stru
     size_t tokens = fused->tokens, width = fused->own.heads * fused->own.size;
     const struct ts_chain *wrong = guess->reversed ? &fused->own : &guess->chain;
     const struct ts_chain *right = guess->reversed ? &guess->chain : &fused->own;
-    if (!ts_chain_run(right, &fused->reference, tokens, 0, tokens, likest->own) ||
-        !ts_chain_run(wrong, &fused->candidate, tokens, 0, tokens, likest->context))
+    /* the reference's own context is the same for most guesses */
+    if ((guess->reversed || !likest->own_known) &&
+        !ts_chain_run(right, &fused->reference, tokens, 0, tokens, likest->own))
+        return 0;
+    likest->own_known = !guess->reversed;
+    if (!ts_chain_run(wrong, &fused->candidate, tokens, 0, tokens, likest->context))
         return 0;
     for (size_t i = 0; i < tokens * width; i++)
         likest->context[i] -= likest->own[i];
@@ -394,6 +423,7 @@ struct contender {
 /* Scores all guesses and keeps the best of every id. */
 static void score_guesses(struct fused *fused, struct likest *likest, struct contender *best, size_t *best_count)
 {
+    likest->own_known = false;
     for (size_t g = 0; g < fused->guess_count; g++) {
         struct ts_chain_guess *guess = &fused->guesses[g];
         size_t at = 0;
@@ -415,13 +445,14 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
     if (base == scale || best->guess.reversed)
         return;
     fused->own = best->own;
+    likest->own_known = false;
     for (double step = 0.4; step > 0.01; step /= 2)
         for (int side = -1; side <= 1; side += 2) {
             struct ts_chain_guess trial = best->guess;
             double *other = base ? &trial.chain.base : &trial.chain.scale;
             *other = *number * exp(side * step);
             trial.score = score_guess(fused, likest, &trial);
-            if (trial.score > best->guess.score + 1e-4)
+            if (trial.score > best->guess.score + 0.005) /* less than that is the projection's doing */
                 best->guess = trial;
         }
     if (fabs(log(*number / start)) < 0.05)
@@ -443,7 +474,8 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     double *difference = malloc(fused->tokens * width * sizeof *difference);
     struct contender best[MOST_IDS];
     struct ts_chain own = fused->own;
-    double loss = 0;
+    double loss = 0, second = 0;
+    bool good;
     for (size_t i = 0; i < fused->tokens * width && difference; i++)
         difference[i] = the_case->found[i] - the_case->expected[i];
     if (difference) {
@@ -468,7 +500,13 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
         if (best[i].guess.score > best[first].guess.score)
             first = i;
     }
-    for (size_t i = 0; i < count && best[first].guess.score > LIKE_ENOUGH; i++)
+    for (size_t i = 0; i < count; i++)
+        if (i != first && best[i].guess.score > second)
+            second = best[i].guess.score;
+    second = second > loss ? second : loss;
+    good = count && (best[first].guess.score > LIKE_ENOUGH ||
+                     (best[first].guess.score > LIKE_LEADER && best[first].guess.score > second + LIKE_LEAD));
+    for (size_t i = 0; i < count && good; i++)
         if (best[i].guess.score > best[first].guess.score - LIKE_TIE && best[i].guess.score > loss + 2 * LIKE_TIE)
             ts_propose_plain(
                 the_case, best[i].guess.id, best[i].guess.score - 0.1,
@@ -519,7 +557,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         !ts_chain_load(&fused.candidate, &chain, true, fused.tokens))
         goto done;
     exact = the_case->actor->whole && operands.q.width == the_case->actor->width &&
-            each_chain(&fused, &operands, true, gives_context, out);
+            each_chain(&fused, &operands, gives_context, out);
     if (exact) {
         make_guesses(&fused);
         propose_exact(&fused, out);
@@ -528,7 +566,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
             products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
                         likest.wanted);
-            each_chain(&fused, &operands, false, is_likest, &likest);
+            each_chain(&fused, &operands, is_likest, &likest);
             if (fused.own.heads)
                 propose_likest(&fused, &likest, operands.turned);
         }

@@ -116,12 +116,7 @@ static void propose_weights(struct ts_case *the_case)
 
 /* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
  * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
- * in the proportion |v| / |w|. */
-struct mixing {
-    const char *text, *check;
-    double cosine, size; /* squared distance of what was measured, per row */
-};
-
+ * in the proportion |v| / |w|. First what is measured: the cosine, and the logarithm of the proportion. */
 static void measure_row(const struct ts_case *the_case, size_t row, double *cosine, double *size)
 {
     size_t width = the_case->actor->width;

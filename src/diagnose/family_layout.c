@@ -241,7 +241,7 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
     char text[256], recipe[160];
     if (operation->kind != TS_OPERATION_NORM || !(from = ts_scene_actor(the_case->scene, operation->inputs[0])))
         return;
-    before.input = ts_case_values(the_case, from, true);
+    before.input = ts_case_norm_input(the_case);
     before.shuffled = ts_case_scratch(the_case);
     if (!before.input || !before.shuffled)
         return;
@@ -261,34 +261,43 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
                "the norm was given the values of %s in another order: %s", ts_case_name(the_case, from), text);
 }
 
+/* Where in the expected values the found ones from `from` on stand; SIZE_MAX when nowhere. */
+static size_t locate(const struct ts_case *the_case, size_t from, size_t window)
+{
+    const double *found = the_case->found + from;
+    double closest = 0;
+    size_t at = SIZE_MAX;
+    for (size_t i = 0; i < window; i++)
+        closest += 0.1 * found[i] * found[i];
+    for (size_t i = 0; i + window <= the_case->total; i++) {
+        double left = 0;
+        for (size_t k = 0; k < window && left < closest; k++)
+            left += (found[k] - the_case->expected[i + k]) * (found[k] - the_case->expected[i + k]);
+        if (left < closest) {
+            closest = left;
+            at = i;
+        }
+    }
+    return at;
+}
+
 /* Rows that start at base + row * pitch of the flat array: an offset, or a wrong row pitch. */
 static void pitches(struct ts_case *the_case, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
-    size_t width = actor->width, at[2] = {SIZE_MAX, SIZE_MAX}, window = width < 12 ? width : 12, missing = 0;
-    int64_t base, pitch;
-    if (actor->rows < 3 || width < 4 || !ts_case_complete(the_case))
+    size_t width = actor->width, window = width < 12 ? width : 12, missing = 0, first, second;
+    int64_t base, pitch = (int64_t)width;
+    bool one_row = actor->rows == 1 && width >= 24;
+    if ((actor->rows < 3 && !one_row) || width < 4 || !ts_case_complete(the_case))
         return;
-    for (size_t r = 0; r < 2; r++) {
-        const double *found = the_case->found + (r + 1) * width;
-        double closest = 0;
-        for (size_t i = 0; i < window; i++)
-            closest += 0.1 * found[i] * found[i];
-        for (size_t i = 0; i + window <= the_case->total; i++) {
-            double left = 0;
-            for (size_t k = 0; k < window && left < closest; k++)
-                left += (found[k] - the_case->expected[i + k]) * (found[k] - the_case->expected[i + k]);
-            if (left < closest) {
-                closest = left;
-                at[r] = i;
-            }
-        }
-        if (at[r] == SIZE_MAX)
-            return;
-    }
-    pitch = (int64_t)at[1] - (int64_t)at[0];
-    base = (int64_t)at[0] - pitch;
-    if (pitch == (int64_t)width && base % (int64_t)width == 0) /* whole rows: matched elsewhere */
+    first = locate(the_case, one_row ? width / 2 : width, window);
+    second = one_row ? 0 : locate(the_case, 2 * width, window);
+    if (first == SIZE_MAX || second == SIZE_MAX)
+        return;
+    if (!one_row)
+        pitch = (int64_t)second - (int64_t)first;
+    base = (int64_t)first - (one_row ? (int64_t)(width / 2) : pitch);
+    if (pitch == (int64_t)width && base % (int64_t)width == 0) /* nothing, or whole rows: matched elsewhere */
         return;
     for (size_t i = 0; i < the_case->total; i++) {
         int64_t from = base + (int64_t)(i / width) * pitch + (int64_t)(i % width);

@@ -281,12 +281,6 @@ static void repeated_rows(struct ts_case *the_case, bool *mask, double *predicti
                "%zu of %zu rows repeat the row before them or the first one", number, actor->rows);
 }
 
-static int descending(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left > right ? -1 : left < right;
-}
-
 static int encode(double value, enum ts_type type, uint32_t *bits)
 {
     if (type == TS_BF16) {
@@ -320,26 +314,43 @@ static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored
     return best;
 }
 
-static void sparse(struct ts_case *the_case, double *costs)
+static void sparse(struct ts_case *the_case)
 {
-    size_t most = (size_t)(FEW_SHARE * (double)the_case->total), few = 0, flips = 0, shown = 0;
+    double costs[FEW_MOST + 1] = {0};
+    size_t most = (size_t)(FEW_SHARE * (double)the_case->total), few = 0, kept = 0, flips = 0, shown = 0;
     double above = the_case->error - the_case->noise, sum = 0, least = 0, certain;
     char text[512] = "";
-    size_t used = 0;
+    size_t used = 0, first = SIZE_MAX;
+    bool together = true;
     most = most < FEW_LEAST ? FEW_LEAST : most > FEW_MOST ? FEW_MOST : most;
     if (the_case->total < 16 * FEW_LEAST || !(above > 0))
         return;
+    /* the largest most + 1 of them, in order */
     for (size_t i = 0; i < the_case->total; i++) {
         double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        costs[i] = cost > 0 && !ts_case_aside(the_case, i / the_case->actor->width) ? cost : 0;
+        size_t at = kept;
+        if (ts_case_aside(the_case, i / the_case->actor->width) || !(cost > 0) ||
+            (kept == most + 1 && cost <= costs[kept - 1]))
+            continue;
+        while (at > 0 && costs[at - 1] < cost)
+            at--;
+        kept += kept < most + 1;
+        memmove(&costs[at + 1], &costs[at], (kept - 1 - at) * sizeof *costs);
+        costs[at] = cost;
     }
-    qsort(costs, the_case->total, sizeof *costs, descending);
     /* until the next one is far below; else this is only the tail of something spread */
     while (few < most && costs[few] > 0 && (sum < 0.9 * above || costs[few] > 0.03 * costs[few - 1]))
         sum += costs[few++];
     if (sum < 0.9 * above || !few || costs[few] > 0.03 * costs[few - 1])
         return;
     least = costs[few - 1];
+    for (size_t i = 0; i < the_case->total; i++)
+        if (ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]) >= least) {
+            first = first == SIZE_MAX ? i % the_case->actor->width : first;
+            together = together && i % the_case->actor->width == first;
+        }
+    if (few > 2 && together) /* a channel, in few rows */
+        return;
     for (size_t i = 0; i < the_case->total && shown < 4; i++) {
         double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
         uint32_t xored;
@@ -377,7 +388,7 @@ static void propose(struct ts_case *the_case)
             unwritten(the_case, mask, prediction);
             stale(the_case, mask, prediction);
             repeated_rows(the_case, mask, prediction);
-            sparse(the_case, prediction);
+            sparse(the_case);
         }
     }
     free(mask);

@@ -11,14 +11,13 @@
 
 struct norm {
     struct ts_case *the_case;
-    const struct ts_actor *from;
-    const double *input;
+    const double *input; /* the candidate's; of a norm of a sum the sum */
     double *prediction;
 };
 
 static const double *apply(const struct norm *norm, const struct ts_operation *operation)
 {
-    double *inputs[3] = {(double *)norm->input, NULL, NULL};
+    double *inputs[3] = {(double *)norm->input, NULL, NULL}; /* a norm of a sum is given the sum at once */
     struct ts_operation one = *operation;
     one.input_count = 1; /* a sum of two stands added up in norm->input */
     ts_operation_apply(norm->the_case->scene, &one, norm->the_case->actor, inputs, norm->prediction);
@@ -249,8 +248,7 @@ static void propose(struct ts_case *the_case)
     double *sum = NULL;
     if (the_case->operation.kind != TS_OPERATION_NORM || !(the_case->error > 0) || ts_case_quiet(the_case))
         return;
-    norm.from = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
-    norm.input = norm.from ? ts_case_values(the_case, norm.from, true) : NULL;
+    norm.input = ts_case_norm_input(the_case);
     norm.prediction = ts_case_scratch(the_case);
     if (!norm.input || !norm.prediction)
         return;

@@ -200,6 +200,16 @@ static double find_base(const struct rotary *rotary, const double complex *turns
     return exp(best);
 }
 
+/* The usual base that is meant, where rounding left a little of it. */
+static double usual_base(double base)
+{
+    static const double usual[] = {100, 1e3, 1e4, 2.5e4, 5e4, 1e5, 1.5e5, 5e5, 1e6, 2e6, 5e6, 8e6, 1e7, 1e8};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (fabs(base / usual[i] - 1) < 0.01)
+            return usual[i];
+    return base;
+}
+
 /* Share of the case's error that a table leaves explained, from the turns alone. */
 static double share_of(const struct rotary *rotary, const struct pairing *pairing, const double complex *turns,
                        const double *angles)
@@ -358,12 +368,12 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
     guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
     if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate's angles fit theta = %.6g, the reference's theta = %.6g (%zu turning numbers per head)",
-                 base, rotary->base, rotary->pairing.group);
+                 "the candidate's angles fit theta = %.5g, the reference's theta = %.5g (%zu turning numbers per head)",
+                 usual_base(base), usual_base(rotary->base), rotary->pairing.group);
     else
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate's angles are plain with theta = %.6g; the reference's are scaled or come from a table",
-                 base);
+                 "the candidate's angles are plain with theta = %.5g; the reference's are scaled or come from a table",
+                 usual_base(base));
     keep(best, &guess);
     find_steps(rotary, turns, pairs, steps);
     for (size_t i = 0; i < pairs; i++) {

@@ -238,7 +238,9 @@ static void propose_wrong_input(struct ts_case *the_case)
         for (size_t back = 1; back < TS_SCENE_WINDOW && stand_in; back++) {
             const struct ts_actor *other = ts_earlier(the_case, back);
             double share;
-            if (!fits(the_case, slot, other))
+            /* the norm of twice a term is the norm of that term, which has its own words */
+            if (!fits(the_case, slot, other) ||
+                (changed.kind == TS_OPERATION_NORM && ts_is_input(the_case, other->pair)))
                 continue;
             changed.inputs[slot] = other->pair;
             fill_rows(&variants, &changed, slot, other, stand_in);

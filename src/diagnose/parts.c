@@ -1,4 +1,5 @@
-/* Owns second looks: a sum hides what is wrong with one of its terms, so its terms are looked at by themselves. */
+/* Owns second looks: a sum hides what is wrong with one of its terms, and a norm spreads over the row what is wrong
+ * with a few of its inputs; so the terms and the inputs are looked at by themselves. */
 #include <stdlib.h>
 
 #include "diagnose/case.h"
@@ -7,14 +8,15 @@
 #define SETTLED 0.8
 
 /* Runs the families that need nothing but numbers on another expectation. */
-static void look_at_part(struct ts_case_state *state, double *expected, double *found, const char *about)
+static void look_at_part(struct ts_case_state *state, double *expected, double *found, double noise_factor,
+                         const char *about)
 {
     static const struct ts_family *const families[] = {&ts_family_memory, &ts_family_types, &ts_family_layout,
                                                        &ts_family_algebra};
     struct ts_case_state *part = malloc(sizeof *part);
     if (!part)
         return;
-    ts_case_of_part(part, state, expected, found, about);
+    ts_case_of_part(part, state, expected, found, noise_factor, about);
     for (size_t i = 0; i < sizeof families / sizeof *families && part->face.error > 0; i++) {
         families[i]->propose(&part->face);
         ts_case_drop_scratch(part);
@@ -44,6 +46,46 @@ static const struct ts_actor *stream_before(struct ts_case_state *state)
     return best;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Undoes a norm: the weights are divided off, and the size of each row is the one that brings most of its numbers back
+ * to what the norm was given. What is wrong with a few of them then stands alone. */
+static void look_before_the_norm(struct ts_case_state *state, double *expected, double *found)
+{
+    const struct ts_operation *operation = &state->face.operation;
+    const double *input = ts_case_norm_input(&state->face);
+    size_t group = operation->group, total = state->face.total;
+    double *ratios = malloc(group * sizeof *ratios), size = 0, size_after = 0;
+    for (size_t start = 0; ratios && input && start + group <= total; start += group) {
+        size_t used = 0;
+        double mean = 0, factor;
+        for (size_t i = 0; operation->centred && i < group; i++)
+            mean += input[start + i] / (double)group;
+        for (size_t i = 0; i < group; i++) {
+            double weight = operation->table[i], x = input[start + i] - mean;
+            expected[start + i] = x;
+            found[start + i] =
+                fabs(weight) > 1e-6 ? (state->face.found[start + i] - operation->table[group + i]) / weight : 0;
+            size += state->face.expected[start + i] * state->face.expected[start + i];
+            size_after += x * x;
+            if (found[start + i] != 0 && isfinite(found[start + i]))
+                ratios[used++] = x / found[start + i];
+        }
+        qsort(ratios, used, sizeof *ratios, by_value);
+        factor = used ? ratios[used / 2] : 1;
+        for (size_t i = 0; i < group; i++)
+            found[start + i] *= factor;
+    }
+    if (ratios && input && size > 0)
+        look_at_part(state, expected, found, size_after / size, "seen in what the norm is given");
+    free(ratios);
+    ts_case_drop_scratch(state);
+}
+
 /* A sum hides what is wrong with one of its terms: without the other terms it is laid open. */
 void ts_case_look_at_parts(struct ts_case_state *state)
 {
@@ -67,15 +109,17 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             found[i] = state->face.found[i] - (state->face.expected[i] - expected[i]);
         }
         look_at_part(
-            state, expected, found,
+            state, expected, found, 1,
             ts_case_text(&state->face, "seen in the term %s of the sum", ts_case_name(&state->face, terms[k])));
     }
+    if (operation->kind == TS_OPERATION_NORM && expected && found)
+        look_before_the_norm(state, expected, found);
     if (before && expected && found) {
         for (size_t i = 0; i < total; i++) {
             expected[i] = state->face.expected[i] - (double)before->a[i];
             found[i] = state->face.found[i] - (double)before->b[i];
         }
-        look_at_part(state, expected, found,
+        look_at_part(state, expected, found, 1,
                      ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, before)));
     }
     free(expected);

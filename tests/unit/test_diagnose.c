@@ -317,6 +317,22 @@ static void test_term_of_a_sum(void **state)
     trace_end(&layer.trace);
 }
 
+/* A norm spreads over the row what is wrong with one of its inputs. */
+static void test_input_of_a_norm(void **state)
+{
+    struct layer layer;
+    float wrong[TOTAL];
+    (void)state;
+    layer_start(&layer, 1e-6);
+    EACH(i)
+    wrong[i] = layer.x[1][i] * (i % HIDDEN == 5 ? 6 : 1);
+    norm(wrong, layer.weight, 1e-6, false, 0, layer.normed[1]);
+    layer_diagnose(&layer, NORMED);
+    assert_first(&layer.trace, "channel-scaled",
+                 "seen in what the norm is given: channel 5: wrong by a factor, from 6 to 6");
+    trace_end(&layer.trace);
+}
+
 static void test_rows(void **state)
 {
     struct layer layer;
@@ -403,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_norm_not_divided),
         cmocka_unit_test(test_term_of_a_sum),
+        cmocka_unit_test(test_input_of_a_norm),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_channels),

@@ -340,6 +340,59 @@ static void test_weight_layouts(void **state)
     free(b);
 }
 
+static void stack_expect(const float *a, const float *b, uint64_t experts, uint64_t rows, uint64_t columns,
+                         const char *id, const char *words)
+{
+    struct trace trace;
+    trace_start(&trace);
+    trace_add(&trace, "model.layers.0.mlp.experts.gate_up_proj.weight", a, b, SHAPE(experts, rows, columns));
+    trace_diagnose(&trace, 0);
+    assert_first(&trace, id, words);
+    trace_end(&trace);
+}
+
+/* Square experts transposed one by one: no size tells. Experts in another order. Gate and up swapped in each. */
+static void test_expert_stacks(void **state)
+{
+    enum { EXPERTS = 5, SQUARE = 24, EACH_EXPERT = SQUARE * SQUARE };
+    static const size_t order[EXPERTS] = {3, 1, 4, 0, 2};
+    float *a = made_values(EXPERTS * EACH_EXPERT), *b = malloc(EXPERTS * EACH_EXPERT * sizeof *b);
+    (void)state;
+    assert_non_null(b);
+    for (size_t i = 0; i < EXPERTS * EACH_EXPERT; i++)
+        b[i] = a[i / EACH_EXPERT * EACH_EXPERT + i % SQUARE * SQUARE + i / SQUARE % SQUARE];
+    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "[...,24,24,1]");
+    for (size_t expert = 0; expert < EXPERTS; expert++)
+        memcpy(b + expert * EACH_EXPERT, a + order[expert] * EACH_EXPERT, EACH_EXPERT * sizeof *a);
+    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "blocks of 24 rows stand in the order 3, 1, 4, 0, 2");
+    for (size_t i = 0; i < EXPERTS * EACH_EXPERT; i++)
+        b[i] = a[i / EACH_EXPERT * EACH_EXPERT + (i + EACH_EXPERT / 2) % EACH_EXPERT];
+    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "blocks of 12 rows");
+    free(a);
+    free(b);
+}
+
+/* Integers have no noise: where they differ, something is wrong. */
+static void test_integers(void **state)
+{
+    struct trace trace;
+    float x[64], a[64], b[64];
+    (void)state;
+    trace_start(&trace);
+    for (size_t i = 0; i < 64; i++) {
+        x[i] = (float)dice_number();
+        a[i] = (float)(100 + dice() % 30000);
+    }
+    for (size_t i = 0; i < 64; i++)
+        b[i] = i ? a[i - 1] : 1;
+    trace_add(&trace, "embeddings", x, x, SHAPE(8, 8));
+    trace_add(&trace, "token_ids", a, b, SHAPE(64));
+    trace.pairs[1].guess = true; /* as integers are, this is not loaded through the scene */
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, "shifted", "1");
+    trace_end(&trace);
+}
+
 /* More elements than a case holds: found on a sample, proved on everything. */
 static void test_large_weight(void **state)
 {
@@ -431,6 +484,8 @@ int main(void)
         cmocka_unit_test(test_types_confused),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_weight_layouts),
+        cmocka_unit_test(test_expert_stacks),
+        cmocka_unit_test(test_integers),
         cmocka_unit_test(test_large_weight),
         cmocka_unit_test(test_weight_of_another_layer),
         cmocka_unit_test(test_weight_never_loaded),

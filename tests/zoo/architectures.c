@@ -27,6 +27,13 @@ enum architecture {
     MIXTURE_SIGMOID,
     DIT,
     DIT_TOKENS,
+    VISION,
+    ENCODER,
+    OLMO,
+    SLOPES,
+    SINKS,
+    FACTORS,
+    THREE_HUNDRED,
     ARCHITECTURES
 };
 
@@ -34,7 +41,8 @@ static const char *const names[ARCHITECTURES] = {
     "llama",        "llama_hooks",  "llama_fused", "llama_deep", "llama_long", "llama_outliers",
     "llama_layers", "single_token", "qwen",        "qwen_half",  "gemma",      "gemma_hooks",
     "gpt",          "gptj",         "neox",        "mqa",        "moe",        "moe_shared",
-    "moe_sigmoid",  "dit",          "dit_tokens"};
+    "moe_sigmoid",  "dit",          "dit_tokens",  "vit",        "bert",       "olmo",
+    "alibi",        "sinks",        "granite",     "long300"};
 
 int zoo_architecture_count(void)
 {
@@ -135,7 +143,7 @@ static void draw_defaults(struct zoo_config *c, struct zoo_random *random)
     c->causal = c->gated = true;
     c->epsilon = zoo_random_chance(random, 0.5) ? 1e-6 : 1e-5;
     c->theta = zoo_random_chance(random, 0.5) ? 10000 : 500000;
-    c->embed_scale = c->router_factor = 1;
+    c->embed_scale = c->router_factor = c->residual_factor = 1;
     c->activation = ZOO_SILU;
     c->attention_scale = 1 / sqrt(c->head_size);
     c->rotary_size = c->head_size;
@@ -327,6 +335,60 @@ void zoo_config_draw(struct zoo_config *c, int architecture, uint64_t seed)
         mixture(c, &random);
         c->sigmoid_router = c->shared_expert = true;
         c->router_factor = 2.5;
+        break;
+    case VISION:
+        gpt(c);
+        c->causal = c->tied = false;
+        c->fused_qkv = zoo_random_chance(&random, 0.5);
+        c->activation = zoo_random_chance(&random, 0.5) ? ZOO_QUICK_GELU : ZOO_GELU;
+        c->naming = ZOO_NAMES_PLAIN;
+        c->masked = ZOO_SCORES_UNMASKED;
+        c->tokens = PICK(&random, 17, 26, 37);
+        break;
+    case ENCODER:
+        gpt(c);
+        c->norm_after = true;
+        c->causal = c->fused_qkv = c->tied = false;
+        c->activation = ZOO_GELU;
+        c->naming = zoo_random_chance(&random, 0.5) ? ZOO_NAMES_HF : ZOO_NAMES_PLAIN;
+        c->masked = ZOO_SCORES_UNMASKED;
+        c->capture = zoo_random_chance(&random, 0.5) ? ZOO_CAPTURE_FULL : ZOO_CAPTURE_HOOKS;
+        break;
+    case OLMO:
+        c->no_pre_norm = c->post_norms = c->qk_norm = c->whole_qk_norm = true;
+        c->capture = zoo_random_chance(&random, 0.5) ? ZOO_CAPTURE_FULL : ZOO_CAPTURE_HOOKS;
+        break;
+    case SLOPES:
+        c->alibi = c->layer_norm = c->norm_bias = c->qkv_bias = c->out_bias = c->mlp_bias = true;
+        c->gated = false;
+        c->activation = ZOO_GELU_TANH;
+        c->kv_heads = c->heads;
+        c->rotary_size = 0;
+        break;
+    case SINKS:
+        c->sinks = true;
+        c->window = 4 + zoo_random_below(&random, 5);
+        c->capture = zoo_random_chance(&random, 0.7) ? ZOO_CAPTURE_FULL : ZOO_CAPTURE_FUSED;
+        c->fused_qkv = c->capture == ZOO_CAPTURE_FUSED;
+        break;
+    case FACTORS:
+        c->residual_factor = 0.22;
+        c->embed_size = 0.1;
+        c->embed_scale = 12;
+        c->attention_scale = 1.0 / c->head_size;
+        break;
+    case THREE_HUNDRED:
+        c->tokens = 300;
+        c->heads = 4;
+        c->kv_heads = 2;
+        c->head_size = c->rotary_size = 8;
+        c->hidden = 32;
+        c->intermediate = 48;
+        c->layers = 2;
+        c->vocabulary = 40;
+        c->attention_scale = 1 / sqrt(8);
+        c->capture = zoo_random_chance(&random, 0.5) ? ZOO_CAPTURE_HOOKS : ZOO_CAPTURE_FUSED;
+        c->fused_qkv = c->capture == ZOO_CAPTURE_FUSED;
         break;
     case DIT_TOKENS:
         dit(c, &random);

@@ -159,6 +159,27 @@ BUG(score_cap_missing)
     return m->config->score_cap > 0;
 }
 
+BUG(slopes_missing)
+{
+    UNUSED(r);
+    m->layer[l].slope = 0;
+    return m->config->alibi;
+}
+
+BUG(slopes_wrong)
+{
+    UNUSED(r);
+    m->layer[l].slope = 1;
+    return m->config->alibi;
+}
+
+BUG(sinks_missing)
+{
+    UNUSED(r);
+    m->layer[l].sink = NULL;
+    return m->config->sinks;
+}
+
 BUG(attention_unscaled)
 {
     UNUSED(r);

@@ -12,7 +12,9 @@ static struct zoo_norm *some_norm(struct zoo_model *m, int l, struct zoo_random 
                                  &layer->k_norm,    &layer->post_attn_norm, &layer->post_mlp_norm};
     for (int tries = 0; tries < 32; tries++) {
         struct zoo_norm *site = sites[zoo_random_below(r, 6)];
-        if (site->on && !(site == &layer->mlp_norm && m->config->parallel && m->config->shared_norm))
+        bool unused = (site == &layer->mlp_norm && m->config->parallel && m->config->shared_norm) ||
+                      ((site == &layer->mlp_norm || site == &layer->attn_norm) && m->config->no_pre_norm);
+        if (site->on && !unused)
             return site;
     }
     return &layer->attn_norm;
@@ -121,6 +123,13 @@ BUG(residual_normed)
     else
         m->layer[l].mlp_residual = ZOO_RESIDUAL_NORMED;
     return true;
+}
+
+BUG(residual_factor_missing)
+{
+    UNUSED(r);
+    m->layer[l].residual_factor = 1;
+    return m->config->residual_factor != 1;
 }
 
 /* Activations. */

@@ -27,6 +27,8 @@ static bool is_function_of_shown(const struct zoo_config *c, enum zoo_point poin
         return s[ZOO_O];
     case ZOO_MLP:
         return c->experts ? s[ZOO_EXPERTS] && (!c->shared_expert || s[ZOO_SHARED]) : s[ZOO_DOWN];
+    case ZOO_MLP_RESIDUAL:
+        return s[ZOO_MLP_NORM] && (s[ZOO_DOWN] || s[ZOO_MLP]);
     case ZOO_ATTN_NORM:
     case ZOO_FINAL_NORM:
         return stream && many;
@@ -43,7 +45,7 @@ static bool is_function_of_shown(const struct zoo_config *c, enum zoo_point poin
     case ZOO_SCORES_RAW:
         return s[ZOO_Q_ROPE] || (!c->rotary_size && s[ZOO_Q]);
     case ZOO_SCORES:
-        return c->score_cap > 0 ? s[ZOO_SCORES_RAW] : s[ZOO_Q_ROPE] || (!c->rotary_size && s[ZOO_Q]);
+        return c->score_cap > 0 || c->alibi ? s[ZOO_SCORES_RAW] : s[ZOO_Q_ROPE] || (!c->rotary_size && s[ZOO_Q]);
     case ZOO_PROBS:
         return s[ZOO_SCORES];
     case ZOO_CONTEXT:
@@ -63,6 +65,8 @@ static bool is_function_of_shown(const struct zoo_config *c, enum zoo_point poin
     case ZOO_ROUTER_WEIGHTS:
         return s[ZOO_ROUTER_LOGITS];
     case ZOO_LAYER:
+        if (c->norm_after)
+            return many && (s[ZOO_MLP_RESIDUAL] || (s[ZOO_MLP_NORM] && other));
         return other && (c->parallel ? stream && branch : middle) && (!c->dit || s[ZOO_MODULATION]);
     case ZOO_LOGITS:
         return c->logit_cap > 0 && s[ZOO_LOGITS_RAW];

@@ -105,7 +105,7 @@ static bool add_bug(struct zoo *zoo, const struct zoo_bug *bug, int index, int l
 {
     const struct zoo_config *c = &zoo->config;
     const struct zoo_numerics *numerics = &zoo_numerics_list[index];
-    struct zoo_case one = {.bug = bug->name, .causes = bug->causes, .dtype = numerics->dtype};
+    struct zoo_case one = {.bug = bug->name, .dtype = numerics->dtype};
     struct zoo_trace trace = {0};
     struct zoo_model model;
     bool kept = false;
@@ -128,6 +128,13 @@ static bool add_bug(struct zoo *zoo, const struct zoo_bug *bug, int index, int l
             one.planted = relative(honest, here);
             one.honest = relative(&zoo->reference.tensors[first], honest);
             zoo_point_name(c, here->point, here->layer, one.first, sizeof one.first);
+            /* seen through a whole attention or layer, most bugs only leave another result */
+            snprintf(one.causes, sizeof one.causes, "%s%s", bug->causes,
+                     !one.learnable && c->capture != ZOO_CAPTURE_FULL && !strstr(bug->causes, "unrelated") &&
+                             (here->point == ZOO_O || here->point == ZOO_ATTENTION || here->point == ZOO_CONTEXT ||
+                              here->point == ZOO_MLP || here->point == ZOO_LAYER)
+                         ? ",unrelated"
+                         : "");
         }
         kept = first >= 0 && one.contrast >= (one.learnable ? CONTRAST_LEARNABLE : CONTRAST_OTHER);
         /* in every layer at once, what captured tensors do not determine looks like coarser weights to anyone */
@@ -234,8 +241,9 @@ static const char usage[] =
 int main(int argc, char **argv)
 {
     uint64_t seed = 1;
-    int count = 1, bugs = 7, honest = 4, cases = 0;
+    int count = 1, bugs = 5, honest = 3, cases = 0;
     const char *out = NULL, *only = NULL;
+    bool wrong = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (argv[i][0] != '-') {
@@ -255,10 +263,10 @@ int main(int argc, char **argv)
         else if (value && strcmp(argv[i], "--only") == 0)
             only = value;
         else
-            out = NULL, argc = i;
+            wrong = true;
         i++;
     }
-    if (!out) {
+    if (!out || wrong) {
         fputs(usage, stderr);
         return 3;
     }

@@ -26,16 +26,12 @@ double zoo_random_unit(struct zoo_random *random)
     return (double)(zoo_random_next(random) >> 11) * 0x1p-53;
 }
 
-/* Four sixteen-bit uniform numbers have a variance of one third together; two draws give tails beyond three sigma. */
+/* Four sixteen-bit uniform numbers have a variance of one third together; the tails end at 3.5 sigma. */
 double zoo_random_normal(struct zoo_random *random)
 {
-    double sum = 0;
-    for (int draw = 0; draw < 2; draw++) {
-        uint64_t bits = zoo_random_next(random);
-        for (int i = 0; i < 4; i++)
-            sum += (double)(bits >> (16 * i) & 0xffff) / 65536.0 - 0.5;
-    }
-    return sum * 1.224744871391589; /* sqrt(3 / 2) */
+    uint64_t bits = zoo_random_next(random);
+    uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    return ((double)sum / 65536.0 - 2) * 1.7320508075688772;
 }
 
 int zoo_random_below(struct zoo_random *random, int limit)
@@ -149,8 +145,8 @@ static void build_layer(struct zoo_model *model, struct zoo_layer *layer, int in
     layer->attn_norm = norm(model, h, c->layer_norm, random);
     layer->mlp_norm = norm(model, h, c->layer_norm, random);
     if (c->qk_norm) {
-        layer->q_norm = norm(model, c->head_size, false, random);
-        layer->k_norm = norm(model, c->head_size, false, random);
+        layer->q_norm = norm(model, c->whole_qk_norm ? wide : c->head_size, false, random);
+        layer->k_norm = norm(model, c->whole_qk_norm ? narrow : c->head_size, false, random);
         layer->q_norm.bias = layer->k_norm.bias = NULL;
     }
     if (c->post_norms) {
@@ -187,6 +183,12 @@ static void build_layer(struct zoo_model *model, struct zoo_layer *layer, int in
     layer->scale = c->attention_scale;
     layer->temperature = 1;
     layer->score_cap = c->score_cap;
+    layer->slope = c->alibi ? 0.5 : 0;
+    layer->residual_factor = c->residual_factor;
+    if (c->sinks) {
+        layer->sink = zoo_floats(&model->arena, c->heads);
+        fill(model, layer->sink, c->heads, 0.5, 1, random);
+    }
     layer->causal = c->causal;
     layer->window = c->window && index % 2 == 0 ? c->window : 0;
     layer->kv_copied = layer->stale_token = -1;
@@ -288,6 +290,7 @@ void zoo_model_lower(struct zoo_model *model, const struct zoo_numerics *numeric
                 lower(&layer->expert[e][k], numerics, quantized);
         if (!numerics->router_exact)
             lower(&layer->router, numerics, false); /* routers and modulations are left alone by all quantizers */
+        lower_vector(layer->sink, c->heads, numerics->format);
         lower(&layer->shared_gate, numerics, false);
         lower(&layer->modulation, numerics, false);
         for (size_t k = 0; k < sizeof norms / sizeof *norms; k++)

@@ -50,13 +50,11 @@ static float round_half(float value)
     return fabsf(rounded) > 65504.0f ? copysignf(INFINITY, rounded) : rounded;
 }
 
-float zoo_round(enum zoo_format format, float value)
+float zoo_round_other(enum zoo_format format, float value)
 {
     switch (format) {
     case ZOO_TF32:
         return round_mantissa(value, 10);
-    case ZOO_BF16:
-        return round_mantissa(value, 7);
     case ZOO_F16:
         return round_half(value);
     case ZOO_E4M3:

@@ -71,6 +71,7 @@ static const char *const point_names[ZOO_POINTS][ZOO_NAMINGS] = {
                  "transformer_blocks.%d.ff"},
     [ZOO_POST_MLP_NORM] = {"layer_%d_post_mlp_norm", "model.layers.%d.post_feedforward_layernorm", NULL,
                            "ffn_post_norm-%d", NULL},
+    [ZOO_MLP_RESIDUAL] = {"layer_%d_mlp_residual", "model.layers.%d.mlp_residual", NULL, NULL, NULL},
     [ZOO_LAYER] = {"layer_%d_layer_output", "model.layers.%d", "transformer.h.%d", "l_out-%d", "transformer_blocks.%d"},
     [ZOO_FINAL_MODULATION] = {"final_modulation", NULL, NULL, NULL, "norm_out.linear"},
     [ZOO_FINAL_NORM] = {"final_norm_output", "model.norm", "transformer.ln_f", "result_norm", "norm_out.norm"},

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ZOO_MOST_LAYERS  32
 #define ZOO_MOST_EXPERTS 16
@@ -38,7 +39,24 @@ void zoo_arena_release(struct zoo_arena *arena);
 
 /* Number formats a value can be rounded to. */
 enum zoo_format { ZOO_F32, ZOO_TF32, ZOO_BF16, ZOO_F16, ZOO_E4M3 };
-float zoo_round(enum zoo_format format, float value);
+float zoo_round_other(enum zoo_format format, float value);
+
+/* To nearest even. The two commonest formats here, where they can be inlined. */
+static inline float zoo_round(enum zoo_format format, float value)
+{
+    uint32_t bits;
+    if (format == ZOO_F32)
+        return value;
+    if (format != ZOO_BF16)
+        return zoo_round_other(format, value);
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7f800000) == 0x7f800000)
+        return value;
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 int zoo_mantissa_bits(enum zoo_format format);
 uint16_t zoo_bf16_bits(float value);
 uint16_t zoo_f16_bits(float value);
@@ -122,6 +140,7 @@ enum zoo_point {
     ZOO_DOWN,
     ZOO_MLP, /* the module's output: DOWN once more, or experts and shared expert together */
     ZOO_POST_MLP_NORM,
+    ZOO_MLP_RESIDUAL, /* only where a norm follows it */
     ZOO_LAYER,
     ZOO_FINAL_MODULATION,
     ZOO_FINAL_NORM,
@@ -153,6 +172,11 @@ struct zoo_config {
     uint64_t seed;
     int tokens, hidden, intermediate, vocabulary, layers, heads, kv_heads, head_size;
     bool layer_norm, norm_bias, plus_one, post_norms, qk_norm, parallel, shared_norm, gated, dit, causal;
+    bool norm_after;    /* the stream itself is normed after each sum, as in the first encoders */
+    bool no_pre_norm;   /* branches take the stream as it is; their outputs are normed */
+    bool whole_qk_norm; /* one norm over all heads */
+    bool alibi, sinks;  /* a slope per head on the distance; a score per head that takes weight and gives nothing */
+    double residual_factor;
     double epsilon;
     bool qkv_bias, out_bias, mlp_bias, fused_qkv, tied, learned_positions;
     int rotary_size; /* 0: no rotary */
@@ -205,7 +229,9 @@ struct zoo_layer {
     struct zoo_matrix q, k, v, o, gate, up, down, router, shared_gate, shared[3], modulation;
     struct zoo_matrix expert[ZOO_MOST_EXPERTS][3]; /* gate, up, down */
     struct zoo_rope q_rope, k_rope;
-    double scale, temperature, score_cap;
+    double scale, temperature, score_cap, slope; /* slope: of ALiBi's first head, 0: none */
+    double residual_factor;
+    float *sink; /* per head, NULL: none */
     bool causal, swap_qk, kv_tiled, previous_v, softmax_over_queries, head_layout, mlp_norm_of_input;
     int window, mask_shift, kv_copied; /* kv_copied: this kv head is taken from its neighbour; -1 none */
     int stale_token;                   /* the cache holds the previous token's key and value here; -1 none */
@@ -292,6 +318,9 @@ struct zoo_run {
     float *previous_v;
 };
 void zoo_emit(struct zoo_run *run, enum zoo_point point, int layer, float *values, int rows, int heads, int inner);
+/* Parts beside each other in one captured tensor: what a fused projection gives. */
+void zoo_emit_fused(struct zoo_run *run, enum zoo_point point, int layer, float **parts, const int *widths, int count,
+                    int rows);
 
 void zoo_linear(const struct zoo_run *run, const struct zoo_matrix *matrix, const float *in, int rows, float *out);
 void zoo_norm(const struct zoo_run *run, const struct zoo_norm *norm, const float *in, int groups, float *out);
@@ -299,7 +328,7 @@ void zoo_rotate(const struct zoo_run *run, const struct zoo_rope *rope, const fl
                 float *out);
 float zoo_activate(enum zoo_activation activation, float x);
 float zoo_dot(enum zoo_sum sum, const float *a, const float *b, int count);
-void zoo_attention(struct zoo_run *run, int layer, const float *q, const float *k, const float *v, float *context);
+void zoo_attention(struct zoo_run *run, int layer, const float *in, float *out);
 void zoo_mlp(struct zoo_run *run, int layer, float *in, float *out);
 
 void zoo_damage_apply(const struct zoo_run *run, float *values, int layer, enum zoo_point point, int rows, int heads,
@@ -338,8 +367,8 @@ bool zoo_write_trace(const char *path, const struct zoo_config *config, const st
 
 struct zoo_case {
     char file[128];
-    const char *bug, *causes, *dtype; /* bug NULL: noise */
-    char first[128];
+    const char *bug, *dtype; /* bug NULL: noise */
+    char first[128], causes[192];
     double planted, honest, contrast;
     bool learnable;
 };
