@@ -1,8 +1,14 @@
-/* Writes the files that the benchmark reads: bench_make_data names|f32|bf16|f16|sparse COUNT-OR-BYTES FILE
+/* Writes the files that the benchmark reads: bench_make_data KIND COUNT-OR-BYTES FILE [VARIATION]
  *
- *   names   a safetensors file of COUNT small tensors, named as a mixture of experts names them
- *   f32 ..  one tensor of about BYTES bytes with numbers such as weights are
- *   sparse  one f32 tensor of about BYTES bytes, all of it a hole in the file */
+ *   names        a safetensors file of COUNT small tensors, named as a mixture of experts names them
+ *   f32 bf16 f16 one tensor of about BYTES bytes with numbers such as weights are
+ *   q4_k         a GGUF file: one tensor of about BYTES bytes of Q4_K blocks
+ *   q4_k.bf16    the values of that tensor, cut to bf16: what a reference for it looks like; BYTES are those of q4_k
+ *   sparse       one f32 tensor of about BYTES bytes, all of it a hole in the file
+ *
+ * A variation is the other file of a pair: the same numbers (`equal`), another last bit of about two in three (`near`;
+ * of f32, of the last ten bits), a hundredth of the usual size added to each (`noise`), or noise in every other
+ * megabyte (`half`). */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,22 +19,36 @@
 #include "base/buffer.h"
 #include "base/number.h"
 #include "measure.h"
+#include "tensor/decode_blocks.h"
 
 #define TILE ((size_t)64 << 20) /* what is written over and over: larger than caches */
 
-static uint64_t dice(void)
+enum variation { PLAIN, EQUAL, NEAR, NOISE, HALF };
+
+static uint64_t roll(uint64_t *state)
 {
-    static uint64_t state;
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
 
-/* Near enough to a normal distribution of standard deviation 0.02: the sum of four even ones. */
-static float weight(void)
+/* The numbers are the same in every variation of a file, so what varies rolls dice of its own. */
+static uint64_t dice(void)
 {
-    uint64_t bits = dice();
+    static uint64_t state;
+    return roll(&state);
+}
+
+static uint64_t other_dice(void)
+{
+    static uint64_t state = 1;
+    return roll(&state);
+}
+
+/* Near enough to a normal distribution of standard deviation 0.02: the sum of four even ones. */
+static float weight_of(uint64_t bits)
+{
     int sum = 0;
     for (int i = 0; i < 4; i++)
         sum += (int)(bits >> (16 * i) & 0xffff) - 0x8000;
@@ -40,6 +60,22 @@ static uint16_t to_f16(float value)
 {
     uint32_t bits = ts_float_bits(value), sign = bits >> 16 & 0x8000, exponent = bits >> 23 & 255;
     return (uint16_t)(exponent < 113 ? sign : sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
+}
+
+static float varied(float value, enum variation variation, size_t byte)
+{
+    if (variation == NOISE || (variation == HALF && (byte >> 20) % 2))
+        return value + weight_of(other_dice()) * 0.01f;
+    return value;
+}
+
+/* The bits of a float of `width` bytes, nearer to zero or farther by a step that its type can just tell. */
+static uint32_t nudged(uint32_t bits, unsigned width)
+{
+    const uint32_t magnitude = bits & (width == 4 ? 0x7fffffff : 0x7fff);
+    const uint32_t step = width == 4 ? (uint32_t)(other_dice() % 1024) : 1;
+    const uint32_t turn = (uint32_t)(other_dice() % 3);
+    return magnitude < step || turn == 0 ? bits : turn == 1 ? bits + step : bits - step;
 }
 
 static void write_all(int file, const void *data, size_t size)
@@ -69,7 +105,7 @@ static void write_header(int file, struct ts_buffer *header)
     write_all(file, header->data, header->size);
 }
 
-static void write_names(int file, uint64_t count)
+static void write_names(int file, uint64_t count, enum variation variation)
 {
     static const char *const parts[] = {"gate_proj", "up_proj", "down_proj"};
     const uint64_t bytes = 32;
@@ -83,9 +119,16 @@ static void write_names(int file, uint64_t count)
                          i ? "," : "", i / 768, i / 3 % 256, parts[i % 3], i * bytes, (i + 1) * bytes);
     ts_buffer_byte(&header, '}');
     write_header(file, &header);
+    ts_buffer_clear(&header);
+    for (uint64_t i = 0; i < count * bytes / 4; i++) {
+        uint32_t bits = ts_float_bits(varied(weight_of(dice()), variation, 0));
+        bits = variation == NEAR ? nudged(bits, 4) : bits;
+        ts_buffer_append(&header, &bits, sizeof bits);
+    }
+    if (header.failed)
+        give_up("no memory");
+    write_all(file, header.data, header.size);
     ts_buffer_release(&header);
-    if (ftruncate(file, lseek(file, 0, SEEK_CUR) + (off_t)(count * bytes)) != 0)
-        give_up("cannot write: %s", strerror(errno));
 }
 
 static void write_one_header(int file, const char *type, unsigned width, uint64_t bytes)
@@ -99,7 +142,7 @@ static void write_one_header(int file, const char *type, unsigned width, uint64_
     ts_buffer_release(&header);
 }
 
-static void write_numbers(int file, const char *kind, uint64_t bytes)
+static void write_numbers(int file, const char *kind, uint64_t bytes, enum variation variation)
 {
     const unsigned width = strcmp(kind, "f32") == 0 ? 4 : 2;
     uint8_t *tile = malloc(TILE);
@@ -107,9 +150,14 @@ static void write_numbers(int file, const char *kind, uint64_t bytes)
         give_up("no memory");
     bytes = bytes / TILE * TILE;
     for (size_t i = 0; i < TILE; i += width) {
-        const float value = weight();
-        const uint16_t half = width == 2 && kind[0] == 'f' ? to_f16(value) : (uint16_t)(ts_float_bits(value) >> 16);
-        memcpy(tile + i, width == 4 ? (const void *)&value : (const void *)&half, width);
+        const float value = varied(weight_of(dice()), variation, i);
+        uint32_t bits = ts_float_bits(value);
+        uint16_t half;
+        if (width == 2)
+            bits = kind[0] == 'f' ? to_f16(value) : bits >> 16;
+        bits = variation == NEAR ? nudged(bits, width) : bits;
+        half = (uint16_t)bits;
+        memcpy(tile + i, width == 4 ? (const void *)&bits : (const void *)&half, width);
     }
     write_one_header(file, width == 4 ? "F32" : kind[0] == 'f' ? "F16" : "BF16", width, bytes);
     for (uint64_t done = 0; done < bytes; done += TILE)
@@ -117,25 +165,108 @@ static void write_numbers(int file, const char *kind, uint64_t bytes)
     free(tile);
 }
 
+/* Any bytes are valid but for the two f16 factors in front of each block. */
+static uint8_t *make_blocks(const struct ts_block_info *info, size_t blocks)
+{
+    uint8_t *data = malloc(blocks * info->bytes + 8);
+    if (!data)
+        give_up("no memory");
+    for (size_t i = 0; i < blocks * info->bytes; i += 8) {
+        uint64_t bits = dice();
+        memcpy(data + i, &bits, 8);
+    }
+    for (size_t i = 0; i < blocks; i++)
+        for (unsigned factor = 0; factor < 2; factor++) {
+            uint16_t half = (uint16_t)(0x0800 + dice() % 0x800);
+            memcpy(data + i * info->bytes + 2 * factor, &half, 2);
+        }
+    return data;
+}
+
+static void put_integer(struct ts_buffer *buffer, uint64_t value, size_t size)
+{
+    ts_buffer_append(buffer, &value, size); /* little-endian machines only, like all of this */
+}
+
+static void write_blocks(int file, uint64_t bytes, bool decoded)
+{
+    const struct ts_block_info *info = &ts_block_infos[TS_BLOCK_Q4_K];
+    const size_t blocks = TILE / info->elements; /* of a tile */
+    const uint64_t tiles = bytes / (blocks * info->bytes) ? bytes / (blocks * info->bytes) : 1;
+    const uint64_t elements = tiles * blocks * info->elements;
+    uint8_t *data = make_blocks(info, blocks);
+    if (decoded) {
+        uint16_t *values = malloc(blocks * info->elements * sizeof *values);
+        float *block = malloc(info->elements * sizeof *block);
+        if (!values || !block)
+            give_up("no memory");
+        for (size_t i = 0; i < blocks; i++) {
+            ts_decode_blocks(TS_BLOCK_Q4_K, data + i * info->bytes, 1, block);
+            for (size_t k = 0; k < info->elements; k++)
+                values[i * info->elements + k] = (uint16_t)(ts_float_bits(block[k]) >> 16);
+        }
+        write_one_header(file, "BF16", 2, elements * 2);
+        for (uint64_t i = 0; i < tiles; i++)
+            write_all(file, values, blocks * info->elements * sizeof *values);
+        free(values);
+        free(block);
+    } else {
+        struct ts_buffer header;
+        ts_buffer_init(&header, 4096);
+        ts_buffer_append(&header, "GGUF", 4);
+        put_integer(&header, 3, 4);
+        put_integer(&header, 1, 8); /* tensors */
+        put_integer(&header, 0, 8); /* keys */
+        put_integer(&header, 6, 8);
+        ts_buffer_append(&header, "weight", 6);
+        put_integer(&header, 2, 4); /* dimensions, the innermost first */
+        put_integer(&header, 4096, 8);
+        put_integer(&header, elements / 4096, 8);
+        put_integer(&header, 12, 4); /* Q4_K */
+        put_integer(&header, 0, 8);
+        while (header.size % 32 && ts_buffer_byte(&header, 0))
+            ;
+        write_all(file, header.data, header.size);
+        ts_buffer_release(&header);
+        for (uint64_t i = 0; i < tiles; i++)
+            write_all(file, data, blocks * info->bytes);
+    }
+    free(data);
+}
+
+static enum variation variation_of(const char *name)
+{
+    static const char *const names[] = {[EQUAL] = "equal", [NEAR] = "near", [NOISE] = "noise", [HALF] = "half"};
+    for (int i = EQUAL; i <= HALF; i++)
+        if (strcmp(name, names[i]) == 0)
+            return (enum variation)i;
+    give_up("\"%s\" is no variation", name);
+}
+
 int main(int argc, char **argv)
 {
+    enum variation variation = PLAIN;
     uint64_t amount;
     int file;
-    if (argc != 4)
-        give_up("usage: %s names|f32|bf16|f16|sparse COUNT-OR-BYTES FILE", argv[0]);
+    if (argc != 4 && argc != 5)
+        give_up("usage: %s KIND COUNT-OR-BYTES FILE [VARIATION]", argv[0]);
+    if (argc == 5)
+        variation = variation_of(argv[4]);
     amount = number_argument(argv[2], "count or bytes");
     file = open(argv[3], O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (file < 0)
         give_up("cannot create %s: %s", argv[3], strerror(errno));
     if (strcmp(argv[1], "names") == 0) {
-        write_names(file, amount);
+        write_names(file, amount, variation);
     } else if (strcmp(argv[1], "sparse") == 0) {
         amount = amount / TILE * TILE;
         write_one_header(file, "F32", 4, amount);
         if (ftruncate(file, lseek(file, 0, SEEK_CUR) + (off_t)amount) != 0)
             give_up("cannot make a file of %" PRIu64 " bytes: %s", amount, strerror(errno));
     } else if (strcmp(argv[1], "f32") == 0 || strcmp(argv[1], "f16") == 0 || strcmp(argv[1], "bf16") == 0) {
-        write_numbers(file, argv[1], amount);
+        write_numbers(file, argv[1], amount, variation);
+    } else if (strcmp(argv[1], "q4_k") == 0 || strcmp(argv[1], "q4_k.bf16") == 0) {
+        write_blocks(file, amount, argv[1][4] != 0);
     } else {
         give_up("\"%s\" is no kind of data", argv[1]);
     }

@@ -109,6 +109,45 @@ TS_KERNEL_INLINE ts_vi16 ts_vi16_max(ts_vi16 a, ts_vi16 b)
 #endif
 }
 
+TS_KERNEL_INLINE ts_vu16 ts_vu16_max(ts_vu16 a, ts_vu16 b)
+{
+#if defined(__AVX512BW__)
+    return (ts_vu16)_mm512_max_epu16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (ts_vu16)_mm256_max_epu16((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (ts_vu16)vmaxq_u16((uint16x8_t)a, (uint16x8_t)b);
+#else
+    return (ts_vu16)ts_vi16_max((ts_vi16)(a ^ 0x8000), (ts_vi16)(b ^ 0x8000)) ^ 0x8000;
+#endif
+}
+
+/* The distance from zero; 0x8000 for the one number that has no opposite. */
+TS_KERNEL_INLINE ts_vu16 ts_vi16_abs(ts_vi16 v)
+{
+#if defined(__AVX512BW__)
+    return (ts_vu16)_mm512_abs_epi16((__m512i)v);
+#elif defined(__AVX2__)
+    return (ts_vu16)_mm256_abs_epi16((__m256i)v);
+#else
+    return (ts_vu16)ts_vi16_max(v, (ts_vi16) - (ts_vu16)v);
+#endif
+}
+
+/* a * a + sum. Only for squares that are exact in f32, where fusing does not change a bit. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_add_exact_square(ts_vf32 sum, ts_vf32 a)
+{
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_fmadd_ps((__m512)a, (__m512)a, (__m512)sum);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (ts_vf32)_mm256_fmadd_ps((__m256)a, (__m256)a, (__m256)sum);
+#elif defined(__aarch64__)
+    return (ts_vf32)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)a);
+#else
+    return a * a + sum;
+#endif
+}
+
 /* The lower and the upper half of a vector, widened. */
 TS_KERNEL_INLINE ts_vf64 ts_vf64_low(ts_vf32 v)
 {

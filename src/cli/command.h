@@ -23,7 +23,8 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
-extern const struct command command_compare, command_explain, command_inspect, command_show;
+extern const struct command command_check, command_compare, command_debug, command_explain, command_inspect,
+    command_show, command_trace;
 
 /* Options: long ones, `--name value` or `--name=value`, in any order; `--` ends them; "-" is an operand. */
 struct option {
@@ -73,6 +74,9 @@ struct output {
 bool output_open(struct output *output, const char *path);
 void output_write(struct output *output, const void *data, size_t size);
 bool output_close(struct output *output);
+void output_discard(struct output *output); /* closes it; nothing appears under the name */
+/* Removes what is half written. For signal handlers, before they end the program: calls nothing but unlink. */
+void output_abandon(void);
 
 struct json_file {
     struct ts_json_writer writer;

@@ -8,8 +8,8 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "compare/comparison.h"
-#include "read/open.h"
+#include "cli/inputs.h"
+#include "cli/trace_local.h"
 #include "report/report.h"
 
 static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]\n"
@@ -17,7 +17,12 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "Compares two inputs (files, folders, archives, cached Hugging Face\n"
                            "repositories) tensor by tensor in execution order, tells floating-point noise\n"
                            "from a bug, and names the first tensor that is really wrong. Names and layouts\n"
-                           "of both sides need not be the same.\n"
+                           "of both sides need not be the same. Of two checkpoints it tells what changed,\n"
+                           "by how much and where.\n"
+                           "\n"
+                           "  --checkpoint       these are weights, each judged by itself\n"
+                           "  --trace            these are captures of two runs, judged in execution order;\n"
+                           "                     without either the names decide\n"
                            "\n"
                            "judging (the default learns what rounding explains in this very run)\n"
                            "  --rtol X --atol X  only this: |d| <= atol + rtol * |reference|; one that is\n"
@@ -32,21 +37,40 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "  --high-precision FILE\n"
                            "                     a trace in higher precision, to judge both by\n"
                            "\n"
+                           "diagnosing (see docs/causes.md)\n"
+                           "  --weights PATH     the model's weights: products are replayed, tensors named\n"
+                           "  --weights-b PATH   the candidate's own weights\n"
+                           "  --config FILE      the model's config.json; else the one beside the weights\n"
+                           "\n"
+                           "a model as the reference\n"
+                           "  --model PATH       run this model (a folder, a GGUF file) on the candidate's own\n"
+                           "                     captured inputs, operation by operation: each one's own error\n"
+                           "                     is seen and nothing is inherited; REFERENCE may be left out\n"
+                           "  --tokens 1,2,3     its token ids, where the captures do not tell (also --prompt,\n"
+                           "                     --tokens-file)\n"
+                           "\n"
                            "pairing\n"
                            "  --map FILE         lines \"reference name = candidate name\", or JSON\n"
                            "  --save-map FILE    write the pairs that were found, for --map\n"
                            "  --rename 's/A/B/'  rewrite the candidate's names first; may be repeated\n"
                            "  --order FILE       names in execution order, one per line\n"
                            "  --dims 'REGEX: tokens heads dim; ...'\n"
-                           "                     what the axes of tensors are\n"
+                           "                     what the axes of tensors are; 'A:REGEX: ...' and\n"
+                           "                     'B:REGEX: ...' for one side only\n"
                            "  --layer-offset N   layer of the reference minus layer of the candidate\n"
                            "  --raw              quantized weights as their stored parts\n"
+                           "\n"
+                           "checkpoints\n"
+                           "  --rank             in how many directions each matrix changed: as many as its\n"
+                           "                     rank for a merged LoRA, all of them for training\n"
                            "\n"
                            "the report\n"
                            "  --filter REGEX     only tensors whose name matches (POSIX extended)\n"
                            "  --all              one line for each tensor, every list in full\n"
                            "  --only KIND        only differing, noise, ok or unknown ones\n"
-                           "  --top N            the N largest errors, largest first\n"
+                           "  --top N            the N largest errors or changes, largest first\n"
+                           "  --sort KEY         by changed, order, name, error or size; checkpoints come by\n"
+                           "                     changed, traces in order\n"
                            "  --json FILE        the report as JSON; - for standard output\n"
                            "  --html FILE        one page with a chart, the table and heat maps\n"
                            "  --junit FILE       for build servers\n"
@@ -63,6 +87,8 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "  tsleuth compare hf_dump.pt my_dump/ --html report.html\n"
                            "  tsleuth compare tp1.zip tp8.tar.gz --layer-offset -3 --all\n"
                            "  tsleuth compare model.safetensors model.gguf --only differing --top 20\n"
+                           "  tsleuth compare base/ finetuned/ --rank --csv changes.csv\n"
+                           "  tsleuth compare mine.safetensors --model Qwen3-0.6B\n"
                            "  tsleuth compare a.npz b.npz --rtol 1e-3 --atol 1e-5 --junit result.xml\n"
                            "  tsleuth compare a b --rule 'logits: cosine > 0.99' --rule 'norm: max_ulp < 4'\n";
 
@@ -75,7 +101,11 @@ struct settings {
     struct option_list renames, rules;
     double rtol, atol;
     uint64_t top, spool_gigabytes;
-    const char *only, *save_map;
+    const char *only, *sort, *save_map;
+    bool checkpoint, trace;
+    const char *weights, *weights_b, *config; /* for the diagnosis */
+    const char *model;                        /* to be run on the candidate's own inputs */
+    struct model_input_options model_input;
     const char *paths[FORMS];
 };
 
@@ -96,6 +126,24 @@ static unsigned kinds_of(const char *only)
         if (strcmp(only, words[i].word) == 0)
             return words[i].kinds;
     return 0;
+}
+
+static bool sort_of(const char *word, enum ts_sort *sort)
+{
+    static const struct {
+        const char *word;
+        enum ts_sort sort;
+    } words[] = {{"changed", TS_SORT_CHANGED},
+                 {"order", TS_SORT_ORDER},
+                 {"name", TS_SORT_NAME},
+                 {"error", TS_SORT_ERROR},
+                 {"size", TS_SORT_SIZE}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].word) == 0) {
+            *sort = words[i].sort;
+            return true;
+        }
+    return false;
 }
 
 static bool is_same_file(const char *a, const char *b)
@@ -124,7 +172,7 @@ static bool check_outputs(const struct settings *settings, const char *const *in
                 return false;
             }
         for (int k = 0; k < 2; k++)
-            if (is_same_file(paths[i], inputs[k])) {
+            if (inputs[k] && is_same_file(paths[i], inputs[k])) {
                 tell_usage(&command_compare, "--%s would overwrite the input \"%s\"", names[i], inputs[k]);
                 return false;
             }
@@ -160,6 +208,17 @@ static bool settle(struct settings *settings, const char *const *inputs)
         tell_usage(&command_compare, "--only takes differing, noise, ok or unknown, not \"%s\"", settings->only);
         return false;
     }
+    if (settings->sort && !sort_of(settings->sort, &settings->report.sort)) {
+        tell_usage(&command_compare, "--sort takes changed, order, name, error or size, not \"%s\"", settings->sort);
+        return false;
+    }
+    if (settings->checkpoint && settings->trace) {
+        tell_usage(&command_compare, "--checkpoint and --trace exclude each other");
+        return false;
+    }
+    compare->subject = settings->checkpoint ? TS_SUBJECT_CHECKPOINTS
+                       : settings->trace    ? TS_SUBJECT_TRACES
+                                            : TS_SUBJECT_GUESS;
     if (compare->filter) {
         if (regcomp(&regex, compare->filter, REG_EXTENDED | REG_NOSUB) != 0) {
             tell_usage(&command_compare, "--filter \"%s\" is not a regular expression", compare->filter);
@@ -251,14 +310,23 @@ static int report(const struct ts_comparison *comparison, const struct settings 
 static int explain_and_report(const struct ts_comparison *comparison, const struct settings *settings)
 {
     const size_t first = comparison->judgement.first;
+    struct ts_evidence *evidence;
     struct ts_diagnosis diagnosis;
     struct settings explained;
     struct ts_error error;
+    enum ts_status status;
     int result;
-    if (first == SIZE_MAX)
+    if (ts_evidence_open(settings->weights, settings->weights_b, settings->config, &settings->open, &evidence,
+                         &error) != TS_OK)
+        return tell_error(&error);
+    if (first == SIZE_MAX) {
+        ts_evidence_free(evidence);
         return report(comparison, settings);
-    if (ts_diagnose(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, first, &diagnosis,
-                    &error) != TS_OK)
+    }
+    status = ts_diagnose_with(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, first, evidence,
+                              &diagnosis, &error);
+    ts_evidence_free(evidence);
+    if (status != TS_OK)
         return tell_error(&error);
     explained = *settings;
     explained.report.diagnosis = &diagnosis;
@@ -267,33 +335,35 @@ static int explain_and_report(const struct ts_comparison *comparison, const stru
     return result;
 }
 
+/* With a model at hand the reference is what each of its operations gives for the candidate's own inputs. */
+static int compare_with_model(const char *const *inputs, const struct settings *settings,
+                              struct ts_comparison *comparison)
+{
+    struct ts_bundle *local, *candidate;
+    struct ts_error error;
+    int status = trace_local(settings->model, inputs[1], inputs[0], &settings->model_input, &command_compare, &local);
+    if (status != EXIT_MATCH)
+        return status;
+    if (ts_open(inputs[1], &settings->open, &candidate, &error) != TS_OK) {
+        ts_bundle_free(local);
+        return tell_error(&error);
+    }
+    return compare_bundles(local, candidate, &settings->compare, comparison) ? EXIT_MATCH : EXIT_TROUBLE;
+}
+
 static int compare(const char *const *inputs, const struct settings *settings)
 {
-    struct ts_bundle *a = NULL, *b = NULL;
     struct ts_comparison comparison;
-    struct ts_error error;
-    struct ts_pool *pool;
     int result;
-    if (ts_open(inputs[0], &settings->open, &a, &error) != TS_OK)
-        return tell_error(&error);
-    if (ts_open(inputs[1], &settings->open, &b, &error) != TS_OK) {
-        ts_bundle_free(a);
-        return tell_error(&error);
+    if (settings->model) {
+        result = compare_with_model(inputs, settings, &comparison);
+        if (result != EXIT_MATCH)
+            return result;
+    } else if (!compare_inputs(inputs, &settings->open, &settings->compare, &comparison)) {
+        return EXIT_TROUBLE;
     }
-    pool = ts_pool_new(0);
-    if (!pool) {
-        ts_bundle_free(a);
-        ts_bundle_free(b);
-        ts_fail_memory(&error);
-        return tell_error(&error);
-    }
-    if (ts_comparison_run(a, b, &settings->compare, pool, &comparison, &error) == TS_OK) {
-        result = explain_and_report(&comparison, settings);
-        ts_comparison_release(&comparison);
-    } else {
-        result = tell_error(&error);
-    }
-    ts_pool_free(pool);
+    result = explain_and_report(&comparison, settings);
+    ts_comparison_release(&comparison);
     return result;
 }
 
@@ -310,6 +380,11 @@ static int run(int argc, char **argv)
                                      {"grades", OPTION_FLAG, &options_compare->grades},
                                      {"exact", OPTION_FLAG, &options_compare->delta.exact},
                                      {"high-precision", OPTION_TEXT, &options_compare->high_precision},
+                                     {"weights", OPTION_TEXT, &settings.weights},
+                                     {"weights-b", OPTION_TEXT, &settings.weights_b},
+                                     {"config", OPTION_TEXT, &settings.config},
+                                     {"model", OPTION_TEXT, &settings.model},
+                                     MODEL_INPUT_OPTIONS(settings.model_input),
                                      {"map", OPTION_TEXT, &options_compare->pair.map_file},
                                      {"save-map", OPTION_TEXT, &settings.save_map},
                                      {"rename", OPTION_LIST, &settings.renames},
@@ -321,6 +396,10 @@ static int run(int argc, char **argv)
                                      {"all", OPTION_FLAG, &settings.report.all},
                                      {"only", OPTION_TEXT, &settings.only},
                                      {"top", OPTION_COUNT, &settings.top},
+                                     {"sort", OPTION_TEXT, &settings.sort},
+                                     {"checkpoint", OPTION_FLAG, &settings.checkpoint},
+                                     {"trace", OPTION_FLAG, &settings.trace},
+                                     {"rank", OPTION_FLAG, &options_compare->rank},
                                      {"json", OPTION_TEXT, &settings.paths[FORM_JSON]},
                                      {"html", OPTION_TEXT, &settings.paths[FORM_HTML]},
                                      {"junit", OPTION_TEXT, &settings.paths[FORM_JUNIT]},
@@ -333,6 +412,11 @@ static int run(int argc, char **argv)
         return EXIT_TROUBLE;
     if (wants_help)
         return fputs(help, stdout) < 0 ? EXIT_TROUBLE : EXIT_MATCH;
+    if (operands == 1 && settings.model) { /* the model is the reference */
+        inputs[1] = inputs[0];
+        inputs[0] = NULL;
+        operands = 2;
+    }
     if (operands < 2)
         return tell_usage(&command_compare, "%s",
                           operands ? "one input only; give the reference, then the candidate"

@@ -2,9 +2,10 @@
 #include <string.h>
 
 #include "cli/command.h"
-#include "compare/comparison.h"
+#include "cli/inputs.h"
 #include "diagnose/diagnose.h"
-#include "read/open.h"
+#include "report/facts.h"
+#include "report/json_fields.h"
 
 static const char help[] = "usage: tsleuth explain REFERENCE CANDIDATE NAME [OPTIONS]\n"
                            "\n"
@@ -13,12 +14,17 @@ static const char help[] = "usage: tsleuth explain REFERENCE CANDIDATE NAME [OPT
                            "'tsleuth compare' does this for the first divergence; this is for any other.\n"
                            "NAME is the reference's name of the tensor, or the end of it when only one fits.\n"
                            "\n"
+                           "  --weights PATH     the model's weights, a file or a folder: products are\n"
+                           "                     replayed, and causes name the tensors of the file\n"
+                           "  --weights-b PATH   the candidate's own weights, where it has others\n"
+                           "  --config FILE      the model's config.json; else the one beside the weights\n"
                            "  --raw              quantized weights as their stored parts\n"
                            "  --json FILE        the result as JSON; - for standard output\n"
                            "  --follow-links     follow symbolic links that leave the folder\n"
                            "\n"
                            "examples:\n"
                            "  tsleuth explain ref.safetensors cand.safetensors layer_1_attn_q_rope\n"
+                           "  tsleuth explain ref.npz cand.npz layers.3.mlp.gate_proj --weights Qwen3-0.6B/\n"
                            "  tsleuth explain model.safetensors model.gguf model.layers.0.self_attn.q_proj.weight\n"
                            "\n"
                            "Exit status: 0 no difference, 1 it differs, 3 wrong usage or unreadable input.\n";
@@ -43,13 +49,12 @@ static size_t find_pair(const struct ts_pairing *pairing, const char *name)
 static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, const struct ts_verdict *verdict,
                       const struct ts_diagnosis *diagnosis)
 {
-    static const char *const judged[] = {"ok", "noise", "differs", "cannot tell"};
     struct ts_buffer out;
     bool good;
     ts_buffer_init(&out, (size_t)1 << 20);
     put_name(&out, pair->name, SIZE_MAX);
-    ts_buffer_printf(&out, "  %s, error %.3g, %.3g roundings, cosine %.6g\n", judged[verdict->judged], delta->rel_l2,
-                     verdict->roundings, delta->cosine);
+    ts_buffer_printf(&out, "  %s, error %.3g, %.3g roundings, cosine %.6g\n", ts_judged_name(verdict->judged),
+                     delta->rel_l2, verdict->roundings, delta->cosine);
     if (verdict->operation) {
         ts_buffer_string(&out, "  operation  ");
         put_wrapped(&out, verdict->operation, 13, 13);
@@ -58,7 +63,7 @@ static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, 
     for (size_t i = 0; i < diagnosis->count; i++) {
         const struct ts_cause *cause = &diagnosis->causes[i];
         char head[64];
-        snprintf(head, sizeof head, "  %s (%.2f) ", cause->id, cause->confidence);
+        snprintf(head, sizeof head, "  %s (%.2f%s) ", cause->id, cause->confidence, cause->tied ? ", a tie" : "");
         put_styled(&out, TS_STYLE_BOLD, head);
         ts_buffer_byte(&out, ' ');
         put_wrapped(&out, cause->summary, strlen(head) + 1, 13);
@@ -87,32 +92,34 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     if (!json_file_open(&file, path))
         return false;
     ts_json_begin_object(json);
-    ts_json_key(json, "schema");
-    ts_json_string(json, "tsleuth.explain/1");
-    ts_json_key(json, "name");
-    ts_json_string(json, pair->name);
-    ts_json_key(json, "rel_l2");
-    ts_json_number(json, delta->rel_l2);
+    ts_field_text(json, "schema", "tsleuth.explain/1");
+    ts_field_text(json, "name", pair->name);
+    ts_field_number(json, "rel_l2", delta->rel_l2);
     ts_json_key(json, "causes");
     ts_json_begin_array(json);
     for (size_t i = 0; i < diagnosis->count; i++) {
         ts_json_begin_object(json);
-        ts_json_key(json, "id");
-        ts_json_string(json, diagnosis->causes[i].id);
-        ts_json_key(json, "confidence");
-        ts_json_number(json, diagnosis->causes[i].confidence);
-        ts_json_key(json, "summary");
-        ts_json_string(json, diagnosis->causes[i].summary);
-        ts_json_key(json, "check");
-        ts_json_string(json, diagnosis->causes[i].check);
+        ts_field_text(json, "id", diagnosis->causes[i].id);
+        ts_field_number(json, "confidence", diagnosis->causes[i].confidence);
+        ts_field_text(json, "summary", diagnosis->causes[i].summary);
+        ts_field_text(json, "check", diagnosis->causes[i].check);
+        if (diagnosis->causes[i].tied) {
+            ts_json_key(json, "tied");
+            ts_json_bool(json, true);
+        }
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
+    if (!diagnosis->count && diagnosis->strongest) {
+        ts_json_key(json, "strongest_structure");
+        ts_json_string(json, diagnosis->strongest);
+    }
     ts_json_end_object(json);
     return json_file_close(&file);
 }
 
-static int explain(const struct ts_comparison *comparison, const char *name, const char *json)
+static int explain(const struct ts_comparison *comparison, const char *name, const struct ts_evidence *evidence,
+                   const char *json)
 {
     struct ts_diagnosis diagnosis;
     struct ts_error error;
@@ -130,8 +137,8 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
         ts_error_tensor(&error, pair->name);
         return tell_error(&error);
     }
-    if (ts_diagnose(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, index, &diagnosis,
-                    &error) != TS_OK)
+    if (ts_diagnose_with(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, index, evidence,
+                         &diagnosis, &error) != TS_OK)
         return tell_error(&error);
     good = json ? tell_json(json, pair, &comparison->deltas[index], &diagnosis)
                 : tell_text(pair, &comparison->deltas[index], &comparison->judgement.verdicts[index], &diagnosis);
@@ -146,14 +153,16 @@ static int run(int argc, char **argv)
     struct ts_open_options open = {0};
     struct ts_comparison_options options = {.pair = {.by_content = true}};
     struct ts_comparison comparison;
-    struct ts_bundle *a, *b;
-    struct ts_pool *pool;
     struct ts_error error;
-    const char *operands[3], *json = NULL;
+    struct ts_evidence *evidence;
+    const char *operands[3], *json = NULL, *weights = NULL, *weights_b = NULL, *config = NULL;
     size_t count;
     bool wants_help;
     int result;
     const struct option list[] = {{"raw", OPTION_FLAG, &open.raw},
+                                  {"weights", OPTION_TEXT, &weights},
+                                  {"weights-b", OPTION_TEXT, &weights_b},
+                                  {"config", OPTION_TEXT, &config},
                                   {"json", OPTION_TEXT, &json},
                                   {"follow-links", OPTION_FLAG, &open.follow_links},
                                   {NULL, OPTION_FLAG, NULL}};
@@ -163,26 +172,15 @@ static int run(int argc, char **argv)
         return fputs(help, stdout) < 0 ? EXIT_TROUBLE : EXIT_MATCH;
     if (count < 3)
         return tell_usage(&command_explain, "give the reference, the candidate and a tensor's name");
-    if (ts_open(operands[0], &open, &a, &error) != TS_OK)
+    if (ts_evidence_open(weights, weights_b, config, &open, &evidence, &error) != TS_OK)
         return tell_error(&error);
-    if (ts_open(operands[1], &open, &b, &error) != TS_OK) {
-        ts_bundle_free(a);
-        return tell_error(&error);
+    if (!compare_inputs(operands, &open, &options, &comparison)) {
+        ts_evidence_free(evidence);
+        return EXIT_TROUBLE;
     }
-    pool = ts_pool_new(0);
-    if (!pool) {
-        ts_bundle_free(a);
-        ts_bundle_free(b);
-        ts_fail_memory(&error);
-        return tell_error(&error);
-    }
-    if (ts_comparison_run(a, b, &options, pool, &comparison, &error) == TS_OK) {
-        result = explain(&comparison, operands[2], json);
-        ts_comparison_release(&comparison);
-    } else {
-        result = tell_error(&error);
-    }
-    ts_pool_free(pool);
+    result = explain(&comparison, operands[2], evidence, json);
+    ts_comparison_release(&comparison);
+    ts_evidence_free(evidence);
     return result;
 }
 

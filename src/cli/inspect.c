@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "read/open.h"
 
 static const char help[] = "usage: tsleuth inspect X [OPTIONS]\n"
                            "\n"
@@ -145,6 +144,17 @@ static int inspect(struct inspection *inspection, struct settings *settings)
     if (!settings->json || strcmp(settings->json, "-") != 0)
         good = inspect_text(inspection) && good;
     return good ? verdict(inspection) : EXIT_TROUBLE;
+}
+
+int inspect_check(const char *path, const struct ts_open_options *open, const char *json)
+{
+    struct settings settings = {.sort = "order", .json = json, .check = true};
+    struct inspection inspection = {0};
+    struct ts_error error;
+    int result =
+        ts_open(path, open, &inspection.bundle, &error) == TS_OK ? inspect(&inspection, &settings) : tell_error(&error);
+    release(&inspection);
+    return result;
 }
 
 static int run(int argc, char **argv)

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/summary.h"
 #include "compare/stats.h"
+#include "read/open.h"
 #include "tensor/bundle.h"
 
 #define HISTOGRAM_BINS 24
@@ -20,6 +21,9 @@ struct inspection {
     struct totals totals;
     bool all; /* every metadata entry, nothing shortened */
 };
+
+/* The integrity check alone: what `tsleuth inspect X --check` does. */
+int inspect_check(const char *path, const struct ts_open_options *open, const char *json);
 
 bool inspect_text(const struct inspection *inspection);
 bool inspect_json(const struct inspection *inspection, const char *path);

@@ -2,32 +2,17 @@
 #include <string.h>
 
 #include "cli/inspect.h"
+#include "report/json_fields.h"
 
 static void index_json(struct ts_json_writer *json, const char *key, const struct ts_tensor *tensor, uint64_t index)
 {
     uint64_t at[TS_MAX_RANK];
-    ts_json_key(json, key);
     if (index == TS_NOWHERE) {
-        ts_json_null(json);
+        ts_field_null(json, key);
         return;
     }
     ts_flat_to_coordinates(tensor, index, at);
-    ts_json_begin_array(json);
-    for (unsigned i = 0; i < tensor->rank; i++)
-        ts_json_uint(json, at[i]);
-    ts_json_end_array(json);
-}
-
-static void number_json(struct ts_json_writer *json, const char *key, double value)
-{
-    ts_json_key(json, key);
-    ts_json_number(json, value);
-}
-
-static void count_json(struct ts_json_writer *json, const char *key, uint64_t value)
-{
-    ts_json_key(json, key);
-    ts_json_uint(json, value);
+    ts_field_counts(json, key, at, tensor->rank);
 }
 
 /* 64-bit integers beyond what a double holds are given exactly. */
@@ -52,66 +37,47 @@ static void stats_json(struct ts_json_writer *json, const struct ts_tensor *tens
     if (stats->finite) {
         extreme_json(json, "min", tensor, stats->exact_min, stats->min);
         extreme_json(json, "max", tensor, stats->exact_max, stats->max);
-        number_json(json, "mean", stats->mean);
-        number_json(json, "std", stats->std);
-        number_json(json, "norm", stats->norm);
+        ts_field_number(json, "mean", stats->mean);
+        ts_field_number(json, "std", stats->std);
+        ts_field_number(json, "norm", stats->norm);
         index_json(json, "at_min", tensor, stats->at_min);
         index_json(json, "at_max", tensor, stats->at_max);
     }
-    count_json(json, "zeros", stats->zeros);
-    count_json(json, "nan", stats->nan);
-    count_json(json, "positive_inf", stats->positive_inf);
-    count_json(json, "negative_inf", stats->negative_inf);
+    ts_field_count(json, "zeros", stats->zeros);
+    ts_field_count(json, "nan", stats->nan);
+    ts_field_count(json, "positive_inf", stats->positive_inf);
+    ts_field_count(json, "negative_inf", stats->negative_inf);
     index_json(json, "first_nan", tensor, stats->first_nan);
     index_json(json, "first_inf", tensor, stats->first_inf);
     if (stats->finite > 1 && stats->max > stats->min &&
         ts_stats_histogram(tensor, stats, HISTOGRAM_BINS, counts, &sampled, &ignored) == TS_OK) {
         ts_json_key(json, "histogram");
         ts_json_begin_object(json);
-        count_json(json, "sampled", sampled);
-        ts_json_key(json, "counts");
-        ts_json_begin_array(json);
-        for (unsigned i = 0; i < HISTOGRAM_BINS; i++)
-            ts_json_uint(json, counts[i]);
-        ts_json_end_array(json);
+        ts_field_count(json, "sampled", sampled);
+        ts_field_counts(json, "counts", counts, HISTOGRAM_BINS);
         ts_json_end_object(json);
     }
     ts_json_end_object(json);
 }
 
-static void string_json(struct ts_json_writer *json, const char *key, const char *value)
-{
-    ts_json_key(json, key);
-    if (value)
-        ts_json_string(json, value);
-    else
-        ts_json_null(json);
-}
-
 static void tensor_json(struct ts_json_writer *json, const struct ts_tensor *tensor, const struct ts_stats *stats)
 {
     ts_json_begin_object(json);
-    string_json(json, "name", tensor->name);
-    string_json(json, "file", tensor->file);
-    string_json(json, "dtype", ts_tensor_type_name(tensor));
-    ts_json_key(json, "shape");
-    ts_json_begin_array(json);
-    for (unsigned i = 0; i < tensor->rank; i++)
-        ts_json_uint(json, tensor->shape[i]);
-    ts_json_end_array(json);
-    count_json(json, "elements", tensor->count);
-    count_json(json, "bytes", tensor->bytes);
+    ts_field_text(json, "name", tensor->name);
+    ts_field_text(json, "file", tensor->file);
+    ts_field_text(json, "dtype", ts_tensor_type_name(tensor));
+    ts_field_counts(json, "shape", tensor->shape, tensor->rank);
+    ts_field_count(json, "elements", tensor->count);
+    ts_field_count(json, "bytes", tensor->bytes);
     if (tensor->type != TS_CODED)
-        count_json(json, "offset", tensor->span_offset);
-    if (tensor->sampled) {
-        ts_json_key(json, "sampled");
-        ts_json_bool(json, true);
-    }
+        ts_field_count(json, "offset", tensor->span_offset);
+    if (tensor->sampled)
+        ts_field_bool(json, "sampled", true);
     if (tensor->attributes) {
         ts_json_key(json, "attributes");
         ts_json_begin_object(json);
         for (const struct ts_attribute *a = tensor->attributes; a; a = a->next)
-            string_json(json, a->key, a->value);
+            ts_field_text(json, a->key, a->value);
         ts_json_end_object(json);
     }
     if (stats)
@@ -125,9 +91,9 @@ static void lists_json(struct ts_json_writer *json, const struct ts_bundle *bund
     ts_json_begin_array(json);
     for (size_t i = 0; i < bundle->meta_count; i++) {
         ts_json_begin_object(json);
-        string_json(json, "file", bundle->metas[i].file);
-        string_json(json, "key", bundle->metas[i].key);
-        string_json(json, "value", bundle->metas[i].value);
+        ts_field_text(json, "file", bundle->metas[i].file);
+        ts_field_text(json, "key", bundle->metas[i].key);
+        ts_field_text(json, "value", bundle->metas[i].value);
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
@@ -135,10 +101,9 @@ static void lists_json(struct ts_json_writer *json, const struct ts_bundle *bund
     ts_json_begin_array(json);
     for (size_t i = 0; i < bundle->skip_count; i++) {
         ts_json_begin_object(json);
-        string_json(json, "path", bundle->skips[i].path);
-        string_json(json, "reason", bundle->skips[i].reason);
-        ts_json_key(json, "harmless");
-        ts_json_bool(json, bundle->skips[i].harmless);
+        ts_field_text(json, "path", bundle->skips[i].path);
+        ts_field_text(json, "reason", bundle->skips[i].reason);
+        ts_field_bool(json, "harmless", bundle->skips[i].harmless);
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
@@ -146,8 +111,8 @@ static void lists_json(struct ts_json_writer *json, const struct ts_bundle *bund
     ts_json_begin_array(json);
     for (size_t i = 0; i < bundle->finding_count; i++) {
         ts_json_begin_object(json);
-        string_json(json, "tensor", bundle->findings[i].tensor);
-        string_json(json, "text", bundle->findings[i].text);
+        ts_field_text(json, "tensor", bundle->findings[i].tensor);
+        ts_field_text(json, "text", bundle->findings[i].text);
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
@@ -158,16 +123,16 @@ static void check_json(struct ts_json_writer *json, const struct ts_check *check
     static const char *const names[] = {"note", "warning", "fault"};
     ts_json_key(json, "check");
     ts_json_begin_object(json);
-    count_json(json, "faults", check->faults);
-    count_json(json, "warnings", check->warnings);
+    ts_field_count(json, "faults", check->faults);
+    ts_field_count(json, "warnings", check->warnings);
     ts_json_key(json, "issues");
     ts_json_begin_array(json);
     for (size_t i = 0; i < check->count; i++) {
         ts_json_begin_object(json);
-        string_json(json, "id", check->issues[i].id);
-        string_json(json, "severity", names[check->issues[i].severity]);
-        string_json(json, "tensor", check->issues[i].tensor);
-        string_json(json, "text", check->issues[i].text);
+        ts_field_text(json, "id", check->issues[i].id);
+        ts_field_text(json, "severity", names[check->issues[i].severity]);
+        ts_field_text(json, "tensor", check->issues[i].tensor);
+        ts_field_text(json, "text", check->issues[i].text);
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
@@ -182,11 +147,11 @@ bool inspect_json(const struct inspection *inspection, const char *path)
     if (!json_file_open(&file, path))
         return false;
     ts_json_begin_object(json);
-    string_json(json, "schema", "tsleuth.inspect/1");
-    string_json(json, "path", bundle->path);
-    string_json(json, "format", bundle->format);
-    string_json(json, "order", bundle->order);
-    count_json(json, "file_bytes", bundle->file_bytes);
+    ts_field_text(json, "schema", "tsleuth.inspect/1");
+    ts_field_text(json, "path", bundle->path);
+    ts_field_text(json, "format", bundle->format);
+    ts_field_text(json, "order", bundle->order);
+    ts_field_count(json, "file_bytes", bundle->file_bytes);
     config_json(json, bundle);
     totals_json(json, &inspection->totals);
     lists_json(json, bundle);

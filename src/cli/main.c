@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "cli/command.h"
 
-static const struct command *const commands[] = {&command_compare, &command_explain, &command_inspect, &command_show,
-                                                 NULL};
+static const struct command *const commands[] = {&command_check,   &command_compare, &command_debug, &command_explain,
+                                                 &command_inspect, &command_show,    &command_trace, NULL};
 
 static const char usage[] = "tsleuth: see what is in tensor files, exactly\n"
                             "\n"
@@ -42,8 +42,11 @@ static int help(FILE *to)
 
 static void on_interrupt(int number)
 {
-    atomic_store(&ts_cancelled, true);
-    signal(number, SIG_DFL); /* a second Ctrl-C ends it at once */
+    if (atomic_exchange(&ts_cancelled, true)) { /* a second Ctrl-C ends it at once */
+        output_abandon();
+        signal(number, SIG_DFL);
+        raise(number); /* delivered when this returns */
+    }
 }
 
 /* A mapped file that is cut short while we read it ends here; anything else would be a crash. */
@@ -51,6 +54,7 @@ static void on_bus_error(int number)
 {
     static const char text[] = "tsleuth: a file changed or could not be read while it was open\n";
     (void)number;
+    output_abandon();
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
         _exit(EXIT_TROUBLE);
     _exit(EXIT_TROUBLE);

@@ -97,7 +97,10 @@ bool options_parse(const struct command *command, int argc, char **argv, const s
         }
         equals = strchr(text, '=');
         length = equals ? (size_t)(equals - text) : strlen(text);
-        option = length > 2 && text[1] == '-' ? find_option(options, text + 2, length - 2) : NULL;
+        if (length == 2 && text[1] != '-') /* "-o", where a command has an option of one letter */
+            option = find_option(options, text + 1, 1);
+        else
+            option = length > 3 && text[1] == '-' ? find_option(options, text + 2, length - 2) : NULL;
         if (!option) {
             tell_usage(command, "unknown option \"%.*s\"", (int)length, text);
             return false;

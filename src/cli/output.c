@@ -2,6 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +12,38 @@
 
 #include "base/progress.h"
 #include "cli/command.h"
+
+/* The name of the file that is being written, for a signal handler: whole whenever it does not begin with NUL. */
+static char abandoned[4096];
+
+static void guard(const char *path)
+{
+    size_t length = strlen(path);
+    abandoned[0] = '\0';
+    atomic_signal_fence(memory_order_seq_cst);
+    if (length && length < sizeof abandoned) {
+        memcpy(abandoned + 1, path + 1, length);
+        atomic_signal_fence(memory_order_seq_cst);
+        abandoned[0] = path[0];
+    }
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* While it holds, no signal comes between a file and the knowledge of its name. */
+static void hold_signals(sigset_t *before)
+{
+    sigset_t both;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &both, before);
+}
+
+void output_abandon(void)
+{
+    if (abandoned[0])
+        unlink(abandoned);
+}
 
 static bool fits(int length, size_t size)
 {
@@ -44,16 +79,20 @@ static int open_unnamed(struct output *output)
 static int open_beside(struct output *output)
 {
     int length = snprintf(output->temporary, sizeof output->temporary, "%s.XXXXXX", output->target), file;
+    sigset_t before;
     mode_t mask;
     if (!fits(length, sizeof output->temporary)) {
         output->temporary[0] = '\0';
         return -1;
     }
+    hold_signals(&before);
     file = mkstemp(output->temporary);
-    if (file < 0) {
+    if (file < 0)
         output->temporary[0] = '\0';
+    guard(output->temporary);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (file < 0)
         return -1;
-    }
     mask = umask(0); /* mkstemp keeps others out; a report is as open as any other file */
     umask(mask);
     if (fchmod(file, 0666 & ~mask) != 0)
@@ -96,15 +135,24 @@ static bool name_it(struct output *output)
 {
 #ifdef O_TMPFILE
     char from[64];
+    sigset_t before;
+    bool named;
+    int failure;
     snprintf(from, sizeof from, "/proc/self/fd/%d", fileno(output->file));
     for (unsigned attempt = 0; attempt < 100; attempt++) {
         int length =
             snprintf(output->temporary, sizeof output->temporary, "%s.%ld-%u", output->target, (long)getpid(), attempt);
         if (!fits(length, sizeof output->temporary))
             break;
-        if (linkat(AT_FDCWD, from, AT_FDCWD, output->temporary, AT_SYMLINK_FOLLOW) == 0)
+        hold_signals(&before);
+        named = linkat(AT_FDCWD, from, AT_FDCWD, output->temporary, AT_SYMLINK_FOLLOW) == 0;
+        if (named)
+            guard(output->temporary);
+        failure = errno;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (named)
             return true;
-        if (errno != EEXIST)
+        if (failure != EEXIST)
             break;
     }
 #endif
@@ -123,12 +171,23 @@ bool output_close(struct output *output)
             good = false;
         if (!good && output->temporary[0])
             unlink(output->temporary);
+        guard("");
     }
     if (!good && interrupted)
         fprintf(stderr, "tsleuth: interrupted; \"%s\" is not written\n", output->path);
     else if (!good)
         fprintf(stderr, "tsleuth: cannot write \"%s\"\n", output->path);
     return good;
+}
+
+void output_discard(struct output *output)
+{
+    if (output->file == stdout)
+        return;
+    fclose(output->file);
+    if (output->temporary[0])
+        unlink(output->temporary);
+    guard("");
 }
 
 static void json_write(void *context, const char *data, size_t size)

@@ -262,7 +262,9 @@ static void put_title(struct ts_buffer *out, const struct view *view, uint64_t c
     ts_buffer_printf(out, "  %s %s", scheme ? scheme : ts_tensor_type_name(view->tensor), shape.data ? shape.data : "");
     if (count != view->tensor->count)
         ts_buffer_printf(out, ", %s of %" PRIu64 " values", ts_human_count(count, human), view->tensor->count);
-    if (view->tensor->sampled)
+    if (view->tensor->whole_shape)
+        ts_buffer_printf(out, ",\n  %s", ts_tensor_attribute(view->tensor, "sample"));
+    else if (view->tensor->sampled)
         ts_buffer_string(out, ", a sample: the file does not hold the rest");
     ts_buffer_byte(out, '\n');
     ts_buffer_release(&shape);

@@ -222,6 +222,7 @@ static enum ts_status filter_pairs(struct ts_comparison *comparison, const char 
             comparison->judgement.verdicts[kept] = comparison->judgement.verdicts[i];
         kept++;
     }
+    comparison->filtered = pairing->count - kept;
     pairing->count = kept;
     if (comparison->judgement.verdicts) {
         comparison->judgement.count = kept;
@@ -251,32 +252,54 @@ static enum ts_status measure(struct ts_comparison *comparison, const struct ts_
     return status;
 }
 
-/* Byte for byte first; what is not the same, or has no bytes to compare, is measured as ever. Every difference counts.
- */
-static enum ts_status judge_exactly(struct ts_comparison *comparison, const struct ts_comparison_options *options,
-                                    struct ts_pool *pool, struct ts_error *error)
+/* Rounding cannot have changed a tensor that both sides store in one type and fill to its last bit: whoever wrote it
+ * changed its values. One step of the grid is left to arithmetic that was done in another order, and the smallest step
+ * of f16, 2^-24, to a file that went through that type. */
+static bool is_edited(const struct ts_pair *pair, const struct ts_delta *delta)
 {
-    struct ts_pairing *pairing = &comparison->pairing;
+    return !pair->problem && delta->unequal && !*pair->recipe && pair->a.join == TS_JOIN_NONE &&
+           pair->b.join == TS_JOIN_NONE && pair->a.tensor->type == pair->b.tensor->type &&
+           ts_type_info(pair->a.tensor->type)->kind == TS_CLASS_FLOAT && delta->precision_a == delta->precision_b &&
+           delta->precision_a > 0 && delta->precision_a <= 10 && delta->max_ulp > 1 && delta->max_abs > 0x1p-24;
+}
+
+/* The judge allows every checkpoint the rounding of its type; between two of one type there was none to allow for. */
+static void find_edits(struct ts_comparison *comparison)
+{
     struct ts_judgement *judgement = &comparison->judgement;
-    uint64_t *first = calloc(pairing->count + 1, sizeof *first);
-    enum ts_status status = TS_OK;
-    *judgement = (struct ts_judgement){.count = pairing->count, .first = SIZE_MAX, .weights = true};
-    ts_arena_init(&judgement->arena, (size_t)1 << 30);
-    judgement->verdicts = ts_arena_array(&judgement->arena, pairing->count + 1, sizeof *judgement->verdicts);
-    comparison->deltas = calloc(pairing->count + 1, sizeof *comparison->deltas);
-    if (!first || !judgement->verdicts || !comparison->deltas)
-        status = ts_fail_memory(error);
-    if (status == TS_OK)
-        status = ts_exact_run(pool, pairing->pairs, pairing->count, first, NULL, error);
-    for (size_t i = 0; i < pairing->count && status == TS_OK; i++) {
-        struct ts_pair *pair = &pairing->pairs[i];
+    bool found = false;
+    for (size_t i = 0; i < judgement->count; i++) {
+        struct ts_verdict *verdict = &judgement->verdicts[i];
+        const struct ts_delta *delta = &comparison->deltas[i];
+        if (verdict->judged > TS_JUDGED_NOISE || !is_edited(&comparison->pairing.pairs[i], delta))
+            continue;
+        verdict->judged = TS_JUDGED_DIFFERS;
+        verdict->made_here = true;
+        verdict->why = ts_arena_printf(&judgement->arena,
+                                       "%.3g %% of its elements changed, by up to %.3g steps of the type that both "
+                                       "files have: rounding does not do that",
+                                       100 * (double)delta->unequal / (double)delta->count, delta->max_ulp);
+        found = true;
+    }
+    if (found)
+        count_again(judgement);
+}
+
+/* The values of pairs that are not the same bytes, and the verdicts of all. */
+static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                                  struct ts_pool *pool, struct ts_progress *progress, struct ts_error *error)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    for (size_t i = 0; i < comparison->pairing.count; i++) {
+        struct ts_pair *pair = &comparison->pairing.pairs[i];
         struct ts_verdict *verdict = &judgement->verdicts[i];
         struct ts_delta *delta = &comparison->deltas[i];
+        uint64_t first = comparison->first_bytes[i];
         verdict->noise_ratio = (double)NAN;
         if (pair->problem) {
             verdict->judged = TS_JUDGED_UNKNOWN;
             verdict->why = pair->problem;
-        } else if (first[i] == TS_EXACT_EQUAL) {
+        } else if (first == TS_EXACT_EQUAL) {
             *delta = (struct ts_delta){.count = pair->a.count,
                                        .compared = pair->a.count,
                                        .identical = true,
@@ -286,38 +309,107 @@ static enum ts_status judge_exactly(struct ts_comparison *comparison, const stru
                                        .first_non_finite_mismatch = UINT64_MAX,
                                        .allclose = {true, true, true}};
         } else {
-            status = ts_delta_run(pool, pair, 1, &options->delta, delta, NULL, error);
-            if (status == TS_OK && first[i] != TS_EXACT_UNKNOWN) {
+            TS_TRY(ts_delta_run(pool, pair, 1, &options->delta, delta, progress, error));
+            if (first != TS_EXACT_UNKNOWN) {
                 verdict->judged = TS_JUDGED_DIFFERS;
-                verdict->why =
-                    ts_arena_printf(&judgement->arena,
-                                    "byte %" PRIu64 " of its data is the first that differs (byte %" PRIu64
-                                    " of the reference's file, %" PRIu64 " of the candidate's)",
-                                    first[i], pair->a.tensor->offset + first[i], pair->b.tensor->offset + first[i]);
-            } else if (status == TS_OK && !delta->identical) {
+                verdict->why = ts_arena_printf(&judgement->arena,
+                                               "byte %" PRIu64 " of its data is the first that differs (byte %" PRIu64
+                                               " of the reference's file, %" PRIu64 " of the candidate's)",
+                                               first, pair->a.tensor->offset + first, pair->b.tensor->offset + first);
+            } else if (!delta->identical) {
                 verdict->judged = TS_JUDGED_DIFFERS;
                 verdict->why = "its values differ; the types or layouts do, so there are no bytes to compare";
             }
         }
     }
-    free(first);
+    count_again(judgement);
+    return TS_OK;
+}
+
+/* Byte for byte first; what is not the same, or has no bytes to compare, is measured as ever. Every difference counts.
+ */
+static enum ts_status judge_exactly(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                                    bool weights, struct ts_pool *pool, struct ts_error *error)
+{
+    struct ts_pairing *pairing = &comparison->pairing;
+    struct ts_judgement *judgement = &comparison->judgement;
+    struct ts_progress progress;
+    enum ts_status status;
+    uint64_t bytes = 0;
+    *judgement = (struct ts_judgement){.count = pairing->count, .first = SIZE_MAX, .weights = weights};
+    ts_arena_init(&judgement->arena, (size_t)1 << 30);
+    judgement->verdicts = ts_arena_array(&judgement->arena, pairing->count + 1, sizeof *judgement->verdicts);
+    comparison->first_bytes = ts_arena_array(&comparison->arena, pairing->count + 1, sizeof(uint64_t));
+    comparison->deltas = calloc(pairing->count + 1, sizeof *comparison->deltas);
+    if (!comparison->first_bytes || !judgement->verdicts || !comparison->deltas)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < pairing->count; i++)
+        bytes += pairing->pairs[i].a.tensor->bytes;
+    ts_progress_start(&progress, "comparing", bytes);
+    status = ts_exact_run(pool, pairing->pairs, pairing->count, comparison->first_bytes, &progress, error);
     if (status == TS_OK)
-        count_again(judgement);
+        status = judge_bytes(comparison, options, pool, &progress, error);
+    ts_progress_finish(&progress);
     return status;
+}
+
+static enum ts_status measure_ranks(struct ts_comparison *comparison, struct ts_pool *pool, struct ts_error *error)
+{
+    const struct ts_pairing *pairing = &comparison->pairing;
+    struct ts_progress progress;
+    enum ts_status status;
+    uint64_t elements = 0;
+    comparison->ranks = ts_arena_array(&comparison->arena, pairing->count + 1, sizeof *comparison->ranks);
+    if (!comparison->ranks)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < pairing->count; i++)
+        if (comparison->deltas[i].unequal && pairing->pairs[i].a.rank > 1)
+            elements += 3 * pairing->pairs[i].a.count; /* it is walked three times at least */
+    ts_progress_start(&progress, "ranks", elements);
+    status = ts_change_rank_run(pool, pairing->pairs, comparison->deltas, pairing->count, comparison->ranks, &progress,
+                                error);
+    ts_progress_finish(&progress);
+    return status;
+}
+
+bool ts_comparison_same_bytes(const struct ts_comparison *comparison, size_t index)
+{
+    return comparison->first_bytes && comparison->first_bytes[index] == TS_EXACT_EQUAL;
+}
+
+static bool wants_detail(const struct ts_comparison *comparison, size_t i)
+{
+    return comparison->deltas[i].unequal &&
+           (comparison->pairing.count <= DETAILED || comparison->judgement.verdicts[i].judged == TS_JUDGED_DIFFERS);
 }
 
 static enum ts_status look_closer(struct ts_comparison *comparison, struct ts_error *error)
 {
     const struct ts_pairing *pairing = &comparison->pairing;
+    struct ts_progress progress;
+    enum ts_status status = TS_OK;
+    uint64_t elements = 0;
     size_t detailed = 0;
-    for (size_t i = 0; i < pairing->count && detailed < DETAILED; i++) {
-        if (!comparison->deltas[i].unequal ||
-            (pairing->count > DETAILED && comparison->judgement.verdicts[i].judged != TS_JUDGED_DIFFERS))
+    for (size_t i = 0; i < pairing->count; i++)
+        elements += wants_detail(comparison, i) ? pairing->pairs[i].a.count : 0;
+    ts_progress_start(&progress, "looking closer", elements);
+    for (size_t i = 0; i < pairing->count && detailed < DETAILED && status == TS_OK; i++) {
+        if (!wants_detail(comparison, i))
             continue;
-        TS_TRY(ts_delta_detail(&pairing->pairs[i], &comparison->arena, &comparison->deltas[i], error));
+        status = ts_delta_detail(&pairing->pairs[i], &comparison->arena, &comparison->deltas[i], error);
+        ts_progress_add(&progress, pairing->pairs[i].a.count);
         detailed++;
     }
-    return TS_OK;
+    ts_progress_finish(&progress);
+    return status;
+}
+
+static uint64_t tensor_bytes(const struct ts_bundle *bundle)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < bundle->count; i++)
+        bytes += bundle->tensors[i]->bytes;
+    return bytes;
 }
 
 static enum ts_status run(struct ts_comparison *comparison, const struct ts_comparison_options *options,
@@ -325,33 +417,37 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
 {
     struct ts_progress progress;
     enum ts_status status;
-    bool filter_first;
-    ts_progress_start(&progress, "pairing", 0);
+    bool weights;
+    ts_progress_start(&progress, "pairing", tensor_bytes(comparison->a) + tensor_bytes(comparison->b));
     status = ts_pair_run(comparison->a, comparison->b, &options->pair, pool, &progress, &comparison->pairing, error);
     ts_progress_finish(&progress);
     TS_TRY(status);
+    weights = options->subject == TS_SUBJECT_GUESS
+                  ? ts_judge_are_weights(comparison->pairing.pairs, comparison->pairing.count)
+                  : options->subject == TS_SUBJECT_CHECKPOINTS;
     /* weights are judged one by one, so the others need not be read; a run is judged by what came before */
-    filter_first = options->filter &&
-                   (options->delta.exact || ts_judge_are_weights(comparison->pairing.pairs, comparison->pairing.count));
-    if (filter_first)
+    if (options->filter && (options->delta.exact || weights))
         TS_TRY(filter_pairs(comparison, options->filter, error));
     if (options->delta.exact) {
-        TS_TRY(judge_exactly(comparison, options, pool, error));
-        decide(comparison);
-        return TS_OK;
+        TS_TRY(judge_exactly(comparison, options, weights, pool, error));
+    } else {
+        TS_TRY(measure(comparison, options, pool, error));
+        TS_TRY(ts_judge_run_as(weights ? TS_SUBJECT_CHECKPOINTS : TS_SUBJECT_TRACES, comparison->pairing.pairs,
+                               comparison->deltas, comparison->pairing.count, &comparison->judgement, error));
+        if (weights)
+            find_edits(comparison);
+        if (options->filter && !weights)
+            TS_TRY(filter_pairs(comparison, options->filter, error));
+        if (options->high_precision) {
+            TS_TRY(ts_threeway_judge(comparison, options->high_precision, options, pool, error));
+            count_again(&comparison->judgement);
+        }
+        TS_TRY(apply_rules(comparison, options, error));
+        TS_TRY(look_closer(comparison, error));
+        comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
     }
-    TS_TRY(measure(comparison, options, pool, error));
-    TS_TRY(ts_judge_run(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count,
-                        &comparison->judgement, error));
-    if (options->filter && !filter_first)
-        TS_TRY(filter_pairs(comparison, options->filter, error));
-    if (options->high_precision) {
-        TS_TRY(ts_threeway_judge(comparison, options->high_precision, options, pool, error));
-        count_again(&comparison->judgement);
-    }
-    TS_TRY(apply_rules(comparison, options, error));
-    TS_TRY(look_closer(comparison, error));
-    comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
+    if (options->rank)
+        TS_TRY(measure_ranks(comparison, pool, error));
     decide(comparison);
     return TS_OK;
 }

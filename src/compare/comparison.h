@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "compare/change_rank.h"
 #include "compare/delta.h"
 #include "compare/judge.h"
 #include "pair/pair.h"
@@ -19,22 +20,23 @@ enum ts_outcome { TS_OUTCOME_MATCH, TS_OUTCOME_DIFFER, TS_OUTCOME_INCOMPLETE };
 struct ts_comparison {
     struct ts_bundle *a, *b; /* owned */
     struct ts_pairing pairing;
+    size_t filtered;         /* pairs that the filter left out */
     struct ts_arena arena;   /* profiles */
     struct ts_delta *deltas; /* one per pair */
     struct ts_judgement judgement;
+    struct ts_change_rank *ranks; /* one per pair when they were asked for, else NULL */
+    uint64_t *first_bytes;        /* bit by bit: one per pair, see exact.h; else NULL */
     enum ts_outcome outcome;
     const char *outcome_text; /* one clause: "37 of 62 tensors differ", "2 tensors could not be compared" */
     const char *doubts[24];   /* what may make this comparison lie: sentences for the report (honesty.h) */
     size_t doubt_count;
 };
 
-struct ts_rule { /* --rule 'REGEX: metric < number' */
-    const char *text;
-};
-
 struct ts_comparison_options {
     struct ts_pair_options pair;
     struct ts_delta_options delta;
+    enum ts_subject subject;    /* runs or checkpoints; a guess when the user did not say */
+    bool rank;                  /* the ranks of changes as well */
     bool fixed_tolerance;       /* --rtol/--atol given: judge by them alone */
     const char *const *rules;   /* NULL-terminated texts, or NULL */
     bool grades;                /* EXCELLENT, GOOD, ACCEPTABLE, SIGNIFICANT */
@@ -46,6 +48,9 @@ struct ts_comparison_options {
 enum ts_status ts_comparison_run(struct ts_bundle *a, struct ts_bundle *b, const struct ts_comparison_options *options,
                                  struct ts_pool *pool, struct ts_comparison *comparison, struct ts_error *error);
 void ts_comparison_release(struct ts_comparison *comparison);
+
+/* Bit by bit, and the same bytes: equal for certain, and nothing else was measured. */
+bool ts_comparison_same_bytes(const struct ts_comparison *comparison, size_t index);
 
 /* A grade of one pair in the manner of the Qwen3 comparison system. */
 const char *ts_comparison_grade(const struct ts_delta *delta);

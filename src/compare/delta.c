@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,9 @@
 #include "compare/scene.h"
 
 #define PIECE   ((uint64_t)1 << 21)
+#define DECODED 4096 /* numbers decoded at a time: both sides stay in the first-level cache */
 #define NOWHERE UINT64_MAX
+#define SLACK   0x1p-20
 /* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
 #define SUSPICIOUS 9000.0
 
@@ -25,8 +28,10 @@ struct piece {
     struct ts_moments a, b;
     double min_a, max_a, min_b, max_b;
     uint64_t nan_a, nan_b, plus_a, plus_b, minus_a, minus_b, nan_both, inf_both, masked, non_finite, first_non_finite;
-    uint64_t unequal, mismatched, worst;
-    double max_abs, sum_abs, squares, max_rel, max_ulp;
+    uint64_t unequal, mismatched;
+    double sum, sum_abs, squares; /* of d */
+    double max_abs, max_rel;      /* max_rel as found in f32 where the kernels found it */
+    uint64_t worst, steepest;     /* where they are: the element, or the start of its run */
     bool apart[TS_DELTA_TOLERANCES];
 };
 
@@ -35,7 +40,8 @@ struct job {
     uint64_t *first_piece; /* of each pair; one more at the end */
     size_t pair_count;
     struct piece *pieces;
-    uint64_t lag; /* so many pieces later, all threads are past a piece */
+    _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
+    uint64_t lag;             /* so many pieces later, all threads are past a piece */
     const struct ts_delta_options *options;
     const struct ts_delta_kernels *kernels;
     struct ts_progress *progress;
@@ -93,8 +99,12 @@ static void piece_init(struct piece *piece)
                             .min_b = INFINITY,
                             .max_b = -INFINITY,
                             .first_non_finite = NOWHERE,
-                            .worst = NOWHERE};
+                            .worst = NOWHERE,
+                            .steepest = NOWHERE};
 }
+
+/* Equal numbers as low as this are a mask as well, and would drown every other number of their tensor in the sums. */
+#define MASKED_FOR_SURE (-1e29)
 
 /* What masks are written with instead of minus infinity. */
 static bool is_mask(double value)
@@ -104,18 +114,8 @@ static bool is_mask(double value)
            value == -DBL_MAX || value == -(double)ts_bf16_to_float(0x7f7f);
 }
 
-static double ulps(double a, double b, int bits)
-{
-    double larger = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
-    int exponent;
-    if (a == b)
-        return 0;
-    frexp(larger, &exponent); /* larger = m * 2^exponent with m in [0.5, 1) */
-    return fabs(b - a) / ldexp(1, exponent - 1 - bits);
-}
-
 static void add_pair_values(struct piece *piece, double x, double y, uint64_t at, const struct ts_tolerance *tolerance,
-                            int bits, double sums[4])
+                            double sums[4])
 {
     double d, distance;
     bool finite_x = isfinite(x), finite_y = isfinite(y);
@@ -125,8 +125,8 @@ static void add_pair_values(struct piece *piece, double x, double y, uint64_t at
     piece->plus_b += isinf(y) && y > 0;
     piece->minus_a += isinf(x) && x < 0;
     piece->minus_b += isinf(y) && y < 0;
-    if (x != y && !(isnan(x) && isnan(y)) && is_mask(x) && is_mask(y)) {
-        piece->masked++;
+    if (is_mask(x) && is_mask(y) && (x != y || (finite_x && x < MASKED_FOR_SURE))) {
+        piece->masked += x != y;
         return;
     }
     if (!finite_x || !finite_y) {
@@ -150,6 +150,7 @@ static void add_pair_values(struct piece *piece, double x, double y, uint64_t at
     piece->max_a = x > piece->max_a ? x : piece->max_a;
     piece->min_b = y < piece->min_b ? y : piece->min_b;
     piece->max_b = y > piece->max_b ? y : piece->max_b;
+    piece->sum += d;
     piece->sum_abs += distance;
     piece->squares += d * d;
     piece->unequal += d != 0;
@@ -160,22 +161,20 @@ static void add_pair_values(struct piece *piece, double x, double y, uint64_t at
     piece->mismatched += distance > tolerance->atol + tolerance->rtol * fabs(x);
     for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
         piece->apart[t] = piece->apart[t] || distance > allclose_steps[t] + allclose_steps[t] * fabs(x);
-    if (x != 0 && distance > piece->max_rel * fabs(x))
+    if (x != 0 && distance > piece->max_rel * fabs(x)) {
         piece->max_rel = distance / fabs(x);
-    if (d != 0) {
-        double units = ulps(x, y, bits);
-        piece->max_ulp = units > piece->max_ulp ? units : piece->max_ulp;
+        piece->steepest = at;
     }
 }
 
 /* Element by element: any values, any types. */
 static void add_carefully(struct piece *piece, const double *x, const double *y, size_t count, uint64_t first,
-                          unsigned per, const struct ts_tolerance *tolerance, int bits)
+                          unsigned per, const struct ts_tolerance *tolerance)
 {
     double sums[4] = {0};
     uint64_t before = piece->a.count, added;
     for (size_t i = 0; i < count; i++)
-        add_pair_values(piece, x[i], y[i], first + i / per, tolerance, bits, sums);
+        add_pair_values(piece, x[i], y[i], first + i / per, tolerance, sums);
     added = piece->a.count - before;
     piece->a.count = before;
     ts_moments_add(&piece->a, added, sums[0], sums[1]);
@@ -186,7 +185,6 @@ static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, u
                                    const struct ts_tolerance *tolerance, struct ts_error *error)
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
-    const int bits = coarser_bits(pair);
     double x[2 * 512], y[2 * 512];
     if (per != ts_type_info(pair->b.tensor->type)->components)
         return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
@@ -194,7 +192,7 @@ static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, u
         size_t now = end - first < 512 ? (size_t)(end - first) : 512;
         TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
         TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
-        add_carefully(piece, x, y, now * per, first, per, tolerance, bits);
+        add_carefully(piece, x, y, now * per, first, per, tolerance);
         first += now;
     }
     return TS_OK;
@@ -216,73 +214,98 @@ static enum ts_status walk_integers(const struct ts_pair *pair, uint64_t first, 
             y[i] = pair->b.tensor->type == TS_U64 ? (double)(uint64_t)whole_y[i] : (double)whole_y[i];
             unequal += whole_x[i] != whole_y[i];
         }
-        add_carefully(piece, x, y, now, first, 1, tolerance, 52);
+        add_carefully(piece, x, y, now, first, 1, tolerance);
         piece->unequal = before + unequal;
         first += now;
     }
     return TS_OK;
 }
 
-/* The largest relative error and the fixed tolerances of a run, only where they can change. */
-static void add_detail(struct piece *piece, const float *x, const float *y, size_t count,
-                       const struct ts_delta_sums *sums, int bits)
+static void add_sums(struct piece *piece, const struct ts_delta_sums *sums, uint64_t first)
 {
-    for (size_t i = 0; sums->exceeds && i < count; i++) {
-        double a = (double)x[i], distance = fabs((double)y[i] - a);
-        if (a != 0 && distance > piece->max_rel * fabs(a)) {
-            double units = ulps(a, (double)y[i], bits);
-            piece->max_rel = distance / fabs(a);
-            piece->max_ulp = units > piece->max_ulp ? units : piece->max_ulp;
-        }
-    }
-    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
-        for (size_t i = 0; i < count && !piece->apart[t] && sums->max_abs > allclose_steps[t]; i++)
-            piece->apart[t] =
-                fabs((double)y[i] - (double)x[i]) > allclose_steps[t] + allclose_steps[t] * fabs((double)x[i]);
-}
-
-/* Some tolerance that is not exceeded yet may be by this run. */
-static bool may_part(const struct piece *piece, const struct ts_delta_sums *sums)
-{
-    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
-        if (!piece->apart[t] && sums->max_abs > allclose_steps[t])
-            return true;
-    return false;
-}
-
-static void add_sums(struct piece *piece, const struct ts_delta_sums *sums, uint64_t first, size_t count)
-{
-    ts_moments_add(&piece->a, count, sums->sum_a, sums->squares_a);
-    ts_moments_add(&piece->b, count, sums->sum_b, sums->squares_b);
+    ts_moments_join(&piece->a, &sums->a);
+    ts_moments_join(&piece->b, &sums->b);
     piece->min_a = sums->min_a < piece->min_a ? sums->min_a : piece->min_a;
     piece->max_a = sums->max_a > piece->max_a ? sums->max_a : piece->max_a;
     piece->min_b = sums->min_b < piece->min_b ? sums->min_b : piece->min_b;
     piece->max_b = sums->max_b > piece->max_b ? sums->max_b : piece->max_b;
+    piece->sum += sums->sum;
     piece->sum_abs += sums->sum_abs;
     piece->squares += sums->squares;
     piece->unequal += sums->unequal;
     piece->mismatched += sums->mismatched;
-    if (sums->max_abs > piece->max_abs) { /* the start of the run; join finds the element */
+    if (sums->max_abs > piece->max_abs) {
         piece->max_abs = sums->max_abs;
         piece->worst = first;
     }
+    if (sums->max_rel > piece->max_rel) {
+        piece->max_rel = sums->max_rel;
+        piece->steepest = first;
+    }
 }
 
-/* The kernel for two sides of one plain type, or NULL. */
-static ts_delta_kernel *kernel_of(const struct job *job, const struct ts_pair *pair)
+/* Whether some |d| > step + step * |a|, in double. */
+static enum ts_status exceeds(const struct ts_pair *pair, uint64_t first, size_t count, double step, bool *found,
+                              struct ts_error *error)
 {
-    if (pair->a.tensor->type != pair->b.tensor->type || !ts_view_bytes(&pair->a) || !ts_view_bytes(&pair->b))
+    double x[512], y[512];
+    *found = false;
+    for (size_t done = 0; done < count && !*found;) {
+        size_t now = count - done < 512 ? count - done : 512;
+        TS_TRY(ts_view_read_f64(&pair->a, first + done, now, x, error));
+        TS_TRY(ts_view_read_f64(&pair->b, first + done, now, y, error));
+        for (size_t i = 0; i < now && !*found; i++)
+            *found = fabs(y[i] - x[i]) > step + step * fabs(x[i]);
+        done += now;
+    }
+    return TS_OK;
+}
+
+/* The fixed tolerances, where a run can exceed one that is not exceeded yet. What f32 cannot tell is looked at in
+ * double; SLACK is some times its rounding. */
+static enum ts_status add_allclose(const struct ts_pair *pair, uint64_t first, size_t count, const uint8_t *a,
+                                   const uint8_t *b, const struct ts_delta_kernel *kernel,
+                                   const struct ts_delta_sums *sums, struct piece *piece, struct ts_error *error)
+{
+    const double largest = sums->max_a > -sums->min_a ? sums->max_a : -sums->min_a;
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++) {
+        const double step = allclose_steps[t];
+        const float less = (float)(step * (1 - SLACK));
+        if (piece->apart[t] || sums->max_abs <= step * (1 - SLACK))
+            continue;
+        if (sums->max_abs > (step + step * largest) * (1 + SLACK))
+            piece->apart[t] = true;
+        else if (kernel->beyond(a, b, count, less, less))
+            TS_TRY(exceeds(pair, first, count, step, &piece->apart[t], error));
+    }
+    return TS_OK;
+}
+
+/* The kernel for the type of a view that is plain bytes, or NULL. */
+static const struct ts_delta_kernel *kernel_of(const struct job *job, const struct ts_view *view)
+{
+    if (!ts_view_bytes(view))
         return NULL;
-    switch (pair->a.tensor->type) {
+    switch (view->tensor->type) {
     case TS_F32:
-        return job->kernels->f32;
+        return &job->kernels->f32;
     case TS_BF16:
-        return job->kernels->bf16;
+        return &job->kernels->bf16;
     case TS_F16:
-        return job->kernels->f16;
+        return &job->kernels->f16;
     default:
         return NULL;
     }
+}
+
+/* One side of a run as f32. */
+static enum ts_status read_side(const struct ts_view *view, const struct ts_delta_kernel *kernel, uint64_t first,
+                                size_t count, float *out, struct ts_error *error)
+{
+    if (!kernel)
+        return ts_view_read_f32(view, first, count, out, error);
+    kernel->widen(ts_view_bytes(view) + first * ts_type_info(view->tensor->type)->block_bytes, count, out);
+    return TS_OK;
 }
 
 static bool is_fast(const struct ts_tensor *tensor)
@@ -293,37 +316,95 @@ static bool is_fast(const struct ts_tensor *tensor)
             (info->kind == TS_CLASS_FLOAT && tensor->type != TS_F64 && tensor->type != TS_F80));
 }
 
-static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
+/* Numbers whose squares vanish in f32, such as the second moments of an optimizer: once more, scaled up, which is
+ * exact. */
+static bool measure_scaled(const struct job *job, const struct ts_pair *pair, uint64_t first, size_t count,
+                           struct ts_delta_limits limits, struct ts_delta_sums *sums)
 {
-    ts_delta_kernel *kernel = kernel_of(job, pair);
-    const unsigned size = ts_type_info(pair->a.tensor->type)->block_bytes;
-    const uint8_t *bytes_a = kernel ? ts_view_bytes(&pair->a) : NULL,
-                  *bytes_b = kernel ? ts_view_bytes(&pair->b) : NULL;
-    const int bits = coarser_bits(pair);
-    float x[TS_DELTA_RUN], y[TS_DELTA_RUN];
+    const float scale = 0x1p60f;
+    const double back = 0x1p-60;
+    float x[DECODED], y[DECODED];
+    struct ts_error ignored;
+    if (ts_view_read_f32(&pair->a, first, count, x, &ignored) != TS_OK ||
+        ts_view_read_f32(&pair->b, first, count, y, &ignored) != TS_OK)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        x[i] *= scale;
+        y[i] *= scale;
+    }
+    limits.atol *= scale;
+    limits.same = false;
+    job->kernels->f32.measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
+    for (int side = 0; side < 2; side++) {
+        struct ts_moments *moments = side ? &sums->b : &sums->a;
+        moments->mean *= back;
+        moments->deviation *= back * back;
+        moments->squares *= back * back;
+    }
+    sums->sum *= back;
+    sums->sum_abs *= back;
+    sums->squares *= back * back;
+    sums->min_a *= back;
+    sums->max_a *= back;
+    sums->min_b *= back;
+    sums->max_b *= back;
+    sums->max_abs *= back;
+    return sums->clean;
+}
+
+/* What the kernel handed back. */
+static enum ts_status walk_rest(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                struct ts_delta_limits limits, const struct ts_delta_sums *whole, struct piece *piece,
+                                const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    const bool small = whole->max_a < 0.5 && whole->min_a > -0.5 && whole->max_b < 0.5 && whole->min_b > -0.5;
     while (first < end) {
-        size_t now = end - first < TS_DELTA_RUN ? (size_t)(end - first) : TS_DELTA_RUN;
-        struct ts_delta_limits limits = {(float)tolerance->rtol, (float)tolerance->atol, (float)piece->max_rel};
+        size_t now = end - first < DECODED ? (size_t)(end - first) : DECODED;
         struct ts_delta_sums sums;
-        if (kernel) {
-            kernel(bytes_a + first * size, bytes_b + first * size, now, limits, &sums);
-        } else {
-            TS_TRY(ts_view_read_f32(&pair->a, first, now, x, error));
-            TS_TRY(ts_view_read_f32(&pair->b, first, now, y, error));
-            job->kernels->f32((const uint8_t *)x, (const uint8_t *)y, now, limits, &sums);
-        }
-        if (!sums.clean || sums.max_abs > SUSPICIOUS) {
+        limits.ratio = (float)piece->max_rel;
+        /* nothing of this size is beyond a fixed tolerance but for what is careful work anyway */
+        if (small && measure_scaled(job, pair, first, now, limits, &sums) &&
+            sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1])
+            add_sums(piece, &sums, first);
+        else
             TS_TRY(walk_careful(pair, first, first + now, piece, tolerance, error));
+        first += now;
+    }
+    return TS_OK;
+}
+
+static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                double ratio, struct piece *piece, const struct ts_tolerance *tolerance,
+                                struct ts_error *error)
+{
+    const struct ts_delta_kernel *of_a = kernel_of(job, &pair->a), *of_b = kernel_of(job, &pair->b);
+    const struct ts_delta_kernel *plain = of_a == of_b ? of_a : NULL, *kernel = plain ? plain : &job->kernels->f32;
+    const unsigned size = ts_type_info(pair->a.tensor->type)->block_bytes;
+    const uint8_t *bytes_a = plain ? ts_view_bytes(&pair->a) : NULL, *bytes_b = plain ? ts_view_bytes(&pair->b) : NULL;
+    const size_t run = plain ? TS_DELTA_RUN : DECODED;
+    float x[DECODED], y[DECODED];
+    struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
+    while (first < end) {
+        const size_t now = end - first < run ? (size_t)(end - first) : run;
+        const uint8_t *a = (const uint8_t *)x, *b = (const uint8_t *)y;
+        struct ts_delta_sums sums;
+        limits.ratio = (float)(piece->max_rel > ratio ? piece->max_rel : ratio);
+        if (plain) {
+            a = bytes_a + first * size;
+            b = bytes_b + first * size;
         } else {
-            add_sums(piece, &sums, first, now);
-            if (sums.exceeds || may_part(piece, &sums)) {
-                if (kernel) {
-                    TS_TRY(ts_view_read_f32(&pair->a, first, now, x, error));
-                    TS_TRY(ts_view_read_f32(&pair->b, first, now, y, error));
-                }
-                add_detail(piece, x, y, now, &sums, bits);
-            }
+            TS_TRY(read_side(&pair->a, of_a, first, now, x, error));
+            TS_TRY(read_side(&pair->b, of_b, first, now, y, error));
+        }
+        kernel->measure(a, b, now, limits, &sums);
+        if (!sums.clean || sums.max_abs > SUSPICIOUS) {
+            TS_TRY(walk_rest(job, pair, first, first + now, limits, &sums, piece, tolerance, error));
+        } else {
+            add_sums(piece, &sums, first);
+            TS_TRY(add_allclose(pair, first, now, a, b, kernel, &sums, piece, error));
+            limits.eager = sums.eager;
+            limits.steep = sums.steep;
+            limits.same = sums.same;
         }
         first += now;
     }
@@ -355,6 +436,22 @@ static void forget_piece(const struct job *job, uint64_t index)
     ts_view_forget(&pair->b, first, PIECE);
 }
 
+/* The largest relative difference that any piece of the pair has found, a little less: pieces need not look for smaller
+ * ones, and those that have it too still find it, so that what is reported does not depend on who came first. */
+static double ratio_so_far(const _Atomic uint64_t *ratio)
+{
+    return ts_double_from_bits(atomic_load_explicit(ratio, memory_order_relaxed)) * (1 - SLACK);
+}
+
+static void raise_ratio(_Atomic uint64_t *ratio, double found)
+{
+    const uint64_t bits = ts_double_bits(found); /* of positive numbers: ordered as they are */
+    uint64_t before = atomic_load_explicit(ratio, memory_order_relaxed);
+    while (bits > before &&
+           !atomic_compare_exchange_weak_explicit(ratio, &before, bits, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
 static void work(void *context, uint64_t index, unsigned worker)
 {
     struct job *job = context;
@@ -373,9 +470,10 @@ static void work(void *context, uint64_t index, unsigned worker)
     if (is_exact(pair))
         status = walk_integers(pair, first, end, piece, &tolerance, &error);
     else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
-        status = walk_fast(job, pair, first, end, piece, &tolerance, &error);
+        status = walk_fast(job, pair, first, end, ratio_so_far(&job->ratios[which]), piece, &tolerance, &error);
     else
         status = walk_careful(pair, first, end, piece, &tolerance, &error);
+    raise_ratio(&job->ratios[which], piece->max_rel);
     forget_piece(job, index);
     if (index >= job->lag) /* neighbours map pages around theirs again: once more when all threads are past it */
         forget_piece(job, index - job->lag);
@@ -414,43 +512,88 @@ static void join_pieces(const struct job *job, size_t which, struct piece *all)
             all->first_non_finite = piece->first_non_finite;
         all->unequal += piece->unequal;
         all->mismatched += piece->mismatched;
+        all->sum += piece->sum;
         all->sum_abs += piece->sum_abs;
         all->squares += piece->squares;
         if (piece->max_abs > all->max_abs) {
             all->max_abs = piece->max_abs;
             all->worst = piece->worst;
         }
-        all->max_rel = piece->max_rel > all->max_rel ? piece->max_rel : all->max_rel;
-        all->max_ulp = piece->max_ulp > all->max_ulp ? piece->max_ulp : all->max_ulp;
+        if (piece->max_rel > all->max_rel) {
+            all->max_rel = piece->max_rel;
+            all->steepest = piece->steepest;
+        }
         for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
             all->apart[t] = all->apart[t] || piece->apart[t];
     }
 }
 
-/* From the start of the run that holds the largest difference to its element, and what stands there. */
-static enum ts_status find_worst(const struct ts_pair *pair, uint64_t from, struct ts_delta *delta,
-                                 struct ts_error *error)
+static double ulps(double a, double b, int bits)
+{
+    double larger = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+    int exponent;
+    if (a == b)
+        return 0;
+    frexp(larger, &exponent); /* larger = m * 2^exponent with m in [0.5, 1) */
+    return fabs(b - a) / ldexp(1, exponent - 1 - bits);
+}
+
+/* What a run looks like element by element, in double: where the largest difference is, how large the largest relative
+ * one is, and units in the last place. */
+struct close_look {
+    double max_abs, max_rel, max_ulp, worst_a, worst_b;
+    uint64_t worst;
+};
+
+static enum ts_status look_closely(const struct ts_pair *pair, uint64_t from, struct close_look *look,
+                                   struct ts_error *error)
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
-    double x[2 * 256], y[2 * 256], best = -1;
-    uint64_t end = from > pair->a.count - 1 ? pair->a.count : from + TS_DELTA_RUN;
-    delta->worst = NOWHERE;
-    if (from == NOWHERE)
-        return TS_OK;
-    for (end = end < pair->a.count ? end : pair->a.count; from < end;) {
+    const int bits = is_exact(pair) ? 52 : coarser_bits(pair);
+    double x[2 * 256], y[2 * 256];
+    uint64_t end = pair->a.count - from < TS_DELTA_RUN ? pair->a.count : from + TS_DELTA_RUN;
+    *look = (struct close_look){.max_abs = -1, .worst = NOWHERE};
+    while (from < end) {
         size_t now = end - from < 256 ? (size_t)(end - from) : 256;
         TS_TRY(ts_view_read_f64(&pair->a, from, now, x, error));
         TS_TRY(ts_view_read_f64(&pair->b, from, now, y, error));
         for (size_t i = 0; i < now * per; i++) {
-            double distance = fabs(y[i] - x[i]);
-            if (isfinite(distance) && distance > best && !(is_mask(x[i]) && is_mask(y[i]))) {
-                best = distance;
-                delta->worst = from + i / per;
-                delta->worst_a = x[i];
-                delta->worst_b = y[i];
+            double distance = fabs(y[i] - x[i]), units;
+            if (!isfinite(distance) || (is_mask(x[i]) && is_mask(y[i])))
+                continue;
+            if (distance > look->max_abs) {
+                look->max_abs = distance;
+                look->worst = from + i / per;
+                look->worst_a = x[i];
+                look->worst_b = y[i];
             }
+            if (x[i] != 0 && distance > look->max_rel * fabs(x[i]))
+                look->max_rel = distance / fabs(x[i]);
+            units = distance > 0 ? ulps(x[i], y[i], bits) : 0;
+            look->max_ulp = units > look->max_ulp ? units : look->max_ulp;
         }
         from += now;
+    }
+    return TS_OK;
+}
+
+/* From the runs that hold the largest differences to the elements. */
+static enum ts_status find_largest(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
+                                   struct ts_error *error)
+{
+    struct close_look look = {0};
+    if (all->worst != NOWHERE) {
+        TS_TRY(look_closely(pair, all->worst, &look, error));
+        delta->worst = look.worst;
+        delta->worst_a = look.worst_a;
+        delta->worst_b = look.worst_b;
+        delta->max_ulp = look.max_ulp;
+    }
+    if (all->steepest != NOWHERE) {
+        if (all->steepest != all->worst)
+            TS_TRY(look_closely(pair, all->steepest, &look, error));
+        delta->max_rel = look.max_rel;
+        delta->max_ulp = look.max_ulp > delta->max_ulp ? look.max_ulp : delta->max_ulp;
     }
     return TS_OK;
 }
@@ -461,6 +604,8 @@ static int bits_in_use(const struct ts_view *view)
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
+    if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))
+        return view->tensor->printed_bits;
     if (declared >= 0 && declared < 23)
         return declared;
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
@@ -500,8 +645,7 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
                                .identical = all->unequal == 0 && all->masked == 0,
                                .max_abs = all->max_abs,
                                .mismatched = all->mismatched + all->non_finite,
-                               .max_rel = all->max_rel,
-                               .max_ulp = all->max_ulp,
+                               .worst = NOWHERE,
                                .exact = is_exact(pair),
                                .rank = pair->a.rank};
     put_side(&delta->a, &all->a, all->min_a, all->max_a);
@@ -519,7 +663,7 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
     if (all->a.count) {
         delta->mean_abs = all->sum_abs / (double)all->a.count;
         delta->mse = all->squares / (double)all->a.count;
-        delta->mean = delta->b.mean - delta->a.mean;
+        delta->mean = all->sum / (double)all->a.count;
     }
     delta->rel_l2 = norm_a > 0 ? distance / norm_a : distance > 0 ? (double)INFINITY : 0;
     delta->norm_ratio = norm_a > 0 ? norm_b / norm_a : norm_b > 0 ? (double)INFINITY : 1;
@@ -534,8 +678,7 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
         delta->cosine = -1;
     delta->precision_a = bits_in_use(&pair->a);
     delta->precision_b = bits_in_use(&pair->b);
-    delta->worst = NOWHERE;
-    return all->max_abs > 0 ? find_worst(pair, all->worst, delta, error) : TS_OK;
+    return find_largest(pair, all, delta, error);
 }
 
 /* A batch of pairs, so that the pieces of a huge comparison do not fill memory. */
@@ -545,6 +688,7 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, struct ts
     enum ts_status status = TS_OK;
     for (size_t i = 0; i < job->pair_count; i++) {
         job->first_piece[i] = pieces;
+        atomic_store_explicit(&job->ratios[i], 0, memory_order_relaxed);
         if (!job->pairs[i].problem)
             pieces += (job->pairs[i].a.count + PIECE - 1) / PIECE;
     }
@@ -585,8 +729,12 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
     enum ts_status status = TS_OK;
     job.lag = (uint64_t)4 * ts_pool_width(pool);
     job.first_piece = calloc(batch + 1, sizeof *job.first_piece);
-    if (!job.first_piece)
+    job.ratios = calloc(batch, sizeof *job.ratios);
+    if (!job.first_piece || !job.ratios) {
+        free(job.first_piece);
+        free(job.ratios);
         return ts_fail_memory(error);
+    }
     pthread_mutex_init(&job.lock, NULL);
     ts_error_clear(&job.error);
     for (size_t i = 0; i < count && status == TS_OK; i += batch) {
@@ -596,5 +744,6 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
     }
     pthread_mutex_destroy(&job.lock);
     free(job.first_piece);
+    free(job.ratios);
     return status;
 }

@@ -51,9 +51,8 @@ struct ts_delta {
     double max_rel;             /* largest |d| / |a| over elements with a != 0 */
     double norm_ratio;          /* |b| / |a| */
     double cosine;              /* 1 when both are zero, NaN when one is */
-    double
-        max_ulp; /* units in the last place of the coarser type, at the elements that raised max_rel and at the worst */
-    uint64_t mismatched;                  /* |d| > atol + rtol * |a| at the options' tolerance */
+    double max_ulp;             /* units in the last place of the coarser type, around the worst and around max_rel */
+    uint64_t mismatched;        /* |d| > atol + rtol * |a| at the options' tolerance */
     bool allclose[TS_DELTA_TOLERANCES];   /* no |d| > t + t * |a|, for t = 1e-3, 1e-4, 1e-5 */
     double quantiles[TS_DELTA_QUANTILES]; /* of |d|, from a sample where the pair is large */
     struct ts_profile *profiles;          /* one per axis of the pair's shape, or NULL */

@@ -1,91 +1,34 @@
 /* Compiled once per instruction set; see base/level.h and base/vector.h.
  *
- * Two streams of f32 leave a core about seventeen vector operations per 128 bytes before it falls behind memory, so
- * everything accumulates in f32 and is flushed into double every FLUSH groups: the relative error of the sums stays
- * near 2^-24 / sqrt(count), far below what is reported. Runs whose squares would leave the range of f32 are handed
- * back. No multiplication is fused with an addition: with and without FMA the bits must be the same. */
+ * Memory hands a core 64 bytes in some eight cycles, and a pair of sixteen-bit numbers is four of them, so every vector
+ * operation counts. Sums accumulate in f32 and are flushed into double every FLUSH groups: their relative error
+ * stays near 2^-24 / sqrt(count), far below what is reported. What sixteen-bit numbers allow is done on their bits,
+ * thirty-two at a time: extremes, equality, and how far apart two numbers can be at most, which mostly settles the
+ * questions of tolerance without asking them of each element. Runs whose squares would leave the range of f32 are
+ * handed back. */
 #include "compare/delta_kernel.h"
 
 #include <math.h>
 
 #include "base/level.h"
-#include "base/number.h"
-#include "base/vector.h"
+#include "compare/lanes.h"
 
-#define FLUSH 32
-/* As in stats_kernel.c: squares stay finite, and what underflows does not count. */
-#define LARGEST  0x1p60
-#define SMALLEST 0x1p-50
+#define FLUSH ((size_t)32)
+/* As in stats_kernel.c: squares stay finite, and what underflows does not count. Where products are fused, what
+ * underflows must not change a bit of the sum either. */
+#define LARGEST        0x1p60
+#define SMALLEST       0x1p-50
+#define SMALLEST_FUSED 0x1p-30
+/* Squared distances from the mean that are a smaller share of the squares than this are added up once more: they are
+ * what is left when two near numbers are subtracted, and rounding would show. */
+#define SPREAD 0x1p-3
+
+#define FRACTION(kind)  ((kind) == BF16 ? 7 : 10) /* bits behind the point of the sixteen-bit types */
+#define SUBNORMAL(kind) ((kind) == BF16 ? 0x1p-133 : 0x1p-24)
 
 TS_KERNEL_INLINE ts_vf32 absolute(ts_vf32 v)
 {
     return (ts_vf32)((ts_vi32)v & 0x7fffffff);
-}
-
-static void add_tail(float a, float b, struct ts_delta_limits limits, struct ts_delta_sums *sums)
-{
-    double x = (double)a, y = (double)b, d = y - x;
-    sums->sum_a += x;
-    sums->sum_b += y;
-    sums->squares_a += x * x;
-    sums->squares_b += y * y;
-    sums->sum_abs += fabs(d);
-    sums->squares += d * d;
-    sums->min_a = x < sums->min_a ? x : sums->min_a;
-    sums->max_a = x > sums->max_a ? x : sums->max_a;
-    sums->min_b = y < sums->min_b ? y : sums->min_b;
-    sums->max_b = y > sums->max_b ? y : sums->max_b;
-    sums->max_abs = fabs(d) > sums->max_abs ? fabs(d) : sums->max_abs;
-    sums->unequal += a != b;
-    sums->mismatched += fabsf(b - a) > fabsf(a) * limits.rtol + limits.atol;
-    sums->exceeds = sums->exceeds || fabsf(b - a) > fabsf(a) * limits.ratio;
-}
-
-/* Sixteen doubles that the f32 accumulators are flushed into, number i into number i. */
-struct wide {
-    ts_vf64 low[TS_VECTORS], high[TS_VECTORS];
-};
-
-TS_KERNEL_INLINE void flush(struct wide *wide, const ts_vf32 part[TS_VECTORS])
-{
-    for (int k = 0; k < TS_VECTORS; k++) {
-        wide->low[k] += ts_vf64_low(part[k]);
-        wide->high[k] += ts_vf64_high(part[k]);
-    }
-}
-
-/* Their sum, in one order at every width. */
-static double total_of(const struct wide *wide)
-{
-    double lane[16];
-    for (int k = 0; k < TS_VECTORS; k++) {
-        memcpy((char *)lane + k * 2 * TS_VECTOR_BYTES, &wide->low[k], TS_VECTOR_BYTES);
-        memcpy((char *)lane + (k * 2 + 1) * TS_VECTOR_BYTES, &wide->high[k], TS_VECTOR_BYTES);
-    }
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lane[i] += lane[i + half];
-    return lane[0];
-}
-
-TS_KERNEL_INLINE float lowest(const ts_vf32 v[TS_VECTORS])
-{
-    float lane[16], low;
-    memcpy(lane, v, sizeof lane);
-    low = lane[0];
-    for (int i = 1; i < 16; i++)
-        low = lane[i] < low ? lane[i] : low;
-    return low;
-}
-
-TS_KERNEL_INLINE float highest(const ts_vf32 v[TS_VECTORS])
-{
-    float lane[16], high;
-    memcpy(lane, v, sizeof lane);
-    high = lane[0];
-    for (int i = 1; i < 16; i++)
-        high = lane[i] > high ? lane[i] : high;
-    return high;
 }
 
 /* How many lanes of a are not equal to b, and how many are above it. */
@@ -114,113 +57,462 @@ TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
 #define COUNT_ABOVE(a, b)   count_lanes((ts_vi32)((a) > (b)))
 #endif
 
-TS_KERNEL_INLINE ts_vf32 load_f32(const uint8_t *from)
+/* What is kept over a whole run. */
+struct state {
+    struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares;
+    struct extremes a, b;
+    ts_vf32 furthest[TS_VECTORS];
+    ts_vu16 apart[TS_VECTORS]; /* sixteen bits: distance of the bits of a and b, small for near numbers */
+    ts_vu16 least[TS_VECTORS]; /* sixteen bits: -2 times the least magnitude of a that is not zero */
+    ts_vi32 differ;            /* same: bits that are not */
+    uint64_t unequal, mismatched, above;
+};
+
+static void state_init(struct state *state)
 {
-    return ts_vf32_load(from);
+    memset(state, 0, sizeof *state);
+    for (int k = 0; k < TS_VECTORS; k++) {
+        state->a.low[k] = state->b.low[k] = (ts_vf32){0} + INFINITY;
+        state->a.high[k] = state->b.high[k] = (ts_vf32){0} - INFINITY;
+        state->a.as_signed[k] = state->b.as_signed[k] = (ts_vi16){0} + INT16_MIN;
+    }
 }
 
-TS_KERNEL_INLINE ts_vf32 load_bf16(const uint8_t *from)
+/* Some groups, no more than may go without flushing; vector k of each, so that the accumulators are registers at every
+ * width. same: b is taken to be a, bit for bit. Without eager, sixteen-bit numbers are taken to be near each other; see
+ * is_near. */
+TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool steep, const uint8_t *a, const uint8_t *b,
+                                 size_t groups, int k, struct ts_delta_limits limits, struct state *state)
 {
-    ts_vu16_half half;
-    memcpy(&half, from, sizeof half);
-    return (ts_vf32)(__builtin_convertvector(half, ts_vu32) << 16);
+    ts_vf32 sum = {0}, sum_abs = {0}, squares_b = {0}, squares = {0};
+    ts_vf32 sum_a[2] = {{0}}, squares_a[2] = {{0}}; /* two, where each addition would wait for the one before */
+    ts_vf32 low_a = state->a.low[k], high_a = state->a.high[k], low_b = state->b.low[k], high_b = state->b.high[k];
+    ts_vf32 furthest = state->furthest[k];
+    ts_vi16 signed_a = state->a.as_signed[k], signed_b = state->b.as_signed[k];
+    ts_vu16 unsigned_a = state->a.as_unsigned[k], unsigned_b = state->b.as_unsigned[k];
+    ts_vu16 apart = state->apart[k], least = state->least[k], minus_two = (ts_vu16){0} + 0xfffe;
+    ts_vi32 differ = state->differ;
+    uint64_t unequal = 0, mismatched = 0, above = 0;
+#if !defined(__AVX512BW__)
+    ts_vu16 equal = {0};
+#endif
+#if defined(__x86_64__)
+    __asm__("" : "+x"(minus_two)); /* one multiplication, not a shift and a subtraction */
+#endif
+    for (size_t i = 0; i < groups * 64; i += 64) {
+        ts_vf32 x[2], y[2];
+        __builtin_prefetch(a + i + AHEAD);
+        __builtin_prefetch(b + i + AHEAD);
+        load(kind, a + i, k, x);
+        if (same)
+            differ |=
+                (ts_vi32)ts_vf32_load(a + i + k * TS_VECTOR_BYTES) ^ (ts_vi32)ts_vf32_load(b + i + k * TS_VECTOR_BYTES);
+        else
+            load(kind, b + i, k, y);
+        if (kind != F32) {
+            ts_vu16 bits_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES), bits_b, distance;
+            signed_a = ts_vi16_max(signed_a, (ts_vi16)bits_a);
+            unsigned_a = ts_vu16_max(unsigned_a, bits_a);
+            if (!same) {
+                bits_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+                distance = bits_a - bits_b;
+                signed_b = ts_vi16_max(signed_b, (ts_vi16)bits_b);
+                unsigned_b = ts_vu16_max(unsigned_b, bits_b);
+                if (!steep)
+                    least = ts_vu16_max(least, bits_a * minus_two);
+#if defined(__AVX512BW__)
+                unequal += (uint64_t)__builtin_popcount(_mm512_test_epi16_mask((__m512i)distance, (__m512i)distance));
+#else
+                equal -= (ts_vu16)(distance == 0);
+#endif
+                apart = ts_vu16_max(apart, ts_vi16_abs((ts_vi16)distance));
+            }
+        }
+        for (int p = 0; p < PARTS(kind); p++) {
+            const int which = same ? p : 0;
+            sum_a[which] += x[p];
+            squares_a[which] = add_square(kind, squares_a[which], x[p]);
+            if (kind == F32) {
+                low_a = ts_vf32_min(x[p], low_a);
+                high_a = ts_vf32_max(x[p], high_a);
+            }
+            if (!same) {
+                ts_vf32 d = y[p] - x[p], distance = absolute(d);
+                sum += d;
+                sum_abs += distance;
+                squares = kind != F32 && !eager ? ts_vf32_add_exact_square(squares, d) : squares + d * d;
+                squares_b = add_square(kind, squares_b, y[p]);
+                furthest = ts_vf32_max(distance, furthest);
+                if (kind == F32 || eager) {
+                    ts_vf32 size = absolute(x[p]);
+                    if (eager)
+                        mismatched += COUNT_ABOVE(distance, size * limits.rtol + limits.atol);
+                    /* eager: one bit less, so that zero becomes NaN, which nothing is above */
+                    if (kind == F32 || steep)
+                        above |= COUNT_ABOVE(distance, (ts_vf32)((ts_vi32)size - (int32_t)eager) * limits.ratio);
+                }
+                if (kind == F32) {
+                    low_b = ts_vf32_min(y[p], low_b);
+                    high_b = ts_vf32_max(y[p], high_b);
+                    unequal += COUNT_UNEQUAL(x[p], y[p]);
+                }
+            }
+        }
+    }
+    for (int p = 0; p < (same ? PARTS(kind) : 1); p++) {
+        flush(&state->sum_a, k, sum_a[p]);
+        flush(&state->squares_a, k, squares_a[p]);
+    }
+    state->a.low[k] = low_a;
+    state->a.high[k] = high_a;
+    state->a.as_signed[k] = signed_a;
+    state->a.as_unsigned[k] = unsigned_a;
+    state->differ = differ;
+    if (same)
+        return;
+    flush(&state->sum, k, sum);
+    flush(&state->sum_abs, k, sum_abs);
+    flush(&state->squares_b, k, squares_b);
+    flush(&state->squares, k, squares);
+    state->b.low[k] = low_b;
+    state->b.high[k] = high_b;
+    state->b.as_signed[k] = signed_b;
+    state->b.as_unsigned[k] = unsigned_b;
+    state->furthest[k] = furthest;
+    state->apart[k] = apart;
+    state->least[k] = least;
+    state->unequal += unequal;
+    state->mismatched += mismatched;
+    state->above |= above;
+#if !defined(__AVX512BW__)
+    if (kind != F32) {
+        state->unequal += groups * (TS_VECTOR_BYTES / 2);
+        for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
+            state->unequal -= equal[i];
+    }
+#endif
 }
 
-TS_KERNEL_INLINE float scalar_f32(const uint8_t *from)
+TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol,
+                                 float atol)
 {
-    return ts_float_from_bits(ts_load_le32(from));
+    uint64_t found = 0;
+    size_t i = 0;
+    for (; i + GROUP(kind) <= count; i += GROUP(kind))
+        for (int k = 0; k < TS_VECTORS; k++) {
+            ts_vf32 x[2], y[2];
+            load(kind, a + i * SIZE(kind), k, x);
+            load(kind, b + i * SIZE(kind), k, y);
+            for (int p = 0; p < PARTS(kind); p++)
+                found += COUNT_ABOVE(absolute(y[p] - x[p]), absolute(x[p]) * rtol + atol);
+        }
+    for (; i < count; i++) {
+        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind));
+        found += fabsf(y - x) > fabsf(x) * rtol + atol;
+    }
+    return found;
 }
 
-TS_KERNEL_INLINE float scalar_bf16(const uint8_t *from)
+/* The largest |d| / |a| with a != 0. */
+TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count)
 {
-    return ts_bf16_to_float(ts_load_le16(from));
+    ts_vf32 most[TS_VECTORS] = {{0}};
+    float highest_ratio;
+    size_t i = 0;
+    for (; i + GROUP(kind) <= count; i += GROUP(kind))
+        for (int k = 0; k < TS_VECTORS; k++) {
+            ts_vf32 x[2], y[2];
+            load(kind, a + i * SIZE(kind), k, x);
+            load(kind, b + i * SIZE(kind), k, y);
+            for (int p = 0; p < PARTS(kind); p++) {
+                ts_vf32 size = absolute(x[p]), ratio = absolute(y[p] - x[p]) / size;
+                ratio = (ts_vf32)((ts_vi32)ratio & (ts_vi32)(size > 0.0f));
+                most[k] = ts_vf32_max(ratio, most[k]);
+            }
+        }
+    highest_ratio = highest(most);
+    for (; i < count; i++) {
+        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind)),
+              ratio = fabsf(y - x) / fabsf(x);
+        highest_ratio = x != 0 && ratio > highest_ratio ? ratio : highest_ratio;
+    }
+    return (double)highest_ratio;
 }
 
-TS_KERNEL_INLINE float scalar_f16(const uint8_t *from)
+/* Zeros of different sign: their bits differ, their values do not. */
+static uint64_t count_opposite_zeros(const uint8_t *a, const uint8_t *b, size_t groups)
 {
-    return ts_f16_to_float(ts_load_le16(from));
+    uint64_t found = 0;
+    ts_vu16 here[TS_VECTORS] = {{0}};
+    for (size_t i = 0; i < groups * 64; i += 64)
+        for (int k = 0; k < TS_VECTORS; k++) {
+            ts_vu16 x = ts_vu16_load(a + i + k * TS_VECTOR_BYTES), y = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+            here[k] -= (ts_vu16)(((x ^ y ^ 0x8000) | (x << 1)) == 0);
+        }
+    for (int k = 0; k < TS_VECTORS; k++)
+        for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
+            found += here[k][i];
+    return found;
 }
 
-/* One body for the three types. Each sum is an array over the vectors of a group only, which unrolls into registers. */
-#define DELTA(NAME, SIZE, LOAD, SCALAR)                                                                                \
-    static void NAME(const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,                  \
-                     struct ts_delta_sums *sums)                                                                       \
+/* Moments from sums, and once more about the mean where the numbers lie far from zero and close together, or where the
+ * sum is known to be a rough one. */
+TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *from, size_t count, double sum,
+                                              double squares, bool constant, bool rough)
+{
+    struct ts_moments moments = {.count = count, .squares = squares, .mean = sum / (double)count};
+    moments.deviation = squares - sum * moments.mean;
+    if (constant) { /* and to be seen as exactly that */
+        moments.mean = (double)scalar(kind, from) + 0.0;
+        moments.deviation = 0;
+    } else if (rough || !(moments.deviation >= squares * SPREAD)) {
+        const float middle = (float)moments.mean;
+        struct wide wide_sum = {0}, wide_squares = {0};
+        size_t i = 0, whole = count / GROUP(kind) * GROUP(kind);
+        while (i < whole) {
+            size_t step = GROUP(kind) * FLUSH, end = whole - i < step ? whole : i + step;
+            for (int k = 0; k < TS_VECTORS; k++) {
+                ts_vf32 part = {0}, part_squares = {0};
+                for (size_t at = i; at < end; at += GROUP(kind)) {
+                    ts_vf32 x[2];
+                    load(kind, from + at * SIZE(kind), k, x);
+                    for (int p = 0; p < PARTS(kind); p++) {
+                        ts_vf32 rest = x[p] - middle;
+                        part += rest;
+                        part_squares += rest * rest;
+                    }
+                }
+                flush(&wide_sum, k, part);
+                flush(&wide_squares, k, part_squares);
+            }
+            i = end;
+        }
+        sum = total_of(&wide_sum);
+        squares = total_of(&wide_squares);
+        for (; i < count; i++) {
+            double rest = (double)scalar(kind, from + i * SIZE(kind)) - (double)middle;
+            sum += rest;
+            squares += rest * rest;
+        }
+        moments.mean = (double)middle + sum / (double)count;
+        moments.deviation = squares - sum * (sum / (double)count);
+        moments.deviation = moments.deviation > 0 ? moments.deviation : 0;
+    }
+    return moments;
+}
+
+/* What a second look has to find out after all, once the first has said how far apart the numbers can be. */
+struct bounds {
+    unsigned apart; /* largest distance of bits */
+    unsigned least; /* least magnitude of a that is not zero, as bits; 0: all are zero */
+    bool above;     /* f32 or steep: some |d| / |a| is above the ratio; unless eager, perhaps with a = 0 */
+    bool asked;     /* each element was asked about that */
+};
+
+/* Two numbers of one sign whose bits are `apart` apart, less than a binade: |d| is at most apart / 2^FRACTION of |a|,
+ * the most when a is a power of two; of a subnormal it is apart / bits. */
+TS_KERNEL_INLINE double steepest_bound(enum kind kind, const struct bounds *bounds, double max_abs)
+{
+    const unsigned one = 1u << FRACTION(kind);
+    double by_size, by_bits = INFINITY;
+    if (!bounds->least)
+        return 0;
+    by_size = max_abs / from_bits(kind, (uint16_t)bounds->least);
+    if (bounds->apart < one)
+        by_bits = (double)bounds->apart / (double)(bounds->least < one ? bounds->least : one);
+    return by_bits < by_size ? by_bits : by_size;
+}
+
+TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bounds, struct ts_delta_limits limits,
+                                      double max_abs)
+{
+    const double one = (double)(1u << FRACTION(kind));
+    if (max_abs <= (double)limits.atol)
+        return true;
+    if (kind == F32 && !bounds->above && (double)limits.ratio <= (double)limits.rtol * (1 - 0x1p-20))
+        return true;
+    return kind != F32 && bounds->apart < one && bounds->apart / one <= (double)limits.rtol * (1 - 0x1p-20) &&
+           2 * bounds->apart * SUBNORMAL(kind) <= (double)limits.atol;
+}
+
+/* The sums of a tail, in double; of one side or of both. */
+struct tail {
+    double sum_a, squares_a, squares_b, sum, sum_abs, squares;
+};
+
+TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *b, struct ts_delta_limits limits,
+                               struct tail *tail, struct bounds *bounds, struct ts_delta_sums *sums)
+{
+    float low = scalar(kind, a), high = scalar(kind, b), distance = fabsf(high - low);
+    double x = (double)low, y = (double)high, d = y - x;
+    tail->sum_a += x;
+    tail->squares_a += x * x;
+    tail->squares_b += y * y;
+    tail->sum += d;
+    tail->sum_abs += fabs(d);
+    tail->squares += d * d;
+    sums->min_a = x < sums->min_a ? x + 0.0 : sums->min_a;
+    sums->max_a = x > sums->max_a ? x + 0.0 : sums->max_a;
+    sums->min_b = y < sums->min_b ? y + 0.0 : sums->min_b;
+    sums->max_b = y > sums->max_b ? y + 0.0 : sums->max_b;
+    sums->max_abs = (double)distance > sums->max_abs ? (double)distance : sums->max_abs;
+    sums->unequal += x != y;
+    sums->mismatched += limits.eager && distance > fabsf(low) * limits.rtol + limits.atol;
+    bounds->above = bounds->above || distance > fabsf(low) * limits.ratio;
+    if (kind != F32) {
+        uint16_t bits_a = ts_load_le16(a), bits_b = ts_load_le16(b);
+        unsigned size = bits_a & 0x7fff, apart = (uint16_t)(bits_a - bits_b);
+        apart = apart > 0x8000 ? 0x10000 - apart : apart;
+        bounds->apart = apart > bounds->apart ? apart : bounds->apart;
+        if (size && (!bounds->least || size < bounds->least))
+            bounds->least = size;
+    }
+}
+
+TS_KERNEL_INLINE bool within_range(enum kind kind, const struct ts_delta_sums *sums, const struct tail *total)
+{
+    double a = sums->max_a > -sums->min_a ? sums->max_a : -sums->min_a;
+    double b = sums->max_b > -sums->min_b ? sums->max_b : -sums->min_b;
+    double largest = a > b ? a : b;
+    /* each for itself: a NaN would slip through a maximum */
+    if (!(sums->max_a < LARGEST && sums->min_a > -LARGEST && sums->max_b < LARGEST && sums->min_b > -LARGEST))
+        return false;
+    return isfinite(total->squares_a) && isfinite(total->squares_b) && isfinite(total->squares) &&
+           (largest == 0 || largest > (kind == F32 ? SMALLEST : SMALLEST_FUSED)) &&
+           (sums->max_abs == 0 || sums->max_abs > SMALLEST);
+}
+
+TS_KERNEL_INLINE void add_run(enum kind kind, bool same, const uint8_t *a, const uint8_t *b, size_t groups,
+                              struct ts_delta_limits limits, struct state *state)
+{
+    const size_t step = FLUSH; /* of sixteen-bit numbers twice as many, whose sums are exact the longer */
+    state_init(state);
+    for (size_t i = 0; i < groups; i += step) {
+        size_t now = groups - i < step ? groups - i : step;
+        for (int k = 0; k < TS_VECTORS; k++) {
+            if (same)
+                add_groups(kind, true, false, false, a + i * 64, b + i * 64, now, k, limits, state);
+            else if (kind != F32 && limits.eager && limits.steep)
+                add_groups(kind, false, true, true, a + i * 64, b + i * 64, now, k, limits, state);
+            else if (limits.eager)
+                add_groups(kind, false, true, false, a + i * 64, b + i * 64, now, k, limits, state);
+            else
+                add_groups(kind, false, false, false, a + i * 64, b + i * 64, now, k, limits, state);
+        }
+    }
+}
+
+TS_KERNEL_INLINE bool any_bit(ts_vi32 bits)
+{
+    int32_t lane[TS_VECTOR_BYTES / 4], all = 0;
+    memcpy(lane, &bits, sizeof lane);
+    for (size_t i = 0; i < TS_VECTOR_BYTES / 4; i++)
+        all |= lane[i];
+    return all != 0;
+}
+
+/* Numbers less than a binade apart have a difference of at most FRACTION + 1 bits, whose square is exact in f32. */
+TS_KERNEL_INLINE bool is_near(enum kind kind, const struct state *state)
+{
+    float furthest = highest(state->furthest);
+    return highest_u16(state->apart) < 1u << FRACTION(kind) && (furthest == 0 || furthest > (float)SMALLEST_FUSED);
+}
+
+TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count,
+                              struct ts_delta_limits limits, struct ts_delta_sums *sums)
+{
+    const size_t groups = count / GROUP(kind);
+    const size_t tail = groups * 64; /* where it begins */
+    bool same = limits.same || memcmp(a, b, count * SIZE(kind)) == 0;
+    struct state state;
+    struct tail total;
+    struct bounds bounds;
+    add_run(kind, same, a, b, groups, limits, &state);
+    if (same && (any_bit(state.differ) || memcmp(a + tail, b + tail, count * SIZE(kind) - tail) != 0)) {
+        same = false;
+        add_run(kind, false, a, b, groups, limits, &state);
+    }
+    if (kind != F32 && !same && !limits.eager && !is_near(kind, &state)) {
+        limits.eager = true;
+        add_run(kind, false, a, b, groups, limits, &state);
+    }
+    *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
+    bounds = (struct bounds){.above = state.above != 0, .asked = kind == F32 || (limits.eager && limits.steep)};
+    if (kind != F32 && !same) {
+        unsigned least = highest_u16(state.least);
+        bounds.apart = highest_u16(state.apart);
+        bounds.least = least ? (0x10000 - least) / 2 : 0;
+        if (bounds.apart == 0x8000) /* nothing but the sign differs somewhere, perhaps that of a zero */
+            sums->unequal -= count_opposite_zeros(a, b, groups);
+    }
+    sums->max_abs = (double)highest(state.furthest);
+    find_extremes(kind, &state.a, a, groups, &sums->min_a, &sums->max_a);
+    if (same)
+        sums->min_b = sums->min_a, sums->max_b = sums->max_a;
+    else
+        find_extremes(kind, &state.b, b, groups, &sums->min_b, &sums->max_b);
+    total = (struct tail){total_of(&state.sum_a), total_of(&state.squares_a), total_of(&state.squares_b),
+                          total_of(&state.sum),   total_of(&state.sum_abs),   total_of(&state.squares)};
+    if (same)
+        total.squares_b = total.squares_a;
+    for (size_t i = groups * GROUP(kind); i < count; i++)
+        add_tail(kind, a + i * SIZE(kind), b + i * SIZE(kind), limits, &total, &bounds, sums);
+    sums->clean = within_range(kind, sums, &total);
+    if (!sums->clean)
+        return;
+    sums->sum = total.sum;
+    sums->sum_abs = total.sum_abs;
+    sums->squares = total.squares;
+    sums->a = moments_of(kind, a, count, total.sum_a, total.squares_a, sums->min_a == sums->max_a, false);
+    if (same) {
+        sums->b = sums->a;
+        return;
+    }
+    /* b as a + d: rough when a is much the larger */
+    sums->b = moments_of(kind, b, count, total.sum_a + total.sum, total.squares_b, sums->min_b == sums->max_b,
+                         total.squares_a > 64 * total.squares_b);
+    if (bounds.asked ? bounds.above : steepest_bound(kind, &bounds, sums->max_abs) > (double)limits.ratio) {
+        sums->max_rel = steepest(kind, a, b, count);
+        if (!(sums->max_rel > (double)limits.ratio))
+            sums->max_rel = 0;
+        sums->steep = !sums->max_rel || bounds.asked;
+    } else {
+        sums->steep = limits.steep;
+    }
+    sums->eager = !cannot_mismatch(kind, &bounds, limits, sums->max_abs);
+    if (sums->eager && !limits.eager)
+        sums->mismatched = beyond(kind, a, b, count, limits.rtol, limits.atol);
+    if (kind != F32 && limits.eager && !is_near(kind, &state))
+        sums->eager = true;
+}
+
+TS_KERNEL_INLINE void widen(enum kind kind, const uint8_t *from, size_t count, float *to)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = scalar(kind, from + i * SIZE(kind));
+}
+
+#define KERNEL(NAME, KIND)                                                                                             \
+    static void measure_##NAME(const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,        \
+                               struct ts_delta_sums *sums)                                                             \
     {                                                                                                                  \
-        ts_vf32 low_a[TS_VECTORS], high_a[TS_VECTORS], low_b[TS_VECTORS], high_b[TS_VECTORS];                          \
-        ts_vf32 furthest[TS_VECTORS] = {{0}};                                                                          \
-        size_t whole = count / 16 * 16, i = 0;                                                                         \
-        uint64_t unequal = 0, mismatched = 0, above = 0;                                                               \
-        double largest;                                                                                                \
-        struct wide wide_sum_a = {0}, wide_sum_b = {0}, wide_squares_a = {0}, wide_squares_b = {0};                    \
-        struct wide wide_sum_abs = {0}, wide_squares = {0};                                                            \
-        *sums = (struct ts_delta_sums){.min_a = INFINITY, .max_a = -INFINITY, .min_b = INFINITY, .max_b = -INFINITY};  \
-        for (int k = 0; k < TS_VECTORS; k++) {                                                                         \
-            low_a[k] = low_b[k] = (ts_vf32){0} + INFINITY;                                                             \
-            high_a[k] = high_b[k] = (ts_vf32){0} - INFINITY;                                                           \
-        }                                                                                                              \
-        while (i < whole) {                                                                                            \
-            size_t end = whole - i < 16 * FLUSH ? whole : i + 16 * FLUSH;                                              \
-            ts_vf32 sum_a[TS_VECTORS] = {{0}}, sum_b[TS_VECTORS] = {{0}};                                              \
-            ts_vf32 squares_a[TS_VECTORS] = {{0}}, squares_b[TS_VECTORS] = {{0}};                                      \
-            ts_vf32 sum_abs[TS_VECTORS] = {{0}}, squares[TS_VECTORS] = {{0}};                                          \
-            for (; i < end; i += 16)                                                                                   \
-                _Pragma("GCC unroll 4") for (int k = 0; k < TS_VECTORS; k++)                                           \
-                {                                                                                                      \
-                    ts_vf32 x = LOAD(a + i * (SIZE) + k * (TS_VECTOR_BYTES * (SIZE) / 4));                             \
-                    ts_vf32 y = LOAD(b + i * (SIZE) + k * (TS_VECTOR_BYTES * (SIZE) / 4));                             \
-                    ts_vf32 d = y - x, distance = absolute(d);                                                         \
-                    sum_a[k] += x;                                                                                     \
-                    sum_b[k] += y;                                                                                     \
-                    squares_a[k] += x * x;                                                                             \
-                    squares_b[k] += y * y;                                                                             \
-                    sum_abs[k] += distance;                                                                            \
-                    squares[k] += d * d;                                                                               \
-                    low_a[k] = ts_vf32_min(x, low_a[k]);                                                               \
-                    high_a[k] = ts_vf32_max(x, high_a[k]);                                                             \
-                    low_b[k] = ts_vf32_min(y, low_b[k]);                                                               \
-                    high_b[k] = ts_vf32_max(y, high_b[k]);                                                             \
-                    furthest[k] = ts_vf32_max(distance, furthest[k]);                                                  \
-                    unequal += COUNT_UNEQUAL(x, y);                                                                    \
-                    mismatched += COUNT_ABOVE(distance, absolute(x) * limits.rtol + limits.atol);                      \
-                    above |= COUNT_ABOVE(distance, absolute(x) * limits.ratio);                                        \
-                }                                                                                                      \
-            flush(&wide_sum_a, sum_a);                                                                                 \
-            flush(&wide_sum_b, sum_b);                                                                                 \
-            flush(&wide_squares_a, squares_a);                                                                         \
-            flush(&wide_squares_b, squares_b);                                                                         \
-            flush(&wide_sum_abs, sum_abs);                                                                             \
-            flush(&wide_squares, squares);                                                                             \
-        }                                                                                                              \
-        sums->unequal = unequal;                                                                                       \
-        sums->mismatched = mismatched;                                                                                 \
-        sums->exceeds = above != 0;                                                                                    \
-        if (whole) {                                                                                                   \
-            sums->sum_a = total_of(&wide_sum_a);                                                                       \
-            sums->sum_b = total_of(&wide_sum_b);                                                                       \
-            sums->squares_a = total_of(&wide_squares_a);                                                               \
-            sums->squares_b = total_of(&wide_squares_b);                                                               \
-            sums->sum_abs = total_of(&wide_sum_abs);                                                                   \
-            sums->squares = total_of(&wide_squares);                                                                   \
-            sums->min_a = (double)lowest(low_a);                                                                       \
-            sums->max_a = (double)highest(high_a);                                                                     \
-            sums->min_b = (double)lowest(low_b);                                                                       \
-            sums->max_b = (double)highest(high_b);                                                                     \
-            sums->max_abs = (double)highest(furthest);                                                                 \
-        }                                                                                                              \
-        for (; i < count; i++)                                                                                         \
-            add_tail(SCALAR(a + i * (SIZE)), SCALAR(b + i * (SIZE)), limits, sums);                                    \
-        largest = fmax(fmax(sums->max_a, -sums->min_a), fmax(sums->max_b, -sums->min_b));                              \
-        sums->clean = isfinite(sums->squares_a) && isfinite(sums->squares_b) && isfinite(sums->squares) &&             \
-                      (largest == 0 || (largest < LARGEST && largest > SMALLEST)) &&                                   \
-                      (sums->max_abs == 0 || sums->max_abs > SMALLEST);                                                \
+        measure(KIND, a, b, count, limits, sums);                                                                      \
+    }                                                                                                                  \
+    static uint64_t beyond_##NAME(const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol)            \
+    {                                                                                                                  \
+        return beyond(KIND, a, b, count, rtol, atol);                                                                  \
+    }                                                                                                                  \
+    static void widen_##NAME(const uint8_t *from, size_t count, float *to)                                             \
+    {                                                                                                                  \
+        widen(KIND, from, count, to);                                                                                  \
     }
 
-DELTA(delta_f32, 4, load_f32, scalar_f32)
-DELTA(delta_bf16, 2, load_bf16, scalar_bf16)
-DELTA(delta_f16, 2, ts_vf32_from_f16, scalar_f16)
+KERNEL(f32, F32)
+KERNEL(bf16, BF16)
+KERNEL(f16, F16)
 
 const struct ts_delta_kernels TS_AT_LEVEL(ts_delta_kernels) = {
-    .f32 = delta_f32,
-    .bf16 = delta_bf16,
-    .f16 = delta_f16,
+    .f32 = {measure_f32, beyond_f32, widen_f32},
+    .bf16 = {measure_bf16, beyond_bf16, widen_bf16},
+    .f16 = {measure_f16, beyond_f16, widen_f16},
 };

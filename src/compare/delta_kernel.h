@@ -2,7 +2,7 @@
  *
  * As in stats_kernel.h, a run with NaN, infinities or magnitudes that leave the accumulators' range comes back with
  * clean = false and is walked element by element by the caller. Results are the same to the last bit at every SIMD
- * level: lanes are fixed at 64 bytes, and no product is fused with an addition. */
+ * level: lanes are fixed at 64 bytes, and no product is fused with an addition unless it is exact. */
 #ifndef TS_COMPARE_DELTA_KERNEL_H
 #define TS_COMPARE_DELTA_KERNEL_H
 
@@ -10,28 +10,47 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers per call: both sides of f32, decoded, stay in the first-level cache. */
-#define TS_DELTA_RUN 2048
+#include "compare/moments.h"
+
+/* Most numbers per call. What a run costs beside its numbers (adding up lanes) is then a few percent, and what has to
+ * be looked at twice is still in the second-level cache. */
+#define TS_DELTA_RUN 8192
+
+struct ts_delta_limits {
+    float rtol, atol;
+    float ratio; /* the largest |d| / |a| so far */
+    /* What was true of the run before, and may be of this one; results are the same, only sooner when it is. */
+    bool eager; /* some elements may be beyond the tolerance: count them on the way */
+    bool steep; /* bounds do not tell whether the ratio is exceeded: ask each element */
+    bool same;  /* both sides are equal, bit for bit */
+};
 
 struct ts_delta_sums {
-    double sum_a, sum_b, squares_a, squares_b; /* of a, b, a^2, b^2; the product follows from |d|^2 */
-    double sum_abs, squares;                   /* of |d|, d^2 */
+    struct ts_moments a, b;
+    double sum, sum_abs, squares; /* of d = b - a, |d|, d^2 */
     double min_a, max_a, min_b, max_b, max_abs;
+    double max_rel; /* the largest |d| / |a| with a != 0 in f32 when it is above the ratio given, else 0 */
     uint64_t unequal;
-    uint64_t mismatched; /* |d| > atol + rtol * |a|, in f32 */
-    bool exceeds;        /* some |d| > ratio * |a| */
+    uint64_t mismatched;     /* |d| > atol + rtol * |a|, in f32 */
+    bool eager, steep, same; /* for the limits of the next run */
     bool clean;
 };
 
-struct ts_delta_limits {
-    float rtol, atol, ratio;
+typedef void ts_delta_measure(const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,
+                              struct ts_delta_sums *sums);
+/* How many have |d| > atol + rtol * |a|, in f32. Any numbers; NaN is never above anything. */
+typedef uint64_t ts_delta_beyond(const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol);
+
+typedef void ts_delta_widen(const uint8_t *from, size_t count, float *to);
+
+struct ts_delta_kernel {
+    ts_delta_measure *measure;
+    ts_delta_beyond *beyond;
+    ts_delta_widen *widen; /* to f32 */
 };
 
-typedef void ts_delta_kernel(const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,
-                             struct ts_delta_sums *sums);
-
 struct ts_delta_kernels {
-    ts_delta_kernel *f32, *bf16, *f16;
+    struct ts_delta_kernel f32, bf16, f16;
 };
 
 extern const struct ts_delta_kernels ts_delta_kernels_portable;

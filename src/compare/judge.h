@@ -50,7 +50,12 @@ struct ts_judgement {
     size_t note_count;
 };
 
-/* deltas[i] belongs to pairs[i]. */
+/* What two inputs are: two runs, judged along execution order, or two checkpoints, judged tensor by tensor. */
+enum ts_subject { TS_SUBJECT_GUESS, TS_SUBJECT_TRACES, TS_SUBJECT_CHECKPOINTS };
+
+/* deltas[i] belongs to pairs[i]. A guess goes by the names: see ts_judge_are_weights. */
+enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pairs, const struct ts_delta *deltas,
+                               size_t count, struct ts_judgement *judgement, struct ts_error *error);
 enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count,
                             struct ts_judgement *judgement, struct ts_error *error);
 void ts_judgement_release(struct ts_judgement *judgement);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/grid.h"
+
 static const char *const activation_names[TS_ACTIVATION_COUNT] = {
     "silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "sigmoid", "tanh", "relu_squared", "identity"};
 
@@ -36,6 +38,11 @@ double ts_activation_value(enum ts_activation activation, double x)
         return x;
     }
 }
+
+/* From this ratio on it is worth asking whether the values came off a quantized store. Its error is known so well that
+ * a quarter of it stands for one rounding: the limits are then a few times what the store rounds off. */
+#define GRID_FROM  5.0
+#define GRID_SHARE 4.0
 
 /* In place: out holds what is to be normalized. */
 static void apply_norm(const struct ts_operation *operation, size_t total, double *out)
@@ -86,7 +93,10 @@ static void apply_scores(const struct ts_operation *operation, const struct ts_a
                 double sum = 0;
                 for (size_t i = 0; i < size; i++)
                     sum += x[i] * y[i];
-                out[row * actor->width + head * actor->inner + key] = operation->factor * sum;
+                sum *= operation->factor;
+                if (operation->kind == TS_OPERATION_SCORES && operation->table)
+                    sum += operation->table[head * (2 * actor->rows - 1) + actor->rows - 1 + key - row];
+                out[row * actor->width + head * actor->inner + key] = sum;
             }
 }
 
@@ -95,11 +105,12 @@ static bool is_masked(double value)
     return value < -1e4;
 }
 
-/* In place. */
-static void apply_softmax(const struct ts_actor *actor, double *out)
+/* In place. A sink is one more score per head that takes its share and is not kept. */
+static void apply_softmax(const struct ts_operation *operation, const struct ts_actor *actor, double *out)
 {
     for (size_t start = 0; start + actor->inner <= actor->rows * actor->width; start += actor->inner) {
-        double largest = -INFINITY, sum = 0;
+        double sink = operation->table ? operation->table[start / actor->inner % actor->heads] : -INFINITY;
+        double largest = sink, sum = 0;
         for (size_t i = 0; i < actor->inner; i++)
             if (actor->a[start + i] != 0 && out[start + i] > largest)
                 largest = out[start + i];
@@ -107,6 +118,7 @@ static void apply_softmax(const struct ts_actor *actor, double *out)
             out[start + i] = actor->a[start + i] != 0 ? exp(out[start + i] - largest) : 0;
             sum += out[start + i];
         }
+        sum += isfinite(sink) ? exp(sink - largest) : 0;
         for (size_t i = 0; i < actor->inner; i++)
             out[start + i] = sum > 0 ? out[start + i] / sum : 0;
     }
@@ -182,6 +194,10 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         for (size_t i = 0; i < total; i++)
             out[i] = inputs[0][i] + inputs[1][i] + (operation->input_count > 2 ? inputs[2][i] : 0);
         break;
+    case TS_OPERATION_SCALED_SUM:
+        for (size_t i = 0; i < total; i++)
+            out[i] = inputs[0][i] + operation->factor * inputs[1][i];
+        break;
     case TS_OPERATION_NORM:
         for (size_t i = 0; i < total; i++)
             out[i] = inputs[0][i] + (operation->input_count > 1 && inputs[1] ? inputs[1][i] : 0);
@@ -209,7 +225,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
             apply_scores(operation, actor, from[0], from[1], inputs[0], inputs[1], out);
         else
             memcpy(out, inputs[0], total * sizeof *out);
-        apply_softmax(actor, out);
+        apply_softmax(operation, actor, out);
         break;
     case TS_OPERATION_CONTEXT:
         apply_context(actor, from[0], from[1], inputs[0], inputs[1], out);
@@ -278,13 +294,23 @@ static void scratch_release(struct scratch *scratch)
     free(scratch->moved);
 }
 
-/* What one rounding of an input is. The precision of a matrix product does not show in its operands: tensor cores round
- * f32 to TF32 inside, so a product's inputs are granted that much. */
-static double input_rounding(const struct ts_operation *operation, const struct ts_actor *input)
+/* What one rounding of an input is. A coarse input of a fine output was exact where it is as coarse in the reference
+ * (weights of sixteen bits), or where the operation is computed in one go, as sums and probabilities are; elsewhere
+ * something may have been rounded as the input was, halfway. The precision of a matrix product does not show in its
+ * operands: tensor cores round f32 to TF32 inside, so a product's inputs are granted that much. */
+static double input_rounding(const struct ts_operation *operation, const struct ts_actor *actor,
+                             const struct ts_actor *input)
 {
-    bool is_product = operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
-                      (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1);
-    return ts_rounding(is_product && input->bits_b > 10 ? 10 : input->bits_b);
+    enum ts_operation_kind kind = operation->kind;
+    int bits = input->bits_b;
+    if ((kind == TS_OPERATION_COPY || kind == TS_OPERATION_SUM || kind == TS_OPERATION_SOFTMAX ||
+         kind == TS_OPERATION_CONTEXT || input->bits_a <= bits) &&
+        actor->bits_b > bits)
+        bits = actor->bits_b;
+    if (kind == TS_OPERATION_SCORES || kind == TS_OPERATION_CONTEXT ||
+        (kind == TS_OPERATION_SOFTMAX && operation->input_count > 1))
+        bits = bits > 10 ? 10 : bits;
+    return ts_rounding(bits);
 }
 
 static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
@@ -298,7 +324,7 @@ static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *oper
     for (unsigned k = 0; k < operation->input_count; k++) {
         const struct ts_actor *input = ts_scene_actor(scene, operation->inputs[k]);
         size_t count = input->rows * input->width;
-        double rounding = input_rounding(operation, input);
+        double rounding = input_rounding(operation, actor, input);
         scratch->plain[k] = malloc(count * sizeof(double));
         scratch->shaken[k] = malloc(count * sizeof(double));
         if (!scratch->plain[k] || !scratch->shaken[k])
@@ -341,21 +367,15 @@ static void add_element(struct balance *balance, double found, double expected, 
     balance->count++;
 }
 
-enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
-                                   const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
+/* Fills in ratio, local and the worst part. */
+static void weigh(const struct ts_operation *operation, const struct ts_actor *actor, const struct scratch *scratch,
+                  double rounding, struct ts_replay *replay)
 {
-    struct scratch scratch = {0};
     struct balance all = {0};
-    double rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a), typical;
+    double typical;
     *replay = (struct ts_replay){0};
-    if (!scratch_fill(scene, operation, actor, &scratch)) {
-        scratch_release(&scratch);
-        return ts_fail_memory(error);
-    }
-    ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
-    ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
     for (size_t i = 0; i < actor->rows * actor->width; i++)
-        add_element(&all, (double)actor->b[i], scratch.expected[i], scratch.moved[i]);
+        add_element(&all, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
     replay->ratio = ratio_of(&all, rounding, operation->residual);
     replay->local = all.size > 0 ? sqrt(all.error / all.size) : all.error > 0 ? (double)INFINITY : 0;
     typical = sqrt(all.size / (double)(actor->rows * actor->heads));
@@ -365,12 +385,12 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
             double ratio;
             size_t start = row * actor->width + head * actor->inner;
             for (size_t i = start; i < start + actor->inner; i++)
-                add_element(&part, (double)actor->b[i], scratch.expected[i], scratch.moved[i]);
+                add_element(&part, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
             /* a part far below the others' size is judged by theirs: its own rounding says little */
             if (part.size < typical * typical * 1e-4)
                 part.size = typical * typical * 1e-4;
             /* nor may a few numbers that happened to move little be judged by that alone */
-            part.moved = fmax(part.moved, 0.25 * all.moved / fmax(all.count, 1) * part.count);
+            part.moved = fmax(part.moved, (part.count < 8 ? 1 : 0.25) * all.moved / fmax(all.count, 1) * part.count);
             ratio = ratio_of(&part, rounding, operation->residual);
             if (ratio > replay->worst_part) {
                 replay->worst_part = ratio;
@@ -378,6 +398,26 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
                 replay->worst_head = head;
             }
         }
+}
+
+enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
+                                   const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
+{
+    struct scratch scratch = {0};
+    double rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
+    *replay = (struct ts_replay){0};
+    if (!scratch_fill(scene, operation, actor, &scratch)) {
+        scratch_release(&scratch);
+        return ts_fail_memory(error);
+    }
+    ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
+    ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
+    weigh(operation, actor, &scratch, rounding, replay);
+    if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM) {
+        double grid = ts_grid_error(actor->b, actor->rows * actor->heads, actor->inner) / GRID_SHARE;
+        if (grid > rounding)
+            weigh(operation, actor, &scratch, grid, replay);
+    }
     scratch_release(&scratch);
     return TS_OK;
 }
@@ -396,6 +436,9 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
         if (operation->input_count > 2)
             ts_buffer_printf(out, " + %s", names[2]);
         break;
+    case TS_OPERATION_SCALED_SUM:
+        ts_buffer_printf(out, "%s + %.6g * %s", names[0], operation->factor, names[1]);
+        break;
     case TS_OPERATION_NORM:
         ts_buffer_printf(out, "%s(%s%s%s)", operation->centred ? "layer norm" : "RMS norm", names[0],
                          operation->input_count > 1 ? " + " : "", names[1]);
@@ -411,13 +454,14 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
             ts_buffer_printf(out, " * %s", names[1]);
         break;
     case TS_OPERATION_SCORES:
-        ts_buffer_printf(out, "%.6g * %s . %s", operation->factor, names[0], names[1]);
+        ts_buffer_printf(out, "%.6g * %s . %s%s", operation->factor, names[0], names[1],
+                         operation->table ? " + a bias by distance" : "");
         break;
     case TS_OPERATION_SOFTMAX:
         if (operation->input_count > 1)
             ts_buffer_printf(out, "softmax(%.6g * %s . %s)", operation->factor, names[0], names[1]);
         else
-            ts_buffer_printf(out, "softmax(%s)", names[0]);
+            ts_buffer_printf(out, "softmax(%s)%s", names[0], operation->table ? " with sinks" : "");
         break;
     case TS_OPERATION_CONTEXT:
         ts_buffer_printf(out, "%s x %s", names[0], names[1]);

@@ -19,8 +19,9 @@
 enum ts_operation_kind {
     TS_OPERATION_NONE,
     TS_OPERATION_COPY,
-    TS_OPERATION_SUM,  /* of two or three */
-    TS_OPERATION_NORM, /* x / rms(x) * w (+ bias), with or without the mean removed */
+    TS_OPERATION_SUM,        /* of two or three */
+    TS_OPERATION_SCALED_SUM, /* x + factor * y */
+    TS_OPERATION_NORM,       /* x / rms(x) * w (+ bias), with or without the mean removed */
     TS_OPERATION_ROTARY,
     TS_OPERATION_ACTIVATION, /* f(x), or f(x) * y with two inputs */
     TS_OPERATION_SCORES,     /* factor * q . k, grouped heads */
@@ -61,7 +62,9 @@ struct ts_operation {
     size_t group; /* NORM: numbers per norm; ROTARY: numbers of a head that turn */
     size_t heads; /* ROTARY, SCORES, SOFTMAX of two: heads of the output, whatever shape the inputs were captured in */
     unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
-    double *table;               /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair */
+    /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;
+     * SCORES: a bias per head and distance key - row, from 1 - rows on, or NULL */
+    double *table;
     size_t table_count;
 };
 

@@ -40,17 +40,24 @@ struct ts_turn {
 struct ts_scene {
     const struct ts_pair *pairs;
     size_t pair_count;
-    uint64_t tokens; /* length of the sequence, 0 when unknown */
-    uint64_t *taken; /* which tokens, in order */
+    uint64_t tokens;  /* length of the sequence, 0 when unknown */
+    bool heads_first; /* [heads, tokens, size]: how most tensors with heads are laid out */
+    uint64_t *taken;  /* which tokens, in order */
     size_t taken_count;
     bool *aside;                             /* per taken token: not judged any more (routed otherwise on a near tie) */
     struct ts_actor window[TS_SCENE_WINDOW]; /* ring: pair i is at i % TS_SCENE_WINDOW */
     struct ts_turn turn;
-    size_t loaded; /* pairs [0, loaded) have been through */
+    size_t score_heads; /* heads of the scores, 0 when there are none: flat captures do not show them */
+    size_t loaded;      /* pairs [0, loaded) have been through */
 };
 
 enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error);
 void ts_scene_release(struct ts_scene *scene);
+
+/* Before anything is loaded: takes these tokens of a long sequence as well, in place of others. */
+void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count);
+/* Which token the element at this flat index of pair i belongs to; false when the pair has no tokens. */
+bool ts_scene_token(const struct ts_scene *scene, size_t i, uint64_t index, uint64_t *token);
 
 /* Loads the next pair in order and returns its actor; NULL on error. */
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);

@@ -10,15 +10,14 @@
 #include <math.h>
 
 #include "base/level.h"
-#include "base/number.h"
-#include "base/vector.h"
+#include "compare/lanes.h"
 
 /* Fusing is harmless here, since every product below is exact, and saves an instruction in four. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("fp-contract=fast")
 #endif
 
-#define FLUSH 16
+#define FLUSH 32
 
 /* Squares of sixteen-bit numbers must stay in range in f32: 2^60 squared and summed TS_STATS_RUN times is below 2^134,
  * spread over 32 accumulators and flushed, far below 2^127 each. Squares below 2^-126 are no longer exact there (so
@@ -26,14 +25,6 @@
  * is 2^-25 of the sum's last bit. */
 #define LARGEST  0x1p60
 #define SMALLEST 0x1p-30
-
-/* Sums the eight accumulators of a group in one fixed order. */
-TS_KERNEL_INLINE double total_of(const ts_vf64 v[TS_VECTORS])
-{
-    double lane[8];
-    memcpy(lane, v, sizeof lane);
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-}
 
 /* The numbers behind the last whole group. */
 static void add_tail(float value, struct ts_stats_sums *sums)
@@ -64,6 +55,7 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
         for (int k = 0; k < TS_VECTORS; k++) {
             ts_vf32 v = ts_vf32_load(src + i * 4 + k * TS_VECTOR_BYTES);
             ts_vf64 a = ts_vf64_low(v), b = ts_vf64_high(v);
+            __builtin_prefetch(src + i * 4 + AHEAD);
             sum_low[k] += a;
             sum_high[k] += b;
             squares_low[k] += a * a;
@@ -98,117 +90,72 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
     sums->clean = isfinite(sums->sum_squares); /* the square of any f32 is finite in double */
 }
 
-/* Extremes and zeros of sixteen-bit floats on their bits. Flipping the magnitude of negative numbers makes their order
- * that of signed integers. */
-struct sixteen {
-    ts_vi16 low[TS_VECTORS], high[TS_VECTORS];
-    ts_vu16 zeros[TS_VECTORS];
-};
-
-TS_KERNEL_INLINE void sixteen_init(struct sixteen *s)
+/* Both sixteen-bit types. */
+TS_KERNEL_INLINE void stats_sixteen(enum kind kind, const uint8_t *src, size_t count, struct ts_stats_sums *sums)
 {
-    for (int k = 0; k < TS_VECTORS; k++) {
-        s->low[k] = (ts_vi16){0} + INT16_MAX;
-        s->high[k] = (ts_vi16){0} + INT16_MIN;
-        s->zeros[k] = (ts_vu16){0};
-    }
-}
-
-TS_KERNEL_INLINE void sixteen_add(struct sixteen *s, int k, ts_vu16 bits)
-{
-    ts_vi16 key = (ts_vi16)bits ^ (((ts_vi16)bits >> 15) & 0x7fff);
-    s->low[k] = ts_vi16_min(s->low[k], key);
-    s->high[k] = ts_vi16_max(s->high[k], key);
-    s->zeros[k] -= (ts_vu16)((bits & 0x7fff) == 0);
-}
-
-TS_KERNEL_INLINE uint16_t bits_of_key(int16_t key)
-{
-    return (uint16_t)(key ^ ((key >> 15) & 0x7fff));
-}
-
-TS_KERNEL_INLINE void sixteen_finish(const struct sixteen *s, float (*value)(uint16_t bits), struct ts_stats_sums *sums)
-{
-    int16_t low = INT16_MAX, high = INT16_MIN;
+    const size_t groups = count / GROUP(kind);
+    struct wide total = {0}, total_squares = {0};
+    struct extremes extremes = {0};
+    ts_vu16 zeros[TS_VECTORS] = {{0}};
+    double largest;
+    *sums = (struct ts_stats_sums){0};
     for (int k = 0; k < TS_VECTORS; k++)
-        for (size_t lane = 0; lane < TS_VECTOR_BYTES / 2; lane++) {
-            low = s->low[k][lane] < low ? s->low[k][lane] : low;
-            high = s->high[k][lane] > high ? s->high[k][lane] : high;
-            sums->zeros += s->zeros[k][lane];
+        extremes.as_signed[k] = (ts_vi16){0} + INT16_MIN;
+    for (size_t first = 0; first < groups; first += FLUSH) {
+        const size_t end = groups - first < FLUSH ? groups : first + FLUSH;
+        for (int k = 0; k < TS_VECTORS; k++) {
+            ts_vf32 sum[2] = {{0}}, squares[2] = {{0}};
+            ts_vi16 as_signed = extremes.as_signed[k];
+            ts_vu16 as_unsigned = extremes.as_unsigned[k], zero = zeros[k];
+            for (size_t i = first; i < end; i++) {
+                const uint8_t *group = src + i * 64;
+                ts_vu16 bits = ts_vu16_load(group + k * TS_VECTOR_BYTES);
+                ts_vf32 x[2];
+                __builtin_prefetch(group + AHEAD);
+                load(kind, group, k, x);
+                as_signed = ts_vi16_max(as_signed, (ts_vi16)bits);
+                as_unsigned = ts_vu16_max(as_unsigned, bits);
+#if defined(__AVX512BW__)
+                sums->zeros +=
+                    (uint64_t)__builtin_popcount(_mm512_testn_epi16_mask((__m512i)bits, _mm512_set1_epi16(0x7fff)));
+#else
+                zero -= (ts_vu16)((bits & 0x7fff) == 0);
+#endif
+                for (int p = 0; p < 2; p++) {
+                    sum[p] += x[p];
+                    squares[p] = add_square(kind, squares[p], x[p]);
+                }
+            }
+            for (int p = 0; p < 2; p++) {
+                flush(&total, k, sum[p]);
+                flush(&total_squares, k, squares[p]);
+            }
+            extremes.as_signed[k] = as_signed;
+            extremes.as_unsigned[k] = as_unsigned;
+            zeros[k] = zero;
         }
-    sums->min = (double)value(bits_of_key(low)) + 0.0; /* no negative zero */
-    sums->max = (double)value(bits_of_key(high)) + 0.0;
-}
-
-TS_KERNEL_INLINE void flush(ts_vf64 total[TS_VECTORS], const ts_vf32 a[TS_VECTORS], const ts_vf32 b[TS_VECTORS])
-{
-    /* accumulator i of a and b, i from 0 to 15, goes to total i modulo 8 in this order: a, a + 8, b, b + 8 */
-    float lanes[2][16];
-    double sums[8];
-    memcpy(lanes[0], a, sizeof lanes[0]);
-    memcpy(lanes[1], b, sizeof lanes[1]);
-    memcpy(sums, total, sizeof sums);
-    for (int i = 0; i < 8; i++)
-        sums[i] += ((double)lanes[0][i] + (double)lanes[0][i + 8]) + ((double)lanes[1][i] + (double)lanes[1][i + 8]);
-    memcpy(total, sums, sizeof sums);
-}
-
-/* One body for both sixteen-bit types. SPLIT takes 64 bytes of them apart into two groups of f32. */
-#define STATS_SIXTEEN_BITS(NAME, SPLIT, SCALAR)                                                                        \
-    static void NAME(const uint8_t *src, size_t count, struct ts_stats_sums *sums)                                     \
-    {                                                                                                                  \
-        ts_vf64 total[TS_VECTORS] = {{0}}, total_squares[TS_VECTORS] = {{0}};                                          \
-        struct sixteen sixteen;                                                                                        \
-        size_t whole = count / 32 * 32, i = 0;                                                                         \
-        double largest;                                                                                                \
-        sixteen_init(&sixteen);                                                                                        \
-        *sums = (struct ts_stats_sums){.min = INFINITY, .max = -INFINITY};                                             \
-        while (i < whole) {                                                                                            \
-            size_t end = whole - i < 32 * FLUSH ? whole : i + 32 * FLUSH;                                              \
-            ts_vf32 sum_a[TS_VECTORS] = {{0}}, sum_b[TS_VECTORS] = {{0}};                                              \
-            ts_vf32 squares_a[TS_VECTORS] = {{0}}, squares_b[TS_VECTORS] = {{0}};                                      \
-            for (; i < end; i += 32)                                                                                   \
-                _Pragma("GCC unroll 4") for (int k = 0; k < TS_VECTORS; k++)                                           \
-                {                                                                                                      \
-                    ts_vf32 a, b;                                                                                      \
-                    sixteen_add(&sixteen, k, ts_vu16_load(src + i * 2 + k * TS_VECTOR_BYTES));                         \
-                    SPLIT(src + i * 2, k, &a, &b);                                                                     \
-                    sum_a[k] += a;                                                                                     \
-                    sum_b[k] += b;                                                                                     \
-                    squares_a[k] += a * a;                                                                             \
-                    squares_b[k] += b * b;                                                                             \
-                }                                                                                                      \
-            flush(total, sum_a, sum_b);                                                                                \
-            flush(total_squares, squares_a, squares_b);                                                                \
-        }                                                                                                              \
-        if (whole)                                                                                                     \
-            sixteen_finish(&sixteen, SCALAR, sums);                                                                    \
-        sums->sum = total_of(total);                                                                                   \
-        sums->sum_squares = total_of(total_squares);                                                                   \
-        for (; i < count; i++)                                                                                         \
-            add_tail(SCALAR(ts_load_le16(src + i * 2)), sums);                                                         \
-        largest = sums->max > -sums->min ? sums->max : -sums->min;                                                     \
-        sums->clean = isfinite(sums->sum_squares) && (largest == 0 || (largest < LARGEST && largest > SMALLEST));      \
     }
-
-/* bf16: the even and the odd numbers of each pair, by shift and by mask. */
-TS_KERNEL_INLINE void split_bf16(const uint8_t *group, int k, ts_vf32 *a, ts_vf32 *b)
-{
-    ts_vu32 pairs;
-    memcpy(&pairs, group + k * TS_VECTOR_BYTES, sizeof pairs);
-    *a = (ts_vf32)(pairs << 16);
-    *b = (ts_vf32)(pairs & 0xffff0000u);
+    find_extremes(kind, &extremes, src, groups, &sums->min, &sums->max);
+    sums->sum = total_of(&total);
+    sums->sum_squares = total_of(&total_squares);
+    for (int k = 0; k < TS_VECTORS; k++)
+        for (size_t lane = 0; lane < TS_VECTOR_BYTES / 2; lane++)
+            sums->zeros += zeros[k][lane];
+    for (size_t i = groups * GROUP(kind); i < count; i++)
+        add_tail(scalar(kind, src + i * 2), sums);
+    largest = sums->max > -sums->min ? sums->max : -sums->min;
+    sums->clean = isfinite(sums->sum_squares) && (largest == 0 || (largest < LARGEST && largest > SMALLEST));
 }
 
-/* f16: the first sixteen and the second sixteen. */
-TS_KERNEL_INLINE void split_f16(const uint8_t *group, int k, ts_vf32 *a, ts_vf32 *b)
+static void stats_bf16(const uint8_t *src, size_t count, struct ts_stats_sums *sums)
 {
-    *a = ts_vf32_from_f16(group + k * (TS_VECTOR_BYTES / 2));
-    *b = ts_vf32_from_f16(group + 32 + k * (TS_VECTOR_BYTES / 2));
+    stats_sixteen(BF16, src, count, sums);
 }
 
-STATS_SIXTEEN_BITS(stats_bf16, split_bf16, ts_bf16_to_float)
-STATS_SIXTEEN_BITS(stats_f16, split_f16, ts_f16_to_float)
+static void stats_f16(const uint8_t *src, size_t count, struct ts_stats_sums *sums)
+{
+    stats_sixteen(F16, src, count, sums);
+}
 
 const struct ts_stats_kernels TS_AT_LEVEL(ts_stats_kernels) = {
     .f32 = stats_f32,

@@ -4,17 +4,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_value(const void *a, const void *b)
+double ts_nth(double *values, size_t count, size_t nth)
 {
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
+    size_t first = 0, last = count;
+    if (nth >= count)
+        return 0;
+    while (last - first > 1) {
+        double pivot = values[first + (last - first) / 2], swap;
+        size_t below = first, at = first, above = last; /* [first, below) is less, [above, last) more than the pivot */
+        while (at < above) {
+            if (values[at] < pivot) {
+                swap = values[below];
+                values[below++] = values[at];
+                values[at++] = swap;
+            } else if (values[at] > pivot) {
+                swap = values[--above];
+                values[above] = values[at];
+                values[at] = swap;
+            } else {
+                at++;
+            }
+        }
+        if (nth < below)
+            last = below;
+        else if (nth >= above)
+            first = above;
+        else
+            break;
+    }
+    return values[nth];
 }
 
 /* Reorders values. */
 static double median_of(double *values, size_t count)
 {
-    qsort(values, count, sizeof *values, by_value);
-    return count ? values[count / 2] : 0;
+    return ts_nth(values, count, count / 2);
+}
+
+/* Where the others do not err at all, the one that does stands out by far. */
+static double ratio_to(double value, double median)
+{
+    return median > value * 1e-6 ? value / median : value > 0 ? 1e6 : 0;
 }
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
@@ -64,7 +94,7 @@ double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, s
         *worst = at;
     if (worst_error)
         *worst_error = sqrt(largest);
-    return median > 0 ? largest / median : 0;
+    return ratio_to(largest, median);
 }
 
 /* Size of a head: the inner axis that most tensors with heads have. */
@@ -77,18 +107,76 @@ static size_t head_size(struct ts_scene *scene)
     return found;
 }
 
+static double correlation(double dot, double one, double other)
+{
+    return one > 0 && other > 0 ? dot / sqrt(one * other) : 0;
+}
+
+/* Offset, alike and slope, from sums per channel: of d^2, a^2, d, a and d * a. */
+static void measure_common(struct ts_structure *structure, size_t width, size_t rows, const double *error,
+                           const double *size, const double *sum, const double *mean, const double *dot)
+{
+    double common = 0, common_a = 0, errors = 0, sizes = 0, dots = 0, even = 0, even_dot = 0, all, each;
+    size_t channels = 0;
+    for (size_t i = 0; i < width; i++) {
+        errors += error[i];
+        sizes += size[i];
+        dots += dot[i];
+        common += sum[i] * sum[i];
+        common_a += mean[i] * mean[i];
+        if (size[i] > 0) {
+            even += error[i] / size[i];
+            even_dot += dot[i] / size[i];
+            channels++;
+        }
+    }
+    structure->offset = errors > 0 && rows ? common / ((double)rows * errors) : 0;
+    structure->alike = sizes > 0 && rows ? common_a / ((double)rows * sizes) : 0;
+    all = correlation(dots, errors, sizes);
+    each = correlation(even_dot, even, (double)channels);
+    structure->slope = fabs(each) < fabs(all) ? each : all;
+}
+
+/* A few tokens: every number by itself. */
+static void measure_elements(const struct ts_actor *actor, struct ts_structure *structure)
+{
+    size_t total = actor->rows * actor->width, used = 0;
+    double *scratch = calloc(total, sizeof *scratch), typical;
+    for (size_t i = 0; i < total && scratch; i++)
+        if (isfinite(actor->a[i]) && isfinite(actor->b[i]))
+            scratch[used++] = fabs((double)actor->a[i]);
+    typical = scratch ? median_of(scratch, used) : 0;
+    used = 0;
+    for (size_t i = 0; i < total && typical > 0; i++) {
+        double a = (double)actor->a[i], error = fabs((double)actor->b[i] - a) / (fabs(a) + typical);
+        if (!isfinite(error))
+            continue;
+        scratch[used++] = error;
+        if (error > structure->element) {
+            structure->element = error;
+            structure->worst_element = i;
+        }
+    }
+    structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
+    free(scratch);
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
-    double *error, *size, *scratch, *sum, common = 0, typical, dot = 0, all_error = 0, all_size = 0, median;
+    double *error, *size, *scratch, *sum, *mean, *dot, typical, median;
     size_t head = head_size(scene), rows = 0;
+    if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
+        measure_elements(actor, structure);
     if (!actor->usable || actor->rows < 4 || actor->width < 8)
         return;
-    error = calloc(actor->width * 4, sizeof *error);
+    error = calloc(actor->width * 6, sizeof *error);
     if (!error)
         return;
     size = error + actor->width;
     scratch = size + actor->width;
     sum = scratch + actor->width;
+    mean = sum + actor->width;
+    dot = mean + actor->width;
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t i = 0; i < actor->width && counts(scene, actor, row); i++) {
             double a = (double)actor->a[row * actor->width + i], d = (double)actor->b[row * actor->width + i] - a;
@@ -97,18 +185,13 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
             error[i] += d * d;
             size[i] += a * a;
             sum[i] += d;
-            dot += d * a;
+            mean[i] += a;
+            dot[i] += d * a;
         }
-    for (size_t i = 0; i < actor->width; i++) {
-        all_error += error[i];
-        all_size += size[i];
-        common += sum[i] * sum[i];
-    }
     for (size_t row = 0; row < actor->rows; row++)
         rows += counts(scene, actor, row);
-    structure->offset = all_error > 0 && rows ? common / ((double)rows * all_error) : 0;
     structure->known = true;
-    structure->slope = all_error > 0 && all_size > 0 ? dot / sqrt(all_error * all_size) : 0;
+    measure_common(structure, actor->width, rows, error, size, sum, mean, dot);
     memcpy(scratch, size, actor->width * sizeof *scratch);
     typical = median_of(scratch, actor->width);
     for (size_t i = 0; i < actor->width; i++)
@@ -119,7 +202,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
             structure->worst_channel = i;
         }
     median = median_of(scratch, actor->width);
-    structure->channel = median > 0 ? structure->channel / median : 0;
+    structure->channel = ratio_to(structure->channel, median);
     if (head >= 2 && actor->width % head == 0 && actor->width / head >= 2) {
         size_t blocks = actor->width / head;
         for (size_t block = 0; block < blocks; block++) {
@@ -135,9 +218,8 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
             }
         }
         structure->block_size = head;
-        qsort(scratch, blocks, sizeof *scratch, by_value);
-        median = scratch[(blocks - 1) / 2]; /* the lower one of two */
-        structure->block = median > 0 ? structure->block / median : 0;
+        median = ts_nth(scratch, blocks, (blocks - 1) / 2); /* the lower one of two */
+        structure->block = ratio_to(structure->block, median);
     }
     free(error);
     structure->row = ts_structure_rows(scene, actor, &structure->worst_row, &structure->row_error);

@@ -14,8 +14,13 @@
 #define TS_ROW_LIMIT     60.0
 #define TS_OFFSET_LIMIT  0.8
 
+#define TS_ELEMENT_LIMIT 40.0
+
 struct ts_structure {
-    bool known;
+    double element; /* of a token or three, where channels have no statistics: the worst number's relative error over
+                       the median's; else 0 */
+    size_t worst_element;
+    bool known;     /* what follows */
     double channel; /* the worst channel's relative error over the median channel's */
     size_t worst_channel;
     double block; /* the worst block of channels (a head), error energy over the median block's */
@@ -25,8 +30,13 @@ struct ts_structure {
     double row_error;     /* its relative error */
     double inherited_row; /* the same, largest among the tensors before: set by the judge */
     double offset; /* share of the error that is the same in every token: 1 / tokens when there is no such part */
-    double slope;  /* correlation of the error with the reference, -1 to 1 */
+    double alike;  /* the same share of the reference: tokens that are nearly equal err alike, honestly */
+    double slope;  /* correlation of the error with the reference, -1 to 1; the smaller one of all numbers as they
+                      are and of every channel counted alike, so that no channel decides it alone */
 };
+
+/* The number that would be at place `nth` if the values were sorted; 0 when there are none. Reorders them. */
+double ts_nth(double *values, size_t count, size_t nth);
 
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure);
 /* How far the worst token stands out; *worst and *error (may be NULL) say which and how much it errs. */

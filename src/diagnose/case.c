@@ -14,7 +14,12 @@
 #define VALUES_MOST ((size_t)1 << 27)
 /* Neighbours with more error than this say nothing about noise: something is wrong with them as well. */
 #define LEVEL_MOST 0.7
-#define LEVEL_LOOK 12 /* earlier tensors whose error says what this run's noise is */
+/* Numbers of one side of one tensor that a scene takes. */
+#define SCENE_MOST ((uint64_t)1 << 22)
+/* Multiplications for a product that is replayed whole: a second or two. */
+#define REPLAY_MOST     4e9
+#define REPLAY_RESIDUAL 2e-3
+#define LEVEL_LOOK      12 /* earlier tensors whose error says what this run's noise is */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -267,16 +272,18 @@ static void weigh(struct ts_case_state *state, size_t index, double modelled)
     }
     level = usual_level(state, index);
     level = level > 2 * rounding ? level : 2 * rounding;
+    if (state->replayed) /* the reference's own distance from the product is no fault of the candidate's */
+        level = level > 2 * state->product.residual ? level : 2 * state->product.residual;
     face->noise = learnt ? modelled : level * level * size;
     if (learnt) {
         state->quiet = face->error <= 25 * face->noise && parts_are_quiet(state, face->noise);
     } else {
         struct ts_structure structure = {0};
-        if (!state->direct)
+        if (!state->direct && !state->replayed)
             ts_structure_measure(&state->scene, actor, &structure);
         state->quiet = face->error <= 4 * face->noise && structure.channel <= TS_CHANNEL_LIMIT &&
                        structure.block <= TS_BLOCK_LIMIT && structure.row <= TS_ROW_LIMIT &&
-                       (!state->direct || parts_are_quiet(state, face->noise));
+                       ((!state->direct && !state->replayed) || parts_are_quiet(state, face->noise));
     }
     rows = spread_of_the_middle(state, false);
     columns = spread_of_the_middle(state, true);
@@ -289,12 +296,81 @@ static void weigh(struct ts_case_state *state, size_t index, double modelled)
     }
 }
 
-enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
-                            size_t count, size_t index, struct ts_diagnosis *diagnosis, struct ts_error *error)
+/* Of a wide tensor some tokens are enough, where all of them would be too much for a scene: both ends and a spread. */
+static void thin_out(struct ts_scene *scene, const struct ts_pair *pairs, size_t index)
 {
-    const struct ts_actor *actor = NULL;
+    uint64_t width = 0;
+    size_t wanted;
+    for (size_t back = 0; back < 4 && back <= index; back++)
+        if (!pairs[index - back].problem && scene->tokens && pairs[index - back].a.count / scene->tokens > width)
+            width = pairs[index - back].a.count / scene->tokens;
+    wanted = width ? (size_t)(SCENE_MOST / width) : scene->taken_count;
+    /* a step that needs every token (scores, softmax) is never so wide */
+    if (wanted >= scene->taken_count || wanted < 8 || scene->taken_count < 8)
+        return;
+    for (size_t i = 0; i < wanted; i++)
+        scene->taken[i] = scene->taken[i < 4                ? i
+                                       : i + 4 > wanted - 1 ? scene->taken_count - (wanted - i)
+                                                            : 4 + (i - 4) * (scene->taken_count - 8) / (wanted - 8)];
+    scene->taken_count = wanted;
+}
+
+/* The configuration says what the numbers of a token are where heads are folded into one axis. */
+static void name_axes(const struct ts_settings *config, const char *name, struct ts_actor *actor)
+{
+    static const struct {
+        const char *kind;
+        enum ts_settings_key heads;
+    } kinds[] = {{"attn_q", TS_SETTING_HEADS},         {"attn_k", TS_SETTING_KV_HEADS},
+                 {"attn_v", TS_SETTING_KV_HEADS},      {"attn_q_norm", TS_SETTING_HEADS},
+                 {"attn_k_norm", TS_SETTING_KV_HEADS}, {"attn_q_rope", TS_SETTING_HEADS},
+                 {"attn_k_rope", TS_SETTING_KV_HEADS}, {"attn_context", TS_SETTING_HEADS}};
+    size_t head = ts_settings_size(config, TS_SETTING_HEAD_DIM), all = ts_settings_size(config, TS_SETTING_HEADS);
+    struct ts_arena arena;
+    struct ts_names names;
+    if (!actor->usable || actor->heads != 1 || !all || actor->rows < 2)
+        return;
+    head = head ? head : ts_settings_size(config, TS_SETTING_HIDDEN) / all;
+    ts_arena_init(&arena, 1 << 16);
+    if (head && ts_names_make(&name, 1, 0, &arena, &names))
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            size_t heads = ts_settings_size(config, kinds[i].heads);
+            heads = heads ? heads : all;
+            if (strcmp(names.list[0].kind, kinds[i].kind) == 0 && actor->width == heads * head) {
+                actor->heads = heads;
+                actor->inner = head;
+            }
+        }
+    ts_arena_release(&arena);
+}
+
+/* A projection that the file's weights make: what is expected is their product with the candidate's own input. */
+static void replay_product(struct ts_case_state *state)
+{
+    const struct ts_actor *actor = state->face.actor;
+    double *replayed;
+    ts_product_learn(&state->face, state->evidence, &state->product);
+    /* what comes behind the product on the way (a softcap), and weights that are rounded otherwise, show as a residual:
+     * then the reference says better what is expected */
+    if (!state->product.weight || ts_product_work(&state->product, actor) > REPLAY_MOST ||
+        state->product.residual > REPLAY_RESIDUAL + 6 * ts_rounding(actor->bits_a))
+        return;
+    replayed = malloc(state->face.total * sizeof *replayed);
+    if (replayed && ts_product_replay(&state->product, actor, replayed)) {
+        memcpy(state->expected, replayed, state->face.total * sizeof *replayed);
+        state->replayed = true;
+    }
+    free(replayed);
+}
+
+enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
+                            size_t count, size_t index, const struct ts_evidence *evidence,
+                            struct ts_diagnosis *diagnosis, struct ts_error *error)
+{
+    struct ts_actor *actor = NULL;
     double modelled = 0;
-    *state = (struct ts_case_state){.deltas = deltas, .pair_count = count, .own = {.pair = index}};
+    *state =
+        (struct ts_case_state){.deltas = deltas, .pair_count = count, .own = {.pair = index}, .evidence = evidence};
     state->face.diagnosis = diagnosis;
     state->face.delta = deltas ? &deltas[index] : NULL;
     state->face.scene = &state->scene;
@@ -302,12 +378,16 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
     if (!state->book)
         return ts_fail_memory(error);
     TS_TRY(ts_scene_open(&state->scene, pairs, count, error));
+    thin_out(&state->scene, pairs, index);
     if (!is_weight(pairs[index].name)) {
         /* what lies further back than the window would be pushed out of it again */
         state->scene.loaded = index + 1 > TS_SCENE_WINDOW ? index + 1 - TS_SCENE_WINDOW : 0;
-        while (state->scene.loaded <= index)
+        while (state->scene.loaded <= index) {
             if (!(actor = ts_scene_next(&state->scene, error)))
                 return error->status;
+            if (evidence)
+                name_axes(&evidence->config, pairs[actor->pair].name, actor);
+        }
         set_aside(state, index);
     }
     state->direct = !actor || !actor->usable;
@@ -335,6 +415,8 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
             TS_TRY(replay(state, &modelled, error));
             TS_TRY(ts_operation_replay(&state->scene, &state->face.operation, actor, &judged, error));
             modelled = agreed_noise(state, &judged, modelled);
+        } else if (evidence) {
+            replay_product(state);
         }
     }
     state->face.expected = state->expected;
@@ -466,6 +548,17 @@ uint64_t ts_case_row(const struct ts_case *the_case, size_t row)
     return state->direct                                       ? state->own_rows[row]
            : the_case->actor->rows == state->scene.taken_count ? state->scene.taken[row]
                                                                : row;
+}
+
+const struct ts_product *ts_case_product(const struct ts_case *the_case)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    return state->product.weight ? &state->product : NULL;
+}
+
+const struct ts_evidence *ts_case_evidence(const struct ts_case *the_case)
+{
+    return ((const struct ts_case_state *)the_case)->evidence;
 }
 
 bool ts_case_direct(const struct ts_case *the_case)

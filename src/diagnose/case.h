@@ -3,6 +3,7 @@
 #define TS_DIAGNOSE_CASE_H
 
 #include "diagnose/families.h"
+#include "diagnose/product.h"
 
 struct ts_case_values {
     const struct ts_actor *actor;
@@ -31,8 +32,11 @@ struct ts_case_state {
     struct ts_scene scene;
     const struct ts_delta *deltas;
     size_t pair_count;
-    struct ts_actor own; /* direct cases: the actor */
-    uint64_t *own_rows;  /* and which rows it holds */
+    const struct ts_evidence *evidence;
+    struct ts_product product; /* how the file's weights make the reference; weight is NULL when they do not */
+    bool replayed;             /* expected is that product on the candidate's input */
+    struct ts_actor own;       /* direct cases: the actor */
+    uint64_t *own_rows;        /* and which rows it holds */
     bool direct, complete, quiet;
     double *expected, *found;
     double elements; /* how many elements carry the error */
@@ -46,13 +50,16 @@ struct ts_case_state {
 };
 
 enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
-                            size_t count, size_t index, struct ts_diagnosis *diagnosis, struct ts_error *error);
+                            size_t count, size_t index, const struct ts_evidence *evidence,
+                            struct ts_diagnosis *diagnosis, struct ts_error *error);
 void ts_case_release(struct ts_case_state *state);
 /* A case about a part of another: the same pair, other values, which are borrowed; its noise is the whole's times the
  * factor. */
 void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
                      double noise_factor, const char *about);
 void ts_case_release_part(struct ts_case_state *part);
+/* "; in the configuration: rope_theta 1000000 (config.json)" where it decides the matter, else "". */
+const char *ts_case_remark(struct ts_case_state *state, const char *id, const char *summary);
 /* Second looks at the terms of a sum, unless everything is explained. */
 void ts_case_look_at_parts(struct ts_case_state *state);
 void ts_case_drop_scratch(struct ts_case_state *state);

@@ -15,6 +15,11 @@
 #define LEAST_WHEN_FREE 0.7
 #define NEARLY_ALL      0.9
 #define LEAST_EVIDENCE  0.2
+/* A relation between numbers has nothing but its precision: one that leaves a thirtieth in a clean run comes after a
+ * step or a place that is sure enough. */
+#define NEARLY_ALL_OF_A_RELATION     0.97
+#define LEAST_EVIDENCE_OF_A_RELATION 0.25
+#define SURE_ENOUGH                  0.6
 /* "unrelated" is what remains when everything else explains less than this. */
 #define ANYTHING_ELSE 0.5
 /* Of two that explain nearly everything, the one that explains it down to rounding is right and the other is near it:
@@ -24,6 +29,9 @@
 
 /* What a part of the sum explains must be a little better than what the whole does. */
 #define DETOUR 0.02
+/* Causes that are no further apart than this are a tie. */
+#define TIE          0.02
+#define TIE_EVIDENCE 0.05
 /* So much less evidence than the best one's, which explains all: not what happened. */
 #define REFUTED 0.25
 
@@ -130,12 +138,14 @@ static void keep(struct ts_case_state *state, struct ts_case_entry *entry, const
 {
     struct ts_arena *arena = &state->face.diagnosis->arena;
     struct ts_cause *cause = &entry->cause;
+    const char *remark;
     if (state->about && is_about_the_whole(id))
         return;
+    remark = ts_case_remark(state, id, summary);
     cause->id = ts_arena_string(arena, id);
     cause->check = ts_arena_string(arena, check);
     cause->summary =
-        state->about ? ts_arena_printf(arena, "%s: %s", state->about, summary) : ts_arena_string(arena, summary);
+        ts_arena_printf(arena, "%s%s%s%s", state->about ? state->about : "", state->about ? ": " : "", summary, remark);
     cause->confidence -= state->about ? DETOUR : 0;
     entry->rank = cause->confidence + bonus_of(id) + EVIDENCE_WEIGHT * entry->evidence;
     if (cause->id && cause->check && cause->summary)
@@ -195,8 +205,8 @@ double ts_explained(const struct ts_case *the_case, const double *prediction)
     return explained_by(the_case, left_by(the_case, prediction));
 }
 
-/* A relation is a precise claim: in a clean run it leaves next to nothing, and one that leaves a tenth of the error is
- * refuted by that. Under noise it may leave more. */
+/* A precise claim leaves next to nothing in a clean run, and one that leaves a tenth of the error is refuted by that.
+ * Under noise it may leave more. */
 static bool is_refuted(double explained, double evidence)
 {
     return explained < NEARLY_ALL && evidence < LEAST_EVIDENCE;
@@ -208,28 +218,51 @@ static double least_explained(size_t freedom)
     return LEAST_CONFIDENCE + (LEAST_WHEN_FREE - LEAST_CONFIDENCE) * (bits < 1 ? bits : 1);
 }
 
-double ts_propose(struct ts_case *the_case, const char *id, const double *prediction, size_t freedom, const char *check,
-                  const char *summary, ...)
+/* Weighs a claim that leaves so much of the error; returns the confidence it got. */
+static double weigh_claim(struct ts_case *the_case, const char *id, double left, size_t freedom, const char *check,
+                          const char *summary, va_list args)
 {
     struct ts_case_state *state = (struct ts_case_state *)the_case;
     struct ts_case_entry entry = {.freedom = freedom};
-    double left;
     char text[1024];
-    va_list args;
-    if (state->quiet || !prediction || !(state->elements > 0))
-        return 0;
-    left = left_by(the_case, prediction);
     entry.explained = explained_by(the_case, left);
     entry.evidence = evidence_of(state, left, freedom);
     entry.cause.confidence = entry.explained - (double)freedom / state->elements;
     if (!(entry.cause.confidence >= LEAST_CONFIDENCE) || entry.explained < least_explained(freedom) ||
         is_refuted(entry.explained, entry.evidence))
         return 0;
-    va_start(args, summary);
     vsnprintf(text, sizeof text, summary, args);
-    va_end(args);
     keep(state, &entry, id, check, text);
     return entry.cause.confidence;
+}
+
+double ts_propose(struct ts_case *the_case, const char *id, const double *prediction, size_t freedom, const char *check,
+                  const char *summary, ...)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    double confidence;
+    va_list args;
+    if (state->quiet || !prediction || !(state->elements > 0))
+        return 0;
+    va_start(args, summary);
+    confidence = weigh_claim(the_case, id, left_by(the_case, prediction), freedom, check, summary, args);
+    va_end(args);
+    return confidence;
+}
+
+double ts_propose_measured(struct ts_case *the_case, const char *id, double left_share, size_t freedom,
+                           const char *check, const char *summary, ...)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    double confidence;
+    va_list args;
+    if (state->quiet || !(left_share >= 0) || !(state->elements > 0))
+        return 0;
+    va_start(args, summary);
+    confidence =
+        weigh_claim(the_case, id, left_share * (to_explain(the_case) + the_case->noise), freedom, check, summary, args);
+    va_end(args);
+    return confidence;
 }
 
 void ts_propose_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
@@ -276,15 +309,49 @@ static bool is_worth_saying(const struct ts_case_book *book, size_t i, bool else
     return true;
 }
 
+static bool is_relation(const struct ts_case_entry *entry)
+{
+    double bonus = bonus_of(entry->cause.id);
+    return !entry->plain && bonus < RELATIONS && bonus > 0;
+}
+
+/* Puts a step or a place before relations that are not precise. */
+static void settle_doubts(struct ts_case_book *book)
+{
+    size_t other = 0;
+    while (other < book->count && is_relation(&book->entries[other]) &&
+           book->entries[other].explained < NEARLY_ALL_OF_A_RELATION &&
+           book->entries[other].evidence < LEAST_EVIDENCE_OF_A_RELATION)
+        other++;
+    if (other && other < book->count && !is_relation(&book->entries[other]) &&
+        book->entries[other].cause.confidence >= SURE_ENOUGH) {
+        struct ts_case_entry first = book->entries[other];
+        memmove(&book->entries[1], &book->entries[0], other * sizeof *book->entries);
+        book->entries[0] = first;
+    }
+}
+
+static bool is_tie(const struct ts_case_entry *first, const struct ts_case_entry *other)
+{
+    return other != first && fabs(first->cause.confidence - other->cause.confidence) <= TIE &&
+           fabs(first->evidence - other->evidence) <= TIE_EVIDENCE;
+}
+
 static void write_down(const struct ts_case_book *book, struct ts_diagnosis *diagnosis)
 {
+    const struct ts_case_entry *first = NULL;
     bool else_explained = false;
     for (size_t i = 0; i < book->count; i++)
         else_explained = else_explained || (strcmp(book->entries[i].cause.id, "unrelated") != 0 &&
                                             book->entries[i].cause.confidence > ANYTHING_ELSE);
     for (size_t i = 0; i < book->count && diagnosis->count < TS_MOST_CAUSES; i++)
-        if (is_worth_saying(book, i, else_explained))
-            diagnosis->causes[diagnosis->count++] = book->entries[i].cause;
+        if (is_worth_saying(book, i, else_explained)) {
+            struct ts_cause *cause = &diagnosis->causes[diagnosis->count++];
+            first = first ? first : &book->entries[i];
+            *cause = book->entries[i].cause;
+            cause->tied = is_tie(first, &book->entries[i]);
+            diagnosis->causes[0].tied = diagnosis->causes[0].tied || cause->tied;
+        }
 }
 
 /* When no cause holds: the most telling thing there is to say. */
@@ -307,6 +374,13 @@ static void say_strongest(struct ts_case_state *state)
                          "replayed on the candidate's own inputs the operation gives what the candidate holds, to "
                          "within rounding: whatever differs came in with %s",
                          the_case->scene->pairs[the_case->operation.inputs[0]].name);
+    else if (state->quiet && state->replayed)
+        the_case->diagnosis->strongest =
+            ts_case_text(the_case,
+                         "%s times the candidate's own %s gives what the candidate holds, to within rounding: whatever "
+                         "differs came in with %s",
+                         ts_product_name(the_case, &state->product), ts_case_name(the_case, state->product.input),
+                         ts_case_name(the_case, state->product.input));
     else if (state->quiet)
         the_case->diagnosis->strongest = ts_case_text(
             the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it", relative);
@@ -329,6 +403,13 @@ static void say_strongest(struct ts_case_state *state)
 enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
                            struct ts_diagnosis *diagnosis, struct ts_error *error)
 {
+    return ts_diagnose_with(pairs, deltas, count, index, NULL, diagnosis, error);
+}
+
+enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
+                                const struct ts_evidence *evidence, struct ts_diagnosis *diagnosis,
+                                struct ts_error *error)
+{
     struct ts_case_state *state;
     enum ts_status status;
     *diagnosis = (struct ts_diagnosis){.pair = index};
@@ -342,13 +423,14 @@ enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *d
     state = malloc(sizeof *state); /* too large for small stacks */
     if (!state)
         return ts_fail_memory(error);
-    status = ts_case_open(state, pairs, deltas, count, index, diagnosis, error);
+    status = ts_case_open(state, pairs, deltas, count, index, evidence, diagnosis, error);
     if (status == TS_OK && state->face.total && pairs[index].a.count) {
         for (size_t i = 0; ts_families[i]; i++) {
             ts_families[i]->propose(&state->face);
             ts_case_drop_scratch(state);
         }
         ts_case_look_at_parts(state);
+        settle_doubts(state->book);
         write_down(state->book, diagnosis);
         if (!diagnosis->count)
             say_strongest(state);

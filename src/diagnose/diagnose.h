@@ -3,12 +3,13 @@
 #ifndef TS_DIAGNOSE_DIAGNOSE_H
 #define TS_DIAGNOSE_DIAGNOSE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/arena.h"
 #include "base/error.h"
 #include "compare/delta.h"
-#include "compare/judge.h"
+#include "diagnose/evidence.h"
 #include "pair/pair.h"
 
 #define TS_MOST_CAUSES 8
@@ -18,6 +19,7 @@ struct ts_cause {
     double confidence;   /* 0 to 1: the share of the error's energy it explains, less what its freedom would explain */
     const char *summary; /* a sentence a person understands, with the measured numbers */
     const char *check;   /* what to look at in the candidate */
+    bool tied;           /* explains as much as the first one, as precisely: the data do not choose between them */
 };
 
 struct ts_diagnosis {
@@ -28,9 +30,13 @@ struct ts_diagnosis {
     const char *strongest; /* when there is no cause: the strongest structure that was found, a sentence */
 };
 
-/* Looks at pair `index`. judgement may be NULL. */
+/* Looks at pair `index`. deltas, one per pair, may be NULL: then nothing is known about the noise of other pairs. */
 enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
                            struct ts_diagnosis *diagnosis, struct ts_error *error);
+/* The same with the model's weights and configuration at hand; evidence may be NULL. */
+enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
+                                const struct ts_evidence *evidence, struct ts_diagnosis *diagnosis,
+                                struct ts_error *error);
 void ts_diagnosis_release(struct ts_diagnosis *diagnosis);
 
 #endif

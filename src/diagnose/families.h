@@ -16,6 +16,8 @@ extern const struct ts_family ts_family_modulation;
 extern const struct ts_family ts_family_wiring;
 extern const struct ts_family ts_family_layout;
 extern const struct ts_family ts_family_weights;
+extern const struct ts_family ts_family_products;
+extern const struct ts_family ts_family_vectors;
 extern const struct ts_family ts_family_norm;
 extern const struct ts_family ts_family_algebra;
 extern const struct ts_family ts_family_places;

@@ -43,8 +43,14 @@ double ts_propose(struct ts_case *the_case, const char *id, const double *predic
 void ts_propose_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
                       const char *summary, ...) __attribute__((format(printf, 5, 6)));
 
-/* Share of the error's energy that a prediction explains: 1 - |found - prediction|^2 / |found - expected|^2, with the
- * noise taken off both; below 0 when it is worse than none. */
+/* The same for a prediction of a sample: left_share is the energy it leaves over the energy there was to explain in
+ * the sample, which stands for the whole. */
+double ts_propose_measured(struct ts_case *the_case, const char *id, double left_share, size_t freedom,
+                           const char *check, const char *summary, ...) __attribute__((format(printf, 6, 7)));
+
+/* Share of the error's energy that a prediction explains: 1 - |found - prediction|^2 / made, with the noise taken off
+ * both; below 0 when it is worse than none. made is the smaller one of |found - expected|^2 and |found|^2: where the
+ * candidate has nothing to do with what was expected, predicting zero must not count as an explanation. */
 double ts_explained(const struct ts_case *the_case, const double *prediction);
 
 /* Doubles of an earlier actor's candidate (or reference) side, in the case's own scratch arena; NULL when it does not

@@ -270,11 +270,20 @@ static const char *operand_name(struct ts_case *the_case, const struct ts_varian
     return variants->from[slot] ? ts_case_name(the_case, variants->from[slot]) : "";
 }
 
+/* One value everywhere is a function of anything, and says nothing about this one. */
+static bool is_constant(const struct ts_case *the_case)
+{
+    for (size_t i = 1; i < the_case->total; i++)
+        if (the_case->found[i] != the_case->found[0])
+            return false;
+    return true;
+}
+
 static void propose_curve(struct ts_variants *variants, double explained)
 {
     struct ts_case *the_case = variants->the_case;
     double knots[KNOTS], heights[KNOTS], share;
-    if (!fit_curve(variants, knots, heights))
+    if (is_constant(the_case) || !fit_curve(variants, knots, heights))
         return;
     for (size_t i = 0; i < the_case->total; i++) {
         double along;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "diagnose/families.h"
+#include "diagnose/product.h"
 
 /* A part (a row, a channel) gets a parameter of its own when it errs this many times more than noise would make it. */
 #define STANDS_OUT 6.0
@@ -100,7 +101,7 @@ static size_t choose(const struct ts_case *the_case, const struct sums *sums, si
 /* What a factor is, in words: the usual suspects and the model's own sizes. */
 struct suspect {
     double value;
-    char text[160];
+    char text[320];
 };
 
 static size_t common_width(const struct ts_case *the_case)
@@ -136,14 +137,26 @@ static size_t head_size(const struct ts_case *the_case, size_t *heads)
 
 static void suspect(const struct ts_case *the_case, double factor, double tolerance, char *text, size_t room)
 {
-    struct suspect list[64];
+    struct suspect list[96];
+    const struct ts_evidence *evidence = ts_case_evidence(the_case);
     size_t count = 0, heads, head = head_size(the_case, &heads), width = common_width(the_case), best = SIZE_MAX;
     static const double plain[] = {2, 3, 4, 5, 8, 10, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
 #define ADD(number, ...)                                                                                               \
     do {                                                                                                               \
+        if (count == sizeof list / sizeof *list)                                                                       \
+            break;                                                                                                     \
         list[count].value = (number);                                                                                  \
         snprintf(list[count++].text, sizeof list[0].text, __VA_ARGS__);                                                \
     } while (0)
+    for (int key = TS_SETTING_ROUTED_SCALE; evidence && key <= TS_SETTING_LOGITS_SCALE; key++) {
+        double value = evidence->config.values[key];
+        if (!(value > 0) || value == 1)
+            continue;
+        ADD(value, "%s of the configuration (%.6g), applied once too often", evidence->config.names[key], value);
+        ADD(1 / value, "1/%s of the configuration (%.6g), left out", evidence->config.names[key], value);
+        ADD(1 / sqrt(value), "1/sqrt(%s) of the configuration (%.6g)", evidence->config.names[key], value);
+        ADD(sqrt(value), "sqrt(%s) of the configuration (%.6g)", evidence->config.names[key], value);
+    }
     if (head) {
         double d = (double)head;
         ADD(1 / sqrt(d), "1/sqrt(%zu), the head size: the attention scale is applied twice, or where it should not be",
@@ -190,7 +203,7 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     size_t parts;
     struct sums *all = add_up(the_case, ALL, &parts);
     double factor, offset, slope, left = 0, spread;
-    char what[176];
+    char what[336];
     if (!all || all->count < 2 || !(all->xx > 0)) {
         free(all);
         return;
@@ -308,10 +321,14 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         size_t p = part_at(actor, partition, i);
         prediction[i] = the_case->expected[i] + (chosen[p] ? (sums[p].y - sums[p].x) / sums[p].count : 0);
     }
-    ts_propose(the_case, words->offset_id, prediction, number, words->offset_check,
-               number == parts ? "each %s is shifted by a constant of its own%s, from %.4g to %.4g"
-                               : "%s %s: shifted by a constant, from %.4g to %.4g",
-               words->what, number == parts ? words->per : which, low, high);
+    /* a constant per channel follows the mean of anything over a few rows: a bias leaves nothing */
+    if (partition == BY_CHANNEL && ts_explained(the_case, prediction) < 0.9)
+        number = 0;
+    if (number)
+        ts_propose(the_case, words->offset_id, prediction, number, words->offset_check,
+                   number == parts ? "each %s is shifted by a constant of its own%s, from %.4g to %.4g"
+                                   : "%s %s: shifted by a constant, from %.4g to %.4g",
+                   words->what, number == parts ? words->per : which, low, high);
     free(sums);
     free(chosen);
 }

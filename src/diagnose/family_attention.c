@@ -72,6 +72,8 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
                 last = (long)key;
                 first = first < 0 ? (long)key : first;
             }
+        if (first > 0 && (long)row - first + 1 > *window)
+            *window = (long)row - first + 1;
         if (last < 0 || last + 1 == (long)mask->keys) /* sees to the end: that tells nothing about how far */
             continue;
         before = last - (long)row;
@@ -85,8 +87,6 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
             votes = same;
             ahead = before;
         }
-        if (first > 0 && (long)row - first + 1 > *window)
-            *window = (long)row - first + 1;
     }
     if (votes)
         *shift = ahead;
@@ -527,6 +527,29 @@ static void propose_bare_mask(struct ts_case *the_case)
     free(found.allowed);
 }
 
+/* Whatever the axes are: elements that are masked on one side only. */
+static void propose_one_sided(struct ts_case *the_case)
+{
+    double cost = 0;
+    size_t shown = 0, hidden = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double own = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        bool reference = is_allowed(the_case->expected[i]), candidate = is_allowed(the_case->found[i]);
+        if (reference == candidate || isnan(the_case->found[i]) || isnan(the_case->expected[i]))
+            continue;
+        cost += own > 0 ? own : 0;
+        shown += candidate;
+        hidden += reference;
+    }
+    if (shown + hidden >= 2 && the_case->error > 0)
+        ts_propose_plain(
+            the_case, "mask", 0.85 * cost / the_case->error,
+            "the attention mask: its diagonal, its window, the axis it is broadcast along",
+            "%zu elements that the reference masks are visible in the candidate, and %zu that it shows are "
+            "masked",
+            shown, hidden);
+}
+
 /* One key (or value) is another token's: a cache that was not written, or written at the wrong place. */
 static void propose_stale_token(struct ts_case *the_case, struct ts_variants *variants)
 {
@@ -670,11 +693,18 @@ static void propose(struct ts_case *the_case)
 {
     struct ts_variants variants;
     if (the_case->operation.kind != TS_OPERATION_SCORES && the_case->operation.kind != TS_OPERATION_SOFTMAX &&
-        ts_case_in_scene(the_case))
+        ts_case_in_scene(the_case)) {
         propose_bare_mask(the_case);
+        propose_one_sided(the_case);
+    }
+    if ((the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_NONE) &&
+        ts_case_in_scene(the_case))
+        ts_propose_distance_bias(the_case);
     if (the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case)) {
         propose_by_position(the_case);
         propose_contrast(the_case);
+        if (is_attention(ts_case_name(the_case, the_case->actor)))
+            ts_propose_head_factors(the_case);
         ts_propose_fused_attention(the_case);
     }
     if (!ts_variants_open(&variants, the_case, &the_case->operation))

@@ -170,6 +170,16 @@ static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
     return !good ? (double)NAN : size > 0 ? left / size : 0;
 }
 
+/* The pair's own layout is [tokens, numbers of each], as the case has it. */
+static bool tokens_come_first(const struct ts_case *the_case)
+{
+    const struct ts_view *view = &ts_case_pair(the_case)->a;
+    unsigned axis = 0;
+    while (axis + 1 < view->rank && view->shape[axis] == 1)
+        axis++;
+    return view->rank && view->shape[axis] == the_case->scene->tokens;
+}
+
 static void swaps(struct ts_case *the_case, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
@@ -187,12 +197,17 @@ static void swaps(struct ts_case *the_case, double *prediction)
     for (size_t k = 0; k < probing.kept; k++) {
         const struct ts_shuffle *shuffle = &probing.best[k].shuffle;
         const char *proof = "";
+        struct ts_shuffle full;
         for (size_t i = 0; i < the_case->total; i++)
             prediction[i] = value_at(&probing.source, ts_shuffle_source(shuffle, domain_index(&probing.source, i)));
         ts_shuffle_text(shuffle, probing.source.rows, probing.source.columns, actor->heads, text, sizeof text);
-        ts_shuffle_recipe(shuffle, recipe, sizeof recipe);
-        if (direct && !ts_case_complete(the_case) && ts_explained(the_case, prediction) > 0.5) {
-            double left = prove(the_case, shuffle);
+        full = *shuffle;
+        if (!direct) /* some tokens stand for all of them */
+            full.outer = full.outer / actor->rows * (pair->a.count / actor->width);
+        ts_shuffle_recipe(&full, recipe, sizeof recipe);
+        if ((direct || tokens_come_first(the_case)) && !ts_case_complete(the_case) &&
+            ts_explained(the_case, prediction) > 0.5) {
+            double left = prove(the_case, &full);
             if (left >= 0.5)
                 continue;
             proof = isnan(left) ? " (seen on a sample)"
@@ -261,18 +276,17 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
                "the norm was given the values of %s in another order: %s", ts_case_name(the_case, from), text);
 }
 
-/* Where in the expected values the found ones from `from` on stand; SIZE_MAX when nowhere. */
-static size_t locate(const struct ts_case *the_case, size_t from, size_t window)
+/* Where in `among` the numbers from `wanted` on stand; SIZE_MAX when nowhere. */
+static size_t locate(const double *wanted, size_t window, const double *among, size_t total)
 {
-    const double *found = the_case->found + from;
     double closest = 0;
     size_t at = SIZE_MAX;
     for (size_t i = 0; i < window; i++)
-        closest += 0.1 * found[i] * found[i];
-    for (size_t i = 0; i + window <= the_case->total; i++) {
+        closest += 0.1 * wanted[i] * wanted[i];
+    for (size_t i = 0; i + window <= total; i++) {
         double left = 0;
         for (size_t k = 0; k < window && left < closest; k++)
-            left += (found[k] - the_case->expected[i + k]) * (found[k] - the_case->expected[i + k]);
+            left += (wanted[k] - among[i + k]) * (wanted[k] - among[i + k]);
         if (left < closest) {
             closest = left;
             at = i;
@@ -290,8 +304,8 @@ static void pitches(struct ts_case *the_case, double *prediction)
     bool one_row = actor->rows == 1 && width >= 24;
     if ((actor->rows < 3 && !one_row) || width < 4 || !ts_case_complete(the_case))
         return;
-    first = locate(the_case, one_row ? width / 2 : width, window);
-    second = one_row ? 0 : locate(the_case, 2 * width, window);
+    first = locate(the_case->found + (one_row ? width / 2 : width), window, the_case->expected, the_case->total);
+    second = one_row ? 0 : locate(the_case->found + 2 * width, window, the_case->expected, the_case->total);
     if (first == SIZE_MAX || second == SIZE_MAX)
         return;
     if (!one_row)
@@ -315,6 +329,41 @@ static void pitches(struct ts_case *the_case, double *prediction)
                    "rows are %" PRId64 " elements apart instead of %zu", pitch, width);
 }
 
+/* Rows that were written so many elements apart into a buffer that is then read as if they stood close: what lies
+ * between them and behind was never written. */
+static void written_pitches(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t width = actor->width, window = width < 12 ? width : 12, first, second, foreign = 0, base, pitch;
+    bool *reached;
+    if (actor->rows < 4 || width < 4 || !ts_case_complete(the_case))
+        return;
+    first = locate(the_case->expected + width, window, the_case->found, the_case->total);
+    second = locate(the_case->expected + 2 * width, window, the_case->found, the_case->total);
+    if (first == SIZE_MAX || second == SIZE_MAX || second <= first || (pitch = second - first) <= width ||
+        first < pitch || !(reached = calloc(the_case->total, sizeof *reached)))
+        return;
+    base = first - pitch;
+    for (size_t i = 0; i < the_case->total; i++) {
+        size_t to = base + i / width * pitch + i % width;
+        if (to < the_case->total) {
+            prediction[to] = the_case->expected[i];
+            reached[to] = true;
+        }
+    }
+    for (size_t i = 0; i < the_case->total; i++)
+        if (!reached[i]) {
+            prediction[i] = the_case->found[i];
+            foreign += the_case->found[i] != 0;
+        }
+    free(reached);
+    ts_propose(the_case, "permuted", prediction, 2 + foreign,
+               "the row pitch (leading dimension, padding) with which the buffer is written and read",
+               "rows were written %zu elements apart and are read %zu apart: the gaps and the end of the buffer were "
+               "never written",
+               pitch, width);
+}
+
 static void propose(struct ts_case *the_case)
 {
     double *prediction = ts_case_scratch(the_case);
@@ -323,8 +372,10 @@ static void propose(struct ts_case *the_case)
     swaps(the_case, prediction);
     swaps_before(the_case, prediction);
     pitches(the_case, prediction);
+    written_pitches(the_case, prediction);
     ts_match_rows(the_case, prediction);
     ts_match_columns(the_case, prediction);
+    ts_match_blocks(the_case, prediction);
 }
 
 const struct ts_family ts_family_layout = {.name = "layout", .propose = propose};

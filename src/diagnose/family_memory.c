@@ -127,8 +127,28 @@ static void propose_inf(struct ts_case *the_case, size_t number, size_t first)
                      "%zu of %zu elements are infinite, the first at %s%s", number, the_case->total, place, why);
 }
 
+/* Minus infinities that are a mask: the reference masks as well, or every head has them at the same places. */
+static bool is_masking(const struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t low = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        if (the_case->expected[i] == -INFINITY || actor->a[i] < -1e4f)
+            return true;
+        low += the_case->found[i] == -INFINITY;
+    }
+    if (low < 2 || actor->heads < 2 || actor->inner != actor->rows)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        if ((the_case->found[i] == -INFINITY) !=
+            (the_case->found[i / actor->width * actor->width + i % actor->inner] == -INFINITY))
+            return false;
+    return true;
+}
+
 static void non_finite(struct ts_case *the_case, bool *mask)
 {
+    bool masking = is_masking(the_case);
     size_t nans = 0, first_nan = 0, infs = 0, first_inf = 0, only_reference = 0;
     memset(mask, 0, the_case->total * sizeof *mask);
     for (size_t i = 0; i < the_case->total; i++) {
@@ -136,7 +156,7 @@ static void non_finite(struct ts_case *the_case, bool *mask)
         if (isnan(found) && !isnan(reference)) {
             first_nan = nans++ ? first_nan : i;
             mask[i] = true;
-        } else if (isinf(found) && isfinite(reference) && !(found < 0 && reference < -1e4)) {
+        } else if (isinf(found) && isfinite(reference) && !(found < 0 && (masking || reference < -1e4))) {
             first_inf = infs++ ? first_inf : i;
         } else if (isfinite(found) && (isnan(reference) || reference == INFINITY)) {
             only_reference++;
@@ -180,8 +200,8 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
     }
     fill(the_case, mask, prediction);
     if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
-        ts_propose_plain(the_case, "zeros", 1, "whether this step ran, and whether its result was written",
-                         "every element is zero");
+        ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written",
+                            "every element is zero");
     else
         ts_propose(the_case, "zeros", prediction, region.pieces,
                    "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
@@ -346,6 +366,8 @@ static void sparse(struct ts_case *the_case)
     least = costs[few - 1];
     for (size_t i = 0; i < the_case->total; i++)
         if (ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]) >= least) {
+            if (!isfinite(the_case->found[i]) || !isfinite(the_case->expected[i])) /* a mask that differs */
+                return;
             first = first == SIZE_MAX ? i % the_case->actor->width : first;
             together = together && i % the_case->actor->width == first;
         }

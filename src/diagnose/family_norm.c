@@ -231,28 +231,14 @@ static void weights_of_another(const struct norm *norm)
     }
 }
 
-/* The residual stream that was not captured itself: both of its terms. */
-static double *sum_of_inputs(struct ts_case *the_case, const double *first)
-{
-    const struct ts_actor *other = ts_scene_actor(the_case->scene, the_case->operation.inputs[1]);
-    const double *second = other ? ts_case_values(the_case, other, true) : NULL;
-    double *sum = second ? malloc(the_case->total * sizeof *sum) : NULL;
-    for (size_t i = 0; sum && i < the_case->total; i++)
-        sum[i] = first[i] + second[i];
-    return sum;
-}
-
 static void propose(struct ts_case *the_case)
 {
     struct norm norm = {.the_case = the_case};
-    double *sum = NULL;
     if (the_case->operation.kind != TS_OPERATION_NORM || !(the_case->error > 0) || ts_case_quiet(the_case))
         return;
     norm.input = ts_case_norm_input(the_case);
     norm.prediction = ts_case_scratch(the_case);
     if (!norm.input || !norm.prediction)
-        return;
-    if (the_case->operation.input_count > 1 && !(norm.input = sum = sum_of_inputs(the_case, norm.input)))
         return;
     other_mean(&norm);
     other_weights(&norm);
@@ -262,7 +248,6 @@ static void propose(struct ts_case *the_case)
     weights_of_another(&norm);
     if (the_case->operation.flag)
         fitted_weights(&norm);
-    free(sum);
 }
 
 const struct ts_family ts_family_norm = {.name = "norm", .propose = propose};

@@ -8,10 +8,39 @@
 #include "base/number.h"
 #include "diagnose/families.h"
 
+/* Elements beyond the border that are looked at. */
+#define BORDER_MOST  4096
 #define FEW_CONFUSED 2048 /* elements looked at before all are */
 #define CAP_PROBES   4096 /* elements that a softcap is searched on */
 
 /* The candidate never leaves a range that the expected values leave. */
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Where values that should lie far beyond the largest one found stand together, rounded or quantized after the clamp:
+ * their middle, or NaN. sign -1: of the low end. */
+static double soft_border(const struct ts_case *the_case, double border, double sign)
+{
+    double *values = malloc(BORDER_MOST * sizeof *values), middle = NAN;
+    size_t count = 0, near = 0;
+    for (size_t i = 0; values && i < the_case->total && count < BORDER_MOST; i++)
+        if (isfinite(the_case->found[i]) && sign * the_case->expected[i] > 1.15 * sign * border)
+            values[count++] = the_case->found[i];
+    if (count >= 4 && sign * border > 0) {
+        qsort(values, count, sizeof *values, by_value);
+        middle = values[count / 2];
+        for (size_t i = 0; i < count; i++)
+            near += fabs(values[i] - middle) < 0.06 * fabs(middle);
+        if (near * 10 < count * 9)
+            middle = NAN;
+    }
+    free(values);
+    return middle;
+}
+
 static void clamped(struct ts_case *the_case, double *prediction)
 {
     double low = INFINITY, high = -INFINITY;
@@ -31,7 +60,19 @@ static void clamped(struct ts_case *the_case, double *prediction)
         prediction[i] = x < low ? low : x > high ? high : x;
     }
     /* one element at the border is only the largest one */
-    if (!beyond || (at_low < 2 && at_high < 2))
+    if (at_low < 2 && at_high < 2) {
+        double soft_low = soft_border(the_case, low, -1), soft_high = soft_border(the_case, high, 1);
+        if (isnan(soft_low) && isnan(soft_high))
+            return;
+        low = isnan(soft_low) ? -(double)INFINITY : soft_low;
+        high = isnan(soft_high) ? (double)INFINITY : soft_high;
+        for (size_t i = 0; i < the_case->total; i++) {
+            double x = the_case->expected[i];
+            prediction[i] = x < low ? low : x > high ? high : x;
+        }
+        at_low = at_high = 2;
+    }
+    if (!beyond)
         return;
     ts_propose(the_case, "clamped", prediction, (size_t)(at_low > 1) + (size_t)(at_high > 1),
                "a clamp, a saturating conversion (f16 ends at 65504, e4m3 at 448), an activation with a limit",
@@ -136,8 +177,8 @@ static uint16_t f16_bits(double value)
         scaled /= 2;
         exponent++;
     }
-    return scaled < 1024 ? (uint16_t)(sign | (uint16_t)scaled)
-                         : (uint16_t)(sign | ((uint16_t)(exponent + 14) << 10) | ((uint16_t)scaled - 1024));
+    /* the leading bit of a normal number stands for one more in the exponent */
+    return (uint16_t)(sign + (scaled < 1024 ? 0u : (unsigned)(exponent + 13) << 10) + (unsigned)scaled);
 }
 
 enum confusion { BF16_AS_F16, F16_AS_BF16, SWAPPED_F32, SWAPPED_F16, SWAPPED_BF16, U8_FOR_I8, I8_FOR_U8, CONFUSIONS };
@@ -299,6 +340,21 @@ static double rounded(double value, int bits, bool cut)
     return ldexp(cut ? trunc(scaled) : nearbyint(scaled), exponent - bits - 1);
 }
 
+/* Both have ten bits behind the point: f16 ends at 65504 and has a grid of 2^-24 at the bottom. */
+static const char *ten_bits(const struct ts_case *the_case)
+{
+    bool small = false;
+    if (ts_case_pair(the_case)->b.tensor->type == TS_F16)
+        return "f16";
+    for (size_t i = 0; i < the_case->total; i++) {
+        double x = fabs(the_case->found[i]);
+        if (isfinite(x) && (x > 65504 || (x > 0 && ldexp(x, 24) != nearbyint(ldexp(x, 24)))))
+            return "TF32";
+        small = small || (x > 0 && x < 0x1p-14);
+    }
+    return small ? "f16" : "f16 or TF32";
+}
+
 static void rounded_to(struct ts_case *the_case)
 {
     static const struct {
@@ -325,7 +381,8 @@ static void rounded_to(struct ts_case *the_case)
                                  : "nothing: this is the precision of the type and no fault",
                              cut ? "%.1f %% of the elements are the reference's %s, cut off to %s instead of rounded"
                                  : "%.1f %% of the elements are the reference's%s rounded to %s",
-                             100 * (double)equal / (double)counted, cut ? " values" : "", types[t].name);
+                             100 * (double)equal / (double)counted, cut ? " values" : "",
+                             types[t].bits == 10 ? ten_bits(the_case) : types[t].name);
             return;
         }
 }

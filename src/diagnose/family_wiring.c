@@ -74,6 +74,13 @@ static bool are_siblings(const char *a, const char *b)
     }
 }
 
+/* The candidate's values of another tensor; masked where the reference is, for masks come with the step. */
+static void take_values(const struct ts_case *the_case, const struct ts_actor *other, double *out)
+{
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = the_case->expected[i] == -INFINITY ? -(double)INFINITY : (double)other->b[i];
+}
+
 /* What was found is an earlier tensor: either the operation was left out, or another tensor stands here. */
 static void propose_equal(struct ts_case *the_case)
 {
@@ -93,8 +100,7 @@ static void propose_equal(struct ts_case *the_case)
             (operation->kind == TS_OPERATION_SCALE && !operation->flag && ts_is_input(the_case, actor->pair)) ||
             (operation->kind == TS_OPERATION_COPY && ts_is_input(the_case, actor->pair)))
             continue;
-        for (size_t i = 0; i < the_case->total; i++)
-            prediction[i] = (double)actor->b[i];
+        take_values(the_case, actor, prediction);
         share = ts_explained(the_case, prediction);
         if (share > most + 1e-9) {
             most = share;
@@ -105,8 +111,7 @@ static void propose_equal(struct ts_case *the_case)
         return;
     other = ts_earlier(the_case, best);
     name = ts_case_name(the_case, other);
-    for (size_t i = 0; i < the_case->total; i++)
-        prediction[i] = (double)other->b[i];
+    take_values(the_case, other, prediction);
     /* what equals another norm's result is that norm's, or the norm of its input */
     if (ts_is_input(the_case, other->pair) ||
         (operation->kind != TS_OPERATION_COPY && operation->kind != TS_OPERATION_NORM &&
@@ -304,6 +309,7 @@ static void propose(struct ts_case *the_case)
         propose_wrong_input(the_case);
         ts_wiring_sums(the_case);
         ts_wiring_weights(the_case);
+        ts_wiring_slices(the_case);
     }
     propose_swapped(the_case);
     propose_unrelated(the_case);

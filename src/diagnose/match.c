@@ -33,7 +33,8 @@ struct lines {
     double *reference, *found; /* [count, signs] */
     struct keyed *order;       /* reference lines by key */
     size_t *from;              /* per found line: the reference line, SIZE_MAX when none is near */
-    size_t runs, moved;
+    bool *empty;               /* per found line: nothing but zeros */
+    size_t runs, moved, emptied;
 };
 
 static size_t own_place(const struct lines *lines, size_t line)
@@ -92,7 +93,8 @@ static bool open_lines(struct lines *lines, struct ts_case *the_case, bool colum
     lines->found = malloc(lines->found_count * lines->signs * sizeof(double));
     lines->order = malloc(lines->count * sizeof *lines->order);
     lines->from = malloc(lines->found_count * sizeof *lines->from);
-    if (!lines->reference || !lines->found || !lines->order || !lines->from)
+    lines->empty = calloc(lines->found_count, sizeof *lines->empty);
+    if (!lines->reference || !lines->found || !lines->order || !lines->from || !lines->empty)
         return false;
     for (size_t line = 0; line < lines->found_count; line++)
         for (size_t k = 0; k < lines->signs; k++)
@@ -118,6 +120,7 @@ static void close_lines(struct lines *lines)
     free(lines->found);
     free(lines->order);
     free(lines->from);
+    free(lines->empty);
 }
 
 static double distance(const struct lines *lines, size_t line, size_t reference)
@@ -169,6 +172,10 @@ static void take(const struct lines *lines, size_t line, double *prediction)
     const struct ts_case *the_case = lines->the_case;
     size_t width = the_case->actor->width, rows = the_case->actor->rows, from = lines->from[line];
     struct ts_error ignored;
+    for (size_t i = 0; lines->empty[line] && i < (lines->columns ? rows : width); i++)
+        prediction[lines->columns ? i * width + line : line * width + i] = 0;
+    if (lines->empty[line])
+        return;
     if (from == SIZE_MAX)
         from = own_place(lines, line);
     if (lines->columns)
@@ -245,9 +252,52 @@ static size_t block_order(const struct lines *lines, char *text, size_t room)
     return length;
 }
 
+/* Nothing but zeros, where the numbers that a line is known by should not be. */
+static bool is_empty(const struct lines *lines, size_t line)
+{
+    const struct ts_actor *actor = lines->the_case->actor;
+    bool wanted = false;
+    for (size_t i = 0; i < (lines->columns ? actor->rows : actor->width); i++) {
+        if (case_value(lines, lines->the_case->found, line, i) != 0)
+            return false;
+        wanted = wanted || case_value(lines, lines->the_case->expected, line, i) != 0;
+    }
+    return wanted;
+}
+
+/* The same for a weight of which some rows are known: blocks that moved as wholes. Returns their length. */
+static size_t sampled_blocks(const struct lines *lines, char *text, size_t room)
+{
+    for (size_t blocks = 2; lines->view && !lines->columns && blocks <= 64; blocks++) {
+        size_t length = lines->count / blocks, from[64], used = 0;
+        bool fits = lines->count % blocks == 0 && lines->found_count >= 2 * blocks;
+        for (size_t b = 0; b < blocks; b++)
+            from[b] = SIZE_MAX;
+        for (size_t i = 0; i < lines->found_count && fits; i++) {
+            size_t own = own_place(lines, i), block = own / length, other = lines->from[i] / length;
+            fits = lines->from[i] != SIZE_MAX && lines->from[i] % length == own % length &&
+                   (from[block] == SIZE_MAX || from[block] == other);
+            from[block] = other;
+        }
+        for (size_t b = 0; b < blocks && fits; b++)
+            fits = from[b] < blocks;
+        if (!fits)
+            continue;
+        for (size_t b = 0; b < blocks && b < 16 && used + 8 < room; b++)
+            used += (size_t)snprintf(text + used, room - used, "%s%zu", b ? ", " : "", from[b]);
+        if (blocks > 16 && used < room)
+            snprintf(text + used, room - used, " ...");
+        return length;
+    }
+    return 0;
+}
+
 static void count_runs(struct lines *lines)
 {
     for (size_t i = 0; i < lines->found_count; i++) {
+        lines->empty[i] = lines->from[i] == SIZE_MAX && is_empty(lines, i);
+        lines->emptied += lines->empty[i];
+        lines->runs += lines->empty[i] && (i == 0 || !lines->empty[i - 1]);
         if (lines->from[i] == SIZE_MAX || step_of(lines, i) == 0)
             continue;
         lines->moved++;
@@ -265,11 +315,22 @@ static bool are_copies(const struct lines *lines)
     return !lines->view;
 }
 
+/* Whole heads, or some channels. */
+static const char *copied_heads(const struct lines *lines, const bool *moved)
+{
+    const struct ts_actor *actor = lines->the_case->actor;
+    for (size_t i = 0; i < lines->found_count; i++)
+        if (actor->heads < 2 || moved[i] != moved[i / actor->inner * actor->inner])
+            return "channels";
+    return "heads";
+}
+
 static void say_copies(const struct lines *lines, const double *prediction, const char *what)
 {
     bool *moved = calloc(lines->found_count, sizeof *moved);
     char text[128];
     size_t first = SIZE_MAX;
+    bool behind = true;
     if (!moved)
         return;
     for (size_t i = 0; i < lines->found_count; i++) {
@@ -277,10 +338,20 @@ static void say_copies(const struct lines *lines, const double *prediction, cons
         first = moved[i] && first == SIZE_MAX ? i : first;
     }
     ts_region_list(lines->the_case, moved, lines->found_count, !lines->columns, text, sizeof text);
-    ts_propose(lines->the_case, "stale", prediction, 2 * lines->runs,
-               "whether they are written at all: a position that does not advance, a slot that is written twice",
-               "%s %s hold again what belongs elsewhere: %zu is a copy of %zu", what, text, own_place(lines, first),
-               lines->from[first]);
+    for (size_t i = 0; i < lines->found_count; i++)
+        behind = behind && (!moved[i] || step_of(lines, i) == -1);
+    if (!lines->columns && behind && !ts_case_direct(lines->the_case))
+        ts_propose(lines->the_case, "stale", prediction, 2 * lines->runs,
+                   "whether they are written at all: a position that does not advance, a slot that is written twice",
+                   "%s %s hold again what belongs to the one before: %zu is a copy of %zu", what, text,
+                   own_place(lines, first), lines->from[first]);
+    else
+        ts_propose(lines->the_case, lines->columns ? copied_heads(lines, moved) : "rows", prediction, 2 * lines->runs,
+                   lines->columns || ts_case_direct(lines->the_case)
+                       ? "the piece that is loaded or computed there: a shard or a head of another rank, read twice"
+                       : "which token is looked up or read there: its id, its slot, its position",
+                   "%s %s hold what belongs elsewhere, and is there as well: %zu is a copy of %zu", what, text,
+                   own_place(lines, first), lines->from[first]);
     free(moved);
 }
 
@@ -312,8 +383,9 @@ static void say(struct lines *lines, const double *prediction)
                    "%s stand in reverse order", what);
         return;
     }
-    if ((length = block_order(lines, order, sizeof order)) > 0) {
-        blocks = lines->found_count / length;
+    if ((length = block_order(lines, order, sizeof order)) > 0 ||
+        (length = sampled_blocks(lines, order, sizeof order)) > 0) {
+        blocks = lines->count / length;
         if (blocks == 2)
             ts_propose(the_case, "permuted", prediction, 1,
                        "the order of the two halves: gate and up, scale and shift, sine and cosine",
@@ -330,8 +402,54 @@ static void say(struct lines *lines, const double *prediction)
     }
     ts_propose(the_case, "permuted", prediction, 2 * lines->runs,
                "the order in which they are gathered, split or written",
-               "%zu of %zu %s stand elsewhere, in %zu runs; the first: %zu holds what belongs at %zu", lines->moved,
-               lines->found_count, what, lines->runs, own_place(lines, first), lines->from[first]);
+               "%zu of %zu %s stand elsewhere, in %zu runs; the first: %zu holds what belongs at %zu%s", lines->moved,
+               lines->found_count, what, lines->runs, own_place(lines, first), lines->from[first],
+               lines->emptied ? ts_case_text(the_case, "; %zu are zero", lines->emptied) : "");
+}
+
+/* Blocks of a vector in another order: halves of a bias, q, k and v of another. Of lines of one number each nothing can
+ * be told; of blocks of several it can. */
+void ts_match_blocks(struct ts_case *the_case, double *prediction)
+{
+    size_t total = the_case->total, from[64];
+    if ((the_case->actor->rows != 1 && the_case->actor->width != 1) || !ts_case_complete(the_case))
+        return;
+    for (size_t blocks = 2; blocks <= 64 && total / blocks >= LEAST; blocks++) {
+        size_t length = total / blocks, moved = 0, used = 0;
+        char order[256] = "";
+        for (size_t b = 0; b < blocks && total % blocks == 0; b++) {
+            double energy = 0, best;
+            from[b] = SIZE_MAX;
+            for (size_t i = 0; i < length; i++)
+                energy += the_case->found[b * length + i] * the_case->found[b * length + i];
+            best = CLOSE * energy;
+            for (size_t s = 0; s < blocks; s++) {
+                double left = 0;
+                for (size_t i = 0; i < length && left < best; i++) {
+                    double d = the_case->found[b * length + i] - the_case->expected[s * length + i];
+                    left += d * d;
+                }
+                if (left < best) {
+                    best = left;
+                    from[b] = s;
+                }
+            }
+            if (from[b] == SIZE_MAX)
+                break;
+            moved += from[b] != b;
+            memcpy(prediction + b * length, the_case->expected + from[b] * length, length * sizeof *prediction);
+            if (used + 8 < sizeof order)
+                used += (size_t)snprintf(order + used, sizeof order - used, "%s%zu", b ? ", " : "", from[b]);
+            if (b + 1 < blocks || !moved)
+                continue;
+            ts_propose(the_case, "permuted", prediction, blocks == 2 ? 1 : blocks,
+                       "the order of the pieces: gate and up, scale and shift, q, k and v",
+                       blocks == 2 ? "the two halves are swapped (%zu numbers each)"
+                                   : "blocks of %zu numbers stand in the order %s",
+                       length, order);
+            return;
+        }
+    }
 }
 
 static void match(struct ts_case *the_case, bool columns, double *prediction)

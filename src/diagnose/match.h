@@ -7,5 +7,7 @@
 /* Propose "shifted" when all moved alike, "permuted" otherwise. prediction: scratch. */
 void ts_match_rows(struct ts_case *the_case, double *prediction);
 void ts_match_columns(struct ts_case *the_case, double *prediction);
+/* The same for the blocks of a vector. */
+void ts_match_blocks(struct ts_case *the_case, double *prediction);
 
 #endif

@@ -112,6 +112,17 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             state, expected, found, 1,
             ts_case_text(&state->face, "seen in the term %s of the sum", ts_case_name(&state->face, terms[k])));
     }
+    for (unsigned k = 0; operation->kind == TS_OPERATION_GATED_SUM && k < operation->input_count; k++) {
+        const struct ts_actor *term = ts_scene_actor(&state->scene, operation->inputs[k]);
+        if (!expected || !found || !term || term->rows * term->width != total)
+            continue;
+        for (size_t i = 0; i < total; i++) {
+            expected[i] = state->face.expected[i] - (double)term->b[i];
+            found[i] = state->face.found[i] - (double)term->b[i];
+        }
+        look_at_part(state, expected, found, 1,
+                     ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, term)));
+    }
     if (operation->kind == TS_OPERATION_NORM && expected && found)
         look_before_the_norm(state, expected, found);
     if (before && expected && found) {

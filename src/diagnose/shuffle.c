@@ -90,6 +90,11 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
     if (where == TS_SHUFFLE_AXES && shuffle->outer == 1 && inner == 1)
         snprintf(text, room, "it is transposed: [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64 "]", second,
                  first, first, second);
+    else if (where == TS_SHUFFLE_AXES && inner == 1)
+        snprintf(text, room,
+                 "each of %" PRIu64 " matrices is transposed: [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64
+                 "]",
+                 shuffle->outer, second, first, first, second);
     else if (where == TS_SHUFFLE_AXES)
         snprintf(text, room,
                  "axes are swapped: stored as [%s%" PRIu64 ",%" PRIu64 ",%" PRIu64 "], read as [%s%" PRIu64 ",%" PRIu64

@@ -50,5 +50,9 @@ double *ts_actor_doubles(const float *values, size_t count);
 /* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
  * to probabilities or context, and its variants proposed. In family_attention_fused.c. */
 void ts_propose_fused_attention(struct ts_case *the_case);
+/* Scores that differ by a slope over the distance. In attention_bias.c. */
+void ts_propose_distance_bias(struct ts_case *the_case);
+/* Contexts whose heads have a factor each, in every token. In attention_bias.c. */
+void ts_propose_head_factors(struct ts_case *the_case);
 
 #endif

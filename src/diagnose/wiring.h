@@ -9,6 +9,8 @@ void ts_wiring_sums(struct ts_case *the_case);
 /* What can be said about a weight that nobody has seen: transposed, a column or a number of it wrong, applied to
  * another tensor. */
 void ts_wiring_weights(struct ts_case *the_case);
+/* Parts of a wider tensor (a fused projection) cut out at other places. */
+void ts_wiring_slices(struct ts_case *the_case);
 
 /* The actor so many pairs before, NULL when there is none. */
 static inline const struct ts_actor *ts_earlier(const struct ts_case *the_case, size_t back)

@@ -27,6 +27,45 @@ static void propose_subset(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+/* One captured tensor in place of two terms: their norm, where their sum belongs. */
+static void propose_replaced(struct ts_case *the_case)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    struct ts_variants variants;
+    const struct ts_actor *best = NULL;
+    unsigned kept = 0;
+    double most = WORTHWHILE;
+    if (operation->kind != TS_OPERATION_SUM || operation->input_count != 3 ||
+        !ts_variants_open(&variants, the_case, operation))
+        return;
+    for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
+        const struct ts_actor *other = ts_earlier(the_case, back);
+        if (!ts_same_size(the_case, other) || ts_is_input(the_case, other->pair))
+            continue;
+        for (unsigned slot = 0; slot < 3; slot++) {
+            double share;
+            for (size_t i = variants.first * other->width; i < (variants.first + variants.count) * other->width; i++)
+                variants.out[i] = (double)other->b[i] + variants.inputs[slot][i];
+            share = ts_variants_share(&variants, variants.out);
+            if (share > most) {
+                most = share;
+                best = other;
+                kept = slot;
+            }
+        }
+    }
+    if (best) {
+        for (size_t i = 0; i < the_case->total; i++)
+            variants.out[i] = (double)best->b[i] + variants.inputs[kept][i];
+        ts_propose(the_case, "wrong-input", variants.out, 0,
+                   ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
+                   "%s is added to %s in place of %s + %s", ts_case_name(the_case, best),
+                   ts_case_name(the_case, variants.from[kept]), ts_case_name(the_case, variants.from[(kept + 1) % 3]),
+                   ts_case_name(the_case, variants.from[(kept + 2) % 3]));
+    }
+    ts_variants_close(&variants);
+}
+
 /* A sum that was captured nowhere goes on in the residual stream: is it whole there? Looks for two later tensors of
  * which one is the other plus the sum, in the reference; then at the same in the candidate. */
 static bool is_whole_later(struct ts_case *the_case, const struct ts_variants *variants, unsigned kept)
@@ -188,6 +227,66 @@ static void propose_terms(struct ts_case *the_case)
     say_term(the_case, best, coefficient, fitted, prediction);
 }
 
+/* Coefficients of x and y in z over every `step`-th number, by least squares; returns the share of z that is left. */
+static double fit_two(const float *x, const float *y, const float *z, size_t total, size_t step, double *a, double *b)
+{
+    double xx = 0, xy = 0, yy = 0, xz = 0, yz = 0, zz = 0, determinant;
+    for (size_t i = 0; i < total; i += step) {
+        double p = (double)x[i], q = (double)y[i], r = (double)z[i];
+        if (!isfinite(p) || !isfinite(q) || !isfinite(r))
+            continue;
+        xx += p * p;
+        xy += p * q;
+        yy += q * q;
+        xz += p * r;
+        yz += q * r;
+        zz += r * r;
+    }
+    determinant = xx * yy - xy * xy;
+    if (!(determinant > 1e-9 * xx * yy) || !(zz > 0))
+        return 1;
+    *a = (xz * yy - yz * xy) / determinant;
+    *b = (yz * xx - xz * xy) / determinant;
+    return (zz - *a * xz - *b * yz) / zz;
+}
+
+/* Two tensors with factors of their own (residual multipliers): learnt here from the reference, then other factors
+ * looked for in the candidate. */
+static void propose_factors(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor, *near[10];
+    size_t count = 0, step = the_case->total / 16384 + 1;
+    double *prediction, limit = 8 * ts_rounding(actor->bits_a);
+    limit = limit > 1e-4 ? limit * limit : 1e-8;
+    if ((the_case->operation.kind != TS_OPERATION_NONE && the_case->operation.kind != TS_OPERATION_SCALED_SUM) ||
+        !(prediction = ts_case_scratch(the_case)))
+        return;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && count < 10; back++) {
+        const struct ts_actor *other = ts_earlier(the_case, back);
+        if (ts_same_size(the_case, other))
+            near[count++] = other;
+    }
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = i + 1; k < count; k++) {
+            double right[2], wrong[2];
+            bool second;
+            if (fit_two(near[i]->a, near[k]->a, actor->a, the_case->total, step, &right[0], &right[1]) > limit ||
+                fabs(right[0]) < 1e-3 || fabs(right[1]) < 1e-3 ||
+                fit_two(near[i]->b, near[k]->b, actor->b, the_case->total, step, &wrong[0], &wrong[1]) > 0.1)
+                continue;
+            for (size_t n = 0; n < the_case->total; n++)
+                prediction[n] = wrong[0] * (double)near[i]->b[n] + wrong[1] * (double)near[k]->b[n];
+            second = fabs(wrong[1] - right[1]) > fabs(wrong[0] - right[0]);
+            ts_propose(the_case, "scaled", prediction, 2,
+                       "the factor of the residual: residual_multiplier, a scale of the branch",
+                       "%s enters the sum %.4g times, and %.4g times in the reference (the other term, %s: %.4g and "
+                       "%.4g)",
+                       ts_case_name(the_case, near[second ? k : i]), wrong[second], right[second],
+                       ts_case_name(the_case, near[second ? i : k]), wrong[!second], right[!second]);
+            return;
+        }
+}
+
 /* A part of a sum is missing that was captured nowhere: a rank's share, a block of inputs. What is left is the
  * reference less something that has nothing to do with it, so the reference follows it with a slope of one, in every
  * row. */
@@ -195,7 +294,7 @@ static void propose_partial_sum(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     double dot = 0, expected = 0, found = 0, cosine, slope, error;
-    size_t near = 0, rows = 0;
+    size_t near = 0, rows = 0, agreeing = 0;
     bool exact;
     if (the_case->operation.kind != TS_OPERATION_NONE)
         return;
@@ -216,8 +315,11 @@ static void propose_partial_sum(struct ts_case *the_case)
         /* the slope strays by the size of what is missing over what is there, over the root of the numbers */
         chance = sqrt(fabs(row_expected / row_found - 1) / (double)actor->width);
         near += fabs(row_dot / row_found - 1) < 3 * chance + 0.02;
+        agreeing += row_expected + row_found - 2 * row_dot < 1e-3 * the_case->error / (double)actor->rows;
         rows++;
     }
+    if (agreeing * 10 > rows) /* a part that is missing is missing in every token */
+        return;
     if (!(found > 0) || !(expected > 0) || actor->width < 16 || !rows)
         return;
     cosine = dot / sqrt(found * expected);
@@ -240,6 +342,8 @@ void ts_wiring_sums(struct ts_case *the_case)
 {
     propose_terms(the_case);
     propose_subset(the_case);
+    propose_replaced(the_case);
     propose_norm_of_sum(the_case);
     propose_partial_sum(the_case);
+    propose_factors(the_case);
 }

@@ -9,29 +9,47 @@
 
 /* Products of what goes in with what comes out, between tokens s and t: x_s . y_t with y = W x, tokens' means removed
  * so that a bias does not matter. With W transposed x_s . y_t becomes what x_t . y_s was. */
-static void token_products(const float *x, const float *y, size_t tokens, size_t width, double *out)
+static void token_products(const float *x, const float *y, size_t tokens, size_t width, size_t y_width, double *out)
 {
     double *mean = calloc(width * 2, sizeof *mean);
     for (size_t t = 0; t < tokens && mean; t++)
         for (size_t i = 0; i < width; i++) {
             mean[i] += (double)x[t * width + i] / (double)tokens;
-            mean[width + i] += (double)y[t * width + i] / (double)tokens;
+            mean[width + i] += (double)y[t * y_width + i] / (double)tokens;
         }
     for (size_t s = 0; s < tokens; s++)
         for (size_t t = 0; t < tokens; t++) {
             double sum = mean ? 0 : (double)NAN;
             for (size_t i = 0; i < width && mean; i++)
-                sum += ((double)x[s * width + i] - mean[i]) * ((double)y[t * width + i] - mean[width + i]);
+                sum += ((double)x[s * width + i] - mean[i]) * ((double)y[t * y_width + i] - mean[width + i]);
             out[s * tokens + t] = sum;
         }
     free(mean);
 }
 
-/* A square weight used transposed, shown without knowing the weight. */
+/* How much of the difference in products is a mirror image; `offset`: where the square part begins. */
+static double mirrored(const struct ts_actor *x, const struct ts_actor *y, size_t offset, size_t tokens,
+                       double *products)
+{
+    double *reference = products, *candidate = products + tokens * tokens, left = 0, all = 0;
+    token_products(x->a, y->a + offset, tokens, x->width, y->width, reference);
+    token_products(x->b, y->b + offset, tokens, x->width, y->width, candidate);
+    for (size_t s = 0; s < tokens; s++)
+        for (size_t t = 0; t < tokens; t++) {
+            double found = candidate[s * tokens + t];
+            if (s == t)
+                continue;
+            left += (found - reference[t * tokens + s]) * (found - reference[t * tokens + s]);
+            all += (found - reference[s * tokens + t]) * (found - reference[s * tokens + t]);
+        }
+    return all > 0 ? 1 - left / all : 0;
+}
+
+/* A square weight used transposed, shown without knowing the weight; alone, or as a part of a fused one. */
 static void propose_transposed(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
-    size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, looked = 0;
+    size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, looked = 0, from = 0;
     double *products, most = 0.8;
     if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 4 || actor->width < 4)
         return;
@@ -40,30 +58,33 @@ static void propose_transposed(struct ts_case *the_case)
     products = malloc(2 * tokens * tokens * sizeof *products);
     for (size_t back = 1; back < TS_SCENE_WINDOW && looked < 8 && products; back++) {
         const struct ts_actor *x = ts_earlier(the_case, back);
-        double *reference = products, *candidate = products + tokens * tokens, left = 0, all = 0;
-        if (!ts_same_size(the_case, x))
+        size_t offsets[3];
+        if (!x || x->rows != actor->rows || x->width > actor->width || x->width < 4)
             continue;
         looked++;
-        token_products(x->a, actor->a, tokens, actor->width, reference);
-        token_products(x->b, actor->b, tokens, actor->width, candidate);
-        for (size_t s = 0; s < tokens; s++)
-            for (size_t t = 0; t < tokens; t++) {
-                double found = candidate[s * tokens + t];
-                if (s == t)
-                    continue;
-                left += (found - reference[t * tokens + s]) * (found - reference[t * tokens + s]);
-                all += (found - reference[s * tokens + t]) * (found - reference[s * tokens + t]);
+        offsets[0] = 0;
+        offsets[1] = x->width;
+        offsets[2] = actor->width - x->width;
+        for (int o = 0; o < 3; o++) {
+            double share;
+            if (offsets[o] + x->width > actor->width || (o && offsets[o] == offsets[o - 1]))
+                continue;
+            share = mirrored(x, actor, offsets[o], tokens, products);
+            if (share > most) {
+                most = share;
+                best = x;
+                from = offsets[o];
             }
-        if (all > 0 && 1 - left / all > most) {
-            most = 1 - left / all;
-            best = x;
         }
     }
     free(products);
     if (best)
         ts_propose_plain(the_case, "transposed-weight", most, "the weight's orientation: [out, in] against [in, out]",
-                         "its weight is used transposed: products of tokens of %s with tokens of the output are "
+                         "its weight is used transposed%s: products of tokens of %s with tokens of the output are "
                          "mirrored, %.1f %% of the difference in %zu products",
+                         best->width < actor->width
+                             ? ts_case_text(the_case, " for channels %zu to %zu", from, from + best->width - 1)
+                             : "",
                          ts_case_name(the_case, best), 100 * most, tokens * (tokens - 1));
 }
 

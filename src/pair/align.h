@@ -24,6 +24,7 @@
  *     take 0..6 of 8 on axis 0     entries 0 to 5; "(the rest is zero)" where all that was left out is
  *     skip the first of 9 on axis 0
  *     step 4 from 0 on axis 0      entries 0, 4, 8 and so on
+ *     corners 3+3 of 9 on axis 1   what a shortened print of the other shows: the first 3 and the last 3
  *     ungroup axis 0, 8 groups of 4+1+1 heads of 64
  *                                  fused rows, from group by group to all of q, all of k, all of v
  *     join 8 shards on axis 1      in the order of the ranks

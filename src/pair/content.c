@@ -32,6 +32,7 @@ struct leftover {
 
 struct leftovers {
     const struct ts_bundle *bundle;
+    struct ts_progress *progress;
     struct leftover *list;
     size_t count;
 };
@@ -84,10 +85,12 @@ static void sketch_one(void *context, uint64_t index, unsigned worker)
     (void)worker;
     ts_error_clear(&one->error);
     (void)ts_sketch_make(left->bundle->tensors[one->index], &one->sketch, &one->error);
+    ts_progress_add(left->progress, left->bundle->tensors[one->index]->bytes);
 }
 
 static enum ts_status sketch_all(struct ts_pairer *pairer, struct leftovers *left, struct ts_error *error)
 {
+    left->progress = pairer->progress;
     if (pairer->pool)
         ts_pool_run(pairer->pool, left->count, sketch_one, left);
     else

@@ -8,6 +8,7 @@
 
 #include "pair/name_rows.h"
 #include "pair/pairing.h"
+#include "read/values.h"
 
 #define CHOOSE_RUNS 32
 #define MAX_PARTS   3
@@ -316,11 +317,18 @@ static enum ts_status try_rules(struct ts_pairer *pairer, bool fused_is_b, const
     return TS_OK;
 }
 
+/* Elements of the whole tensor, also where a print shows only its corners. */
+static uint64_t whole_count(const struct ts_tensor *tensor)
+{
+    uint64_t count;
+    return tensor->whole_shape && ts_shape_product(tensor->whole_shape, tensor->rank, &count) ? count : tensor->count;
+}
+
 /* Two tensors whose kinds may be one, when their values say so. */
 static enum ts_status try_kinds(struct ts_pairer *pairer, size_t a, size_t b, struct ts_error *error)
 {
     const char *how = pairer->offset_text && pairer->a.read.list[a].layer >= 0 ? pairer->offset_text : "canonical name";
-    if (pairer->a.bundle->tensors[a]->count != pairer->b.bundle->tensors[b]->count ||
+    if (whole_count(pairer->a.bundle->tensors[a]) != whole_count(pairer->b.bundle->tensors[b]) ||
         pairer->a.bundle->tensors[a]->count < 4)
         return TS_OK;
     return ts_layout_proved(pairer, a, b, how, error);

@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/text.h"
 #include "pair/pairing.h"
+#include "read/values.h"
 
 #define RUN 16
 /* A look at equal shapes: 64 elements. A choice between recipes: 512, so that every other row is seen in most. */
@@ -360,14 +361,92 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     return ts_pairer_add(pairer, a, b, &pair, error);
 }
 
+/* Axis i of the view, in the order of its axes, is axis match[i] of a tensor known by its corners: sizes tell, and of
+ * equal sizes it does not matter which is which, since equal sizes are cut alike. Axes of one element match none. */
+static bool match_corners(const struct ts_view *view, const struct ts_tensor *corners, unsigned match[TS_MAX_RANK])
+{
+    bool used[TS_MAX_RANK] = {false};
+    for (unsigned i = 0; i < view->rank; i++) {
+        match[i] = TS_MAX_RANK;
+        for (unsigned k = 0; k < corners->rank && match[i] == TS_MAX_RANK && view->shape[i] != 1; k++)
+            if (!used[k] && corners->whole_shape[k] == view->shape[i])
+                match[i] = k;
+        if (match[i] < TS_MAX_RANK)
+            used[match[i]] = true;
+        else if (view->shape[i] != 1)
+            return false;
+    }
+    for (unsigned k = 0; k < corners->rank; k++)
+        if (!used[k] && corners->whole_shape[k] != 1)
+            return false;
+    return true;
+}
+
+/* Takes of a whole tensor what a print shows of the other. Where axes were split or merged between them the whole one
+ * is read in the other's shape first. before: what was done to it already. False: it has another size, and is left
+ * alone. */
+static bool take_corners(struct ts_view *view, const struct ts_tensor *corners, char side, const char *before,
+                         struct ts_arena *arena, const char **recipe)
+{
+    unsigned match[TS_MAX_RANK];
+    uint64_t product;
+    struct ts_view cut = *view;
+    struct ts_buffer words;
+    const char *comma = *before ? ", " : "";
+    ts_buffer_init(&words, 8192);
+    ts_buffer_printf(&words, "%c: %s", side, before);
+    if (!match_corners(&cut, corners, match)) {
+        if (!ts_shape_product(corners->whole_shape, corners->rank, &product) || product != view->count ||
+            !ts_view_reshape(view, corners->whole_shape, corners->rank, arena, &cut) ||
+            !match_corners(&cut, corners, match)) {
+            ts_buffer_release(&words);
+            return false;
+        }
+        ts_buffer_printf(&words, "%sread as [", comma);
+        for (unsigned i = 0; i < cut.rank; i++)
+            ts_buffer_printf(&words, "%s%" PRIu64, i ? "," : "", cut.shape[i]);
+        ts_buffer_string(&words, "]");
+        comma = ", ";
+    }
+    for (unsigned i = 0; i < cut.rank; i++) {
+        const unsigned k = match[i];
+        uint64_t starts[2], counts[2];
+        if (k == TS_MAX_RANK || corners->shape[k] == corners->whole_shape[k])
+            continue;
+        counts[0] = corners->whole_head[k];
+        counts[1] = corners->shape[k] - counts[0];
+        starts[0] = 0;
+        starts[1] = cut.shape[i] - counts[1];
+        ts_buffer_printf(&words, "%scorners %" PRIu64 "+%" PRIu64 " of %" PRIu64 " on axis %u", comma, counts[0],
+                         counts[1], cut.shape[i], i);
+        comma = ", ";
+        if (!ts_layout_gather(&cut, i, counts[0] ? starts : starts + 1, counts[0] ? counts : counts + 1, 1,
+                              counts[0] && counts[1] ? 2 : 1, arena, &cut)) {
+            ts_buffer_release(&words);
+            return false;
+        }
+    }
+    *recipe = words.failed ? NULL : ts_arena_copy(arena, words.data, words.size);
+    ts_buffer_release(&words);
+    if (*recipe)
+        *view = cut;
+    return *recipe != NULL;
+}
+
 enum ts_status ts_layout_single(struct ts_pairer *pairer, size_t a, size_t b, const char *how, bool same,
                                 struct ts_error *error)
 {
     const struct ts_tensor *left = pairer->a.bundle->tensors[a], *right = pairer->b.bundle->tensors[b];
     struct ts_view view_a, view_b;
+    const char *recipe = "";
     if (!ts_view_of(left, &pairer->out->arena, &view_a) || !ts_view_of(right, &pairer->out->arena, &view_b))
         return ts_fail_memory(error);
-    return ts_layout_views(pairer, a, b, &view_a, &view_b, "", left->name, right->name, how, same, error);
+    if (left->whole_shape && !right->whole_shape)
+        take_corners(&view_b, left, 'B', "", &pairer->out->arena, &recipe);
+    else if (right->whole_shape && !left->whole_shape)
+        take_corners(&view_a, right, 'A', "", &pairer->out->arena, &recipe);
+    return ts_layout_views(pairer, a, b, &view_a, &view_b, recipe ? recipe : "", left->name, right->name, how, same,
+                           error);
 }
 
 enum ts_status ts_layout_proved(struct ts_pairer *pairer, size_t a, size_t b, const char *how, struct ts_error *error)
@@ -456,6 +535,37 @@ enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const siz
     return TS_OK;
 }
 
+/* A print of the whole against shards that are its pieces: joined along the axis under which the corners agree best.
+ * *done is false when none has the right size. */
+static enum ts_status join_for_corners(struct ts_pairer *pairer, const struct ts_view *print, struct ts_view *shards,
+                                       size_t count, char side, struct ts_view *joined, const char **recipe, bool *done,
+                                       struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->out->arena;
+    double least = INFINITY;
+    *done = false;
+    for (unsigned axis = 0; axis < shards[0].rank; axis++) {
+        struct ts_view view;
+        struct ts_agreement agreement;
+        unsigned match[TS_MAX_RANK];
+        const char *before = ts_arena_printf(arena, "join %zu shards on axis %u", count, axis), *words = "";
+        if (!before)
+            return ts_fail_memory(error);
+        if (!ts_view_join(TS_JOIN_CONCAT, axis, shards, count, arena, &view) ||
+            !match_corners(&view, print->tensor, match) ||
+            !take_corners(&view, print->tensor, side, before, arena, &words) || view.count != print->count)
+            continue;
+        TS_TRY(ts_agree(print, &view, CHOOSE_RUNS, &agreement, error));
+        if (*done && !(agreement.error < least))
+            continue;
+        *done = true;
+        *joined = view;
+        *recipe = words;
+        least = agreement.error;
+    }
+    return TS_OK;
+}
+
 enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
                                 bool shards_are_b, const char *how, struct ts_error *error)
 {
@@ -466,20 +576,37 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
     const struct ts_align_hints hints = hints_for(pairer, a, b, are_weights(pairer, a, b));
     struct ts_view single, *views = ts_arena_array(arena, count, sizeof *views);
     const char *common = ts_layout_common_name(shard_side, shards, count, arena);
-    const char *name = whole_side->bundle->tensors[whole]->name;
+    const struct ts_tensor *printed = whole_side->bundle->tensors[whole];
+    const char *name = printed->name, *cut = "";
+    const char side = shards_are_b ? 'B' : 'A';
+    struct ts_view joined;
+    bool done;
     struct ts_alignment alignment;
     struct ts_pair pair = {.how = how};
-    if (!views || !common || !ts_view_of(whole_side->bundle->tensors[whole], arena, &single))
+    if (!views || !common || !ts_view_of(printed, arena, &single))
         return ts_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         if (!ts_view_of(shard_side->bundle->tensors[shards[i]], arena, &views[i]))
             return ts_fail_memory(error);
+    if (printed->whole_shape && count > 1) {
+        TS_TRY(join_for_corners(pairer, &single, views, count, side, &joined, &cut, &done, error));
+        if (done) {
+            TS_TRY(ts_layout_views(pairer, a, b, shards_are_b ? &single : &joined, shards_are_b ? &joined : &single,
+                                   cut, shards_are_b ? name : common, shards_are_b ? common : name, how, false, error));
+            for (size_t i = 0; i < count; i++)
+                shard_side->taken[shards[i]] = true;
+            return TS_OK;
+        }
+        /* ranks that hold all of it each */
+        for (size_t i = 0; i < count && take_corners(&views[i], printed, side, "", arena, &cut); i++)
+            ;
+    }
     TS_TRY(ts_align_shards(&single, views, count, shards_are_b, &hints, arena, &alignment, error));
     pair.name = shards_are_b ? name : common;
     pair.name_b = shards_are_b ? common : name;
     pair.a = alignment.a;
     pair.b = alignment.b;
-    pair.recipe = alignment.recipe ? alignment.recipe : "";
+    TS_TRY(join_recipes(pairer, cut ? cut : "", alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     pair.ambiguous = alignment.ambiguous;
     pair.guess = alignment.guess;
     pair.problem = alignment.problem;

@@ -4,7 +4,9 @@
 #include <stddef.h>
 
 const struct ts_name_row ts_layer_rows[] = {
-    {"layer_in", "input_hidden_states hidden_states_in layer_input block_input input hidden_in active_stream_initial",
+    {"layer_in",
+     "input_hidden_states layer_start_hidden_states hidden_states_in layer_input block_input input hidden_in "
+     "active_stream_initial",
      TS_NAME_TRACE},
 
     /* AltUp and Laurel of Gemma 3n */
@@ -75,9 +77,13 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_ANY},
     {"attn_cos", "position_cos attn_cos rotary_emb_0", TS_NAME_TRACE},
     {"attn_sin", "position_sin attn_sin rotary_emb_1", TS_NAME_TRACE},
-    {"attn_q_rope", "query_final attn_q_after_rope q_rope q_after_rope rope_call_q q_rotated attn_q_rotated q_embed",
+    {"attn_q_rope",
+     "query_final attn_q_after_rope q_rope q_after_rope rope_call_q q_rotated attn_q_rotated q_embed "
+     "qcur_rope",
      TS_NAME_TRACE},
-    {"attn_k_rope", "key_final attn_k_after_rope k_rope k_after_rope rope_call_k k_rotated attn_k_rotated k_embed",
+    {"attn_k_rope",
+     "key_final attn_k_after_rope k_rope k_after_rope rope_call_k k_rotated attn_k_rotated k_embed "
+     "kcur_rope",
      TS_NAME_TRACE},
     {"attn_v_final", "value_final attn_value_states_transposed", TS_NAME_TRACE},
     {"attn_rel_b", "layer_0_selfattention_relative_attention_bias attn_rel_pos_emb attn_relative_attention_bias",

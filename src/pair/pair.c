@@ -58,6 +58,7 @@ enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const
     pairer->found[pairer->count++] = (struct ts_found){*pair, a, b};
     pairer->a.taken[a] = true;
     pairer->b.taken[b] = true;
+    ts_progress_add(pairer->progress, pairer->a.bundle->tensors[a]->bytes + pairer->b.bundle->tensors[b]->bytes);
     return TS_OK;
 }
 
@@ -223,6 +224,7 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
         return ts_fail_memory(error);
     for (const char *const *rename = options->renames; rename && *rename; rename++)
         TS_TRY(ts_rename(*rename, pairer->b.names, pairer->b.count, &pairer->scratch, error));
+    TS_TRY(ts_match_steps(pairer, error));
     if (options->dims)
         TS_TRY(ts_dims_parse(options->dims, &pairer->scratch, &pairer->dims, error));
     if (options->map_file) {

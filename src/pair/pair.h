@@ -45,12 +45,14 @@ struct ts_pair_options {
     const char *map_file;       /* lines "name of A = name of B", or JSON {"a": "b"} */
     const char *const *renames; /* "s/regex/replacement/" applied to B's names, NULL-terminated */
     const char *order_file;     /* names in execution order, one per line */
-    const char *dims;           /* declared axis names: "REGEX: tokens heads dim; ..." */
+    const char *dims;           /* declared axis names: "REGEX: tokens heads dim; A:REGEX: ...": see below */
     bool layer_offset_given;
     int64_t layer_offset;
     bool by_content; /* pair what names leave over by content; on by default in the command */
 };
 
+/* The axes that `dims` declares hold for tensors of both sides whose names match; with "A:" or "B:" before the
+ * expression for those of one side. */
 enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b, const struct ts_pair_options *options,
                            struct ts_pool *pool, struct ts_progress *progress, struct ts_pairing *pairing,
                            struct ts_error *error);

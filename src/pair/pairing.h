@@ -100,6 +100,7 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_fused(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error); /* before any names are read */
 enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_order_found(struct ts_pairer *pairer, struct ts_error *error);
 

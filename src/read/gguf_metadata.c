@@ -28,11 +28,11 @@ static const struct {
 
 /* ggml has no arrays of arrays, the format does; nobody has been seen to nest them twice. */
 #define MAX_DEPTH 4
-/* Per-layer lists (head counts, rope factors) are whole up to here; longer arrays show their first entries.
- */
-#define WHOLE_ARRAY  64
-#define FIRST_VALUES 8
-#define FIRST_BYTES  64 /* of a string in an array */
+/* Per-layer lists (head counts, rope factors) are whole up to here; longer arrays show their first entries. */
+#define WHOLE_ARRAY   64
+#define WHOLE_NUMBERS 256
+#define FIRST_VALUES  8
+#define FIRST_BYTES   64 /* of a string in an array */
 /* Chat templates are whole; an embedded tokenizer.json is not. */
 #define WHOLE_STRING ((size_t)64 << 10)
 /* Nothing more of an array is written once its text has this length. */
@@ -176,7 +176,7 @@ static enum ts_status take_array(struct ts_gguf *file, struct ts_gguf_string key
                        count, types[type].name, least, left);
     if (out)
         ts_buffer_printf(out, "[%" PRIu64 " %s]", count, types[type].name);
-    shown = !out ? 0 : count <= WHOLE_ARRAY ? count : FIRST_VALUES;
+    shown = !out ? 0 : count <= (types[type].size ? WHOLE_NUMBERS : WHOLE_ARRAY) ? count : FIRST_VALUES;
     for (uint64_t i = 0; i < count; i++) {
         bool show = i < shown && out->size < ENOUGH_TEXT;
         if (show)

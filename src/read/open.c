@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "io/hub.h"
+#include "read/dump_tags.h"
 #include "read/quantized.h"
 #include "read/readers.h"
 #include "read/sniff.h"
@@ -25,6 +27,7 @@ struct unit {
     const char *path;
     size_t start, count;
     size_t first_finding, finding_end;
+    bool for_folder; /* the member describes its folder: see struct ts_reader */
 };
 
 struct opening {
@@ -40,7 +43,7 @@ static enum ts_status read_folder(struct opening *opening, struct ts_folder *fol
                                   unsigned nesting, struct ts_error *error);
 
 static enum ts_status add_unit(struct opening *opening, const char *path, size_t start, size_t first_finding,
-                               struct ts_error *error)
+                               bool for_folder, struct ts_error *error)
 {
     if (opening->unit_count == opening->unit_capacity) {
         size_t more = opening->unit_capacity ? opening->unit_capacity * 2 : 16;
@@ -53,8 +56,8 @@ static enum ts_status add_unit(struct opening *opening, const char *path, size_t
     path = ts_arena_string(&opening->bundle->arena, path);
     if (!path)
         return ts_fail_memory(error);
-    opening->units[opening->unit_count++] =
-        (struct unit){path, start, opening->bundle->count - start, first_finding, opening->bundle->finding_count};
+    opening->units[opening->unit_count++] = (struct unit){
+        path, start, opening->bundle->count - start, first_finding, opening->bundle->finding_count, for_folder};
     return TS_OK;
 }
 
@@ -109,7 +112,7 @@ static enum ts_status run_reader(struct opening *opening, const struct ts_reader
     if (!bundle->format)
         bundle->format = reader->name;
     TS_TRY(own_metadata(bundle, mark.metas, path, error));
-    return add_unit(opening, path, mark.tensors, mark.findings, error);
+    return add_unit(opening, path, mark.tensors, mark.findings, reader->for_folder, error);
 }
 
 /* One file, whatever it is. path is its place in the input as shown to people. *known is false when the bytes are
@@ -331,27 +334,49 @@ static size_t common_folder(const struct unit *units, size_t count)
     return common;
 }
 
+/* How a unit's tensors are named. */
+struct naming {
+    size_t common; /* bytes of its path that all units share */
+    bool alone;    /* it is the only one */
+    bool whole;    /* keep the suffix of the file */
+    const struct ts_tags_survey *survey;
+};
+
 /* A tensor that is a file by itself is called as the file; one of several files with names inside gets the file's name
- * in front; one file's names stay as they are. */
-static enum ts_status name_unit(struct ts_bundle *bundle, const struct unit *unit, size_t common, bool alone,
-                                bool whole_name, struct ts_error *error)
+ * in front, or that of the folder which the file describes; one file's names stay as they are. */
+static enum ts_status name_unit(struct ts_bundle *bundle, const struct unit *unit, const struct naming *naming,
+                                struct ts_error *error)
 {
-    const char *path = unit->path + common;
-    size_t length = whole_name ? strlen(path) : stem_length(path);
+    const char *path = unit->path + naming->common;
+    const char *slash = strrchr(path, '/');
+    const bool alone = naming->alone || (unit->for_folder && !slash);
+    size_t length = unit->for_folder && slash ? (size_t)(slash - path)
+                    : naming->whole           ? strlen(path)
+                                              : stem_length(path);
+    struct ts_tags tags;
+    const bool tagged = naming->survey->any && ts_tags_read(unit->path, naming->common, &tags);
     for (size_t i = unit->start; i < unit->start + unit->count; i++) {
         struct ts_tensor *tensor = bundle->tensors[i];
         const char *old;
         size_t own = strlen(tensor->name);
         if (!tensor->file)
             tensor->file = unit->path;
-        if (own && alone)
+        if (own && alone && !tagged)
             continue;
         /* a dump whose header repeats the file's name: py_layer_0_q.txt holding "layer_0_q" */
         if (unit->count == 1 && own && own <= length && memcmp(path + length - own, tensor->name, own) == 0)
             own = 0;
         old = tensor->name;
-        tensor->name = own ? ts_arena_printf(&bundle->arena, "%.*s:%s", (int)length, path, tensor->name)
-                           : ts_arena_copy(&bundle->arena, path, length);
+        if (tagged) {
+            bool drop;
+            tensor->name = ts_tags_name(naming->survey, &tags, old, &bundle->arena, &drop);
+            if (drop)
+                tensor->name = ""; /* ts_tags_arrange takes it out */
+        } else {
+            tensor->name = own ? ts_arena_printf(&bundle->arena, "%.*s%c%s", (int)length, path,
+                                                 unit->for_folder ? '/' : ':', tensor->name)
+                               : ts_arena_copy(&bundle->arena, path, length);
+        }
         if (!tensor->name)
             return ts_fail_memory(error);
         for (size_t f = unit->first_finding; f < unit->finding_end; f++)
@@ -361,29 +386,87 @@ static enum ts_status name_unit(struct ts_bundle *bundle, const struct unit *uni
     return TS_OK;
 }
 
+/* Both hold the same numbers, as far as a few of them tell. Text may have been written with fewer digits. */
+static bool same_numbers(const struct ts_tensor *one, const struct ts_tensor *other)
+{
+    struct ts_error ignored;
+    if (one->count != other->count || one->count == 0)
+        return false;
+    for (uint64_t i = 0; i < 16; i++) {
+        const uint64_t at = i < 15 ? one->count / 15 * i : one->count - 1;
+        double a[2], b[2];
+        if (ts_tensor_read_f64(one, at, 1, a, &ignored) != TS_OK ||
+            ts_tensor_read_f64(other, at, 1, b, &ignored) != TS_OK ||
+            !(a[0] == b[0] || (isnan(a[0]) && isnan(b[0])) || fabs(a[0] - b[0]) <= 1e-4 * fabs(a[0])))
+            return false;
+    }
+    return true;
+}
+
+/* Some tools write each tensor twice, NAME.npy and NAME.txt for people (TensorRT-LLM's debug mode). The text is left
+ * out where it says the same. Units are in the order of the files. */
+static enum ts_status drop_text_twins(struct opening *opening, size_t *count, struct ts_error *error)
+{
+    struct unit *units = opening->units;
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        const struct unit *before = kept ? &units[kept - 1] : NULL;
+        const size_t length = strlen(units[i].path);
+        if (before && units[i].count == 1 && before->count == 1 && ts_ends_with(units[i].path, ".txt") &&
+            ts_ends_with(before->path, ".npy") && strlen(before->path) == length &&
+            memcmp(before->path, units[i].path, length - 4) == 0 &&
+            same_numbers(opening->bundle->tensors[before->start], opening->bundle->tensors[units[i].start])) {
+            opening->bundle->tensors[units[i].start] = NULL;
+            TS_TRY(ts_bundle_skip(opening->bundle, units[i].path, true, "holds the numbers of the .npy file beside it",
+                                  error));
+        } else {
+            units[kept++] = units[i];
+        }
+    }
+    if (kept == *count)
+        return TS_OK;
+    *count = kept;
+    for (size_t i = 0, tensor = 0; i < kept; i++) {
+        memmove(opening->bundle->tensors + tensor, opening->bundle->tensors + units[i].start,
+                units[i].count * sizeof(struct ts_tensor *));
+        units[i].start = tensor;
+        tensor += units[i].count;
+        opening->bundle->count = tensor;
+    }
+    return TS_OK;
+}
+
 static enum ts_status name_tensors(struct opening *opening, struct ts_error *error)
 {
     struct unit *units = opening->units;
-    size_t with_tensors = 0, common;
+    struct ts_tags_survey survey = {0};
+    struct naming naming = {.survey = &survey};
+    size_t with_tensors = 0;
     for (size_t i = 0; i < opening->unit_count; i++)
-        if (units[i].count)
+        if (units[i].count) {
+            ts_tags_look(&survey, units[i].path);
             units[with_tensors++] = units[i];
-    common = common_folder(units, with_tensors);
-    if (with_tensors > 1)
-        opening->bundle->order = "order of the files";
+        }
     if (with_tensors > 1)
         qsort(units, with_tensors, sizeof *units, by_start);
+    TS_TRY(drop_text_twins(opening, &with_tensors, error));
+    naming.common = common_folder(units, with_tensors);
+    naming.alone = with_tensors == 1;
+    if (with_tensors > 1)
+        opening->bundle->order = "order of the files";
     for (size_t i = 0; i < with_tensors; i++) {
         /* two files that differ in the suffix alone keep it; neighbours suffice, members come sorted */
-        bool twin = false;
+        naming.whole = false;
         for (size_t j = i ? i - 1 : 0; j <= i + 1 && j < with_tensors; j++) {
             size_t length = stem_length(units[i].path);
             if (j != i && stem_length(units[j].path) == length && memcmp(units[i].path, units[j].path, length) == 0)
-                twin = true;
+                naming.whole = true;
         }
-        TS_TRY(name_unit(opening->bundle, &units[i], common, with_tensors == 1, twin, error));
+        TS_TRY(name_unit(opening->bundle, &units[i], &naming, error));
     }
-    return TS_OK;
+    if (survey.any)
+        return ts_tags_arrange(opening->bundle, error);
+    return with_tensors > 1 ? ts_tags_steps(opening->bundle, error) : TS_OK;
 }
 
 /* A lone checkpoint may have its config.json beside it: quantization settings and checks want it. */

@@ -75,6 +75,34 @@ bool ts_order_by_list(struct ts_bundle *bundle, size_t start, const char *text, 
     return done;
 }
 
+struct placed {
+    struct ts_tensor *tensor;
+    size_t index;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct placed *left = a, *right = b;
+    if (left->tensor->offset != right->tensor->offset)
+        return left->tensor->offset < right->tensor->offset ? -1 : 1;
+    return left->index < right->index ? -1 : 1;
+}
+
+bool ts_order_by_offset(struct ts_bundle *bundle, size_t start)
+{
+    size_t count = bundle->count - start;
+    struct placed *placed = calloc(count + 1, sizeof *placed);
+    if (!placed)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        placed[i] = (struct placed){bundle->tensors[start + i], i};
+    qsort(placed, count, sizeof *placed, by_place);
+    for (size_t i = 0; i < count; i++)
+        bundle->tensors[start + i] = placed[i].tensor;
+    free(placed);
+    return true;
+}
+
 bool ts_order_is_sorted(const struct ts_bundle *bundle, size_t start)
 {
     for (size_t i = start + 1; i < bundle->count; i++)

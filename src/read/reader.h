@@ -34,6 +34,7 @@ struct ts_reader {
     const char *name;    /* "safetensors" */
     const char *summary; /* "Hugging Face safetensors, single and sharded" */
     bool gathers;
+    bool for_folder; /* a file of it describes the folder it lies in: its tensors are named by that */
     unsigned (*bid)(const struct ts_input *input);
     enum ts_status (*read)(struct ts_input *input, struct ts_bundle *bundle, struct ts_error *error);
 };

@@ -1,5 +1,6 @@
 #include "read/readers.h"
 
+// clang-format off
 const struct ts_reader *const ts_readers[] = {
     &ts_reader_safetensors,
     &ts_reader_shard_index,
@@ -8,11 +9,17 @@ const struct ts_reader *const ts_readers[] = {
     &ts_reader_npy,
     &ts_reader_npz,
     &ts_reader_onnx,
+    &ts_reader_msprobe,
+    &ts_reader_call_tree,
+    &ts_reader_ggml_log,
+    &ts_reader_polygraphy,
     &ts_reader_text,
     &ts_reader_json_dump,
     &ts_reader_raw_sidecar,
+    &ts_reader_trace,
     NULL,
 };
+// clang-format on
 
 const struct ts_reader *ts_reader_for(const struct ts_input *input)
 {

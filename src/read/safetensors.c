@@ -1,6 +1,7 @@
 /* Owns the safetensors format: an 8-byte little-endian length, a JSON header of that length, then the data. A header
  * entry is {"dtype", "shape", "data_offsets": [begin, end]}, offsets relative to the data. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "base/table.h"
 #include "read/order.h"
 #include "read/readers.h"
+#include "read/trace.h"
 
 static const struct {
     const char *name;
@@ -40,13 +42,19 @@ static const struct {
     {"C128", TS_C128},
 };
 
+/* A trace's writer keeps its header below the 100,000,000 bytes that the format's library takes. */
+#define LIVE_HEADER_MOST 100000000
+
 struct state {
     struct ts_input *input;
     struct ts_bundle *bundle;
     struct ts_json json;
     uint64_t data_start; /* byte of the file where the data begins */
     uint64_t data_size;
-    const char *order; /* raw JSON text of an explicit order, or NULL */
+    const char *order; /* raw JSON text of an explicit order, "offset", or NULL */
+    struct ts_trace trace;
+    bool has_spare;
+    uint64_t spare; /* bytes kept free for more tensors */
 };
 
 /* Two checked facts: the length leaves room for a header, and the header opens an object whose first byte is a key or
@@ -170,6 +178,7 @@ static enum ts_status add_entry(struct state *state, const char *name, const str
 static enum ts_status read_metadata(struct state *state, struct ts_error *error)
 {
     const char *key, *value;
+    bool taken;
     TS_TRY(ts_json_expect(&state->json, TS_JSON_OBJECT, "an object for __metadata__", error));
     for (;;) {
         TS_TRY(ts_json_next(&state->json, error));
@@ -188,7 +197,9 @@ static enum ts_status read_metadata(struct state *state, struct ts_error *error)
         }
         if (strcmp(key, "tsleuth.order") == 0 || strcmp(key, "order") == 0)
             state->order = value;
-        TS_TRY(ts_bundle_meta(state->bundle, key, value, error));
+        TS_TRY(ts_trace_take(&state->trace, key, value, &taken, error));
+        if (!taken)
+            TS_TRY(ts_bundle_meta(state->bundle, key, value, error));
     }
 }
 
@@ -218,7 +229,14 @@ static enum ts_status read_header(struct state *state, struct ts_error *error)
         TS_TRY(ts_json_copy(&state->json, &state->bundle->arena, &name, error));
         depth = state->json.depth;
         ts_error_clear(&why);
-        if (read_entry(state, &entry, &why) != TS_OK) {
+        if (ts_trace_is_spare(name)) {
+            /* the last one counts, and the file may just be growing under it: no span to check */
+            if (read_entry(state, &entry, &why) != TS_OK)
+                TS_TRY(leave_entry(state, depth, error));
+            else if (entry.offsets[0] <= entry.offsets[1])
+                state->spare = entry.offsets[1] - entry.offsets[0];
+            state->has_spare = true;
+        } else if (read_entry(state, &entry, &why) != TS_OK) {
             if (why.offset != TS_NO_OFFSET)
                 why.offset += 8;
             TS_TRY(leave_entry(state, depth, error));
@@ -236,6 +254,11 @@ static int by_offset(const void *a, const void *b)
     if ((*left)->offset != (*right)->offset)
         return (*left)->offset < (*right)->offset ? -1 : 1;
     return (*left)->bytes < (*right)->bytes ? -1 : (*left)->bytes > (*right)->bytes;
+}
+
+static bool is_appended(const struct state *state)
+{
+    return state->order && strcmp(state->order, "offset") == 0;
 }
 
 /* The format allows neither holes nor shared bytes. Both leave the tensors readable, so both are findings. */
@@ -266,7 +289,8 @@ static enum ts_status check_spans(struct state *state, size_t start, struct ts_e
             end = sorted[i]->offset + sorted[i]->bytes;
     }
     free(sorted);
-    if (status == TS_OK && end < state->data_start + state->data_size)
+    /* behind a trace's tensors there is room for more, or there was until a moment ago */
+    if (status == TS_OK && !state->has_spare && !is_appended(state) && end < state->data_start + state->data_size)
         status =
             ts_bundle_find(state->bundle, NULL, error, "%" PRIu64 " bytes at the end of \"%s\" belong to no tensor",
                            state->data_start + state->data_size - end, state->input->member);
@@ -288,6 +312,58 @@ static enum ts_status check_duplicates(struct state *state, size_t start, struct
     return status;
 }
 
+/* The header of a trace may be written to at this very moment: it is read from a copy, and once more when what was
+ * copied makes no sense. */
+static enum ts_status read_live_header(struct state *state, size_t length, struct ts_error *error)
+{
+    struct ts_bundle *bundle = state->bundle;
+    size_t tensors = bundle->count, metas = bundle->meta_count, skips = bundle->skip_count;
+    enum ts_status status = TS_OK;
+    char *copy = malloc(length);
+    if (!copy)
+        return ts_fail_memory(error);
+    for (int tries = 0; tries < 8; tries++) {
+        bundle->count = tensors;
+        bundle->meta_count = metas;
+        bundle->skip_count = skips;
+        ts_trace_release(&state->trace);
+        state->order = NULL;
+        state->has_spare = false;
+        ts_error_clear(error);
+        memcpy(copy, state->input->source->data + 8, length);
+        ts_json_init(&state->json, copy, length);
+        status = read_header(state, error);
+        if ((status == TS_OK && bundle->skip_count == skips) || status == TS_ERR_MEMORY)
+            break;
+    }
+    free(copy);
+    return status;
+}
+
+static enum ts_status finish(struct state *state, size_t start, struct ts_error *error)
+{
+    struct ts_bundle *bundle = state->bundle;
+    TS_TRY(check_duplicates(state, start, error));
+    TS_TRY(check_spans(state, start, error));
+    TS_TRY(ts_trace_apply(&state->trace, state->input, bundle, start, error));
+    if (state->has_spare) {
+        char text[128];
+        snprintf(text, sizeof text,
+                 "%" PRIu64 " bytes kept for more tensors: being written, or its program was ended from outside",
+                 state->spare);
+        TS_TRY(ts_bundle_meta(bundle, "tsleuth.spare", text, error));
+    }
+    if (is_appended(state) && ts_order_by_offset(bundle, start)) {
+        bundle->order = "order given in the metadata"; /* the words src/pair knows it by */
+    } else if (state->order && ts_order_by_list(bundle, start, state->order, strlen(state->order))) {
+        bundle->order = "order given in the metadata";
+    } else if (ts_order_is_sorted(bundle, start)) {
+        ts_order_natural(bundle, start);
+        bundle->order = "natural order of names";
+    }
+    return TS_OK;
+}
+
 static enum ts_status safetensors_read(struct ts_input *input, struct ts_bundle *bundle, struct ts_error *error)
 {
     struct state state = {.input = input, .bundle = bundle};
@@ -304,23 +380,19 @@ static enum ts_status safetensors_read(struct ts_input *input, struct ts_bundle 
                        length, input->source->size);
     state.data_start = 8 + length;
     state.data_size = input->source->size - state.data_start;
-    ts_json_init(&state.json, input->source->data + 8, (size_t)length);
     TS_TRY(ts_bundle_keep(bundle, input->source, error));
-    status = read_header(&state, error);
-    if (status != TS_OK) {
-        if (error->offset != TS_NO_OFFSET)
-            error->offset += 8;
-        return status;
+    if (ts_trace_is(input->source) && length <= LIVE_HEADER_MOST) {
+        status = read_live_header(&state, (size_t)length, error);
+    } else {
+        ts_json_init(&state.json, input->source->data + 8, (size_t)length);
+        status = read_header(&state, error);
     }
-    TS_TRY(check_duplicates(&state, start, error));
-    TS_TRY(check_spans(&state, start, error));
-    if (state.order && ts_order_by_list(bundle, start, state.order, strlen(state.order))) {
-        bundle->order = "order given in the metadata";
-    } else if (ts_order_is_sorted(bundle, start)) {
-        ts_order_natural(bundle, start);
-        bundle->order = "natural order of names";
-    }
-    return TS_OK;
+    if (status != TS_OK && error->offset != TS_NO_OFFSET)
+        error->offset += 8;
+    if (status == TS_OK)
+        status = finish(&state, start, error);
+    ts_trace_release(&state.trace);
+    return status;
 }
 
 const struct ts_reader ts_reader_safetensors = {

@@ -46,6 +46,8 @@ void ts_values_begin(struct ts_values *values, enum ts_type declared)
     values->misfit = false;
     values->halves = false;
     values->digits = 0;
+    values->print.seen = 0;
+    values->print.squares = 0;
     values->count = 0;
     values->held = 0;
     values->writing = false;
@@ -188,8 +190,55 @@ static enum ts_status fail_mixed(struct ts_error *error)
     return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "true and false stand among numbers");
 }
 
+/* Numbers of a list that are looked at for how they were printed. */
+#define PRINT_SEEN  4096
+#define PRINT_LEAST 8
+
+static void note_print(struct ts_values *values, const struct ts_number *number)
+{
+    int place;
+    if (number->digits == 0 || number->digits > 40 || values->print.seen == PRINT_SEEN || !isfinite(number->value) ||
+        number->value == 0)
+        return;
+    place = (int)floor(log10(fabs(number->value)) + 1e-9) + 1 - (int)number->digits;
+    if (values->print.seen == 0 || number->digits > values->print.most_digits) {
+        values->print.most_digits = number->digits;
+        values->print.with_most = 0;
+    }
+    if (values->print.seen == 0 || place < values->print.finest_place) {
+        values->print.finest_place = place;
+        values->print.with_finest = 0;
+    }
+    values->print.seen++;
+    values->print.with_most += number->digits == values->print.most_digits;
+    values->print.with_finest += place == values->print.finest_place;
+    values->print.squares += number->value * number->value;
+}
+
+/* Mantissa bits whose rounding, 0.2123 * 2^-bits, is as large as that of the print; 0 when it lost nothing that f32
+ * holds, or when numbers were written as short as they can
+ * be and still be read back. With d digits each the error is 0.1338 * 10^(1 - d) of
+ * a number, RMS over mantissas spread evenly on a logarithmic scale; with so many decimals it is 1/sqrt(12) of the last
+ * place. */
+static int printed_bits(const struct ts_values *values)
+{
+    double loss, bits;
+    if (values->print.seen < PRINT_LEAST || values->print.most_digits < 4) /* too few to be sure: typed by hand */
+        return 0;
+    /* of ten numbers one ends in a zero, which some writers leave out */
+    if (values->print.with_most >= 0.8 * values->print.seen && values->print.with_finest < values->print.seen)
+        loss = 0.1338 * pow(10, 1 - (double)values->print.most_digits);
+    else if (values->print.with_finest >= 0.8 * values->print.seen)
+        loss = pow(10, values->print.finest_place) / sqrt(12 * values->print.squares / values->print.seen);
+    else
+        return 0;
+    bits = floor(log2(0.2123 / loss));
+    return bits >= 23 ? 0 : bits < 1 ? 1 : (int)bits;
+}
+
 enum ts_status ts_values_add(struct ts_values *values, const struct ts_number *number, struct ts_error *error)
 {
+    note_print(values, number);
     int64_t integer = number->integer;
     if (values->type == TS_VALUES_INFER)
         values->type = number->is_integer ? TS_I64 : TS_F64;
@@ -322,6 +371,7 @@ enum ts_status ts_values_tensor(struct ts_values *values, struct ts_bundle *bund
     added->type = values->type;
     added->source = source;
     added->offset = offset;
+    added->printed_bits = printed_bits(values);
     added->swapped = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     status = ts_tensor_finish(added, error);
     if (status == TS_OK && values->digits) {

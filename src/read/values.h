@@ -40,6 +40,13 @@ struct ts_values {
     bool halves;     /* added by ts_values_add_half, all of them */
     unsigned digits; /* most significant digits that a number was written with; 0 for integers */
     uint64_t count;
+    struct { /* how the first numbers were written, to tell what printing lost */
+        unsigned seen;
+        unsigned most_digits, with_most; /* and how many numbers have them */
+        int finest_place;                /* of the last digit: -4 for 0.1234 */
+        unsigned with_finest;
+        double squares;
+    } print;
     /* private */
     uint64_t passed; /* bytes of the text that have been forgotten */
     size_t held;     /* not yet in the spool */

@@ -278,38 +278,26 @@ double ts_badness(const struct ts_comparison *comparison, size_t index)
     return delta->rel_l2;
 }
 
-struct ranked {
-    double badness;
-    size_t index;
-};
-
-static int by_badness(const void *a, const void *b)
+bool ts_is_output(const struct ts_comparison *comparison, size_t index)
 {
-    const struct ranked *left = a, *right = b;
-    if (left->badness != right->badness)
-        return left->badness > right->badness ? -1 : 1;
-    return left->index < right->index ? -1 : left->index > right->index;
+    const char *name = comparison->pairing.pairs[index].name;
+    return comparison->deltas[index].ranking.known && (strstr(name, "logits") || strstr(name, "lm_head"));
 }
 
-size_t *ts_worst_pairs(const struct ts_comparison *comparison, unsigned only, size_t most, size_t *count)
+void ts_put_ranking(struct ts_buffer *out, const struct ts_ranking *ranking)
 {
-    struct ranked *ranked = calloc(comparison->pairing.count + 1, sizeof *ranked);
-    size_t *result = calloc(comparison->pairing.count + 1, sizeof *result), used = 0;
-    *count = 0;
-    if (!ranked || !result) {
-        free(ranked);
-        free(result);
-        return NULL;
+    double same = ranking->same_first * ranking->rows;
+    ts_buffer_printf(out, "the first choice is the same in %.0f of %.0f rows", same, ranking->rows);
+    if (ranking->worst_rank > 1)
+        ts_buffer_printf(out, " (the reference's is number %.0f at worst)", ranking->worst_rank);
+    ts_buffer_printf(out, ", %.3g %% of the top 10 are shared, KL ", 100 * ranking->top_overlap);
+    ts_put_short(out, ranking->divergence);
+    if (ranking->rows > 1) {
+        ts_buffer_string(out, " (at most ");
+        ts_put_short(out, ranking->max_divergence);
+        ts_buffer_byte(out, ')');
     }
-    for (size_t i = 0; i < comparison->pairing.count; i++)
-        if (!only || only & 1u << comparison->judgement.verdicts[i].judged)
-            ranked[used++] = (struct ranked){.badness = ts_badness(comparison, i), .index = i};
-    qsort(ranked, used, sizeof *ranked, by_badness);
-    *count = used < most ? used : most;
-    for (size_t i = 0; i < *count; i++)
-        result[i] = ranked[i].index;
-    free(ranked);
-    return result;
+    ts_buffer_string(out, " nats");
 }
 
 bool ts_is_equal(const struct ts_comparison *comparison, size_t index)
@@ -358,13 +346,15 @@ void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *compariso
     for (size_t i = 0; i < pairing->count; i++)
         tally(ways, sizeof ways / sizeof *ways, &used, pairing->pairs[i].how ? pairing->pairs[i].how : "name");
     qsort(ways, used, sizeof *ways, by_count);
-    ts_buffer_printf(out, "%zu of %zu", pairing->count, comparison->a->count);
+    ts_buffer_printf(out, "%zu of %zu", pairing->count + comparison->filtered, comparison->a->count);
     if (comparison->b->count != comparison->a->count)
         ts_buffer_printf(out, " and %zu", comparison->b->count);
     if (used == 1)
         ts_buffer_printf(out, " by %s", ways[0].name);
     for (size_t i = 0; used > 1 && i < used; i++)
         ts_buffer_printf(out, "%s%zu by %s", i ? ", " : ": ", ways[i].count, ways[i].name);
+    if (comparison->filtered)
+        ts_buffer_printf(out, ", of which %zu pass%s the filter", pairing->count, pairing->count == 1 ? "es" : "");
 }
 
 void ts_put_remark(struct ts_buffer *out, const struct ts_pair *pair)

@@ -55,9 +55,11 @@ uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, 
 /* How bad a pair is, for "the worst first": NaN and infinities on one side above all numbers, then relative L2. -1 for
  * a pair that could not be compared. */
 double ts_badness(const struct ts_comparison *comparison, size_t index);
-/* Indices of the pairs whose verdicts `only` allows (see struct ts_report_options), worst first, `most` at most. NULL
- * without memory; free the result. */
-size_t *ts_worst_pairs(const struct ts_comparison *comparison, unsigned only, size_t most, size_t *count);
+/* "logits: the first token is the same in 8 of 9 rows, ..." without the name: what a difference means for logits and
+ * probabilities. */
+void ts_put_ranking(struct ts_buffer *out, const struct ts_ranking *ranking);
+/* Its rows choose tokens, or its ranking is known at least. */
+bool ts_is_output(const struct ts_comparison *comparison, size_t index);
 
 /* No difference was found: the same values everywhere, and not judged otherwise (bit by bit, 0 and -0 differ). */
 bool ts_is_equal(const struct ts_comparison *comparison, size_t index);
@@ -67,7 +69,8 @@ bool ts_has_roundings(const struct ts_comparison *comparison, size_t index);
 /* How a pair stands in a few words: "noise, 2.1 roundings of bf16", "equal", "differs, 12 nan/inf on one side". */
 void ts_put_standing(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index);
 
-/* The pairs by how they were found: "62 of 62 by name", "62 of 64 and 70: 60 by name, 2 by content". */
+/* The pairs by how they were found: "62 of 62 by name", "62 of 64 and 70: 60 by name, 2 by content". With
+ * a filter it counts what passed. */
 void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *comparison);
 
 /* What a row says besides its numbers: "candidate blk.1.q, B: swap 0 1, a guess". Empty when there is nothing. Names

@@ -136,12 +136,11 @@ static void put_floor(const struct chart *chart)
 
 static void put_point(const struct chart *chart, size_t i)
 {
-    static const char *const classes[] = {"ok", "noise", "differs", "unknown"};
     const struct ts_pair *pair = &chart->comparison->pairing.pairs[i];
     const struct ts_verdict *verdict = &chart->comparison->judgement.verdicts[i];
-    bool first = i == chart->comparison->judgement.first;
+    bool first = i == chart->comparison->judgement.first && !chart->comparison->judgement.weights;
     ts_buffer_printf(chart->out, "<a href=\"#t%zu\"><circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"><title>", i,
-                     classes[verdict->judged], x_of(chart, (double)i), y_of(chart, i),
+                     ts_html_classes[verdict->judged], x_of(chart, (double)i), y_of(chart, i),
                      first                ? "6"
                      : chart->count > 300 ? "2.5"
                                           : "4");
@@ -180,7 +179,7 @@ static void put_first(const struct chart *chart)
     size_t first = chart->comparison->judgement.first;
     double x;
     bool right;
-    if (first >= chart->count)
+    if (first >= chart->count || chart->comparison->judgement.weights) /* which weights come first means nothing */
         return;
     x = x_of(chart, (double)first);
     right = x > WIDTH * 0.6;
@@ -199,7 +198,8 @@ void ts_put_html_chart(struct ts_buffer *out, const struct ts_comparison *compar
     if (!chart.count)
         return;
     find_scale(&chart);
-    ts_buffer_string(out, "<section><h2>Error along execution order</h2>\n<div class=\"scroll\"><svg class=\"chart\" ");
+    ts_buffer_printf(out, "<section><h2>%s</h2>\n<div class=\"scroll\"><svg class=\"chart\" ",
+                     comparison->judgement.weights ? "Change of each tensor, in order" : "Error along execution order");
     ts_buffer_printf(out, "viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"relative error of each tensor\">\n",
                      WIDTH, HEIGHT);
     put_layers(&chart);
@@ -211,7 +211,9 @@ void ts_put_html_chart(struct ts_buffer *out, const struct ts_comparison *compar
     put_floor(&chart);
     put_first(&chart);
     put_points(&chart);
-    ts_buffer_string(out,
-                     "</svg></div>\n<p class=\"dim\">Relative L2 error, one point per tensor; a click leads to its row."
-                     "</p></section>\n");
+    ts_buffer_printf(out,
+                     "</svg></div>\n<p class=\"dim\">%s, one point per tensor; a click leads to its row."
+                     "</p></section>\n",
+                     comparison->judgement.weights ? "Norm of the change over the norm of the reference"
+                                                   : "Relative L2 error");
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/changes.h"
 #include "report/facts.h"
 #include "report/html.h"
 #include "report/markup.h"
@@ -242,7 +243,9 @@ static enum ts_status put_card(struct ts_buffer *out, const struct ts_comparison
     status = ts_plane_read(&plane, error);
     ts_buffer_printf(out, "<article><h3><a href=\"#t%zu\">", i);
     ts_put_markup(out, pair->name, TS_HTML_NAME);
-    ts_buffer_printf(out, "</a>%s</h3>\n", i == comparison->judgement.first ? " <b>first divergence</b>" : "");
+    ts_buffer_printf(out, "</a>%s</h3>\n",
+                     i == comparison->judgement.first && !comparison->judgement.weights ? " <b>first divergence</b>"
+                                                                                        : "");
     if (status == TS_OK) {
         put_maps(out, &plane, &comparison->deltas[i]);
     } else {
@@ -267,9 +270,10 @@ enum ts_status ts_put_html_heatmaps(struct ts_buffer *out, const struct ts_compa
                                     struct ts_error *error)
 {
     bool differs = comparison->judgement.counts[TS_JUDGED_DIFFERS] > 0;
-    size_t first = comparison->judgement.first, count, shown = 0, most = differs ? MAPS : MAPS_GOOD;
-    size_t *worst =
-        ts_worst_pairs(comparison, differs ? 1u << TS_JUDGED_DIFFERS : 1u << TS_JUDGED_NOISE, SIZE_MAX, &count);
+    size_t first = comparison->judgement.weights ? SIZE_MAX : comparison->judgement.first; /* of runs it comes first */
+    size_t count, shown = 0, most = differs ? MAPS : MAPS_GOOD;
+    size_t *worst = ts_sorted_pairs(comparison, differs ? 1u << TS_JUDGED_DIFFERS : 1u << TS_JUDGED_NOISE,
+                                    TS_SORT_ERROR, SIZE_MAX, &count);
     enum ts_status status = worst ? TS_OK : ts_fail_memory(error);
     for (size_t k = 0; status == TS_OK && k <= count && shown < most; k++) {
         size_t i = k == 0 ? first : worst[k - 1];
@@ -283,7 +287,9 @@ enum ts_status ts_put_html_heatmaps(struct ts_buffer *out, const struct ts_compa
                 "<span class=\"key nan\"></span> NaN, <span class=\"key inf\"></span> infinite; of several "
                 "elements in a cell the largest. Differences by their square root; the ring is the worst "
                 "element.</p>\n",
-                differs ? "The worst tensors" : "The largest noise");
+                !differs                        ? "The largest noise"
+                : comparison->judgement.weights ? "The largest changes"
+                                                : "The worst tensors");
         status = put_card(out, comparison, i, error);
     }
     if (shown)

@@ -2,6 +2,25 @@
  */
 #include "report/html.h"
 
+#include "report/markup.h"
+
+const char *const ts_html_classes[] = {"ok", "noise", "differs", "unknown"};
+
+void ts_page_put(const struct ts_page *page, const char *markup)
+{
+    ts_buffer_string(page->out, markup);
+}
+
+void ts_page_text(const struct ts_page *page, const char *text)
+{
+    ts_put_markup(page->out, text, 2000);
+}
+
+void ts_page_name(const struct ts_page *page, const char *name)
+{
+    ts_put_markup(page->out, name, TS_HTML_NAME);
+}
+
 const char ts_html_style[] =
     ":root{color-scheme:light "
     "dark;--back:#fbfbfa;--card:#fff;--ink:#1d2125;--dim:#667079;--line:#dfe3e6;--band:#f1f3f4;"
@@ -66,7 +85,8 @@ const char ts_html_style[] =
     "ul{margin:6px 0;padding-left:20px}li{overflow-wrap:anywhere}\n"
     "details{margin-top:6px}summary{cursor:pointer}\n"
     "@media(max-width:640px){main{padding:10px 10px 40px}section{padding:12px}h1{font-size:18px}"
-    "dl{grid-template-columns:1fr}dt{margin-top:4px}.maps{gap:12px 14px}.axes{flex-direction:row}}\n"
+    "dl{grid-template-columns:1fr}dt{margin-top:4px}.maps{gap:12px 14px}.axes{flex-direction:row}"
+    "td.name{min-width:150px}td,th{padding:4px 5px}#pairs tr>:nth-child(1),#pairs tr>:nth-child(5){display:none}}\n"
     "@media print{section{break-inside:avoid}.tools{display:none!important}}\n";
 
 const char ts_html_script[] =
@@ -115,6 +135,7 @@ const char ts_html_script[] =
     "  });\n"
     "  function reveal() {\n"
     "    var row = document.getElementById(location.hash.slice(1));\n"
+    "    if (row && row.closest('#same')) document.getElementById('same').open = true;\n"
     "    if (!row || !row.hidden) return;\n"
     "    query.value = '';\n"
     "    boxes.forEach(function (box) { box.checked = true; });\n"

@@ -37,6 +37,15 @@ static size_t prefix_of_columns(const char *text, size_t size, size_t columns)
     return at;
 }
 
+static bool has_digit(const char *text, size_t size)
+{
+    while (size && !(*text >= '0' && *text <= '9')) {
+        text++;
+        size--;
+    }
+    return size > 0;
+}
+
 /* Where the longest suffix that takes at most `columns` begins, not before `from`. */
 static size_t suffix_of_columns(const char *text, size_t size, size_t from, size_t columns)
 {
@@ -69,6 +78,12 @@ size_t ts_put_name(const struct ts_layout *layout, struct ts_buffer *out, const 
     head = prefix_of_columns(safe.data, safe.size, (columns - 1) / 3);
     tail = columns - 1 - ts_text_columns(safe.data, head);
     start = suffix_of_columns(safe.data, safe.size, head, tail);
+    /* the number of the layer tells even more: without a head there may be room for it */
+    tail = suffix_of_columns(safe.data, safe.size, 0, columns - 1);
+    if (has_digit(safe.data, safe.size) && !has_digit(safe.data, tail)) {
+        head = 0;
+        start = tail;
+    }
     width = ts_text_columns(safe.data, head) + 1 + ts_text_columns(safe.data + start, safe.size - start);
     ts_buffer_append(out, safe.data, head);
     ts_buffer_string(out, layout->unicode ? "…" : "~");

@@ -15,11 +15,21 @@
 #include "diagnose/diagnose.h"
 #include "report/layout.h"
 
+enum ts_sort {
+    TS_SORT_DEFAULT, /* what changed most first for checkpoints, execution order for traces */
+    TS_SORT_ORDER,
+    TS_SORT_NAME,
+    TS_SORT_CHANGED, /* by the share of elements that changed, in whole percents, then by how much */
+    TS_SORT_ERROR,   /* relative L2 */
+    TS_SORT_SIZE
+};
+
 struct ts_report_options {
     bool all;                             /* text: every pair in a line of its own, every list in full */
     bool grades;                          /* EXCELLENT, GOOD, ACCEPTABLE, SIGNIFICANT */
     unsigned only;                        /* text: 1 << enum ts_judged of the rows to show; 0 for all */
-    size_t top;                           /* text: only that many rows, the largest errors first; 0 for all */
+    enum ts_sort sort;                    /* text, HTML: of the rows */
+    size_t top;                           /* text: only that many rows, of traces the largest errors; 0 for all */
     const struct ts_diagnosis *diagnosis; /* of the first divergence, or NULL */
     const struct ts_tolerance *tolerance; /* the user's, or NULL when each pair was counted with that of its type */
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "report/changes.h"
 #include "report/facts.h"
 #include "report/report.h"
 
@@ -36,6 +37,27 @@ static void put_number(struct ts_buffer *out, double value)
         ts_buffer_string(out, ",nan");
     else
         ts_buffer_printf(out, ",%.9g", value);
+}
+
+/* changed_fraction, rel_change, change_rank (with a + when there are more than could be counted), stable_rank */
+static void put_change(const struct ts_comparison *comparison, size_t i, struct ts_buffer *out)
+{
+    const struct ts_change_rank *rank = comparison->ranks ? &comparison->ranks[i] : NULL;
+    if (comparison->pairing.pairs[i].problem) {
+        ts_buffer_string(out, ",,,,");
+        return;
+    }
+    put_number(out, ts_changed_fraction(&comparison->deltas[i]));
+    put_number(out, comparison->deltas[i].rel_l2);
+    if (!rank || !rank->known) {
+        ts_buffer_string(out, ",,");
+        return;
+    }
+    ts_buffer_printf(out, ",%u%s", rank->rank, rank->at_least ? "+" : "");
+    if (rank->value_count)
+        put_number(out, rank->stable);
+    else
+        ts_buffer_byte(out, ',');
 }
 
 static void put_pair(const struct ts_comparison *comparison, size_t i, const struct ts_report_options *options,
@@ -72,12 +94,17 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, const str
         put_number(out, delta->max_ulp);
         put_number(out, delta->cosine);
         put_number(out, delta->norm_ratio);
-        ts_buffer_printf(out, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, delta->mismatched,
-                         delta->a.nan, delta->b.nan, delta->a.positive_inf + delta->a.negative_inf,
-                         delta->b.positive_inf + delta->b.negative_inf);
+        ts_buffer_printf(out, ",%" PRIu64, delta->mismatched);
+        if (ts_comparison_same_bytes(comparison, i)) /* what bytes alone do not tell */
+            ts_buffer_string(out, ",,,,");
+        else
+            ts_buffer_printf(out, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, delta->a.nan, delta->b.nan,
+                             delta->a.positive_inf + delta->a.negative_inf,
+                             delta->b.positive_inf + delta->b.negative_inf);
         ts_buffer_printf(out, ",%s,", options->grades ? ts_comparison_grade(delta) : "");
     }
     put_text(out, ts_reason(comparison, i));
+    put_change(comparison, i, out);
     ts_buffer_string(out, "\r\n");
     ts_buffer_release(&text);
 }
@@ -93,7 +120,7 @@ static void put_lone(const struct ts_tensor *tensor, bool candidate, struct ts_b
     ts_tensor_shape_text(tensor, &text);
     put_text(out, text.data ? text.data : "");
     ts_buffer_printf(out, candidate ? ",,%s" : ",%s,", ts_tensor_type_name(tensor));
-    ts_buffer_printf(out, ",,,,,,,,,,,,,,,,,,only in the %s\r\n", candidate ? "candidate" : "reference");
+    ts_buffer_printf(out, ",,,,,,,,,,,,,,,,,,only in the %s,,,,\r\n", candidate ? "candidate" : "reference");
     ts_buffer_release(&text);
 }
 
@@ -103,7 +130,7 @@ void ts_report_csv(const struct ts_comparison *comparison, const struct ts_repor
     const struct ts_pairing *pairing = &comparison->pairing;
     ts_buffer_string(out, "index,name,name_b,verdict,divergence,shape,dtype_a,dtype_b,recipe,rel_l2,roundings,max_abs,"
                           "worst,mean_abs,mse,max_rel,max_ulp,cosine,norm_ratio,mismatched,nan_a,nan_b,inf_a,inf_b,"
-                          "grade,why\r\n");
+                          "grade,why,changed_fraction,rel_change,change_rank,stable_rank\r\n");
     for (size_t i = 0; i < pairing->count && !out->failed; i++)
         put_pair(comparison, i, options, out);
     for (size_t i = 0; i < pairing->only_a_count && !out->failed; i++)

@@ -3,63 +3,21 @@
 #include <math.h>
 #include <string.h>
 
+#include "compare/exact.h"
+#include "report/changes.h"
 #include "report/facts.h"
+#include "report/json_fields.h"
 #include "report/report.h"
-
-static void text_json(struct ts_json_writer *json, const char *key, const char *value)
-{
-    ts_json_key(json, key);
-    if (value)
-        ts_json_string(json, value);
-    else
-        ts_json_null(json);
-}
-
-static void number_json(struct ts_json_writer *json, const char *key, double value)
-{
-    ts_json_key(json, key);
-    ts_json_number(json, value);
-}
-
-static void count_json(struct ts_json_writer *json, const char *key, uint64_t value)
-{
-    ts_json_key(json, key);
-    ts_json_uint(json, value);
-}
-
-static void bool_json(struct ts_json_writer *json, const char *key, bool value)
-{
-    ts_json_key(json, key);
-    ts_json_bool(json, value);
-}
-
-static void shape_json(struct ts_json_writer *json, const char *key, const uint64_t *shape, unsigned rank)
-{
-    ts_json_key(json, key);
-    ts_json_begin_array(json);
-    for (unsigned i = 0; i < rank; i++)
-        ts_json_uint(json, shape[i]);
-    ts_json_end_array(json);
-}
 
 static void place_json(struct ts_json_writer *json, const char *key, const struct ts_view *view, uint64_t index)
 {
     uint64_t at[TS_MAX_RANK] = {0};
     if (index >= view->count || view->rank > TS_MAX_RANK) {
-        text_json(json, key, NULL);
+        ts_field_null(json, key);
         return;
     }
     ts_view_coordinates(view, index, at);
-    shape_json(json, key, at, view->rank);
-}
-
-static void names_json(struct ts_json_writer *json, const char *key, const char *const *texts, size_t count)
-{
-    ts_json_key(json, key);
-    ts_json_begin_array(json);
-    for (size_t i = 0; i < count; i++)
-        ts_json_string(json, texts[i]);
-    ts_json_end_array(json);
+    ts_field_counts(json, key, at, view->rank);
 }
 
 static void input_json(struct ts_json_writer *json, const struct ts_comparison *comparison, bool candidate)
@@ -70,17 +28,17 @@ static void input_json(struct ts_json_writer *json, const struct ts_comparison *
     ts_buffer_init(&text, 65536);
     ts_json_key(json, candidate ? "b" : "a");
     ts_json_begin_object(json);
-    text_json(json, "path", bundle->path);
-    text_json(json, "format", bundle->format);
-    count_json(json, "tensors", bundle->count);
-    count_json(json, "bytes", bundle->file_bytes);
+    ts_field_text(json, "path", bundle->path);
+    ts_field_text(json, "format", bundle->format);
+    ts_field_count(json, "tensors", bundle->count);
+    ts_field_count(json, "bytes", bundle->file_bytes);
     ts_put_types(&text, bundle);
-    text_json(json, "types", text.data ? text.data : "");
+    ts_field_text(json, "types", text.data ? text.data : "");
     ts_buffer_clear(&text);
     if (held >= 0)
         ts_put_precision(&text, held);
-    text_json(json, "holds", held >= 0 ? text.data : NULL);
-    text_json(json, "order", bundle->order);
+    ts_field_text(json, "holds", held >= 0 ? text.data : NULL);
+    ts_field_text(json, "order", bundle->order);
     ts_json_end_object(json);
     ts_buffer_release(&text);
 }
@@ -95,11 +53,11 @@ static void first_json(struct ts_json_writer *json, const struct ts_comparison *
     }
     count = ts_operation_inputs(comparison, first, inputs);
     ts_json_begin_object(json);
-    text_json(json, "name", comparison->pairing.pairs[first].name);
-    text_json(json, "name_b", comparison->pairing.pairs[first].name_b);
-    count_json(json, "index", first);
-    text_json(json, "why", ts_reason(comparison, first));
-    text_json(json, "operation", comparison->judgement.verdicts[first].operation);
+    ts_field_text(json, "name", comparison->pairing.pairs[first].name);
+    ts_field_text(json, "name_b", comparison->pairing.pairs[first].name_b);
+    ts_field_count(json, "index", first);
+    ts_field_text(json, "why", ts_reason(comparison, first));
+    ts_field_text(json, "operation", comparison->judgement.verdicts[first].operation);
     ts_json_key(json, "inputs");
     ts_json_begin_array(json);
     for (size_t i = 0; i < count; i++)
@@ -114,15 +72,19 @@ static void causes_json(struct ts_json_writer *json, const struct ts_diagnosis *
     ts_json_begin_array(json);
     for (size_t i = 0; diagnosis && i < diagnosis->count; i++) {
         ts_json_begin_object(json);
-        text_json(json, "id", diagnosis->causes[i].id);
-        number_json(json, "confidence", diagnosis->causes[i].confidence);
-        text_json(json, "summary", diagnosis->causes[i].summary);
-        text_json(json, "check", diagnosis->causes[i].check);
+        ts_field_text(json, "id", diagnosis->causes[i].id);
+        ts_field_number(json, "confidence", diagnosis->causes[i].confidence);
+        ts_field_text(json, "summary", diagnosis->causes[i].summary);
+        ts_field_text(json, "check", diagnosis->causes[i].check);
+        if (diagnosis->causes[i].tied) {
+            ts_json_key(json, "tied");
+            ts_json_bool(json, true);
+        }
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
     if (diagnosis && !diagnosis->count && diagnosis->strongest)
-        text_json(json, "strongest_structure", diagnosis->strongest);
+        ts_field_text(json, "strongest_structure", diagnosis->strongest);
 }
 
 /* min, max, mean and std of one side. */
@@ -130,11 +92,11 @@ static void side_json(struct ts_json_writer *json, const char *key, const struct
 {
     ts_json_key(json, key);
     ts_json_begin_object(json);
-    number_json(json, "min", side->min);
-    number_json(json, "max", side->max);
-    number_json(json, "mean", side->mean);
-    number_json(json, "std", side->std);
-    number_json(json, "norm", side->norm);
+    ts_field_number(json, "min", side->min);
+    ts_field_number(json, "max", side->max);
+    ts_field_number(json, "mean", side->mean);
+    ts_field_number(json, "std", side->std);
+    ts_field_number(json, "norm", side->norm);
     ts_json_end_object(json);
 }
 
@@ -144,7 +106,7 @@ static void close_json(struct ts_json_writer *json, const struct ts_delta *delta
     ts_json_key(json, "allclose");
     ts_json_begin_object(json);
     for (unsigned i = 0; i < TS_DELTA_TOLERANCES; i++)
-        bool_json(json, names[i], delta->allclose[i]);
+        ts_field_bool(json, names[i], delta->allclose[i]);
     ts_json_end_object(json);
 }
 
@@ -159,7 +121,7 @@ static void quantiles_json(struct ts_json_writer *json, const struct ts_delta *d
     }
     ts_json_begin_object(json);
     for (unsigned i = 0; i < TS_DELTA_QUANTILES; i++)
-        number_json(json, names[i], delta->quantiles[i]);
+        ts_field_number(json, names[i], delta->quantiles[i]);
     ts_json_end_object(json);
 }
 
@@ -170,48 +132,63 @@ static void ranking_json(struct ts_json_writer *json, const struct ts_ranking *r
         return;
     ts_json_key(json, "ranking");
     ts_json_begin_object(json);
-    number_json(json, "rows", ranking->rows);
-    number_json(json, "same_first", ranking->same_first);
-    number_json(json, "top10_overlap", ranking->top_overlap);
-    number_json(json, "worst_rank_of_first", ranking->worst_rank);
-    number_json(json, "mean_kl", ranking->divergence);
-    number_json(json, "max_kl", ranking->max_divergence);
+    ts_field_number(json, "rows", ranking->rows);
+    ts_field_number(json, "same_first", ranking->same_first);
+    ts_field_number(json, "top10_overlap", ranking->top_overlap);
+    ts_field_number(json, "worst_rank_of_first", ranking->worst_rank);
+    ts_field_number(json, "mean_kl", ranking->divergence);
+    ts_field_number(json, "max_kl", ranking->max_divergence);
     ts_json_end_object(json);
 }
 
-static void delta_json(struct ts_json_writer *json, const struct ts_pair *pair, const struct ts_delta *delta,
-                       const struct ts_report_options *options)
+/* Of B - A: null when it has none, and why. */
+static void rank_json(struct ts_json_writer *json, const struct ts_change_rank *rank)
 {
-    count_json(json, "elements", delta->count);
-    bool_json(json, "identical", delta->identical);
-    bool_json(json, "exact", delta->exact);
-    number_json(json, "max_abs", delta->max_abs);
-    place_json(json, "worst", &pair->a, delta->worst);
-    if (delta->worst < pair->a.count) {
-        number_json(json, "worst_a", delta->worst_a);
-        number_json(json, "worst_b", delta->worst_b);
+    ts_json_key(json, "change_rank");
+    ts_json_begin_object(json);
+    if (!rank->known) {
+        ts_field_null(json, "rank");
+        ts_field_text(json, "reason", rank->reason);
+        ts_json_end_object(json);
+        return;
     }
-    number_json(json, "mean_abs", delta->mean_abs);
-    number_json(json, "mean", delta->mean);
-    number_json(json, "mse", delta->mse);
-    number_json(json, "rel_l2", delta->rel_l2);
-    number_json(json, "max_rel", delta->max_rel);
-    number_json(json, "max_ulp", delta->max_ulp);
-    number_json(json, "cosine", delta->cosine);
-    number_json(json, "norm_ratio", delta->norm_ratio);
-    count_json(json, "unequal", delta->unequal);
-    count_json(json, "mismatched", delta->mismatched);
-    count_json(json, "nan_a", delta->a.nan);
-    count_json(json, "nan_b", delta->b.nan);
-    count_json(json, "inf_a", delta->a.positive_inf + delta->a.negative_inf);
-    count_json(json, "inf_b", delta->b.positive_inf + delta->b.negative_inf);
-    count_json(json, "nan_both", delta->nan_both);
-    count_json(json, "inf_both", delta->inf_both);
-    count_json(json, "masked", delta->masked);
-    count_json(json, "non_finite_mismatch", delta->non_finite_mismatch);
-    if (delta->non_finite_mismatch)
-        place_json(json, "first_non_finite_mismatch", &pair->a, delta->first_non_finite_mismatch);
-    close_json(json, delta);
+    ts_field_count(json, "rank", rank->rank);
+    ts_field_bool(json, "at_least", rank->at_least);
+    ts_field_counts(json, "matrix", (const uint64_t[]){rank->rows, rank->columns}, 2);
+    if (rank->value_count) {
+        ts_field_count(json, "probed", rank->probed);
+        ts_field_number(json, "floor", rank->floor);
+        ts_field_number(json, "stable_rank", rank->stable);
+        if (isnan(rank->effective))
+            ts_field_null(json, "effective_rank");
+        else
+            ts_field_number(json, "effective_rank", rank->effective);
+        ts_json_key(json, "singular_values");
+        ts_json_begin_array(json);
+        for (unsigned i = 0; i < rank->value_count; i++)
+            ts_json_number(json, rank->values[i]);
+        ts_json_end_array(json);
+    }
+    ts_json_end_object(json);
+}
+
+/* What bytes alone do not tell. */
+static void unmeasured_json(struct ts_json_writer *json)
+{
+    static const char *const keys[] = {"nan_a",     "nan_b",   "inf_a",   "inf_b",       "nan_both",   "inf_both",
+                                       "quantiles", "stats_a", "stats_b", "precision_a", "precision_b"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        ts_field_null(json, keys[i]);
+}
+
+static void measured_json(struct ts_json_writer *json, const struct ts_delta *delta)
+{
+    ts_field_count(json, "nan_a", delta->a.nan);
+    ts_field_count(json, "nan_b", delta->b.nan);
+    ts_field_count(json, "inf_a", delta->a.positive_inf + delta->a.negative_inf);
+    ts_field_count(json, "inf_b", delta->b.positive_inf + delta->b.negative_inf);
+    ts_field_count(json, "nan_both", delta->nan_both);
+    ts_field_count(json, "inf_both", delta->inf_both);
     quantiles_json(json, delta);
     ranking_json(json, &delta->ranking);
     side_json(json, "stats_a", &delta->a);
@@ -220,17 +197,79 @@ static void delta_json(struct ts_json_writer *json, const struct ts_pair *pair, 
     ts_json_int(json, delta->precision_a);
     ts_json_key(json, "precision_b");
     ts_json_int(json, delta->precision_b);
+}
+
+static void delta_json(struct ts_json_writer *json, const struct ts_comparison *comparison, size_t i,
+                       const struct ts_report_options *options)
+{
+    const struct ts_pair *pair = &comparison->pairing.pairs[i];
+    const struct ts_delta *delta = &comparison->deltas[i];
+    ts_field_count(json, "elements", delta->count);
+    ts_field_bool(json, "identical", delta->identical);
+    ts_field_bool(json, "exact", delta->exact);
+    ts_field_number(json, "max_abs", delta->max_abs);
+    place_json(json, "worst", &pair->a, delta->worst);
+    if (delta->worst < pair->a.count) {
+        ts_field_number(json, "worst_a", delta->worst_a);
+        ts_field_number(json, "worst_b", delta->worst_b);
+    }
+    ts_field_number(json, "mean_abs", delta->mean_abs);
+    ts_field_number(json, "mean", delta->mean);
+    ts_field_number(json, "mse", delta->mse);
+    ts_field_number(json, "rel_l2", delta->rel_l2);
+    ts_field_number(json, "max_rel", delta->max_rel);
+    ts_field_number(json, "max_ulp", delta->max_ulp);
+    ts_field_number(json, "cosine", delta->cosine);
+    ts_field_number(json, "norm_ratio", delta->norm_ratio);
+    ts_field_count(json, "unequal", delta->unequal);
+    ts_field_number(json, "changed_fraction", ts_changed_fraction(delta));
+    ts_field_number(json, "rel_change", delta->rel_l2);
+    ts_field_count(json, "mismatched", delta->mismatched);
+    ts_field_count(json, "masked", delta->masked);
+    ts_field_count(json, "non_finite_mismatch", delta->non_finite_mismatch);
+    if (delta->non_finite_mismatch)
+        place_json(json, "first_non_finite_mismatch", &pair->a, delta->first_non_finite_mismatch);
+    close_json(json, delta);
+    if (ts_comparison_same_bytes(comparison, i))
+        unmeasured_json(json);
+    else
+        measured_json(json, delta);
+    if (comparison->ranks)
+        rank_json(json, &comparison->ranks[i]);
     if (options->grades)
-        text_json(json, "grade", ts_comparison_grade(delta));
+        ts_field_text(json, "grade", ts_comparison_grade(delta));
+}
+
+/* Bit by bit: which byte of its data, and of each file, is the first that differs. */
+static void bytes_json(struct ts_json_writer *json, const struct ts_comparison *comparison, size_t i)
+{
+    const struct ts_pair *pair = &comparison->pairing.pairs[i];
+    uint64_t first = comparison->first_bytes[i];
+    ts_json_key(json, "same_bytes");
+    if (first == TS_EXACT_UNKNOWN)
+        ts_json_null(json);
+    else
+        ts_json_bool(json, first == TS_EXACT_EQUAL);
+    ts_json_key(json, "first_byte");
+    if (first >= TS_EXACT_UNKNOWN) {
+        ts_json_null(json);
+        return;
+    }
+    ts_json_begin_object(json);
+    ts_field_count(json, "of_data", first);
+    ts_field_count(json, "of_file_a", pair->a.tensor->offset + first);
+    ts_field_count(json, "of_file_b", pair->b.tensor->offset + first);
+    ts_json_end_object(json);
 }
 
 /* A pair that could not be compared has the same fields, null where nothing was measured: readers need no exception. */
 static void nothing_json(struct ts_json_writer *json)
 {
-    static const char *const keys[] = {"max_abs",    "worst", "mean_abs", "mse",   "rel_l2", "cosine",
-                                       "norm_ratio", "nan_a", "nan_b",    "inf_a", "inf_b",  "mismatched"};
+    static const char *const keys[] = {
+        "max_abs",          "worst",      "mean_abs", "mse",   "rel_l2", "cosine", "norm_ratio",
+        "changed_fraction", "rel_change", "nan_a",    "nan_b", "inf_a",  "inf_b",  "mismatched"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        text_json(json, keys[i], NULL);
+        ts_field_null(json, keys[i]);
 }
 
 static void pair_json(struct ts_json_writer *json, const struct ts_comparison *comparison, size_t i,
@@ -239,24 +278,24 @@ static void pair_json(struct ts_json_writer *json, const struct ts_comparison *c
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
     const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
     ts_json_begin_object(json);
-    text_json(json, "name", pair->name);
-    text_json(json, "name_b", pair->name_b);
-    text_json(json, "verdict", ts_judged_name(verdict->judged));
-    text_json(json, "why", verdict->why);
+    ts_field_text(json, "name", pair->name);
+    ts_field_text(json, "name_b", pair->name_b);
+    ts_field_text(json, "verdict", ts_judged_name(verdict->judged));
+    ts_field_text(json, "why", verdict->why);
     if (verdict->judged == TS_JUDGED_DIFFERS)
-        bool_json(json, "made_here", verdict->made_here);
-    text_json(json, "operation", verdict->operation);
-    text_json(json, "how", pair->how);
-    text_json(json, "recipe", pair->recipe ? pair->recipe : "");
-    bool_json(json, "ambiguous", pair->ambiguous);
-    bool_json(json, "guess", pair->guess);
-    shape_json(json, "shape", pair->a.shape, pair->a.rank);
+        ts_field_bool(json, "made_here", verdict->made_here);
+    ts_field_text(json, "operation", verdict->operation);
+    ts_field_text(json, "how", pair->how);
+    ts_field_text(json, "recipe", pair->recipe ? pair->recipe : "");
+    ts_field_bool(json, "ambiguous", pair->ambiguous);
+    ts_field_bool(json, "guess", pair->guess);
+    ts_field_counts(json, "shape", pair->a.shape, pair->a.rank);
     if (pair->problem)
-        shape_json(json, "shape_b", pair->b.shape, pair->b.rank);
-    text_json(json, "problem", pair->problem);
-    bool_json(json, "sampled", ts_is_sampled(pair));
-    text_json(json, "dtype_a", ts_view_type_name(&pair->a));
-    text_json(json, "dtype_b", ts_view_type_name(&pair->b));
+        ts_field_counts(json, "shape_b", pair->b.shape, pair->b.rank);
+    ts_field_text(json, "problem", pair->problem);
+    ts_field_bool(json, "sampled", ts_is_sampled(pair));
+    ts_field_text(json, "dtype_a", ts_view_type_name(&pair->a));
+    ts_field_text(json, "dtype_b", ts_view_type_name(&pair->b));
     ts_json_key(json, "roundings");
     if (pair->problem)
         ts_json_null(json);
@@ -270,7 +309,9 @@ static void pair_json(struct ts_json_writer *json, const struct ts_comparison *c
     if (pair->problem)
         nothing_json(json);
     else
-        delta_json(json, pair, &comparison->deltas[i], options);
+        delta_json(json, comparison, i, options);
+    if (comparison->first_bytes)
+        bytes_json(json, comparison, i);
     ts_json_end_object(json);
 }
 
@@ -281,10 +322,10 @@ static void unmatched_json(struct ts_json_writer *json, const char *key, const s
     ts_json_begin_array(json);
     for (size_t i = 0; i < count; i++) {
         ts_json_begin_object(json);
-        text_json(json, "name", tensors[i]->name);
-        text_json(json, "dtype", ts_tensor_type_name(tensors[i]));
-        shape_json(json, "shape", tensors[i]->shape, tensors[i]->rank);
-        text_json(json, "file", tensors[i]->file);
+        ts_field_text(json, "name", tensors[i]->name);
+        ts_field_text(json, "dtype", ts_tensor_type_name(tensors[i]));
+        ts_field_counts(json, "shape", tensors[i]->shape, tensors[i]->rank);
+        ts_field_text(json, "file", tensors[i]->file);
         ts_json_end_object(json);
     }
     ts_json_end_array(json);
@@ -294,10 +335,10 @@ static void skips_json(struct ts_json_writer *json, const char *side, const stru
 {
     for (size_t i = 0; i < bundle->skip_count; i++) {
         ts_json_begin_object(json);
-        text_json(json, "side", side);
-        text_json(json, "path", bundle->skips[i].path);
-        text_json(json, "reason", bundle->skips[i].reason);
-        bool_json(json, "harmless", bundle->skips[i].harmless);
+        ts_field_text(json, "side", side);
+        ts_field_text(json, "path", bundle->skips[i].path);
+        ts_field_text(json, "reason", bundle->skips[i].reason);
+        ts_field_bool(json, "harmless", bundle->skips[i].harmless);
         ts_json_end_object(json);
     }
 }
@@ -307,11 +348,12 @@ static void pairing_json(struct ts_json_writer *json, const struct ts_comparison
     const struct ts_pairing *pairing = &comparison->pairing;
     ts_json_key(json, "pairing");
     ts_json_begin_object(json);
-    count_json(json, "pairs", pairing->count);
-    text_json(json, "order", pairing->order);
+    ts_field_count(json, "pairs", pairing->count);
+    ts_field_count(json, "filtered", comparison->filtered);
+    ts_field_text(json, "order", pairing->order);
     ts_json_key(json, "layer_offset");
     ts_json_int(json, pairing->layer_offset);
-    names_json(json, "notes", pairing->notes, pairing->note_count);
+    ts_field_texts(json, "notes", pairing->notes, pairing->note_count);
     ts_json_end_object(json);
 }
 
@@ -323,9 +365,33 @@ static void tolerance_json(struct ts_json_writer *json, const struct ts_toleranc
         return;
     }
     ts_json_begin_object(json);
-    number_json(json, "rtol", tolerance->rtol);
-    number_json(json, "atol", tolerance->atol);
+    ts_field_number(json, "rtol", tolerance->rtol);
+    ts_field_number(json, "atol", tolerance->atol);
     ts_json_end_object(json);
+}
+
+/* Two checkpoints: what changed and where. */
+static void changes_json(struct ts_json_writer *json, const struct ts_comparison *comparison)
+{
+    struct ts_buffer text;
+    size_t unchanged = 0;
+    if (!comparison->judgement.weights)
+        return;
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        unchanged += ts_is_equal(comparison, i);
+    ts_buffer_init(&text, (size_t)16 << 20);
+    ts_json_key(json, "changes");
+    ts_json_begin_object(json);
+    ts_field_count(json, "tensors", comparison->pairing.count);
+    ts_field_count(json, "changed", ts_changed_count(comparison));
+    ts_field_count(json, "unchanged", unchanged);
+    ts_put_changes(&text, comparison);
+    ts_field_text(json, "summary", text.data);
+    ts_buffer_clear(&text);
+    ts_put_ranks(&text, comparison);
+    ts_field_text(json, "ranks", text.size ? text.data : NULL);
+    ts_json_end_object(json);
+    ts_buffer_release(&text);
 }
 
 static void counts_json(struct ts_json_writer *json, const struct ts_judgement *judgement)
@@ -333,13 +399,13 @@ static void counts_json(struct ts_json_writer *json, const struct ts_judgement *
     ts_json_key(json, "counts");
     ts_json_begin_object(json);
     for (int i = TS_JUDGED_OK; i <= TS_JUDGED_UNKNOWN; i++)
-        count_json(json, ts_judged_name((enum ts_judged)i), judgement->counts[i]);
+        ts_field_count(json, ts_judged_name((enum ts_judged)i), judgement->counts[i]);
     ts_json_end_object(json);
 }
 
 static void aside_json(struct ts_json_writer *json, const struct ts_judgement *judgement)
 {
-    count_json(json, "tokens", judgement->tokens);
+    ts_field_count(json, "tokens", judgement->tokens);
     ts_json_key(json, "tokens_set_aside");
     ts_json_begin_array(json);
     for (size_t i = 0; i < judgement->aside_count; i++)
@@ -352,14 +418,15 @@ void ts_report_json(const struct ts_comparison *comparison, const struct ts_repo
 {
     const struct ts_pairing *pairing = &comparison->pairing;
     ts_json_begin_object(json);
-    text_json(json, "schema", "tsleuth.report/1");
-    text_json(json, "verdict", ts_outcome_name(comparison->outcome));
-    text_json(json, "summary", comparison->outcome_text);
-    bool_json(json, "weights", comparison->judgement.weights);
+    ts_field_text(json, "schema", "tsleuth.report/1");
+    ts_field_text(json, "verdict", ts_outcome_name(comparison->outcome));
+    ts_field_text(json, "summary", comparison->outcome_text);
+    ts_field_bool(json, "weights", comparison->judgement.weights);
     input_json(json, comparison, false);
     input_json(json, comparison, true);
     pairing_json(json, comparison);
     counts_json(json, &comparison->judgement);
+    changes_json(json, comparison);
     tolerance_json(json, options->tolerance);
     first_json(json, comparison);
     causes_json(json, options->diagnosis);
@@ -376,7 +443,7 @@ void ts_report_json(const struct ts_comparison *comparison, const struct ts_repo
     skips_json(json, "b", comparison->b);
     ts_json_end_array(json);
     aside_json(json, &comparison->judgement);
-    names_json(json, "notes", comparison->judgement.notes, comparison->judgement.note_count);
-    names_json(json, "doubts", comparison->doubts, comparison->doubt_count);
+    ts_field_texts(json, "notes", comparison->judgement.notes, comparison->judgement.note_count);
+    ts_field_texts(json, "doubts", comparison->doubts, comparison->doubt_count);
     ts_json_end_object(json);
 }

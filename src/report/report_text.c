@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "report/changes.h"
 #include "report/facts.h"
 #include "report/report.h"
 #include "report/text_table.h"
@@ -105,8 +106,17 @@ static void put_neighbour(const struct text *text, const char *label, size_t i)
     if (room < 16) /* the name has a line of its own */
         room = text->layout->width > LABEL + 8 ? text->layout->width - LABEL - 2 : 8;
     used = ts_put_name(text->layout, text->out, text->comparison->pairing.pairs[i].name, room);
-    ts_buffer_string(text->out, ": ");
-    ts_put_folded(text->layout, text->out, text_of(&line), LABEL + used + 2, LABEL);
+    ts_buffer_byte(text->out, ':');
+    used += LABEL + 1;
+    if (used + 1 + strcspn(text_of(&line), " ") > text->layout->width) { /* not even its first word fits beside it */
+        ts_buffer_byte(text->out, '\n');
+        ts_put_spaces(text->out, LABEL);
+        used = LABEL;
+    } else {
+        ts_buffer_byte(text->out, ' ');
+        used++;
+    }
+    ts_put_folded(text->layout, text->out, text_of(&line), used, LABEL);
     ts_buffer_byte(text->out, '\n');
     ts_buffer_release(&line);
 }
@@ -225,7 +235,7 @@ static void put_causes(const struct text *text)
     struct ts_buffer line;
     if (!diagnosis)
         return;
-    if (!diagnosis->count)
+    if (!diagnosis->count && !text->comparison->judgement.weights) /* weights are not made by an operation */
         put_fact(text, "structure", diagnosis->strongest);
     ts_buffer_init(&line, 65536);
     for (size_t i = 0; i < diagnosis->count && (i < 3 || text->options->all); i++) {
@@ -238,27 +248,78 @@ static void put_causes(const struct text *text)
     ts_buffer_release(&line);
 }
 
+/* What changed between two checkpoints and where, and in how many directions. */
+static void put_changes(const struct text *text)
+{
+    struct ts_buffer line;
+    size_t changed;
+    ts_buffer_init(&line, (size_t)16 << 20);
+    if (text->comparison->judgement.weights)
+        ts_put_changes(&line, text->comparison);
+    changed = line.size;
+    if (changed) {
+        ts_buffer_byte(text->out, '\n');
+        put_sentence(text, line.data, 0);
+    }
+    ts_buffer_clear(&line);
+    ts_put_ranks(&line, text->comparison);
+    if (text->comparison->ranks && ts_changed_count(text->comparison)) {
+        if (!changed)
+            ts_buffer_byte(text->out, '\n');
+        if (line.size)
+            put_sentence(text, line.data, 0);
+        put_sentence(text, ts_rank_method, 0);
+    }
+    ts_buffer_release(&line);
+}
+
+/* What the difference means for the choice of tokens. Without --all only for what the model gives out. */
+static void put_rankings(const struct text *text)
+{
+    const struct ts_pairing *pairing = &text->comparison->pairing;
+    struct ts_buffer line;
+    bool any = false;
+    ts_buffer_init(&line, (size_t)16 << 20);
+    for (size_t i = 0; i < pairing->count; i++) {
+        const struct ts_ranking *ranking = &text->comparison->deltas[i].ranking;
+        if (!ranking->known || !(text->options->all || ts_is_output(text->comparison, i)))
+            continue;
+        if (!any)
+            ts_buffer_byte(text->out, '\n');
+        any = true;
+        ts_buffer_clear(&line);
+        ts_buffer_printf(&line, "%s: ", pairing->pairs[i].name);
+        ts_put_ranking(&line, ranking);
+        put_sentence(text, text_of(&line), 0);
+    }
+    ts_buffer_release(&line);
+}
+
 static void put_divergence(const struct text *text)
 {
     const struct ts_comparison *comparison = text->comparison;
     size_t first = comparison->judgement.first, count = comparison->pairing.count;
     const struct ts_pair *pair;
+    bool weights = comparison->judgement.weights;
     struct ts_buffer line;
     if (first >= count)
         return;
     pair = &comparison->pairing.pairs[first];
     ts_buffer_init(&line, (size_t)4 << 20);
-    ts_buffer_string(&line, "First divergence: ");
-    ts_put_name(text->layout, &line, pair->name, text->layout->width > 36 ? text->layout->width - 18 : 18);
+    ts_buffer_string(&line, weights ? "First that differs: " : "First divergence: ");
+    ts_put_name(text->layout, &line, pair->name,
+                text->layout->width > 36 ? text->layout->width - (unsigned)line.size : 18);
     ts_buffer_byte(text->out, '\n');
     ts_put_styled(text->layout, text->out, TS_STYLE_BOLD, text_of(&line));
     ts_buffer_byte(text->out, '\n');
     ts_buffer_clear(&line);
-    if (!put_inputs(&line, comparison, first))
-        put_before(&line, comparison, first);
-    ts_put_spaces(text->out, 2);
-    ts_put_folded(text->layout, text->out, text_of(&line), 2, 2);
-    ts_buffer_byte(text->out, '\n');
+    if (!weights) {
+        if (!put_inputs(&line, comparison, first))
+            put_before(&line, comparison, first);
+        ts_put_spaces(text->out, 2);
+        ts_put_folded(text->layout, text->out, text_of(&line), 2, 2);
+        ts_buffer_byte(text->out, '\n');
+    }
     put_causes(text);
     put_fact(text, "why", ts_reason(comparison, first));
     put_fact(text, "operation", comparison->judgement.verdicts[first].operation);
@@ -266,11 +327,12 @@ static void put_divergence(const struct text *text)
     ts_put_remark(&line, pair);
     put_fact(text, "pairing", text_of(&line));
     put_worst(text, first);
-    for (size_t i = first > 2 ? first - 2 : 0, k = 0; i < first; i++, k++)
+    for (size_t i = first > 2 ? first - 2 : 0, k = 0; i < first && !weights; i++, k++)
         put_neighbour(text, k ? "" : "before", i);
-    for (size_t i = first + 1; i < count && i <= first + 2; i++)
+    for (size_t i = first + 1; i < count && i <= first + 2 && !weights; i++)
         put_neighbour(text, i == first + 1 ? "after" : "", i);
-    put_others(text, first);
+    if (!weights)
+        put_others(text, first);
     ts_buffer_release(&line);
 }
 
@@ -412,7 +474,9 @@ void ts_report_text(const struct ts_comparison *comparison, const struct ts_repo
     const struct ts_pairing *pairing = &comparison->pairing;
     put_head(&text);
     ts_put_table(comparison, options, layout, out);
+    put_changes(&text);
     put_divergence(&text);
+    put_rankings(&text);
     put_unmatched(&text, "reference", pairing->only_a, pairing->only_a_count);
     put_unmatched(&text, "candidate", pairing->only_b, pairing->only_b_count);
     put_sampled(&text);

@@ -6,27 +6,23 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "report/changes.h"
 #include "report/facts.h"
+#include "report/text_lines.h"
 
-/* Differing tensors shown after the first divergence: enough to see where it goes, not the whole wake. */
-#define FOLLOWERS 3
 /* A name shortened below this says little; columns are given up before that happens. */
 #define NAME_LEAST 28
 #define SHAPE_MOST 24
 
-enum kind { ROW, RUN, WAKE };
-
-struct line {
-    enum kind kind;
-    size_t first, last; /* pairs */
-};
+/* Of traces and of checkpoints: what stands in the second and third column depends on which. */
+enum column { SHAPE, ERROR, ROUNDINGS, RATIO, RANK, GRADE, WORST, COLUMNS };
 
 struct cells {
-    struct ts_buffer shape, error, roundings, grade, worst;
+    struct ts_buffer column[COLUMNS];
 };
 
 struct widths {
-    size_t name, shape, error, roundings, grade, worst;
+    size_t name, column[COLUMNS];
     bool place;     /* where the worst element is */
     bool two_lines; /* the name has a line of its own */
 };
@@ -35,70 +31,18 @@ struct table {
     const struct ts_comparison *comparison;
     const struct ts_report_options *options;
     const struct ts_layout *layout;
-    struct line *lines;
+    struct ts_line *lines;
     size_t count;
 };
+
+static bool are_checkpoints(const struct table *table)
+{
+    return table->comparison->judgement.weights;
+}
 
 static enum ts_judged judged(const struct table *table, size_t i)
 {
     return table->comparison->judgement.verdicts[i].judged;
-}
-
-static bool agrees(const struct table *table, size_t i)
-{
-    return judged(table, i) == TS_JUDGED_OK || judged(table, i) == TS_JUDGED_NOISE;
-}
-
-static void add_line(struct table *table, enum kind kind, size_t first, size_t last)
-{
-    table->lines[table->count++] = (struct line){.kind = kind, .first = first, .last = last};
-}
-
-/* Every pair that is asked for in a line of its own. */
-static void list_rows(struct table *table)
-{
-    for (size_t i = 0; i < table->comparison->pairing.count; i++)
-        if (!table->options->only || table->options->only & 1u << judged(table, i))
-            add_line(table, ROW, i, i);
-}
-
-static bool list_worst(struct table *table)
-{
-    size_t count;
-    size_t *worst = ts_worst_pairs(table->comparison, table->options->only, table->options->top, &count);
-    for (size_t i = 0; worst && i < count; i++)
-        add_line(table, ROW, worst[i], worst[i]);
-    free(worst);
-    return worst != NULL;
-}
-
-/* Runs that agree, and longer runs that could not be compared, take one line; after the first divergence and a few
- * followers one line tells the rest. The last tensor is shown even then: it is what the model gives out. */
-static void list_folded(struct table *table)
-{
-    size_t count = table->comparison->pairing.count, differing = 0;
-    for (size_t i = 0, last; i < count; i = last + 1) {
-        last = i;
-        if (judged(table, i) == TS_JUDGED_DIFFERS) {
-            if (++differing > 1 + FOLLOWERS && count - i > 2) {
-                bool apart = judged(table, count - 1) == TS_JUDGED_DIFFERS;
-                add_line(table, WAKE, i, apart ? count - 2 : count - 1);
-                if (apart)
-                    add_line(table, ROW, count - 1, count - 1);
-                return;
-            }
-            add_line(table, ROW, i, i);
-            continue;
-        }
-        while (last + 1 < count && judged(table, last + 1) != TS_JUDGED_DIFFERS &&
-               agrees(table, last + 1) == agrees(table, i))
-            last++;
-        if (last - i < 1 || (!agrees(table, i) && last - i < 3))
-            for (size_t k = i; k <= last; k++)
-                add_line(table, ROW, k, k);
-        else
-            add_line(table, RUN, i, last);
-    }
 }
 
 static void put_worst(struct ts_buffer *out, const struct ts_pair *pair, const struct ts_delta *delta, bool place)
@@ -119,46 +63,74 @@ static void put_worst(struct ts_buffer *out, const struct ts_pair *pair, const s
     }
 }
 
+/* "0.23", or "nan/inf" when that is what is wrong. */
+static void put_error(struct ts_buffer *out, const struct ts_delta *delta)
+{
+    if (delta->non_finite_mismatch)
+        ts_buffer_string(out, "nan/inf");
+    else
+        ts_put_short(out, delta->rel_l2);
+}
+
+static void change_cells(const struct table *table, size_t i, struct cells *cells)
+{
+    const struct ts_delta *delta = &table->comparison->deltas[i];
+    ts_put_changed(&cells->column[ERROR], table->comparison, i);
+    if (ts_is_equal(table->comparison, i))
+        return;
+    put_error(&cells->column[ROUNDINGS], delta);
+    ts_put_ratio(&cells->column[RATIO], delta->norm_ratio);
+    if (table->comparison->ranks)
+        ts_put_rank(&cells->column[RANK], &table->comparison->ranks[i], table->layout->unicode);
+}
+
+static void error_cells(const struct table *table, size_t i, bool place, struct cells *cells)
+{
+    const struct ts_delta *delta = &table->comparison->deltas[i];
+    if (ts_is_equal(table->comparison, i)) {
+        ts_buffer_string(&cells->column[ERROR], "equal");
+        return;
+    }
+    put_error(&cells->column[ERROR], delta);
+    if (!ts_has_roundings(table->comparison, i))
+        ts_buffer_byte(&cells->column[ROUNDINGS], '-');
+    else
+        ts_put_short(&cells->column[ROUNDINGS], table->comparison->judgement.verdicts[i].roundings);
+    if (table->comparison->ranks)
+        ts_put_rank(&cells->column[RANK], &table->comparison->ranks[i], table->layout->unicode);
+    put_worst(&cells->column[WORST], &table->comparison->pairing.pairs[i], delta, place);
+}
+
 static void row_cells(const struct table *table, size_t i, bool place, struct cells *cells)
 {
     const struct ts_pair *pair = &table->comparison->pairing.pairs[i];
-    const struct ts_delta *delta = &table->comparison->deltas[i];
     struct ts_buffer shape;
     ts_buffer_init(&shape, 65536);
     ts_put_pair_shape(&shape, pair);
-    ts_put_name(table->layout, &cells->shape, shape.data ? shape.data : "", SHAPE_MOST);
+    ts_put_name(table->layout, &cells->column[SHAPE], shape.data ? shape.data : "", SHAPE_MOST);
     ts_buffer_release(&shape);
     if (pair->problem) {
-        ts_buffer_string(&cells->error, "cannot tell");
+        ts_buffer_string(&cells->column[ERROR], "cannot tell");
         return;
     }
-    if (ts_is_equal(table->comparison, i)) {
-        ts_buffer_string(&cells->error, "equal");
-    } else {
-        if (delta->non_finite_mismatch)
-            ts_buffer_string(&cells->error, "nan/inf");
-        else
-            ts_put_short(&cells->error, delta->rel_l2);
-        if (!ts_has_roundings(table->comparison, i))
-            ts_buffer_byte(&cells->roundings, '-');
-        else
-            ts_put_short(&cells->roundings, table->comparison->judgement.verdicts[i].roundings);
-        put_worst(&cells->worst, pair, delta, place);
-    }
+    if (are_checkpoints(table))
+        change_cells(table, i, cells);
+    else
+        error_cells(table, i, place, cells);
     if (table->options->grades)
-        ts_buffer_string(&cells->grade, ts_comparison_grade(delta));
+        ts_buffer_string(&cells->column[GRADE], ts_comparison_grade(&table->comparison->deltas[i]));
 }
 
-static void run_cells(const struct table *table, const struct line *line, struct cells *cells)
+static void run_cells(const struct table *table, const struct ts_line *line, struct cells *cells)
 {
     const struct ts_comparison *comparison = table->comparison;
     double most = 0;
     bool noise = false, equal = true;
     const char *grade = NULL;
     static const char order[] = "EGAS"; /* first letters of the grades, best first */
-    ts_buffer_printf(&cells->shape, "%zu pairs", line->last - line->first + 1);
-    if (!agrees(table, line->first)) {
-        ts_buffer_string(&cells->error, "cannot tell");
+    ts_buffer_printf(&cells->column[SHAPE], "%zu pairs", line->last - line->first + 1);
+    if (!ts_pair_agrees(table->comparison, line->first)) {
+        ts_buffer_string(&cells->column[ERROR], "cannot tell");
         return;
     }
     for (size_t i = line->first; i <= line->last; i++) {
@@ -174,33 +146,38 @@ static void run_cells(const struct table *table, const struct line *line, struct
                 grade = its;
         }
     }
-    ts_buffer_string(&cells->error, noise ? "noise" : equal ? "equal" : "ok");
+    ts_buffer_string(&cells->column[ERROR], noise ? "noise" : equal ? "equal" : "ok");
     if (!equal) {
-        ts_buffer_string(&cells->roundings, table->layout->unicode ? "≤ " : "<= ");
-        ts_put_short(&cells->roundings, most);
+        ts_buffer_string(&cells->column[ROUNDINGS], table->layout->unicode ? "≤ " : "<= ");
+        ts_put_short(&cells->column[ROUNDINGS], most);
     }
     if (grade)
-        ts_buffer_string(&cells->grade, grade);
+        ts_buffer_string(&cells->column[GRADE], grade);
 }
 
-static void make_cells(const struct table *table, const struct line *line, bool place, struct cells *cells)
+static void make_cells(const struct table *table, const struct ts_line *line, bool place, struct cells *cells)
 {
-    struct ts_buffer *const all[] = {&cells->shape, &cells->error, &cells->roundings, &cells->grade, &cells->worst};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        ts_buffer_init(all[i], 65536);
-    if (line->kind == ROW)
+    for (size_t i = 0; i < COLUMNS; i++)
+        ts_buffer_init(&cells->column[i], 65536);
+    if (line->kind == TS_LINE_ROW)
         row_cells(table, line->first, place, cells);
-    else if (line->kind == RUN)
+    else if (line->kind == TS_LINE_RUN)
         run_cells(table, line, cells);
+}
+
+static void head_cells(const struct table *table, struct cells *cells)
+{
+    static const char *const traces[COLUMNS] = {"shape", "error", "roundings", "", "rank", "grade", "worst"};
+    static const char *const checkpoints[COLUMNS] = {"shape", "changed", "change", "norm ratio", "rank", "grade", ""};
+    make_cells(table, &(struct ts_line){.kind = TS_LINE_WAKE}, false, cells);
+    for (size_t i = 0; i < COLUMNS; i++)
+        ts_buffer_string(&cells->column[i], (are_checkpoints(table) ? checkpoints : traces)[i]);
 }
 
 static void release_cells(struct cells *cells)
 {
-    ts_buffer_release(&cells->shape);
-    ts_buffer_release(&cells->error);
-    ts_buffer_release(&cells->roundings);
-    ts_buffer_release(&cells->grade);
-    ts_buffer_release(&cells->worst);
+    for (size_t i = 0; i < COLUMNS; i++)
+        ts_buffer_release(&cells->column[i]);
 }
 
 static const char *text_of(const struct ts_buffer *buffer)
@@ -208,55 +185,87 @@ static const char *text_of(const struct ts_buffer *buffer)
     return buffer->data ? buffer->data : "";
 }
 
-static void widen(size_t *width, const struct ts_buffer *cell)
+static void widen(struct widths *widths, const struct cells *cells)
 {
-    size_t columns = ts_text_columns(text_of(cell), cell->size);
-    *width = columns > *width ? columns : *width;
+    for (size_t i = 0; i < COLUMNS; i++) {
+        size_t columns = ts_text_columns(text_of(&cells->column[i]), cells->column[i].size);
+        widths->column[i] = columns > widths->column[i] ? columns : widths->column[i];
+    }
 }
 
 /* All columns but the name, with the gaps before them. */
 static size_t rest_of(const struct widths *widths)
 {
-    return (widths->shape ? 2 + widths->shape : 0) + 2 + widths->error + 2 + widths->roundings +
-           (widths->grade ? 2 + widths->grade : 0) + (widths->worst ? 2 + widths->worst : 0);
+    size_t rest = 0;
+    for (size_t i = 0; i < COLUMNS; i++)
+        rest += widths->column[i] ? 2 + widths->column[i] : 0;
+    return rest;
 }
 
-static size_t name_need(const struct table *table, const struct line *line)
+/* Stands before the last name of a run when there is no room for its first. */
+static const char up_to[] = "up to ";
+
+/* Columns of the name, or of both names of a run, or of its last alone. */
+static size_t name_need(const struct table *table, const struct ts_line *line, bool both)
 {
     const struct ts_pair *pairs = table->comparison->pairing.pairs;
-    size_t columns = ts_name_columns(pairs[line->first].name);
-    return line->kind == RUN ? columns + 3 + ts_name_columns(pairs[line->last].name) : columns;
+    if (line->kind == TS_LINE_ROW)
+        return ts_name_columns(pairs[line->first].name);
+    return (both ? ts_name_columns(pairs[line->first].name) + 3 : strlen(up_to)) +
+           ts_name_columns(pairs[line->last].name);
 }
 
-/* Gives up the place of the worst element, then the worst element, then one line per row, until names have room. */
+static bool has_cells(const struct ts_line *line)
+{
+    return line->kind == TS_LINE_ROW || line->kind == TS_LINE_RUN;
+}
+
+static size_t most_need(const struct table *table, bool both)
+{
+    size_t need = strlen("tensor");
+    for (size_t i = 0; i < table->count; i++)
+        if (has_cells(&table->lines[i])) {
+            size_t columns = name_need(table, &table->lines[i], both);
+            need = columns > need ? columns : need;
+        }
+    return need;
+}
+
+/* The widths all cells need, heads as well; columns without a cell have none. */
+static struct widths measure(const struct table *table, bool place)
+{
+    struct widths widths = {.place = place};
+    struct cells cells;
+    for (size_t i = 0; i < table->count; i++) {
+        make_cells(table, &table->lines[i], place, &cells);
+        widen(&widths, &cells);
+        release_cells(&cells);
+    }
+    widths.column[ROUNDINGS] += !widths.column[ROUNDINGS]; /* the head of a table stays the same */
+    head_cells(table, &cells);
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (!widths.column[i])
+            ts_buffer_clear(&cells.column[i]);
+    widen(&widths, &cells);
+    release_cells(&cells);
+    return widths;
+}
+
+/* Gives up the place of the worst element, then the worst element and the ratio of norms, then one line per row, until
+ * names have room. */
 static struct widths fit(const struct table *table)
 {
     struct widths widths = {.name = 6};
-    size_t need = 6, least, room;
-    for (size_t i = 0; i < table->count; i++)
-        if (table->lines[i].kind != WAKE) {
-            size_t columns = name_need(table, &table->lines[i]);
-            need = columns > need ? columns : need;
-        }
+    size_t need = most_need(table, true), least, room;
     least = need < NAME_LEAST ? need : NAME_LEAST;
     for (int attempt = 0; attempt < 3; attempt++) {
-        widths = (struct widths){.shape = 5, .error = 5, .roundings = 9, .place = attempt == 0};
-        for (size_t i = 0; i < table->count; i++) {
-            struct cells cells;
-            make_cells(table, &table->lines[i], widths.place, &cells);
-            widen(&widths.shape, &cells.shape);
-            widen(&widths.error, &cells.error);
-            widen(&widths.roundings, &cells.roundings);
-            widen(&widths.grade, &cells.grade);
-            if (attempt < 2)
-                widen(&widths.worst, &cells.worst);
-            release_cells(&cells);
-        }
-        if (widths.worst && widths.worst < 5) /* its head */
-            widths.worst = 5;
+        widths = measure(table, attempt == 0);
+        if (attempt == 2)
+            widths.column[WORST] = widths.column[RATIO] = 0;
         room = rest_of(&widths) + 4;
         room = table->layout->width > room ? table->layout->width - room : 0;
         if (room >= least) {
+            need = need <= room ? need : most_need(table, false);
             widths.name = need < room ? need : room;
             return widths;
         }
@@ -264,7 +273,7 @@ static struct widths fit(const struct table *table)
     widths.two_lines = true;
     widths.name = table->layout->width > 14 ? table->layout->width - 4 : 10;
     if (rest_of(&widths) + 4 > table->layout->width)
-        widths.shape = 0;
+        widths.column[SHAPE] = 0;
     return widths;
 }
 
@@ -280,28 +289,20 @@ static void put_cell(struct ts_buffer *out, const struct ts_buffer *cell, size_t
 /* The cells after the name, without spaces at the end of the line. */
 static void put_cells(struct ts_buffer *out, const struct cells *cells, const struct widths *widths)
 {
-    const struct ts_buffer *const all[] = {&cells->shape, &cells->error, &cells->roundings, &cells->grade,
-                                           &cells->worst};
-    const size_t width[] = {widths->shape, widths->error, widths->roundings, widths->grade, widths->worst};
     size_t last = 0;
-    for (size_t i = 0; i < 5; i++)
-        if (width[i] && all[i]->size)
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (widths->column[i] && cells->column[i].size)
             last = i;
     for (size_t i = 0; i <= last; i++)
-        if (width[i])
-            put_cell(out, all[i], width[i], i == last);
+        if (widths->column[i])
+            put_cell(out, &cells->column[i], widths->column[i], i == last);
 }
 
 static void put_head(const struct table *table, const struct widths *widths, struct ts_buffer *out)
 {
     struct ts_buffer line;
     struct cells cells;
-    make_cells(table, &(struct line){.kind = WAKE}, false, &cells);
-    ts_buffer_string(&cells.shape, "shape");
-    ts_buffer_string(&cells.error, "error");
-    ts_buffer_string(&cells.roundings, "roundings");
-    ts_buffer_string(&cells.grade, widths->grade ? "grade" : "");
-    ts_buffer_string(&cells.worst, widths->worst ? "worst" : "");
+    head_cells(table, &cells);
     ts_buffer_init(&line, 4096);
     ts_buffer_string(&line, "    tensor");
     if (widths->two_lines)
@@ -315,12 +316,12 @@ static void put_head(const struct table *table, const struct widths *widths, str
     release_cells(&cells);
 }
 
-static void put_mark(const struct table *table, const struct line *line, struct ts_buffer *out)
+static void put_mark(const struct table *table, const struct ts_line *line, struct ts_buffer *out)
 {
     static const char *const marks[][2] = {{".", "✓"}, {"~", "≈"}, {"x", "✗"}, {"?", "?"}};
     static const enum ts_style styles[] = {TS_STYLE_GREEN, TS_STYLE_GREEN, TS_STYLE_RED, TS_STYLE_YELLOW};
     ts_put_spaces(out, 2);
-    if (line->kind == ROW) {
+    if (line->kind == TS_LINE_ROW) {
         enum ts_judged verdict = judged(table, line->first);
         ts_put_styled(table->layout, out, styles[verdict], marks[verdict][table->layout->unicode]);
         ts_buffer_byte(out, ' ');
@@ -329,23 +330,24 @@ static void put_mark(const struct table *table, const struct line *line, struct 
     }
 }
 
-static size_t put_names(const struct table *table, const struct line *line, size_t room, struct ts_buffer *out)
+static size_t put_names(const struct table *table, const struct ts_line *line, size_t room, struct ts_buffer *out)
 {
     const struct ts_pair *pairs = table->comparison->pairing.pairs;
-    size_t used, head;
-    if (line->kind == ROW)
+    size_t used;
+    if (line->kind == TS_LINE_ROW)
         return ts_put_name(table->layout, out, pairs[line->first].name, room);
-    /* the last name is the one next to what comes: it is shortened only when little would be left for the first */
-    used = ts_name_columns(pairs[line->last].name);
-    if (room < 16 && name_need(table, line) > room)
-        return ts_put_name(table->layout, out, pairs[line->last].name, room);
-    head = used + 3 + 6 <= room || name_need(table, line) <= room ? room - 3 - used : (room - 3) / 2;
-    used = ts_put_name(table->layout, out, pairs[line->first].name, head) + 3;
-    ts_buffer_string(out, table->layout->unicode ? " … " : " - ");
+    if (name_need(table, line, true) <= room) {
+        used = ts_put_name(table->layout, out, pairs[line->first].name, room) + 3;
+        ts_buffer_string(out, table->layout->unicode ? " … " : " - ");
+        return used + ts_put_name(table->layout, out, pairs[line->last].name, room - used);
+    }
+    /* the last name is the one next to what comes */
+    ts_buffer_string(out, up_to);
+    used = strlen(up_to);
     return used + ts_put_name(table->layout, out, pairs[line->last].name, room - used);
 }
 
-static void put_wake(const struct table *table, const struct line *line, struct ts_buffer *out)
+static void put_wake(const struct table *table, const struct ts_line *line, struct ts_buffer *out)
 {
     size_t counts[4] = {0};
     struct ts_buffer text;
@@ -366,8 +368,31 @@ static void put_wake(const struct table *table, const struct line *line, struct 
     ts_buffer_release(&text);
 }
 
+/* "279 tensors are unchanged" */
+static void put_fold(const struct table *table, const struct ts_line *line, struct ts_buffer *out)
+{
+    const char *plural = line->first == 1 ? " is" : "s are";
+    struct ts_buffer text;
+    ts_buffer_init(&text, 4096);
+    if (line->kind == TS_LINE_SAME) {
+        ts_buffer_printf(&text, "%zu tensor%s unchanged", line->first, plural);
+    } else {
+        if (line->kind == TS_LINE_ROUNDED)
+            ts_buffer_printf(&text, "%zu tensor%s unchanged but for rounding, by ", line->first, plural);
+        else
+            ts_buffer_printf(&text, "%s %zu further tensor%s changed, by ", table->layout->unicode ? "…" : "...",
+                             line->first, line->first == 1 ? "" : "s");
+        put_error(&text, &table->comparison->deltas[line->last]);
+        ts_buffer_string(&text, line->kind == TS_LINE_ROUNDED ? " at most" : " at most; see them with --all");
+    }
+    ts_put_spaces(out, 4);
+    ts_put_folded(table->layout, out, text_of(&text), 4, 4);
+    ts_buffer_byte(out, '\n');
+    ts_buffer_release(&text);
+}
+
 /* Under a row: why it could not be compared, under which name and layout it stands on the other side. */
-static void put_remark(const struct table *table, const struct line *line, struct ts_buffer *out)
+static void put_remark(const struct table *table, const struct ts_line *line, struct ts_buffer *out)
 {
     const struct ts_pair *pair = &table->comparison->pairing.pairs[line->first];
     struct ts_buffer text;
@@ -384,13 +409,17 @@ static void put_remark(const struct table *table, const struct line *line, struc
     ts_buffer_release(&text);
 }
 
-static void put_line(const struct table *table, const struct line *line, const struct widths *widths,
+static void put_line(const struct table *table, const struct ts_line *line, const struct widths *widths,
                      struct ts_buffer *out)
 {
     struct cells cells;
     size_t used;
-    if (line->kind == WAKE) {
+    if (line->kind == TS_LINE_WAKE) {
         put_wake(table, line, out);
+        return;
+    }
+    if (!has_cells(line)) {
+        put_fold(table, line, out);
         return;
     }
     make_cells(table, line, widths->place, &cells);
@@ -402,7 +431,7 @@ static void put_line(const struct table *table, const struct line *line, const s
         ts_put_spaces(out, widths->name > used ? widths->name - used : 0);
     put_cells(out, &cells, widths);
     ts_buffer_byte(out, '\n');
-    if (line->kind == ROW)
+    if (line->kind == TS_LINE_ROW)
         put_remark(table, line, out);
     release_cells(&cells);
 }
@@ -411,28 +440,20 @@ void ts_put_table(const struct ts_comparison *comparison, const struct ts_report
                   const struct ts_layout *layout, struct ts_buffer *out)
 {
     struct table table = {.comparison = comparison, .options = options, .layout = layout};
-    struct widths widths;
+    struct widths widths = {0};
     if (!comparison->pairing.count)
         return;
-    table.lines = calloc(comparison->pairing.count + 1, sizeof *table.lines);
+    table.lines = ts_list_lines(comparison, options, &table.count);
     if (!table.lines) {
         out->failed = true;
         return;
     }
-    if (options->top) {
-        if (!list_worst(&table))
-            out->failed = true;
-    } else if (options->all || options->only) {
-        list_rows(&table);
-    } else {
-        list_folded(&table);
-    }
     ts_buffer_byte(out, '\n');
-    if (table.count) {
+    if (!table.count)
+        ts_buffer_string(out, "    no tensor of that kind\n");
+    else if (has_cells(&table.lines[0])) {
         widths = fit(&table);
         put_head(&table, &widths, out);
-    } else {
-        ts_buffer_string(out, "    no tensor of that kind\n");
     }
     for (size_t i = 0; i < table.count && !out->failed; i++)
         put_line(&table, &table.lines[i], &widths, out);

@@ -39,13 +39,16 @@ struct ts_tensor {
     const char *name;
     const char *file; /* the member it came from, relative to the input; set by open */
     enum ts_type type;
-    bool swapped; /* big-endian file */
-    bool sampled; /* the file holds only some of the elements (truncated dump); shape says what was written */
+    bool swapped;     /* big-endian file */
+    int printed_bits; /* numbers that were printed with few digits: mantissa bits that are worth as much; else 0 */
+    bool sampled;     /* the file holds only some of the elements (truncated dump); shape says what was written */
     unsigned rank;
-    uint64_t *shape;          /* rank entries; may be NULL when rank is 0 */
-    int64_t *strides;         /* in elements, or NULL */
-    uint64_t count;           /* product of shape; by ts_tensor_finish */
-    uint64_t bytes;           /* distinct bytes it spans; for coded tensors the sum of its parts; by ts_tensor_finish */
+    uint64_t *shape;       /* rank entries; may be NULL when rank is 0 */
+    uint64_t *whole_shape; /* sampled by its corners: rank entries, the shape of the whole; else NULL */
+    uint64_t *whole_head;  /* then: of axis i the first whole_head[i] entries are there, the others are the last ones */
+    int64_t *strides;      /* in elements, or NULL */
+    uint64_t count;        /* product of shape; by ts_tensor_finish */
+    uint64_t bytes;        /* distinct bytes it spans; for coded tensors the sum of its parts; by ts_tensor_finish */
     struct ts_source *source; /* kept alive by the bundle */
     uint64_t offset;
     uint64_t span_offset;         /* first byte touched, below offset with negative strides; by ts_tensor_finish */

@@ -19,6 +19,7 @@ struct trace {
     size_t count;
     struct ts_diagnosis diagnosis;
     bool diagnosed;
+    struct ts_evidence *evidence; /* NULL unless a test sets it; freed at the end */
 };
 
 __attribute__((unused)) static void trace_start(struct trace *trace)
@@ -34,6 +35,7 @@ __attribute__((unused)) static void trace_end(struct trace *trace)
 {
     if (trace->diagnosed)
         ts_diagnosis_release(&trace->diagnosis);
+    ts_evidence_free(trace->evidence);
     ts_arena_release(&trace->arena);
     ts_bundle_free(trace->a);
     ts_bundle_free(trace->b);
@@ -62,7 +64,8 @@ __attribute__((unused)) static void trace_diagnose(struct trace *trace, size_t i
     ts_error_clear(&error);
     assert_non_null(pool);
     if (ts_delta_run(pool, trace->pairs, trace->count, &options, trace->deltas, NULL, &error) != TS_OK ||
-        ts_diagnose(trace->pairs, trace->deltas, trace->count, index, &trace->diagnosis, &error) != TS_OK)
+        ts_diagnose_with(trace->pairs, trace->deltas, trace->count, index, trace->evidence, &trace->diagnosis,
+                         &error) != TS_OK)
         fail_msg("%s", error.message);
     ts_pool_free(pool);
     trace->diagnosed = true;

@@ -136,4 +136,41 @@ static inline void sample_outcome(struct sample *sample, enum ts_outcome outcome
     sample->comparison.outcome_text = text;
 }
 
+static inline void make_json(const struct sample *sample, struct ts_buffer *out)
+{
+    struct ts_json_writer writer;
+    ts_buffer_init(out, (size_t)64 << 20);
+    ts_json_writer_init(&writer, out, 0);
+    ts_report_json(&sample->comparison, &sample->options, &writer);
+    ts_json_finish(&writer);
+    assert_false(out->failed);
+}
+
+static inline void assert_json(const struct ts_buffer *out)
+{
+    struct ts_json json;
+    struct ts_error error;
+    ts_json_init(&json, out->data, out->size);
+    do {
+        if (ts_json_next(&json, &error) != TS_OK)
+            fail_msg("%s", error.message);
+    } while (json.kind != TS_JSON_END);
+}
+
+static inline size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, part)); text++)
+        count++;
+    return count;
+}
+
+static inline void make_html(const struct sample *sample, struct ts_buffer *out)
+{
+    struct ts_error error;
+    ts_buffer_init(out, (size_t)64 << 20);
+    assert_int_equal(ts_report_html(&sample->comparison, &sample->options, out, &error), TS_OK);
+    assert_false(out->failed);
+}
+
 #endif

@@ -295,6 +295,22 @@ static void masks_are_masked_whatever_they_are_written_with(void **state)
     drop_pair(&made);
 }
 
+/* Scores plus the type's most negative number, on both sides: the sums are those of the scores that are seen. */
+static void masks_do_not_drown_the_rest(void **state)
+{
+    const float low = -3.4028234663852886e38f;
+    const float a[] = {3, low, low, 4, 0, low}, b[] = {3, low, low, 4, 5, low};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_pair(&made, TS_F32, a, b, sizeof a, 1, 6);
+    delta = measure(&made, 1);
+    assert_int_equal(delta.masked, 0);
+    assert_int_equal(delta.unequal, 1);
+    assert_true(delta.max_abs == 5 && fabs(delta.rel_l2 - 1) < 1e-12 && !delta.identical);
+    drop_pair(&made);
+}
+
 static void non_finite_numbers_are_counted_apart(void **state)
 {
     const float a[] = {1, NAN, INFINITY, INFINITY, NAN, 0};
@@ -343,6 +359,52 @@ static void zero_tensors_are_defined(void **state)
     drop_pair(&made);
 }
 
+/* Squares of such numbers vanish in f32. */
+static void small_numbers_are_measured_like_others(void **state)
+{
+    static const enum ts_type types[] = {TS_F32, TS_BF16};
+    enum { COUNT = 20000 };
+    static uint8_t a[4 * COUNT], b[4 * COUNT];
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        const size_t size = types[t] == TS_F32 ? 4 : 2;
+        struct made made;
+        struct ts_delta delta;
+        uint64_t random = 3, unequal = 0;
+        double squares = 0, reference = 0, absolute = 0, largest = 0, steepest = 0;
+        for (size_t i = 0; i < COUNT; i++) {
+            float pair[2] = {((float)dice(&random) / 1e9f - 1.0f) * 1e-17f, 0};
+            uint32_t bits[2];
+            double x, y;
+            pair[1] = pair[0] + ((float)dice(&random) / 1e9f - 1.0f) * 1e-20f;
+            memcpy(bits, pair, sizeof bits);
+            for (int side = 0; side < 2; side++) {
+                bits[side] &= types[t] == TS_F32 ? 0xffffffff : 0xffff0000;
+                memcpy((side ? b : a) + i * size, (uint8_t *)&bits[side] + 4 - size, size);
+            }
+            memcpy(pair, bits, sizeof bits);
+            x = (double)pair[0];
+            y = (double)pair[1];
+            squares += (y - x) * (y - x);
+            reference += x * x;
+            absolute += fabs(y - x);
+            largest = fmax(largest, fabs(y - x));
+            steepest = x != 0 ? fmax(steepest, fabs(y - x) / fabs(x)) : steepest;
+            unequal += x != y;
+        }
+        make_pair(&made, types[t], a, b, COUNT * size, 1, COUNT);
+        delta = measure(&made, 1);
+        assert_int_equal(delta.compared, COUNT);
+        assert_int_equal(delta.unequal, unequal);
+        assert_true(delta.max_abs == largest);
+        assert_true(fabs(delta.max_rel - steepest) <= 1e-6 * steepest);
+        assert_true(fabs(delta.mean_abs * COUNT - absolute) <= 1e-6 * absolute);
+        assert_true(fabs(delta.rel_l2 - sqrt(squares / reference)) <= 1e-6 * delta.rel_l2);
+        assert_true(delta.allclose[2] && delta.mismatched == 0);
+        drop_pair(&made);
+    }
+}
+
 static void profiles_say_where(void **state)
 {
     float a[64], b[64];
@@ -374,9 +436,11 @@ int main(void)
         cmocka_unit_test(torch_files_equal_torch),
         cmocka_unit_test(large_pairs_equal_a_plain_loop),
         cmocka_unit_test(masks_are_masked_whatever_they_are_written_with),
+        cmocka_unit_test(masks_do_not_drown_the_rest),
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
         cmocka_unit_test(integers_are_exact),
         cmocka_unit_test(zero_tensors_are_defined),
+        cmocka_unit_test(small_numbers_are_measured_like_others),
         cmocka_unit_test(profiles_say_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,6 +289,56 @@ static void test_rounding(void **state)
     scene_expect(&scene, "rounding", "cut off to bf16");
 }
 
+/* To so many bits behind the point, ties to even. */
+static float to_bits(float value, int bits)
+{
+    int exponent;
+    double fraction = frexp((double)value, &exponent);
+    return (float)ldexp(nearbyint(ldexp(fraction, bits + 1)), exponent - bits - 1);
+}
+
+static void test_other_roundings(void **state)
+{
+    static const struct {
+        int bits;
+        double size;
+        const char *words;
+    } types[] = {{10, 1, "f16 or TF32"}, {10, 1e6, "TF32"}, {3, 1, "e4m3"}, {2, 1, "e5m2"}};
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct scene scene;
+        scene_start(&scene, 0);
+        for (size_t i = 0; i < TOTAL; i++) {
+            scene.a[i] = (float)(types[t].size * (double)to_bits(scene.a[i], 20));
+            /* what is near zero would tell the two with ten bits apart */
+            if (types[t].bits == 10 && types[t].size == 1 && fabsf(scene.a[i]) < 0.01F)
+                scene.a[i] += 0.5F;
+            scene.b[i] = to_bits(scene.a[i], types[t].bits);
+        }
+        scene_expect(&scene, "rounding", types[t].words);
+    }
+}
+
+/* Activations in eight bits, one scale for each token. */
+static void test_quantized_by_token(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 0);
+    for (size_t row = 0; row < TOTAL; row += HIDDEN) {
+        float largest = 0;
+        for (size_t i = row; i < row + HIDDEN; i++)
+            largest = fmaxf(largest, fabsf(scene.a[i]));
+        for (size_t i = row; i < row + HIDDEN; i++)
+            scene.b[i] = nearbyintf(scene.a[i] / largest * 127) * largest / 127;
+    }
+    scene_diagnose(&scene);
+    if (!trace_cause(&scene.trace, "quantization"))
+        assert_first(&scene.trace, "quantization", NULL);
+    assert_non_null(strstr(trace_cause(&scene.trace, "quantization")->summary, "8 bits"));
+    trace_end(&scene.trace);
+}
+
 /* Weights. */
 
 enum { ROWS = 48, COLUMNS = 40, COUNT = ROWS * COLUMNS };
@@ -361,7 +411,7 @@ static void test_expert_stacks(void **state)
     assert_non_null(b);
     for (size_t i = 0; i < EXPERTS * EACH_EXPERT; i++)
         b[i] = a[i / EACH_EXPERT * EACH_EXPERT + i % SQUARE * SQUARE + i / SQUARE % SQUARE];
-    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "[...,24,24,1]");
+    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "each of 5 matrices is transposed");
     for (size_t expert = 0; expert < EXPERTS; expert++)
         memcpy(b + expert * EACH_EXPERT, a + order[expert] * EACH_EXPERT, EACH_EXPERT * sizeof *a);
     stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "blocks of 24 rows stand in the order 3, 1, 4, 0, 2");
@@ -483,6 +533,8 @@ int main(void)
         cmocka_unit_test(test_softcapped),
         cmocka_unit_test(test_types_confused),
         cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_other_roundings),
+        cmocka_unit_test(test_quantized_by_token),
         cmocka_unit_test(test_weight_layouts),
         cmocka_unit_test(test_expert_stacks),
         cmocka_unit_test(test_integers),

@@ -3,6 +3,7 @@
 #include <libdeflate.h>
 
 #include "base/progress.h"
+#include "report/changes.h"
 #include "report/facts.h"
 #include "report/markup.h"
 #include "report/plane.h"
@@ -189,11 +190,11 @@ static void test_worst_first(void **state)
     sample_pair(&sample, "w", TS_JUDGED_NOISE, 0.7, 1, 1);
     sample.comparison.pairing.pairs[1].problem = "no";
     sample.comparison.deltas[2].non_finite_mismatch = 1;
-    worst = ts_worst_pairs(&sample.comparison, 0, 10, &count);
+    worst = ts_sorted_pairs(&sample.comparison, 0, TS_SORT_ERROR, 10, &count);
     assert_int_equal(count, 4);
     assert_memory_equal(worst, ((size_t[]){2, 3, 0, 1}), 4 * sizeof *worst);
     free(worst);
-    worst = ts_worst_pairs(&sample.comparison, 1u << TS_JUDGED_DIFFERS, 1, &count);
+    worst = ts_sorted_pairs(&sample.comparison, 1u << TS_JUDGED_DIFFERS, TS_SORT_ERROR, 1, &count);
     assert_int_equal(count, 1);
     assert_int_equal(worst[0], 2);
     free(worst);
@@ -320,10 +321,13 @@ static void test_layout(void **state)
     assert_folded("漢字漢字漢字", 1, "漢字漢字\n  漢字");
     ts_buffer_init(&out, 4096);
     assert_int_equal(ts_put_name(&layout, &out, "model.layers.11.self_attn", 16), 16);
-    assert_string_equal(out.data, "model….self_attn");
+    assert_string_equal(out.data, "…rs.11.self_attn"); /* the layer tells more than the beginning */
     ts_buffer_clear(&out);
     assert_int_equal(ts_put_name(&plain, &out, "model.layers.11.self_attn", 16), 16);
-    assert_string_equal(out.data, "model~.self_attn");
+    assert_string_equal(out.data, "~rs.11.self_attn");
+    ts_buffer_clear(&out);
+    assert_int_equal(ts_put_name(&layout, &out, "encoder.projection.weight", 16), 16);
+    assert_string_equal(out.data, "encod…ion.weight");
     ts_buffer_clear(&out);
     assert_int_equal(ts_put_name(&layout, &out, "a\nb", 16), 6);
     assert_string_equal(out.data, "a\\x0ab");

@@ -210,6 +210,8 @@ static int make(const char *out, int architecture, uint64_t seed, int bugs, int 
     zoo_model_build(&model, &zoo->config);
     zoo_model_lower(&model, zoo->config.reference);
     zoo_forward(&model, zoo->config.reference, NULL, &zoo->reference);
+    if (!zoo_write_weights(folder, &model))
+        fail("cannot write weights in", folder);
     zoo_model_release(&model);
     snprintf(path, sizeof path, "%s/reference.safetensors", folder);
     if (!zoo_write_trace(path, &zoo->config, &zoo->reference, zoo->config.reference))

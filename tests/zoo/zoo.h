@@ -365,6 +365,9 @@ void zoo_point_name(const struct zoo_config *config, enum zoo_point point, int l
 bool zoo_write_trace(const char *path, const struct zoo_config *config, const struct zoo_trace *trace,
                      const struct zoo_numerics *numerics);
 
+/* weights.safetensors and config.json, for `tsleuth compare --weights --config`. */
+bool zoo_write_weights(const char *folder, const struct zoo_model *model);
+
 struct zoo_case {
     char file[128];
     const char *bug, *dtype; /* bug NULL: noise */

@@ -1,0 +1,36 @@
+/* Owns opening and comparing two inputs. */
+#include "cli/inputs.h"
+
+#include "base/pool.h"
+#include "cli/command.h"
+
+bool compare_bundles(struct ts_bundle *a, struct ts_bundle *b, const struct ts_comparison_options *options,
+                     struct ts_comparison *comparison)
+{
+    struct ts_pool *pool = ts_pool_new(0);
+    struct ts_error error;
+    enum ts_status status;
+    if (pool) {
+        status = ts_comparison_run(a, b, options, pool, comparison, &error);
+    } else {
+        ts_bundle_free(a);
+        ts_bundle_free(b);
+        status = ts_fail_memory(&error);
+    }
+    ts_pool_free(pool);
+    if (status != TS_OK)
+        tell_error(&error);
+    return status == TS_OK;
+}
+
+bool compare_inputs(const char *const inputs[2], const struct ts_open_options *open,
+                    const struct ts_comparison_options *options, struct ts_comparison *comparison)
+{
+    struct ts_bundle *a = NULL, *b = NULL;
+    struct ts_error error;
+    if (ts_open(inputs[0], open, &a, &error) == TS_OK && ts_open(inputs[1], open, &b, &error) == TS_OK)
+        return compare_bundles(a, b, options, comparison);
+    ts_bundle_free(a);
+    tell_error(&error);
+    return false;
+}

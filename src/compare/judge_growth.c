@@ -1,0 +1,276 @@
+/* Owns judging what could not be learnt: may its error have grown, may a low precision start here, has it structure? */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/judge_state.h"
+#include "tensor/layer.h"
+
+/* Growth over what came in, where no operation could be learnt. */
+#define GROWTH_LIMIT 8.0
+#define CLOSE_LIMIT  4.0
+/* A precision may start at siblings up to this error: two-bit weights begin near one half. */
+#define START_LIMIT  0.7
+#define AHEAD        8 /* products behind it that are asked whether it does */
+#define ADDED_SHARE  (1.0 / 3)
+#define HIDDEN_LIMIT 0.05
+#define FIRST_LIMIT  1e-2 /* and alone, with nothing before it, up to this one */
+
+/* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
+ * come in through that. */
+static double inherited(const struct ts_judge *state, size_t i)
+{
+    double most = 0;
+    bool context = false;
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++) {
+        size_t k = i - back;
+        context = context || state->kinds[k] == TS_OPERATION_CONTEXT;
+        if (context && (state->kinds[k] == TS_OPERATION_SCORES || state->kinds[k] == TS_OPERATION_SOFTMAX))
+            continue;
+        most = isfinite(state->errors[k]) && state->errors[k] > most ? state->errors[k] : most;
+    }
+    return most;
+}
+
+/* The median error of what was not learnt before i: the level at which this run's products live. */
+static double usual_level(const struct ts_judge *state, size_t i, size_t *seen)
+{
+    double recent[64];
+    size_t count = 0;
+    for (size_t back = 1; back <= i && count < 64; back++)
+        if (!state->learnt[i - back] && isfinite(state->errors[i - back]) && state->errors[i - back] > 0)
+            recent[count++] = state->errors[i - back];
+    *seen = count;
+    return ts_nth(recent, count, count / 2);
+}
+
+/* The same point of another layer: names that are equal but for one number. */
+static bool same_point(const char *a, const char *b)
+{
+    unsigned differences = 0;
+    while (*a && *b) {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            char *end_a, *end_b;
+            differences += strtoul(a, &end_a, 10) != strtoul(b, &end_b, 10);
+            a = end_a;
+            b = end_b;
+        } else if (*a++ != *b++) {
+            return false;
+        }
+    }
+    return !*a && !*b && differences == 1;
+}
+
+/* The error at the same point one layer earlier, 0 when there is none nearby. */
+static double error_one_layer_earlier(const struct ts_judge *state, size_t i)
+{
+    for (size_t back = 1; back <= 96 && back <= i; back++)
+        if (isfinite(state->errors[i - back]) && same_point(state->pairs[i - back].name, state->pairs[i].name))
+            return state->errors[i - back];
+    return 0;
+}
+
+static bool is_norm(const char *name)
+{
+    return strstr(name, "norm") || strstr(name, "ln_");
+}
+
+/* Tensors side by side in order, of one layer and without anything learnt between them, share their input: q, k and v.
+ * When all of them start at the same level, a precision starts there and not a bug. Counts them; 0 also when one of
+ * them does not. */
+static size_t siblings_that_start(const struct ts_judge *state, size_t i, bool *alone)
+{
+    size_t first = i, last = i, siblings = 0;
+    double level = state->errors[i];
+    uint64_t layer, other;
+    bool layered = ts_layer_of(state->pairs[i].name, &layer);
+#define IS_SIBLING(k)                                                                                                  \
+    (ts_judge_is_free(state, k) && layered && ts_layer_of(state->pairs[k].name, &other) && other == layer &&           \
+     !same_point(state->pairs[k].name, state->pairs[i].name))
+    while (first > 0 && IS_SIBLING(first - 1))
+        first--;
+    while (last + 1 < state->out->count && IS_SIBLING(last + 1))
+        last++;
+#undef IS_SIBLING
+    *alone = true;
+    for (size_t k = first; k <= last; k++) {
+        *alone = *alone && (k == i || is_norm(state->pairs[k].name));
+        if (k == i || state->errors[k] == 0 || is_norm(state->pairs[k].name)) /* a norm before them is their input */
+            continue;
+        if (state->errors[k] < level / 3)
+            return 0;
+        siblings++;
+    }
+    return siblings;
+}
+
+/* A chain of the same points, layer after layer: weights of low precision add their error in every layer, a bug in one
+ * place does not. */
+static bool keeps_growing(const struct ts_judge *state, size_t i)
+{
+    double level = state->errors[i];
+    unsigned seen = 0;
+    for (size_t k = i + 1; k < state->out->count && seen < 2; k++)
+        if (isfinite(state->errors[k]) && same_point(state->pairs[k].name, state->pairs[i].name)) {
+            if (state->errors[k] < level * (seen ? 1.1 : 1.25)) /* equal parts add up to 1.41, then 1.22 */
+                return false;
+            level = state->errors[k];
+            seen++;
+        }
+    return seen == 2;
+}
+
+/* What the products behind i say about an error that starts there. */
+enum testimony { SILENT, AGAINST, FOR };
+
+/* The nearest earlier pair, behind i, that is the input of k or close to it; i when there is none. */
+static size_t input_of(const struct ts_judge *state, size_t i, size_t k)
+{
+    while (k > i && ((!state->learnt[k] && !is_norm(state->pairs[k].name)) || !isfinite(state->errors[k]) ||
+                     !(state->errors[k] > 0)))
+        k--;
+    return k;
+}
+
+static double added_error(double out, double in)
+{
+    return sqrt(fmax(0, out * out - in * in));
+}
+
+/* One kind of product may run in a precision of its own that no tensor shows, as attention over a cache in fp8 does. It
+ * does so in every layer, and by little. */
+static bool same_points_add(const struct ts_judge *state, size_t i)
+{
+    double added[4];
+    size_t count = 0;
+    for (size_t k = i + 1; k < state->failed && count < 4; k++)
+        if (isfinite(state->errors[k]) && same_point(state->pairs[k].name, state->pairs[i].name)) {
+            size_t input = input_of(state, i, k);
+            added[count++] = input > i ? added_error(state->errors[k], state->errors[input]) : 0;
+        }
+    return count >= 2 && ts_nth(added, count, (count - 1) / 2) >= ADDED_SHARE * state->errors[i];
+}
+
+/* Where every weight or product is of low precision, those behind i add as much error of their own to what came into
+ * them, and end no better. A bug adds its error once. Nobody is heard behind a failed replay: what follows it carries
+ * that. */
+static enum testimony products_behind(const struct ts_judge *state, size_t i)
+{
+    double added[AHEAD], reached[AHEAD], came[AHEAD], level = state->errors[i], share;
+    size_t count = 0;
+    for (size_t k = i + 1; k < state->failed && count < AHEAD; k++) {
+        size_t input;
+        double out = state->errors[k];
+        if (!ts_judge_is_free(state, k) || is_norm(state->pairs[k].name) || (input = input_of(state, i, k)) == i ||
+            state->errors[input] > 3 * level) /* what it adds would not show */
+            continue;
+        added[count] = added_error(out, state->errors[input]);
+        came[count] = state->errors[input];
+        reached[count++] = out;
+    }
+    if (level < HIDDEN_LIMIT && same_points_add(state, i))
+        return FOR;
+    if (count < 2 || (state->failed < state->out->count && count < AHEAD / 2))
+        return state->failed < state->out->count ? FOR : SILENT;
+    /* what is added to little is beyond doubt, and weights differ; where as much came in, it may have been amplified */
+    share = ts_nth(came, count, count / 2) < 0.5 * level ? 0.6 : level > HIDDEN_LIMIT ? 0.9 : 0.7;
+    return ts_nth(added, count, count / 2) >= ADDED_SHARE * level && ts_nth(reached, count, count / 4) >= share * level
+               ? FOR
+               : AGAINST;
+}
+
+/* Its error is the same in every token, far more so than the tokens themselves are. */
+static bool is_offset(const struct ts_structure *structure)
+{
+    return structure->known && structure->offset > TS_OFFSET_LIMIT &&
+           1 - structure->offset < 0.25 * (1 - structure->alike);
+}
+
+/* A precision may start at products that share their input, or, where only one point per layer was captured, along the
+ * chain of these. A norm starts none. */
+static bool may_start(const struct ts_judge *state, size_t i)
+{
+    bool alone;
+    size_t siblings = siblings_that_start(state, i, &alone);
+    const struct ts_structure *structure = &state->structures[i];
+    enum testimony testimony = products_behind(state, i);
+    if (is_norm(state->pairs[i].name) || is_offset(structure) || testimony == AGAINST)
+        return false;
+    return siblings || (alone && (testimony == FOR || keeps_growing(state, i)));
+}
+
+/* A context was replayed shortly before. */
+static bool attention_is_known(const struct ts_judge *state, size_t i)
+{
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
+        if (state->kinds[i - back] == TS_OPERATION_CONTEXT)
+            return true;
+    return false;
+}
+
+void ts_judge_unlearnt(struct ts_judge *state, size_t i)
+{
+    const struct ts_structure *structure = &state->structures[i];
+    double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
+    size_t seen;
+    if (!isfinite(level))
+        level = state->deltas[i].rel_l2;
+    usual = usual_level(state, i, &seen);
+    base = inherited(state, i);
+    base = usual > base ? usual : base;
+    /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
+     * products have shown what they make */
+    base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
+    if (isinf(state->deltas[i].rel_l2)) {
+        ts_judge_differs(state, i, "the reference is zero everywhere, and the candidate is not");
+        return;
+    }
+    if (level > 0.9 && state->deltas[i].cosine < 0.3 && inherited(state, i) < 0.7) {
+        ts_judge_differs(
+            state, i,
+            ts_judge_say(state->out,
+                         "it has no relation to the reference any more (cosine %.2f), while what came in does",
+                         state->deltas[i].cosine));
+        return;
+    }
+    /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
+    earlier = error_one_layer_earlier(state, i);
+    if (level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * base &&
+        !(level < START_LIMIT && may_start(state, i)) && !(seen < 3 && level < FIRST_LIMIT)) {
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "its error is %.3g times what came in and what this run makes elsewhere",
+                                      level / base));
+        return;
+    }
+    if (level > 3 * rounding && structure->element > TS_ELEMENT_LIMIT)
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out, "element %zu errs %.0f times as much as the others do",
+                                      structure->worst_element, structure->element));
+    if (level > 3 * rounding && structure->known) {
+        if (structure->channel > TS_CHANNEL_LIMIT)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out, "channel %zu errs %.0f times as much as the others do",
+                                          structure->worst_channel, structure->channel));
+        else if (structure->block > TS_BLOCK_LIMIT)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out, "channels %zu to %zu err %.0f times as much as the others do",
+                                          structure->worst_block * structure->block_size,
+                                          (structure->worst_block + 1) * structure->block_size - 1, structure->block));
+        else if (structure->row > TS_ROW_LIMIT && structure->row > 5 * structure->inherited_row &&
+                 structure->row_error > GROWTH_LIMIT * base)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out, "token %" PRIu64 " errs %.0f times as much as the others do",
+                                          state->scene.taken[structure->worst_row], structure->row));
+        else if (is_offset(structure) && level > 2 * base)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out,
+                                          "%.0f %% of its error is the same in every token, as an offset is",
+                                          100 * structure->offset));
+        else if (fabs(structure->slope) > 0.8 && level > 2 * base)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out, "its error follows the reference: a factor of %.4g",
+                                          1 + structure->slope * level));
+    }
+}

@@ -1,0 +1,244 @@
+/* Owns judging integers: the experts that a router chose, above all.
+ *
+ * The choice is replayed as other operations are: where the reference's indices are the largest of its captured logits,
+ * the candidate's must be the largest of its own, whatever error these carry. Tokens that took other experts are set
+ * aside from there on. Where no captured logits explain the reference's choice (a bias that was not captured, groups),
+ * only near ties are forgiven. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/judge_state.h"
+
+#define MOST_CHOSEN  64
+#define MOST_EXPERTS 4096
+#define BACK         8 /* earlier pairs that may hold the logits */
+
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* A gap among the k largest numbers of a row, or below them, that the row's own error can close; the error being that
+ * of a run, not of a bug: not beyond the spread of the row. */
+static bool is_near_tie(const struct ts_actor *logits, size_t row, size_t kept)
+{
+    const float *a = logits->a + row * logits->width, *b = logits->b + row * logits->width;
+    double *sorted = malloc(logits->width * sizeof *sorted), gap = (double)INFINITY, error = 0, mean = 0, spread = 0;
+    if (!sorted)
+        return false;
+    for (size_t i = 0; i < logits->width; i++) {
+        sorted[i] = -(double)a[i];
+        mean += (double)a[i] / (double)logits->width;
+        error = fabs((double)b[i] - (double)a[i]) > error ? fabs((double)b[i] - (double)a[i]) : error;
+    }
+    for (size_t i = 0; i < logits->width; i++)
+        spread += ((double)a[i] - mean) * ((double)a[i] - mean) / (double)logits->width;
+    qsort(sorted, logits->width, sizeof *sorted, by_value);
+    for (size_t i = 0; i < kept && i + 1 < logits->width; i++) /* order among the kept counts as well */
+        gap = sorted[i + 1] - sorted[i] < gap ? sorted[i + 1] - sorted[i] : gap;
+    free(sorted);
+    return gap <= 4 * error && error < 1.2 * sqrt(spread);
+}
+
+/* The largest `count` of a row, in order; of equal ones the first. */
+static void largest(const float *row, size_t width, size_t count, int64_t *chosen)
+{
+    for (size_t k = 0; k < count; k++) {
+        chosen[k] = -1;
+        for (size_t i = 0; i < width; i++) {
+            bool taken = false;
+            if (chosen[k] >= 0 && !(row[i] > row[chosen[k]]))
+                continue;
+            for (size_t j = 0; j < k && !taken; j++)
+                taken = chosen[j] == (int64_t)i;
+            if (!taken)
+                chosen[k] = (int64_t)i;
+        }
+    }
+}
+
+void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
+                        bool replayed)
+{
+    const struct ts_actor *logits = ts_scene_actor(&state->scene, operation->inputs[0]);
+    int64_t a[MOST_CHOSEN], b[MOST_CHOSEN];
+    if (operation->kind != TS_OPERATION_TOPK || !logits || weights->width > MOST_CHOSEN || logits->rows == 1)
+        return;
+    for (size_t row = 0; row < logits->rows; row++) {
+        largest(logits->a + row * logits->width, logits->width, weights->width, a);
+        largest(logits->b + row * logits->width, logits->width, weights->width, b);
+        if (memcmp(a, b, weights->width * sizeof *a) != 0 && (replayed || is_near_tie(logits, row, weights->width)))
+            state->scene.aside[row] = true;
+    }
+}
+
+/* The chosen ones are the largest of the row, in falling order when `ordered`. What was chosen was compared before it
+ * was rounded for the capture: a step in the last place decides nothing. */
+static bool are_largest(const float *row, size_t width, const int64_t *chosen, size_t count, bool ordered, int bits)
+{
+    float most = 0, least = INFINITY, others = -INFINITY;
+    double slack;
+    for (size_t i = 0; i < width; i++) {
+        bool taken = false;
+        if (!isfinite(row[i]))
+            return false;
+        for (size_t k = 0; k < count; k++)
+            taken = taken || chosen[k] == (int64_t)i;
+        if (taken)
+            least = row[i] < least ? row[i] : least;
+        else
+            others = row[i] > others ? row[i] : others;
+        most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+    }
+    slack = ldexp((double)most, -bits);
+    for (size_t k = 0; k < count; k++) {
+        if (chosen[k] < 0 || chosen[k] >= (int64_t)width)
+            return false;
+        for (size_t j = 0; j < k; j++)
+            if (chosen[j] == chosen[k] || (ordered && (double)row[chosen[j]] < (double)row[chosen[k]] - slack))
+                return false;
+    }
+    return (double)least >= (double)others - slack;
+}
+
+/* One router's choice: the pairs of its indices and of its logits, and room for a token of each. */
+struct choice {
+    const struct ts_pair *indices, *logits;
+    size_t count, experts;
+    int64_t a[MOST_CHOSEN], b[MOST_CHOSEN];
+    float row[MOST_EXPERTS];
+    bool ordered;
+    int bits_a, bits_b;
+};
+
+static bool read_choice(struct choice *choice, uint64_t token)
+{
+    struct ts_error ignored;
+    return ts_view_read_i64(&choice->indices->a, token * choice->count, choice->count, choice->a, &ignored) == TS_OK &&
+           ts_view_read_i64(&choice->indices->b, token * choice->count, choice->count, choice->b, &ignored) == TS_OK;
+}
+
+static bool is_own_choice(struct choice *choice, uint64_t token, bool candidate)
+{
+    struct ts_error ignored;
+    const struct ts_view *view = candidate ? &choice->logits->b : &choice->logits->a;
+    return ts_view_read_f32(view, token * choice->experts, choice->experts, choice->row, &ignored) == TS_OK &&
+           are_largest(choice->row, choice->experts, candidate ? choice->b : choice->a, choice->count, choice->ordered,
+                       candidate ? choice->bits_b : choice->bits_a);
+}
+
+/* All of the reference's choices are the largest of these logits. */
+static bool explains(struct choice *choice, const struct ts_judge *state)
+{
+    for (int ordered = 1; ordered >= 0; ordered--) {
+        size_t row = 0;
+        choice->ordered = ordered;
+        while (row < state->scene.taken_count && read_choice(choice, state->scene.taken[row]) &&
+               is_own_choice(choice, state->scene.taken[row], false))
+            row++;
+        if (row == state->scene.taken_count)
+            return true;
+    }
+    return false;
+}
+
+/* The nearest earlier matrix that is wider, one row per token. With `exact` it must explain the reference. */
+static const struct ts_actor *find_logits(struct ts_judge *state, size_t i, struct choice *choice, bool exact)
+{
+    for (size_t back = 1; back <= BACK && back <= i; back++) {
+        const struct ts_actor *actor = ts_scene_actor(&state->scene, i - back);
+        if (!actor || actor->heads != 1 || actor->rows != state->scene.taken_count || actor->width <= choice->count)
+            continue;
+        if (!exact)
+            return actor;
+        choice->logits = &state->pairs[i - back];
+        choice->experts = actor->width;
+        choice->bits_a = actor->bits_a;
+        choice->bits_b = actor->bits_b;
+        if (actor->width <= MOST_EXPERTS && choice->logits->a.count == state->scene.tokens * actor->width &&
+            explains(choice, state))
+            return actor;
+    }
+    return NULL;
+}
+
+static void unequal(struct ts_judge *state, size_t i)
+{
+    ts_judge_differs(state, i,
+                     ts_judge_say(state->out, "integers differ in %" PRIu64 " places", state->deltas[i].unequal));
+}
+
+/* Counts the tokens that chose otherwise; false when one of them had no reason to. */
+static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choice, size_t *flipped)
+{
+    struct ts_scene *scene = &state->scene;
+    const struct ts_actor *logits = find_logits(state, i, choice, true);
+    size_t row = 0, unseen = 0;
+    bool replayed = logits != NULL;
+    if (!logits)
+        logits = find_logits(state, i, choice, false);
+    *flipped = 0;
+    for (uint64_t token = 0; token < scene->tokens; token++) {
+        bool taken;
+        while (row < scene->taken_count && scene->taken[row] < token)
+            row++;
+        taken = row < scene->taken_count && scene->taken[row] == token;
+        if (!read_choice(choice, token))
+            return false;
+        if (memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) == 0)
+            continue;
+        if (!replayed && !taken) { /* its logits were not looked at */
+            unseen++;
+            continue;
+        }
+        ++*flipped;
+        if (replayed ? is_own_choice(choice, token, true)
+                     : scene->aside[row] || (logits && is_near_tie(logits, row, choice->count))) {
+            if (taken)
+                scene->aside[row] = true;
+            continue;
+        }
+        if (replayed)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out,
+                                          "token %" PRIu64 " chose what is not the largest of the candidate's own %s",
+                                          token, choice->logits->name));
+        else
+            unequal(state, i);
+        return false;
+    }
+    /* others are believed only where some were seen to be ties */
+    if (unseen && !*flipped)
+        return false;
+    *flipped += unseen;
+    return true;
+}
+
+void ts_judge_integers(struct ts_judge *state, size_t i)
+{
+    const struct ts_pair *pair = &state->pairs[i];
+    uint64_t tokens = state->scene.tokens, width = tokens && pair->a.count % tokens == 0 ? pair->a.count / tokens : 0;
+    struct choice *choice;
+    size_t flipped = 0;
+    if (!width || width > MOST_CHOSEN || tokens == 1 || !(choice = calloc(1, sizeof *choice))) {
+        unequal(state, i);
+        return;
+    }
+    choice->indices = pair;
+    choice->count = (size_t)width;
+    if (count_flipped(state, i, choice, &flipped)) {
+        if (flipped) {
+            state->out->verdicts[i].judged = TS_JUDGED_NOISE;
+            state->out->verdicts[i].why =
+                ts_judge_say(state->out, "%zu tokens were routed otherwise%s; they are set aside from here on", flipped,
+                             choice->logits && choice->ordered ? "" : " on a near tie");
+        } else {
+            unequal(state, i);
+        }
+    } else if (state->out->verdicts[i].judged != TS_JUDGED_DIFFERS) {
+        unequal(state, i);
+    }
+    free(choice);
+}

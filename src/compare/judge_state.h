@@ -1,0 +1,52 @@
+/* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c (error where no
+ * operation could be learnt) and judge_router.c (chosen experts and other integers). For these files only. */
+#ifndef TS_COMPARE_JUDGE_STATE_H
+#define TS_COMPARE_JUDGE_STATE_H
+
+#include <math.h>
+
+#include "compare/judge.h"
+#include "compare/structure.h"
+
+#define TS_INHERIT_FROM 12 /* earlier pairs whose error may have come in */
+
+struct ts_judge {
+    const struct ts_pair *pairs;
+    const struct ts_delta *deltas;
+    struct ts_judgement *out;
+    enum ts_subject subject;
+    struct ts_scene scene;
+    double *errors; /* relative L2 per pair; NaN when it could not be measured */
+    bool *learnt;
+    struct ts_structure *structures; /* per pair, for those that were not learnt */
+    struct ts_replay *replays;       /* per pair, for those that were */
+    enum ts_operation_kind *kinds;
+    bool *products; /* per pair: learnt as a matrix product of captured tensors */
+    double *strays; /* per pair: how far its worst row stands out */
+    size_t
+        failed; /* the first pair that is wrong whatever came in: a replay, integers, NaN; count when there is none */
+};
+
+/* A text that lives as long as the judgement. */
+const char *ts_judge_say(struct ts_judgement *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Pair i differs, and the error is made there. */
+void ts_judge_differs(struct ts_judge *state, size_t i, const char *why);
+/* One rounding of the coarser side. */
+double ts_judge_rounding(const struct ts_delta *delta);
+
+/* Not learnt, and its error is known. */
+static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
+{
+    return !state->learnt[i] && isfinite(state->errors[i]);
+}
+
+/* Growth, start and structure of the error of a pair that was not learnt. */
+void ts_judge_unlearnt(struct ts_judge *state, size_t i);
+/* Integers: chosen experts may be others where the candidate's own logits say so; anything else must be equal. */
+void ts_judge_integers(struct ts_judge *state, size_t i);
+/* Sets tokens aside whose experts are others, seen at the weights of the chosen: their indices may not be captured.
+ * `replayed`: the weights are those of the candidate's own logits; else near ties only. */
+void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
+                        bool replayed);
+
+#endif

@@ -1,0 +1,156 @@
+/* For the kernels of statistics and differences (see base/level.h): f32, bf16 and f16 in groups of 64 bytes, which are
+ * sixteen lanes of f32 at every width, and what is done with lanes. Number i of a group always goes to the same lane,
+ * and lanes are added up in one order, so that results are the same to the last bit at every SIMD level. */
+#ifndef TS_COMPARE_LANES_H
+#define TS_COMPARE_LANES_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "base/number.h"
+#include "base/vector.h"
+
+/* Bytes ahead of a loop that are asked for: hardware does not look beyond a page. */
+#define AHEAD 2048
+
+enum kind { F32, BF16, F16 };
+
+/* A group is 64 bytes: sixteen lanes of one or two numbers. */
+#define PARTS(kind) ((kind) == F32 ? 1 : 2)
+#define SIZE(kind)  ((kind) == F32 ? (size_t)4 : (size_t)2)
+#define GROUP(kind) (64 / SIZE(kind))
+
+/* Vector k of a group as f32: of bf16 the even and the odd numbers, of f16 those of the first and the second half. */
+TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 out[2])
+{
+    if (kind == F32) {
+        out[0] = ts_vf32_load(group + k * TS_VECTOR_BYTES);
+    } else if (kind == BF16) {
+        ts_vu32 two;
+        memcpy(&two, group + k * TS_VECTOR_BYTES, sizeof two);
+        out[0] = (ts_vf32)(two << 16);
+        out[1] = (ts_vf32)(two & 0xffff0000u);
+    } else {
+        out[0] = ts_vf32_from_f16(group + k * (TS_VECTOR_BYTES / 2));
+        out[1] = ts_vf32_from_f16(group + 32 + k * (TS_VECTOR_BYTES / 2));
+    }
+}
+
+TS_KERNEL_INLINE float scalar(enum kind kind, const uint8_t *from)
+{
+    return kind == F32    ? ts_float_from_bits(ts_load_le32(from))
+           : kind == BF16 ? ts_bf16_to_float(ts_load_le16(from))
+                          : ts_f16_to_float(ts_load_le16(from));
+}
+
+TS_KERNEL_INLINE double from_bits(enum kind kind, uint16_t bits)
+{
+    return (double)(kind == BF16 ? ts_bf16_to_float(bits) : ts_f16_to_float(bits)) + 0.0; /* no negative zero */
+}
+
+TS_KERNEL_INLINE ts_vf32 add_square(enum kind kind, ts_vf32 sum, ts_vf32 v)
+{
+    return kind == F32 ? sum + v * v : ts_vf32_add_exact_square(sum, v);
+}
+
+/* Sixteen doubles that the f32 accumulators are flushed into, number i into number i. */
+struct wide {
+    ts_vf64 low[TS_VECTORS], high[TS_VECTORS];
+};
+
+TS_KERNEL_INLINE void flush(struct wide *wide, int k, ts_vf32 part)
+{
+    wide->low[k] += ts_vf64_low(part);
+    wide->high[k] += ts_vf64_high(part);
+}
+
+/* Their sum, in one order at every width. */
+TS_KERNEL_INLINE double total_of(const struct wide *wide)
+{
+    double lane[16];
+    for (int k = 0; k < TS_VECTORS; k++) {
+        memcpy((char *)lane + k * 2 * TS_VECTOR_BYTES, &wide->low[k], TS_VECTOR_BYTES);
+        memcpy((char *)lane + (k * 2 + 1) * TS_VECTOR_BYTES, &wide->high[k], TS_VECTOR_BYTES);
+    }
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+TS_KERNEL_INLINE float lowest(const ts_vf32 v[TS_VECTORS])
+{
+    float lane[16], low;
+    memcpy(lane, v, sizeof lane);
+    low = lane[0];
+    for (int i = 1; i < 16; i++)
+        low = lane[i] < low ? lane[i] : low;
+    return low;
+}
+
+TS_KERNEL_INLINE float highest(const ts_vf32 v[TS_VECTORS])
+{
+    float lane[16], high;
+    memcpy(lane, v, sizeof lane);
+    high = lane[0];
+    for (int i = 1; i < 16; i++)
+        high = lane[i] > high ? lane[i] : high;
+    return high;
+}
+
+TS_KERNEL_INLINE uint16_t highest_u16(const ts_vu16 v[TS_VECTORS])
+{
+    uint16_t lane[32], high = 0;
+    memcpy(lane, v, sizeof lane);
+    for (int i = 0; i < 32; i++)
+        high = lane[i] > high ? lane[i] : high;
+    return high;
+}
+
+TS_KERNEL_INLINE int16_t highest_i16(const ts_vi16 v[TS_VECTORS])
+{
+    int16_t lane[32], high = INT16_MIN;
+    memcpy(lane, v, sizeof lane);
+    for (int i = 0; i < 32; i++)
+        high = lane[i] > high ? lane[i] : high;
+    return high;
+}
+
+/* Extremes of one side. f32: as they are. Sixteen bits: of the bits as signed integers the largest is the largest
+ * number unless all are negative; as unsigned integers it is the least number unless none is. */
+struct extremes {
+    ts_vf32 low[TS_VECTORS], high[TS_VECTORS];
+    ts_vi16 as_signed[TS_VECTORS];
+    ts_vu16 as_unsigned[TS_VECTORS];
+};
+
+TS_KERNEL_INLINE uint16_t least_bits(const uint8_t *from, size_t groups)
+{
+    ts_vu16 most[TS_VECTORS] = {{0}};
+    for (size_t i = 0; i < groups * 64; i += 64)
+        for (int k = 0; k < TS_VECTORS; k++)
+            most[k] = ts_vu16_max(most[k], ~ts_vu16_load(from + i + k * TS_VECTOR_BYTES));
+    return (uint16_t)~highest_u16(most);
+}
+
+TS_KERNEL_INLINE void find_extremes(enum kind kind, const struct extremes *extremes, const uint8_t *from, size_t groups,
+                                    double *min, double *max)
+{
+    if (!groups) {
+        *min = INFINITY;
+        *max = -INFINITY;
+    } else if (kind == F32) {
+        *min = (double)lowest(extremes->low);
+        *max = (double)highest(extremes->high);
+    } else {
+        uint16_t top = (uint16_t)highest_i16(extremes->as_signed), bottom = highest_u16(extremes->as_unsigned);
+        if (top >= 0x8000) /* all are negative */
+            top = least_bits(from, groups);
+        else if (bottom < 0x8000) /* none is */
+            bottom = least_bits(from, groups);
+        *max = from_bits(kind, top);
+        *min = from_bits(kind, bottom);
+    }
+}
+
+#endif

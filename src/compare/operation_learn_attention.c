@@ -1,0 +1,334 @@
+/* Owns learning the steps of attention: scores, probabilities, context. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/operation_search.h"
+#include "compare/structure.h"
+
+/* q and k can be the operands of [rows, heads, keys] scores: as many numbers per head, key heads that divide the heads.
+ */
+static bool fit_together(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k)
+{
+    size_t size;
+    if (q == k || q->rows != actor->rows || k->rows != actor->rows || q->width % actor->heads || k->width > q->width)
+        return false;
+    size = q->width / actor->heads;
+    return size >= 2 && k->width % size == 0 && actor->heads % (k->width / size) == 0;
+}
+
+static double product(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t row,
+                      size_t head, size_t key)
+{
+    size_t size = q->width / actor->heads, repeat = actor->heads / (k->width / size);
+    const float *x = q->a + row * q->width + head * size, *y = k->a + key * k->width + head / repeat * size;
+    double sum = 0;
+    for (size_t i = 0; i < size; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* A look at 64 scores, before rows of them are computed: a line through them must explain them. */
+static bool may_be_scores(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k)
+{
+    const struct ts_actor *actor = search->actor;
+    double dot = 0, square = 0, size = 0;
+    for (size_t i = 0; i < search->probe_count; i++) {
+        size_t at = search->probes[i], row = at / actor->width, head = at % actor->width / actor->inner;
+        double sum = product(actor, q, k, row, head, at % actor->inner);
+        dot += sum * search->wanted[i];
+        square += sum * sum;
+        size += search->wanted[i] * search->wanted[i];
+        if (i == 7 && !(dot * dot >= 0.9 * square * size))
+            return false;
+    }
+    return dot * dot >= 0.98 * square * size;
+}
+
+static void learn_plain_scores(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    for (size_t i = 0; i < search->all_count; i++)
+        for (size_t j = 0; j < search->all_count; j++) {
+            const struct ts_actor *q = search->all[i], *k = search->all[j];
+            struct ts_operation scores = {
+                .kind = TS_OPERATION_SCORES, .inputs = {q->pair, k->pair}, .input_count = 2, .factor = 1};
+            double dot = 0, square = 0, size = 0;
+            if (!fit_together(actor, q, k) || !may_be_scores(search, q, k))
+                continue;
+            /* the factor from one row of each head; then everything */
+            for (size_t head = 0; head < actor->heads; head++)
+                for (size_t key = 0; key < actor->inner; key++) {
+                    size_t row = actor->rows - 1 - head % actor->rows;
+                    double y = (double)actor->a[row * actor->width + head * actor->inner + key], sum;
+                    if (y < -1e4 || !isfinite(y))
+                        continue;
+                    sum = product(actor, q, k, row, head, key);
+                    dot += sum * y;
+                    square += sum * sum;
+                    size += y * y;
+                }
+            /* a line through the probed rows must explain them before everything is computed */
+            if (!(square > 0) || !(size > 0) || 1 - dot * dot / (square * size) > 1e-2)
+                continue;
+            scores.factor = dot / square;
+            if (ts_search_consider(search, &scores))
+                return;
+        }
+}
+
+/* Scores of one head within each distance: slope of y over q . k, the means per distance apart. */
+struct by_distance {
+    double *count, *sum_s, *sum_y; /* per distance */
+    double products, squares, sizes;
+};
+
+static void add_head(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t head,
+                     struct by_distance *sums)
+{
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t key = 0; key < actor->inner; key++) {
+            double y = (double)actor->a[row * actor->width + head * actor->inner + key], s;
+            size_t distance = actor->rows - 1 + key - row;
+            if (y < -1e4 || !isfinite(y))
+                continue;
+            s = product(actor, q, k, row, head, key);
+            sums->count[distance]++;
+            sums->sum_s[distance] += s;
+            sums->sum_y[distance] += y;
+            sums->products += s * y;
+            sums->squares += s * s;
+            sums->sizes += y * y;
+        }
+}
+
+/* One line must explain what varies within the distances. Leaves the biases in the table. */
+static bool fit_head(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t head,
+                     double *scratch, double *factor, double *table)
+{
+    size_t distances = 2 * actor->rows - 1;
+    struct by_distance sums = {scratch, scratch + distances, scratch + 2 * distances, 0, 0, 0};
+    memset(scratch, 0, 3 * distances * sizeof *scratch);
+    add_head(actor, q, k, head, &sums);
+    for (size_t d = 0; d < distances; d++)
+        if (sums.count[d] > 0) {
+            sums.products -= sums.sum_s[d] * sums.sum_y[d] / sums.count[d];
+            sums.squares -= sums.sum_s[d] * sums.sum_s[d] / sums.count[d];
+            sums.sizes -= sums.sum_y[d] * sums.sum_y[d] / sums.count[d];
+        }
+    if (!(sums.squares > 0) || !(sums.products * sums.products > 0.98 * sums.squares * sums.sizes))
+        return false;
+    *factor = sums.products / sums.squares;
+    for (size_t d = 0; d < distances; d++)
+        table[d] = sums.count[d] > 0 ? (sums.sum_y[d] - *factor * sums.sum_s[d]) / sums.count[d] : 0;
+    return true;
+}
+
+/* A look at some steps along a diagonal, where the bias stays: they must lie on one line. */
+static bool may_be_biased(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k)
+{
+    double dot = 0, square = 0, size = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < 64 && count < 24; i++) {
+        size_t row = 1 + i * 7 % (actor->rows - 1), key = 1 + i * 5 % row, head = i % actor->heads;
+        size_t at = row * actor->width + head * actor->inner + key, before = at - actor->width - 1;
+        double y = (double)actor->a[at] - (double)actor->a[before], s;
+        if (!isfinite(y))
+            continue;
+        s = product(actor, q, k, row, head, key) - product(actor, q, k, row - 1, head, key - 1);
+        dot += s * y;
+        square += s * s;
+        size += y * y;
+        count++;
+        if (count == 6 && dot * dot < 0.9 * square * size)
+            return false;
+    }
+    return dot * dot >= 0.95 * square * size;
+}
+
+/* ALiBi and relative positions: scores with one more number per head and distance. The first head decides whether the
+ * others are worth a look. */
+static bool learn_biased_scores(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k)
+{
+    const struct ts_actor *actor = search->actor;
+    size_t distances = 2 * actor->rows - 1;
+    double *scratch = malloc(3 * distances * sizeof *scratch);
+    struct ts_operation scores = {.kind = TS_OPERATION_SCORES,
+                                  .inputs = {q->pair, k->pair},
+                                  .input_count = 2,
+                                  .table = calloc(actor->heads * distances, sizeof(double)),
+                                  .table_count = actor->heads * distances};
+    bool fits = scratch && scores.table;
+    for (size_t head = 0; head < actor->heads && fits; head++) {
+        double factor = 0;
+        fits = fit_head(actor, q, k, head, scratch, &factor, scores.table + head * distances) &&
+               (head == 0 || fabs(factor - scores.factor) < 0.02 * fabs(scores.factor));
+        /* the mean over the heads */
+        scores.factor += (factor - scores.factor) / (double)(head + 1);
+    }
+    free(scratch);
+    if (fits)
+        return ts_search_consider(search, &scores);
+    free(scores.table);
+    return false;
+}
+
+void ts_learn_scores(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    if (!actor->whole || actor->heads < 1 || actor->inner != actor->rows)
+        return;
+    learn_plain_scores(search);
+    for (size_t i = 0; i < search->all_count && i < 12 && actor->rows >= 4; i++)
+        for (size_t j = 0; j < search->all_count && j < 12; j++)
+            if (search->best.kind == TS_OPERATION_NONE && fit_together(actor, search->all[i], search->all[j]) &&
+                may_be_biased(actor, search->all[i], search->all[j]) &&
+                learn_biased_scores(search, search->all[i], search->all[j]))
+                return;
+}
+
+/* Probabilities straight from queries and keys, the scores not captured: within a row, log p is factor * q . k and a
+ * constant, so the factor is a slope. */
+static void learn_probabilities(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    for (size_t i = 0; i < search->all_count; i++)
+        for (size_t j = 0; j < search->all_count; j++) {
+            const struct ts_actor *q = search->all[i], *k = search->all[j];
+            struct ts_operation softmax = {
+                .kind = TS_OPERATION_SOFTMAX, .inputs = {q->pair, k->pair}, .input_count = 2};
+            double covariance = 0, variance = 0, spread = 0;
+            if (!fit_together(actor, q, k))
+                continue;
+            for (size_t head = 0; head < actor->heads; head++) {
+                size_t row = actor->rows - 1 - head % (actor->rows / 2 + 1), used = 0;
+                double mean_s = 0, mean_p = 0, products = 0, squares = 0, logs = 0;
+                for (size_t key = 0; key < actor->inner; key++) {
+                    double p = (double)actor->a[row * actor->width + head * actor->inner + key], s;
+                    if (!(p > 1e-6))
+                        continue;
+                    s = product(actor, q, k, row, head, key);
+                    p = log(p);
+                    mean_s += s;
+                    mean_p += p;
+                    products += s * p;
+                    squares += s * s;
+                    logs += p * p;
+                    used++;
+                }
+                if (used > 1) {
+                    covariance += products - mean_s * mean_p / (double)used;
+                    variance += squares - mean_s * mean_s / (double)used;
+                    spread += logs - mean_p * mean_p / (double)used;
+                }
+                if (head % 4 == 1 && covariance * covariance < 0.9 * variance * spread)
+                    break;
+            }
+            if (!(variance > 0) || !(spread > 0) || 1 - covariance * covariance / (variance * spread) > 2e-2)
+                continue;
+            softmax.factor = covariance / variance;
+            if (ts_search_consider(search, &softmax))
+                return;
+        }
+}
+
+/* A sink per head, from the share that each row leaves: p / share = exp(score - sink). */
+static void learn_sinks(struct ts_search *search, const struct ts_actor *scores)
+{
+    const struct ts_actor *actor = search->actor;
+    double *table = calloc(actor->heads, sizeof *table), *guesses = calloc(actor->rows, sizeof *guesses);
+    struct ts_operation softmax = {
+        .kind = TS_OPERATION_SOFTMAX, .inputs = {scores->pair}, .input_count = 1, .table_count = actor->heads};
+    bool good = table && guesses;
+    for (size_t head = 0; head < actor->heads && good; head++) {
+        size_t count = 0;
+        for (size_t row = 0; row < actor->rows; row++) {
+            size_t start = row * actor->width + head * actor->inner, at = start;
+            double sum = 0, share;
+            for (size_t i = start; i < start + actor->inner; i++) {
+                sum += (double)actor->a[i];
+                at = actor->a[i] > actor->a[at] ? i : at;
+            }
+            share = 1 - sum;
+            if (share > 0.02 && actor->a[at] > 0)
+                guesses[count++] = (double)scores->a[at] - log((double)actor->a[at] / share);
+        }
+        good = count >= 2;
+        table[head] = ts_nth(guesses, count, count / 2);
+        good = good && isfinite(table[head]);
+    }
+    free(guesses);
+    softmax.table = table;
+    if (good)
+        ts_search_consider(search, &softmax);
+    else
+        free(table);
+}
+
+void ts_learn_softmax(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    double least = 1, most = 0;
+    for (size_t start = 0; start < search->total; start += actor->inner) {
+        double sum = 0;
+        for (size_t i = start; i < start + actor->inner; i++) {
+            if (!(actor->a[i] >= 0))
+                return;
+            sum += (double)actor->a[i];
+        }
+        least = sum < least ? sum : least;
+        most = sum > most ? sum : most;
+    }
+    if (!(most < 1.02)) /* no probabilities */
+        return;
+    for (size_t i = 0; i < search->same_count && i < 4; i++) {
+        struct ts_operation softmax = {
+            .kind = TS_OPERATION_SOFTMAX, .inputs = {search->same[i]->pair}, .input_count = 1};
+        if (least > 0.98)
+            ts_search_consider(search, &softmax);
+        else if (search->same[i]->heads == actor->heads)
+            learn_sinks(search, search->same[i]);
+    }
+    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && actor->whole && actor->inner == actor->rows)
+        learn_probabilities(search);
+}
+
+/* A look at some numbers of the product, as far as they fit. */
+static bool may_be_context(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v)
+{
+    const struct ts_actor *actor = search->actor;
+    size_t inner = actor->width / p->heads, repeat = p->heads / (v->width / inner);
+    double error = 0;
+    for (size_t i = 0; i < search->probe_count; i++) {
+        size_t at = search->probes[i], row = at / actor->width, head = at % actor->width / inner;
+        const float *weights = p->a + row * p->width + head * p->inner;
+        const float *values = v->a + head / repeat * inner + at % inner;
+        double sum = 0;
+        for (size_t key = 0; key < p->inner; key++)
+            sum += weights[key] != 0 ? (double)weights[key] * (double)values[key * v->width] : 0;
+        if (ts_search_strays(search, i, sum, &error))
+            return false;
+    }
+    return true;
+}
+
+void ts_learn_context(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    for (size_t i = 0; i < search->all_count && i < 8; i++) {
+        const struct ts_actor *p = search->all[i];
+        if (!p->whole || p->rows != actor->rows || p->inner != p->rows || p->heads < 1 || actor->width % p->heads)
+            continue;
+        for (size_t j = 0; j < search->all_count; j++) {
+            const struct ts_actor *v = search->all[j];
+            size_t inner = actor->width / p->heads;
+            struct ts_operation context = {
+                .kind = TS_OPERATION_CONTEXT, .inputs = {p->pair, v->pair}, .input_count = 2};
+            if (j == i || !v->whole || v->rows != actor->rows || !inner || v->width % inner || v->width < inner ||
+                v->width / inner > p->heads || p->heads % (v->width / inner))
+                continue;
+            if (may_be_context(search, p, v) && ts_search_consider(search, &context))
+                return;
+        }
+    }
+}

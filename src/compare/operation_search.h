@@ -1,0 +1,47 @@
+/* Search: what the steps of learning an operation share. For operation_learn*.c only.
+ *
+ * Nearly every candidate is wrong, so a candidate first has to give a few elements of the reference, the probes; it is
+ * dropped at the first ones that stray too far. Only what fits there is tried on everything. */
+#ifndef TS_COMPARE_OPERATION_SEARCH_H
+#define TS_COMPARE_OPERATION_SEARCH_H
+
+#include "compare/operation.h"
+
+#define TS_SEARCH_INPUTS 24 /* earlier tensors of the right size that are considered */
+#define TS_SEARCH_PROBES 64
+
+struct ts_search {
+    struct ts_scene *scene;
+    const struct ts_actor *actor;
+    size_t total;
+    double tolerance;
+    const struct ts_actor *same[TS_SEARCH_INPUTS]; /* newest first: as many rows and numbers as the actor */
+    size_t same_count;
+    const struct ts_actor *all[TS_SCENE_WINDOW]; /* newest first: every usable earlier one */
+    size_t all_count;
+    size_t probes[TS_SEARCH_PROBES]; /* elements looked at first, none of them masked */
+    double wanted[TS_SEARCH_PROBES]; /* what the reference has there */
+    size_t probe_count;
+    double allowed; /* square of the error that the probes may have in all */
+    struct ts_operation best;
+};
+
+/* Adds what a candidate's value at one probe is off by; true when the probes as a whole cannot fit any more. */
+static inline bool ts_search_strays(const struct ts_search *search, size_t probe, double value, double *error)
+{
+    *error += (value - search->wanted[probe]) * (value - search->wanted[probe]);
+    return !(*error <= search->allowed);
+}
+
+double *ts_as_doubles(const float *values, size_t count);
+/* Applies a candidate to the reference's own inputs and keeps it when it is the best so far. Takes the table over. */
+bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate);
+
+void ts_learn_norms(struct ts_search *search);
+void ts_learn_rotary(struct ts_search *search);
+void ts_learn_topk(struct ts_search *search);
+void ts_learn_scores(struct ts_search *search);
+void ts_learn_softmax(struct ts_search *search);
+void ts_learn_context(struct ts_search *search);
+
+#endif

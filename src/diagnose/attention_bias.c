@@ -1,0 +1,129 @@
+/* Owns what is added to attention beside queries and keys: biases that grow with the distance (ALiBi), and sinks in the
+ * denominator of the softmax. */
+#include <stdlib.h>
+
+#include "diagnose/variant.h"
+
+/* Slopes of n heads are 2^(-8 h / n), h from 1: so near to it they are taken for the usual ones. */
+#define NEAR 0.05
+
+/* Least squares slope of the difference over the distance, for each head. */
+static void find_slopes(const struct ts_case *the_case, double *slopes)
+{
+    const struct ts_actor *actor = the_case->actor;
+    for (size_t head = 0; head < actor->heads; head++) {
+        double upper = 0, lower = 0;
+        for (size_t row = 0; row < actor->rows; row++)
+            for (size_t key = 0; key < actor->inner; key++) {
+                size_t at = row * actor->width + head * actor->inner + key;
+                double difference = the_case->found[at] - the_case->expected[at],
+                       distance = (double)ts_case_row(the_case, row) - (double)key;
+                if (!isfinite(difference) || the_case->found[at] < -1e4)
+                    continue;
+                upper += difference * distance;
+                lower += distance * distance;
+            }
+        slopes[head] = lower > 0 ? upper / lower : 0;
+    }
+}
+
+/* All of them one factor times the usual slopes; the factor, or 0. */
+static double usual_slopes(const double *slopes, size_t heads)
+{
+    double upper = 0, lower = 0, left = 0, size = 0, factor;
+    for (size_t h = 0; h < heads; h++) {
+        double usual = exp2(-8.0 * (double)(h + 1) / (double)heads);
+        upper += usual * slopes[h];
+        lower += usual * usual;
+    }
+    factor = upper / lower;
+    for (size_t h = 0; h < heads; h++) {
+        double usual = factor * exp2(-8.0 * (double)(h + 1) / (double)heads);
+        left += (slopes[h] - usual) * (slopes[h] - usual);
+        size += slopes[h] * slopes[h];
+    }
+    return left < NEAR * NEAR * size ? factor : 0;
+}
+
+void ts_propose_distance_bias(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double *prediction = ts_case_scratch(the_case), *slopes, low = INFINITY, high = -INFINITY, factor;
+    if (!prediction || actor->heads < 2 || actor->inner != actor->rows || !actor->whole || actor->rows < 3 ||
+        !(slopes = calloc(actor->heads, sizeof *slopes)))
+        return;
+    find_slopes(the_case, slopes);
+    for (size_t i = 0; i < the_case->total; i++) {
+        size_t head = i % actor->width / actor->inner;
+        double distance = (double)ts_case_row(the_case, i / actor->width) - (double)(i % actor->inner);
+        prediction[i] = the_case->expected[i] + slopes[head] * distance;
+        low = slopes[head] < low ? slopes[head] : low;
+        high = slopes[head] > high ? slopes[head] : high;
+    }
+    factor = usual_slopes(slopes, actor->heads);
+    if (fabs(factor - 1) < NEAR)
+        ts_propose(the_case, "term-missing", prediction, 1, "whether the position bias (ALiBi) is added to the scores",
+                   "the difference grows with the distance between query and key by 2^(-8 h / %zu) for head h: the "
+                   "position bias (ALiBi) is missing",
+                   actor->heads);
+    else
+        ts_propose(the_case, "offset", prediction, actor->heads,
+                   "the slopes of the position bias (ALiBi): their sequence over heads, and their sign",
+                   "the difference grows with the distance between query and key, by a slope for each head from %.4g "
+                   "to %.4g: a position bias (ALiBi) has other slopes",
+                   low, high);
+    free(slopes);
+}
+
+/* Factor of each piece of `size` numbers of each row; returns the share of the error that they leave explained. */
+static double scale_pieces(const struct ts_case *the_case, size_t size, double *prediction, double *low, double *high,
+                           size_t *above)
+{
+    *low = INFINITY;
+    *high = -INFINITY;
+    *above = 0;
+    for (size_t start = 0; start + size <= the_case->total; start += size) {
+        double dot = 0, square = 0, factor;
+        for (size_t i = start; i < start + size; i++)
+            if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+                dot += the_case->expected[i] * the_case->found[i];
+                square += the_case->expected[i] * the_case->expected[i];
+            }
+        factor = square > 0 ? dot / square : 1;
+        for (size_t i = start; i < start + size; i++)
+            prediction[i] = factor * the_case->expected[i];
+        *low = factor < *low ? factor : *low;
+        *high = factor > *high ? factor : *high;
+        *above += factor > 1;
+    }
+    return ts_explained(the_case, prediction);
+}
+
+/* Probabilities that sum to one on one side and to less on the other (attention sinks, an extra one in the
+ * denominator): each head of each token has a factor, all of them above one or all below. Heads may be folded into one
+ * axis. */
+void ts_propose_head_factors(struct ts_case *the_case)
+{
+    static const size_t usual[] = {256, 192, 128, 96, 80, 64, 48, 40, 32, 24, 20, 16, 12, 8};
+    const struct ts_actor *actor = the_case->actor;
+    double *prediction = ts_case_scratch(the_case), low, high, plain, explained;
+    size_t above;
+    if (!prediction || actor->heads > 1 || actor->rows < 2)
+        return;
+    plain = scale_pieces(the_case, the_case->total, prediction, &low, &high, &above);
+    for (size_t s = 0; s < sizeof usual / sizeof *usual; s++) {
+        size_t pieces = the_case->total / usual[s];
+        if (actor->width % usual[s] || actor->width / usual[s] < 2)
+            continue;
+        explained = scale_pieces(the_case, usual[s], prediction, &low, &high, &above);
+        if (explained < 0.95 || explained < plain + 0.1 || low < 0.05 ||
+            (above * 10 < pieces * 9 && above * 10 > pieces))
+            continue;
+        ts_propose(the_case, "softmax", prediction, pieces,
+                   "attention sinks, or a one in the denominator of the softmax: learned per head, left out or added",
+                   "each head of %zu numbers of each token has a factor of its own, from %.4g to %.4g: the "
+                   "probabilities are normalized otherwise",
+                   usual[s], low, high);
+        return;
+    }
+}

@@ -1,0 +1,110 @@
+/* Owns the search for pieces of a wider tensor: queries, keys and values out of a fused projection, gate and up. In the
+ * reference each block of channels is a block of the wider one; in the candidate it is another. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "diagnose/wiring.h"
+
+#define MOST_BLOCKS 256
+#define SIGNS       8    /* numbers of a block that are looked at first */
+#define CLOSE       1e-2 /* of a block's energy may be left */
+#define LOOKED_AT   12
+
+/* Error of a block of one tensor against one of another over all rows, as a share of the former's energy. few: only
+ * some numbers. */
+static double difference(const float *block, size_t width, const float *whole, size_t whole_width, size_t rows,
+                         size_t length, bool few)
+{
+    double left = 0, size = 0;
+    size_t row_step = few && rows > SIGNS ? rows / SIGNS : 1, step = few && length > SIGNS ? length / SIGNS : 1;
+    for (size_t row = 0; row < rows; row += row_step)
+        for (size_t i = 0; i < length; i += step) {
+            double a = (double)block[row * width + i], b = (double)whole[row * whole_width + i];
+            left += (a - b) * (a - b);
+            size += a * a;
+        }
+    return size > 0 ? left / size : (double)INFINITY;
+}
+
+/* The block of the wider tensor that equals this one, SIZE_MAX when none does. */
+static size_t find_block(const float *block, size_t width, const float *whole, size_t whole_width, size_t rows,
+                         size_t length)
+{
+    double best = CLOSE;
+    size_t found = SIZE_MAX;
+    for (size_t at = 0; (at + 1) * length <= whole_width; at++) {
+        double left;
+        if (difference(block, width, whole + at * length, whole_width, rows, length, true) > 2 * CLOSE)
+            continue;
+        left = difference(block, width, whole + at * length, whole_width, rows, length, false);
+        if (left < best) {
+            best = left;
+            found = at;
+        }
+    }
+    return found;
+}
+
+static void list_blocks(const size_t *list, size_t count, char *text, size_t room)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < count && i < 8 && used + 1 < room; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s%zu", i ? ", " : "", list[i]);
+    if (count > 8 && used + 1 < room)
+        snprintf(text + used, room - used, " ...");
+}
+
+/* Blocks of `length` channels, each found in `whole` on both sides. */
+static bool try_length(struct ts_case *the_case, const struct ts_actor *whole, size_t length)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t blocks = actor->width / length, right[MOST_BLOCKS], wrong[MOST_BLOCKS], moved = 0;
+    double *prediction;
+    char reference[96], candidate[96];
+    for (size_t b = 0; b < blocks; b++) {
+        right[b] = find_block(actor->a + b * length, actor->width, whole->a, whole->width, actor->rows, length);
+        if (right[b] == SIZE_MAX)
+            return false;
+    }
+    for (size_t b = 0; b < blocks; b++) {
+        wrong[b] = find_block(actor->b + b * length, actor->width, whole->b, whole->width, actor->rows, length);
+        if (wrong[b] == SIZE_MAX)
+            return false;
+        moved += wrong[b] != right[b];
+    }
+    prediction = moved ? ts_case_scratch(the_case) : NULL;
+    if (!prediction)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        prediction[i] =
+            (double)whole->b[i / actor->width * whole->width + wrong[i % actor->width / length] * length + i % length];
+    list_blocks(right, blocks, reference, sizeof reference);
+    list_blocks(wrong, blocks, candidate, sizeof candidate);
+    return ts_propose(the_case, "permuted", prediction, 1,
+                      ts_case_text(the_case,
+                                   "how %s is taken apart: q, k and v of each head together against all q, all "
+                                   "k, all v; gate and up",
+                                   ts_case_name(the_case, whole)),
+                      "cut out of %s at other places: pieces of %zu channels %s instead of %s",
+                      ts_case_name(the_case, whole), length, candidate, reference) > 0;
+}
+
+void ts_wiring_slices(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    if (the_case->operation.kind != TS_OPERATION_NONE || actor->width < 8)
+        return;
+    for (size_t back = 1, looked = 0; back < TS_SCENE_WINDOW && looked < LOOKED_AT; back++) {
+        const struct ts_actor *whole = ts_earlier(the_case, back);
+        if (!whole || whole->rows != actor->rows || whole->width <= actor->width)
+            continue;
+        looked++;
+        /* whole pieces first, then heads, then halves of them */
+        for (size_t length = actor->width; length >= 4 && actor->width / length <= MOST_BLOCKS; length /= 2)
+            if (actor->width % length == 0 && try_length(the_case, whole, length))
+                return;
+        if (actor->heads > 1 && actor->inner >= 4 && actor->heads <= MOST_BLOCKS &&
+            try_length(the_case, whole, actor->inner))
+            return;
+    }
+}

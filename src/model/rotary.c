@@ -1,0 +1,286 @@
+/* Owns rotary positions: the frequencies of every scaling, and the turn itself.
+ *
+ * Frequencies are computed in fp32 step by step as transformers does, since at long positions their rounding is
+ * visible. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/attention.h"
+
+struct settings {
+    struct ts_run *run;
+    const char *key;
+};
+
+/* A setting below the key, or in the older spelling: rope_scaling.NAME, then NAME. */
+static const char *text_of(const struct settings *settings, const char *name)
+{
+    char key[256];
+    const char *text;
+    snprintf(key, sizeof key, "%s.%s", settings->key, name);
+    if ((text = ts_model_config_text(settings->run->config, key)))
+        return text;
+    snprintf(key, sizeof key, "rope_scaling.%s", name);
+    if ((text = ts_model_config_text(settings->run->config, key)))
+        return text;
+    return ts_model_config_text(settings->run->config, name);
+}
+
+static double number_of(const struct settings *settings, const char *name, double otherwise)
+{
+    char key[256];
+    snprintf(key, sizeof key, "%s.%s", settings->key, name);
+    if (!ts_model_config_text(settings->run->config, key)) {
+        snprintf(key, sizeof key, "rope_scaling.%s", name);
+        if (!ts_model_config_text(settings->run->config, key))
+            snprintf(key, sizeof key, "%s", name);
+    }
+    return ts_number(settings->run, key, otherwise);
+}
+
+static void plain_frequencies(float *frequencies, size_t size, double base)
+{
+    for (size_t i = 0; i < size / 2; i++)
+        frequencies[i] = 1.0f / powf((float)base, (float)(2 * i) / (float)size);
+}
+
+/* The base grows with the length once it passes what the model was trained on. */
+static void dynamic_frequencies(const struct settings *settings, float *frequencies, size_t size, double base)
+{
+    double factor = number_of(settings, "factor", 1), trained = number_of(settings, "max_position_embeddings", 2048);
+    double length = (double)settings->run->token_count;
+    if (number_of(settings, "original_max_position_embeddings", 0) > 0)
+        trained = number_of(settings, "original_max_position_embeddings", trained);
+    if (length < trained)
+        length = trained;
+    if (size > 2)
+        base *= pow(factor * length / trained - (factor - 1), (double)size / (double)(size - 2));
+    plain_frequencies(frequencies, size, base);
+}
+
+/* Long waves are slowed down by the factor, short ones kept, those between blended. */
+static void llama3_frequencies(const struct settings *settings, float *frequencies, size_t size)
+{
+    float factor = (float)number_of(settings, "factor", 8), low = (float)number_of(settings, "low_freq_factor", 1),
+          high = (float)number_of(settings, "high_freq_factor", 4),
+          trained = (float)number_of(settings, "original_max_position_embeddings", 8192);
+    for (size_t i = 0; i < size / 2; i++) {
+        float wave = 2 * (float)M_PI / frequencies[i], smooth = (trained / wave - low) / (high - low);
+        if (wave > trained / low)
+            frequencies[i] /= factor;
+        else if (wave >= trained / high)
+            frequencies[i] = (1 - smooth) * frequencies[i] / factor + smooth * frequencies[i];
+    }
+}
+
+/* The index at which a wave turns so often over the trained length. */
+static double yarn_index(double turns, size_t size, double base, double trained)
+{
+    return (double)size * log(trained / (turns * 2 * M_PI)) / (2 * log(base));
+}
+
+static double yarn_scale(double factor, double weight)
+{
+    return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
+}
+
+static double yarn_frequencies(const struct settings *settings, float *frequencies, size_t size, double base)
+{
+    double trained =
+        number_of(settings, "original_max_position_embeddings", number_of(settings, "max_position_embeddings", 4096));
+    double factor = number_of(settings, "factor", 1), fast = number_of(settings, "beta_fast", 32),
+           slow = number_of(settings, "beta_slow", 1), scale = number_of(settings, "attention_factor", 0),
+           all = number_of(settings, "mscale_all_dim", 0), some = number_of(settings, "mscale", 0);
+    double first = yarn_index(fast, size, base, trained), last = yarn_index(slow, size, base, trained);
+    const char *truncate = text_of(settings, "truncate");
+    if (scale == 0)
+        scale = all > 0 && some > 0 ? yarn_scale(factor, some) / yarn_scale(factor, all) : yarn_scale(factor, 1);
+    if (!truncate || strcmp(truncate, "false") != 0) {
+        first = floor(first);
+        last = ceil(last);
+    }
+    first = first > 0 ? first : 0;
+    last = last < (double)(size - 1) ? last : (double)(size - 1);
+    if (first == last)
+        last += 0.001;
+    for (size_t i = 0; i < size / 2; i++) {
+        float ramp = ((float)i - (float)first) / (float)(last - first), kept;
+        ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+        kept = 1 - ramp;
+        frequencies[i] = frequencies[i] / (float)factor * (1 - kept) + frequencies[i] * kept;
+    }
+    return scale;
+}
+
+/* A factor for each frequency, one list for short inputs and one for those beyond the trained length. */
+static double longrope_frequencies(const struct settings *settings, float *frequencies, size_t size)
+{
+    double trained =
+        number_of(settings, "original_max_position_embeddings", number_of(settings, "max_position_embeddings", 4096));
+    double longest = number_of(settings, "max_position_embeddings", trained),
+           factor = number_of(settings, "factor", longest / trained),
+           scale = number_of(settings, "attention_factor", 0);
+    const char *list = (double)settings->run->token_count > trained ? "long_factor" : "short_factor";
+    char name[64];
+    if (trained < longest)
+        factor = longest / trained;
+    if (scale == 0)
+        scale = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(trained));
+    for (size_t i = 0; i < size / 2; i++) {
+        double by;
+        snprintf(name, sizeof name, "%s.%zu", list, i);
+        by = number_of(settings, name, 0);
+        if (!(by > 0)) {
+            ts_run_fail(settings->run, TS_ERR_FORMAT, "the config has no %s for frequency %zu of %zu", list, i,
+                        size / 2);
+            return 1;
+        }
+        frequencies[i] /= (float)by;
+    }
+    return scale;
+}
+
+/* The scaling as a file may keep it: a divisor for each frequency. */
+static void given_frequencies(const struct settings *settings, float *frequencies, size_t size)
+{
+    char name[64];
+    for (size_t i = 0; i < size / 2; i++) {
+        double by;
+        snprintf(name, sizeof name, "factors.%zu", i);
+        by = number_of(settings, name, 0);
+        if (!(by > 0)) {
+            ts_run_fail(settings->run, TS_ERR_FORMAT, "the config has no rotary factor for frequency %zu of %zu", i,
+                        size / 2);
+            return;
+        }
+        if (frequencies)
+            frequencies[i] /= (float)by;
+    }
+}
+
+static void fill(struct ts_run *run, struct ts_rotary *rotary, const float *frequencies, double scale)
+{
+    size_t half = rotary->size / 2;
+    for (size_t p = 0; p < rotary->positions; p++)
+        for (size_t i = 0; i < half; i++) {
+            float angle = frequencies[i] * (float)p;
+            rotary->cosine[p * half + i] = cosf(angle) * (float)scale;
+            rotary->sine[p * half + i] = sinf(angle) * (float)scale;
+        }
+    ts_round(run, rotary->cosine, rotary->positions * half);
+    ts_round(run, rotary->sine, rotary->positions * half);
+}
+
+static bool begin(struct ts_run *run, struct ts_rotary *rotary, size_t size)
+{
+    if (ts_ok(run) && (size < 2 || size % 2))
+        ts_run_fail(run, TS_ERR_FORMAT, "rotary positions over %zu numbers of a head: an even number is needed", size);
+    *rotary = (struct ts_rotary){.positions = run->token_count, .size = size};
+    rotary->cosine = ts_scratch(run, rotary->positions * (size / 2));
+    rotary->sine = ts_scratch(run, rotary->positions * (size / 2));
+    return ts_real(run);
+}
+
+struct ts_rotary ts_rotary_plain(struct ts_run *run, size_t size, double base)
+{
+    struct ts_rotary rotary;
+    if (begin(run, &rotary, size)) {
+        float *frequencies = ts_scratch(run, size / 2);
+        if (frequencies) {
+            plain_frequencies(frequencies, size, base);
+            fill(run, &rotary, frequencies, 1);
+        }
+    }
+    return rotary;
+}
+
+/* [1, positions, size]: both halves of a head see the same angles; or one half. */
+static void capture(struct ts_run *run, const char *name, const float *table, const struct ts_rotary *rotary, bool one)
+{
+    size_t half = rotary->size / 2, width = one ? half : rotary->size;
+    struct ts_block *mark = ts_mark(run);
+    struct ts_act shown = ts_new(run, rotary->positions, width);
+    for (size_t p = 0; p < rotary->positions && ts_real(run); p++)
+        for (size_t at = 0; at < width; at += half)
+            memcpy(shown.data + p * width + at, table + p * half, half * sizeof(float));
+    ts_capture(run, name, shown);
+    ts_forget(run, mark, NULL);
+}
+
+struct ts_rotary ts_rotary_make(struct ts_run *run, const char *key, size_t size, bool half)
+{
+    struct settings settings = {run, key};
+    struct ts_rotary rotary;
+    const char *type = text_of(&settings, "rope_type");
+    double base = number_of(&settings, "rope_theta", 10000), scale = 1;
+    float *frequencies;
+    if (!type)
+        type = text_of(&settings, "type");
+    if (!type)
+        type = "default";
+    if (strcmp(type, "su") == 0) /* the first name of longrope */
+        type = "longrope";
+    if (!(base > 0))
+        ts_run_fail(run, TS_ERR_FORMAT, "the config says rope_theta is %g", base);
+    begin(run, &rotary, size);
+    frequencies = ts_scratch(run, size / 2);
+    if (ts_real(run))
+        plain_frequencies(frequencies, size, base);
+    if (strcmp(type, "linear") == 0) {
+        double factor = number_of(&settings, "factor", 1);
+        for (size_t i = 0; i < size / 2 && ts_real(run); i++)
+            frequencies[i] /= (float)factor;
+    } else if (strcmp(type, "dynamic") == 0) {
+        if (ts_real(run))
+            dynamic_frequencies(&settings, frequencies, size, base);
+    } else if (strcmp(type, "llama3") == 0) {
+        if (ts_real(run))
+            llama3_frequencies(&settings, frequencies, size);
+    } else if (strcmp(type, "yarn") == 0) {
+        if (ts_real(run))
+            scale = yarn_frequencies(&settings, frequencies, size, base);
+    } else if (strcmp(type, "longrope") == 0) {
+        if (ts_real(run))
+            scale = longrope_frequencies(&settings, frequencies, size);
+    } else if (strcmp(type, "factors") == 0) {
+        if (ts_ok(run)) /* in a plan, too: the list may be too short */
+            given_frequencies(&settings, frequencies, size);
+    } else if (strcmp(type, "default") != 0) {
+        ts_run_fail(
+            run, TS_ERR_UNSUPPORTED,
+            "rotary scaling \"%s\" is not supported; known are default, linear, dynamic, llama3, yarn, longrope", type);
+    }
+    if (ts_real(run))
+        fill(run, &rotary, frequencies, scale);
+    capture(run, "rotary_emb.0", rotary.cosine, &rotary, half);
+    capture(run, "rotary_emb.1", rotary.sine, &rotary, half);
+    return rotary;
+}
+
+struct ts_act ts_rotate(struct ts_run *run, const char *name, struct ts_act x, const struct ts_rotary *rotary,
+                        bool interleaved)
+{
+    struct ts_act y = ts_copy(run, x);
+    size_t heads = x.heads ? x.heads : 1, size = x.width / heads, half = rotary->size / 2;
+    if (ts_ok(run) && (rotary->size > size || rotary->positions < x.rows))
+        ts_run_fail(run, TS_ERR_FORMAT, "rotary positions over %zu numbers of a head of %zu", rotary->size, size);
+    for (size_t t = 0; t < x.rows && ts_real(run); t++)
+        for (size_t h = 0; h < heads; h++) {
+            const float *from = x.data + t * x.width + h * size, *cosine = rotary->cosine + t * half,
+                        *sine = rotary->sine + t * half;
+            float *to = y.data + t * x.width + h * size;
+            for (size_t i = 0; i < half; i++) {
+                float first = from[interleaved ? 2 * i : i], second = from[interleaved ? 2 * i + 1 : i + half];
+                float parts[4] = {first * cosine[i], second * sine[i], second * cosine[i], first * sine[i]};
+                ts_round(run, parts, 4);
+                to[i] = parts[0] - parts[1];
+                to[i + half] = parts[2] + parts[3];
+            }
+        }
+    if (ts_real(run))
+        ts_round(run, y.data, x.rows * x.width);
+    if (name[0])
+        ts_capture(run, name, y);
+    return y;
+}

@@ -1,0 +1,20 @@
+/* JSON fields: a key and its value in one call, for every JSON result. */
+#ifndef TS_REPORT_JSON_FIELDS_H
+#define TS_REPORT_JSON_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json.h"
+
+void ts_field_text(struct ts_json_writer *json, const char *key, const char *value); /* null when it is NULL */
+void ts_field_number(struct ts_json_writer *json, const char *key, double value);
+void ts_field_count(struct ts_json_writer *json, const char *key, uint64_t value);
+void ts_field_bool(struct ts_json_writer *json, const char *key, bool value);
+void ts_field_null(struct ts_json_writer *json, const char *key);
+/* A list of whole numbers: shapes, places. */
+void ts_field_counts(struct ts_json_writer *json, const char *key, const uint64_t *values, size_t count);
+void ts_field_texts(struct ts_json_writer *json, const char *key, const char *const *texts, size_t count);
+
+#endif

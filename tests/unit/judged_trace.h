@@ -1,0 +1,77 @@
+/* Traces made in memory and judged, for tests of the judge. */
+#ifndef TS_TEST_JUDGED_TRACE_H
+#define TS_TEST_JUDGED_TRACE_H
+
+#include "compare/judge.h"
+#include "made_trace.h"
+
+struct judged {
+    struct trace trace;
+    struct ts_judgement judgement;
+};
+
+__attribute__((unused)) static void judged_run(struct judged *judged)
+{
+    struct ts_delta_options options = {0};
+    struct ts_pool *pool = ts_pool_new(1);
+    struct ts_error error;
+    ts_error_clear(&error);
+    assert_non_null(pool);
+    if (ts_delta_run(pool, judged->trace.pairs, judged->trace.count, &options, judged->trace.deltas, NULL, &error) !=
+            TS_OK ||
+        ts_judge_run(judged->trace.pairs, judged->trace.deltas, judged->trace.count, &judged->judgement, &error) !=
+            TS_OK)
+        fail_msg("%s", error.message);
+    ts_pool_free(pool);
+}
+
+__attribute__((unused)) static void judged_end(struct judged *judged)
+{
+    ts_judgement_release(&judged->judgement);
+    trace_end(&judged->trace);
+}
+
+/* Judges and ends it: the first divergence must be this pair, or none (SIZE_MAX). */
+__attribute__((unused)) static void expect_first(struct judged *judged, size_t expected)
+{
+    const struct ts_judgement *judgement = &judged->judgement;
+    judged_run(judged);
+    if (judgement->first != expected) {
+        for (size_t i = 0; i < judgement->count; i++)
+            print_message("# %s: %d, ratio %g, %s; %s\n", judged->trace.pairs[i].name,
+                          (int)judgement->verdicts[i].judged, judgement->verdicts[i].noise_ratio,
+                          judgement->verdicts[i].operation ? judgement->verdicts[i].operation : "not learnt",
+                          judgement->verdicts[i].why ? judgement->verdicts[i].why : "");
+        fail_msg("the first divergence is %zd, not %zd", (ssize_t)judgement->first, (ssize_t)expected);
+    }
+    judged_end(judged);
+}
+
+/* out = x . weight, [rows, in] and [in, out]. */
+__attribute__((unused)) static void matmul(const float *x, const float *weight, size_t rows, size_t in, size_t out,
+                                           float *to)
+{
+    for (size_t row = 0; row < rows; row++)
+        for (size_t column = 0; column < out; column++) {
+            double sum = 0;
+            for (size_t i = 0; i < in; i++)
+                sum += (double)x[row * in + i] * (double)weight[i * out + column];
+            to[row * out + column] = (float)(sum / sqrt((double)in));
+        }
+}
+
+__attribute__((unused)) static void round_all(float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = to_bf16(values[i]);
+}
+
+/* To four significant bits, as e4m3 keeps them. */
+__attribute__((unused)) static float to_four_bits(double value)
+{
+    int exponent;
+    double mantissa = frexp(value, &exponent);
+    return (float)ldexp(nearbyint(mantissa * 16) / 16, exponent);
+}
+
+#endif

@@ -1,0 +1,185 @@
+/* The steps of a comparison together: what is a checkpoint, what is an edit, what bytes tell. */
+#include "report_sample.h"
+
+#include "base/number.h"
+#include "compare/exact.h"
+#include "dice.h"
+
+struct inputs {
+    struct ts_bundle *a, *b;
+    struct ts_pool *pool;
+};
+
+static void inputs_open(struct inputs *inputs)
+{
+    inputs->a = ts_bundle_new("a");
+    inputs->b = ts_bundle_new("b");
+    inputs->pool = ts_pool_new(2);
+    assert_true(inputs->a && inputs->b && inputs->pool);
+    dice_state = 3;
+}
+
+/* Takes the bundles over. */
+static void compare(struct inputs *inputs, const struct ts_comparison_options *options,
+                    struct ts_comparison *comparison)
+{
+    struct ts_error error;
+    if (ts_comparison_run(inputs->a, inputs->b, options, inputs->pool, comparison, &error) != TS_OK)
+        fail_msg("%s", error.message);
+    ts_pool_free(inputs->pool);
+}
+
+static void add_bf16(struct ts_bundle *bundle, const char *name, const uint16_t *bits, size_t rows, size_t columns)
+{
+    struct ts_source *source;
+    struct ts_tensor *tensor;
+    struct ts_error error;
+    assert_int_equal(ts_source_copy(bits, rows * columns * 2, name, &source, &error), TS_OK);
+    assert_int_equal(ts_bundle_keep(bundle, source, &error), TS_OK);
+    assert_int_equal(ts_bundle_add(bundle, name, 2, &tensor, &error), TS_OK);
+    tensor->type = TS_BF16;
+    tensor->source = source;
+    tensor->shape[0] = rows;
+    tensor->shape[1] = columns;
+    assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
+    ts_source_release(source);
+}
+
+static void fill(uint16_t *bits, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        bits[i] = (uint16_t)(ts_float_bits((float)(0.02 * dice_number())) >> 16);
+}
+
+#define ROWS    40
+#define COLUMNS 48
+#define COUNT   (ROWS * COLUMNS)
+
+static uint16_t to_bf16(float value)
+{
+    uint32_t bits = ts_float_bits(value);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Four tensors: equal; one step of the grid off in places; changed by a few thousandths in one direction; and with tiny
+ * numbers that went through f16, which has steps of 2^-24 there. */
+static void make_edits(struct inputs *inputs)
+{
+    uint16_t a[COUNT], b[COUNT];
+    inputs_open(inputs);
+    fill(a, COUNT);
+    add_bf16(inputs->a, "layers.0.q.weight", a, ROWS, COLUMNS);
+    add_bf16(inputs->b, "layers.0.q.weight", a, ROWS, COLUMNS);
+    fill(a, COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        b[i] = (uint16_t)(a[i] + (i % 7 == 0 && (a[i] & 0x7f) < 0x7f));
+    add_bf16(inputs->a, "layers.0.k.weight", a, ROWS, COLUMNS);
+    add_bf16(inputs->b, "layers.0.k.weight", b, ROWS, COLUMNS);
+    fill(a, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        double update = 3e-5 * (1 + (double)(i / COLUMNS) / ROWS) * ((i % COLUMNS) % 3 == 0 ? 1 : -0.7);
+        b[i] = to_bf16(ts_bf16_to_float(a[i]) + (float)update);
+    }
+    add_bf16(inputs->a, "layers.0.v.weight", a, ROWS, COLUMNS);
+    add_bf16(inputs->b, "layers.0.v.weight", b, ROWS, COLUMNS);
+    fill(a, COUNT);
+    memcpy(b, a, sizeof b);
+    for (size_t i = 0; i < COUNT; i += 50) {
+        a[i] = to_bf16(20.45f * 0x1p-24f);
+        b[i] = to_bf16(20 * 0x1p-24f);
+    }
+    add_bf16(inputs->a, "layers.0.o.weight", a, ROWS, COLUMNS);
+    add_bf16(inputs->b, "layers.0.o.weight", b, ROWS, COLUMNS);
+}
+
+/* Rounding allows a bf16 tensor an error of 0.005, but not where both files have bf16 to begin with. */
+static void test_edits_are_not_rounding(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    make_edits(&inputs);
+    compare(&inputs, &(struct ts_comparison_options){.rank = true}, &comparison);
+    assert_true(comparison.judgement.weights);
+    assert_int_equal(comparison.judgement.verdicts[0].judged, TS_JUDGED_OK);
+    assert_true(comparison.judgement.verdicts[1].judged <= TS_JUDGED_NOISE);
+    assert_true(comparison.deltas[2].rel_l2 < 0.0049);
+    assert_int_equal(comparison.judgement.verdicts[2].judged, TS_JUDGED_DIFFERS);
+    assert_true(comparison.deltas[3].max_ulp > 1);
+    assert_true(comparison.judgement.verdicts[3].judged <= TS_JUDGED_NOISE);
+    assert_int_equal(comparison.judgement.first, 2);
+    assert_int_equal(comparison.judgement.counts[TS_JUDGED_DIFFERS], 1);
+    assert_int_equal(comparison.outcome, TS_OUTCOME_DIFFER);
+    assert_non_null(comparison.ranks);
+    assert_true(comparison.ranks[0].known);
+    assert_int_equal(comparison.ranks[0].rank, 0);
+    assert_int_equal(comparison.ranks[2].rank, 1);
+    ts_comparison_release(&comparison);
+}
+
+static void test_subject_can_be_forced(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    make_edits(&inputs);
+    compare(&inputs, &(struct ts_comparison_options){.subject = TS_SUBJECT_TRACES}, &comparison);
+    assert_false(comparison.judgement.weights);
+    assert_null(comparison.ranks);
+    ts_comparison_release(&comparison);
+    inputs_open(&inputs);
+    sample_tensor(inputs.a, "hidden", 1, (uint64_t[]){3}, (float[]){1, 2, 3}, 3);
+    sample_tensor(inputs.b, "hidden", 1, (uint64_t[]){3}, (float[]){1, 2, 3}, 3);
+    compare(&inputs, &(struct ts_comparison_options){.subject = TS_SUBJECT_CHECKPOINTS}, &comparison);
+    assert_true(comparison.judgement.weights);
+    ts_comparison_release(&comparison);
+}
+
+/* However little else changed. */
+static void test_nan_in_a_checkpoint_differs(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    inputs_open(&inputs);
+    sample_tensor(inputs.a, "norm.weight", 1, (uint64_t[]){4}, (float[]){1, 2, 3, 4}, 4);
+    sample_tensor(inputs.b, "norm.weight", 1, (uint64_t[]){4}, (float[]){1, 2, NAN, 4}, 4);
+    compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+    assert_true(comparison.judgement.weights);
+    assert_int_equal(comparison.judgement.verdicts[0].judged, TS_JUDGED_DIFFERS);
+    assert_int_equal(comparison.outcome, TS_OUTCOME_DIFFER);
+    ts_comparison_release(&comparison);
+}
+
+static void test_bytes(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    inputs_open(&inputs);
+    sample_tensor(inputs.a, "same", 1, (uint64_t[]){2}, (float[]){NAN, 2}, 2);
+    sample_tensor(inputs.b, "same", 1, (uint64_t[]){2}, (float[]){NAN, 2}, 2);
+    sample_tensor(inputs.a, "zero", 1, (uint64_t[]){2}, (float[]){1, 0.0f}, 2);
+    sample_tensor(inputs.b, "zero", 1, (uint64_t[]){2}, (float[]){1, -0.0f}, 2);
+    compare(&inputs, &(struct ts_comparison_options){.delta = {.exact = true}}, &comparison);
+    assert_int_equal(comparison.pairing.count, 2);
+    assert_true(ts_comparison_same_bytes(&comparison, 0));
+    assert_false(ts_comparison_same_bytes(&comparison, 1));
+    assert_int_equal(comparison.first_bytes[1], 7); /* the sign is in the last byte of the second number */
+    assert_int_equal(comparison.judgement.verdicts[0].judged, TS_JUDGED_OK);
+    assert_int_equal(comparison.judgement.verdicts[1].judged, TS_JUDGED_DIFFERS);
+    assert_non_null(strstr(comparison.judgement.verdicts[1].why, "byte 7 of its data"));
+    assert_false(comparison.judgement.weights);
+    ts_comparison_release(&comparison);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_edits_are_not_rounding),
+        cmocka_unit_test(test_subject_can_be_forced),
+        cmocka_unit_test(test_nan_in_a_checkpoint_differs),
+        cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,292 @@
+/* The inner loops of measuring a difference: right by a plain loop in double, and the same bits from every instruction
+ * set. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/number.h"
+#include "compare/delta_kernel.h"
+#include "dice.h"
+
+enum kind { F32, BF16, F16, KINDS };
+
+static const struct ts_delta_kernel *kernel_of(const struct ts_delta_kernels *kernels, int kind)
+{
+    return kind == F32 ? &kernels->f32 : kind == BF16 ? &kernels->bf16 : &kernels->f16;
+}
+
+/* The tables this machine can run (and TSLEUTH_SIMD leaves), portable first. */
+static size_t levels(const struct ts_delta_kernels *out[4])
+{
+    size_t count = 0;
+    out[count++] = &ts_delta_kernels_portable;
+#if defined(__x86_64__)
+    if (ts_simd_level() >= TS_SIMD_AVX2)
+        out[count++] = &ts_delta_kernels_avx2;
+    if (ts_simd_level() >= TS_SIMD_AVX512)
+        out[count++] = &ts_delta_kernels_avx512;
+#elif defined(__aarch64__)
+    if (ts_simd_level() == TS_SIMD_NEON)
+        out[count++] = &ts_delta_kernels_neon;
+#endif
+    return count;
+}
+
+static size_t size_of(int kind)
+{
+    return kind == F32 ? 4 : 2;
+}
+
+static float value_at(int kind, const uint8_t *bytes, size_t i)
+{
+    return kind == F32    ? ts_float_from_bits(ts_load_le32(bytes + i * 4))
+           : kind == BF16 ? ts_bf16_to_float(ts_load_le16(bytes + i * 2))
+                          : ts_f16_to_float(ts_load_le16(bytes + i * 2));
+}
+
+static uint16_t to_f16(float value)
+{
+    uint32_t bits = ts_float_bits(value), sign = bits >> 16 & 0x8000, exponent = bits >> 23 & 255;
+    if (exponent < 103)
+        return (uint16_t)sign;
+    if (exponent < 113) /* subnormal */
+        return (uint16_t)(sign | ((bits & 0x7fffff) | 0x800000) >> (126 - exponent));
+    return (uint16_t)(exponent > 142 ? sign | 0x7bff : sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
+}
+
+static void put(int kind, uint8_t *bytes, size_t i, float value)
+{
+    uint16_t half = kind == BF16 ? (uint16_t)(ts_float_bits(value) >> 16) : to_f16(value);
+    if (kind == F32)
+        memcpy(bytes + i * 4, &value, 4);
+    else
+        memcpy(bytes + i * 2, &half, 2);
+}
+
+static void near_to(const char *what, double found, double expected, double scale)
+{
+    if (!(fabs(found - expected) <= 1e-6 * scale))
+        fail_msg("%s: %.12g instead of %.12g", what, found, expected);
+}
+
+/* Everything the kernel says, by a plain loop; the run must be of finite numbers of ordinary size. */
+static void check(int kind, const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,
+                  const struct ts_delta_sums *sums)
+{
+    double sum_a = 0, sum_b = 0, squares_a = 0, squares_b = 0, sum = 0, sum_abs = 0, squares = 0, size_a = 0;
+    double min_a = INFINITY, max_a = -INFINITY, min_b = INFINITY, max_b = -INFINITY, deviation_a = 0, deviation_b = 0;
+    float max_abs = 0, max_rel = 0;
+    uint64_t unequal = 0, mismatched = 0;
+    for (size_t i = 0; i < count; i++) {
+        float x = value_at(kind, a, i), y = value_at(kind, b, i), distance = fabsf(y - x);
+        sum_a += (double)x;
+        size_a += fabs((double)x);
+        sum_b += (double)y;
+        squares_a += (double)x * (double)x;
+        squares_b += (double)y * (double)y;
+        sum += (double)y - (double)x;
+        sum_abs += fabs((double)y - (double)x);
+        squares += ((double)y - (double)x) * ((double)y - (double)x);
+        min_a = fmin(min_a, (double)x);
+        max_a = fmax(max_a, (double)x);
+        min_b = fmin(min_b, (double)y);
+        max_b = fmax(max_b, (double)y);
+        max_abs = fmaxf(max_abs, distance);
+        if (x != 0)
+            max_rel = fmaxf(max_rel, distance / fabsf(x));
+        unequal += x != y;
+        mismatched += distance > fabsf(x) * limits.rtol + limits.atol;
+    }
+    for (size_t i = 0; i < count; i++) {
+        double x = (double)value_at(kind, a, i) - sum_a / (double)count;
+        double y = (double)value_at(kind, b, i) - sum_b / (double)count;
+        deviation_a += x * x;
+        deviation_b += y * y;
+    }
+    assert_int_equal(sums->a.count, count);
+    assert_int_equal(sums->b.count, count);
+    near_to("mean of a", sums->a.mean * (double)count, sum_a, size_a);
+    near_to("mean of b", sums->b.mean * (double)count, sum_b, size_a + sum_abs);
+    near_to("squares of a", sums->a.squares, squares_a, squares_a);
+    near_to("squares of b", sums->b.squares, squares_b, squares_b);
+    /* relative to the deviation itself, but for what the mean's own rounding in f32 leaves */
+    near_to("deviation of a", sums->a.deviation, deviation_a, deviation_a + 1e-12 * squares_a);
+    near_to("deviation of b", sums->b.deviation, deviation_b, deviation_b + 1e-12 * squares_b);
+    near_to("sum of d", sums->sum, sum, sum_abs);
+    near_to("sum of |d|", sums->sum_abs, sum_abs, sum_abs);
+    near_to("squares of d", sums->squares, squares, squares);
+    assert_true(sums->min_a == min_a && sums->max_a == max_a && sums->min_b == min_b && sums->max_b == max_b);
+    assert_true(sums->max_abs == (double)max_abs);
+    assert_int_equal(sums->unequal, unequal);
+    assert_int_equal(sums->mismatched, mismatched);
+    assert_true(sums->max_rel == (max_rel > limits.ratio ? (double)max_rel : 0));
+}
+
+static void same_bits(const struct ts_delta_sums *one, const struct ts_delta_sums *other)
+{
+    assert_int_equal(one->clean, other->clean);
+    if (!one->clean) /* nobody looks at the rest */
+        return;
+    assert_memory_equal(&one->a, &other->a, sizeof one->a);
+    assert_memory_equal(&one->b, &other->b, sizeof one->b);
+    assert_memory_equal(&one->sum, &other->sum, 3 * sizeof(double));
+    assert_memory_equal(&one->min_a, &other->min_a, 6 * sizeof(double));
+    assert_int_equal(one->unequal, other->unequal);
+    assert_int_equal(one->mismatched, other->mismatched);
+}
+
+/* At every level, whatever was guessed: the same bits, and right where the numbers are clean. */
+static void try(int kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol, float ratio,
+                bool must_be_clean)
+{
+    const struct ts_delta_kernels *tables[4];
+    struct ts_delta_sums first = {0}, sums;
+    size_t found = levels(tables);
+    for (size_t level = 0; level < found; level++)
+        for (int hints = 0; hints < 8; hints++) {
+            const struct ts_delta_limits limits = {
+                .rtol = rtol, .atol = atol, .ratio = ratio, .eager = hints & 1, .steep = hints & 2, .same = hints & 4};
+            kernel_of(tables[level], kind)->measure(a, b, count, limits, &sums);
+            if (level == 0 && hints == 0)
+                first = sums;
+            same_bits(&first, &sums);
+            if (must_be_clean)
+                assert_true(sums.clean);
+            if (sums.clean) {
+                check(kind, a, b, count, limits, &sums);
+                assert_int_equal(kernel_of(tables[level], kind)->beyond(a, b, count, rtol, atol), sums.mismatched);
+            }
+        }
+}
+
+enum data { NOISE, LAST_BITS, EQUAL, HALF_EQUAL, UNRELATED, NEGATED, POSITIVE, NEGATIVE, FAR_FROM_ZERO, ZEROS, DATA };
+
+static void fill(int kind, enum data data, uint8_t *a, uint8_t *b, size_t count)
+{
+    const float scale = (float)ldexp(1, (int)(dice() % 9) - 5);
+    for (size_t i = 0; i < count; i++) {
+        float x = (float)dice_number() * scale, y = x + (float)dice_number() * scale * 0.01f;
+        uint16_t bits;
+        if (data == POSITIVE || data == NEGATIVE) {
+            x = data == POSITIVE ? fabsf(x) : -fabsf(x);
+            y = data == POSITIVE ? fabsf(y) : -fabsf(y);
+        } else if (data == FAR_FROM_ZERO) {
+            x = 3 + x / 64;
+            y = -100 + y;
+        } else if (data == UNRELATED) {
+            y = (float)dice_number() * scale;
+        } else if (data == NEGATED) {
+            y = dice() % 3 ? -x : x;
+        } else if (data == ZEROS) {
+            x = dice() % 2 ? 0.0f : dice() % 2 ? -0.0f : x;
+            y = dice() % 2 ? 0.0f : dice() % 2 ? -0.0f : x;
+        } else if (data == EQUAL || (data == HALF_EQUAL && dice() % 2)) {
+            y = x;
+        }
+        put(kind, a, i, x);
+        put(kind, b, i, y);
+        if (data == LAST_BITS) {
+            memcpy(b + i * size_of(kind), a + i * size_of(kind), size_of(kind));
+            bits = (uint16_t)(ts_load_le16(a + i * size_of(kind)) + dice() % 3 - 1);
+            if ((bits ^ ts_load_le16(a + i * size_of(kind))) < 0x8000)
+                memcpy(b + i * size_of(kind), &bits, 2);
+        }
+    }
+}
+
+static void test_plain_loop(void **state)
+{
+    static uint8_t a[4 * TS_DELTA_RUN + 1], b[4 * TS_DELTA_RUN + 1];
+    (void)state;
+    dice_state = 3;
+    for (int turn = 0; turn < 600; turn++) {
+        size_t count = turn < 150 ? (size_t)turn + 1 : turn % 16 ? dice() % 900 + 1 : TS_DELTA_RUN - dice() % 40;
+        uint8_t *x = a + dice() % 2, *y = b + dice() % 2; /* aligned or not */
+        float rtol = turn % 3 ? 1.6e-2f : turn % 2 ? 0 : 1e-3f, atol = turn % 5 ? 1e-5f : turn % 2 ? 0 : 0.5f;
+        float ratio = turn % 2 ? 0 : (float)ldexp(1, (int)(dice() % 12) - 8);
+        for (int kind = 0; kind < KINDS; kind++) {
+            fill(kind, (enum data)(turn % DATA), x, y, count);
+            try(kind, x, y, count, rtol, atol, ratio, true);
+        }
+    }
+}
+
+/* One number that is none, or hardly one, in every lane of either side, among ordinary ones and among zeros. */
+static void test_special_numbers(void **state)
+{
+    static const uint16_t specials[KINDS][10] = {
+        {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000}, /* the upper half of f32 */
+        {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000},
+        {0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000}};
+    enum { COUNT = 64 + 7 };
+    uint8_t a[4 * COUNT], b[4 * COUNT];
+    (void)state;
+    dice_state = 11;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t place = 0; place < COUNT; place++)
+            for (int special = 0; special < 10; special++)
+                for (int where = 0; where < 6; where++) { /* in a, in b, in both; among numbers, among zeros */
+                    const struct ts_delta_kernels *tables[4];
+                    struct ts_delta_sums sums;
+                    const struct ts_delta_limits limits = {.rtol = 1e-2f, .atol = 1e-5f};
+                    size_t found = levels(tables), at = place * size_of(kind) + size_of(kind) - 2;
+                    const bool finite = special >= 4, moderate = special >= 6 || kind == F16;
+                    fill(kind, NOISE, a, b, COUNT);
+                    if (where >= 3) {
+                        memset(a, 0, sizeof a);
+                        memset(b, 0, sizeof b);
+                    }
+                    if (where % 3 != 1)
+                        memcpy(a + at, &specials[kind][special], 2);
+                    if (where % 3 != 0)
+                        memcpy(b + at, &specials[kind][special], 2);
+                    for (size_t level = 0; level < found && !finite; level++) {
+                        kernel_of(tables[level], kind)->measure(a, b, COUNT, limits, &sums);
+                        assert_false(sums.clean);
+                    }
+                    if (finite)
+                        try(kind, a, b, COUNT, 1e-2f, 1e-5f, 0, moderate && where < 3);
+                }
+}
+
+static void test_bounds(void **state)
+{
+    const struct ts_delta_kernels *tables[4];
+    size_t found = levels(tables);
+    uint8_t *a = malloc(35 * 4), *b = malloc(35 * 4); /* a sanitizer sees one byte more than asked for */
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(b);
+    memset(a, 0, 35 * 4);
+    memset(b, 0, 35 * 4);
+    b[35 * 4 - 1] = 0x3f;
+    for (size_t level = 0; level < found; level++)
+        for (int kind = 0; kind < KINDS; kind++) {
+            const struct ts_delta_limits limits = {0};
+            struct ts_delta_sums sums;
+            size_t count = 35 * 4 / size_of(kind);
+            kernel_of(tables[level], kind)->measure(a, b, count, limits, &sums);
+            assert_true(sums.clean && sums.unequal == 1 && sums.mismatched == 1 && sums.max_rel == 0);
+            assert_int_equal(kernel_of(tables[level], kind)->beyond(a, b, count - 1, 0, 0), 0);
+        }
+    free(a);
+    free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_loop),
+        cmocka_unit_test(test_special_numbers),
+        cmocka_unit_test(test_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

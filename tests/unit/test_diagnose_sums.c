@@ -1,0 +1,216 @@
+/* Sums with factors and gates, parts of fused projections, copies, and buffers read with the wrong pitch. */
+#include "made_trace.h"
+
+enum { TOKENS = 12, HEADS = 4, SIZE = 8, HIDDEN = HEADS * SIZE, TOTAL = TOKENS * HIDDEN };
+
+struct layer {
+    struct trace trace;
+    float x[2][TOTAL], attn[2][TOTAL], mlp[2][TOTAL], normed[2][TOTAL], out[2][TOTAL];
+};
+
+static void layer_start(struct layer *layer, double noise)
+{
+    float *values[] = {layer->x[0], layer->attn[0], layer->mlp[0], layer->normed[0]};
+    trace_start(&layer->trace);
+    for (size_t v = 0; v < 4; v++)
+        for (size_t i = 0; i < TOTAL; i++)
+            values[v][i] = (float)(dice_number() + dice_number());
+    shake(layer->x[0], layer->x[1], TOTAL, noise);
+    shake(layer->attn[0], layer->attn[1], TOTAL, noise);
+    shake(layer->mlp[0], layer->mlp[1], TOTAL, noise);
+    shake(layer->normed[0], layer->normed[1], TOTAL, noise);
+}
+
+static void layer_diagnose(struct layer *layer)
+{
+    trace_add(&layer->trace, "layer_0_input", layer->x[0], layer->x[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(&layer->trace, "layer_0_attn", layer->attn[0], layer->attn[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(&layer->trace, "layer_0_mlp_norm", layer->normed[0], layer->normed[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(&layer->trace, "layer_0_mlp", layer->mlp[0], layer->mlp[1], SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&layer->trace,
+                   trace_add(&layer->trace, "layer_0_output", layer->out[0], layer->out[1], SHAPE(TOKENS, HIDDEN)));
+}
+
+#define EACH for (size_t i = 0; i < TOTAL; i++)
+
+/* A residual multiplier that is left out. */
+static void test_factor_of_a_term(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct layer *layer = calloc(1, sizeof *layer);
+        layer_start(layer, 1e-6);
+        EACH
+        {
+            layer->out[0][i] = layer->x[0][i] + 0.22f * layer->mlp[0][i];
+            layer->out[1][i] = layer->x[1][i] + (wrong ? 1 : 0.22f) * layer->mlp[1][i];
+        }
+        layer_diagnose(layer);
+        if (wrong)
+            assert_first(&layer->trace, "scaled",
+                         "layer_0_mlp enters the sum 1 times, and 0.22 times in the reference");
+        else
+            assert_silent(&layer->trace);
+        trace_end(&layer->trace);
+        free(layer);
+    }
+}
+
+/* The residual goes on from the norm instead of from the sum. */
+static void test_norm_in_place_of_a_sum(void **state)
+{
+    struct layer *layer = calloc(1, sizeof *layer);
+    (void)state;
+    layer_start(layer, 1e-6);
+    EACH
+    {
+        layer->out[0][i] = layer->x[0][i] + layer->attn[0][i] + layer->mlp[0][i];
+        layer->out[1][i] = layer->normed[1][i] + layer->mlp[1][i];
+    }
+    layer_diagnose(layer);
+    assert_first(&layer->trace, "wrong-input", "layer_0_mlp_norm is added to layer_0_mlp in place of");
+    trace_end(&layer->trace);
+    free(layer);
+}
+
+/* A square part of a fused projection is used transposed. */
+static void test_transposed_part(void **state)
+{
+    struct layer *layer = calloc(1, sizeof *layer);
+    float *weight, fused[2][TOKENS * (HIDDEN + 20)];
+    (void)state;
+    layer_start(layer, 1e-6);
+    weight = made_values((HIDDEN + 20) * HIDDEN);
+    for (int side = 0; side < 2; side++)
+        for (size_t t = 0; t < TOKENS; t++)
+            for (size_t o = 0; o < HIDDEN + 20; o++) {
+                double sum = 0;
+                for (size_t i = 0; i < HIDDEN; i++)
+                    sum += (double)layer->x[side][t * HIDDEN + i] *
+                           (double)(side && o < HIDDEN ? weight[i * HIDDEN + o] : weight[o * HIDDEN + i]);
+                fused[side][t * (HIDDEN + 20) + o] = (float)sum;
+            }
+    trace_add(&layer->trace, "layer_0_input", layer->x[0], layer->x[1], SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&layer->trace,
+                   trace_add(&layer->trace, "layer_0_attn_qkv", fused[0], fused[1], SHAPE(TOKENS, HIDDEN + 20)));
+    assert_first(&layer->trace, "transposed-weight", "for channels 0 to 31");
+    free(weight);
+    trace_end(&layer->trace);
+    free(layer);
+}
+
+/* x + gate * y, the second term too large. */
+static void test_term_of_a_gated_sum(void **state)
+{
+    struct layer *layer = calloc(1, sizeof *layer);
+    float *modulation;
+    (void)state;
+    layer_start(layer, 1e-6);
+    modulation = made_values(3 * HIDDEN);
+    EACH
+    {
+        float gate = modulation[2 * HIDDEN + i % HIDDEN];
+        layer->out[0][i] = layer->x[0][i] + gate * layer->mlp[0][i];
+        layer->out[1][i] = layer->x[1][i] + 1.5f * gate * layer->mlp[1][i];
+    }
+    trace_add(&layer->trace, "block.adaLN_modulation", modulation, modulation, SHAPE(1, 3 * HIDDEN));
+    trace_add(&layer->trace, "block.input", layer->x[0], layer->x[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(&layer->trace, "block.mlp", layer->mlp[0], layer->mlp[1], SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&layer->trace,
+                   trace_add(&layer->trace, "block.output", layer->out[0], layer->out[1], SHAPE(TOKENS, HIDDEN)));
+    assert_first(&layer->trace, "scaled", "added to block.input: every element is 1.5 times");
+    free(modulation);
+    trace_end(&layer->trace);
+    free(layer);
+}
+
+static void diagnose_alone(struct layer *layer, const char *name)
+{
+    trace_diagnose(&layer->trace,
+                   trace_add(&layer->trace, name, layer->out[0], layer->out[1], SHAPE(TOKENS, HEADS, SIZE)));
+}
+
+static void alone_start(struct layer *layer)
+{
+    layer_start(layer, 0);
+    memcpy(layer->out[0], layer->x[0], sizeof layer->out[0]);
+    shake(layer->out[0], layer->out[1], TOTAL, 1e-5);
+}
+
+/* Copies: the token before is a position that does not advance; any other token, and heads, are places. */
+static void test_copies(void **state)
+{
+    struct layer *layer = calloc(1, sizeof *layer);
+    (void)state;
+    alone_start(layer);
+    memcpy(layer->out[1] + 7 * HIDDEN, layer->out[1] + 6 * HIDDEN, HIDDEN * sizeof(float));
+    diagnose_alone(layer, "layer_0_attn_k");
+    assert_first(&layer->trace, "stale", NULL);
+    trace_end(&layer->trace);
+
+    alone_start(layer);
+    memcpy(layer->out[1] + 7 * HIDDEN, layer->out[1] + 3 * HIDDEN, HIDDEN * sizeof(float));
+    diagnose_alone(layer, "embed_tokens");
+    assert_first(&layer->trace, "rows", "7 is a copy of 3");
+    trace_end(&layer->trace);
+
+    alone_start(layer);
+    for (size_t t = 0; t < TOKENS; t++)
+        memcpy(layer->out[1] + t * HIDDEN + 2 * SIZE, layer->out[1] + t * HIDDEN + SIZE, SIZE * sizeof(float));
+    diagnose_alone(layer, "layer_0_attn_k");
+    assert_first(&layer->trace, "heads", "16 is a copy of 8");
+    trace_end(&layer->trace);
+
+    alone_start(layer);
+    for (size_t t = 0; t < TOKENS; t++)
+        memset(layer->out[1] + t * HIDDEN + 2 * SIZE, 0, SIZE * sizeof(float));
+    diagnose_alone(layer, "layer_0_attn_k");
+    assert_first(&layer->trace, "zeros", "head 2");
+    trace_end(&layer->trace);
+    free(layer);
+}
+
+/* A buffer of rows of 32, written with rows of 40 between them as if it were wider, and read as if it were not: rows
+ * stand 40 apart, and the end was never reached. */
+static void test_partly_written_buffer(void **state)
+{
+    struct layer *layer = calloc(1, sizeof *layer);
+    (void)state;
+    alone_start(layer);
+    memset(layer->out[1], 0, sizeof layer->out[1]);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t i = 0; i < HIDDEN; i++)
+            if (t * 40 + i < TOTAL)
+                layer->out[1][t * 40 + i] = layer->out[0][t * HIDDEN + i];
+    diagnose_alone(layer, "layer_0_attn_v");
+    assert_first(&layer->trace, "permuted", "40");
+    trace_end(&layer->trace);
+    free(layer);
+}
+
+/* One rank's stripe of the channels is something else. */
+static void test_stripe_of_a_rank(void **state)
+{
+    struct layer *layer = calloc(1, sizeof *layer);
+    (void)state;
+    alone_start(layer);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t i = SIZE; i < 2 * SIZE; i++)
+            layer->out[1][t * HIDDEN + i] = (float)(dice_number() + dice_number());
+    trace_diagnose(&layer->trace,
+                   trace_add(&layer->trace, "layer_0_mlp", layer->out[0], layer->out[1], SHAPE(TOKENS, HIDDEN)));
+    assert_first(&layer->trace, "channels", "piece 1 of 4");
+    trace_end(&layer->trace);
+    free(layer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_factor_of_a_term), cmocka_unit_test(test_norm_in_place_of_a_sum),
+        cmocka_unit_test(test_transposed_part),  cmocka_unit_test(test_term_of_a_gated_sum),
+        cmocka_unit_test(test_copies),           cmocka_unit_test(test_partly_written_buffer),
+        cmocka_unit_test(test_stripe_of_a_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

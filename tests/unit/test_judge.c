@@ -1,0 +1,313 @@
+/* The judge: every rule with a trace on which it must speak and one on which it must not. */
+#include "judged_trace.h"
+
+enum { TOKENS = 12, WIDTH = 32, LAYERS = 4 };
+
+/* Residual layers: norm, up, silu, down, sum. What changes in the candidate's weights: */
+struct change {
+    double coarse; /* relative error of every weight from layer `from` on */
+    int from;
+    int wrong_layer; /* -1: none */
+    double wrong;    /* relative error of this layer's down projection */
+    int skipped;     /* the layer whose norm was left out, -1: none */
+};
+
+static void rms_norm(const float *x, float *out)
+{
+    for (size_t row = 0; row < TOKENS; row++) {
+        double square = 0;
+        for (size_t i = 0; i < WIDTH; i++)
+            square += (double)x[row * WIDTH + i] * (double)x[row * WIDTH + i];
+        for (size_t i = 0; i < WIDTH; i++)
+            out[row * WIDTH + i] = (float)((double)x[row * WIDTH + i] / sqrt(square / WIDTH + 1e-6));
+    }
+}
+
+static void worsen(float *values, size_t count, double error)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)((double)values[i] * (1 + 1.7 * error * dice_number()));
+}
+
+enum { TENSORS = 5 };
+
+/* The pair of tensor t (norm, up, act, down, output) of a layer. */
+static size_t pair_of(int layer, int t)
+{
+    return 1 + (size_t)(layer * TENSORS + t);
+}
+
+static void run_layers(struct judged *judged, const struct change *change)
+{
+    static const char *const names[TENSORS] = {"layers.%d.norm", "layers.%d.mlp.up_proj", "layers.%d.mlp.act",
+                                               "layers.%d.mlp.down_proj", "layers.%d"};
+    size_t total = TOKENS * WIDTH;
+    float *x[2], *weights[2][LAYERS][2], *made[2][TENSORS];
+    trace_start(&judged->trace);
+    x[0] = made_values(total);
+    x[1] = malloc(total * sizeof *x[1]);
+    memcpy(x[1], x[0], total * sizeof *x[1]);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int m = 0; m < 2; m++) {
+            weights[0][layer][m] = made_values(WIDTH * WIDTH);
+            weights[1][layer][m] = malloc(WIDTH * WIDTH * sizeof(float));
+            memcpy(weights[1][layer][m], weights[0][layer][m], WIDTH * WIDTH * sizeof(float));
+            if (layer >= change->from)
+                worsen(weights[1][layer][m], WIDTH * WIDTH, change->coarse);
+            if (layer == change->wrong_layer && m == 1)
+                worsen(weights[1][layer][m], WIDTH * WIDTH, change->wrong);
+        }
+    trace_add(&judged->trace, "embed", x[0], x[1], SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        for (int side = 0; side < 2; side++) {
+            for (int t = 0; t < TENSORS; t++)
+                made[side][t] = calloc(total, sizeof(float));
+            rms_norm(x[side], made[side][0]);
+            if (side == 1 && layer == change->skipped)
+                memcpy(made[1][0], x[1], total * sizeof(float));
+            matmul(made[side][0], weights[side][layer][0], TOKENS, WIDTH, WIDTH, made[side][1]);
+            for (size_t i = 0; i < total; i++)
+                made[side][2][i] = (float)((double)made[side][1][i] / (1 + exp(-(double)made[side][1][i])));
+            matmul(made[side][2], weights[side][layer][1], TOKENS, WIDTH, WIDTH, made[side][3]);
+            for (size_t i = 0; i < total; i++)
+                x[side][i] = made[side][4][i] = x[side][i] + made[side][3][i];
+        }
+        for (int t = 0; t < TENSORS; t++) {
+            trace_add(&judged->trace, made_name(names[t], layer), made[0][t], made[1][t], SHAPE(TOKENS, WIDTH));
+            free(made[0][t]);
+            free(made[1][t]);
+        }
+    }
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int m = 0; m < 2; m++) {
+            free(weights[0][layer][m]);
+            free(weights[1][layer][m]);
+        }
+    free(x[0]);
+    free(x[1]);
+}
+
+static void judge_layers(const struct change *change, size_t expected)
+{
+    struct judged judged;
+    run_layers(&judged, change);
+    expect_first(&judged, expected);
+}
+
+static void test_equal_runs_match(void **state)
+{
+    (void)state;
+    judge_layers(&(struct change){.wrong_layer = -1, .skipped = -1}, SIZE_MAX);
+}
+
+/* Coarse weights begin somewhere, the first layers being kept, and go on from there. */
+static void test_a_precision_may_start(void **state)
+{
+    (void)state;
+    judge_layers(&(struct change){.coarse = 0.05, .wrong_layer = -1, .skipped = -1}, SIZE_MAX);
+    judge_layers(&(struct change){.coarse = 0.05, .from = 1, .wrong_layer = -1, .skipped = -1}, SIZE_MAX);
+    judge_layers(&(struct change){.coarse = 0.002, .from = 1, .wrong_layer = -1, .skipped = -1}, SIZE_MAX);
+}
+
+/* The same error in one place only is a bug: those behind it add nothing. */
+static void test_one_wrong_weight_is_no_precision(void **state)
+{
+    (void)state;
+    judge_layers(&(struct change){.wrong_layer = 1, .wrong = 0.3, .skipped = -1}, pair_of(1, 3));
+    judge_layers(&(struct change){.wrong_layer = 1, .wrong = 0.02, .skipped = -1}, pair_of(1, 3));
+    judge_layers(&(struct change){.coarse = 0.01, .wrong_layer = 1, .wrong = 0.5, .skipped = -1}, pair_of(1, 3));
+}
+
+/* A replay that fails further on ends what may be asked: an honest start before it stays honest. */
+static void test_a_failed_replay_ends_the_view(void **state)
+{
+    (void)state;
+    judge_layers(&(struct change){.coarse = 0.03, .wrong_layer = -1, .skipped = 1}, pair_of(1, 0));
+}
+
+/* The router's choice is replayed on the candidate's own logits. */
+static void add_integers(struct trace *trace, const char *name, const int64_t *a, const int64_t *b, size_t rows,
+                         size_t width)
+{
+    struct ts_pair *pair = &trace->pairs[trace->count];
+    struct ts_bundle *bundles[2] = {trace->a, trace->b};
+    const int64_t *values[2] = {a, b};
+    struct ts_tensor *tensors[2];
+    struct ts_error error;
+    for (int side = 0; side < 2; side++) {
+        struct ts_source *source;
+        assert_int_equal(ts_source_copy(values[side], rows * width * sizeof **values, name, &source, &error), TS_OK);
+        assert_int_equal(ts_bundle_add(bundles[side], name, 2, &tensors[side], &error), TS_OK);
+        assert_int_equal(ts_bundle_keep(bundles[side], source, &error), TS_OK);
+        tensors[side]->shape[0] = rows;
+        tensors[side]->shape[1] = width;
+        tensors[side]->type = TS_I64;
+        tensors[side]->source = source;
+        assert_int_equal(ts_tensor_finish(tensors[side], &error), TS_OK);
+        ts_source_release(source);
+    }
+    *pair = (struct ts_pair){.name = tensors[0]->name, .name_b = tensors[0]->name, .how = "name", .recipe = ""};
+    assert_true(ts_view_of(tensors[0], &trace->arena, &pair->a));
+    assert_true(ts_view_of(tensors[1], &trace->arena, &pair->b));
+    trace->count++;
+}
+
+enum { EXPERTS = 8, CHOSEN = 2 };
+
+static void choose(const float *logits, int64_t *chosen)
+{
+    for (size_t row = 0; row < TOKENS; row++)
+        for (size_t k = 0; k < CHOSEN; k++) {
+            int64_t best = -1;
+            for (int64_t e = 0; e < EXPERTS; e++)
+                if (!(k == 1 && chosen[row * CHOSEN] == e) &&
+                    (best < 0 || logits[row * EXPERTS + (size_t)e] > logits[row * EXPERTS + (size_t)best]))
+                    best = e;
+            chosen[row * CHOSEN + k] = best;
+        }
+}
+
+/* Four products of coarse weights, the last of them a router's; then its choice. */
+static void route(struct judged *judged, int64_t wrong_by, size_t *flipped)
+{
+    static const char *const names[4] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj", "layers.0.router"};
+    float *hidden, logits[2][TOKENS * EXPERTS];
+    int64_t chosen[2][TOKENS * CHOSEN];
+    trace_start(&judged->trace);
+    hidden = made_values(TOKENS * WIDTH);
+    trace_add(&judged->trace, "embed", hidden, hidden, SHAPE(TOKENS, WIDTH));
+    for (int product = 0; product < 4; product++) {
+        float *weight = made_values(WIDTH * EXPERTS);
+        matmul(hidden, weight, TOKENS, WIDTH, EXPERTS, logits[0]);
+        worsen(weight, WIDTH * EXPERTS, 0.3);
+        matmul(hidden, weight, TOKENS, WIDTH, EXPERTS, logits[1]);
+        trace_add(&judged->trace, names[product], logits[0], logits[1], SHAPE(TOKENS, EXPERTS));
+        free(weight);
+    }
+    choose(logits[0], chosen[0]);
+    choose(logits[1], chosen[1]);
+    chosen[1][4] = (chosen[1][4] + wrong_by) % EXPERTS;
+    *flipped = 0;
+    for (size_t row = 0; row < TOKENS; row++)
+        *flipped += memcmp(chosen[0] + row * CHOSEN, chosen[1] + row * CHOSEN, CHOSEN * sizeof(int64_t)) != 0;
+    add_integers(&judged->trace, "layers.0.router.indices", chosen[0], chosen[1], TOKENS, CHOSEN);
+    free(hidden);
+}
+
+static void test_chosen_experts_follow_the_candidates_logits(void **state)
+{
+    struct judged judged;
+    size_t flipped;
+    (void)state;
+    route(&judged, 0, &flipped);
+    judged_run(&judged);
+    assert_true(flipped >= 3); /* or this test shows nothing */
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.verdicts[5].judged, TS_JUDGED_NOISE);
+    assert_int_equal(judged.judgement.aside_count, flipped);
+    judged_end(&judged);
+    route(&judged, 3, &flipped);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, 5);
+    assert_non_null(strstr(judged.judgement.verdicts[5].why, "token 2"));
+    judged_end(&judged);
+}
+
+/* Integers that no router chose must be equal, wherever they stand in a long run. */
+static void test_token_ids_must_be_equal(void **state)
+{
+    enum { LONG = 300, NARROW = 16 };
+    (void)state;
+    for (size_t wrong = 140; wrong < 150; wrong++) {
+        int64_t ids[2][LONG];
+        struct judged judged;
+        float *x = made_values(LONG * NARROW);
+        trace_start(&judged.trace);
+        for (size_t i = 0; i < LONG; i++)
+            ids[0][i] = ids[1][i] = (int64_t)(i * 7 % 100);
+        ids[1][wrong]++;
+        trace_add(&judged.trace, "embed", x, x, SHAPE(LONG, NARROW));
+        trace_add(&judged.trace, "hidden", x, x, SHAPE(LONG, NARROW));
+        add_integers(&judged.trace, "input_ids", ids[0], ids[1], LONG, 1);
+        free(x);
+        expect_first(&judged, 2);
+    }
+}
+
+/* A norm of 300 tokens that is wrong in one, and right in all. */
+static void judge_long(size_t wrong_token, size_t expected)
+{
+    enum { LONG = 300, NARROW = 16 };
+    struct judged judged;
+    float *x = made_values(LONG * NARROW), *y[2];
+    trace_start(&judged.trace);
+    for (int side = 0; side < 2; side++) {
+        y[side] = malloc(LONG * NARROW * sizeof(float));
+        for (size_t row = 0; row < LONG; row++) {
+            double square = 0;
+            for (size_t i = 0; i < NARROW; i++)
+                square += (double)x[row * NARROW + i] * (double)x[row * NARROW + i];
+            for (size_t i = 0; i < NARROW; i++)
+                y[side][row * NARROW + i] = (float)((double)x[row * NARROW + i] / sqrt(square / NARROW + 1e-6) *
+                                                    (side && row == wrong_token ? 1.3 : 1));
+        }
+    }
+    shake(y[1], y[1], LONG * NARROW, 1e-7);
+    trace_add(&judged.trace, "embed", x, x, SHAPE(LONG, NARROW));
+    trace_add(&judged.trace, "norm", y[0], y[1], SHAPE(LONG, NARROW));
+    free(x);
+    free(y[0]);
+    free(y[1]);
+    expect_first(&judged, expected);
+}
+
+static void test_the_worst_tokens_of_a_long_run_are_seen(void **state)
+{
+    (void)state;
+    for (size_t token = 100; token < 110; token++)
+        judge_long(token, 1);
+    judge_long(SIZE_MAX, SIZE_MAX);
+}
+
+/* One token has no statistics over channels; its numbers have. */
+static void judge_single(int wrong, size_t expected)
+{
+    enum { NUMBERS = 64 };
+    struct judged judged;
+    float *x, *y, *near_y;
+    trace_start(&judged.trace);
+    x = made_values(NUMBERS);
+    y = made_values(NUMBERS);
+    near_y = malloc(NUMBERS * sizeof *near_y);
+    shake(y, near_y, NUMBERS, 2e-3);
+    if (wrong >= 0)
+        near_y[wrong] = -near_y[wrong];
+    trace_add(&judged.trace, "embed", x, x, SHAPE(1, NUMBERS));
+    trace_add(&judged.trace, "layers.0.up_proj", y, near_y, SHAPE(1, NUMBERS));
+    free(x);
+    free(y);
+    free(near_y);
+    expect_first(&judged, expected);
+}
+
+static void test_one_number_of_one_token(void **state)
+{
+    (void)state;
+    judge_single(-1, SIZE_MAX);
+    judge_single(11, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_runs_match),
+        cmocka_unit_test(test_a_precision_may_start),
+        cmocka_unit_test(test_one_wrong_weight_is_no_precision),
+        cmocka_unit_test(test_a_failed_replay_ends_the_view),
+        cmocka_unit_test(test_chosen_experts_follow_the_candidates_logits),
+        cmocka_unit_test(test_token_ids_must_be_equal),
+        cmocka_unit_test(test_the_worst_tokens_of_a_long_run_are_seen),
+        cmocka_unit_test(test_one_number_of_one_token),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
