@@ -422,30 +422,6 @@ static size_t decode_escape(const char *at, const char *end, uint32_t *code)
     return 6;
 }
 
-static size_t encode_utf8(uint32_t code, char out[4])
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
-}
-
 static bool is_text(const struct ts_json *json)
 {
     return json->kind == TS_JSON_KEY || json->kind == TS_JSON_STRING;
@@ -468,7 +444,7 @@ bool ts_json_equals(const struct ts_json *json, const char *text)
             at += decode_escape(at, end, &code);
             if (is_surrogate(code))
                 return false;
-            length = encode_utf8(code, piece);
+            length = ts_utf8_put(code, piece);
         } else {
             piece[0] = *at++;
         }
@@ -513,7 +489,7 @@ enum ts_status ts_json_copy(const struct ts_json *json, struct ts_arena *arena, 
         if (is_surrogate(code))
             return ts_fail(error, TS_ERR_FORMAT, (uint64_t)(at - json->text),
                            "expected surrogates in pairs, found a lone \\u%04" PRIx32, code);
-        out += encode_utf8(code, out);
+        out += ts_utf8_put(code, out);
         at += used;
     }
     *out = '\0';

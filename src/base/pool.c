@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/progress.h"
+
 /* A bound on nonsense from the environment; more than any machine this runs on has use for. */
 #define MAX_THREADS 1024u
 
@@ -31,6 +33,7 @@ struct ts_pool {
     bool stopping;
     void (*work)(void *context, uint64_t index, unsigned worker);
     void *context;
+    struct ts_watch *watch; /* of the thread that asked for the run */
     uint64_t count;
     _Atomic uint64_t next;
     unsigned width; /* workers and the caller; fixed after ts_pool_new */
@@ -85,6 +88,7 @@ static void *run_worker(void *argument)
         if (pool->stopping)
             break;
         seen = pool->generation;
+        ts_watched = pool->watch;
         pthread_mutex_unlock(&pool->lock);
         take_indices(pool, self->number);
         pthread_mutex_lock(&pool->lock);
@@ -177,6 +181,7 @@ void ts_pool_run(struct ts_pool *pool, uint64_t count, void (*work)(void *contex
     pthread_mutex_lock(&pool->lock);
     pool->work = work;
     pool->context = context;
+    pool->watch = ts_watched;
     pool->count = count;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     pool->active = pool->width - 1;

@@ -18,7 +18,13 @@
 #define BAR_MOST      30
 #define BAR_LEAST     8 /* a shorter bar says less than the number beside it */
 
-atomic_bool ts_cancelled;
+_Thread_local struct ts_watch *ts_watched;
+static atomic_bool cancelled;
+
+atomic_bool *ts_cancel_flag(void)
+{
+    return ts_watched ? &ts_watched->cancelled : &cancelled;
+}
 
 static uint64_t now_ns(void)
 {
@@ -130,6 +136,13 @@ void ts_progress_start(struct ts_progress *progress, const char *label, uint64_t
     atomic_init(&progress->drawn_ns, 0);
     progress->enabled = isatty(STDERR_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
     progress->started_ns = progress->enabled ? now_ns() : 0;
+    progress->watch = ts_watched;
+    if (progress->watch) {
+        progress->enabled = false;
+        atomic_store(&progress->watch->done, 0);
+        atomic_store(&progress->watch->total, total);
+        atomic_store(&progress->watch->label, label);
+    }
 }
 
 void ts_progress_add(struct ts_progress *progress, uint64_t amount)
@@ -138,6 +151,8 @@ void ts_progress_add(struct ts_progress *progress, uint64_t amount)
     if (!progress)
         return;
     atomic_fetch_add_explicit(&progress->done, amount, memory_order_relaxed);
+    if (progress->watch)
+        atomic_fetch_add_explicit(&progress->watch->done, amount, memory_order_relaxed);
     if (!progress->enabled)
         return;
     now = now_ns();

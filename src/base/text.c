@@ -67,6 +67,30 @@ size_t ts_utf8_valid_prefix(const char *text, size_t size)
     return at;
 }
 
+unsigned ts_utf8_put(uint32_t code, char text[4])
+{
+    if (code < 0x80) {
+        text[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        text[0] = (char)(0xc0 | code >> 6);
+        text[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    if (code < 0x10000) {
+        text[0] = (char)(0xe0 | code >> 12);
+        text[1] = (char)(0x80 | (code >> 6 & 0x3f));
+        text[2] = (char)(0x80 | (code & 0x3f));
+        return 3;
+    }
+    text[0] = (char)(0xf0 | code >> 18);
+    text[1] = (char)(0x80 | (code >> 12 & 0x3f));
+    text[2] = (char)(0x80 | (code >> 6 & 0x3f));
+    text[3] = (char)(0x80 | (code & 0x3f));
+    return 4;
+}
+
 /* What reorders or breaks the line it stands in: the marks, embeddings, overrides and isolates of
  * bidirectional text, and the two separators that some terminals take for line breaks. */
 static bool is_misleading(uint32_t code)

@@ -11,6 +11,9 @@
 /* Number of valid UTF-8 bytes at the start; equals size when all of it is valid (no surrogates, no overlongs). */
 size_t ts_utf8_valid_prefix(const char *text, size_t size);
 
+/* Writes a character (at most 0x10ffff) as UTF-8; returns its length. */
+unsigned ts_utf8_put(uint32_t code, char text[4]);
+
 /* Appends text so that a terminal cannot be fooled: control characters (C0, DEL, C1), bidirectional overrides and
  * bytes that are not UTF-8 become \xNN or \u{NNNN}; backslash stays. Newlines are escaped too. */
 void ts_text_escape(struct ts_buffer *out, const char *text, size_t size);

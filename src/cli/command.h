@@ -24,7 +24,7 @@ struct command {
 };
 
 extern const struct command command_check, command_compare, command_debug, command_explain, command_inspect,
-    command_show, command_trace;
+    command_serve, command_show, command_trace;
 
 /* Options: long ones, `--name value` or `--name=value`, in any order; `--` ends them; "-" is an operand. */
 struct option {

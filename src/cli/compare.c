@@ -57,6 +57,8 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "  --dims 'REGEX: tokens heads dim; ...'\n"
                            "                     what the axes of tensors are; 'A:REGEX: ...' and\n"
                            "                     'B:REGEX: ...' for one side only\n"
+                           "  --partial          the candidate captured fewer points, and that is no gap: what\n"
+                           "                     only the reference has does not make it incomplete\n"
                            "  --layer-offset N   layer of the reference minus layer of the candidate\n"
                            "  --raw              quantized weights as their stored parts\n"
                            "\n"
@@ -384,6 +386,7 @@ static int run(int argc, char **argv)
                                      {"weights-b", OPTION_TEXT, &settings.weights_b},
                                      {"config", OPTION_TEXT, &settings.config},
                                      {"model", OPTION_TEXT, &settings.model},
+                                     {"partial", OPTION_FLAG, &options_compare->partial},
                                      MODEL_INPUT_OPTIONS(settings.model_input),
                                      {"map", OPTION_TEXT, &options_compare->pair.map_file},
                                      {"save-map", OPTION_TEXT, &settings.save_map},
@@ -412,6 +415,8 @@ static int run(int argc, char **argv)
         return EXIT_TROUBLE;
     if (wants_help)
         return fputs(help, stdout) < 0 ? EXIT_TROUBLE : EXIT_MATCH;
+    if (settings.model) /* which captures every point there is */
+        options_compare->partial = true;
     if (operands == 1 && settings.model) { /* the model is the reference */
         inputs[1] = inputs[0];
         inputs[0] = NULL;

@@ -101,6 +101,24 @@ static bool is_current(const struct debug_folder *folder, const char *key)
     return same;
 }
 
+/* The one that is there is used as it is; what it was made from is said where it is something else. */
+static int find_reference(const struct request *request, const struct ts_model *model, const struct model_input *input,
+                          const struct debug_folder *folder)
+{
+    struct stat info;
+    char *key;
+    if (stat(folder->reference, &info) != 0) {
+        fprintf(stderr, "tsleuth: there is no reference to use, \"%s\": %s; leave out --skip-reference\n",
+                folder->reference, strerror(errno));
+        return EXIT_TROUBLE;
+    }
+    key = key_of(request, model, input);
+    if (!is_current(folder, key))
+        printf("note       the reference was made of another model, of other tokens or in another precision\n");
+    free(key);
+    return EXIT_MATCH;
+}
+
 static int make_reference(const struct request *request, struct ts_model *model, const struct model_input *input,
                           const struct debug_folder *folder, struct ts_pool *pool)
 {
@@ -256,6 +274,8 @@ static int run_candidate(const struct request *request, const struct model_input
             fprintf(stderr, "tsleuth: cannot prepare \"%s\": %s\n", folder->dump, strerror(errno));
         } else if (!child_run(arguments, environment, folder->log, &child)) {
             fprintf(stderr, "tsleuth: cannot run \"%s\": %s\n", arguments[0], strerror(errno));
+        } else if (atomic_load(&ts_cancelled)) {
+            fprintf(stderr, "tsleuth: interrupted\n");
         } else {
             dumped = debug_folder_has_dump(folder);
             printf("candidate  in %.2f s, at most %s of memory\n", child.seconds,
@@ -275,11 +295,12 @@ static int run_candidate(const struct request *request, const struct model_input
 /* Compare is called as a person would: its report, its options, its exit status. */
 static int compare(const struct request *request, const struct debug_folder *folder)
 {
-    char *arguments[OPTION_LIST_MOST + 4];
+    char *arguments[OPTION_LIST_MOST + 5];
     int count = 0;
     arguments[count++] = (char *)"compare";
     arguments[count++] = (char *)folder->reference;
     arguments[count++] = (char *)folder->dump;
+    arguments[count++] = (char *)"--partial"; /* the reference captures every point there is */
     for (size_t i = 0; i < request->options.count; i++)
         arguments[count++] = (char *)request->options.texts[i];
     arguments[count] = NULL;
@@ -307,6 +328,8 @@ static int one_round(const struct request *request, struct ts_model *model, cons
         printf("note       %s\n", blind);
     if (!request->skip_reference)
         status = make_reference(request, model, &input, &folder, pool);
+    else
+        status = find_reference(request, model, &input, &folder);
     if (status == EXIT_MATCH && !request->skip_candidate) {
         fflush(stdout);
         crashed = run_candidate(request, &input, options->prompt ? options->prompt : "", &folder);
@@ -334,8 +357,17 @@ static int all_prompts(const struct request *request, struct ts_model *model, st
     struct ts_buffer summary;
     int worst = EXIT_MATCH;
     size_t number = 0;
-    if (!text || !debug_folder_open(request->folder, &outer)) {
-        fprintf(stderr, "tsleuth: cannot read \"%s\" or make \"%s\"\n", request->prompts, request->folder);
+    if (!text) {
+        fprintf(stderr, "tsleuth: cannot read \"%s\": %s\n", request->prompts, strerror(errno));
+        return EXIT_TROUBLE;
+    }
+    if (!text[strspn(text, "\r\n")]) {
+        fprintf(stderr, "tsleuth: \"%s\" has no prompts; it should have one on each line\n", request->prompts);
+        free(text);
+        return EXIT_TROUBLE;
+    }
+    if (!debug_folder_open(request->folder, &outer)) {
+        fprintf(stderr, "tsleuth: cannot work in \"%s\": %s\n", request->folder, strerror(errno));
         free(text);
         return EXIT_TROUBLE;
     }
@@ -347,6 +379,7 @@ static int all_prompts(const struct request *request, struct ts_model *model, st
         rest = strchr(line, '\n');
         if (rest)
             *rest++ = '\0';
+        line[strcspn(line, "\r")] = '\0';
         if (!*line)
             continue;
         snprintf(folder, sizeof folder, "%s/prompt-%04zu", request->folder, ++number);
@@ -362,10 +395,10 @@ static int all_prompts(const struct request *request, struct ts_model *model, st
             break;
         }
     }
-    printf("\nprompts\n%s", summary.data ? summary.data : "  none: the file is empty\n");
+    printf("\nprompts\n%s", summary.data ? summary.data : "");
     ts_buffer_release(&summary);
     free(text);
-    return number ? worst : EXIT_TROUBLE;
+    return worst;
 }
 
 static int debug(const struct request *request)

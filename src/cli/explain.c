@@ -1,6 +1,7 @@
 /* Owns `tsleuth explain`: why one pair of tensors differs, whichever the person asks about. */
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "diagnose/diagnose.h"
@@ -30,9 +31,10 @@ static const char help[] = "usage: tsleuth explain REFERENCE CANDIDATE NAME [OPT
                            "Exit status: 0 no difference, 1 it differs, 3 wrong usage or unreadable input.\n";
 
 /* The pair of that name, or the only one whose name ends with it; SIZE_MAX otherwise. */
-static size_t find_pair(const struct ts_pairing *pairing, const char *name)
+static size_t find_pair(const struct ts_pairing *pairing, const char *name, size_t *fits)
 {
-    size_t found = SIZE_MAX, fits = 0, length = strlen(name);
+    size_t found = SIZE_MAX, length = strlen(name);
+    *fits = 0;
     for (size_t i = 0; i < pairing->count; i++) {
         const char *other = pairing->pairs[i].name;
         size_t size = strlen(other);
@@ -40,21 +42,25 @@ static size_t find_pair(const struct ts_pairing *pairing, const char *name)
             return i;
         if (size > length && strcmp(other + size - length, name) == 0) {
             found = i;
-            fits++;
+            ++*fits;
         }
     }
-    return fits == 1 ? found : SIZE_MAX;
+    return *fits == 1 ? found : SIZE_MAX;
 }
 
 static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, const struct ts_verdict *verdict,
                       const struct ts_diagnosis *diagnosis)
 {
     struct ts_buffer out;
+    char facts[128];
     bool good;
     ts_buffer_init(&out, (size_t)1 << 20);
+    snprintf(facts, sizeof facts, "%s, error %.3g, %.3g roundings, cosine %.6g", ts_judged_name(verdict->judged),
+             delta->rel_l2, verdict->roundings, delta->cosine);
     put_name(&out, pair->name, SIZE_MAX);
-    ts_buffer_printf(&out, "  %s, error %.3g, %.3g roundings, cosine %.6g\n", ts_judged_name(verdict->judged),
-                     delta->rel_l2, verdict->roundings, delta->cosine);
+    ts_buffer_string(&out, ts_text_columns(out.data, out.size) + 2 + strlen(facts) > terminal.width ? "\n  " : "  ");
+    put_wrapped(&out, facts, 2, 2);
+    ts_buffer_byte(&out, '\n');
     if (verdict->operation) {
         ts_buffer_string(&out, "  operation  ");
         put_wrapped(&out, verdict->operation, 13, 13);
@@ -95,25 +101,7 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     ts_field_text(json, "schema", "tsleuth.explain/1");
     ts_field_text(json, "name", pair->name);
     ts_field_number(json, "rel_l2", delta->rel_l2);
-    ts_json_key(json, "causes");
-    ts_json_begin_array(json);
-    for (size_t i = 0; i < diagnosis->count; i++) {
-        ts_json_begin_object(json);
-        ts_field_text(json, "id", diagnosis->causes[i].id);
-        ts_field_number(json, "confidence", diagnosis->causes[i].confidence);
-        ts_field_text(json, "summary", diagnosis->causes[i].summary);
-        ts_field_text(json, "check", diagnosis->causes[i].check);
-        if (diagnosis->causes[i].tied) {
-            ts_json_key(json, "tied");
-            ts_json_bool(json, true);
-        }
-        ts_json_end_object(json);
-    }
-    ts_json_end_array(json);
-    if (!diagnosis->count && diagnosis->strongest) {
-        ts_json_key(json, "strongest_structure");
-        ts_json_string(json, diagnosis->strongest);
-    }
+    ts_field_causes(json, diagnosis);
     ts_json_end_object(json);
     return json_file_close(&file);
 }
@@ -123,12 +111,14 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
 {
     struct ts_diagnosis diagnosis;
     struct ts_error error;
-    size_t index = find_pair(&comparison->pairing, name);
+    size_t fits, index = find_pair(&comparison->pairing, name, &fits);
     const struct ts_pair *pair = &comparison->pairing.pairs[index == SIZE_MAX ? 0 : index];
     bool good;
     if (index == SIZE_MAX) {
-        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET,
-                "no pair, or more than one, has that name; see: tsleuth compare --all");
+        if (fits)
+            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "the names of %zu pairs end so; give more of the name", fits);
+        else
+            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "no pair has that name; see: tsleuth compare --all");
         ts_error_tensor(&error, name);
         return tell_error(&error);
     }

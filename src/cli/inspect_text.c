@@ -322,9 +322,12 @@ static void put_check(struct ts_buffer *out, const struct inspection *inspection
     } else {
         struct ts_buffer line;
         ts_buffer_init(&line, 256);
-        ts_buffer_printf(&line, "clean: %s tensors, nothing wrong was found\n",
-                         ts_human_count(inspection->bundle->count, count));
-        put_styled(out, TS_STYLE_GREEN, line.data);
+        if (inspection->bundle->count)
+            ts_buffer_printf(&line, "clean: %s tensors, nothing wrong was found\n",
+                             ts_human_count(inspection->bundle->count, count));
+        else
+            ts_buffer_string(&line, "incomplete: there is no tensor to look at\n");
+        put_styled(out, inspection->bundle->count ? TS_STYLE_GREEN : TS_STYLE_YELLOW, line.data);
         ts_buffer_release(&line);
     }
 }

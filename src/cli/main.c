@@ -12,10 +12,11 @@
 #include "base/text.h"
 #include "cli/command.h"
 
-static const struct command *const commands[] = {&command_check,   &command_compare, &command_debug, &command_explain,
-                                                 &command_inspect, &command_show,    &command_trace, NULL};
+static const struct command *const commands[] = {&command_check,   &command_compare, &command_debug,
+                                                 &command_explain, &command_inspect, &command_serve,
+                                                 &command_show,    &command_trace,   NULL};
 
-static const char usage[] = "tsleuth: see what is in tensor files, exactly\n"
+static const char usage[] = "tsleuth: find where two runs of a network part ways, and why\n"
                             "\n"
                             "usage: tsleuth COMMAND [OPTIONS] ...\n"
                             "       tsleuth A B              short for tsleuth compare A B\n"

@@ -1,6 +1,7 @@
 /* Owns option parsing for every command. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,8 @@ static bool set_value(const struct command *command, const struct option *option
         break;
     case OPTION_NUMBER:
         *(double *)option->value = strtod(text, &end);
+        if (isnan(*(double *)option->value))
+            end = NULL; /* "nan" is no number */
         break;
     }
     if (errno || !end || *end || end == text) {

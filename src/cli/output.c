@@ -118,7 +118,7 @@ bool output_open(struct output *output, const char *path)
     }
     output->file = file >= 0 ? fdopen(file, "w") : NULL;
     if (!output->file) {
-        fprintf(stderr, "tsleuth: cannot write \"%s\"\n", path);
+        fprintf(stderr, "tsleuth: cannot write \"%s\": %s\n", path, strerror(errno));
         return false;
     }
     return true;

@@ -1,4 +1,5 @@
 /* Owns the terminal: its width and colour, what goes to it, and how errors are told. */
+#include <errno.h>
 #include <inttypes.h>
 #include <langinfo.h>
 #include <stdlib.h>
@@ -47,7 +48,10 @@ bool flush_out(struct ts_buffer *out)
 {
     bool good = !out->failed && (!out->size || fwrite(out->data, 1, out->size, stdout) == out->size);
     ts_buffer_clear(out);
-    return good && fflush(stdout) == 0;
+    good = good && fflush(stdout) == 0;
+    if (!good)
+        fprintf(stderr, "tsleuth: cannot write to standard output: %s\n", strerror(errno));
+    return good;
 }
 
 int tell_error(const struct ts_error *error)

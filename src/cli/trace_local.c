@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "compare/honesty.h"
 #include "read/open.h"
 
 static uint64_t count_of(const struct ts_point *point)
@@ -85,12 +86,53 @@ static int trace_to_bundle(struct ts_model *model, const struct ts_trace_options
     return status;
 }
 
+/* The token ids that a capture says it was made from, "1,2". NULL when it does not say, or had several sequences. */
+static char *ids_of_bundle(struct ts_bundle *bundle)
+{
+    const char *written = ts_capture_tokens(bundle, &bundle->arena);
+    struct ts_buffer out;
+    char *text = NULL;
+    bool closed = false;
+    ts_buffer_init(&out, (size_t)16 << 20);
+    for (; written && *written; written++) {
+        if (*written == ']')
+            closed = true;
+        else if (*written == '[' && closed)
+            break;
+        else if (*written != '[' && *written != ' ' && !closed)
+            ts_buffer_byte(&out, *written);
+    }
+    if (out.size && !out.failed && !*written)
+        text = strdup(out.data);
+    ts_buffer_release(&out);
+    return text;
+}
+
+/* "[1, 2]" and "1,2" are the same. */
+static bool same_ids(const char *one, const char *other)
+{
+    static const char between[] = "[], \n";
+    for (;;) {
+        size_t digits;
+        one += strspn(one, between);
+        other += strspn(other, between);
+        digits = strcspn(one, between);
+        if (digits != strcspn(other, between) || strncmp(one, other, digits) != 0)
+            return false;
+        if (!digits)
+            return true;
+        one += digits;
+        other += digits;
+    }
+}
+
 int trace_feed_local(struct trace_feed *feed, const char *candidate, struct ts_model *model,
                      const struct ts_trace_options *options, const struct model_input *input, struct ts_pool *pool)
 {
     struct ts_pair_options pair = {.by_content = false};
     struct ts_error error;
     size_t usable = 0;
+    char *ids;
     struct ts_trace_options all = {.model = options->model};
     int status = trace_to_bundle(model, &all, input, pool, &feed->reference);
     feed->feed = (struct ts_feed){.context = feed, .replace = replace_local, .local = true};
@@ -100,6 +142,9 @@ int trace_feed_local(struct trace_feed *feed, const char *candidate, struct ts_m
         ts_pair_run(feed->reference, feed->candidate, &pair, pool, NULL, &feed->pairing, &error) != TS_OK)
         return tell_error(&error);
     feed->paired = true;
+    if ((ids = ids_of_bundle(feed->candidate)) && !same_ids(ids, input->ids))
+        fprintf(stderr, "tsleuth: note: \"%s\" says it was made from other tokens than these\n", candidate);
+    free(ids);
     if (!ts_table_init(&feed->names, feed->pairing.count + 1)) {
         ts_fail_memory(&error);
         return tell_error(&error);
@@ -113,37 +158,6 @@ int trace_feed_local(struct trace_feed *feed, const char *candidate, struct ts_m
         return EXIT_INCOMPLETE;
     }
     return EXIT_MATCH;
-}
-
-/* The token ids that a capture says it was made from. */
-static char *ids_of_bundle(const struct ts_bundle *bundle)
-{
-    static const char *const keys[] = {"token_ids", "tsleuth.tokens", "input_ids", "tokens"};
-    const char *run = ts_bundle_meta_value(bundle, "tsleuth.run"), *ids;
-    struct ts_model_config facts;
-    struct ts_error error;
-    struct ts_buffer out;
-    char *text = NULL;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if ((ids = ts_bundle_meta_value(bundle, keys[i])))
-            return strdup(ids);
-    if (!run || ts_model_config_parse(run, strlen(run), &facts, &error) != TS_OK)
-        return NULL;
-    ts_buffer_init(&out, (size_t)16 << 20);
-    for (size_t i = 0;; i++) { /* {"token_ids": [1, 2]}, or in a list of one */
-        char key[64];
-        snprintf(key, sizeof key, "token_ids.%zu", i);
-        ids = ts_model_config_text(&facts, key);
-        snprintf(key, sizeof key, "token_ids.0.%zu", i);
-        if (!ids && !(ids = ts_model_config_text(&facts, key)))
-            break;
-        ts_buffer_printf(&out, i ? ",%s" : "%s", ids);
-    }
-    if (out.size)
-        text = strdup(out.data);
-    ts_buffer_release(&out);
-    ts_model_config_release(&facts);
-    return text;
 }
 
 static char *ids_of_file(const char *path)

@@ -144,6 +144,26 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
     return TS_OK;
 }
 
+/* A rule that fits no tensor is most likely misspelt, and would pass for one that holds. */
+static enum ts_status doubt_idle_rules(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                                       struct ts_error *error)
+{
+    const size_t most = sizeof comparison->doubts / sizeof *comparison->doubts;
+    for (size_t k = 0; options->rules && options->rules[k] && comparison->doubt_count < most; k++) {
+        struct rule rule;
+        bool fits = false;
+        const char *text;
+        TS_TRY(parse_rule(options->rules[k], &rule, error));
+        for (size_t i = 0; i < comparison->pairing.count && !fits; i++)
+            fits = regexec(&rule.regex, comparison->pairing.pairs[i].name, 0, NULL, 0) == 0;
+        regfree(&rule.regex);
+        text = fits ? NULL : ts_arena_printf(&comparison->arena, "the rule \"%s\" fits no tensor", rule.text);
+        if (text)
+            comparison->doubts[comparison->doubt_count++] = text;
+    }
+    return TS_OK;
+}
+
 static size_t lost_members(const struct ts_bundle *bundle)
 {
     size_t lost = 0;
@@ -160,12 +180,36 @@ static size_t sampled_pairs(const struct ts_comparison *comparison)
     return sampled;
 }
 
-static void decide(struct ts_comparison *comparison)
+static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t unknown, size_t lost, size_t sampled)
+{
+    const struct {
+        size_t count;
+        const char *one, *many;
+    } lacking[] = {{alone, "tensor has no partner", "tensors have no partner"},
+                   {unknown, "could not be compared", "could not be compared"},
+                   {lost, "member could not be read", "members could not be read"},
+                   {sampled, "dump is a sample", "dumps are samples"}};
+    char text[256] = "nothing that was compared differs, but";
+    size_t used = strlen(text), parts = 0, told = 0;
+    for (size_t i = 0; i < 4; i++)
+        parts += lacking[i].count > 0;
+    for (size_t i = 0; i < 4; i++)
+        if (lacking[i].count) {
+            const char *join = !told ? "" : told + 1 == parts ? " and" : ",";
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s %zu %s", join, lacking[i].count,
+                                     lacking[i].count == 1 ? lacking[i].one : lacking[i].many);
+            told++;
+        }
+    return ts_arena_string(arena, text);
+}
+
+static void decide(struct ts_comparison *comparison, const struct ts_comparison_options *options)
 {
     const struct ts_judgement *judgement = &comparison->judgement;
     const struct ts_pairing *pairing = &comparison->pairing;
     size_t lost = lost_members(comparison->a) + lost_members(comparison->b), sampled = sampled_pairs(comparison);
-    size_t alone = pairing->only_a_count + pairing->only_b_count, unknown = judgement->counts[TS_JUDGED_UNKNOWN];
+    size_t alone = (options->partial ? 0 : pairing->only_a_count) + pairing->only_b_count,
+           unknown = judgement->counts[TS_JUDGED_UNKNOWN];
     struct ts_arena *arena = &comparison->arena;
     size_t unequal = 0;
     for (size_t i = 0; i < pairing->count; i++)
@@ -176,20 +220,20 @@ static void decide(struct ts_comparison *comparison)
             ts_arena_printf(arena, "%zu of %zu tensors differ", judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
     } else if (!pairing->count) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text = "the two inputs have no tensor in common";
+        comparison->outcome_text = comparison->filtered ? "no tensor that was compared has a name that fits the filter"
+                                                        : "the two inputs have no tensor in common";
     } else if (lost || alone || unknown || sampled) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text = ts_arena_printf(
-            arena,
-            "nothing that was compared differs, but %zu tensors have no partner, %zu could not be compared, "
-            "%zu members could not be read and %zu dumps are samples",
-            alone, unknown, lost, sampled);
+        comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled);
     } else {
         comparison->outcome = TS_OUTCOME_MATCH;
         comparison->outcome_text =
-            unequal
-                ? ts_arena_printf(arena, "all %zu tensors agree, %zu of them but for rounding", pairing->count, unequal)
-                : ts_arena_printf(arena, "all %zu tensors are equal", pairing->count);
+            unequal ? ts_arena_printf(arena, "all %zu tensors agree, %zu of them %s", pairing->count, unequal,
+                                      options->fixed_tolerance            ? "within the tolerance given"
+                                      : options->rules || options->grades ? "by the rules given"
+                                                                          : "but for rounding")
+            : pairing->count == 1 ? "the one tensor is equal"
+                                  : ts_arena_printf(arena, "all %zu tensors are equal", pairing->count);
     }
     if (!comparison->outcome_text)
         comparison->outcome_text = "";
@@ -445,10 +489,11 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
         TS_TRY(apply_rules(comparison, options, error));
         TS_TRY(look_closer(comparison, error));
         comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
+        TS_TRY(doubt_idle_rules(comparison, options, error));
     }
     if (options->rank)
         TS_TRY(measure_ranks(comparison, pool, error));
-    decide(comparison);
+    decide(comparison, options);
     return TS_OK;
 }
 

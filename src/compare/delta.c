@@ -42,6 +42,7 @@ struct job {
     struct piece *pieces;
     _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
     uint64_t lag;             /* so many pieces later, all threads are past a piece */
+    uint64_t stride; /* elements after which pages are given back: fewer the more threads; a multiple of any run */
     const struct ts_delta_options *options;
     const struct ts_delta_kernels *kernels;
     struct ts_progress *progress;
@@ -462,17 +463,24 @@ static void work(void *context, uint64_t index, unsigned worker)
     struct piece *piece = &job->pieces[index];
     struct ts_tolerance tolerance = tolerance_of(job, pair);
     struct ts_error error;
-    enum ts_status status;
+    enum ts_status status = TS_OK;
     (void)worker;
     piece_init(piece);
     if (atomic_load(&ts_cancelled))
         return;
-    if (is_exact(pair))
-        status = walk_integers(pair, first, end, piece, &tolerance, &error);
-    else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
-        status = walk_fast(job, pair, first, end, ratio_so_far(&job->ratios[which]), piece, &tolerance, &error);
-    else
-        status = walk_careful(pair, first, end, piece, &tolerance, &error);
+    for (uint64_t from = first, to; from < end && status == TS_OK; from = to) {
+        to = end - from < job->stride ? end : from + job->stride;
+        if (is_exact(pair))
+            status = walk_integers(pair, from, to, piece, &tolerance, &error);
+        else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
+            status = walk_fast(job, pair, from, to, ratio_so_far(&job->ratios[which]), piece, &tolerance, &error);
+        else
+            status = walk_careful(pair, from, to, piece, &tolerance, &error);
+        if (to < end) {
+            ts_view_forget(&pair->a, from, to - from);
+            ts_view_forget(&pair->b, from, to - from);
+        }
+    }
     raise_ratio(&job->ratios[which], piece->max_rel);
     forget_piece(job, index);
     if (index >= job->lag) /* neighbours map pages around theirs again: once more when all threads are past it */
@@ -550,6 +558,7 @@ static enum ts_status look_closely(const struct ts_pair *pair, uint64_t from, st
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
     const int bits = is_exact(pair) ? 52 : coarser_bits(pair);
+    const double most_units = ldexp(1, bits + 1);
     double x[2 * 256], y[2 * 256];
     uint64_t end = pair->a.count - from < TS_DELTA_RUN ? pair->a.count : from + TS_DELTA_RUN;
     *look = (struct close_look){.max_abs = -1, .worst = NOWHERE};
@@ -569,8 +578,11 @@ static enum ts_status look_closely(const struct ts_pair *pair, uint64_t from, st
             }
             if (x[i] != 0 && distance > look->max_rel * fabs(x[i]))
                 look->max_rel = distance / fabs(x[i]);
-            units = distance > 0 ? ulps(x[i], y[i], bits) : 0;
-            look->max_ulp = units > look->max_ulp ? units : look->max_ulp;
+            /* a unit is more than 2^-(bits + 1) of the number: most need no exact count */
+            if (most_units * distance > look->max_ulp * fmax(fabs(x[i]), fabs(y[i]))) {
+                units = ulps(x[i], y[i], bits);
+                look->max_ulp = units > look->max_ulp ? units : look->max_ulp;
+            }
         }
         from += now;
     }
@@ -728,6 +740,7 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
     const size_t batch = 4096;
     enum ts_status status = TS_OK;
     job.lag = (uint64_t)4 * ts_pool_width(pool);
+    job.stride = ts_pool_width(pool) > 4 ? PIECE / 8 : PIECE;
     job.first_piece = calloc(batch + 1, sizeof *job.first_piece);
     job.ratios = calloc(batch, sizeof *job.ratios);
     if (!job.first_piece || !job.ratios) {

@@ -10,6 +10,8 @@
 #define SAMPLE 8192 /* for the quantiles */
 #define RUN    4096
 
+#define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walk */
+
 struct look {
     const struct ts_pair *pair;
     struct ts_profile *profiles;
@@ -76,9 +78,14 @@ static enum ts_status walk(struct look *look, struct ts_error *error)
 {
     const struct ts_view *view = &look->pair->a;
     uint64_t width = view->rank ? view->shape[view->rank - 1] : 1, rows = width ? view->count / width : 0;
-    uint64_t step = view->count / MOST + 1, at[TS_MAX_RANK];
+    uint64_t step = view->count / MOST + 1, at[TS_MAX_RANK], forgotten = 0;
     for (uint64_t row = 0; row < rows; row += step) {
         uint64_t rest = row;
+        if ((row - forgotten) * width >= BEHIND) { /* also what lies between the rows: the system reads ahead */
+            ts_view_forget(view, forgotten * width, (row - forgotten) * width);
+            ts_view_forget(&look->pair->b, forgotten * width, (row - forgotten) * width);
+            forgotten = row;
+        }
         for (unsigned i = view->rank; i-- > 0;) {
             if (i + 1 == view->rank) {
                 at[i] = 0;

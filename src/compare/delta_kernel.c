@@ -451,10 +451,15 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
         sums->min_b = sums->min_a, sums->max_b = sums->max_a;
     else
         find_extremes(kind, &state.b, b, groups, &sums->min_b, &sums->max_b);
-    total = (struct tail){total_of(&state.sum_a), total_of(&state.squares_a), total_of(&state.squares_b),
-                          total_of(&state.sum),   total_of(&state.sum_abs),   total_of(&state.squares)};
-    if (same)
+    total = (struct tail){.sum_a = total_of(&state.sum_a), .squares_a = total_of(&state.squares_a)};
+    if (same) {
         total.squares_b = total.squares_a;
+    } else {
+        total.squares_b = total_of(&state.squares_b);
+        total.sum = total_of(&state.sum);
+        total.sum_abs = total_of(&state.sum_abs);
+        total.squares = total_of(&state.squares);
+    }
     for (size_t i = groups * GROUP(kind); i < count; i++)
         add_tail(kind, a + i * SIZE(kind), b + i * SIZE(kind), limits, &total, &bounds, sums);
     sums->clean = within_range(kind, sums, &total);
@@ -475,7 +480,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
         sums->max_rel = steepest(kind, a, b, count);
         if (!(sums->max_rel > (double)limits.ratio))
             sums->max_rel = 0;
-        sums->steep = !sums->max_rel || bounds.asked;
+        sums->steep = sums->max_rel == 0 || bounds.asked;
     } else {
         sums->steep = limits.steep;
     }

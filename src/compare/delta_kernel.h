@@ -14,7 +14,7 @@
 
 /* Most numbers per call. What a run costs beside its numbers (adding up lanes) is then a few percent, and what has to
  * be looked at twice is still in the second-level cache. */
-#define TS_DELTA_RUN 8192
+#define TS_DELTA_RUN 16384
 
 struct ts_delta_limits {
     float rtol, atol;

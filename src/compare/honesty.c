@@ -21,16 +21,38 @@ static void add(struct doubts *doubts, const char *text)
         doubts->texts[doubts->count++] = text;
 }
 
-/* Metadata keys that hold the input of a run. */
-static const char *token_ids(const struct ts_bundle *bundle)
+/* {"program":"engine","tokens":[1,2]}: what stands behind the key, as it is written. */
+static const char *token_ids_of_run(const char *run, struct ts_arena *arena)
 {
-    static const char *const keys[] = {"token_ids", "tsleuth.tokens", "input_ids", "tokens"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *value = ts_bundle_meta_value(bundle, keys[i]);
-        if (value)
-            return value;
+    struct ts_json json;
+    struct ts_error ignored;
+    ts_json_init(&json, run, strlen(run));
+    if (ts_json_next(&json, &ignored) != TS_OK || json.kind != TS_JSON_OBJECT)
+        return NULL;
+    while (ts_json_next(&json, &ignored) == TS_OK && json.kind == TS_JSON_KEY) {
+        bool wanted = ts_json_equals(&json, "tokens") || ts_json_equals(&json, "token_ids");
+        const char *from;
+        if (ts_json_next(&json, &ignored) != TS_OK)
+            return NULL;
+        from = json.text + json.offset;
+        wanted = wanted && json.kind == TS_JSON_ARRAY;
+        if (ts_json_skip_value(&json, &ignored) != TS_OK)
+            return NULL;
+        if (wanted)
+            return ts_arena_copy(arena, from, (size_t)(json.text + json.at - from));
     }
     return NULL;
+}
+
+const char *ts_capture_tokens(const struct ts_bundle *bundle, struct ts_arena *arena)
+{
+    static const char *const keys[] = {"token_ids", "tsleuth.tokens", "input_ids", "tokens"};
+    const char *value;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if ((value = ts_bundle_meta_value(bundle, keys[i])))
+            return value;
+    value = ts_bundle_meta_value(bundle, "tsleuth.run");
+    return value ? token_ids_of_run(value, arena) : NULL;
 }
 
 /* The same numbers, however they are written: "[1, 2]", "1,2", "[[1, 2]]". */
@@ -52,7 +74,8 @@ static bool same_numbers(const char *a, const char *b)
 
 static void compare_tokens(struct doubts *doubts)
 {
-    const char *a = token_ids(doubts->comparison->a), *b = token_ids(doubts->comparison->b);
+    const char *a = ts_capture_tokens(doubts->comparison->a, doubts->arena);
+    const char *b = ts_capture_tokens(doubts->comparison->b, doubts->arena);
     if (a && b && !same_numbers(a, b))
         add(doubts,
             "the two runs had other token ids, by their own metadata: everything will differ; run both on the same "
@@ -80,9 +103,10 @@ static void look_for_unwritten(struct doubts *doubts)
         add(doubts,
             ts_arena_printf(
                 doubts->arena,
-                "%zu tensors of the candidate hold one value everywhere (\"%s\": %.6g) and the reference's do not: "
+                "%zu tensor%s of the candidate hold%s one value everywhere (\"%s\": %.6g) and the reference's %s not: "
                 "buffers that were never written, or captured before they were",
-                found, pairing->pairs[first].name, doubts->comparison->deltas[first].b.min));
+                found, found == 1 ? "" : "s", found == 1 ? "s" : "", pairing->pairs[first].name,
+                doubts->comparison->deltas[first].b.min, found == 1 ? "does" : "do"));
 }
 
 struct copy {

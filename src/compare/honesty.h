@@ -12,4 +12,9 @@
 size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena *arena,
                          const char *doubts[TS_MOST_DOUBTS]);
 
+/* The token ids that a capture says it was made from, as they are written there ("1,2", "[1, 2]", "[[1, 2]]"); NULL
+ * when it does not say. In metadata of their own, or in the run's description as the captures for C and Python have it.
+ */
+const char *ts_capture_tokens(const struct ts_bundle *bundle, struct ts_arena *arena);
+
 #endif

@@ -230,7 +230,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         ts_judge_differs(
             state, i,
             ts_judge_say(state->out,
-                         "it has no relation to the reference any more (cosine %.2f), while what came in does",
+                         i ? "it has no relation to the reference any more (cosine %.2f), while what came in does"
+                           : "it has no relation to the reference (cosine %.2f)",
                          state->deltas[i].cosine));
         return;
     }

@@ -136,6 +136,8 @@ void ts_scene_release(struct ts_scene *scene)
     *scene = (struct ts_scene){0};
 }
 
+#define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
+
 /* One side, tokens first. axis: which axis of the squeezed shape holds the tokens. */
 static enum ts_status load_side(const struct ts_scene *scene, const struct ts_view *view, unsigned axis,
                                 const uint64_t *shape, unsigned rank, size_t width, float *out, struct ts_error *error)
@@ -147,10 +149,14 @@ static enum ts_status load_side(const struct ts_scene *scene, const struct ts_vi
         after *= shape[i];
     if (axis == rank) /* no tokens in it: one row that serves them all */
         return ts_view_read_f32(view, 0, width, out, error);
-    for (size_t row = 0; row < scene->taken_count; row++)
+    for (size_t row = 0; row < scene->taken_count; row++) {
         for (uint64_t i = 0; i < before; i++)
             TS_TRY(ts_view_read_f32(view, (i * shape[axis] + scene->taken[row]) * after, (size_t)after,
                                     out + row * width + i * after, error));
+        /* of a large tensor not even the pages around these rows stay resident */
+        if (view->count > FORGET_ABOVE && (row % 32 == 31 || row + 1 == scene->taken_count))
+            ts_view_forget(view, 0, view->count);
+    }
     return TS_OK;
 }
 

@@ -40,13 +40,16 @@ static enum ts_status read_row(const struct ts_view *view, uint64_t first, size_
     return ts_view_read_f64(view, first, numbers / components, out, error);
 }
 
+#define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walk */
+
 static enum ts_status load_direct(struct ts_case_state *state, const struct ts_pair *pair, struct ts_error *error)
 {
     struct ts_actor *actor = &state->own;
     unsigned components =
         ts_type_info(pair->a.tensor->type)->components == 2 && ts_type_info(pair->b.tensor->type)->components == 2 ? 2
                                                                                                                    : 1;
-    uint64_t last = pair->a.rank ? pair->a.shape[pair->a.rank - 1] : 1, all, rows, width = last * components;
+    uint64_t last = pair->a.rank ? pair->a.shape[pair->a.rank - 1] : 1, all, rows, width = last * components,
+             forgotten = 0;
     size_t total;
     if (!pair->a.count || !last)
         return TS_OK;
@@ -74,6 +77,11 @@ static enum ts_status load_direct(struct ts_case_state *state, const struct ts_p
         state->own_rows[row] = from;
         TS_TRY(read_row(&pair->a, from * last, (size_t)width, components, state->expected + row * width, error));
         TS_TRY(read_row(&pair->b, from * last, (size_t)width, components, state->found + row * width, error));
+        if (from > forgotten + BEHIND / last) { /* and what lies between the rows: the system reads ahead */
+            ts_view_forget(&pair->a, forgotten * last, (from - forgotten) * last);
+            ts_view_forget(&pair->b, forgotten * last, (from - forgotten) * last);
+            forgotten = from;
+        }
     }
     for (size_t i = 0; i < total; i++) {
         actor->a[i] = (float)state->expected[i];

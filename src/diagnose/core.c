@@ -290,6 +290,12 @@ static bool is_shadow(const struct ts_case_entry *entry, const struct ts_case_en
            entry->freedom > better->freedom && entry->explained <= better->explained + 0.005;
 }
 
+/* What is far weaker than the best only distracts. */
+static bool is_far_weaker(const struct ts_case_entry *entry, const struct ts_case_entry *best)
+{
+    return entry->cause.confidence < best->cause.confidence - 0.4;
+}
+
 static bool is_worth_saying(const struct ts_case_book *book, size_t i, bool else_explained)
 {
     const struct ts_case_entry *entry = &book->entries[i], *best = &book->entries[0];
@@ -297,8 +303,7 @@ static bool is_worth_saying(const struct ts_case_book *book, size_t i, bool else
         return false;
     if (i == 0)
         return true;
-    /* what is far weaker than the best only distracts */
-    if (entry->cause.confidence < best->cause.confidence - 0.4)
+    if (is_far_weaker(entry, best))
         return false;
     /* what leaves far more than the best does is refuted by it, however much it explains */
     if (best->evidence > 0.8 && entry->evidence < best->evidence - REFUTED)
@@ -343,7 +348,8 @@ static void write_down(const struct ts_case_book *book, struct ts_diagnosis *dia
     bool else_explained = false;
     for (size_t i = 0; i < book->count; i++)
         else_explained = else_explained || (strcmp(book->entries[i].cause.id, "unrelated") != 0 &&
-                                            book->entries[i].cause.confidence > ANYTHING_ELSE);
+                                            book->entries[i].cause.confidence > ANYTHING_ELSE &&
+                                            !is_far_weaker(&book->entries[i], &book->entries[0]));
     for (size_t i = 0; i < book->count && diagnosis->count < TS_MOST_CAUSES; i++)
         if (is_worth_saying(book, i, else_explained)) {
             struct ts_cause *cause = &diagnosis->causes[diagnosis->count++];
@@ -428,6 +434,8 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
         for (size_t i = 0; ts_families[i]; i++) {
             ts_families[i]->propose(&state->face);
             ts_case_drop_scratch(state);
+            ts_view_forget(&pairs[index].a, 0, pairs[index].a.count); /* samples touch pages everywhere */
+            ts_view_forget(&pairs[index].b, 0, pairs[index].b.count);
         }
         ts_case_look_at_parts(state);
         settle_doubts(state->book);

@@ -216,12 +216,13 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     }
     /* four standard errors of the fit, and what a constant rounded to bf16 is off by */
     spread = 4 * sqrt(left / (all->count * all->xx));
-    suspect(the_case, factor, spread / fabs(factor) > 2e-3 ? spread / fabs(factor) : 2e-3, what, sizeof what);
+    /* a factor that is known to no better than a tenth has no name */
+    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), 2e-3), 0.1), what, sizeof what);
     if (fabs(factor + 1) < 0.02 + spread)
         ts_propose(the_case, "sign-flipped", prediction, 1,
                    "a missing or doubled minus, a - b for b - a, sine and cosine with the other sign",
                    "every element has the other sign (factor %.4g)", factor);
-    else if (fabs(factor) > 1e-3)
+    else if (fabs(factor) > 1e-3 && fabs(factor) > spread) /* else it is no factor, but no relation */
         ts_propose(the_case, "scaled", prediction, 1, "a scale that is missing, doubled or made from another size",
                    "every element is %.6g times what it should be%s", factor, what);
 
@@ -237,7 +238,7 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
         offset = (all->y - slope * all->x) / all->count;
         for (size_t i = 0; i < the_case->total; i++)
             prediction[i] = slope * the_case->expected[i] + offset;
-        if (fabs(slope) > 1e-3)
+        if (fabs(slope) > 1e-3 && fabs(slope) > 4 * sqrt(left / (all->count * spread)))
             ts_propose(the_case, "affine", prediction, 2, "scale and zero point, or a normalization of inputs",
                        "every element is %.6g times what it should be, plus %.6g", slope, offset);
     }
@@ -337,7 +338,7 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
 static void affine_by_channel(struct ts_case *the_case, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
-    size_t parts;
+    size_t parts, follow = 0;
     struct sums *sums;
     if (actor->rows < 6 || !(sums = add_up(the_case, BY_CHANNEL, &parts)))
         return;
@@ -346,10 +347,12 @@ static void affine_by_channel(struct ts_case *the_case, double *prediction)
         double spread = s->xx - s->x * s->x / s->count, slope = 1;
         if (s->count > 2 && spread > 1e-9 * s->xx)
             slope = (s->xy - s->x * s->y / s->count) / spread;
+        follow += fabs(slope) > 1e-3;
         prediction[i] = s->count > 0 ? slope * (the_case->expected[i] - s->x / s->count) + s->y / s->count : 0;
     }
-    /* two numbers per channel follow anything of low rank half of the way: this is for what they give exactly */
-    if (ts_explained(the_case, prediction) > 0.97)
+    /* two numbers per channel follow anything of low rank half of the way: this is for what they give exactly; factors
+     * of zero would make a relation of any constant */
+    if (2 * follow > the_case->total && ts_explained(the_case, prediction) > 0.97)
         ts_propose(the_case, "affine", prediction, 2 * parts,
                    "weight and bias of a norm, or the statistics of its inputs",
                    "each channel has a factor and an offset of its own");

@@ -234,9 +234,9 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
         return;
     fill(the_case, mask, prediction);
     if (region.whole)
-        ts_propose_plain(the_case, "unwritten", 1,
-                         "whether the step ran at all: this is what the buffer was filled with",
-                         "every element is %.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
+        ts_propose_measured(the_case, "unwritten", 0, 1,
+                            "whether the step ran at all: this is what the buffer was filled with",
+                            "every element is %.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
     else
         ts_propose(the_case, "unwritten", prediction, region.pieces + 1,
                    "whether all of it is written: this is what the buffer was filled with before",

@@ -122,8 +122,10 @@ static void propose(struct ts_case *the_case)
         bool *chosen;
         double share, fraction;
         char text[128];
+        bool sampled;
         if (parts < 2)
             continue;
+        sampled = way == 0 && ts_case_row(the_case, parts - 1) != parts - 1;
         list = measure(the_case, parts, ways[way].at);
         chosen = calloc(parts, sizeof *chosen);
         if (list && chosen && (number = choose(the_case, list, parts, chosen, &share)) > 0) {
@@ -133,11 +135,12 @@ static void propose(struct ts_case *the_case)
             fraction += 2 * (double)(runs - 1) / (double)parts;
             if (share > HOLDS && fraction <= MOST_SHARE)
                 ts_propose_plain(the_case, ways[way].id, MODESTY * share * (1 - fraction), ways[way].check,
-                                 "%s %s of %zu hold %.0f %% of the error%s",
+                                 "%s %s of %s%zu%s hold%s %.0f %% of the error%s",
                                  ts_case_direct(the_case) && way != 1 ? way == 0 ? "row(s)" : "column(s)"
                                  : number == 1                        ? ways[way].one
                                                                       : ways[way].many,
-                                 text, parts, 100 * share,
+                                 text, sampled ? "the " : "", parts, sampled ? " looked at" : "",
+                                 number == 1 ? "s" : "", 100 * share,
                                  way == 0   ? which_tokens(the_case, chosen, parts, number)
                                  : way == 2 ? stripe(the_case, chosen, parts, number)
                                             : "");

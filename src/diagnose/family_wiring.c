@@ -81,6 +81,16 @@ static void take_values(const struct ts_case *the_case, const struct ts_actor *o
         out[i] = the_case->expected[i] == -INFINITY ? -(double)INFINITY : (double)other->b[i];
 }
 
+/* Another tensor that is what was expected but for a few elements says nothing about where those come from. */
+static bool is_nearly_expected(const struct ts_case *the_case, const double *prediction)
+{
+    size_t apart = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (!(fabs(prediction[i] - the_case->expected[i]) <= 1e-3 * fabs(the_case->expected[i])))
+            apart++;
+    return apart * 20 < the_case->total;
+}
+
 /* What was found is an earlier tensor: either the operation was left out, or another tensor stands here. */
 static void propose_equal(struct ts_case *the_case)
 {
@@ -101,6 +111,8 @@ static void propose_equal(struct ts_case *the_case)
             (operation->kind == TS_OPERATION_COPY && ts_is_input(the_case, actor->pair)))
             continue;
         take_values(the_case, actor, prediction);
+        if (is_nearly_expected(the_case, prediction))
+            continue;
         share = ts_explained(the_case, prediction);
         if (share > most + 1e-9) {
             most = share;
@@ -178,7 +190,7 @@ static void propose_swapped(struct ts_case *the_case)
                 ts_is_input(the_case, pair))
                 continue;
             looked++;
-            if (!read_like_case(the_case, &scene, pair, prediction))
+            if (!read_like_case(the_case, &scene, pair, prediction) || is_nearly_expected(the_case, prediction))
                 continue;
             share = ts_explained(the_case, prediction);
             if (share > most) {

@@ -23,6 +23,8 @@ struct keyed {
 };
 
 /* Lines of the domain: reference lines may be more than the case holds (large weights). */
+#define BEHIND ((size_t)256) /* lines whose pages may stay resident behind the walk */
+
 struct lines {
     struct ts_case *the_case;
     bool columns;
@@ -109,6 +111,8 @@ static bool open_lines(struct lines *lines, struct ts_case *the_case, bool colum
                      !isfinite(signs[k]))
                 signs[k] = 0;
         lines->order[line] = (struct keyed){key_of(lines, signs), line};
+        if (lines->view && line % BEHIND == BEHIND - 1) /* a few numbers of each line, and the pages around them */
+            ts_view_forget(lines->view, (line + 1 - BEHIND) * lines->view_columns, BEHIND * lines->view_columns);
     }
     qsort(lines->order, lines->count, sizeof *lines->order, by_key);
     return true;

@@ -33,12 +33,16 @@ static const struct ts_actor *stream_before(struct ts_case_state *state)
     for (size_t back = 1; back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
         const struct ts_actor *other = ts_scene_actor(&state->scene, actor->pair - back);
         double dot = 0, cosine;
+        size_t apart = 0;
         if (!other || other->rows != actor->rows || other->width != actor->width || !(other->norm_a > 0))
             continue;
-        for (size_t i = 0; i < state->face.total; i++)
+        for (size_t i = 0; i < state->face.total; i++) {
             dot += (double)actor->a[i] * (double)other->a[i];
+            if (!(fabsf(actor->a[i] - other->a[i]) <= 1e-3f * fabsf(other->a[i])))
+                apart++;
+        }
         cosine = dot / (actor->norm_a * other->norm_a);
-        if (cosine > most) {
+        if (cosine > most && apart * 20 >= state->face.total) { /* nothing was added to one that is the same */
             most = cosine;
             best = other;
         }

@@ -133,6 +133,21 @@ static enum ts_status walk(struct ts_model *model, const struct ts_model_options
     return error->status;
 }
 
+/* A weight that is missing may be in a file that is cut off. */
+static void list_unread(const struct ts_bundle *bundle, struct ts_buffer *out)
+{
+    bool told = false;
+    for (size_t i = 0; i < bundle->skip_count; i++) {
+        if (bundle->skips[i].harmless)
+            continue;
+        if (!told)
+            ts_buffer_string(out, "could not be read:\n");
+        told = true;
+        ts_text_escape(out, bundle->skips[i].path, strlen(bundle->skips[i].path));
+        ts_buffer_printf(out, ": %s\n", bundle->skips[i].reason);
+    }
+}
+
 enum ts_status ts_model_plan(struct ts_model *model, const struct ts_model_options *options, const int64_t *tokens,
                              size_t token_count, struct ts_pool *pool, const struct ts_watcher *watcher,
                              struct ts_buffer *trouble, struct ts_error *error)
@@ -147,6 +162,8 @@ enum ts_status ts_model_plan(struct ts_model *model, const struct ts_model_optio
     ts_model_weights_ignore(&model->weights, "rotary_emb.inv_freq");
     if (trouble)
         ts_model_weights_list(&model->weights, options->allow_unused, trouble);
+    if (trouble && model->weights.missing_count)
+        list_unread(model->bundle, trouble);
     return ts_model_weights_check(&model->weights, options->allow_unused, error);
 }
 

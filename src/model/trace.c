@@ -99,6 +99,9 @@ static enum ts_status begin(struct writing *writing, const struct ts_model *mode
     if (options->names && !ts_trace_naming_known(options->names))
         return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "names can be those of \"qwen3\" or \"gemma3n\", not \"%s\"",
                        options->names);
+    if (writing->layers && options->first_layer >= writing->layers)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "layer %zu is asked for, and the model has layers 0 to %zu",
+                       options->first_layer, writing->layers - 1);
     if (writing->filtered && regcomp(&writing->points, options->points, REG_EXTENDED | REG_NOSUB) != 0)
         return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "\"%s\" is not a regular expression", options->points);
     ts_trace_file_init(&writing->file, options->model.compute);

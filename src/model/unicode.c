@@ -6,30 +6,6 @@
 
 #include <utf8proc.h>
 
-unsigned ts_utf8_put(uint32_t code, char text[4])
-{
-    if (code < 0x80) {
-        text[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        text[0] = (char)(0xc0 | code >> 6);
-        text[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        text[0] = (char)(0xe0 | code >> 12);
-        text[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        text[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    text[0] = (char)(0xf0 | code >> 18);
-    text[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    text[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    text[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
-}
-
 static utf8proc_category_t category(uint32_t code)
 {
     return utf8proc_category((utf8proc_int32_t)code);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "base/text.h"
 
 enum ts_normal_form { TS_NFC, TS_NFD, TS_NFKC, TS_NFKD };
 
@@ -40,9 +41,6 @@ static inline unsigned ts_utf8_get(const char *text, uint32_t *code)
     }
     return length;
 }
-
-/* Writes a character that UTF-8 can hold (no surrogate, at most 0x10ffff); returns its length. */
-unsigned ts_utf8_put(uint32_t code, char text[4]);
 
 /* White_Space: what char::is_whitespace is in Rust and \s in Oniguruma. */
 bool ts_unicode_is_space(uint32_t code);

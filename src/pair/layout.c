@@ -320,6 +320,25 @@ static struct ts_align_hints hints_for(struct ts_pairer *pairer, size_t a, size_
     return hints;
 }
 
+/* Whether `turned` has the axes of `view`, none of them cut or joined, and no two of them of one size. */
+static bool turns_axes_by_size(const struct ts_view *view, const struct ts_view *turned)
+{
+    unsigned axes = 0, found = 0;
+    if (view->join != TS_JOIN_NONE || turned->join != TS_JOIN_NONE || view->offset != turned->offset)
+        return false;
+    for (unsigned i = 0; i < view->rank; i++) {
+        if (view->shape[i] == 1)
+            continue;
+        axes++;
+        for (unsigned k = 0; k < i; k++)
+            if (view->shape[k] == view->shape[i])
+                return false;
+        for (unsigned k = 0; k < turned->rank; k++)
+            found += turned->shape[k] == view->shape[i] && turned->strides[k] == view->strides[i];
+    }
+    return axes > 1 && found == axes && view->count == turned->count;
+}
+
 enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
                                const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
                                const char *how, bool same, struct ts_error *error)
@@ -355,7 +374,9 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     pair.a = alignment.a;
     pair.b = alignment.b;
     pair.ambiguous = alignment.ambiguous;
-    pair.guess = alignment.guess;
+    /* [heads, tokens, size] against [tokens, heads, size]: sizes tell which axis is which, whatever the values */
+    pair.guess =
+        alignment.guess && !(turns_axes_by_size(view_a, &alignment.a) && turns_axes_by_size(view_b, &alignment.b));
     pair.problem = alignment.problem;
     TS_TRY(join_recipes(pairer, recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     return ts_pairer_add(pairer, a, b, &pair, error);

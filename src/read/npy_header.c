@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text.h"
 
 /* numpy itself refuses headers over 10,000 characters unless told otherwise; records of thousands of fields
  * pass it. */
@@ -54,30 +55,6 @@ static enum ts_status expect(struct parser *parser, char byte)
     if (accept(parser, byte))
         return TS_OK;
     return FAIL(parser, "header: expected '%c'", byte);
-}
-
-static size_t put_utf8(char *out, uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
 }
 
 /* After the backslash. repr() writes quotes, backslashes, \n, \r, \t and \x, \u, \U with a fixed number of
@@ -135,7 +112,7 @@ static enum ts_status string(struct parser *parser, const char **text)
         if (code == 0)
             return FAIL(parser, "header: NUL in a string");
         if (c < 0x80 || parser->latin1)
-            length += put_utf8(out + length, code);
+            length += ts_utf8_put(code, out + length);
         else
             out[length++] = (char)c;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text.h"
 #include "read/pickle.h"
 
 static enum ts_status bytes_value(struct ts_arena *arena, enum ts_pickle_kind kind, const uint8_t *data, uint64_t size,
@@ -142,30 +143,6 @@ enum ts_status ts_pickle_parse_string(struct ts_arena *arena, const uint8_t *lin
     return bytes_value(arena, TS_PICKLE_STRING, text, used, value, error);
 }
 
-static uint64_t put_utf8(uint8_t *out, uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (uint8_t)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (uint8_t)(0xc0 | code >> 6);
-        out[1] = (uint8_t)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (uint8_t)(0xe0 | code >> 12);
-        out[1] = (uint8_t)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (uint8_t)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (uint8_t)(0xf0 | code >> 18);
-    out[1] = (uint8_t)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (uint8_t)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (uint8_t)(0x80 | (code & 0x3f));
-    return 4;
-}
-
 /* Latin-1 with \uXXXX and \UXXXXXXXX for the rest; every other backslash is itself. */
 enum ts_status ts_pickle_parse_unicode(struct ts_arena *arena, const uint8_t *line, uint64_t size, uint64_t offset,
                                        struct ts_pickle_value *value, struct ts_error *error)
@@ -189,7 +166,7 @@ enum ts_status ts_pickle_parse_unicode(struct ts_arena *arena, const uint8_t *li
         } else {
             at += 2 + digits;
         }
-        used += put_utf8(text + used, code);
+        used += ts_utf8_put(code, (char *)text + used);
     }
     return bytes_value(arena, TS_PICKLE_TEXT, text, used, value, error);
 }

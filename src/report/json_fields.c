@@ -50,3 +50,24 @@ void ts_field_texts(struct ts_json_writer *json, const char *key, const char *co
         ts_json_string(json, texts[i]);
     ts_json_end_array(json);
 }
+
+void ts_field_causes(struct ts_json_writer *json, const struct ts_diagnosis *diagnosis)
+{
+    ts_json_key(json, "causes");
+    ts_json_begin_array(json);
+    for (size_t i = 0; diagnosis && i < diagnosis->count; i++) {
+        ts_json_begin_object(json);
+        ts_field_text(json, "id", diagnosis->causes[i].id);
+        ts_field_number(json, "confidence", diagnosis->causes[i].confidence);
+        ts_field_text(json, "summary", diagnosis->causes[i].summary);
+        ts_field_text(json, "check", diagnosis->causes[i].check);
+        if (diagnosis->causes[i].tied) {
+            ts_json_key(json, "tied");
+            ts_json_bool(json, true);
+        }
+        ts_json_end_object(json);
+    }
+    ts_json_end_array(json);
+    if (diagnosis && !diagnosis->count && diagnosis->strongest)
+        ts_field_text(json, "strongest_structure", diagnosis->strongest);
+}

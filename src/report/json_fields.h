@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "diagnose/diagnose.h"
 
 void ts_field_text(struct ts_json_writer *json, const char *key, const char *value); /* null when it is NULL */
 void ts_field_number(struct ts_json_writer *json, const char *key, double value);
@@ -16,5 +17,7 @@ void ts_field_null(struct ts_json_writer *json, const char *key);
 /* A list of whole numbers: shapes, places. */
 void ts_field_counts(struct ts_json_writer *json, const char *key, const uint64_t *values, size_t count);
 void ts_field_texts(struct ts_json_writer *json, const char *key, const char *const *texts, size_t count);
+/* "causes", and what is most telling where there is none. */
+void ts_field_causes(struct ts_json_writer *json, const struct ts_diagnosis *diagnosis);
 
 #endif

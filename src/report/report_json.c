@@ -66,27 +66,6 @@ static void first_json(struct ts_json_writer *json, const struct ts_comparison *
     ts_json_end_object(json);
 }
 
-static void causes_json(struct ts_json_writer *json, const struct ts_diagnosis *diagnosis)
-{
-    ts_json_key(json, "causes");
-    ts_json_begin_array(json);
-    for (size_t i = 0; diagnosis && i < diagnosis->count; i++) {
-        ts_json_begin_object(json);
-        ts_field_text(json, "id", diagnosis->causes[i].id);
-        ts_field_number(json, "confidence", diagnosis->causes[i].confidence);
-        ts_field_text(json, "summary", diagnosis->causes[i].summary);
-        ts_field_text(json, "check", diagnosis->causes[i].check);
-        if (diagnosis->causes[i].tied) {
-            ts_json_key(json, "tied");
-            ts_json_bool(json, true);
-        }
-        ts_json_end_object(json);
-    }
-    ts_json_end_array(json);
-    if (diagnosis && !diagnosis->count && diagnosis->strongest)
-        ts_field_text(json, "strongest_structure", diagnosis->strongest);
-}
-
 /* min, max, mean and std of one side. */
 static void side_json(struct ts_json_writer *json, const char *key, const struct ts_side *side)
 {
@@ -429,7 +408,7 @@ void ts_report_json(const struct ts_comparison *comparison, const struct ts_repo
     changes_json(json, comparison);
     tolerance_json(json, options->tolerance);
     first_json(json, comparison);
-    causes_json(json, options->diagnosis);
+    ts_field_causes(json, options->diagnosis);
     ts_json_key(json, "tensors");
     ts_json_begin_array(json);
     for (size_t i = 0; i < pairing->count; i++)

@@ -14,6 +14,9 @@
 /* Columns of "  operation  ". */
 #define LABEL 13
 
+#define MOST_RECIPES  64
+#define RECIPES_SHOWN 3
+
 struct text {
     const struct ts_comparison *comparison;
     const struct ts_report_options *options;
@@ -71,6 +74,53 @@ static void put_input(const struct text *text, bool candidate, size_t column)
     ts_buffer_release(&line);
 }
 
+/* The layouts that were found, most frequent first: rows that are folded away do not show theirs. */
+static void put_recipes(const struct text *text)
+{
+    const struct ts_pairing *pairing = &text->comparison->pairing;
+    struct {
+        const char *recipe;
+        size_t count;
+    } found[MOST_RECIPES];
+    size_t kinds = 0, pairs = 0, others = 0;
+    struct ts_buffer line;
+    for (size_t i = 0; i < pairing->count; i++) {
+        const char *recipe = pairing->pairs[i].recipe;
+        size_t k = 0;
+        if (!recipe || !recipe[0] || pairing->pairs[i].problem)
+            continue;
+        pairs++;
+        while (k < kinds && strcmp(found[k].recipe, recipe) != 0)
+            k++;
+        if (k == MOST_RECIPES) {
+            others++;
+            continue;
+        }
+        if (k == kinds) {
+            found[kinds].recipe = recipe;
+            found[kinds++].count = 0;
+        }
+        found[k].count++;
+    }
+    if (pairs < 2) /* a single one is told with its row */
+        return;
+    ts_buffer_init(&line, 65536);
+    ts_buffer_printf(&line, "%zu of them stand in another layout: ", pairs);
+    for (size_t shown = 0; shown < RECIPES_SHOWN && shown < kinds; shown++) {
+        size_t most = 0;
+        for (size_t k = 1; k < kinds; k++)
+            most = found[k].count > found[most].count ? k : most;
+        ts_buffer_printf(&line, "%s%s (%zu)", shown ? "; " : "", found[most].recipe, found[most].count);
+        found[most].count = 0;
+    }
+    for (size_t k = 0; k < kinds; k++)
+        others += found[k].count;
+    if (others)
+        ts_buffer_printf(&line, "; others (%zu)", others);
+    put_sentence(text, text_of(&line), 0);
+    ts_buffer_release(&line);
+}
+
 static void put_head(const struct text *text)
 {
     const struct ts_comparison *comparison = text->comparison;
@@ -89,6 +139,7 @@ static void put_head(const struct text *text)
             ts_buffer_printf(&line, ", in %s", comparison->pairing.order);
         put_sentence(text, text_of(&line), 0);
     }
+    put_recipes(text);
     for (size_t i = 0; i < comparison->pairing.note_count; i++)
         put_sentence(text, comparison->pairing.notes[i], 0);
     ts_buffer_release(&line);

@@ -12,7 +12,7 @@ import unittest
 import strict
 import support
 import tsleuth
-from support import HAVE_TORCH, Case, needs_program, needs_torch
+from support import HAVE_TORCH, PROGRAM, Case, needs_program, needs_torch
 from tsleuth.session import ACTIVE
 from tsleuth.writer import SPARE
 
@@ -560,6 +560,85 @@ class Together(TorchCase):
             self.assertGreater(len(tensors), 20)
             for index, (name, one) in enumerate(tensors.items()):
                 self.assertEqual((name, one.values()), (f"model.layers.{index}.mlp", [index] * 32))
+
+    def test_killed_while_the_metadata_change(self):
+        """Every step has token ids, and every tensor a note."""
+        text = ("import torch, tsleuth\n"
+                "from tsleuth.session import Capture\n"
+                "Capture._flush = lambda self: self._file.update(self._metadata())\n"
+                "trace = tsleuth.capture(None, 'trace.safetensors').start()\n"
+                "for index in range(1000000):\n"
+                "    trace.step = index\n"
+                "    trace.token_ids(torch.arange(index % 50))\n"
+                "    tsleuth.tap('/x', torch.full((8,), index, dtype=torch.complex64))\n"
+                "    if index == 20: print('ready', flush=True)\n")
+        (self.folder / "kill.py").write_text(text)
+        for turn in range(8):
+            job = subprocess.Popen([sys.executable, "kill.py"], cwd=self.folder, stdout=subprocess.PIPE)
+            self.assertEqual(job.stdout.readline(), b"ready\n")
+            time.sleep(0.013 * turn)
+            job.send_signal(signal.SIGKILL)
+            job.wait()
+            job.stdout.close()
+            tensors, metadata = strict.load(self.path)
+            tensors.pop(SPARE)
+            self.assertGreater(len(tensors), 20)
+            self.assertEqual(list(tensors), ["x"] + [f"step_{index}.x" for index in range(1, len(tensors))])
+            for index, one in enumerate(tensors.values()):
+                self.assertEqual(one.values(), [index, 0] * 8)
+            noted = [name for name in tensors if f"tsleuth.note.{name}" in metadata]
+            self.assertGreaterEqual(len(noted), len(tensors) - 1)
+
+    @needs_program
+    def test_the_program_reads_all_that_a_trace_says(self):
+        """Under the keys that the capture for C uses as well."""
+        import tiny_model
+
+        def look(unfinished):
+            done = subprocess.run([PROGRAM, "inspect", "--json", "-", str(self.path)], stdout=subprocess.PIPE)
+            self.assertEqual(done.returncode, 2)  # something is missing
+            report = json.loads(done.stdout)
+            self.assertEqual([one["name"] for one in report["tensors"]],
+                             ["z", "wave", "model.embed_tokens", "odd \"name\"\nü", "empty"])
+            by_name = {one["name"]: one for one in report["tensors"]}
+            self.assertEqual(by_name["wave"]["attributes"], {"complex": "torch.complex64"})
+            self.assertEqual(by_name["z"]["attributes"], {"axes": "tokens,channels"})
+            self.assertEqual(by_name["empty"]["shape"], [0, 3])
+            self.assertEqual(report["order"], "order given in the metadata")
+            (skip,) = report["skipped"]
+            self.assertIn("meta device", skip["reason"])
+            self.assertIn("nowhere", json.dumps(skip))
+            facts = {one["key"]: one["value"] for one in report["metadata"]}
+            run = json.loads(facts["tsleuth.run"])
+            self.assertEqual(run["tokens"], tiny_model.IDS[0])
+            self.assertEqual("tsleuth.spare" in facts, unfinished)
+
+        model = tiny_model.make()
+        trace = tsleuth.capture(model, self.path, include=r"^(z|wave|odd.*|empty|nowhere|model\.embed_tokens)").start()
+        tsleuth.tap("z", torch.ones(2, 2), axes="tokens,channels")
+        tsleuth.tap("wave", torch.full((2,), 1j, dtype=torch.complex64))
+        tsleuth.tap("nowhere", torch.ones(3, device="meta"))
+        with torch.no_grad():
+            model(input_ids=torch.tensor(tiny_model.IDS))
+        tsleuth.tap('odd "name"\nü', torch.ones(1))
+        tsleuth.tap("empty", torch.ones(0, 3))
+        trace._file.update(trace._metadata())
+        look(True)
+        trace.stop()
+        look(False)
+
+    @needs_program
+    def test_other_tokens_are_told(self):
+        import tiny_model
+        paths = [self.folder / "a.safetensors", self.folder / "b.safetensors"]
+        for path, change in zip(paths, (0, 1)):
+            with tsleuth.capture(tiny_model.make(), path), torch.no_grad():
+                trace = ACTIVE[-1]
+                trace.model(input_ids=torch.tensor(tiny_model.IDS) + change)
+        done = subprocess.run([PROGRAM, *map(str, paths)], stdout=subprocess.PIPE)
+        self.assertIn(b"other token ids", done.stdout)
+        done = subprocess.run([PROGRAM, str(paths[0]), str(paths[0])], stdout=subprocess.PIPE)
+        self.assertNotIn(b"other token ids", done.stdout)
 
 
 @needs_torch

@@ -2,6 +2,7 @@
 import json
 import os
 import struct
+import unittest
 from unittest import mock
 
 import strict
@@ -77,6 +78,37 @@ class Growing(Case):
         file.close()
         self.assertEqual(len(strict.load(self.path)[0]), 150)
 
+    def test_valid_after_every_write_of_metadata(self):
+        """Notes and the run's description change while the file is in use; small files may be replaced, large not."""
+        for below in (4, writer.COMPACT_BELOW):
+            with mock.patch.object(writer, "COMPACT_BELOW", below), mock.patch.object(writer, "LARGE_RESERVE", 1 << 17):
+                file = TraceFile(self.path, RUN, reserve=1 << 17)
+                file.add("x", "F32", (2,), floats(1, 2))
+                inode = self.path.stat().st_ino
+                write, widest = file._write, [0]
+
+                def watched(at, data):
+                    write(at, data)
+                    if self.path.stat().st_ino == os.fstat(file._file.fileno()).st_ino:
+                        widest[0] = max(widest[0], (at + memoryview(data).nbytes - 1) // 4096 - at // 4096)
+                    tensors, _ = strict.load(self.path, aligned=False)
+                    self.assertEqual(tensors["x"].values(), [1, 2])
+
+                file._write = watched
+                for index in range(200):
+                    file.update({f"tsleuth.note.{index}": "n" * (index % 70), "tsleuth.run": "r" * index})
+                file.update({"tsleuth.run": "y" * 10000, "tsleuth.note.0": "other"})
+                _, metadata = strict.load(self.path)
+                self.assertEqual(metadata["tsleuth.note.69"], "n" * 69)
+                self.assertEqual(widest[0], 0)
+                self.assertEqual(self.path.stat().st_ino == inode, below == 4)
+                self.assertEqual(metadata["tsleuth.run"], "r" * 199 if below == 4 else "y" * 10000)
+                file._write = write
+                file.close()
+                tensors, metadata = strict.load(self.path)
+                self.assertEqual((metadata["tsleuth.run"], metadata["tsleuth.note.0"]), ("y" * 10000, "other"))
+                self.assertEqual(list(tensors), ["x"])
+
     def test_grows_beyond_the_spare_part(self):
         file = TraceFile(self.path, RUN)
         big = bytes(range(256)) * 8192  # 2 MiB, more than the first spare part
@@ -113,10 +145,10 @@ class Growing(Case):
             file.add("x", "F32", (2,), floats(1, 2))
             with mock.patch.object(file, "_rewrite", side_effect=AssertionError):
                 file.close()
-        self.assertEqual(self.path.stat().st_size, writer.FIRST_RESERVE + 8)
+        self.assertEqual(self.path.stat().st_size, writer.LARGE_RESERVE + 8)
         tensors, metadata = strict.load(self.path)
         self.assertEqual(tensors["x"].values(), [1, 2])
-        self.assertEqual(metadata["tsleuth.order"], '["x"]')
+        self.assertEqual(metadata["tsleuth.order"], "offset")
 
     def test_close_without_space_for_a_copy(self):
         file = TraceFile(self.path, RUN)
@@ -204,6 +236,28 @@ class Overwriting(Case):
     def test_an_unfinished_trace_is_replaced(self):
         TraceFile(self.path, RUN).abandon()
         self.write()
+        self.assertEqual(list(strict.load(self.path)[0]), ["x"])
+
+    @unittest.skipUnless(writer.fcntl, "there are no locks here")
+    def test_one_that_is_being_written_is_not(self):
+        first = TraceFile(self.path, RUN)
+        first.add("x", "U8", (1,), b"\5")
+        second = TraceFile(self.path, RUN, overwrite=True)
+        third = TraceFile(self.path, RUN)
+        self.assertIn("is being written by another program", self.warned()[0])
+        self.assertIn(second.path, self.warned()[0])
+        self.assertRegex(os.path.basename(second.path), r"^trace\.pid\d+\.safetensors$")
+        for file, name in ((first, "y"), (second, "b"), (third, "c")):
+            file.add(name, "U8", (1,), b"\6")
+            file.update({"tsleuth.run": "z" * 9000})  # moves it to a new file, which is locked too
+        fourth = TraceFile(self.path, RUN)
+        self.assertEqual(len({first.path, second.path, third.path, fourth.path}), 4)
+        for file in (first, second, third, fourth):
+            file.close()
+        self.assertEqual(list(strict.load(self.path)[0]), ["x", "y"])
+        self.assertEqual(list(strict.load(second.path)[0]), ["b"])
+        self.assertEqual(list(strict.load(third.path)[0]), ["c"])
+        self.write()  # nobody writes it any more
         self.assertEqual(list(strict.load(self.path)[0]), ["x"])
 
     def test_weights_are_not(self):

@@ -3,6 +3,7 @@
 
 #include "base/number.h"
 #include "compare/exact.h"
+#include "compare/honesty.h"
 #include "dice.h"
 
 struct inputs {
@@ -173,13 +174,45 @@ static void test_bytes(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* Where a capture says its token ids: in a key of their own, or in the run's description. */
+static void test_tokens_of_a_capture(void **state)
+{
+    static const struct {
+        const char *key, *value, *expected;
+    } cases[] = {
+        {"token_ids", "[1, 2]", "[1, 2]"},
+        {"tsleuth.run", "{\"program\":\"engine\",\"tokens\":[5,17]}", "[5,17]"},
+        {"tsleuth.run", "{\"pid\":7,\"token_ids\": [[5, 17]] ,\"x\":{\"tokens\":[1]}}", "[[5, 17]]"},
+        {"tsleuth.run", "{\"x\":{\"tokens\":[1]}}", NULL},
+        {"tsleuth.run", "{\"tokens\":\"none\"}", NULL},
+        {"tsleuth.run", "{\"tokens\":[1,", NULL},
+        {"tsleuth.run", "[1]", NULL},
+        {"other", "[1]", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ts_bundle *bundle = ts_bundle_new("capture");
+        struct ts_error error;
+        const char *found;
+        assert_non_null(bundle);
+        assert_int_equal(ts_bundle_meta(bundle, cases[i].key, cases[i].value, &error), TS_OK);
+        found = ts_capture_tokens(bundle, &bundle->arena);
+        if (cases[i].expected) {
+            assert_non_null(found);
+            assert_string_equal(found, cases[i].expected);
+        } else {
+            assert_null(found);
+        }
+        ts_bundle_free(bundle);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits_are_not_rounding),
-        cmocka_unit_test(test_subject_can_be_forced),
-        cmocka_unit_test(test_nan_in_a_checkpoint_differs),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_edits_are_not_rounding),      cmocka_unit_test(test_subject_can_be_forced),
+        cmocka_unit_test(test_nan_in_a_checkpoint_differs), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_tokens_of_a_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,6 +193,11 @@ static void test_unwritten(void **state)
     scene_start(&scene, 1e-6);
     memset(scene.b + TOTAL / 2, 0xcd, TOTAL / 2 * sizeof *scene.b);
     scene_expect(&scene, "unwritten", "0xcdcdcdcd");
+
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++)
+        scene.b[i] = 3;
+    scene_expect(&scene, "unwritten", "every element is 3 ");
 }
 
 static void test_stale(void **state)

@@ -176,6 +176,29 @@ static void test_transposed(void **state)
     paired_end(&paired);
 }
 
+/* Unrelated values, as behind a wrong rotation: sizes still tell which axis is which, unless two are equal. */
+static void test_axes_by_size(void **state)
+{
+    struct paired paired;
+    (void)state;
+    for (uint64_t tokens = 13; tokens <= 16; tokens += 3) {
+        float *a = made_values((size_t)(tokens * 64)), *b = made_values((size_t)(tokens * 64));
+        for (size_t i = 0; i < tokens * 64; i++)
+            b[i] = a[(i * 37 + 11) % (tokens * 64)];
+        paired_start(&paired);
+        made_add(paired.a, "model.layers.0.self_attn.q_rope", a, SHAPE(1, 4, tokens, 16));
+        made_add(paired.b, "model.layers.0.self_attn.q_rope", b, SHAPE(tokens, 4, 16));
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 1);
+        assert_true(paired.pairing.pairs[0].guess == (tokens == 16));
+        if (tokens != 16)
+            assert_string_equal(paired.pairing.pairs[0].recipe, "A: squeeze 0; B: swap 0 1");
+        paired_end(&paired);
+        free(a);
+        free(b);
+    }
+}
+
 /* Values [experts, rows, columns] as one tensor and as one tensor per expert. */
 static void add_experts(struct ts_bundle *stacked, const char *stack, struct ts_bundle *apart, const char *one,
                         const float *values, int experts, int rows, int columns)
@@ -491,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_permutation_missing),
         cmocka_unit_test(test_norms_with_one),
         cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_axes_by_size),
         cmocka_unit_test(test_stacked_experts),
         cmocka_unit_test(test_incomplete_experts),
         cmocka_unit_test(test_fused_experts),

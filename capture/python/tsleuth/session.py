@@ -124,6 +124,8 @@ class Capture:
             reserve = max(reserve, 1024 * sum(1 for _ in self.model.modules()))
         self._file = TraceFile(self.path, {"tsleuth.run": json.dumps(self._run, ensure_ascii=False)}, reserve,
                                self.overwrite)
+        if os.path.realpath(self.path) != self._file.path:
+            self.path = self._file.path  # another program writes that file
         self._calls = {METADATA: 1, SPARE: 1}
         try:
             if torch is not None and hasattr(torch, "nn"):
@@ -162,11 +164,11 @@ class Capture:
             if os.getpid() != self._pid:  # a forked child: the file is its parent's
                 file.abandon()
                 return self
-            file.metadata.update(self._metadata())
-            try:
-                file.close()
-            except OSError as error:
-                self.error = self.error or error
+            for step in (lambda: file.update(self._metadata()), file.close):
+                try:
+                    step()
+                except OSError as error:
+                    self.error = self.error or error
         if self.error and raising:
             raise self.error
         if self.skipped:
@@ -293,7 +295,7 @@ class Capture:
     def wants(self, name):
         return self._file is not None and self.error is None and self._filter.passes(name)
 
-    def record(self, name, value, qualified=False):
+    def record(self, name, value, qualified=False, notes=None):
         """Stores an array, or those in a nest of tuples and dicts. Returns [(name as stored, array)]."""
         stored = []
         for path, array in arrays.walk(value):
@@ -301,24 +303,24 @@ class Capture:
             if not self.caches and CACHE_KEYS.search(full):
                 continue
             if self.wants(full):
-                one = self._store(full if qualified else self.in_step(full), array)
+                one = self._store(full if qualified else self.in_step(full), array, notes)
                 if one:
                     stored.append((one, array))
         return stored
 
-    def tap(self, name, value):
+    def tap(self, name, value, notes=None):
         full = self.inside(clean_name(name))
         if isinstance(value, (bool, int, float)):
             if self.wants(full):
-                self._store(self.in_step(full), value)
+                self._store(self.in_step(full), value, notes)
         else:
-            self.record(full, value)
+            self.record(full, value, notes=notes)
 
-    def _store(self, name, value):
+    def _store(self, name, value, notes=None):
         if self._file is None or self.error or os.getpid() != self._pid:
             return None
         if arrays.is_tracer(value):
-            arrays.when_computed(value, functools.partial(self._store, name))
+            arrays.when_computed(value, functools.partial(self._store, name, notes=notes))
             return None
         # Not under the lock: reading may wait for a computation that comes here from another thread.
         try:
@@ -334,8 +336,8 @@ class Capture:
                     self.skipped[name] = reason
                 self._dirty = True
                 return None
-            if array.notes:
-                self._notes[name] = array.notes
+            if array.notes or notes:
+                self._notes[name] = {**array.notes, **(notes or {})}
                 self._dirty = True
             try:
                 self._file.add(name, array.dtype, array.shape, array.data)
@@ -383,10 +385,11 @@ def capture(model=None, path="trace.safetensors", **options):
     return Capture(model, path, **options)
 
 
-def tap(name, value):
+def tap(name, value, axes=None):
     """Marks a point inside a forward pass. Returns the value; does nothing else when no capture is open. Inside a
-    captured module the name is continued from the module's, unless it begins with "/"."""
+    captured module the name is continued from the module's, unless it begins with "/". axes: what its axes are, as
+    "tokens,heads,channels"."""
     if ACTIVE:
         for one in tuple(ACTIVE):
-            one.tap(name, value)
+            one.tap(name, value, {"axes": axes} if axes else None)
     return value
