@@ -23,6 +23,7 @@ test:
 bench: build
 	@scripts/setup bench
 	@bench/run
+	@bench/serve.py build/tsleuth
 
 fuzz:
 	@scripts/setup fuzz
