@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "cli/command.h"
 #include "serve/serve.h"
 
@@ -89,27 +92,26 @@ static int serve(const struct ts_serve_options *options, bool browser)
 {
     struct ts_server *server;
     struct ts_error error;
+    const struct timespec moment = {.tv_nsec = 50000000};
     sigset_t signals;
-    int number;
-    /* blocked before the first thread is made: all of them leave these to the wait below */
+    /* blocked while the server's threads are made: these leave signals to this one */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     if (ts_serve_start(options, &server, &error) != TS_OK)
         return tell_error(&error);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     printf("%s\n", ts_serve_url(server));
     fflush(stdout);
     if (terminal.width && isatty(STDERR_FILENO))
         fputs("Ctrl-C ends the server\n", stderr);
     if (browser)
         start_browser(ts_serve_url(server));
-    sigwait(&signals, &number);
-    /* a second one ends it at once */
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    /* Libraries have threads of their own, which may be the ones that a signal comes to: the handler of main.c serves
+     * them all, and a second signal ends the program at once. */
+    while (!atomic_load(&ts_cancelled))
+        nanosleep(&moment, NULL);
     ts_serve_stop(server);
     return EXIT_MATCH;
 }
