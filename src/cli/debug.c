@@ -119,6 +119,18 @@ static int find_reference(const struct request *request, const struct ts_model *
     return EXIT_MATCH;
 }
 
+/* Linux counts what the parent had before this program was started as well, except in /proc. */
+static uint64_t own_peak(void)
+{
+    char *status = debug_read_text("/proc/self/status"), *at = status ? strstr(status, "VmHWM:") : NULL;
+    uint64_t bytes = at ? strtoull(at + strlen("VmHWM:"), NULL, 10) * 1024 : 0;
+    struct rusage usage;
+    free(status);
+    if (!bytes && getrusage(RUSAGE_SELF, &usage) == 0)
+        bytes = child_peak(&usage);
+    return bytes;
+}
+
 static int make_reference(const struct request *request, struct ts_model *model, const struct model_input *input,
                           const struct debug_folder *folder, struct ts_pool *pool)
 {
@@ -129,7 +141,6 @@ static int make_reference(const struct request *request, struct ts_model *model,
     struct ts_error error;
     struct output output;
     struct timespec start;
-    struct rusage usage;
     char bytes[16], peak[16];
     enum ts_status status;
     char *key = key_of(request, model, input);
@@ -157,9 +168,8 @@ static int make_reference(const struct request *request, struct ts_model *model,
     } else if (!output_close(&output) || !key || !debug_write_text(folder->key, key)) {
         status = TS_ERR_IO;
     } else {
-        getrusage(RUSAGE_SELF, &usage);
         reference.seconds = seconds_since(&start);
-        reference.peak_bytes = child_peak(&usage);
+        reference.peak_bytes = own_peak();
         printf("reference  %zu points, %s, in %.2f s, at most %s of memory\n", summary.points,
                ts_human_bytes(summary.bytes, bytes), reference.seconds, ts_human_bytes(reference.peak_bytes, peak));
     }

@@ -88,7 +88,7 @@ for (const painter of ['webgl2', 'canvas']) {
     };
     const page = await compare(context, ...withNan(), { init });
     await openTensor(page, 'x');
-    assert.equal(await page.locator('.heat').getAttribute('data-painter'), painter);
+    await until(`it is drawn by ${painter}`, async () => await page.locator('.heat').getAttribute('data-painter') === painter);
     for (const what of ['Difference', 'Candidate', 'log |difference|']) {
       await page.getByRole('button', { name: what, exact: true }).click();
       await until(`${what} shows NaN in magenta`, async () => (await colours(page, '.heat')).magenta > 0.0008);
