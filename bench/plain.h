@@ -120,7 +120,7 @@ static inline void plain_open(struct ts_pool *pool, char *const *paths, unsigned
 #if defined(__x86_64__)
     if (ts_simd_level() == TS_SIMD_AVX2)
         plain->add = plain_add_avx2;
-    if (ts_simd_level() == TS_SIMD_AVX512)
+    if (ts_simd_level() >= TS_SIMD_AVX512)
         plain->add = plain_add_avx512;
 #endif
     for (unsigned i = 0; i < count; i++) {

@@ -31,7 +31,7 @@ static enum ts_simd detect(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return TS_SIMD_AVX2;
-    return TS_SIMD_AVX512;
+    return __builtin_cpu_supports("avx512bf16") ? TS_SIMD_AVX512BF16 : TS_SIMD_AVX512;
 #elif defined(__aarch64__)
     return TS_SIMD_NEON;
 #else
@@ -41,10 +41,10 @@ static enum ts_simd detect(void)
 
 static enum ts_simd lower(enum ts_simd there, const char *asked)
 {
-    if (strcmp(asked, ts_simd_name(TS_SIMD_PORTABLE)) == 0)
-        return TS_SIMD_PORTABLE;
-    if (strcmp(asked, ts_simd_name(TS_SIMD_AVX2)) == 0 && there == TS_SIMD_AVX512)
-        return TS_SIMD_AVX2;
+    const enum ts_simd most = there == TS_SIMD_NEON ? TS_SIMD_PORTABLE : there;
+    for (enum ts_simd level = TS_SIMD_PORTABLE; level <= most; level++)
+        if (strcmp(asked, ts_simd_name(level)) == 0)
+            return level;
     return there;
 }
 
@@ -71,6 +71,8 @@ const char *ts_simd_name(enum ts_simd level)
         return "avx2";
     case TS_SIMD_AVX512:
         return "avx512";
+    case TS_SIMD_AVX512BF16:
+        return "avx512bf16";
     case TS_SIMD_NEON:
         return "neon";
     }

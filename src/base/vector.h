@@ -134,20 +134,6 @@ TS_KERNEL_INLINE ts_vu16 ts_vi16_abs(ts_vi16 v)
 #endif
 }
 
-/* a * a + sum. Only for squares that are exact in f32, where fusing does not change a bit. */
-TS_KERNEL_INLINE ts_vf32 ts_vf32_add_exact_square(ts_vf32 sum, ts_vf32 a)
-{
-#if defined(__AVX512F__)
-    return (ts_vf32)_mm512_fmadd_ps((__m512)a, (__m512)a, (__m512)sum);
-#elif defined(__AVX2__) && defined(__FMA__)
-    return (ts_vf32)_mm256_fmadd_ps((__m256)a, (__m256)a, (__m256)sum);
-#elif defined(__aarch64__)
-    return (ts_vf32)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)a);
-#else
-    return a * a + sum;
-#endif
-}
-
 /* The lower and the upper half of a vector, widened. */
 TS_KERNEL_INLINE ts_vf64 ts_vf64_low(ts_vf32 v)
 {
@@ -176,6 +162,35 @@ TS_KERNEL_INLINE ts_vf64 ts_vf64_high(ts_vf32 v)
     return (ts_vf64)vcvt_high_f64_f32((float32x4_t)v);
 #else
     return (ts_vf64){(double)v[2], (double)v[3]};
+#endif
+}
+
+/* a * b + c, rounded once. Without the instruction it goes through double, where the product is exact and the sum is
+ * rounded before it is rounded again: about one in 2^29 comes out with another last bit. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
+{
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (ts_vf32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (ts_vf32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    ts_vf32_half half[2] = {
+        __builtin_convertvector(ts_vf64_low(a) * ts_vf64_low(b) + ts_vf64_low(c), ts_vf32_half),
+        __builtin_convertvector(ts_vf64_high(a) * ts_vf64_high(b) + ts_vf64_high(c), ts_vf32_half),
+    };
+    return ts_vf32_load(half);
+#endif
+}
+
+/* a * a + sum, for squares that are exact in f32, where fusing does not change a bit. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_add_exact_square(ts_vf32 sum, ts_vf32 a)
+{
+#if defined(__FMA__) || defined(__aarch64__)
+    return ts_vf32_fused(a, a, sum);
+#else
+    return a * a + sum;
 #endif
 }
 

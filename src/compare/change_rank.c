@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/number.h"
 #include "compare/change_rank_kernel.h"
 #include "compare/symmetric.h"
@@ -51,21 +50,6 @@ struct matrix {
     bool *column_changed;
     double energy, noise, most_row; /* of d; granted in all; and to the row that gets most */
 };
-
-static const struct ts_rank_kernels *kernels_for(enum ts_simd level)
-{
-#if defined(__x86_64__)
-    if (level == TS_SIMD_AVX512)
-        return &ts_rank_kernels_avx512;
-    if (level == TS_SIMD_AVX2)
-        return &ts_rank_kernels_avx2;
-#elif defined(__aarch64__)
-    if (level == TS_SIMD_NEON)
-        return &ts_rank_kernels_neon;
-#endif
-    (void)level;
-    return &ts_rank_kernels_portable;
-}
 
 /* The variance of rounding x to `bits` stored mantissa bits: a twelfth of the square of the grid's spacing there. */
 static double rounding_variance(double x, int bits, int least_exponent)
@@ -450,11 +434,8 @@ enum ts_status ts_change_rank_run(struct ts_pool *pool, const struct ts_pair *pa
                                   size_t count, struct ts_change_rank *ranks, struct ts_progress *progress,
                                   struct ts_error *error)
 {
-    struct job job = {.pairs = pairs,
-                      .deltas = deltas,
-                      .ranks = ranks,
-                      .progress = progress,
-                      .kernels = kernels_for(ts_simd_level())};
+    struct job job = {
+        .pairs = pairs, .deltas = deltas, .ranks = ranks, .progress = progress, .kernels = TS_TABLE(ts_rank_kernels)};
     pthread_mutex_init(&job.lock, NULL);
     pthread_cond_init(&job.freed, NULL);
     ts_error_clear(&job.error);

@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "base/cpu.h"
+
 #define TS_RANK_ROWS  8
 #define TS_RANK_PANEL 8
 
@@ -17,11 +19,6 @@ struct ts_rank_kernels {
     void (*gather)(const double *rows, size_t n, const double *in, double *panel);
 };
 
-extern const struct ts_rank_kernels ts_rank_kernels_portable;
-#if defined(__x86_64__)
-extern const struct ts_rank_kernels ts_rank_kernels_avx2, ts_rank_kernels_avx512;
-#elif defined(__aarch64__)
-extern const struct ts_rank_kernels ts_rank_kernels_neon;
-#endif
+TS_DECLARE_TABLES(const struct ts_rank_kernels, ts_rank_kernels);
 
 #endif

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/number.h"
 #include "compare/delta_kernel.h"
 #include "compare/moments.h"
@@ -49,21 +48,6 @@ struct job {
     pthread_mutex_t lock;
     struct ts_error error;
 };
-
-static const struct ts_delta_kernels *kernels_for(enum ts_simd level)
-{
-#if defined(__x86_64__)
-    if (level == TS_SIMD_AVX512)
-        return &ts_delta_kernels_avx512;
-    if (level == TS_SIMD_AVX2)
-        return &ts_delta_kernels_avx2;
-#elif defined(__aarch64__)
-    if (level == TS_SIMD_NEON)
-        return &ts_delta_kernels_neon;
-#endif
-    (void)level;
-    return &ts_delta_kernels_portable;
-}
 
 static bool is_exact(const struct ts_pair *pair)
 {
@@ -736,7 +720,7 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
                             const struct ts_delta_options *options, struct ts_delta *deltas,
                             struct ts_progress *progress, struct ts_error *error)
 {
-    struct job job = {.options = options, .progress = progress, .kernels = kernels_for(ts_simd_level())};
+    struct job job = {.options = options, .progress = progress, .kernels = TS_TABLE(ts_delta_kernels)};
     const size_t batch = 4096;
     enum ts_status status = TS_OK;
     job.lag = (uint64_t)4 * ts_pool_width(pool);

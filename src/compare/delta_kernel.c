@@ -31,6 +31,16 @@ TS_KERNEL_INLINE ts_vf32 absolute(ts_vf32 v)
     return (ts_vf32)((ts_vi32)v & 0x7fffffff);
 }
 
+/* As ts_vf32_fused, of one number. */
+TS_KERNEL_INLINE float fused(float a, float b, float c)
+{
+#if defined(__FMA__) || defined(__aarch64__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return (float)((double)a * (double)b + (double)c);
+#endif
+}
+
 /* How many lanes of a are not equal to b, and how many are above it. */
 #if defined(__AVX512F__)
 #define COUNT_UNEQUAL(a, b) ((uint64_t)__builtin_popcount(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_NEQ_UQ)))
@@ -62,7 +72,7 @@ struct state {
     struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares;
     struct extremes a, b;
     ts_vf32 furthest[TS_VECTORS];
-    ts_vu16 apart[TS_VECTORS]; /* sixteen bits: distance of the bits of a and b, small for near numbers */
+    ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
     ts_vu16 least[TS_VECTORS]; /* sixteen bits: -2 times the least magnitude of a that is not zero */
     ts_vi32 differ;            /* same: bits that are not */
     uint64_t unequal, mismatched, above;
@@ -80,13 +90,17 @@ static void state_init(struct state *state)
 
 /* Some groups, no more than may go without flushing; vector k of each, so that the accumulators are registers at every
  * width. same: b is taken to be a, bit for bit. Without eager, sixteen-bit numbers are taken to be near each other; see
- * is_near. */
+ * is_near. Of two numbers a lane the odd one comes first, as dot takes them. */
 TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool steep, const uint8_t *a, const uint8_t *b,
                                  size_t groups, int k, struct ts_delta_limits limits, struct state *state)
 {
     ts_vf32 sum = {0}, sum_abs = {0}, squares_b = {0}, squares = {0};
     ts_vf32 sum_a[2] = {{0}}, squares_a[2] = {{0}}; /* two, where each addition would wait for the one before */
     ts_vf32 low_a = state->a.low[k], high_a = state->a.high[k], low_b = state->b.low[k], high_b = state->b.high[k];
+    const bool dots = HAS_DOT && kind == BF16 && !same;
+    const ts_vu16 ones = (ts_vu16){0} + 0x3f80; /* 1.0 */
+    const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
+    ts_vu16 furthest_bits = {0};
     ts_vf32 furthest = state->furthest[k];
     ts_vi16 signed_a = state->a.as_signed[k], signed_b = state->b.as_signed[k];
     ts_vu16 unsigned_a = state->a.as_unsigned[k], unsigned_b = state->b.as_unsigned[k];
@@ -115,11 +129,13 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
             unsigned_a = ts_vu16_max(unsigned_a, bits_a);
             if (!same) {
                 bits_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
-                distance = bits_a - bits_b;
                 signed_b = ts_vi16_max(signed_b, (ts_vi16)bits_b);
                 unsigned_b = ts_vu16_max(unsigned_b, bits_b);
                 if (!steep)
                     least = ts_vu16_max(least, bits_a * minus_two);
+            }
+            if (!same && !eager) {
+                distance = bits_a - bits_b;
 #if defined(__AVX512BW__)
                 unequal += (uint64_t)__builtin_popcount(_mm512_test_epi16_mask((__m512i)distance, (__m512i)distance));
 #else
@@ -127,11 +143,26 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
 #endif
                 apart = ts_vu16_max(apart, ts_vi16_abs((ts_vi16)distance));
             }
+            if (dots) {
+                sum_a[0] = dot(sum_a[0], bits_a, ones);
+                squares_a[0] = dot(squares_a[0], bits_a, bits_a);
+                squares_b = dot(squares_b, bits_b, bits_b);
+            }
+            if (dots && !eager) { /* the differences are bf16 numbers too */
+                ts_vu16 bits = pack(y[0] - x[0], y[1] - x[1]), size = bits & 0x7fff;
+                sum = dot(sum, bits, ones);
+                sum_abs = dot(sum_abs, size, ones);
+                squares = dot(squares, bits, bits);
+                furthest_bits = ts_vu16_max(furthest_bits, size);
+                continue;
+            }
         }
-        for (int p = 0; p < PARTS(kind); p++) {
+        for (int p = PARTS(kind) - 1; p >= 0; p--) {
             const int which = same ? p : 0;
-            sum_a[which] += x[p];
-            squares_a[which] = add_square(kind, squares_a[which], x[p]);
+            if (!dots) {
+                sum_a[which] += x[p];
+                squares_a[which] = add_square(kind, squares_a[which], x[p]);
+            }
             if (kind == F32) {
                 low_a = ts_vf32_min(x[p], low_a);
                 high_a = ts_vf32_max(x[p], high_a);
@@ -140,13 +171,13 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
                 ts_vf32 d = y[p] - x[p], distance = absolute(d);
                 sum += d;
                 sum_abs += distance;
-                squares = kind != F32 && !eager ? ts_vf32_add_exact_square(squares, d) : squares + d * d;
-                squares_b = add_square(kind, squares_b, y[p]);
+                squares = kind != F32 && !eager ? ts_vf32_add_exact_square(squares, d) : ts_vf32_fused(d, d, squares);
+                squares_b = dots ? squares_b : add_square(kind, squares_b, y[p]);
                 furthest = ts_vf32_max(distance, furthest);
                 if (kind == F32 || eager) {
                     ts_vf32 size = absolute(x[p]);
                     if (eager)
-                        mismatched += COUNT_ABOVE(distance, size * limits.rtol + limits.atol);
+                        mismatched += COUNT_ABOVE(distance, ts_vf32_fused(size, rtol, atol));
                     /* eager: one bit less, so that zero becomes NaN, which nothing is above */
                     if (kind == F32 || steep)
                         above |= COUNT_ABOVE(distance, (ts_vf32)((ts_vi32)size - (int32_t)eager) * limits.ratio);
@@ -154,8 +185,9 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
                 if (kind == F32) {
                     low_b = ts_vf32_min(y[p], low_b);
                     high_b = ts_vf32_max(y[p], high_b);
-                    unequal += COUNT_UNEQUAL(x[p], y[p]);
                 }
+                if (kind == F32 || eager)
+                    unequal += COUNT_UNEQUAL(x[p], y[p]);
             }
         }
     }
@@ -178,6 +210,9 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
     state->b.high[k] = high_b;
     state->b.as_signed[k] = signed_b;
     state->b.as_unsigned[k] = unsigned_b;
+    if (dots && !eager)
+        furthest = ts_vf32_max(furthest, ts_vf32_max((ts_vf32)((ts_vu32)furthest_bits << 16),
+                                                     (ts_vf32)((ts_vu32)furthest_bits & 0xffff0000u)));
     state->furthest[k] = furthest;
     state->apart[k] = apart;
     state->least[k] = least;
@@ -185,7 +220,7 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
     state->mismatched += mismatched;
     state->above |= above;
 #if !defined(__AVX512BW__)
-    if (kind != F32) {
+    if (kind != F32 && !eager) {
         state->unequal += groups * (TS_VECTOR_BYTES / 2);
         for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
             state->unequal -= equal[i];
@@ -196,6 +231,7 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
 TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol,
                                  float atol)
 {
+    const ts_vf32 wide_rtol = (ts_vf32){0} + rtol, wide_atol = (ts_vf32){0} + atol;
     uint64_t found = 0;
     size_t i = 0;
     for (; i + GROUP(kind) <= count; i += GROUP(kind))
@@ -204,11 +240,11 @@ TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t
             load(kind, a + i * SIZE(kind), k, x);
             load(kind, b + i * SIZE(kind), k, y);
             for (int p = 0; p < PARTS(kind); p++)
-                found += COUNT_ABOVE(absolute(y[p] - x[p]), absolute(x[p]) * rtol + atol);
+                found += COUNT_ABOVE(absolute(y[p] - x[p]), ts_vf32_fused(absolute(x[p]), wide_rtol, wide_atol));
         }
     for (; i < count; i++) {
         float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind));
-        found += fabsf(y - x) > fabsf(x) * rtol + atol;
+        found += fabsf(y - x) > fused(fabsf(x), rtol, atol);
     }
     return found;
 }
@@ -237,22 +273,6 @@ TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t
         highest_ratio = x != 0 && ratio > highest_ratio ? ratio : highest_ratio;
     }
     return (double)highest_ratio;
-}
-
-/* Zeros of different sign: their bits differ, their values do not. */
-static uint64_t count_opposite_zeros(const uint8_t *a, const uint8_t *b, size_t groups)
-{
-    uint64_t found = 0;
-    ts_vu16 here[TS_VECTORS] = {{0}};
-    for (size_t i = 0; i < groups * 64; i += 64)
-        for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vu16 x = ts_vu16_load(a + i + k * TS_VECTOR_BYTES), y = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
-            here[k] -= (ts_vu16)(((x ^ y ^ 0x8000) | (x << 1)) == 0);
-        }
-    for (int k = 0; k < TS_VECTORS; k++)
-        for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
-            found += here[k][i];
-    return found;
 }
 
 /* Moments from sums, and once more about the mean where the numbers lie far from zero and close together, or where the
@@ -303,7 +323,7 @@ TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *fro
 
 /* What a second look has to find out after all, once the first has said how far apart the numbers can be. */
 struct bounds {
-    unsigned apart; /* largest distance of bits */
+    unsigned apart; /* largest distance of bits; more than any when it was not looked for */
     unsigned least; /* least magnitude of a that is not zero, as bits; 0: all are zero */
     bool above;     /* f32 or steep: some |d| / |a| is above the ratio; unless eager, perhaps with a = 0 */
     bool asked;     /* each element was asked about that */
@@ -357,7 +377,7 @@ TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *
     sums->max_b = y > sums->max_b ? y + 0.0 : sums->max_b;
     sums->max_abs = (double)distance > sums->max_abs ? (double)distance : sums->max_abs;
     sums->unequal += x != y;
-    sums->mismatched += limits.eager && distance > fabsf(low) * limits.rtol + limits.atol;
+    sums->mismatched += limits.eager && distance > fused(fabsf(low), limits.rtol, limits.atol);
     bounds->above = bounds->above || distance > fabsf(low) * limits.ratio;
     if (kind != F32) {
         uint16_t bits_a = ts_load_le16(a), bits_b = ts_load_le16(b);
@@ -440,10 +460,8 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     bounds = (struct bounds){.above = state.above != 0, .asked = kind == F32 || (limits.eager && limits.steep)};
     if (kind != F32 && !same) {
         unsigned least = highest_u16(state.least);
-        bounds.apart = highest_u16(state.apart);
+        bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
         bounds.least = least ? (0x10000 - least) / 2 : 0;
-        if (bounds.apart == 0x8000) /* nothing but the sign differs somewhere, perhaps that of a zero */
-            sums->unequal -= count_opposite_zeros(a, b, groups);
     }
     sums->max_abs = (double)highest(state.furthest);
     find_extremes(kind, &state.a, a, groups, &sums->min_a, &sums->max_a);
@@ -487,7 +505,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     sums->eager = !cannot_mismatch(kind, &bounds, limits, sums->max_abs);
     if (sums->eager && !limits.eager)
         sums->mismatched = beyond(kind, a, b, count, limits.rtol, limits.atol);
-    if (kind != F32 && limits.eager && !is_near(kind, &state))
+    if (kind != F32 && limits.eager) /* nobody looked whether they are near */
         sums->eager = true;
 }
 

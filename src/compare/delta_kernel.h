@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cpu.h"
 #include "compare/moments.h"
 
 /* Most numbers per call. What a run costs beside its numbers (adding up lanes) is then a few percent, and what has to
@@ -53,11 +54,6 @@ struct ts_delta_kernels {
     struct ts_delta_kernel f32, bf16, f16;
 };
 
-extern const struct ts_delta_kernels ts_delta_kernels_portable;
-#if defined(__x86_64__)
-extern const struct ts_delta_kernels ts_delta_kernels_avx2, ts_delta_kernels_avx512;
-#elif defined(__aarch64__)
-extern const struct ts_delta_kernels ts_delta_kernels_neon;
-#endif
+TS_DECLARE_TABLES(const struct ts_delta_kernels, ts_delta_kernels);
 
 #endif

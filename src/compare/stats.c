@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "compare/stats_kernel.h"
 
 /* Elements per piece: some hundred microseconds of work, and a multiple of every block size. */
@@ -40,21 +39,6 @@ struct job {
     pthread_mutex_t lock; /* guards error */
     struct ts_error error;
 };
-
-static const struct ts_stats_kernels *kernels_for(enum ts_simd level)
-{
-#if defined(__x86_64__)
-    if (level == TS_SIMD_AVX512)
-        return &ts_stats_kernels_avx512;
-    if (level == TS_SIMD_AVX2)
-        return &ts_stats_kernels_avx2;
-#elif defined(__aarch64__)
-    if (level == TS_SIMD_NEON)
-        return &ts_stats_kernels_neon;
-#endif
-    (void)level;
-    return &ts_stats_kernels_portable;
-}
 
 static void piece_init(struct piece *piece)
 {
@@ -523,7 +507,7 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, struct ts
 enum ts_status ts_stats_run(struct ts_pool *pool, struct ts_tensor *const *tensors, size_t count, struct ts_stats *out,
                             struct ts_progress *progress, struct ts_error *error)
 {
-    struct job job = {.progress = progress, .kernels = kernels_for(ts_simd_level())};
+    struct job job = {.progress = progress, .kernels = TS_TABLE(ts_stats_kernels)};
     const size_t batch = 4096;
     enum ts_status status = TS_OK;
     job.views = calloc(batch, sizeof(struct ts_tensor *));

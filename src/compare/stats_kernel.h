@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cpu.h"
+
 struct ts_stats_sums {
     double sum, sum_squares, min, max;
     uint64_t zeros;
@@ -26,11 +28,6 @@ struct ts_stats_kernels {
     void (*f16)(const uint8_t *src, size_t count, struct ts_stats_sums *sums);
 };
 
-extern const struct ts_stats_kernels ts_stats_kernels_portable;
-#if defined(__x86_64__)
-extern const struct ts_stats_kernels ts_stats_kernels_avx2, ts_stats_kernels_avx512;
-#elif defined(__aarch64__)
-extern const struct ts_stats_kernels ts_stats_kernels_neon;
-#endif
+TS_DECLARE_TABLES(const struct ts_stats_kernels, ts_stats_kernels);
 
 #endif

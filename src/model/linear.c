@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/progress.h"
 #ifdef TS_WITH_BLAS
 #include <cblas.h>
@@ -17,19 +16,7 @@
 
 const struct ts_linear_kernels *ts_linear_kernels(void)
 {
-    switch (ts_simd_level()) {
-#if defined(__x86_64__)
-    case TS_SIMD_AVX512:
-        return &ts_linear_kernels_avx512;
-    case TS_SIMD_AVX2:
-        return &ts_linear_kernels_avx2;
-#elif defined(__aarch64__)
-    case TS_SIMD_NEON:
-        return &ts_linear_kernels_neon;
-#endif
-    default:
-        return &ts_linear_kernels_portable;
-    }
+    return TS_TABLE(ts_linear_kernels);
 }
 
 bool ts_linear_has_blas(void)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/pool.h"
 #include "tensor/view.h"
@@ -19,12 +20,7 @@ struct ts_linear_kernels {
                     size_t depth, float *y, size_t y_stride);
 };
 
-extern const struct ts_linear_kernels ts_linear_kernels_portable;
-#if defined(__x86_64__)
-extern const struct ts_linear_kernels ts_linear_kernels_avx2, ts_linear_kernels_avx512;
-#elif defined(__aarch64__)
-extern const struct ts_linear_kernels ts_linear_kernels_neon;
-#endif
+TS_DECLARE_TABLES(const struct ts_linear_kernels, ts_linear_kernels);
 const struct ts_linear_kernels *ts_linear_kernels(void); /* of this machine's level */
 
 /* y [rows, columns] = x [rows, depth] · weightᵀ, weight of shape [columns, depth], decoded a panel at a time. fast: by

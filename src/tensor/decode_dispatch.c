@@ -33,37 +33,12 @@ bool ts_block_from_ggml(uint32_t ggml_type, enum ts_block_type *type)
 }
 
 /* From decode_blocks.c. */
-extern ts_decode_blocks_at_level *const ts_decode_kernels_portable[TS_BLOCK_COUNT];
-#if defined(__x86_64__)
-extern ts_decode_blocks_at_level *const ts_decode_kernels_avx2[TS_BLOCK_COUNT];
-extern ts_decode_blocks_at_level *const ts_decode_kernels_avx512[TS_BLOCK_COUNT];
-#elif defined(__aarch64__)
-extern ts_decode_blocks_at_level *const ts_decode_kernels_neon[TS_BLOCK_COUNT];
-#endif
+typedef ts_decode_blocks_at_level *const decode_table[TS_BLOCK_COUNT];
+TS_DECLARE_TABLES(decode_table, ts_decode_kernels);
 
 void ts_decode_blocks(enum ts_block_type type, const uint8_t *src, size_t blocks, float *dst)
 {
-    ts_decode_blocks_at_level *const *kernels = ts_decode_kernels_portable;
-    switch (ts_simd_level()) {
-    case TS_SIMD_PORTABLE:
-        break;
-    case TS_SIMD_AVX2:
-#if defined(__x86_64__)
-        kernels = ts_decode_kernels_avx2;
-#endif
-        break;
-    case TS_SIMD_AVX512:
-#if defined(__x86_64__)
-        kernels = ts_decode_kernels_avx512;
-#endif
-        break;
-    case TS_SIMD_NEON:
-#if defined(__aarch64__)
-        kernels = ts_decode_kernels_neon;
-#endif
-        break;
-    }
-    kernels[type](src, blocks, dst);
+    (*TS_TABLE(ts_decode_kernels))[type](src, blocks, dst);
 }
 
 /* Runs of 16 and 32-bit fields, as ggml's code on a big-endian machine leaves them in memory. Where it declares bytes

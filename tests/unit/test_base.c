@@ -343,7 +343,7 @@ static enum ts_simd level_with(const char *asked)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    assert_in_range(WEXITSTATUS(status), 0, 3);
+    assert_in_range(WEXITSTATUS(status), 0, 4);
     return (enum ts_simd)WEXITSTATUS(status);
 }
 
@@ -354,9 +354,10 @@ static void test_simd_level(void **state)
     assert_int_equal(level_with("portable"), TS_SIMD_PORTABLE);
     assert_int_equal(level_with("nonsense"), there);
     assert_int_equal(level_with(""), there);
-    assert_int_equal(level_with("avx512"), there); /* more than there is gives what there is */
+    assert_int_equal(level_with("avx512bf16"), there); /* more than there is gives what there is */
+    assert_int_equal(level_with("avx512"), there == TS_SIMD_AVX512BF16 ? TS_SIMD_AVX512 : there);
     assert_int_equal(level_with("neon"), there);
-    assert_int_equal(level_with("avx2"), there == TS_SIMD_AVX512 ? TS_SIMD_AVX2 : there);
+    assert_int_equal(level_with("avx2"), there >= TS_SIMD_AVX2 && there <= TS_SIMD_AVX512BF16 ? TS_SIMD_AVX2 : there);
 #if defined(__aarch64__)
     assert_int_equal(there, TS_SIMD_NEON);
 #elif defined(__x86_64__)
@@ -366,6 +367,7 @@ static void test_simd_level(void **state)
     assert_string_equal(ts_simd_name(TS_SIMD_PORTABLE), "portable");
     assert_string_equal(ts_simd_name(TS_SIMD_AVX2), "avx2");
     assert_string_equal(ts_simd_name(TS_SIMD_AVX512), "avx512");
+    assert_string_equal(ts_simd_name(TS_SIMD_AVX512BF16), "avx512bf16");
     assert_string_equal(ts_simd_name(TS_SIMD_NEON), "neon");
 }
 

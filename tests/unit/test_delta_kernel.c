@@ -33,6 +33,8 @@ static size_t levels(const struct ts_delta_kernels *out[4])
         out[count++] = &ts_delta_kernels_avx2;
     if (ts_simd_level() >= TS_SIMD_AVX512)
         out[count++] = &ts_delta_kernels_avx512;
+    if (ts_simd_level() >= TS_SIMD_AVX512BF16)
+        out[count++] = &ts_delta_kernels_avx512bf16;
 #elif defined(__aarch64__)
     if (ts_simd_level() == TS_SIMD_NEON)
         out[count++] = &ts_delta_kernels_neon;

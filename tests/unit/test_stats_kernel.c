@@ -71,6 +71,8 @@ static void test_levels(void **state)
         compare_kernels(&ts_stats_kernels_avx2);
     if (ts_simd_level() >= TS_SIMD_AVX512)
         compare_kernels(&ts_stats_kernels_avx512);
+    if (ts_simd_level() >= TS_SIMD_AVX512BF16)
+        compare_kernels(&ts_stats_kernels_avx512bf16);
 #elif defined(__aarch64__)
     if (ts_simd_level() == TS_SIMD_NEON)
         compare_kernels(&ts_stats_kernels_neon);
