@@ -4,7 +4,6 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +11,13 @@
 #include "base/number.h"
 #include "compare/delta_kernel.h"
 #include "compare/moments.h"
+#include "compare/pieces.h"
 #include "compare/scene.h"
 
-#define PIECE   ((uint64_t)1 << 21)
-#define DECODED 2048 /* numbers decoded at a time: both sides and what is decoded next stay in the first-level cache   \
-                      */
+#define PIECE ((uint64_t)1 << 21)
+#define DECODED                                                                                                        \
+    2048 /* numbers decoded at a time: both sides and what is decoded next stay in the first-level cache               \
+          */
 #define NOWHERE UINT64_MAX
 #define SLACK   0x1p-20
 /* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
@@ -36,18 +37,14 @@ struct piece {
 };
 
 struct job {
+    struct ts_pieces cut;
     const struct ts_pair *pairs;
-    uint64_t *first_piece; /* of each pair; one more at the end */
-    size_t pair_count;
     struct piece *pieces;
     _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
-    uint64_t lag;             /* so many pieces later, all threads are past a piece */
     uint64_t stride; /* elements after which pages are given back: fewer the more threads; a multiple of any run */
     const struct ts_delta_options *options;
     const struct ts_delta_kernels *kernels;
     struct ts_progress *progress;
-    pthread_mutex_t lock;
-    struct ts_error error;
 };
 
 static bool is_exact(const struct ts_pair *pair)
@@ -415,25 +412,12 @@ static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pai
     return TS_OK;
 }
 
-static size_t pair_of_piece(const struct job *job, uint64_t index)
-{
-    size_t low = 0, high = job->pair_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (job->first_piece[middle] <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Small pieces are not worth a system call. */
-static void forget_piece(const struct job *job, uint64_t index)
+static void forget_piece(void *context, uint64_t index)
 {
-    size_t which = pair_of_piece(job, index);
-    const struct ts_pair *pair = &job->pairs[which];
-    uint64_t first = (index - job->first_piece[which]) * PIECE;
+    const struct job *job = context;
+    uint64_t first;
+    const struct ts_pair *pair = &job->pairs[ts_pieces_item(&job->cut, index, &first)];
     if (pair->a.count - first < PIECE)
         return;
     ts_view_forget(&pair->a, first, PIECE);
@@ -456,21 +440,18 @@ static void raise_ratio(_Atomic uint64_t *ratio, double found)
     }
 }
 
-static void work(void *context, uint64_t index, unsigned worker)
+static void work(void *context, uint64_t index)
 {
     struct job *job = context;
-    size_t which = pair_of_piece(job, index);
+    uint64_t first;
+    size_t which = ts_pieces_item(&job->cut, index, &first);
     const struct ts_pair *pair = &job->pairs[which];
-    uint64_t first = (index - job->first_piece[which]) * PIECE;
     uint64_t end = pair->a.count - first < PIECE ? pair->a.count : first + PIECE;
     struct piece *piece = &job->pieces[index];
     struct ts_tolerance tolerance = tolerance_of(job, pair);
     struct ts_error error;
     enum ts_status status = TS_OK;
-    (void)worker;
     piece_init(piece);
-    if (atomic_load(&ts_cancelled))
-        return;
     for (uint64_t from = first, to; from < end && status == TS_OK; from = to) {
         to = end - from < job->stride ? end : from + job->stride;
         if (is_exact(pair))
@@ -485,23 +466,15 @@ static void work(void *context, uint64_t index, unsigned worker)
         }
     }
     raise_ratio(&job->ratios[which], piece->max_rel);
-    forget_piece(job, index);
-    if (index >= job->lag) /* neighbours map pages around theirs again: once more when all threads are past it */
-        forget_piece(job, index - job->lag);
     ts_progress_add(job->progress, end - first);
-    if (status != TS_OK) {
-        ts_error_tensor(&error, pair->name);
-        pthread_mutex_lock(&job->lock);
-        if (job->error.status == TS_OK)
-            job->error = error;
-        pthread_mutex_unlock(&job->lock);
-    }
+    if (status != TS_OK)
+        ts_pieces_fail(&job->cut, &error, pair->name);
 }
 
 static void join_pieces(const struct job *job, size_t which, struct piece *all)
 {
     piece_init(all);
-    for (uint64_t i = job->first_piece[which]; i < job->first_piece[which + 1]; i++) {
+    for (uint64_t i = job->cut.first[which]; i < job->cut.first[which + 1]; i++) {
         const struct piece *piece = &job->pieces[i];
         ts_moments_join(&all->a, &piece->a);
         ts_moments_join(&all->b, &piece->b);
@@ -697,28 +670,20 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
 }
 
 /* A batch of pairs, so that the pieces of a huge comparison do not fill memory. */
-static enum ts_status run_batch(struct ts_pool *pool, struct job *job, struct ts_delta *deltas, struct ts_error *error)
+static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_delta *deltas,
+                                struct ts_error *error)
 {
-    uint64_t pieces = 0;
-    enum ts_status status = TS_OK;
-    for (size_t i = 0; i < job->pair_count; i++) {
-        job->first_piece[i] = pieces;
+    enum ts_status status;
+    ts_pieces_begin(&job->cut);
+    for (size_t i = 0; i < count; i++) {
         atomic_store_explicit(&job->ratios[i], 0, memory_order_relaxed);
-        if (!job->pairs[i].problem)
-            pieces += (job->pairs[i].a.count + PIECE - 1) / PIECE;
+        ts_pieces_add(&job->cut, job->pairs[i].problem ? 0 : job->pairs[i].a.count);
     }
-    job->first_piece[job->pair_count] = pieces;
-    job->pieces = malloc((pieces + 1) * sizeof *job->pieces);
+    job->pieces = malloc((ts_pieces_count(&job->cut) + 1) * sizeof *job->pieces);
     if (!job->pieces)
         return ts_fail_memory(error);
-    ts_pool_run(pool, pieces, work, job);
-    if (atomic_load(&ts_cancelled))
-        status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
-    else if (job->error.status != TS_OK) {
-        *error = job->error;
-        status = error->status;
-    }
-    for (size_t i = 0; i < job->pair_count && status == TS_OK; i++) {
+    status = ts_pieces_run(&job->cut, pool, work, forget_piece, job, error);
+    for (size_t i = 0; i < count && status == TS_OK; i++) {
         struct piece all;
         if (job->pairs[i].problem) {
             deltas[i] = (struct ts_delta){.worst = NOWHERE, .first_non_finite_mismatch = NOWHERE};
@@ -740,26 +705,16 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
                             struct ts_progress *progress, struct ts_error *error)
 {
     struct job job = {.options = options, .progress = progress, .kernels = TS_TABLE(ts_delta_kernels)};
-    const size_t batch = 4096;
     enum ts_status status = TS_OK;
-    job.lag = (uint64_t)4 * ts_pool_width(pool);
     job.stride = ts_pool_width(pool) > 4 ? PIECE / 8 : PIECE;
-    job.first_piece = calloc(batch + 1, sizeof *job.first_piece);
-    job.ratios = calloc(batch, sizeof *job.ratios);
-    if (!job.first_piece || !job.ratios) {
-        free(job.first_piece);
-        free(job.ratios);
-        return ts_fail_memory(error);
-    }
-    pthread_mutex_init(&job.lock, NULL);
-    ts_error_clear(&job.error);
-    for (size_t i = 0; i < count && status == TS_OK; i += batch) {
+    job.ratios = calloc(TS_PIECES_BATCH, sizeof *job.ratios);
+    if (!ts_pieces_init(&job.cut, PIECE, pool) || !job.ratios)
+        status = ts_fail_memory(error);
+    for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
         job.pairs = pairs + i;
-        job.pair_count = count - i < batch ? count - i : batch;
-        status = run_batch(pool, &job, deltas + i, error);
+        status = run_batch(pool, &job, count - i < TS_PIECES_BATCH ? count - i : TS_PIECES_BATCH, deltas + i, error);
     }
-    pthread_mutex_destroy(&job.lock);
-    free(job.first_piece);
+    ts_pieces_release(&job.cut);
     free(job.ratios);
     return status;
 }

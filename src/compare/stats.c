@@ -2,10 +2,10 @@
 #include "compare/stats.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/pieces.h"
 #include "compare/stats_kernel.h"
 
 /* Elements per piece: some hundred microseconds of work, and a multiple of every block size. */
@@ -28,16 +28,12 @@ struct piece {
 };
 
 struct job {
+    struct ts_pieces cut;
     struct ts_tensor *const *tensors;
     const struct ts_tensor **views; /* what is walked: a tensor, or its collapsed copy */
-    uint64_t *first_piece;          /* of each tensor; one more at the end */
-    size_t tensor_count;
     struct piece *pieces;
-    uint64_t lag; /* so many pieces later, all threads are past a piece */
     struct ts_progress *progress;
     const struct ts_stats_kernels *kernels;
-    pthread_mutex_t lock; /* guards error */
-    struct ts_error error;
 };
 
 static void piece_init(struct piece *piece)
@@ -255,31 +251,17 @@ static bool decodes_to_f32(const struct ts_tensor *view)
                                      (info->kind == TS_CLASS_FLOAT && view->type != TS_F64 && view->type != TS_F80));
 }
 
-static size_t tensor_of_piece(const struct job *job, uint64_t index)
-{
-    size_t low = 0, high = job->tensor_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (job->first_piece[middle] <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* A piece, and the elements of which view it is. */
 static const struct ts_tensor *elements_of_piece(const struct job *job, uint64_t index, uint64_t *first, uint64_t *end)
 {
-    size_t tensor = tensor_of_piece(job, index);
-    const struct ts_tensor *view = job->views[tensor];
-    *first = (index - job->first_piece[tensor]) * PIECE;
+    const struct ts_tensor *view = job->views[ts_pieces_item(&job->cut, index, first)];
     *end = view->count - *first < PIECE ? view->count : *first + PIECE;
     return view;
 }
 
-static void forget_piece(const struct job *job, uint64_t index)
+static void forget_piece(void *context, uint64_t index)
 {
+    const struct job *job = context;
     uint64_t first, end;
     const struct ts_tensor *view = elements_of_piece(job, index, &first, &end);
     const struct ts_type_info *info = ts_type_info(view->type);
@@ -288,7 +270,7 @@ static void forget_piece(const struct job *job, uint64_t index)
                          (end - first) / info->block_elements * info->block_bytes);
 }
 
-static void work(void *context, uint64_t index, unsigned worker)
+static void work(void *context, uint64_t index)
 {
     struct job *job = context;
     uint64_t first, end;
@@ -297,10 +279,7 @@ static void work(void *context, uint64_t index, unsigned worker)
     struct ts_error error;
     enum ts_status status;
     run_kernel *kernel = kernel_of(job, view);
-    (void)worker;
     piece_init(piece);
-    if (atomic_load(&ts_cancelled))
-        return;
     if (kernel && ts_tensor_is_contiguous(view))
         status = walk_direct(view, kernel, first, end, piece, &error);
     else if (decodes_to_f32(view))
@@ -309,20 +288,10 @@ static void work(void *context, uint64_t index, unsigned worker)
         status = walk_integers(view, first, end, piece, &error);
     else
         status = walk_careful(view, first, end, piece, &error);
-    forget_piece(job, index);
-    /* The system maps more than the page that was asked for, so the end of one piece brings back pages of the next,
-     * which may be done and forgotten already: once more when the pieces around are done too. */
-    if (index >= job->lag)
-        forget_piece(job, index - job->lag);
     ts_progress_add(job->progress,
                     view->count ? (uint64_t)((double)view->bytes * (double)(end - first) / (double)view->count) : 0);
-    if (status != TS_OK) {
-        ts_error_tensor(&error, view->name);
-        pthread_mutex_lock(&job->lock);
-        if (job->error.status == TS_OK)
-            job->error = error;
-        pthread_mutex_unlock(&job->lock);
-    }
+    if (status != TS_OK)
+        ts_pieces_fail(&job->cut, &error, view->name);
 }
 
 /* A view that repeats its data along an axis (stride 0) may claim more elements than time allows to look at: walk one
@@ -402,7 +371,7 @@ static void join(const struct job *job, size_t tensor, uint64_t times, struct ts
     struct piece all;
     bool some = false;
     piece_init(&all);
-    for (uint64_t i = job->first_piece[tensor]; i < job->first_piece[tensor + 1]; i++) {
+    for (uint64_t i = job->cut.first[tensor]; i < job->cut.first[tensor + 1]; i++) {
         const struct piece *piece = &job->pieces[i];
         struct ts_stats *sum = &all.stats;
         const struct ts_stats *add = &piece->stats;
@@ -466,39 +435,31 @@ static void join(const struct job *job, size_t tensor, uint64_t times, struct ts
     out->at_max = expand_index(whole, view, out->at_max);
 }
 
-/* Tensors are done in batches, so that the pieces of a huge file do not fill memory either. */
-static enum ts_status run_batch(struct ts_pool *pool, struct job *job, struct ts_stats *out, struct ts_error *error)
+static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_stats *out,
+                                struct ts_error *error)
 {
-    uint64_t *times = calloc(job->tensor_count, sizeof *times);
-    uint64_t pieces = 0;
+    uint64_t *times = calloc(count, sizeof *times);
     enum ts_status status = TS_OK;
     if (!times)
         return ts_fail_memory(error);
-    for (size_t i = 0; i < job->tensor_count; i++) {
+    ts_pieces_begin(&job->cut);
+    for (size_t i = 0; i < count; i++) {
         times[i] = collapse(job->tensors[i], &job->views[i]);
-        job->first_piece[i] = pieces;
-        pieces += (job->views[i]->count + PIECE - 1) / PIECE;
+        ts_pieces_add(&job->cut, job->views[i]->count);
         if (!times[i])
             status = ts_fail_memory(error);
     }
-    job->first_piece[job->tensor_count] = pieces;
-    job->pieces = status == TS_OK ? calloc(pieces + 1, sizeof *job->pieces) : NULL;
-    if (job->pieces) {
-        ts_pool_run(pool, pieces, work, job);
-        if (atomic_load(&ts_cancelled))
-            status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
-        else if (job->error.status != TS_OK) {
-            *error = job->error;
-            status = error->status;
-        }
-        for (size_t i = 0; i < job->tensor_count && status == TS_OK; i++)
-            join(job, i, times[i], &out[i]);
-    } else if (status == TS_OK) {
+    job->pieces = status == TS_OK ? calloc(ts_pieces_count(&job->cut) + 1, sizeof *job->pieces) : NULL;
+    if (job->pieces)
+        status = ts_pieces_run(&job->cut, pool, work, forget_piece, job, error);
+    else if (status == TS_OK)
         status = ts_fail_memory(error);
-    }
-    for (size_t i = 0; i < job->tensor_count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (status == TS_OK)
+            join(job, i, times[i], &out[i]);
         if (job->views[i] != job->tensors[i])
             free((void *)job->views[i]);
+    }
     free(job->pieces);
     free(times);
     return status;
@@ -508,23 +469,16 @@ enum ts_status ts_stats_run(struct ts_pool *pool, struct ts_tensor *const *tenso
                             struct ts_progress *progress, struct ts_error *error)
 {
     struct job job = {.progress = progress, .kernels = TS_TABLE(ts_stats_kernels)};
-    const size_t batch = 4096;
     enum ts_status status = TS_OK;
-    job.views = calloc(batch, sizeof(struct ts_tensor *));
-    job.first_piece = calloc(batch + 1, sizeof *job.first_piece);
-    if (!job.views || !job.first_piece)
+    job.views = calloc(TS_PIECES_BATCH, sizeof(struct ts_tensor *));
+    if (!ts_pieces_init(&job.cut, PIECE, pool) || !job.views)
         status = ts_fail_memory(error);
-    pthread_mutex_init(&job.lock, NULL);
-    ts_error_clear(&job.error);
-    job.lag = (uint64_t)4 * ts_pool_width(pool);
-    for (size_t i = 0; i < count && status == TS_OK; i += batch) {
+    for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
         job.tensors = tensors + i;
-        job.tensor_count = count - i < batch ? count - i : batch;
-        status = run_batch(pool, &job, out + i, error);
+        status = run_batch(pool, &job, count - i < TS_PIECES_BATCH ? count - i : TS_PIECES_BATCH, out + i, error);
     }
-    pthread_mutex_destroy(&job.lock);
+    ts_pieces_release(&job.cut);
     free(job.views);
-    free(job.first_piece);
     return status;
 }
 

@@ -1,0 +1,51 @@
+/* Pieces: many tensors, or pairs of them, cut into equal parts that threads take in turn.
+ *
+ * Numbers every piece over all items of a batch, finds the item again, and keeps the first thing that went wrong. What
+ * is measured in a piece and how pieces are joined is the business of stats.c and delta.c. */
+#ifndef TS_COMPARE_PIECES_H
+#define TS_COMPARE_PIECES_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/pool.h"
+
+/* Items done together, so that the pieces of a huge file do not fill memory. */
+#define TS_PIECES_BATCH 4096
+
+struct ts_pieces {
+    uint64_t size;   /* elements of a piece; the last of an item may have fewer */
+    uint64_t lag;    /* so many pieces later, all threads are past a piece */
+    uint64_t *first; /* piece of each item, and the number of all behind the last */
+    size_t items;
+    pthread_mutex_t lock; /* guards error */
+    struct ts_error error;
+};
+
+bool ts_pieces_init(struct ts_pieces *pieces, uint64_t size, const struct ts_pool *pool); /* false without memory */
+void ts_pieces_release(struct ts_pieces *pieces);
+
+/* A batch: begin, add up to TS_PIECES_BATCH items of so many elements, run. */
+void ts_pieces_begin(struct ts_pieces *pieces);
+void ts_pieces_add(struct ts_pieces *pieces, uint64_t elements);
+static inline uint64_t ts_pieces_count(const struct ts_pieces *pieces)
+{
+    return pieces->first[pieces->items];
+}
+
+/* The item a piece is of, and the first of its elements there. */
+size_t ts_pieces_item(const struct ts_pieces *pieces, uint64_t index, uint64_t *first);
+
+typedef void ts_piece_task(void *context, uint64_t index);
+/* Calls work for every piece, by all threads, and then forget for it; and once more when all threads are past it: the
+ * system maps more than the page that is asked for, so the end of one piece brings back pages of the next, which may be
+ * done and forgotten already. After an interruption the rest is skipped. */
+enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work, ts_piece_task *forget,
+                             void *context, struct ts_error *error);
+/* From within work: what went wrong, with which tensor. */
+void ts_pieces_fail(struct ts_pieces *pieces, const struct ts_error *error, const char *name);
+
+#endif
