@@ -504,10 +504,11 @@ enum ts_status ts_stats_histogram(const struct ts_tensor *tensor, const struct t
                 counts[bin < bins ? bin : bins - 1]++;
             }
         *sampled += now;
+        /* a sample touches pages all over the tensor, and each maps its neighbours, two megabytes of them at times */
+        if ((first / step % 16 == 15 || tensor->count - first <= step) && ts_tensor_is_contiguous(tensor) &&
+            tensor->bytes > (uint64_t)1 << 20)
+            ts_source_forget(tensor->source, tensor->span_offset, tensor->bytes);
     }
-    /* a sample touches pages all over the tensor, and each maps its neighbours */
-    if (ts_tensor_is_contiguous(tensor) && tensor->bytes > (uint64_t)1 << 20)
-        ts_source_forget(tensor->source, tensor->span_offset, tensor->bytes);
     return TS_OK;
 }
 
