@@ -473,3 +473,9 @@ void ts_view_forget(const struct ts_view *view, uint64_t first, uint64_t count)
         begin += piece;
     }
 }
+
+void ts_view_visit(const struct ts_view *view, uint64_t first, struct ts_visits *visits)
+{
+    if (ts_visits_enough(visits, view->tensor, first, view->count))
+        ts_view_forget(view, 0, view->count);
+}
