@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measures `tsleuth serve` on this machine: how soon the first view is there, how long values and tiles take, how fast
-uploads are beside plain writing, and how much memory it holds through all of it.
+uploads are beside plain writing, how smooth the page is with ten thousand tensors, and how much memory it holds through
+all of it.
 
 usage: bench/serve.py [PROGRAM]        (make bench builds first)
 
@@ -245,6 +246,41 @@ def upload(program, folder):
     return server.most
 
 
+def in_browser(server, *words):
+    """What bench/page.mjs measures; without a browser nothing, which is said."""
+    try:
+        done = subprocess.run(["node", ROOT / "bench" / "page.mjs", server.url, *words], capture_output=True, text=True, timeout=600)
+        said = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+        said = {"skip": f"it could not be measured: {error}"}
+    if "skip" in said:
+        print(f"the page was not measured: {said['skip']}")
+    return said.get("milliseconds", {})
+
+
+def page(program, folder):
+    """The page in a browser: how soon 500 tensors are seen, and how smooth ten thousand are."""
+    server = Server(program, folder / "w4", folder / "a.safetensors", folder / "b.safetensors")
+    Client(server).get(server.workspace() + "/tensors")
+    for figure in in_browser(server, "first").values():
+        row("500 tensors in the browser, after the load", f"{figure:.0f} ms", target="300 ms", reached=figure < 300)
+    server.stop()
+    most = server.most
+    chooser = random.Random(2)
+    for name, factor in (("many-a", 0), ("many-b", 0.01)):
+        chooser.seed(2)
+        write_safetensors(folder / f"{name}.safetensors",
+                          [(f"model.layers.{i // 100}.w{i % 100}", [8],
+                            struct.pack("<8f", *(chooser.gauss(0, 1) * (1 + factor * (i % 7 == 0)) for _ in range(8))))
+                           for i in range(10000)])
+    server = Server(program, folder / "w5", folder / "many-a.safetensors", folder / "many-b.safetensors")
+    Client(server).get(server.workspace() + "/tensors")
+    for what, figure in in_browser(server).items():
+        row(f"10 000 tensors, {'' if what.startswith('from') else 'longest task, '}{what}", f"{figure:.0f} ms")
+    server.stop()
+    return max(most, server.most)
+
+
 def main():
     program = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "tsleuth").resolve()
     place = os.environ.get("TMPDIR") or ROOT / "build" / "bench-data"
@@ -252,7 +288,7 @@ def main():
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the start", flush=True)
     with tempfile.TemporaryDirectory(prefix="tsleuth-serve-", dir=place) as name:
         folder = Path(name)
-        most = max(measure(program, folder) for measure in (first_view, look, upload))
+        most = max(measure(program, folder) for measure in (first_view, look, upload, page))
     row("resident memory through all of it", f"{most / 1e6:.0f} MB", target="256 MB", reached=most < 256e6)
     return 0
 

@@ -18,7 +18,7 @@
  *     TSLEUTH_DUMP_SAMPLE   "100000": at most so many elements of each tensor; "1/8": every 8th row. Each sampled
  *                           tensor is declared as such in the file, with its whole shape and the hash of the whole
  * One file per rank, NAME.rank3.safetensors, when a tensor says its rank or the program was started by something that
- * sets OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID or RANK.
+ * sets RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID (and more than 1 as the number of ranks, if any).
  *
  * A name that was dumped before becomes NAME#2, NAME#3 ... The file is a valid safetensors file at every moment, also
  * after kill -9; docs/capture-c.md says how, and what is in it. */
@@ -204,15 +204,16 @@ static inline int ts_dump_i64(const char *name, const int64_t *data, int ndim, c
  * entry and the new spare go to the next page first, and then the old spare is blanked; for that moment the name stands
  * there twice, and readers of JSON take the later one, which is right. Notes only ever fill blanks.
  *
- * Two moments remain in which a strict reader refuses the file (tsleuth does not, and nothing is lost), each as long as
- * one system call: when the file is closed, between blanking the spare's entry and cutting off the hole; and when a
- * trace above 32 MiB has used up its spare, between growing the file and the spare's new entry, some ten times up to 50
- * GB. No system call changes both ends of a file. In this order the header never promises bytes that are not there.
- *
  * When the header is full: as long as there are at most 32 MiB of data, they are copied to a new file with four times
- * the room, which takes the old one's place by rename, so small traces stay small and one file. Beyond that copying
- * would stall the program and need the disk twice; the header has room for some 100,000 tensors by then, and when that
- * is used up the trace goes on in NAME-00002.safetensors, to which "tsleuth.next" points. */
+ * the room, which takes the old one's place by rename, so small traces stay small and one file. Such a trace is closed
+ * in the same way, without any reserve. Beyond that copying would stall the program and need the disk twice; the header
+ * has room for some 100,000 tensors by then (30,000 large ones), and when that is used up the trace goes on in
+ * NAME-00002.safetensors, to which "tsleuth.next" points.
+ *
+ * Of a trace above 32 MiB two moments remain in which a strict reader refuses the file (tsleuth does not, and nothing
+ * is lost), each as long as one system call: when it is closed, between blanking the spare's entry and cutting off the
+ * hole; and when it has used up its spare, between growing the file and the spare's new entry, some ten times up to 50
+ * GB. No system call changes both ends of a file. In this order the header never promises bytes that are not there. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -593,10 +594,10 @@ static int ts_dump_build_(struct ts_dump_body_ *body, const struct ts_dump_body_
     body->notes_at = old ? old->notes_at : 8 + notes->size;
     body->spare_at = body->notes_size + entries;
     body->used = old ? old->used : 0;
-    memset(ts_dump_buffer_, ' ', TS_DUMP_BUFFER_);
-    for (at = 0; at < body->header_end; at += TS_DUMP_BUFFER_)
-        if (!ts_dump_store_(body->fd, ts_dump_buffer_,
-                            body->header_end - at < TS_DUMP_BUFFER_ ? body->header_end - at : TS_DUMP_BUFFER_, at))
+    /* Page by page: Linux would cache a longer write in larger pieces, and walk through all of one for each entry. */
+    memset(ts_dump_buffer_, ' ', TS_DUMP_PAGE_);
+    for (at = 0; at < body->header_end; at += TS_DUMP_PAGE_)
+        if (!ts_dump_store_(body->fd, ts_dump_buffer_, TS_DUMP_PAGE_, at))
             return 0;
     if (old ? !ts_dump_copy_(old->fd, 8, body->fd, 8, old->notes_at - 8) ||
                   !ts_dump_copy_(old->fd, old->notes_size, body->fd, body->notes_size, entries) ||
@@ -822,8 +823,43 @@ static void ts_dump_finish_part_(struct ts_dump_body_ *body)
     body->fd = -1;
 }
 
+/* Writes the trace anew without any reserve, beside itself, and puts it in its place in one step. 0: it is as it was.
+ */
+static int ts_dump_compact_(struct ts_dump_file_ *file)
+{
+    const struct ts_dump_body_ *old = &file->body;
+    uint64_t entries = old->spare_at - old->notes_size, at = old->notes_at + 1 + entries, length, start;
+    struct stat opened, there;
+    char *temporary, blanks[64];
+    int fd, done;
+    if (fstat(old->fd, &opened) != 0 || stat(file->path, &there) != 0 || opened.st_ino != there.st_ino ||
+        opened.st_dev != there.st_dev)
+        return 0; /* it was given another name, and is finished under that one */
+    fd = ts_dump_create_(file->path, &temporary);
+    if (fd < 0)
+        return 0;
+    memset(blanks, ' ', sizeof blanks);
+    blanks[0] = '}';
+    start = (at + 1 + 63) / 64 * 64;
+    length = start - 8;
+    done = ts_dump_copy_(old->fd, 8, fd, 8, old->notes_at - 8) && ts_dump_store_(fd, "}", 1, old->notes_at) &&
+           ts_dump_copy_(old->fd, old->notes_size, fd, old->notes_at + 1, entries) &&
+           ts_dump_store_(fd, blanks, start - at, at) &&
+           ts_dump_copy_(old->fd, old->header_end, fd, start, old->used) && ts_dump_store_(fd, &length, 8, 0) &&
+           rename(temporary, file->path) == 0;
+    if (!done)
+        unlink(temporary);
+    free(temporary);
+    close(fd);
+    return done;
+}
+
 static void ts_dump_finish_file_(struct ts_dump_file_ *file)
 {
+    if (file->body.fd >= 0 && file->body.used <= TS_DUMP_CHEAP_ && ts_dump_compact_(file)) {
+        close(file->body.fd);
+        file->body.fd = -1;
+    }
     ts_dump_finish_part_(&file->body);
     if (file->lost && !file->closed)
         ts_dump_tell_("%llu of %llu tensors could not be written to %.300s", (unsigned long long)file->lost,
@@ -888,10 +924,10 @@ static int ts_dump_make_room_(struct ts_dump_file_ *file, uint64_t entry, uint64
     int attempt;
     for (attempt = 0; attempt < 4; attempt++) {
         struct ts_dump_body_ *body = &file->body, next = *body;
-        uint64_t entries = body->header_end - body->notes_size, limit = ts_dump_limit_, needs;
+        uint64_t entries = body->header_end - body->notes_size, limit = ts_dump_limit_, needs, enough;
         int entry_fits = ts_dump_place_(body->spare_at, body->header_end - 1, entry) != 0;
         int note_fits = !note || ts_dump_place_(body->notes_at, body->notes_size - 1 - TS_DUMP_NEXT_ROOM_, note) != 0;
-        int grew;
+        int grew, roomy;
         if (entry_fits && note_fits && bytes <= body->room - body->used)
             return 1;
         if (bytes > limit || body->header_end + body->used > limit - bytes) {
@@ -899,7 +935,10 @@ static int ts_dump_make_room_(struct ts_dump_file_ *file, uint64_t entry, uint64
             return 0;
         }
         needs = body->used + bytes;
-        if (body->used > TS_DUMP_CHEAP_ && entry_fits && note_fits) {
+        /* A large trace has room for some 100,000 tensors, or for 30,000 where they are large themselves. */
+        enough = TS_DUMP_LARGE_HEADER_ / (needs / (file->written + 1) > TS_DUMP_CHEAP_ / 256 ? 4 : 1);
+        roomy = body->header_end >= enough && (!file->noted || body->notes_size >= enough);
+        if (entry_fits && note_fits && (body->used > TS_DUMP_CHEAP_ || (needs > TS_DUMP_CHEAP_ && roomy))) {
             next.room = needs + (needs < limit / 4 ? needs : 0);
             if (next.room > limit - body->header_end)
                 next.room = limit - body->header_end;
@@ -917,10 +956,10 @@ static int ts_dump_make_room_(struct ts_dump_file_ *file, uint64_t entry, uint64
         if (!note_fits)
             next.notes_size *= 4;
         next.room = body->room;
-        if (needs > TS_DUMP_CHEAP_) { /* a large trace: room for some 100,000 tensors */
-            entries = entries < TS_DUMP_LARGE_HEADER_ ? TS_DUMP_LARGE_HEADER_ : entries;
-            if (file->noted && next.notes_size < TS_DUMP_LARGE_HEADER_)
-                next.notes_size = TS_DUMP_LARGE_HEADER_;
+        if (needs > TS_DUMP_CHEAP_) {
+            entries = entries < enough ? enough : entries;
+            if (file->noted && next.notes_size < enough)
+                next.notes_size = enough;
             if (next.room < needs)
                 next.room = needs + (needs < limit / 4 ? needs : 0);
         }
@@ -950,23 +989,32 @@ static int ts_dump_make_room_(struct ts_dump_file_ *file, uint64_t entry, uint64
 
 /* Which file */
 
+/* A whole number that is not negative, or -1. */
+static int64_t ts_dump_number_(const char *text)
+{
+    char *end;
+    long long number;
+    if (!text || *text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    number = strtoll(text, &end, 10);
+    return *end || errno ? -1 : (int64_t)number;
+}
+
+/* The launcher that runs innermost comes first: torchrun below srun sets RANK, and leaves srun's variables as they
+ * were. A launcher of one process says nothing. */
 static int64_t ts_dump_rank_(void)
 {
-    static const char *const names[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    static const char *const names[][2] = {{"RANK", "WORLD_SIZE"},
+                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                            {"PMI_RANK", "PMI_SIZE"},
-                                           {"SLURM_PROCID", "SLURM_NTASKS"},
-                                           {"RANK", "WORLD_SIZE"}};
+                                           {"SLURM_PROCID", "SLURM_NTASKS"}};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = getenv(names[i][0]), *size = getenv(names[i][1]);
-        char *end;
-        long long rank;
-        if (!text || !*text)
-            continue;
-        rank = strtoll(text, &end, 10);
-        if (*end || rank < 0)
-            continue;
-        return size && strcmp(size, "1") == 0 ? -1 : (int64_t)rank;
+        const char *size = getenv(names[i][1]);
+        int64_t rank = ts_dump_number_(getenv(names[i][0]));
+        if (rank >= 0 && (!size || !*size || ts_dump_number_(size) > 1))
+            return rank;
     }
     return -1;
 }
@@ -1002,10 +1050,12 @@ static void ts_dump_at_exit_(void)
     __atomic_store_n(&ts_dump_state_, 0, __ATOMIC_RELAXED);
 }
 
-static struct ts_dump_file_ *ts_dump_file_of_(int64_t rank)
+/* bytes: of the tensor that asks for it. A first one that is large is not going to be copied behind a larger header. */
+static struct ts_dump_file_ *ts_dump_file_of_(int64_t rank, uint64_t bytes)
 {
     struct ts_dump_file_ *file;
     char *path;
+    int large, opened;
     for (file = ts_dump_files_; file; file = file->next)
         if (file->rank == rank && !file->closed)
             return file;
@@ -1018,10 +1068,14 @@ static struct ts_dump_file_ *ts_dump_file_of_(int64_t rank)
         return NULL;
     }
     file->rank = rank;
-    file->body.notes_size = 2 * TS_DUMP_PAGE_;
-    file->body.header_end = (2 + TS_DUMP_FIRST_PAGES_) * TS_DUMP_PAGE_;
-    file->body.room = TS_DUMP_CHEAP_;
-    if (!ts_dump_open_part_(file, &file->body, path, 1)) {
+    large = bytes >= TS_DUMP_CHEAP_ / 4 && TS_DUMP_LARGE_HEADER_ / 4 > (2 + TS_DUMP_FIRST_PAGES_) * TS_DUMP_PAGE_;
+    for (opened = 0; !opened && large >= 0; large--) { /* where a large one does not fit, a small one may */
+        file->body.notes_size = 2 * TS_DUMP_PAGE_;
+        file->body.header_end = large ? TS_DUMP_LARGE_HEADER_ / 4 : (2 + TS_DUMP_FIRST_PAGES_) * TS_DUMP_PAGE_;
+        file->body.room = large && bytes < (uint64_t)INT64_MAX / 8 ? bytes * 4 : TS_DUMP_CHEAP_;
+        opened = ts_dump_open_part_(file, &file->body, path, 1);
+    }
+    if (!opened) {
         ts_dump_tell_("cannot write %.300s: %s; no tensors are dumped", path, strerror(errno));
         file->told = 1;
     }
@@ -1490,7 +1544,9 @@ static int ts_dump_one_(const struct ts_dump_tensor *given)
     tensor.name = given->name && *given->name ? given->name : "tensor";
     if (!ts_dump_passes_(tensor.name))
         return 0;
-    file = ts_dump_file_of_(tensor.rank >= 0 ? tensor.rank : ts_dump_rank_());
+    wrong = ts_dump_check_(&tensor, &count, &bytes);
+    file = ts_dump_file_of_(tensor.rank >= 0 ? tensor.rank : ts_dump_rank_(),
+                            wrong || ts_dump_sample_most_ || ts_dump_sample_rows_ ? 0 : bytes);
     if (!file)
         return 0;
     if (file->body.fd < 0) {
@@ -1499,7 +1555,6 @@ static int ts_dump_one_(const struct ts_dump_tensor *given)
     }
     if (!ts_dump_name_tensor_(file, tensor.name))
         return ts_dump_lose_(file, tensor.name, "no memory");
-    wrong = ts_dump_check_(&tensor, &count, &bytes);
     if (wrong)
         return ts_dump_lose_(file, tensor.name, wrong);
     element = ts_dump_types_[tensor.type].bits >= 8 ? ts_dump_types_[tensor.type].bits / 8 : 1;

@@ -89,15 +89,6 @@ static inline bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* -1 for what is not a hexadecimal digit. */
-static int hex_value(char c)
-{
-    if (is_digit(c))
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Marks with 0x80 the bytes that end plain text: quote, backslash, and below 0x20. A borrow can spill a mark
  * only into bytes above a true one, so the lowest mark is always right; bytes from 0x80 up never are. */
 static inline uint64_t mark_special(uint64_t eight)
@@ -143,7 +134,7 @@ static enum ts_status check_escape(const struct ts_json *json, size_t at, size_t
         return TS_OK;
     }
     for (i = at + 2; i < at + 6; i++)
-        if (i >= json->size || hex_value(text[i]) < 0)
+        if (i >= json->size || ts_hex_value(text[i]) < 0)
             return expected(json, i, "four hexadecimal digits after \\u", error);
     *end = at + 6;
     return TS_OK;
@@ -391,7 +382,7 @@ static uint32_t four_hex(const char *digits)
 {
     uint32_t value = 0;
     for (int i = 0; i < 4; i++)
-        value = value << 4 | (uint32_t)hex_value(digits[i]);
+        value = value << 4 | (uint32_t)ts_hex_value(digits[i]);
     return value;
 }
 
@@ -400,9 +391,7 @@ static bool is_surrogate(uint32_t code)
     return code >= 0xd800 && code < 0xe000;
 }
 
-/* The character of the escape at `at`, which check_escape has seen, and the bytes it takes. A surrogate pair
- * is one character; a lone surrogate comes back as it is. */
-static size_t decode_escape(const char *at, const char *end, uint32_t *code)
+size_t ts_json_escape(const char *at, const char *end, uint32_t *code)
 {
     static const char letters[] = "bfnrt", meanings[] = "\b\f\n\r\t";
     uint32_t low;
@@ -441,7 +430,7 @@ bool ts_json_equals(const struct ts_json *json, const char *text)
         size_t length = 1;
         if (*at == '\\') {
             uint32_t code;
-            at += decode_escape(at, end, &code);
+            at += ts_json_escape(at, end, &code);
             if (is_surrogate(code))
                 return false;
             length = ts_utf8_put(code, piece);
@@ -482,7 +471,7 @@ enum ts_status ts_json_copy(const struct ts_json *json, struct ts_arena *arena, 
         at += plain;
         if (!stop)
             break;
-        used = decode_escape(at, end, &code);
+        used = ts_json_escape(at, end, &code);
         if (code == 0)
             return ts_fail(error, TS_ERR_FORMAT, (uint64_t)(at - json->text),
                            "expected a string without NUL characters, found \\u0000");

@@ -70,6 +70,9 @@ bool ts_json_equals(const struct ts_json *json, const char *text);
  * naming the offset), since names are C strings everywhere else. Lone surrogates are refused. */
 enum ts_status ts_json_copy(const struct ts_json *json, struct ts_arena *arena, const char **text,
                             struct ts_error *error);
+/* The character of the escape at `at`, which lies in the raw text of a key or string that was read, and the bytes it
+ * takes. A surrogate pair is one character; a lone surrogate comes back as it is. */
+size_t ts_json_escape(const char *at, const char *end, uint32_t *code);
 /* The current number. uint64 and int64 refuse fractions, exponents and what does not fit; double takes any number. */
 enum ts_status ts_json_uint64(const struct ts_json *json, uint64_t *value, struct ts_error *error);
 enum ts_status ts_json_int64(const struct ts_json *json, int64_t *value, struct ts_error *error);

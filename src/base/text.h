@@ -32,6 +32,15 @@ char *ts_human_count(uint64_t count, char text[32]);
 /* 7241732096 -> "7.24 B": for parameter counts; up to 999 as is, then K, M, B, T. */
 char *ts_human_params(uint64_t count, char text[16]);
 
+/* The value of a hexadecimal digit, -1 for anything else. */
+static inline int ts_hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 bool ts_starts_with(const char *text, const char *prefix);
 bool ts_ends_with(const char *text, const char *suffix);
 

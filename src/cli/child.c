@@ -10,10 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/progress.h"
+
 /* In the child, after fork: on failure the error number goes through the pipe, which a successful exec closes. */
 static void become(char *const *arguments, const char *const *environment, int log, int report)
 {
     int number, nothing;
+    setpgid(0, 0); /* a group of its own, which can be ended as a whole */
     for (size_t i = 0; environment[i]; i += 2)
         if (setenv(environment[i], environment[i + 1], 1) != 0)
             goto failed;
@@ -31,6 +34,42 @@ failed:
     _exit(127);
 }
 
+double seconds_since(const struct timespec *start)
+{
+    struct timespec stop;
+    clock_gettime(CLOCK_MONOTONIC, &stop);
+    return (double)(stop.tv_sec - start->tv_sec) + 1e-9 * (double)(stop.tv_nsec - start->tv_nsec);
+}
+
+/* Waits for the child and looks for an interruption meanwhile: asks every hundredth of the time that has passed, at
+ * least each centisecond, so that what is measured is right to one percent. */
+static void wait_for(pid_t pid, const struct timespec *start, int *status, struct rusage *usage)
+{
+    static const struct {
+        double after;
+        int signal;
+    } steps[] = {{0, SIGINT}, {1, SIGTERM}, {3, SIGKILL}};
+    struct timespec told = {0};
+    size_t step = 0;
+    for (;;) {
+        double passed = seconds_since(start), pause = passed / 100;
+        pid_t got = wait4(pid, status, WNOHANG, usage);
+        if (got == pid || (got < 0 && errno != EINTR)) {
+            if (step) /* what it left behind: shells start their background jobs deaf to the first signal */
+                kill(-pid, SIGKILL);
+            return;
+        }
+        if (atomic_load(&ts_cancelled) && step < sizeof steps / sizeof *steps) {
+            if (!step)
+                clock_gettime(CLOCK_MONOTONIC, &told);
+            if (seconds_since(&told) >= steps[step].after)
+                kill(-pid, steps[step++].signal);
+        }
+        pause = pause < 0.0001 ? 0.0001 : pause > 0.01 ? 0.01 : pause;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(pause * 1e9)}, NULL);
+    }
+}
+
 uint64_t child_peak(const struct rusage *usage)
 {
 #ifdef __APPLE__
@@ -42,9 +81,9 @@ uint64_t child_peak(const struct rusage *usage)
 
 bool child_run(char *const *arguments, const char *const *environment, const char *log, struct child *child)
 {
-    struct timespec start, stop;
-    struct rusage usage;
-    int pipes[2], file, status, number = 0;
+    struct timespec start;
+    struct rusage usage = {0};
+    int pipes[2], file, status = 0, number = 0;
     ssize_t got;
     pid_t pid;
     *child = (struct child){0};
@@ -69,14 +108,13 @@ bool child_run(char *const *arguments, const char *const *environment, const cha
     close(file);
     close(pipes[1]);
     if (pid > 0) {
+        setpgid(pid, pid); /* in both, since either may be first */
         do
             got = read(pipes[0], &number, sizeof number);
         while (got < 0 && errno == EINTR);
         number = got == (ssize_t)sizeof number ? number : 0;
-        while (wait4(pid, &status, 0, &usage) < 0 && errno == EINTR)
-            ;
-        clock_gettime(CLOCK_MONOTONIC, &stop);
-        child->seconds = (double)(stop.tv_sec - start.tv_sec) + 1e-9 * (double)(stop.tv_nsec - start.tv_nsec);
+        wait_for(pid, &start, &status, &usage);
+        child->seconds = seconds_since(&start);
         child->peak_bytes = child_peak(&usage);
         child->status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     }

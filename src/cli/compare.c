@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/debug.h"
 #include "cli/inputs.h"
 #include "cli/trace_local.h"
 #include "report/report.h"
@@ -369,9 +370,9 @@ static int compare(const char *const *inputs, const struct settings *settings)
     return result;
 }
 
-static int run(int argc, char **argv)
+int compare_measured(int argc, char **argv, const struct ts_report_cost *costs)
 {
-    struct settings settings = {.rtol = (double)NAN, .atol = (double)NAN};
+    struct settings settings = {.rtol = (double)NAN, .atol = (double)NAN, .report.costs = costs};
     struct ts_comparison_options *options_compare = &settings.compare;
     const char *inputs[2] = {NULL, NULL};
     size_t operands;
@@ -429,6 +430,11 @@ static int run(int argc, char **argv)
     if (!settle(&settings, inputs))
         return EXIT_TROUBLE;
     return compare(inputs, &settings);
+}
+
+static int run(int argc, char **argv)
+{
+    return compare_measured(argc, argv, NULL);
 }
 
 const struct command command_compare = {

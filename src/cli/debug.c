@@ -38,8 +38,10 @@ static const char help[] = "usage: tsleuth debug MODEL [OPTIONS] -- COMMAND ...\
                            "  --skip-reference     use the reference that is there\n"
                            "  --skip-candidate     use the candidate's dump that is there\n"
                            "  --option OPTION      handed to compare as it is, such as --option --all or\n"
-                           "                       --option --html=report.html; repeatable\n"
+                           "                       --option --html={folder}/report.html; repeatable. {folder}\n"
+                           "                       is the folder above, or the prompt's own in it\n"
                            "  --allow-unused       weights that the architecture does not use are fine\n"
+                           "  --follow-links       links in the model's folder may lead out of it\n"
                            "\n"
                            "The folder also holds run.json: seconds and peak memory of both sides, and the\n"
                            "candidate's exit status; and candidate.log, what it printed.\n"
@@ -56,18 +58,27 @@ struct request {
     const char *model, *prompts, *folder, *compute;
     struct option_list options;
     struct ts_trace_options trace;
-    bool keep_going, skip_reference, skip_candidate;
+    bool keep_going, skip_reference, skip_candidate, follow_links;
     char *const *command;
 };
 
-/* What making the reference took, the last time it was made in this run; zero when it was not. */
-static struct child reference;
-
-static double seconds_since(const struct timespec *start)
+/* Of the last change: a model may be written twice within a second. */
+static long nanoseconds_of(const struct stat *info)
 {
-    struct timespec stop;
-    clock_gettime(CLOCK_MONOTONIC, &stop);
-    return (double)(stop.tv_sec - start->tv_sec) + 1e-9 * (double)(stop.tv_nsec - start->tv_nsec);
+#ifdef __APPLE__
+    return info->st_mtimespec.tv_nsec;
+#else
+    return info->st_mtim.tv_nsec;
+#endif
+}
+
+static void put_file(struct ts_buffer *key, const struct ts_source *source)
+{
+    struct stat info;
+    ts_buffer_printf(key, "file %s %" PRIu64, source->path, source->size);
+    if (stat(source->path, &info) == 0)
+        ts_buffer_printf(key, " %lld.%09ld", (long long)info.st_mtime, nanoseconds_of(&info));
+    ts_buffer_byte(key, '\n');
 }
 
 /* What the reference depends on: another model, other tokens or another precision make it stale. */
@@ -78,14 +89,10 @@ static char *key_of(const struct request *request, const struct ts_model *model,
     ts_buffer_init(&key, (size_t)64 << 20);
     ts_buffer_printf(&key, "tsleuth %s\nmodel %s\n", TS_VERSION, real ? real : request->model);
     free(real);
-    for (size_t i = 0; i < model->bundle->source_count; i++) {
-        struct stat info;
-        const struct ts_source *source = model->bundle->sources[i];
-        ts_buffer_printf(&key, "file %s %" PRIu64, source->path, source->size);
-        if (stat(source->path, &info) == 0)
-            ts_buffer_printf(&key, " %lld", (long long)info.st_mtime);
-        ts_buffer_byte(&key, '\n');
-    }
+    for (size_t i = 0; i < model->bundle->source_count; i++)
+        put_file(&key, model->bundle->sources[i]);
+    if (model->bundle->config)
+        put_file(&key, model->bundle->config);
     ts_buffer_printf(&key, "compute %d\ntokens %s\n", (int)request->trace.model.compute, input->ids);
     text = key.failed ? NULL : strdup(key.data);
     ts_buffer_release(&key);
@@ -132,7 +139,7 @@ static uint64_t own_peak(void)
 }
 
 static int make_reference(const struct request *request, struct ts_model *model, const struct model_input *input,
-                          const struct debug_folder *folder, struct ts_pool *pool)
+                          const struct debug_folder *folder, struct ts_pool *pool, struct debug_facts *facts)
 {
     struct ts_trace_options options = request->trace;
     struct ts_trace_summary summary;
@@ -144,8 +151,8 @@ static int make_reference(const struct request *request, struct ts_model *model,
     char bytes[16], peak[16];
     enum ts_status status;
     char *key = key_of(request, model, input);
-    reference = (struct child){0};
-    if (is_current(folder, key)) {
+    facts->reused = is_current(folder, key);
+    if (facts->reused) {
         printf("reference  unchanged, used again: %s\n", folder->reference);
         free(key);
         return EXIT_MATCH;
@@ -162,16 +169,16 @@ static int make_reference(const struct request *request, struct ts_model *model,
     ts_progress_finish(&progress);
     if (status != TS_OK) {
         tell_error(&error);
-        if (trouble.size)
-            fprintf(stderr, "%.4000s", trouble.data);
+        model_tell_trouble(&trouble);
         output_discard(&output);
     } else if (!output_close(&output) || !key || !debug_write_text(folder->key, key)) {
         status = TS_ERR_IO;
     } else {
-        reference.seconds = seconds_since(&start);
-        reference.peak_bytes = own_peak();
+        facts->reference.seconds = seconds_since(&start);
+        facts->reference.peak_bytes = own_peak();
         printf("reference  %zu points, %s, in %.2f s, at most %s of memory\n", summary.points,
-               ts_human_bytes(summary.bytes, bytes), reference.seconds, ts_human_bytes(reference.peak_bytes, peak));
+               ts_human_bytes(summary.bytes, bytes), facts->reference.seconds,
+               ts_human_bytes(facts->reference.peak_bytes, peak));
     }
     ts_trace_summary_release(&summary);
     ts_buffer_release(&trouble);
@@ -221,45 +228,11 @@ static int tell_failure(const struct request *request, const struct debug_folder
     return dumped ? EXIT_INCOMPLETE : EXIT_TROUBLE;
 }
 
-/* What the last run took, for scripts: beside the reference and the dump. */
-static void write_facts(const struct debug_folder *folder, const struct child *child)
-{
-    struct json_file file;
-    struct ts_json_writer *json = &file.writer;
-    if (!json_file_open(&file, folder->facts))
-        return;
-    ts_json_begin_object(json);
-    ts_json_key(json, "schema");
-    ts_json_string(json, "tsleuth.debug/1");
-    ts_json_key(json, "reference");
-    ts_json_begin_object(json);
-    ts_json_key(json, "seconds"); /* null: the one that was there was used again */
-    if (reference.seconds > 0)
-        ts_json_number(json, reference.seconds);
-    else
-        ts_json_null(json);
-    ts_json_key(json, "peak_bytes");
-    ts_json_uint(json, reference.peak_bytes);
-    ts_json_end_object(json);
-    ts_json_key(json, "candidate");
-    ts_json_begin_object(json);
-    ts_json_key(json, "seconds");
-    ts_json_number(json, child->seconds);
-    ts_json_key(json, "peak_bytes");
-    ts_json_uint(json, child->peak_bytes);
-    ts_json_key(json, "status");
-    ts_json_int(json, child->status);
-    ts_json_end_object(json);
-    ts_json_end_object(json);
-    json_file_close(&file);
-}
-
 static int run_candidate(const struct request *request, const struct model_input *input, const char *prompt,
-                         const struct debug_folder *folder)
+                         const struct debug_folder *folder, struct child *child)
 {
     char *ids = strdup(input->ids), *to = ids, **arguments, bytes[16];
     size_t count = 0;
-    struct child child;
     bool good, dumped;
     int status = EXIT_TROUBLE;
     if (!ids)
@@ -282,17 +255,16 @@ static int run_candidate(const struct request *request, const struct model_input
             good = (arguments[i] = fill_in(request->command[i], words)) != NULL;
         if (!good || !debug_folder_fresh_dump(folder)) {
             fprintf(stderr, "tsleuth: cannot prepare \"%s\": %s\n", folder->dump, strerror(errno));
-        } else if (!child_run(arguments, environment, folder->log, &child)) {
+        } else if (!child_run(arguments, environment, folder->log, child)) {
             fprintf(stderr, "tsleuth: cannot run \"%s\": %s\n", arguments[0], strerror(errno));
         } else if (atomic_load(&ts_cancelled)) {
             fprintf(stderr, "tsleuth: interrupted\n");
         } else {
             dumped = debug_folder_has_dump(folder);
-            printf("candidate  in %.2f s, at most %s of memory\n", child.seconds,
-                   ts_human_bytes(child.peak_bytes, bytes));
-            write_facts(folder, &child);
+            printf("candidate  in %.2f s, at most %s of memory\n", child->seconds,
+                   ts_human_bytes(child->peak_bytes, bytes));
             fflush(stdout);
-            status = child.status || !dumped ? tell_failure(request, folder, &child, dumped) : EXIT_MATCH;
+            status = child->status || !dumped ? tell_failure(request, folder, child, dumped) : EXIT_MATCH;
         }
     }
     for (size_t i = 0; arguments && i < count; i++)
@@ -302,28 +274,41 @@ static int run_candidate(const struct request *request, const struct model_input
     return status;
 }
 
-/* Compare is called as a person would: its report, its options, its exit status. */
-static int compare(const struct request *request, const struct debug_folder *folder)
+/* Compare is called as a person would: its report, its options, its exit status. {folder} in an option is the round's
+ * folder, so that each of many prompts has reports of its own. */
+static int compare(const struct request *request, const struct debug_folder *folder, const struct debug_facts *facts)
 {
+    const struct ts_report_cost costs[] = {{facts->reference.seconds, facts->reference.peak_bytes},
+                                           {facts->candidate.seconds, facts->candidate.peak_bytes}};
+    const char *const words[] = {"{folder}", folder->path, NULL};
     char *arguments[OPTION_LIST_MOST + 5];
-    int count = 0;
+    int count = 0, own, status = EXIT_TROUBLE;
     arguments[count++] = (char *)"compare";
     arguments[count++] = (char *)folder->reference;
     arguments[count++] = (char *)folder->dump;
     arguments[count++] = (char *)"--partial"; /* the reference captures every point there is */
+    own = count;
     for (size_t i = 0; i < request->options.count; i++)
-        arguments[count++] = (char *)request->options.texts[i];
+        if ((arguments[count] = fill_in(request->options.texts[i], words)))
+            count++;
     arguments[count] = NULL;
     putchar('\n');
     fflush(stdout);
-    return command_compare.run(count, arguments);
+    if ((size_t)(count - own) == request->options.count)
+        status = compare_measured(count, arguments, costs);
+    while (count > own)
+        free(arguments[--count]);
+    return status;
 }
 
 static int one_round(const struct request *request, struct ts_model *model, const struct model_input_options *options,
                      const char *path, struct ts_pool *pool)
 {
     struct debug_folder folder;
+    struct debug_facts facts;
     struct model_input input;
+    struct ts_watcher nobody = {0};
+    struct ts_error error;
     char text[256];
     const char *blind;
     int status, crashed = EXIT_MATCH;
@@ -334,21 +319,28 @@ static int one_round(const struct request *request, struct ts_model *model, cons
     status = model_input_read(&command_debug, options, request->model, model, &input);
     if (status != EXIT_MATCH)
         return status;
-    for (unsigned i = 0; (blind = ts_trace_blind_spot(model, input.count, i, text)); i++)
-        printf("note       %s\n", blind);
+    debug_facts_read(&folder, &facts);
+    /* a plan that fails is told where the reference is made */
+    if (ts_model_plan(model, &request->trace.model, input.tokens, input.count, pool, &nobody, NULL, &error) == TS_OK)
+        for (unsigned i = 0; (blind = ts_trace_blind_spot(model, input.count, i, text)); i++)
+            printf("note       %s\n", blind);
     if (!request->skip_reference)
-        status = make_reference(request, model, &input, &folder, pool);
+        status = make_reference(request, model, &input, &folder, pool, &facts);
     else
         status = find_reference(request, model, &input, &folder);
+    facts.reused = facts.reused || request->skip_reference;
     if (status == EXIT_MATCH && !request->skip_candidate) {
         fflush(stdout);
-        crashed = run_candidate(request, &input, options->prompt ? options->prompt : "", &folder);
+        facts.candidate = (struct child){0};
+        crashed = run_candidate(request, &input, options->prompt ? options->prompt : "", &folder, &facts.candidate);
         status = crashed == EXIT_TROUBLE ? EXIT_TROUBLE : EXIT_MATCH;
     }
+    if ((status == EXIT_MATCH || facts.candidate.seconds > 0) && !atomic_load(&ts_cancelled))
+        debug_facts_write(&folder, &facts);
     model_input_release(&input);
     if (status != EXIT_MATCH || atomic_load(&ts_cancelled))
         return EXIT_TROUBLE;
-    status = compare(request, &folder);
+    status = compare(request, &folder, &facts);
     return status == EXIT_MATCH ? crashed : status;
 }
 
@@ -367,10 +359,8 @@ static int all_prompts(const struct request *request, struct ts_model *model, st
     struct ts_buffer summary;
     int worst = EXIT_MATCH;
     size_t number = 0;
-    if (!text) {
-        fprintf(stderr, "tsleuth: cannot read \"%s\": %s\n", request->prompts, strerror(errno));
-        return EXIT_TROUBLE;
-    }
+    if (!text)
+        return debug_tell_unreadable(request->prompts);
     if (!text[strspn(text, "\r\n")]) {
         fprintf(stderr, "tsleuth: \"%s\" has no prompts; it should have one on each line\n", request->prompts);
         free(text);
@@ -383,7 +373,7 @@ static int all_prompts(const struct request *request, struct ts_model *model, st
     }
     ts_buffer_init(&summary, (size_t)16 << 20);
     for (line = text; line && *line; line = rest) {
-        struct model_input_options options = {.prompt = line};
+        struct model_input_options options = {.prompt = line, .quick = request->input.quick};
         char folder[4200];
         int status;
         rest = strchr(line, '\n');
@@ -417,7 +407,7 @@ static int debug(const struct request *request)
     struct ts_error error;
     struct ts_pool *pool;
     int status;
-    if (ts_model_open(request->model, &model, &error) != TS_OK)
+    if ((request->follow_links ? ts_model_open_linked : ts_model_open)(request->model, &model, &error) != TS_OK)
         return tell_error(&error);
     pool = ts_pool_new(0);
     if (!pool) {
@@ -435,11 +425,10 @@ static int debug(const struct request *request)
 static int run(int argc, char **argv)
 {
     struct request request = {.folder = "tsleuth-debug", .trace.model.cache = true};
-    static const char *const precisions[] = {"fp32", "bf16", "fp16"};
     const char *operands[1];
-    size_t count, precision = 0;
+    size_t count;
     bool asked;
-    int own = 1;
+    int own = 1, status;
     const struct option list[] = {MODEL_INPUT_OPTIONS(request.input),
                                   {"prompts", OPTION_TEXT, &request.prompts},
                                   {"keep-going", OPTION_FLAG, &request.keep_going},
@@ -449,6 +438,7 @@ static int run(int argc, char **argv)
                                   {"skip-candidate", OPTION_FLAG, &request.skip_candidate},
                                   {"option", OPTION_LIST, &request.options},
                                   {"allow-unused", OPTION_FLAG, &request.trace.model.allow_unused},
+                                  {"follow-links", OPTION_FLAG, &request.follow_links},
                                   {NULL, OPTION_FLAG, NULL}};
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
@@ -462,11 +452,8 @@ static int run(int argc, char **argv)
     request.command = argv + (own < argc ? own + 1 : argc);
     if (!request.command[0] && !request.skip_candidate)
         return tell_usage(&command_debug, "what is to be debugged? Give its command behind --");
-    while (request.compute && precision < 3 && strcmp(request.compute, precisions[precision]) != 0)
-        precision++;
-    if (precision == 3)
-        return tell_usage(&command_debug, "--compute is fp32, bf16 or fp16, not \"%s\"", request.compute);
-    request.trace.model.compute = (enum ts_compute)precision;
+    if ((status = model_compute(&command_debug, request.compute, &request.trace.model.compute)) != EXIT_MATCH)
+        return status;
     if (request.prompts && (request.input.prompt || request.input.tokens || request.input.tokens_file))
         return tell_usage(&command_debug, "--prompts takes the place of --prompt and --tokens");
     return debug(&request);

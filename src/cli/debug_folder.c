@@ -10,7 +10,9 @@
 
 #include "base/buffer.h"
 #include "base/text.h"
+#include "cli/command.h"
 #include "cli/debug.h"
+#include "model/config.h"
 
 #define TEXT_LIMIT ((size_t)64 << 20)
 #define LOG_SHOWN  4096 /* bytes of the log's end */
@@ -29,21 +31,21 @@ bool debug_folder_open(const char *path, struct debug_folder *folder)
                                         "candidate.log",         "tokens.txt",    "run.json"};
     char *const parts[] = {folder->reference, folder->key,    folder->dump, folder->old_dump,
                            folder->log,       folder->tokens, folder->facts};
-    char real[4096];
     char *resolved;
     if (!make_folder(path))
         return false;
     resolved = realpath(path, NULL); /* the candidate may work in another folder */
     if (!resolved)
         return false;
-    if (snprintf(real, sizeof real, "%s", resolved) >= (int)sizeof real - 64) {
+    if (snprintf(folder->path, sizeof folder->path, "%s", resolved) >= (int)sizeof folder->path - 64) {
         free(resolved);
         errno = ENAMETOOLONG;
         return false;
     }
     free(resolved);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (snprintf(parts[i], sizeof folder->reference, "%s/%s", real, names[i]) >= (int)sizeof folder->reference)
+        if (snprintf(parts[i], sizeof folder->reference, "%s/%s", folder->path, names[i]) >=
+            (int)sizeof folder->reference)
             return false;
     return true;
 }
@@ -92,9 +94,21 @@ char *debug_read_text(const char *path)
     while ((got = fread(piece, 1, sizeof piece, file)) > 0)
         ts_buffer_append(&text, piece, got);
     fclose(file);
+    if (text.size && memchr(text.data, '\0', text.size)) {
+        ts_buffer_release(&text);
+        errno = EILSEQ;
+        return NULL;
+    }
     copy = text.failed ? NULL : strdup(text.data ? text.data : "");
     ts_buffer_release(&text);
     return copy;
+}
+
+int debug_tell_unreadable(const char *path)
+{
+    fprintf(stderr, "tsleuth: cannot read \"%s\": %s\n", path,
+            errno == EILSEQ ? "it holds NUL bytes, and text is expected" : strerror(errno));
+    return EXIT_TROUBLE;
 }
 
 bool debug_write_text(const char *path, const char *text)
@@ -135,4 +149,60 @@ void debug_show_log(const char *path, FILE *to)
     else
         fputs("  (it printed nothing)\n", to);
     ts_buffer_release(&out);
+}
+
+static void put_child(struct ts_json_writer *json, const char *key, const struct child *child)
+{
+    ts_json_key(json, key);
+    ts_json_begin_object(json);
+    ts_json_key(json, "seconds");
+    if (child->seconds > 0)
+        ts_json_number(json, child->seconds);
+    else
+        ts_json_null(json);
+    ts_json_key(json, "peak_bytes");
+    ts_json_uint(json, child->peak_bytes);
+}
+
+bool debug_facts_write(const struct debug_folder *folder, const struct debug_facts *facts)
+{
+    struct json_file file;
+    struct ts_json_writer *json = &file.writer;
+    if (!json_file_open(&file, folder->facts))
+        return false;
+    ts_json_begin_object(json);
+    ts_json_key(json, "schema");
+    ts_json_string(json, "tsleuth.debug/1");
+    put_child(json, "reference", &facts->reference);
+    ts_json_key(json, "reused");
+    ts_json_bool(json, facts->reused);
+    ts_json_end_object(json);
+    put_child(json, "candidate", &facts->candidate);
+    ts_json_key(json, "status");
+    ts_json_int(json, facts->candidate.status);
+    ts_json_end_object(json);
+    ts_json_end_object(json);
+    return json_file_close(&file);
+}
+
+void debug_facts_read(const struct debug_folder *folder, struct debug_facts *facts)
+{
+    char *text = debug_read_text(folder->facts);
+    struct ts_model_config flat;
+    struct ts_error error;
+    *facts = (struct debug_facts){0};
+    if (text && ts_model_config_parse(text, strlen(text), &flat, &error) == TS_OK) {
+        struct child *children[] = {&facts->reference, &facts->candidate};
+        static const char *const keys[][2] = {{"reference.seconds", "reference.peak_bytes"},
+                                              {"candidate.seconds", "candidate.peak_bytes"}};
+        for (size_t i = 0; i < 2; i++) {
+            double seconds = ts_model_config_number(&flat, keys[i][0], 0),
+                   bytes = ts_model_config_number(&flat, keys[i][1], 0);
+            children[i]->seconds = seconds > 0 && seconds < 1e9 ? seconds : 0;
+            children[i]->peak_bytes = bytes > 0 && bytes < 1e18 ? (uint64_t)bytes : 0;
+        }
+        facts->candidate.status = 0;
+        ts_model_config_release(&flat);
+    }
+    free(text);
 }

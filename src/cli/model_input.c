@@ -52,17 +52,32 @@ bool model_input_ids(const char *text, int64_t **tokens, size_t *count)
     return false;
 }
 
-/* The tokenizer that the model brings: in a GGUF file itself, or a tokenizer.json in the folder. NULL with no error
- * when there is none. */
+int model_compute(const struct command *command, const char *text, enum ts_compute *compute)
+{
+    static const char *const names[] = {"fp32", "bf16", "fp16"};
+    for (size_t i = 0; i < 3; i++)
+        if (!text || strcmp(text, names[i]) == 0) {
+            *compute = (enum ts_compute)i;
+            return EXIT_MATCH;
+        }
+    return tell_usage(command, "--compute is fp32, bf16 or fp16, not \"%s\"", text);
+}
+
+/* The tokenizer that the model brings: in a GGUF file itself, or a tokenizer.json in the folder, which for hf://... is
+ * that of its config. NULL with no error when there is none. */
 static bool open_tokenizer(const char *path, const struct ts_model *model, struct ts_tokenizer **tokenizer,
                            struct ts_error *error)
 {
     struct ts_source *source;
     struct stat info;
-    const char *slash = strrchr(path, '/');
+    const char *slash;
     char *file;
     bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    int length = folder ? (int)strlen(path) : slash ? (int)(slash - path) : 1;
+    int length;
+    if (ts_starts_with(path, "hf://") && model->bundle->config)
+        path = model->bundle->config->path;
+    slash = strrchr(path, '/');
+    length = folder ? (int)strlen(path) : slash ? (int)(slash - path) : 1;
     *tokenizer = NULL;
     if (ts_starts_with(model->bundle->format, "gguf")) {
         *tokenizer = ts_tokenizer_from_gguf(model->bundle, error);
@@ -106,11 +121,9 @@ static int read_ids_file(const struct command *command, const char *path, struct
 {
     char *text = debug_read_text(path);
     bool good;
-    if (!text) {
-        fprintf(stderr, "tsleuth: cannot read \"%s\": %s\n", path, strerror(errno));
-        return EXIT_TROUBLE;
-    }
-    good = text && model_input_ids(text, &input->tokens, &input->count);
+    if (!text)
+        return debug_tell_unreadable(path);
+    good = model_input_ids(text, &input->tokens, &input->count);
     free(text);
     return good ? EXIT_MATCH : tell_usage(command, "\"%s\" is not a list of token ids", path);
 }
@@ -186,6 +199,14 @@ void model_input_piece(const struct model_input *input, int64_t id, struct ts_bu
     ts_buffer_byte(out, '"');
     ts_text_escape(out, piece, strlen(piece));
     ts_buffer_byte(out, '"');
+}
+
+void model_tell_trouble(const struct ts_buffer *trouble)
+{
+    if (trouble->size)
+        fwrite(trouble->data, 1, trouble->size, stderr);
+    if (trouble->failed)
+        fputs("... and so on\n", stderr);
 }
 
 enum ts_status model_trace(struct ts_model *model, const struct ts_trace_options *options,

@@ -28,6 +28,8 @@ struct model_input {
     const char *model;              /* as given */
 };
 
+/* The precision that --compute names, fp32 without it; the exit status to leave with, EXIT_MATCH when all is well. */
+int model_compute(const struct command *command, const char *text, enum ts_compute *compute);
 /* Ids from text: separated by commas, blanks or line breaks, in brackets or not. False when something else stands there
  * or without memory. */
 bool model_input_ids(const char *text, int64_t **tokens, size_t *count);
@@ -38,6 +40,8 @@ void model_input_release(struct model_input *input);
 /* Appends the piece of text that a token stands for, quoted and escaped; nothing without a tokenizer. */
 void model_input_piece(const struct model_input *input, int64_t id, struct ts_buffer *out);
 
+/* What is wrong with a model's weights, in full, on standard error. */
+void model_tell_trouble(const struct ts_buffer *trouble);
 /* The trace with the facts of this run in its metadata. */
 enum ts_status model_trace(struct ts_model *model, const struct ts_trace_options *options,
                            const struct model_input *input, struct ts_pool *pool, int file,

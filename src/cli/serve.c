@@ -30,6 +30,7 @@ static const char help[] = "usage: tsleuth serve [REFERENCE [CANDIDATE]] [OPTION
                            "  --workspaces DIR    where uploads are kept (default ~/.cache/tsleuth/workspaces)\n"
                            "  --keep DAYS         remove workspaces that were not used for so long; 0 for never\n"
                            "                      (default 30)\n"
+                           "  --keep-size GB      remove the oldest ones while all of them hold more than that\n"
                            "  --upload-limit GB   most bytes of one uploaded file (default: the free disk less 1)\n"
                            "\n"
                            "Ctrl-C ends it; what was uploaded is there the next time. The API behind the page\n"
@@ -121,7 +122,7 @@ static int run(int argc, char **argv)
     struct ts_serve_options options = {.keep_days = 30};
     const char *inputs[2] = {NULL, NULL};
     char folder[4096], token[33];
-    uint64_t port = UINT64_MAX, gigabytes = 0;
+    uint64_t port = UINT64_MAX, gigabytes = 0, kept = 0;
     size_t operands;
     bool wants_help, browser = false;
     const struct option list[] = {{"open", OPTION_FLAG, &browser},
@@ -130,6 +131,7 @@ static int run(int argc, char **argv)
                                   {"token", OPTION_TEXT, &options.token},
                                   {"workspaces", OPTION_TEXT, &options.workspaces},
                                   {"keep", OPTION_COUNT, &options.keep_days},
+                                  {"keep-size", OPTION_COUNT, &kept},
                                   {"upload-limit", OPTION_COUNT, &gigabytes},
                                   {NULL, OPTION_FLAG, NULL}};
     if (!options_parse(&command_serve, argc, argv, list, inputs, 2, &operands, &wants_help))
@@ -140,6 +142,8 @@ static int run(int argc, char **argv)
         return tell_usage(&command_serve, "--port is a number up to 65535");
     if (gigabytes > 1000000)
         return tell_usage(&command_serve, "--upload-limit is in gigabytes");
+    if (kept > 1000000)
+        return tell_usage(&command_serve, "--keep-size is in gigabytes");
     if (options.host && strcmp(options.host, "127.0.0.1") != 0 && strcmp(options.host, "::1") != 0 &&
         strcmp(options.host, "localhost") != 0 && !options.token)
         return tell_usage(&command_serve, "others can reach --host %s: give --token too", options.host);
@@ -157,6 +161,7 @@ static int run(int argc, char **argv)
     }
     options.port_given = port != UINT64_MAX;
     options.port = options.port_given ? port : TS_SERVE_PORT;
+    options.keep_bytes = kept * 1000000000;
     options.upload_limit = gigabytes * 1000000000;
     options.paths[0] = inputs[0];
     options.paths[1] = inputs[1];

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/text.h"
+#include "cli/child.h"
 #include "cli/command.h"
 #include "cli/model_input.h"
 #include "cli/trace_local.h"
@@ -40,6 +41,7 @@ static const char help[] = "usage: tsleuth trace MODEL [OPTIONS]\n"
                            "  --stats              tell what attention, gates and experts did\n"
                            "  --json FILE          the summary as JSON; - for standard output\n"
                            "  --allow-unused       weights that the architecture does not use are fine\n"
+                           "  --follow-links       links in the model's folder may lead out of it\n"
                            "\nExit status: 0 fine, 2 nothing of the --local candidate fits, 3 wrong usage, unreadable\n"
                            "input, or weights that do not fit the model.\n"
                            "\n"
@@ -49,12 +51,14 @@ static const char help[] = "usage: tsleuth trace MODEL [OPTIONS]\n"
                            "  tsleuth trace Qwen3-0.6B --points 'q_rope|k_rope' --compute bf16\n"
                            "  tsleuth trace Qwen3-0.6B --tokens 1,2,3 --local mine.safetensors -o local.safetensors\n";
 
+#define TOKENS_SHOWN 256
+
 struct request {
     struct model_input_options input;
     const char *output, *layers, *compute, *local, *json;
     struct option_list inject;
     struct ts_trace_options trace;
-    bool list, stats, no_cache;
+    bool list, stats, no_cache, follow_links;
 };
 
 static int parse_layers(struct request *request)
@@ -72,17 +76,6 @@ static int parse_layers(struct request *request)
     request->trace.first_layer = first;
     request->trace.model.layer_limit = last + 1;
     return EXIT_MATCH;
-}
-
-static int parse_compute(struct request *request)
-{
-    static const char *const names[] = {"fp32", "bf16", "fp16"};
-    for (size_t i = 0; i < 3; i++)
-        if (!request->compute || strcmp(request->compute, names[i]) == 0) {
-            request->trace.model.compute = (enum ts_compute)i;
-            return EXIT_MATCH;
-        }
-    return tell_usage(&command_trace, "--compute is fp32, bf16 or fp16, not \"%s\"", request->compute);
 }
 
 static void list_point(void *context, const struct ts_point *point)
@@ -139,9 +132,9 @@ static void tell_text(const struct request *request, const struct ts_model *mode
     ts_buffer_printf(&line, "%s, %zu token%s", model->type, input->count, input->count == 1 ? "" : "s");
     if (input->tokenizer) {
         ts_buffer_string(&line, ":");
-        for (size_t i = 0; i < input->count && i < 24; i++)
+        for (size_t i = 0; i < input->count && i < TOKENS_SHOWN; i++)
             ts_buffer_printf(&line, " %" PRId64 " %s", input->tokens[i], next_text(input, input->tokens[i], &piece));
-        ts_buffer_string(&line, input->count > 24 ? " ..." : "");
+        ts_buffer_string(&line, input->count > TOKENS_SHOWN ? " ..." : "");
     }
     put_wrapped(&out, line.data ? line.data : "", 0, 2);
     ts_buffer_byte(&out, '\n');
@@ -170,6 +163,28 @@ static void tell_text(const struct request *request, const struct ts_model *mode
     ts_buffer_release(&out);
 }
 
+/* What each token stands for, with bytes that are no text as \xNN; null for an id that the tokenizer does not have. */
+static void tell_pieces(struct ts_json_writer *json, const struct model_input *input)
+{
+    struct ts_buffer shown;
+    ts_buffer_init(&shown, (size_t)1 << 20);
+    ts_json_key(json, "pieces");
+    ts_json_begin_array(json);
+    for (size_t i = 0; i < input->count; i++) {
+        const char *piece =
+            input->tokens[i] <= UINT32_MAX ? ts_token_piece(input->tokenizer, (uint32_t)input->tokens[i]) : NULL;
+        ts_buffer_clear(&shown);
+        if (piece)
+            ts_text_escape(&shown, piece, strlen(piece));
+        if (piece)
+            ts_json_string(json, shown.data ? shown.data : "");
+        else
+            ts_json_null(json);
+    }
+    ts_json_end_array(json);
+    ts_buffer_release(&shown);
+}
+
 static bool tell_json(const char *path, const struct request *request, const struct ts_model *model,
                       const struct model_input *input, const struct ts_trace_summary *summary, double seconds)
 {
@@ -192,6 +207,8 @@ static bool tell_json(const char *path, const struct request *request, const str
     for (size_t i = 0; i < input->count; i++)
         ts_json_int(json, input->tokens[i]);
     ts_json_end_array(json);
+    if (input->tokenizer)
+        tell_pieces(json, input);
     ts_json_key(json, "points");
     ts_json_uint(json, summary->points);
     ts_json_key(json, "bytes");
@@ -236,22 +253,20 @@ static bool tell_json(const char *path, const struct request *request, const str
 static int tell_trouble(const struct ts_error *error, const struct ts_buffer *trouble)
 {
     int status = tell_error(error);
-    if (trouble->size)
-        fwrite(trouble->data, 1, trouble->size < 4000 ? trouble->size : 4000, stderr);
-    if (trouble->size >= 4000)
-        fputs("...\n", stderr);
+    model_tell_trouble(trouble);
     return status;
 }
 
 static int write_trace(struct request *request, struct ts_model *model, const struct model_input *input,
-                       struct ts_pool *pool)
+                       struct ts_pool *pool, const struct trace_feed *feed)
 {
+    const char *unused;
     struct ts_trace_summary summary;
     struct ts_progress progress;
     struct ts_buffer trouble;
     struct ts_error error;
     struct output output;
-    struct timespec start, stop;
+    struct timespec start;
     double seconds;
     int status = EXIT_MATCH;
     enum ts_status result;
@@ -267,10 +282,12 @@ static int write_trace(struct request *request, struct ts_model *model, const st
     request->trace.progress = &progress;
     result = model_trace(model, &request->trace, input, pool, fileno(output.file), &summary, &trouble, &error);
     ts_progress_finish(&progress);
-    clock_gettime(CLOCK_MONOTONIC, &stop);
-    seconds = (double)(stop.tv_sec - start.tv_sec) + 1e-9 * (double)(stop.tv_nsec - start.tv_nsec);
+    seconds = seconds_since(&start);
     if (result != TS_OK) {
         status = tell_trouble(&error, &trouble);
+        output_discard(&output);
+    } else if ((unused = trace_feed_unused(feed))) {
+        status = tell_usage(&command_trace, "there is no point \"%s\" to inject; --list shows them", unused);
         output_discard(&output);
     } else if (!output_close(&output)) {
         status = EXIT_TROUBLE;
@@ -309,7 +326,7 @@ static int trace(struct request *request, const char *path)
     struct ts_error error;
     struct ts_pool *pool;
     int status;
-    if (ts_model_open(path, &model, &error) != TS_OK)
+    if ((request->follow_links ? ts_model_open_linked : ts_model_open)(path, &model, &error) != TS_OK)
         return tell_error(&error);
     status = model_input_read(&command_trace, &request->input, path, &model, &input);
     pool = ts_pool_new(0);
@@ -327,7 +344,7 @@ static int trace(struct request *request, const char *path)
         if (request->local || request->inject.count)
             request->trace.feed = &feed.feed;
         if (status == EXIT_MATCH)
-            status = write_trace(request, &model, &input, pool);
+            status = write_trace(request, &model, &input, pool, &feed);
         trace_feed_release(&feed);
     }
     ts_pool_free(pool);
@@ -359,6 +376,7 @@ static int run(int argc, char **argv)
                                   {"stats", OPTION_FLAG, &request.stats},
                                   {"json", OPTION_TEXT, &request.json},
                                   {"allow-unused", OPTION_FLAG, &request.trace.model.allow_unused},
+                                  {"follow-links", OPTION_FLAG, &request.follow_links},
                                   {NULL, OPTION_FLAG, NULL}};
     if (!options_parse(&command_trace, argc, argv, list, operands, 1, &count, &asked))
         return EXIT_TROUBLE;
@@ -367,7 +385,8 @@ static int run(int argc, char **argv)
     if (count != 1)
         return tell_usage(&command_trace, "which model? Give its folder or GGUF file");
     request.trace.model.cache = !request.no_cache;
-    if ((status = parse_layers(&request)) != EXIT_MATCH || (status = parse_compute(&request)) != EXIT_MATCH)
+    if ((status = parse_layers(&request)) != EXIT_MATCH ||
+        (status = model_compute(&command_trace, request.compute, &request.trace.model.compute)) != EXIT_MATCH)
         return status;
     if (request.local && request.inject.count)
         return tell_usage(&command_trace, "--local and --inject do not go together");

@@ -76,8 +76,7 @@ static int trace_to_bundle(struct ts_model *model, const struct ts_trace_options
     if (model_trace(model, options, input, pool, file, &summary, &trouble, &error) != TS_OK ||
         ts_open(path, NULL, bundle, &error) != TS_OK)
         status = tell_error(&error);
-    if (trouble.size)
-        fprintf(stderr, "%.4000s", trouble.data);
+    model_tell_trouble(&trouble);
     ts_trace_summary_release(&summary);
     ts_buffer_release(&trouble);
     close(file);
@@ -237,6 +236,14 @@ int trace_feed_inject(struct trace_feed *feed, const struct command *command, co
             return tell_usage(command, "\"%s\" has no tensor \"%s\"", equals + 1, one->name);
     }
     return EXIT_MATCH;
+}
+
+const char *trace_feed_unused(const struct trace_feed *feed)
+{
+    for (size_t i = 0; i < feed->injected_count; i++)
+        if (!feed->injected[i].used)
+            return feed->injected[i].name;
+    return NULL;
 }
 
 void trace_feed_release(struct trace_feed *feed)

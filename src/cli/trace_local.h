@@ -31,6 +31,8 @@ int trace_local(const char *model, const char *candidate, const char *tokens_of,
                 const struct model_input_options *options, const struct command *command, struct ts_bundle **local);
 /* From NAME=FILE each. */
 int trace_feed_inject(struct trace_feed *feed, const struct command *command, const struct option_list *list);
+/* The name of an injected tensor that no point of the run has asked for, or NULL. */
+const char *trace_feed_unused(const struct trace_feed *feed);
 void trace_feed_release(struct trace_feed *feed);
 
 #endif

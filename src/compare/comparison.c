@@ -180,7 +180,8 @@ static size_t sampled_pairs(const struct ts_comparison *comparison)
     return sampled;
 }
 
-static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t unknown, size_t lost, size_t sampled)
+static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t unknown, size_t lost, size_t sampled,
+                                   size_t lacking_ranks)
 {
     const struct {
         size_t count;
@@ -188,12 +189,13 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
     } lacking[] = {{alone, "tensor has no partner", "tensors have no partner"},
                    {unknown, "could not be compared", "could not be compared"},
                    {lost, "member could not be read", "members could not be read"},
-                   {sampled, "dump is a sample", "dumps are samples"}};
+                   {sampled, "dump is a sample", "dumps are samples"},
+                   {lacking_ranks, "tensor lacks ranks", "tensors lack ranks"}};
     char text[256] = "nothing that was compared differs, but";
     size_t used = strlen(text), parts = 0, told = 0;
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
         parts += lacking[i].count > 0;
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
         if (lacking[i].count) {
             const char *join = !told ? "" : told + 1 == parts ? " and" : ",";
             used += (size_t)snprintf(text + used, sizeof text - used, "%s %zu %s", join, lacking[i].count,
@@ -222,9 +224,9 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
         comparison->outcome_text = comparison->filtered ? "no tensor that was compared has a name that fits the filter"
                                                         : "the two inputs have no tensor in common";
-    } else if (lost || alone || unknown || sampled) {
+    } else if (lost || alone || unknown || sampled || pairing->lacking) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled);
+        comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled, pairing->lacking);
     } else {
         comparison->outcome = TS_OUTCOME_MATCH;
         comparison->outcome_text =

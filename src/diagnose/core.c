@@ -147,6 +147,7 @@ static void keep(struct ts_case_state *state, struct ts_case_entry *entry, const
     cause->summary =
         ts_arena_printf(arena, "%s%s%s%s", state->about ? state->about : "", state->about ? ": " : "", summary, remark);
     cause->confidence -= state->about ? DETOUR : 0;
+    cause->proof.of = state->about ? ts_arena_string(arena, state->about) : NULL;
     entry->rank = cause->confidence + bonus_of(id) + EVIDENCE_WEIGHT * entry->evidence;
     if (cause->id && cause->check && cause->summary)
         insert(state->book, entry);
@@ -218,6 +219,23 @@ static double least_explained(size_t freedom)
     return LEAST_CONFIDENCE + (LEAST_WHEN_FREE - LEAST_CONFIDENCE) * (bits < 1 ? bits : 1);
 }
 
+/* What a person may count up again. */
+static void note_proof(struct ts_case_entry *entry, const struct ts_case_state *state, double left)
+{
+    const struct ts_case *face = &state->face;
+    double size = 0;
+    for (size_t i = 0; i < face->total; i++)
+        size += isfinite(face->expected[i]) ? face->expected[i] * face->expected[i] : 0;
+    size = size > 0 ? size : 1;
+    entry->cause.proof = (struct ts_cause_proof){.predicted = !entry->plain,
+                                                 .explained = entry->explained,
+                                                 .error = sqrt(face->error / size),
+                                                 .left = sqrt(left / size),
+                                                 .rounding = sqrt(face->noise / size),
+                                                 .elements = state->elements,
+                                                 .fitted = entry->freedom};
+}
+
 /* Weighs a claim that leaves so much of the error; returns the confidence it got. */
 static double weigh_claim(struct ts_case *the_case, const char *id, double left, size_t freedom, const char *check,
                           const char *summary, va_list args)
@@ -232,6 +250,7 @@ static double weigh_claim(struct ts_case *the_case, const char *id, double left,
         is_refuted(entry.explained, entry.evidence))
         return 0;
     vsnprintf(text, sizeof text, summary, args);
+    note_proof(&entry, state, left);
     keep(state, &entry, id, check, text);
     return entry.cause.confidence;
 }
@@ -279,6 +298,7 @@ void ts_propose_plain(struct ts_case *the_case, const char *id, double confidenc
     va_end(args);
     entry.cause.confidence = entry.explained = confidence < 1 ? confidence : 1;
     entry.evidence = 0.5 * entry.cause.confidence; /* half: it was not put to the proof of numbers */
+    note_proof(&entry, state, 0);
     keep(state, &entry, id, check, text);
 }
 
@@ -360,6 +380,16 @@ static void write_down(const struct ts_case_book *book, struct ts_diagnosis *dia
         }
 }
 
+/* Where "expected" comes from. */
+static const char *held_against(const struct ts_case_state *state)
+{
+    if (state->replayed)
+        return "the model's weights times the candidate's own input";
+    if (state->face.operation.kind != TS_OPERATION_NONE)
+        return "the reference's operation, replayed on the candidate's own inputs";
+    return "the reference's values";
+}
+
 /* When no cause holds: the most telling thing there is to say. */
 static void say_strongest(struct ts_case_state *state)
 {
@@ -438,6 +468,7 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
             ts_view_forget(&pairs[index].b, 0, pairs[index].b.count);
         }
         ts_case_look_at_parts(state);
+        diagnosis->against = held_against(state);
         settle_doubts(state->book);
         write_down(state->book, diagnosis);
         if (!diagnosis->count)

@@ -14,12 +14,26 @@
 
 #define TS_MOST_CAUSES 8
 
+/* What was measured when a cause was put to the proof. Sizes are L2 norms over that of what was expected,
+ * or as they are where nothing but zeros was. */
+struct ts_cause_proof {
+    bool predicted;   /* the cause predicts values; else it is a finding: explained, left and fitted say nothing */
+    double explained; /* share of the error's energy that follows from it, rounding's part taken off */
+    double error;     /* size of the error */
+    double left;      /* size of what stays when the cause is granted */
+    double rounding;  /* size of what rounding explains */
+    double elements;  /* how many carry the error */
+    size_t fitted;    /* numbers that were fitted to the candidate */
+    const char *of;   /* what part of the tensor was looked at; NULL: all of it */
+};
+
 struct ts_cause {
     const char *id;      /* of the vocabulary: "scaled", "rotation", ... */
     double confidence;   /* 0 to 1: the share of the error's energy it explains, less what its freedom would explain */
     const char *summary; /* a sentence a person understands, with the measured numbers */
     const char *check;   /* what to look at in the candidate */
     bool tied;           /* explains as much as the first one, as precisely: the data do not choose between them */
+    struct ts_cause_proof proof;
 };
 
 struct ts_diagnosis {
@@ -27,6 +41,7 @@ struct ts_diagnosis {
     size_t pair;                            /* what was looked at */
     struct ts_cause causes[TS_MOST_CAUSES]; /* best first */
     size_t count;
+    const char *against;   /* what the candidate was held against, a phrase */
     const char *strongest; /* when there is no cause: the strongest structure that was found, a sentence */
 };
 

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "model/linear.h"
+
+#define ROWS_AT_ONCE 256
 
 struct work {
     const struct ts_run *run;
@@ -24,29 +27,43 @@ static float *square(const struct work *work, uint64_t head, unsigned worker)
     return work->scores + (work->whole ? (size_t)head : worker) * work->q.rows * work->k.rows;
 }
 
+/* A head's rows are worked on in pieces, so that an interruption does not wait for a long prompt's whole square. What
+ * is left undone then is never seen: no point is captured after an interruption. */
+static bool next_rows(const struct work *work, size_t *first, size_t *count)
+{
+    *first += *count;
+    *count = work->q.rows - *first < ROWS_AT_ONCE ? work->q.rows - *first : ROWS_AT_ONCE;
+    return *count && !atomic_load_explicit(&ts_cancelled, memory_order_relaxed);
+}
+
+static void soften(const struct ts_run *run, float *scores, size_t count, float limit)
+{
+    for (size_t i = 0; i < count; i++)
+        scores[i] = scores[i] / limit;
+    ts_round(run, scores, count);
+    for (size_t i = 0; i < count; i++)
+        scores[i] = tanhf(scores[i]);
+    ts_round(run, scores, count);
+    for (size_t i = 0; i < count; i++)
+        scores[i] *= limit;
+    ts_round(run, scores, count);
+}
+
 static void score(void *context, uint64_t head, unsigned worker)
 {
     const struct work *work = context;
-    size_t rows = work->q.rows, keys = work->k.rows;
-    float *scores = square(work, head, worker);
-    work->kernels->product(work->q.data + head * work->size, work->q.width, rows,
-                           work->keys + head / work->group * keys * work->size, work->size, keys, work->size, scores,
-                           keys);
-    ts_round(work->run, scores, rows * keys);
-    for (size_t i = 0; i < rows * keys; i++)
-        scores[i] *= (float)work->how->scale;
-    ts_round(work->run, scores, rows * keys);
-    if (work->how->softcap > 0) {
-        float limit = (float)work->how->softcap;
-        for (size_t i = 0; i < rows * keys; i++)
-            scores[i] = scores[i] / limit;
+    size_t keys = work->k.rows;
+    for (size_t first = 0, rows = 0; next_rows(work, &first, &rows);) {
+        float *scores = square(work, head, worker) + first * keys;
+        work->kernels->product(work->q.data + first * work->q.width + head * work->size, work->q.width, rows,
+                               work->keys + head / work->group * keys * work->size, work->size, keys, work->size,
+                               scores, keys);
         ts_round(work->run, scores, rows * keys);
         for (size_t i = 0; i < rows * keys; i++)
-            scores[i] = tanhf(scores[i]);
+            scores[i] *= (float)work->how->scale;
         ts_round(work->run, scores, rows * keys);
-        for (size_t i = 0; i < rows * keys; i++)
-            scores[i] *= limit;
-        ts_round(work->run, scores, rows * keys);
+        if (work->how->softcap > 0)
+            soften(work->run, scores, rows * keys, (float)work->how->softcap);
     }
 }
 
@@ -63,42 +80,46 @@ static void mask(void *context, uint64_t head, unsigned worker)
     }
 }
 
+static void normalise_row(const struct work *work, uint64_t head, float *row)
+{
+    size_t keys = work->k.rows;
+    float largest = work->how->sinks ? work->how->sinks[head] : -(float)INFINITY;
+    double sum = 0;
+    for (size_t j = 0; j < keys; j++)
+        largest = row[j] > largest ? row[j] : largest;
+    for (size_t j = 0; j < keys; j++)
+        row[j] -= largest;
+    if (work->how->sinks) { /* here the library stores the difference */
+        float sink = work->how->sinks[head] - largest;
+        ts_round(work->run, &sink, 1);
+        ts_round(work->run, row, keys);
+        sum = (double)expf(sink);
+    }
+    for (size_t j = 0; j < keys; j++) {
+        row[j] = expf(row[j]);
+        sum += (double)row[j];
+    }
+    for (size_t j = 0; j < keys; j++)
+        row[j] = (float)((double)row[j] / sum);
+    ts_round(work->run, row, keys);
+}
+
 static void normalise(void *context, uint64_t head, unsigned worker)
 {
     const struct work *work = context;
-    size_t rows = work->q.rows, keys = work->k.rows;
-    float *scores = square(work, head, worker);
-    for (size_t i = 0; i < rows; i++) {
-        float *row = scores + i * keys, largest = work->how->sinks ? work->how->sinks[head] : -(float)INFINITY;
-        double sum = 0;
-        for (size_t j = 0; j < keys; j++)
-            largest = row[j] > largest ? row[j] : largest;
-        for (size_t j = 0; j < keys; j++)
-            row[j] -= largest;
-        if (work->how->sinks) { /* here the library stores the difference */
-            float sink = work->how->sinks[head] - largest;
-            ts_round(work->run, &sink, 1);
-            ts_round(work->run, row, keys);
-            sum = (double)expf(sink);
-        }
-        for (size_t j = 0; j < keys; j++) {
-            row[j] = expf(row[j]);
-            sum += (double)row[j];
-        }
-        for (size_t j = 0; j < keys; j++)
-            row[j] = (float)((double)row[j] / sum);
-    }
-    ts_round(work->run, scores, rows * keys);
+    for (size_t first = 0, rows = 0; next_rows(work, &first, &rows);)
+        for (size_t i = first; i < first + rows; i++)
+            normalise_row(work, head, square(work, head, worker) + i * work->k.rows);
 }
 
 static void gather(void *context, uint64_t head, unsigned worker)
 {
     const struct work *work = context;
-    size_t rows = work->q.rows, keys = work->k.rows;
-    const float *probabilities = square(work, head, worker);
-    work->kernels->product(probabilities, keys, rows, work->values + head / work->group * keys * work->value_size, keys,
-                           work->value_size, keys, work->context + head * work->value_size,
-                           work->q.heads * work->value_size);
+    size_t keys = work->k.rows, width = work->q.heads * work->value_size;
+    for (size_t first = 0, rows = 0; next_rows(work, &first, &rows);)
+        work->kernels->product(square(work, head, worker) + first * keys, keys, rows,
+                               work->values + head / work->group * keys * work->value_size, keys, work->value_size,
+                               keys, work->context + first * width + head * work->value_size, width);
 }
 
 static void head_at_once(void *context, uint64_t head, unsigned worker)
@@ -136,6 +157,8 @@ struct ts_act ts_attend(struct ts_run *run, struct ts_act q, struct ts_act k, st
                     q.heads, k.heads, q.width, k.width);
     if (!ts_ok(run))
         return ts_new(run, q.rows, q.width);
+    if (how->window && (!run->window || how->window < run->window))
+        run->window = how->window;
     work.size = q.width / q.heads;
     work.value_size = v.width / v.heads;
     work.group = q.heads / k.heads;

@@ -12,11 +12,11 @@ struct ts_rotary {
 };
 
 /* From the settings under `key` ("rope_parameters", or "rope_parameters.full_attention" where layers differ), with the
- * older spelling (rope_theta, rope_scaling) as a fallback. Types: default, linear, dynamic, llama3, yarn, longrope,
- * and factors (a divisor for each frequency, as GGUF files keep llama3's); another one is an error that names it. size:
- * the part of a head that turns. Captures "rotary_emb.0" and ".1" as transformers does: cosine and sine, both halves;
- * half: just one. */
-struct ts_rotary ts_rotary_make(struct ts_run *run, const char *key, size_t size, bool half);
+ * older spelling (rope_theta, rope_scaling) as a fallback, and base where neither has a theta. Types: default, linear,
+ * dynamic, llama3, yarn, longrope, and factors (a divisor for each frequency, as GGUF files keep llama3's); another one
+ * is an error that names it. size: the part of a head that turns. Captures "rotary_emb.0" and ".1" as transformers
+ * does: cosine and sine, both halves; half: just one. */
+struct ts_rotary ts_rotary_make(struct ts_run *run, const char *key, size_t size, double base, bool half);
 /* The same without captures, with a base given by hand. */
 struct ts_rotary ts_rotary_plain(struct ts_run *run, size_t size, double base);
 

@@ -34,14 +34,27 @@ void ts_model_config_release(struct ts_model_config *config)
 
 bool ts_model_config_put(struct ts_model_config *config, const char *key, const char *value)
 {
-    const char *name = ts_arena_string(&config->arena, key), *text = ts_arena_string(&config->arena, value);
-    if (!name || !text)
+    const char *name = ts_arena_string(&config->arena, key),
+               *text = value ? ts_arena_string(&config->arena, value) : NULL;
+    if (!name || (value && !text))
         return false;
     if (ts_table_put(&config->names, name, config->count, NULL)) { /* the first of two equal keys stands */
         config->keys[config->count] = name;
         config->values[config->count++] = text;
     }
     return true;
+}
+
+/* Readers of JSON differ in which of two equal keys they take, so that a config with both has no meaning. */
+static enum ts_status put_once(struct ts_model_config *config, const char *key, const char *value, uint64_t offset,
+                               struct ts_error *error)
+{
+    size_t found = ts_table_get(&config->names, key);
+    const char *old = found == SIZE_MAX ? NULL : config->values[found];
+    if (found != SIZE_MAX && (!old || !value || strcmp(old, value) != 0))
+        return ts_fail(error, TS_ERR_FORMAT, offset, "the config says twice what %.100s is: \"%.60s\", then \"%.60s\"",
+                       key, old ? old : "...", value ? value : "...");
+    return ts_model_config_put(config, key, value) ? TS_OK : ts_fail_memory(error);
 }
 
 /* Walks the values; with config NULL it only counts them. A stack of where we are: the length of the key, and the index
@@ -83,6 +96,9 @@ static enum ts_status walk(const void *text, size_t size, struct ts_model_config
             base += (size_t)added;
         }
         if (json.kind == TS_JSON_OBJECT || json.kind == TS_JSON_ARRAY) {
+            ++*count;
+            if (config)
+                TS_TRY(put_once(config, key, NULL, json.offset, error));
             depth++;
             lengths[depth] = base;
             indices[depth] = json.kind == TS_JSON_ARRAY ? 0 : SIZE_MAX;
@@ -96,8 +112,9 @@ static enum ts_status walk(const void *text, size_t size, struct ts_model_config
                     value = ts_arena_copy(&config->arena, json.raw, json.raw_size);
                 else
                     value = json.kind == TS_JSON_TRUE ? "true" : "false";
-                if (!value || !ts_model_config_put(config, key, value))
+                if (!value)
                     return ts_fail_memory(error);
+                TS_TRY(put_once(config, key, value, json.offset, error));
             }
         }
         key[lengths[depth]] = '\0';
@@ -125,7 +142,7 @@ enum ts_status ts_model_config_parse(const void *text, size_t size, struct ts_mo
     return TS_OK;
 }
 
-const char *ts_model_config_text(const struct ts_model_config *config, const char *key)
+static size_t find(const struct ts_model_config *config, const char *key)
 {
     size_t found = SIZE_MAX;
     if (config->prefix[0]) {
@@ -133,8 +150,12 @@ const char *ts_model_config_text(const struct ts_model_config *config, const cha
         if (snprintf(name, sizeof name, "%s%s", config->prefix, key) < (int)sizeof name)
             found = ts_table_get(&config->names, name);
     }
-    if (found == SIZE_MAX)
-        found = ts_table_get(&config->names, key);
+    return found == SIZE_MAX ? ts_table_get(&config->names, key) : found;
+}
+
+const char *ts_model_config_text(const struct ts_model_config *config, const char *key)
+{
+    size_t found = find(config, key);
     return found == SIZE_MAX ? NULL : config->values[found];
 }
 
@@ -144,12 +165,10 @@ bool ts_model_config_is(const struct ts_model_config *config, const char *key, c
     return text && strcmp(text, value) == 0;
 }
 
-bool ts_model_config_flag(const struct ts_model_config *config, const char *key, bool otherwise)
+bool ts_model_config_has_parts(const struct ts_model_config *config, const char *key)
 {
-    const char *text = ts_model_config_text(config, key);
-    if (!text)
-        return otherwise;
-    return strcmp(text, "true") == 0 || (otherwise && strcmp(text, "false") != 0);
+    size_t found = find(config, key);
+    return found != SIZE_MAX && !config->values[found];
 }
 
 double ts_model_config_number(const struct ts_model_config *config, const char *key, double otherwise)

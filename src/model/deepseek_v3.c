@@ -8,19 +8,13 @@
 #include "model/experts.h"
 #include "model/families.h"
 
+#define MOST_FURTHER 64
+
 struct shape {
     size_t q_rank, kv_rank, plain, turned, value; /* ranks of the latents; parts of a head */
     bool bias, interleaved;
     double scale;
-    struct ts_rotary rotary;
 };
-
-static void prepare(struct ts_run *run, const struct ts_decoder *decoder, void *context)
-{
-    struct shape *shape = context;
-    (void)decoder;
-    shape->rotary = ts_rotary_make(run, "rope_parameters", shape->turned, false);
-}
 
 /* Columns [first, first + count) of every head. */
 static struct ts_act part_of_heads(struct ts_run *run, struct ts_act x, size_t heads, size_t first, size_t count)
@@ -69,11 +63,11 @@ static struct ts_act attention(struct ts_run *run, const struct ts_decoder *deco
     rebuilt = ts_norm(run, "kv_a_layernorm", ts_columns(run, latent, 0, shape->kv_rank), TS_NORM_RMS, 1e-6, 0);
     rebuilt = ts_linear(run, "kv_b_proj", rebuilt, heads * (shape->plain + shape->value), false);
     q = join_heads(run, part_of_heads(run, q, heads, 0, shape->plain),
-                   ts_rotate(run, "q_rope", part_of_heads(run, q, heads, shape->plain, shape->turned), &shape->rotary,
+                   ts_rotate(run, "q_rope", part_of_heads(run, q, heads, shape->plain, shape->turned), &decoder->rotary,
                              shape->interleaved),
                    heads);
     k = join_heads(run, part_of_heads(run, rebuilt, heads, 0, shape->plain),
-                   ts_rotate(run, "k_rope", common, &shape->rotary, shape->interleaved), heads);
+                   ts_rotate(run, "k_rope", common, &decoder->rotary, shape->interleaved), heads);
     v = part_of_heads(run, rebuilt, heads, shape->plain, shape->value);
     out = ts_attend(run, q, k, v, &(struct ts_attention){.scale = shape->scale});
     out = ts_linear(run, "o_proj", out, decoder->hidden, shape->bias);
@@ -95,7 +89,7 @@ static struct ts_act mixture(struct ts_run *run, const struct ts_decoder *decode
     struct ts_router_settings router = {.kind = TS_ROUTER_SIGMOID,
                                         .experts = experts,
                                         .chosen = ts_need(run, "num_experts_per_tok"),
-                                        .renormalise = ts_model_config_flag(run->config, "norm_topk_prob", true),
+                                        .renormalise = ts_flag(run, "norm_topk_prob", true),
                                         .groups = ts_count(run, "n_group", 1),
                                         .chosen_groups = ts_count(run, "topk_group", 1),
                                         .factor = ts_number(run, "routed_scaling_factor", 1),
@@ -107,11 +101,11 @@ static struct ts_act mixture(struct ts_run *run, const struct ts_decoder *decode
     run->wide = false;
     router.bias = ts_parameter_values(run, ts_parameter(run, "gate.e_score_correction_bias", 1, (uint64_t[]){experts}));
     routing = ts_route(run, "gate", logits, &router);
-    out = ts_mix(run, x, &routing, inner, ts_gated_expert, &how);
+    out = ts_mix(run, x, &routing, inner, &ts_gated_expert, &how);
     out.layout = TS_BATCHED;
     if (shared) {
         by_all = ts_gated_mlp(run, "shared_experts", x, shared * inner, decoder->function, false);
-        out = ts_add(run, "", out, by_all);
+        out = ts_sum(run, "", out, by_all);
     }
     ts_capture(run, "", out);
     ts_leave(run, scope);
@@ -123,12 +117,11 @@ static struct ts_act layer(struct ts_run *run, const struct ts_decoder *decoder,
 {
     struct ts_act h = ts_norm(run, "input_layernorm", x, TS_NORM_RMS, decoder->eps, 0);
     h = attention(run, decoder, context, h);
-    x = ts_add(run, "attn_residual", x, h);
+    x = ts_sum(run, "attn_residual", x, h);
+    if (i < ts_count(run, "first_k_dense_replace", 0))
+        return ts_add_mlp(run, decoder, x, false);
     h = ts_norm(run, "post_attention_layernorm", x, TS_NORM_RMS, decoder->eps, 0);
-    h = i < ts_count(run, "first_k_dense_replace", 0)
-            ? ts_gated_mlp(run, "mlp", h, decoder->inner, decoder->function, false)
-            : mixture(run, decoder, h);
-    return ts_add(run, "", x, h);
+    return ts_sum(run, "", x, mixture(run, decoder, h));
 }
 
 /* Yarn also sharpens the scores, by the square of what its settings ask for. */
@@ -151,23 +144,27 @@ static double score_scale(struct ts_run *run, size_t size)
 
 static void forward(struct ts_run *run)
 {
-    struct ts_decoder decoder = ts_decoder_read(run);
+    struct ts_decoder decoder = ts_decoder_read(run, NULL);
     struct shape shape = {.q_rank = ts_count(run, "q_lora_rank", 0),
                           .kv_rank = ts_need(run, "kv_lora_rank"),
                           .plain = ts_need(run, "qk_nope_head_dim"),
                           .turned = ts_need(run, "qk_rope_head_dim"),
                           .value = ts_need(run, "v_head_dim"),
-                          .bias = ts_model_config_flag(run->config, "attention_bias", false),
-                          .interleaved = ts_model_config_flag(run->config, "rope_interleave", true)};
+                          .bias = ts_flag(run, "attention_bias", false),
+                          .interleaved = ts_flag(run, "rope_interleave", true)};
+    size_t further = ts_count(run, "num_nextn_predict_layers", 0);
     char extra[64];
     shape.scale = score_scale(run, shape.plain + shape.turned);
     /* layers behind the last one predict further tokens, and do not take part in a forward pass */
-    for (size_t i = 0; i < ts_count(run, "num_nextn_predict_layers", 0); i++) {
+    if (further > MOST_FURTHER)
+        ts_run_fail(run, TS_ERR_FORMAT, "the config says num_nextn_predict_layers is %zu, and at most %d are believed",
+                    further, MOST_FURTHER);
+    for (size_t i = 0; i < further && ts_ok(run); i++) {
         snprintf(extra, sizeof extra, "model.layers.%zu.", decoder.layers + i);
         ts_model_weights_ignore(run->weights, extra);
     }
-    ts_decoder_walk(run, &decoder,
-                    &(struct ts_walk){.norm = TS_NORM_RMS, .prepare = prepare, .layer = layer, .context = &shape});
+    decoder.turned = shape.turned;
+    ts_decoder_walk(run, &decoder, &(struct ts_walk){.norm = TS_NORM_RMS, .layer = layer, .context = &shape});
 }
 
 const struct ts_model_family ts_model_family_deepseek_v3 = {.types = "deepseek_v3", .forward = forward};

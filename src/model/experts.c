@@ -91,6 +91,19 @@ static void weigh(const struct ts_router_settings *settings, float *weights)
         weights[k] *= (float)settings->factor;
 }
 
+static void tell_misfit(struct ts_run *run, const struct ts_router_settings *settings)
+{
+    if (settings->experts > MOST_EXPERTS)
+        ts_run_fail(run, TS_ERR_LIMIT, "the config has %zu experts, and at most %d are believed", settings->experts,
+                    MOST_EXPERTS);
+    else if (settings->chosen > settings->experts)
+        ts_run_fail(run, TS_ERR_FORMAT, "the config sends each token to %zu experts, and there are %zu",
+                    settings->chosen, settings->experts);
+    else
+        ts_run_fail(run, TS_ERR_FORMAT, "%zu of %zu experts, in %zu of %zu groups: these do not fit", settings->chosen,
+                    settings->experts, settings->chosen_groups, settings->groups);
+}
+
 struct ts_routing ts_route(struct ts_run *run, const char *name, struct ts_act logits,
                            const struct ts_router_settings *settings)
 {
@@ -102,8 +115,7 @@ struct ts_routing ts_route(struct ts_run *run, const char *name, struct ts_act l
                        (settings->kind == TS_ROUTER_SIGMOID &&
                         (!settings->groups || settings->groups > 64 || experts % settings->groups ||
                          !settings->chosen_groups || settings->chosen_groups > settings->groups))))
-        ts_run_fail(run, TS_ERR_FORMAT, "%zu of %zu experts, in %zu of %zu groups: these do not fit", chosen, experts,
-                    settings->chosen_groups, settings->groups);
+        tell_misfit(run, settings);
     routing.chosen_weights = ts_new(run, logits.rows, chosen);
     routing.chosen_weights.layout = TS_FLAT;
     routing.weights = routing.chosen_weights.data;
@@ -126,7 +138,7 @@ struct ts_routing ts_route(struct ts_run *run, const char *name, struct ts_act l
     ts_capture(run, point, routing.chosen_weights);
     run->wide = false;
     snprintf(point, sizeof point, "%s.2", name);
-    ts_capture_integers(run, point, routing.indices, 2, (uint64_t[]){logits.rows, chosen});
+    ts_capture_integers(run, point, routing.indices, 2, (uint64_t[]){logits.rows, chosen}, experts);
     return routing;
 }
 
@@ -162,52 +174,72 @@ static struct ts_act gather(struct ts_run *run, struct ts_act x, const struct ga
     return rows;
 }
 
-static void find_places(const struct ts_routing *routing, size_t tokens, size_t expert, struct gathered *gathered)
+/* In a plan nothing is chosen yet, and every expert is looked at. */
+static void find_places(const struct ts_run *run, const struct ts_routing *routing, size_t tokens, size_t expert,
+                        struct gathered *gathered)
 {
     gathered->count = 0;
-    for (size_t i = 0; i < tokens * routing->chosen; i++)
+    for (size_t i = 0; i < tokens * routing->chosen && !run->plan; i++)
         if (routing->indices[i] == (int64_t)expert)
             gathered->places[gathered->count++] = i;
 }
 
-struct ts_act ts_mix(struct ts_run *run, struct ts_act x, const struct ts_routing *routing, size_t inner,
-                     ts_expert *expert, void *context)
+/* What the activation functions of all experts gave, by expert and then by token. */
+static struct ts_act activate(struct ts_run *run, struct ts_act x, const struct ts_routing *routing, size_t inner,
+                              const struct ts_expert *expert, void *context, struct gathered *gathered)
 {
-    struct ts_act out = ts_new(run, x.rows, x.width), active = ts_new(run, x.rows * routing->chosen, inner),
+    struct ts_act active = ts_new(run, x.rows * routing->chosen, inner);
+    size_t done = 0;
+    active.layout = TS_FLAT;
+    for (size_t e = 0; e < routing->experts && ts_ok(run); e++) {
+        struct ts_block *mark = ts_mark(run);
+        struct ts_act one;
+        find_places(run, routing, x.rows, e, gathered);
+        if (run->plan || gathered->count) {
+            one = expert->act(run, e, gather(run, x, gathered, routing->chosen), context);
+            if (ts_real(run))
+                memcpy(active.data + done * inner, one.data, gathered->count * inner * sizeof *one.data);
+        }
+        done += gathered->count;
+        ts_forget(run, mark, NULL);
+    }
+    ts_capture(run, "experts.act_fn", active);
+    return active;
+}
+
+struct ts_act ts_mix(struct ts_run *run, struct ts_act x, const struct ts_routing *routing, size_t inner,
+                     const struct ts_expert *expert, void *context)
+{
+    struct ts_act out = ts_new(run, x.rows, x.width), active = {0},
                   said_by_all = ts_new(run, x.rows * routing->chosen, x.width);
     struct gathered gathered = {.places = malloc((x.rows * routing->chosen + 1) * sizeof(size_t))};
     size_t done = 0;
-    bool acts = false;
-    out.layout = active.layout = TS_FLAT;
+    out.layout = TS_FLAT;
     if (!gathered.places && ts_ok(run))
         ts_fail_memory(&run->error);
+    if (expert->act && ts_ok(run))
+        active = activate(run, x, routing, inner, expert, context, &gathered);
     for (size_t e = 0; e < routing->experts && ts_ok(run); e++) {
         struct ts_block *mark = ts_mark(run);
-        struct ts_act rows, said, was = {0};
-        gathered.count = 0;
-        if (!run->plan)
-            find_places(routing, x.rows, e, &gathered);
+        struct ts_act said = {.width = x.width};
+        find_places(run, routing, x.rows, e, &gathered);
         if (run->plan || gathered.count) {
-            rows = gather(run, x, &gathered, routing->chosen);
-            said = expert(run, e, rows, &was, context);
-        } else {
-            said = (struct ts_act){.width = x.width};
+            struct ts_act acted = {.data = active.data ? active.data + done * inner : NULL,
+                                   .rows = gathered.count,
+                                   .width = inner,
+                                   .layout = TS_FLAT};
+            said = expert->say(run, e, gather(run, x, &gathered, routing->chosen), acted, context);
         }
-        acts = acts || was.width == inner;
         for (size_t i = 0; i < gathered.count && ts_real(run); i++) {
             size_t place = gathered.places[i];
             memcpy(said_by_all.data + place * x.width, said.data + i * x.width, x.width * sizeof *said.data);
         }
-        if (was.data && was.width == inner && ts_real(run))
-            memcpy(active.data + done * inner, was.data, gathered.count * inner * sizeof *was.data);
         done += gathered.count;
         if (run->each_expert)
             capture_expert(run, e, said, &gathered, x.rows, routing->chosen);
         ts_forget(run, mark, NULL);
     }
     free(gathered.places);
-    if (acts)
-        ts_capture(run, "experts.act_fn", active);
     for (size_t t = 0; t < x.rows && ts_real(run); t++) {
         float *to = out.data + t * x.width;
         memset(to, 0, x.width * sizeof *to);
@@ -308,20 +340,24 @@ static const struct ts_view *expert_weight(struct ts_run *run, const struct ts_g
     return ts_parameter(run, name, 2, (uint64_t[]){rows, columns});
 }
 
-struct ts_act ts_gated_expert(struct ts_run *run, size_t expert, struct ts_act rows, struct ts_act *active,
-                              void *context)
+static struct ts_act gated_act(struct ts_run *run, size_t expert, struct ts_act rows, void *context)
 {
     const struct ts_gated_experts *how = context;
-    const struct ts_view *gate = expert_weight(run, how, expert, how->gate, how->inner, rows.width),
-                         *up = expert_weight(run, how, expert, how->up, how->inner, rows.width),
-                         *down = expert_weight(run, how, expert, how->down, rows.width, how->inner);
-    struct ts_act g, u;
-    if (run->plan || !ts_ok(run)) {
-        active->width = how->inner;
-        return ts_new(run, rows.rows, rows.width);
-    }
-    g = ts_linear_view(run, "", rows, gate, NULL);
-    *active = ts_activate(run, "", g, how->function);
-    u = ts_linear_view(run, "", rows, up, NULL);
-    return ts_linear_view(run, "", ts_multiply(run, "", *active, u), down, NULL);
+    const struct ts_view *gate = expert_weight(run, how, expert, how->gate, how->inner, rows.width);
+    if (run->plan || !ts_ok(run))
+        return ts_new(run, rows.rows, how->inner);
+    return ts_activate(run, "", ts_linear_view(run, "", rows, gate, NULL), how->function);
 }
+
+static struct ts_act gated_say(struct ts_run *run, size_t expert, struct ts_act rows, struct ts_act active,
+                               void *context)
+{
+    const struct ts_gated_experts *how = context;
+    const struct ts_view *up = expert_weight(run, how, expert, how->up, how->inner, rows.width),
+                         *down = expert_weight(run, how, expert, how->down, rows.width, how->inner);
+    if (run->plan || !ts_ok(run))
+        return ts_new(run, rows.rows, rows.width);
+    return ts_linear_view(run, "", ts_multiply(run, "", active, ts_linear_view(run, "", rows, up, NULL)), down, NULL);
+}
+
+const struct ts_expert ts_gated_expert = {.act = gated_act, .say = gated_say};

@@ -36,14 +36,16 @@ struct ts_act ts_router_logits(struct ts_run *run, const char *name, const char 
 struct ts_routing ts_route(struct ts_run *run, const char *name, struct ts_act logits,
                            const struct ts_router_settings *settings);
 
-/* What one expert makes of some rows; *active receives what its activation function gave, when there is one. */
-typedef struct ts_act ts_expert(struct ts_run *run, size_t expert, struct ts_act rows, struct ts_act *active,
-                                void *context);
-/* The weighted sum over each token's experts. Captures "experts.act_fn" (its rows by expert,
- * then by token) and "experts", and
- * each expert's own output, zero where it was not chosen, when the run asks for it. */
+/* What one expert makes of some rows, in two steps: what its activation function gives, [rows, inner], and the rest. */
+struct ts_expert {
+    struct ts_act (*act)(struct ts_run *run, size_t expert, struct ts_act rows,
+                         void *context); /* NULL: none is shown */
+    struct ts_act (*say)(struct ts_run *run, size_t expert, struct ts_act rows, struct ts_act active, void *context);
+};
+/* The weighted sum over each token's experts. Captures "experts.act_fn" (its rows by expert, then by token), each
+ * expert's own output, zero where it was not chosen, when the run asks for it, and "experts". */
 struct ts_act ts_mix(struct ts_run *run, struct ts_act x, const struct ts_routing *routing, size_t inner,
-                     ts_expert *expert, void *context);
+                     const struct ts_expert *expert, void *context);
 
 /* The usual expert, a gated MLP: weights NAME.E.{gate,up,down}_proj.weight, or stacked over all experts as
  * NAME.gate_up_proj [E, 2 inner, hidden] and NAME.down_proj [E, hidden, inner], or gate and up as two stacks
@@ -55,6 +57,6 @@ struct ts_gated_experts {
     const char *gate, *up, *down; /* "gate_proj"; "w1" in Mixtral */
     const char *other_scope;      /* where the file keeps them, when that is another scope; or NULL */
 };
-ts_expert ts_gated_expert;
+extern const struct ts_expert ts_gated_expert;
 
 #endif

@@ -9,6 +9,17 @@
 #include "model/families.h"
 
 #define MAGNITUDE_FLOOR 1e-5f
+#define MOST_STREAMS    64
+#define LOCAL_THETA     10000 /* of layers with a window */
+
+/* what a config that says nothing means */
+static const struct ts_decoder usual = {.heads = 8,
+                                        .kv_heads = 2,
+                                        .head_size = 256,
+                                        .vocabulary = 262400,
+                                        .theta = 1e6,
+                                        .function = TS_GELU_TANH,
+                                        .tied = true};
 
 struct state {
     size_t streams, active, part, shared; /* part: width of a token's embedding for one layer */
@@ -18,19 +29,14 @@ struct state {
 
 static bool slides(struct ts_run *run, size_t i)
 {
-    char key[64];
-    snprintf(key, sizeof key, "layer_types.%zu", i);
-    if (ts_model_config_text(run->config, key))
-        return ts_model_config_is(run->config, key, "sliding_attention");
-    return (i + 1) % 5 != 0;
+    return ts_layer_slides(run, i, (i + 1) % 5 != 0);
 }
 
-/* A setting that is one number or a list with one per layer. */
-static double per_layer(struct ts_run *run, const char *key, size_t i, double otherwise)
+/* The key of a setting that is one number or a list with one per layer. */
+static const char *per_layer(struct ts_run *run, const char *key, size_t i, char name[128])
 {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%zu", key, i);
-    return ts_model_config_text(run->config, name) ? ts_number(run, name, otherwise) : ts_number(run, key, otherwise);
+    snprintf(name, 128, "%s.%zu", key, i);
+    return ts_model_config_text(run->config, name) ? name : key;
 }
 
 static struct ts_act norm(struct ts_run *run, const char *name, struct ts_act x, const struct ts_decoder *decoder,
@@ -51,25 +57,33 @@ static struct ts_act layer_inputs(struct ts_run *run, const struct ts_decoder *d
     projected.heads = decoder->layers;
     projected.layout = TS_TOKENS_HEADS;
     projected = norm(run, "per_layer_projection_norm", projected, decoder, decoder->layers);
-    projected = ts_scale(run, "", ts_add(run, "", projected, own), 1 / sqrt(2));
+    projected = ts_scale(run, "", ts_sum(run, "", projected, own), 1 / sqrt(2));
     ts_capture(run, "per_layer_inputs", projected);
     return projected;
 }
 
-static double magnitude(const float *row, size_t width)
+/* The mean square; the library stores the squares, and then their mean. */
+static float magnitude(const struct ts_run *run, const float *row, size_t width)
 {
+    bool low = run->compute != TS_COMPUTE_F32;
     double squares = 0;
-    for (size_t i = 0; i < width; i++)
-        squares += (double)row[i] * (double)row[i];
-    return squares / (double)width;
+    float mean;
+    for (size_t i = 0; i < width; i++) {
+        float square = row[i] * row[i];
+        ts_round(run, &square, 1);
+        squares += low ? (double)square : (double)row[i] * (double)row[i];
+    }
+    mean = (float)(squares / (double)width);
+    ts_round(run, &mean, 1);
+    return mean;
 }
 
 /* Gives each row of x the length of the same row of `like`. */
 static void match_magnitude(struct ts_run *run, struct ts_act x, struct ts_act like)
 {
     for (size_t t = 0; t < x.rows && ts_real(run); t++) {
-        float target = (float)sqrt(magnitude(like.data + t * x.width, x.width));
-        float now = (float)magnitude(x.data + t * x.width, x.width);
+        float target = sqrtf(magnitude(run, like.data + t * x.width, x.width));
+        float now = magnitude(run, x.data + t * x.width, x.width);
         now = sqrtf(now > MAGNITUDE_FLOOR ? now : MAGNITUDE_FLOOR);
         ts_round(run, &target, 1);
         ts_round(run, &now, 1);
@@ -104,6 +118,17 @@ static struct ts_act modalities(struct ts_run *run, const struct ts_decoder *dec
     return ts_activate(run, "modalities", h, TS_TANH);
 }
 
+/* Rounds x, adds what was there before, and rounds again. */
+static void add_to(const struct ts_run *run, struct ts_act x, struct ts_act before)
+{
+    if (!ts_real(run))
+        return;
+    ts_round(run, x.data, x.rows * x.width);
+    for (size_t i = 0; i < x.rows * x.width; i++)
+        x.data[i] += before.data[i];
+    ts_round(run, x.data, x.rows * x.width);
+}
+
 /* Each stream becomes itself plus a mixture of all, whose coefficients the active one chooses. */
 static struct ts_act predict(struct ts_run *run, const struct ts_decoder *decoder, struct ts_act streams, size_t count,
                              size_t active)
@@ -123,15 +148,31 @@ static struct ts_act predict(struct ts_run *run, const struct ts_decoder *decode
                     to[k] += by * from[k];
             }
         }
-    if (ts_real(run)) {
-        ts_round(run, out.data, out.rows * width);
-        for (size_t i = 0; i < out.rows * width; i++)
-            out.data[i] += streams.data[i];
-        ts_round(run, out.data, out.rows * width);
-    }
+    add_to(run, out, streams);
     capture_streams(run, "predictions", out, count);
     ts_leave(run, scope);
     return out;
+}
+
+/* The library clamps these weights when it runs; no known model has any that it would change. */
+static void check_correction(struct ts_run *run, size_t count)
+{
+    double clip = ts_number(run, "altup_coef_clip", 0);
+    float values[MOST_STREAMS * MOST_STREAMS];
+    const struct ts_model_weight *weight;
+    char name[768];
+    if (!run->plan || !ts_ok(run) || !(clip > 0))
+        return;
+    weight = ts_model_weights_find(run->weights, ts_full_name(run, "correction_coefs.weight", name));
+    if (!weight || weight->view.count != count * count)
+        return;
+    run->error.status = ts_view_read_f32(&weight->view, 0, count * count, values, &run->error);
+    for (size_t i = 0; i < count * count && ts_ok(run); i++)
+        if (fabsf(values[i]) > (float)clip)
+            ts_run_fail(run, TS_ERR_UNSUPPORTED,
+                        "%s.correction_coefs.weight has %g, beyond the altup_coef_clip of %g, and clamped weights are "
+                        "not supported yet",
+                        run->scope, (double)values[i], clip);
 }
 
 /* What the layer found beyond the prediction is given to each stream, in its own measure. */
@@ -143,7 +184,8 @@ static struct ts_act correct(struct ts_run *run, const struct ts_decoder *decode
     struct ts_act measure = ts_linear(run, "correction_coefs", chosen, count, false);
     struct ts_act news = ts_scale(run, "", stream(predictions, active, tokens), -1);
     struct ts_act out = ts_new(run, predictions.rows, width);
-    news = ts_add(run, "innovation", found, news);
+    check_correction(run, count);
+    news = ts_sum(run, "innovation", found, news);
     for (size_t j = 0; j < count && ts_real(run); j++)
         for (size_t t = 0; t < tokens; t++) {
             float *to = out.data + (j * tokens + t) * width, by = measure.data[t * count + j] + 1;
@@ -151,12 +193,7 @@ static struct ts_act correct(struct ts_run *run, const struct ts_decoder *decode
             for (size_t k = 0; k < width; k++)
                 to[k] = news.data[t * width + k] * by;
         }
-    if (ts_real(run)) {
-        ts_round(run, out.data, out.rows * width);
-        for (size_t i = 0; i < out.rows * width; i++)
-            out.data[i] += predictions.data[i];
-        ts_round(run, out.data, out.rows * width);
-    }
+    add_to(run, out, predictions);
     capture_streams(run, "corrected", out, count);
     ts_leave(run, scope);
     return out;
@@ -168,7 +205,7 @@ static struct ts_act laurel(struct ts_run *run, const struct ts_decoder *decoder
     struct ts_act h = ts_linear(run, "linear_left", x, ts_need(run, "laurel_rank"), false);
     h = ts_linear(run, "linear_right", h, decoder->hidden, false);
     h = norm(run, "post_laurel_norm", h, decoder, 0);
-    h = ts_add(run, "", x, h);
+    h = ts_sum(run, "", x, h);
     ts_capture(run, "", h);
     ts_leave(run, scope);
     return h;
@@ -227,8 +264,7 @@ static struct ts_act attention(struct ts_run *run, const struct ts_decoder *deco
         ts_hold(run, &state->keys[sliding], k);
         ts_hold(run, &state->values[sliding], v);
     }
-    out = ts_attend(run, q, k, v,
-                    &(struct ts_attention){.scale = 1, .window = sliding ? ts_count(run, "sliding_window", 512) : 0});
+    out = ts_attend(run, q, k, v, &(struct ts_attention){.scale = 1, .window = sliding ? ts_window(run, 512) : 0});
     out = ts_linear(run, "o_proj", out, decoder->hidden, false);
     ts_capture(run, "", out);
     ts_leave(run, scope);
@@ -282,9 +318,12 @@ static struct ts_act cut_gate(struct ts_run *run, struct ts_act x, double sparsi
 
 static struct ts_act mlp(struct ts_run *run, const struct ts_decoder *decoder, size_t i, struct ts_act x)
 {
-    size_t scope = ts_enter(run, "mlp"), inner = (size_t)per_layer(run, "intermediate_size", i, 16384);
-    double sparsity = per_layer(run, "activation_sparsity_pattern", i, 0);
+    char name[128];
+    size_t scope = ts_enter(run, "mlp"), inner = ts_count(run, per_layer(run, "intermediate_size", i, name), 16384);
+    double sparsity = ts_number(run, per_layer(run, "activation_sparsity_pattern", i, name), 0);
     struct ts_act gate = ts_linear(run, "gate_proj", x, inner, false), up;
+    if (!(sparsity >= 0 && sparsity < 1))
+        ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is %g, and a share below one is expected", name, sparsity);
     if (sparsity > 0)
         gate = cut_gate(run, gate, sparsity);
     gate = ts_activate(run, "act_fn", gate, decoder->function);
@@ -301,7 +340,7 @@ static void add_layer_input(struct ts_run *run, const struct ts_decoder *decoder
 {
     size_t tokens = run->token_count, part = state->part;
     struct ts_act h = ts_copy(run, stream(streams, state->active, tokens));
-    if (ts_model_config_flag(run->config, "altup_correct_scale", true)) {
+    if (ts_flag(run, "altup_correct_scale", true)) {
         struct ts_block *mark = ts_mark(run);
         const float *by =
             ts_parameter_values(run, ts_parameter(run, "altup.correct_output_scale", 1, (uint64_t[]){decoder->hidden}));
@@ -334,12 +373,12 @@ static struct ts_act layer(struct ts_run *run, const struct ts_decoder *decoder,
     struct ts_act beside = laurel(run, decoder, normed);
     struct ts_act h = attention(run, decoder, i, normed, state), x;
     h = norm(run, "post_attention_layernorm", h, decoder, 0);
-    x = ts_add(run, "", active, h);
-    x = ts_scale(run, "attn_residual", ts_add(run, "", x, beside), 1 / sqrt(2));
+    x = ts_sum(run, "", active, h);
+    x = ts_divide(run, "attn_residual", ts_sum(run, "", x, beside), sqrt(2));
     h = norm(run, "pre_feedforward_layernorm", x, decoder, 0);
     h = mlp(run, decoder, i, h);
     h = norm(run, "post_feedforward_layernorm", h, decoder, 0);
-    x = ts_add(run, "mlp_residual", x, h);
+    x = ts_sum(run, "mlp_residual", x, h);
     streams = correct(run, decoder, predictions, x, state->streams, state->active);
     add_layer_input(run, decoder, i, streams, inputs, state);
     return streams;
@@ -387,18 +426,20 @@ static struct ts_act close_streams(struct ts_run *run, struct ts_act streams, si
 
 static void forward(struct ts_run *run)
 {
-    struct ts_decoder decoder = ts_decoder_read(run);
+    struct ts_decoder decoder = ts_decoder_read(run, &usual);
     struct state state = {.streams = ts_count(run, "altup_num_inputs", 4),
                           .active = ts_count(run, "altup_active_idx", 0),
                           .part = ts_need(run, "hidden_size_per_layer_input"),
                           .shared = ts_count(run, "num_kv_shared_layers", 0)};
     size_t model = ts_enter(run, "model"), layers = ts_layers(run, decoder.layers);
     struct ts_act x, inputs, streams;
-    decoder.tied = ts_model_config_flag(run->config, "tie_word_embeddings", true);
-    if (!state.streams || state.streams > 64 || state.active >= state.streams || state.shared > decoder.layers)
+    if (!state.streams || state.streams > MOST_STREAMS || state.active >= state.streams ||
+        state.shared > decoder.layers)
         ts_run_fail(run, TS_ERR_FORMAT,
                     "the config has %zu streams of which %zu is active, and %zu of %zu layers share", state.streams,
                     state.active, state.shared, decoder.layers);
+    if (!ts_ok(run))
+        return;
     ts_model_weights_ignore(run->weights, "vision_tower.");
     ts_model_weights_ignore(run->weights, "audio_tower.");
     ts_model_weights_ignore(run->weights, "embed_vision.");
@@ -409,11 +450,11 @@ static void forward(struct ts_run *run)
     streams = open_streams(run, x, state.streams);
     capture_streams(run, "altup_streams", streams, state.streams);
     if (ts_model_config_text(run->config, "rope_parameters.sliding_attention.rope_theta")) {
-        state.sliding = ts_rotary_make(run, "rope_parameters.sliding_attention", decoder.head_size, false);
-        state.full = ts_rotary_make(run, "rope_parameters.full_attention", decoder.head_size, false);
+        state.sliding = ts_rotary_make(run, "rope_parameters.sliding_attention", decoder.head_size, LOCAL_THETA, false);
+        state.full = ts_rotary_make(run, "rope_parameters.full_attention", decoder.head_size, decoder.theta, false);
     } else {
-        state.full = ts_rotary_make(run, "rope_scaling", decoder.head_size, false);
-        state.sliding = ts_rotary_plain(run, decoder.head_size, ts_number(run, "rope_local_base_freq", 10000));
+        state.full = ts_rotary_make(run, "rope_scaling", decoder.head_size, decoder.theta, false);
+        state.sliding = ts_rotary_plain(run, decoder.head_size, ts_number(run, "rope_local_base_freq", LOCAL_THETA));
     }
     for (size_t i = 0; i < layers && ts_ok(run); i++) {
         struct ts_block *mark = ts_mark(run);

@@ -205,14 +205,16 @@ static enum ts_status put_rotary(const struct reader *reader, const char *at)
         {"rope.scaling.yarn_beta_fast", "beta_fast"},
         {"rope.scaling.yarn_beta_slow", "beta_slow"}};
     const char *type = text_of(reader, "rope.scaling.type");
-    double factor = 1;
+    double factor = 1, newer = 0;
     char key[128];
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         snprintf(key, sizeof key, "%s.%s", at, numbers[i][1]);
         TS_TRY(copy(reader, numbers[i][0], key));
     }
     TS_TRY(number_of(reader, "rope.scale_linear", &factor)); /* as old files have it */
-    if (!type && factor != 1) {
+    TS_TRY(number_of(reader, "rope.scaling.factor", &newer));
+    factor = newer > 0 ? newer : factor;
+    if (!type && factor != 1) { /* which is what a factor alone means to llama.cpp */
         type = "linear";
         snprintf(key, sizeof key, "%s.factor", at);
         TS_TRY(put_number(reader, key, factor));
@@ -256,15 +258,16 @@ static enum ts_status put_windows(const struct reader *reader)
 /* The file does not say by what scores are divided; the largest models have another measure than the head's size. */
 static enum ts_status put_query_scale(const struct reader *reader, size_t large)
 {
-    double hidden = 0, heads = 1, scale = 0;
+    double hidden = 0, heads = 1, size = 0, scale = 0;
     TS_TRY(number_of(reader, "attention.scale", &scale));
     if (scale > 0)
         return put_number(reader, "query_pre_attn_scalar", 1 / (scale * scale));
-    if (reader->layers != large)
-        return TS_OK;
     TS_TRY(number_of(reader, "embedding_length", &hidden));
     TS_TRY(number_of(reader, "attention.head_count", &heads));
-    return put_number(reader, "query_pre_attn_scalar", floor(hidden / heads));
+    TS_TRY(number_of(reader, "attention.key_length", &size));
+    if (reader->layers == large || !(size > 0))
+        size = floor(hidden / heads);
+    return put_number(reader, "query_pre_attn_scalar", size);
 }
 
 static enum ts_status gemma2(const struct reader *reader)
@@ -472,6 +475,22 @@ static enum ts_status put_common(const struct reader *reader)
     return put(reader, "mlp_bias", "%s", tensor_of(reader, "blk.0.ffn_up.bias") ? "true" : "false");
 }
 
+/* Most families turn whole heads, and have nothing to do with a number that says otherwise. */
+static enum ts_status check_turned(const struct reader *reader)
+{
+    double hidden = 0, heads = 1, size = 0, turned = 0;
+    TS_TRY(number_of(reader, "embedding_length", &hidden));
+    TS_TRY(number_of(reader, "attention.head_count", &heads));
+    TS_TRY(number_of(reader, "attention.key_length", &size));
+    TS_TRY(number_of(reader, "rope.dimension_count", &turned));
+    size = size > 0 ? size : floor(hidden / heads);
+    if (turned > 0 && turned != size)
+        return ts_fail(reader->error, TS_ERR_FORMAT, TS_NO_OFFSET,
+                       "the key %s.rope.dimension_count is %g, and heads of %g numbers turn as a whole in this family",
+                       reader->architecture->name, turned, size);
+    return TS_OK;
+}
+
 static enum ts_status read_all(const struct reader *reader)
 {
     static const struct {
@@ -484,6 +503,8 @@ static enum ts_status read_all(const struct reader *reader)
         if (strcmp(special[i].name, reader->architecture->name) == 0)
             TS_TRY(special[i].settings(reader));
     TS_TRY(put_common(reader));
+    if (strcmp(reader->architecture->name, "phi3") != 0 && strcmp(reader->architecture->name, "deepseek2") != 0)
+        TS_TRY(check_turned(reader));
     TS_TRY(put_rotary(reader, "rope_parameters"));
     if (reader->architecture->period)
         TS_TRY(put_windows(reader));

@@ -50,10 +50,9 @@ static struct ts_act part(struct ts_run *run, struct ts_act fused, size_t which,
 static struct ts_act attention(struct ts_run *run, struct ts_act x, size_t heads, size_t i)
 {
     size_t scope = ts_enter(run, "attn"), width = x.width;
-    double scale =
-        ts_model_config_flag(run->config, "scale_attn_weights", true) ? 1 / sqrt((double)(width / heads)) : 1;
+    double scale = ts_flag(run, "scale_attn_weights", true) ? 1 / sqrt((double)(width / heads)) : 1;
     struct ts_act fused = product(run, "c_attn", x, 3 * width), out;
-    if (ts_model_config_flag(run->config, "scale_attn_by_inverse_layer_idx", false))
+    if (ts_flag(run, "scale_attn_by_inverse_layer_idx", false))
         scale /= (double)(i + 1);
     out = ts_attend(run, part(run, fused, 0, width, heads), part(run, fused, 1, width, heads),
                     part(run, fused, 2, width, heads), &(struct ts_attention){.scale = scale});
@@ -81,10 +80,10 @@ static void forward(struct ts_run *run)
     size_t width = ts_need(run, "n_embd"), heads = ts_need(run, "n_head"), layers = ts_need(run, "n_layer"),
            vocabulary = ts_need(run, "vocab_size"), inner = ts_count(run, "n_inner", 4 * width),
            model = ts_enter(run, "transformer");
-    double eps = ts_number(run, "layer_norm_epsilon", 1e-5);
+    double eps = ts_positive(run, "layer_norm_epsilon", 1e-5);
     enum ts_function function = ts_function_named(run, "activation_function", "gelu_new");
     struct ts_act x = ts_embed(run, "wte", vocabulary, width, 1);
-    x = ts_add(run, "drop", x, positions(run, ts_count(run, "n_positions", 1024), width));
+    x = ts_sum(run, "drop", x, positions(run, ts_count(run, "n_positions", 1024), width));
     if (width % heads)
         ts_run_fail(run, TS_ERR_FORMAT, "the config has %zu heads in a width of %zu", heads, width);
     layers = ts_layers(run, layers);
@@ -92,9 +91,9 @@ static void forward(struct ts_run *run)
         struct ts_block *mark = ts_mark(run);
         size_t scope = ts_enter(run, "h.%zu", i);
         struct ts_act h = ts_norm(run, "ln_1", x, TS_NORM_LAYER, eps, 0);
-        x = ts_add(run, "attn_residual", attention(run, h, heads, i), x);
+        x = ts_sum(run, "attn_residual", attention(run, h, heads, i), x);
         h = ts_norm(run, "ln_2", x, TS_NORM_LAYER, eps, 0);
-        x = ts_add(run, "", x, mlp(run, h, inner, function));
+        x = ts_sum(run, "", x, mlp(run, h, inner, function));
         ts_capture(run, "", x);
         ts_leave(run, scope);
         ts_forget(run, mark, &x);
@@ -105,8 +104,7 @@ static void forward(struct ts_run *run)
     /* masks that older files store */
     ts_model_weights_ignore(run->weights, ".attn.bias");
     ts_model_weights_ignore(run->weights, ".attn.masked_bias");
-    ts_head(run, x, "transformer.wte.weight", vocabulary,
-            ts_model_config_flag(run->config, "tie_word_embeddings", true), 0);
+    ts_head(run, x, "transformer.wte.weight", vocabulary, ts_flag(run, "tie_word_embeddings", true), 0);
 }
 
 const struct ts_model_family ts_model_family_gpt2 = {.types = "gpt2", .forward = forward};

@@ -8,12 +8,6 @@
 
 #define SLOPE 1.702f
 
-static void prepare(struct ts_run *run, const struct ts_decoder *decoder, void *context)
-{
-    struct ts_rotary *rotary = context;
-    *rotary = ts_rotary_make(run, "rope_parameters", decoder->head_size, true);
-}
-
 struct experts {
     size_t count, inner;
     float limit;
@@ -92,7 +86,7 @@ static bool has_two_stacks(const struct ts_run *run)
     return ts_model_weights_find(run->weights, ts_full_name(run, "experts.gate_proj", full)) != NULL;
 }
 
-static struct ts_act expert(struct ts_run *run, size_t e, struct ts_act rows, struct ts_act *active, void *context)
+static struct ts_act say(struct ts_run *run, size_t e, struct ts_act rows, struct ts_act active, void *context)
 {
     const struct experts *how = context;
     size_t inner = how->inner, width = rows.width;
@@ -142,7 +136,7 @@ static struct ts_act mixture(struct ts_run *run, const struct ts_decoder *decode
     x.layout = TS_FLAT;
     logits = ts_router_logits(run, "router", NULL, x, how.count, true);
     routing = ts_route(run, "router", logits, &settings);
-    x = ts_mix(run, x, &routing, how.inner, expert, &how);
+    x = ts_mix(run, x, &routing, how.inner, &(struct ts_expert){.say = say}, &how);
     x.layout = TS_BATCHED;
     ts_capture(run, "", x);
     ts_leave(run, scope);
@@ -160,26 +154,24 @@ static const float *sinks(struct ts_run *run, size_t heads)
 static struct ts_act layer(struct ts_run *run, const struct ts_decoder *decoder, size_t i, struct ts_act x,
                            void *context)
 {
-    bool bias = ts_model_config_flag(run->config, "attention_bias", true);
+    bool bias = ts_flag(run, "attention_bias", true);
     struct ts_self_attention how = {
-        .rotary = context,
         .bias = bias,
         .output_bias = bias,
         .attention = {.window = ts_window_of_layer(run, i, false), .sinks = sinks(run, decoder->heads)}};
-    struct ts_act h = ts_norm(run, "input_layernorm", x, TS_NORM_RMS_WIDE, decoder->eps, 0);
-    h = ts_self_attention(run, "self_attn", decoder, h, &how);
-    x = ts_add(run, "attn_residual", x, h);
+    struct ts_act h;
+    (void)context;
+    x = ts_add_attention(run, decoder, x, TS_NORM_RMS_WIDE, &how);
     h = ts_norm(run, "post_attention_layernorm", x, TS_NORM_RMS_WIDE, decoder->eps, 0);
-    return ts_add(run, "", x, mixture(run, decoder, h));
+    return ts_sum(run, "", x, mixture(run, decoder, h));
 }
 
 static void forward(struct ts_run *run)
 {
-    struct ts_decoder decoder = ts_decoder_read(run);
-    struct ts_rotary rotary;
-    ts_decoder_walk(
-        run, &decoder,
-        &(struct ts_walk){.norm = TS_NORM_RMS_WIDE, .prepare = prepare, .layer = layer, .context = &rotary});
+    struct ts_decoder decoder =
+        ts_decoder_read(run, &(struct ts_decoder){.head_size = 64, .eps = 1e-5, .theta = 150000});
+    decoder.half_angles = true;
+    ts_decoder_walk(run, &decoder, &(struct ts_walk){.norm = TS_NORM_RMS_WIDE, .layer = layer});
 }
 
 const struct ts_model_family ts_model_family_gpt_oss = {.types = "gpt_oss", .forward = forward};

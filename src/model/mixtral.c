@@ -3,12 +3,6 @@
 #include "model/experts.h"
 #include "model/families.h"
 
-static void prepare(struct ts_run *run, const struct ts_decoder *decoder, void *context)
-{
-    struct ts_rotary *rotary = context;
-    *rotary = ts_rotary_make(run, "rope_parameters", decoder->head_size, false);
-}
-
 static struct ts_act mixture(struct ts_run *run, const struct ts_decoder *decoder, struct ts_act x)
 {
     size_t scope = ts_enter(run, "mlp"), experts = ts_need(run, "num_local_experts");
@@ -26,7 +20,7 @@ static struct ts_act mixture(struct ts_run *run, const struct ts_decoder *decode
                                         .wide = true};
     struct ts_routing routing =
         ts_route(run, "gate", ts_router_logits(run, "gate", "block_sparse_moe", x, experts, false), &router);
-    x = ts_mix(run, x, &routing, how.inner, ts_gated_expert, &how);
+    x = ts_mix(run, x, &routing, how.inner, &ts_gated_expert, &how);
     x.layout = TS_BATCHED;
     ts_capture(run, "", x);
     ts_leave(run, scope);
@@ -36,20 +30,18 @@ static struct ts_act mixture(struct ts_run *run, const struct ts_decoder *decode
 static struct ts_act layer(struct ts_run *run, const struct ts_decoder *decoder, size_t i, struct ts_act x,
                            void *context)
 {
-    struct ts_self_attention how = {.rotary = context, .attention.window = ts_window_of_layer(run, i, true)};
-    struct ts_act h = ts_norm(run, "input_layernorm", x, TS_NORM_RMS, decoder->eps, 0);
-    h = ts_self_attention(run, "self_attn", decoder, h, &how);
-    x = ts_add(run, "attn_residual", x, h);
+    struct ts_self_attention how = {.attention.window = ts_window_of_layer(run, i, true)};
+    struct ts_act h;
+    (void)context;
+    x = ts_add_attention(run, decoder, x, TS_NORM_RMS, &how);
     h = ts_norm(run, "post_attention_layernorm", x, TS_NORM_RMS, decoder->eps, 0);
-    return ts_add(run, "", x, mixture(run, decoder, h));
+    return ts_sum(run, "", x, mixture(run, decoder, h));
 }
 
 static void forward(struct ts_run *run)
 {
-    struct ts_decoder decoder = ts_decoder_read(run);
-    struct ts_rotary rotary;
-    ts_decoder_walk(run, &decoder,
-                    &(struct ts_walk){.norm = TS_NORM_RMS, .prepare = prepare, .layer = layer, .context = &rotary});
+    struct ts_decoder decoder = ts_decoder_read(run, &(struct ts_decoder){.eps = 1e-5, .theta = 1e6});
+    ts_decoder_walk(run, &decoder, &(struct ts_walk){.norm = TS_NORM_RMS, .layer = layer});
 }
 
 const struct ts_model_family ts_model_family_mixtral = {.types = "mixtral", .forward = forward};

@@ -44,7 +44,8 @@ static enum ts_status read_config(struct ts_model *model, struct ts_error *error
 
 /* A folder may hold more than the model (captured traces, other formats), so the usual names come first, then all of
  * it. */
-static enum ts_status open_weights(const char *path, struct ts_bundle **bundle, struct ts_error *error)
+static enum ts_status open_weights(const char *path, const struct ts_open_options *options, struct ts_bundle **bundle,
+                                   struct ts_error *error)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
                                         "pytorch_model.bin.index.json", "pytorch_model.bin"};
@@ -55,13 +56,13 @@ static enum ts_status open_weights(const char *path, struct ts_bundle **bundle, 
         enum ts_status status;
         if (asprintf(&file, "%s/%s", path, names[i]) < 0)
             return ts_fail_memory(error);
-        status =
-            !ts_starts_with(path, "hf://") && access(file, F_OK) != 0 ? TS_ERR_IO : ts_open(file, NULL, bundle, error);
+        status = !ts_starts_with(path, "hf://") && access(file, F_OK) != 0 ? TS_ERR_IO
+                                                                           : ts_open(file, options, bundle, error);
         free(file);
         if (status != TS_ERR_IO)
             return status;
     }
-    return ts_open(path, NULL, bundle, error);
+    return ts_open(path, options, bundle, error);
 }
 
 static enum ts_status open_gguf(struct ts_model *model, struct ts_error *error)
@@ -73,12 +74,22 @@ static enum ts_status open_gguf(struct ts_model *model, struct ts_error *error)
     return ts_gguf_weights(model->bundle, architecture, &model->config, &model->weights, error);
 }
 
+static enum ts_status refuse_empty(const struct ts_bundle *bundle, struct ts_error *error)
+{
+    for (size_t i = 0; i < bundle->skip_count; i++)
+        if (!bundle->skips[i].harmless)
+            return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET,
+                           "there is not one weight in it that can be read; %.100s: %.200s", bundle->skips[i].path,
+                           bundle->skips[i].reason);
+    return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "there is not one weight in it that can be read");
+}
+
 static enum ts_status open_checkpoint(struct ts_model *model, struct ts_error *error)
 {
     TS_TRY(read_config(model, error));
     TS_TRY(choose_family(model, error));
     if (!model->bundle->count)
-        return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "there is not one weight in it that can be read");
+        return refuse_empty(model->bundle, error);
     return ts_model_weights_init(&model->weights, model->bundle, error);
 }
 
@@ -92,12 +103,23 @@ enum ts_status ts_model_of(struct ts_bundle *bundle, struct ts_model *model, str
     return status;
 }
 
-enum ts_status ts_model_open(const char *path, struct ts_model *model, struct ts_error *error)
+static enum ts_status open_model(const char *path, const struct ts_open_options *options, struct ts_model *model,
+                                 struct ts_error *error)
 {
     struct ts_bundle *bundle;
     *model = (struct ts_model){0};
-    TS_TRY(open_weights(path, &bundle, error));
+    TS_TRY(open_weights(path, options, &bundle, error));
     return ts_model_of(bundle, model, error) == TS_OK ? TS_OK : ts_error_path(error, path);
+}
+
+enum ts_status ts_model_open(const char *path, struct ts_model *model, struct ts_error *error)
+{
+    return open_model(path, NULL, model, error);
+}
+
+enum ts_status ts_model_open_linked(const char *path, struct ts_model *model, struct ts_error *error)
+{
+    return open_model(path, &(struct ts_open_options){.follow_links = true}, model, error);
 }
 
 void ts_model_release(struct ts_model *model)
@@ -127,6 +149,7 @@ static enum ts_status walk(struct ts_model *model, const struct ts_model_options
     ts_error_clear(&run.error);
     model->family->forward(&run);
     ts_run_release(&run);
+    model->window = run.window;
     if (run.error.status == TS_OK)
         return TS_OK;
     *error = run.error;
@@ -148,6 +171,17 @@ static void list_unread(const struct ts_bundle *bundle, struct ts_buffer *out)
     }
 }
 
+/* Nothing is missed, and yet a GGUF file has a tensor that cannot be read: a second one of the same name. A folder may
+ * hold anything beside the model. */
+static enum ts_status refuse_unread(const struct ts_bundle *bundle, struct ts_error *error)
+{
+    for (size_t i = 0; i < bundle->skip_count && ts_gguf_is_model(bundle); i++)
+        if (!bundle->skips[i].harmless)
+            return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "%.200s %.200s; --allow-unused runs without it",
+                           bundle->skips[i].path, bundle->skips[i].reason);
+    return TS_OK;
+}
+
 enum ts_status ts_model_plan(struct ts_model *model, const struct ts_model_options *options, const int64_t *tokens,
                              size_t token_count, struct ts_pool *pool, const struct ts_watcher *watcher,
                              struct ts_buffer *trouble, struct ts_error *error)
@@ -157,6 +191,7 @@ enum ts_status ts_model_plan(struct ts_model *model, const struct ts_model_optio
     if (options->fast && !ts_linear_has_blas())
         return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET,
                        "this program was built without OpenBLAS, which the fast mode needs");
+    ts_model_weights_restart(&model->weights);
     TS_TRY(walk(model, options, tokens, token_count, pool, watcher, true, error));
     /* buffers that older files carry along, which are computed and not learnt */
     ts_model_weights_ignore(&model->weights, "rotary_emb.inv_freq");
@@ -164,7 +199,8 @@ enum ts_status ts_model_plan(struct ts_model *model, const struct ts_model_optio
         ts_model_weights_list(&model->weights, options->allow_unused, trouble);
     if (trouble && model->weights.missing_count)
         list_unread(model->bundle, trouble);
-    return ts_model_weights_check(&model->weights, options->allow_unused, error);
+    TS_TRY(ts_model_weights_check(&model->weights, options->allow_unused, error));
+    return options->allow_unused ? TS_OK : refuse_unread(model->bundle, error);
 }
 
 enum ts_status ts_model_run(struct ts_model *model, const struct ts_model_options *options, const int64_t *tokens,

@@ -15,6 +15,7 @@ struct ts_model {
     struct ts_model_weights weights;
     const struct ts_model_family *family;
     const char *type; /* model_type */
+    size_t window;    /* after a plan: the narrowest sliding window of its layers, 0 when none slides */
 };
 
 struct ts_model_options {
@@ -25,6 +26,8 @@ struct ts_model_options {
 };
 
 enum ts_status ts_model_open(const char *path, struct ts_model *model, struct ts_error *error);
+/* The same, and symbolic links in its folder may lead out of it. */
+enum ts_status ts_model_open_linked(const char *path, struct ts_model *model, struct ts_error *error);
 /* The same from a bundle, which belongs to the model from here on, also when this fails. */
 enum ts_status ts_model_of(struct ts_bundle *bundle, struct ts_model *model, struct ts_error *error);
 void ts_model_release(struct ts_model *model);

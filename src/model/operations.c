@@ -7,6 +7,17 @@
 
 #include "model/linear.h"
 
+#define MOST_TROUBLES 100000 /* weights that are missing or of another shape */
+
+/* Room for a result of the same size that is shown in the same way. */
+static struct ts_act like(struct ts_run *run, struct ts_act x)
+{
+    struct ts_act y = ts_new(run, x.rows, x.width);
+    y.layout = x.layout;
+    y.heads = x.heads;
+    return y;
+}
+
 static void capture_named(struct ts_run *run, const char *name, struct ts_act x)
 {
     if (name[0])
@@ -16,9 +27,14 @@ static void capture_named(struct ts_run *run, const char *name, struct ts_act x)
 const struct ts_view *ts_parameter(struct ts_run *run, const char *name, unsigned rank, const uint64_t *shape)
 {
     char text[768];
+    const struct ts_view *view;
     if (!ts_ok(run))
         return NULL;
-    return ts_model_weights_need(run->weights, ts_full_name(run, name, text), rank, shape);
+    view = ts_model_weights_need(run->weights, ts_full_name(run, name, text), rank, shape);
+    /* a config that promises millions is not followed to its end */
+    if (run->weights->missing_count + run->weights->wrong_count > MOST_TROUBLES)
+        run->error.status = ts_model_weights_check(run->weights, true, &run->error);
+    return view;
 }
 
 /* The parameter "scope.name.ending". */
@@ -132,10 +148,8 @@ struct ts_act ts_norm(struct ts_run *run, const char *name, struct ts_act x, enu
 {
     size_t parts = heads ? heads : 1, width = x.width / parts;
     const struct ts_view *weight = NULL, *bias = NULL;
-    struct ts_act y = ts_new(run, x.rows, x.width);
+    struct ts_act y = like(run, x);
     struct ts_block *mark;
-    y.layout = x.layout;
-    y.heads = x.heads;
     if (kind != TS_NORM_RMS_BARE)
         weight = parameter_of(run, name, "weight", 1, (uint64_t[]){width});
     if (kind == TS_NORM_LAYER)
@@ -205,8 +219,10 @@ float ts_function_of(enum ts_function function, float x)
 /* GPT-2's gelu is written out in the library, and so each of its steps is stored in the precision of the run. */
 static float gelu_in_steps(const struct ts_run *run, float x)
 {
-    float steps[2] = {x * x * x, 0.5f * x};
+    float steps[2] = {x * x, 0.5f * x};
     ts_round(run, steps, 2);
+    steps[0] *= x;
+    ts_round(run, steps, 1);
     steps[0] *= 0.044715f;
     ts_round(run, steps, 1);
     steps[0] += x;
@@ -222,9 +238,7 @@ static float gelu_in_steps(const struct ts_run *run, float x)
 
 struct ts_act ts_activate(struct ts_run *run, const char *name, struct ts_act x, enum ts_function function)
 {
-    struct ts_act y = ts_new(run, x.rows, x.width);
-    y.layout = x.layout;
-    y.heads = x.heads;
+    struct ts_act y = like(run, x);
     if (ts_real(run)) {
         for (size_t i = 0; i < x.rows * x.width; i++)
             y.data[i] = function == TS_GELU_NEW && run->compute != TS_COMPUTE_F32 ? gelu_in_steps(run, x.data[i])
@@ -238,17 +252,13 @@ struct ts_act ts_activate(struct ts_run *run, const char *name, struct ts_act x,
 /* Both operands must be of one size: a family that gets it wrong is told, instead of reading beyond. */
 static struct ts_act begin_binary(struct ts_run *run, const char *name, struct ts_act a, struct ts_act b)
 {
-    struct ts_act y;
     if (ts_ok(run) && (a.rows != b.rows || a.width != b.width))
         ts_run_fail(run, TS_ERR_FORMAT, "%s.%s adds or multiplies [%zu,%zu] and [%zu,%zu]", run->scope, name, a.rows,
                     a.width, b.rows, b.width);
-    y = ts_new(run, a.rows, a.width);
-    y.layout = a.layout;
-    y.heads = a.heads;
-    return y;
+    return like(run, a);
 }
 
-struct ts_act ts_add(struct ts_run *run, const char *name, struct ts_act a, struct ts_act b)
+struct ts_act ts_sum(struct ts_run *run, const char *name, struct ts_act a, struct ts_act b)
 {
     struct ts_act y = begin_binary(run, name, a, b);
     if (ts_real(run)) {
@@ -274,9 +284,7 @@ struct ts_act ts_multiply(struct ts_run *run, const char *name, struct ts_act a,
 
 struct ts_act ts_scale(struct ts_run *run, const char *name, struct ts_act x, double factor)
 {
-    struct ts_act y = ts_new(run, x.rows, x.width);
-    y.layout = x.layout;
-    y.heads = x.heads;
+    struct ts_act y = like(run, x);
     if (ts_real(run)) {
         float by = (float)factor;
         ts_round(run, &by, 1);
@@ -288,9 +296,21 @@ struct ts_act ts_scale(struct ts_run *run, const char *name, struct ts_act x, do
     return y;
 }
 
+struct ts_act ts_divide(struct ts_run *run, const char *name, struct ts_act x, double by)
+{
+    struct ts_act y = like(run, x);
+    if (ts_real(run)) {
+        for (size_t i = 0; i < x.rows * x.width; i++)
+            y.data[i] = x.data[i] / (float)by;
+        ts_round(run, y.data, x.rows * x.width);
+    }
+    capture_named(run, name, y);
+    return y;
+}
+
 struct ts_act ts_softcap(struct ts_run *run, const char *name, struct ts_act x, double limit)
 {
-    struct ts_act y = ts_scale(run, "", x, 1 / limit);
+    struct ts_act y = ts_divide(run, "", x, limit);
     if (ts_real(run)) {
         for (size_t i = 0; i < x.rows * x.width; i++)
             y.data[i] = tanhf(y.data[i]);

@@ -45,9 +45,12 @@ enum ts_function ts_function_named(struct ts_run *run, const char *key, const ch
 struct ts_act ts_activate(struct ts_run *run, const char *name, struct ts_act x, enum ts_function function);
 float ts_function_of(enum ts_function function, float x);
 
-struct ts_act ts_add(struct ts_run *run, const char *name, struct ts_act a, struct ts_act b);
+struct ts_act ts_sum(struct ts_run *run, const char *name, struct ts_act a, struct ts_act b);
 struct ts_act ts_multiply(struct ts_run *run, const char *name, struct ts_act a, struct ts_act b);
+/* Times a factor that the library keeps as a tensor, and so in the precision of the run. */
 struct ts_act ts_scale(struct ts_run *run, const char *name, struct ts_act x, double factor);
+/* Over a number that the library takes as it is. */
+struct ts_act ts_divide(struct ts_run *run, const char *name, struct ts_act x, double by);
 /* limit * tanh(x / limit) */
 struct ts_act ts_softcap(struct ts_run *run, const char *name, struct ts_act x, double limit);
 /* Columns [first, first + width) of each row. */

@@ -5,13 +5,6 @@
 #include "model/decoder.h"
 #include "model/families.h"
 
-static void prepare(struct ts_run *run, const struct ts_decoder *decoder, void *context)
-{
-    struct ts_rotary *rotary = context;
-    double part = ts_number(run, "rope_parameters.partial_rotary_factor", ts_number(run, "partial_rotary_factor", 1));
-    *rotary = ts_rotary_make(run, "rope_parameters", (size_t)((double)decoder->head_size * part), false);
-}
-
 static struct ts_act heads_of(struct ts_run *run, struct ts_act fused, size_t first, size_t heads, size_t size)
 {
     struct ts_act x = ts_columns(run, fused, first * size, heads * size);
@@ -20,14 +13,13 @@ static struct ts_act heads_of(struct ts_run *run, struct ts_act fused, size_t fi
     return x;
 }
 
-static struct ts_act attention(struct ts_run *run, const struct ts_decoder *decoder, size_t i, struct ts_act x,
-                               const struct ts_rotary *rotary)
+static struct ts_act attention(struct ts_run *run, const struct ts_decoder *decoder, size_t i, struct ts_act x)
 {
     size_t scope = ts_enter(run, "self_attn"), heads = decoder->heads, kv = decoder->kv_heads,
            size = decoder->head_size;
     struct ts_act fused = ts_linear(run, "qkv_proj", x, (heads + 2 * kv) * size, false);
-    struct ts_act q = ts_rotate(run, "q_rope", heads_of(run, fused, 0, heads, size), rotary, false);
-    struct ts_act k = ts_rotate(run, "k_rope", heads_of(run, fused, heads, kv, size), rotary, false);
+    struct ts_act q = ts_rotate(run, "q_rope", heads_of(run, fused, 0, heads, size), &decoder->rotary, false);
+    struct ts_act k = ts_rotate(run, "k_rope", heads_of(run, fused, heads, kv, size), &decoder->rotary, false);
     struct ts_act v = heads_of(run, fused, heads + kv, kv, size);
     struct ts_act context =
         ts_attend(run, q, k, v,
@@ -54,21 +46,22 @@ static struct ts_act layer(struct ts_run *run, const struct ts_decoder *decoder,
                            void *context)
 {
     struct ts_act h = ts_norm(run, "input_layernorm", x, TS_NORM_RMS, decoder->eps, 0);
-    h = attention(run, decoder, i, h, context);
+    (void)context;
+    h = attention(run, decoder, i, h);
     ts_capture(run, "resid_attn_dropout", h);
-    x = ts_add(run, "attn_residual", x, h);
+    x = ts_sum(run, "attn_residual", x, h);
     h = ts_norm(run, "post_attention_layernorm", x, TS_NORM_RMS, decoder->eps, 0);
     h = mlp(run, decoder, h);
     ts_capture(run, "resid_mlp_dropout", h);
-    return ts_add(run, "", x, h);
+    return ts_sum(run, "", x, h);
 }
 
 static void forward(struct ts_run *run)
 {
-    struct ts_decoder decoder = ts_decoder_read(run);
-    struct ts_rotary rotary;
-    ts_decoder_walk(run, &decoder,
-                    &(struct ts_walk){.norm = TS_NORM_RMS, .prepare = prepare, .layer = layer, .context = &rotary});
+    struct ts_decoder decoder = ts_decoder_read(run, &(struct ts_decoder){.eps = 1e-5});
+    double part = ts_number(run, "rope_parameters.partial_rotary_factor", ts_number(run, "partial_rotary_factor", 1));
+    decoder.turned = part > 0 && part <= 1 ? (size_t)((double)decoder.head_size * part) : 0;
+    ts_decoder_walk(run, &decoder, &(struct ts_walk){.norm = TS_NORM_RMS, .layer = layer});
 }
 
 const struct ts_model_family ts_model_family_phi3 = {.types = "phi3", .forward = forward};

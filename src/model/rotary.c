@@ -4,6 +4,7 @@
  * visible. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/attention.h"
@@ -27,31 +28,56 @@ static const char *text_of(const struct settings *settings, const char *name)
     return ts_model_config_text(settings->run->config, name);
 }
 
+static const char *key_of(const struct settings *settings, const char *name, char key[256])
+{
+    snprintf(key, 256, "%s.%s", settings->key, name);
+    if (!ts_model_config_text(settings->run->config, key)) {
+        snprintf(key, 256, "rope_scaling.%s", name);
+        if (!ts_model_config_text(settings->run->config, key))
+            snprintf(key, 256, "%s", name);
+    }
+    return key;
+}
+
 static double number_of(const struct settings *settings, const char *name, double otherwise)
 {
     char key[256];
-    snprintf(key, sizeof key, "%s.%s", settings->key, name);
-    if (!ts_model_config_text(settings->run->config, key)) {
-        snprintf(key, sizeof key, "rope_scaling.%s", name);
-        if (!ts_model_config_text(settings->run->config, key))
-            snprintf(key, sizeof key, "%s", name);
-    }
-    return ts_number(settings->run, key, otherwise);
+    return ts_number(settings->run, key_of(settings, name, key), otherwise);
+}
+
+static double positive_of(const struct settings *settings, const char *name, double otherwise)
+{
+    char key[256];
+    return ts_positive(settings->run, key_of(settings, name, key), otherwise);
+}
+
+/* One over the plain frequency. Factors go on this where the library puts them there: the quotient rounds otherwise. */
+static float power(double base, size_t i, size_t size)
+{
+    return powf((float)base, (float)(2 * i) / (float)size);
 }
 
 static void plain_frequencies(float *frequencies, size_t size, double base)
 {
     for (size_t i = 0; i < size / 2; i++)
-        frequencies[i] = 1.0f / powf((float)base, (float)(2 * i) / (float)size);
+        frequencies[i] = 1.0f / power(base, i, size);
+}
+
+/* All of them are slowed down. */
+static void linear_frequencies(const struct settings *settings, float *frequencies, size_t size)
+{
+    double factor = positive_of(settings, "factor", 1);
+    for (size_t i = 0; i < size / 2; i++)
+        frequencies[i] /= (float)factor;
 }
 
 /* The base grows with the length once it passes what the model was trained on. */
 static void dynamic_frequencies(const struct settings *settings, float *frequencies, size_t size, double base)
 {
-    double factor = number_of(settings, "factor", 1), trained = number_of(settings, "max_position_embeddings", 2048);
+    double factor = positive_of(settings, "factor", 1),
+           trained = positive_of(settings, "max_position_embeddings", 2048);
     double length = (double)settings->run->token_count;
-    if (number_of(settings, "original_max_position_embeddings", 0) > 0)
-        trained = number_of(settings, "original_max_position_embeddings", trained);
+    trained = positive_of(settings, "original_max_position_embeddings", trained);
     if (length < trained)
         length = trained;
     if (size > 2)
@@ -62,9 +88,9 @@ static void dynamic_frequencies(const struct settings *settings, float *frequenc
 /* Long waves are slowed down by the factor, short ones kept, those between blended. */
 static void llama3_frequencies(const struct settings *settings, float *frequencies, size_t size)
 {
-    float factor = (float)number_of(settings, "factor", 8), low = (float)number_of(settings, "low_freq_factor", 1),
-          high = (float)number_of(settings, "high_freq_factor", 4),
-          trained = (float)number_of(settings, "original_max_position_embeddings", 8192);
+    float factor = (float)positive_of(settings, "factor", 8), low = (float)positive_of(settings, "low_freq_factor", 1),
+          high = (float)positive_of(settings, "high_freq_factor", 4),
+          trained = (float)positive_of(settings, "original_max_position_embeddings", 8192);
     for (size_t i = 0; i < size / 2; i++) {
         float wave = 2 * (float)M_PI / frequencies[i], smooth = (trained / wave - low) / (high - low);
         if (wave > trained / low)
@@ -87,10 +113,10 @@ static double yarn_scale(double factor, double weight)
 
 static double yarn_frequencies(const struct settings *settings, float *frequencies, size_t size, double base)
 {
-    double trained =
-        number_of(settings, "original_max_position_embeddings", number_of(settings, "max_position_embeddings", 4096));
-    double factor = number_of(settings, "factor", 1), fast = number_of(settings, "beta_fast", 32),
-           slow = number_of(settings, "beta_slow", 1), scale = number_of(settings, "attention_factor", 0),
+    double trained = positive_of(settings, "original_max_position_embeddings",
+                                 positive_of(settings, "max_position_embeddings", 4096));
+    double factor = positive_of(settings, "factor", 1), fast = positive_of(settings, "beta_fast", 32),
+           slow = positive_of(settings, "beta_slow", 1), scale = number_of(settings, "attention_factor", 0),
            all = number_of(settings, "mscale_all_dim", 0), some = number_of(settings, "mscale", 0);
     double first = yarn_index(fast, size, base, trained), last = yarn_index(slow, size, base, trained);
     const char *truncate = text_of(settings, "truncate");
@@ -105,21 +131,22 @@ static double yarn_frequencies(const struct settings *settings, float *frequenci
     if (first == last)
         last += 0.001;
     for (size_t i = 0; i < size / 2; i++) {
-        float ramp = ((float)i - (float)first) / (float)(last - first), kept;
+        float ramp = ((float)i - (float)first) / (float)(last - first), kept,
+              slowed = 1.0f / ((float)factor * power(base, i, size));
         ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
         kept = 1 - ramp;
-        frequencies[i] = frequencies[i] / (float)factor * (1 - kept) + frequencies[i] * kept;
+        frequencies[i] = slowed * (1 - kept) + frequencies[i] * kept;
     }
     return scale;
 }
 
 /* A factor for each frequency, one list for short inputs and one for those beyond the trained length. */
-static double longrope_frequencies(const struct settings *settings, float *frequencies, size_t size)
+static double longrope_frequencies(const struct settings *settings, float *frequencies, size_t size, double base)
 {
-    double trained =
-        number_of(settings, "original_max_position_embeddings", number_of(settings, "max_position_embeddings", 4096));
-    double longest = number_of(settings, "max_position_embeddings", trained),
-           factor = number_of(settings, "factor", longest / trained),
+    double trained = positive_of(settings, "original_max_position_embeddings",
+                                 positive_of(settings, "max_position_embeddings", 4096));
+    double longest = positive_of(settings, "max_position_embeddings", trained),
+           factor = positive_of(settings, "factor", longest / trained),
            scale = number_of(settings, "attention_factor", 0);
     const char *list = (double)settings->run->token_count > trained ? "long_factor" : "short_factor";
     char name[64];
@@ -136,7 +163,7 @@ static double longrope_frequencies(const struct settings *settings, float *frequ
                         size / 2);
             return 1;
         }
-        frequencies[i] /= (float)by;
+        frequencies[i] = 1.0f / ((float)by * power(base, i, size));
     }
     return scale;
 }
@@ -154,8 +181,7 @@ static void given_frequencies(const struct settings *settings, float *frequencie
                         size / 2);
             return;
         }
-        if (frequencies)
-            frequencies[i] /= (float)by;
+        frequencies[i] /= (float)by;
     }
 }
 
@@ -195,8 +221,9 @@ struct ts_rotary ts_rotary_plain(struct ts_run *run, size_t size, double base)
     return rotary;
 }
 
-/* [1, positions, size]: both halves of a head see the same angles; or one half. */
-static void capture(struct ts_run *run, const char *name, const float *table, const struct ts_rotary *rotary, bool one)
+/* [1, positions, size]: both halves of a head see the same angles; or one half. What is given in its place goes into
+ * the table; of two halves the first counts. */
+static void capture(struct ts_run *run, const char *name, float *table, const struct ts_rotary *rotary, bool one)
 {
     size_t half = rotary->size / 2, width = one ? half : rotary->size;
     struct ts_block *mark = ts_mark(run);
@@ -205,54 +232,77 @@ static void capture(struct ts_run *run, const char *name, const float *table, co
         for (size_t at = 0; at < width; at += half)
             memcpy(shown.data + p * width + at, table + p * half, half * sizeof(float));
     ts_capture(run, name, shown);
+    for (size_t p = 0; p < rotary->positions && ts_real(run) && run->watcher->replace; p++)
+        memcpy(table + p * half, shown.data + p * width, half * sizeof(float));
     ts_forget(run, mark, NULL);
 }
 
-struct ts_rotary ts_rotary_make(struct ts_run *run, const char *key, size_t size, bool half)
+/* Settings that are no object would leave everything at its default. */
+static void check_settings(struct ts_run *run, const char *key)
+{
+    char first[256];
+    const char *text = ts_model_config_text(run->config, key);
+    snprintf(first, sizeof first, "%s.0", key);
+    if (text || ts_model_config_text(run->config, first))
+        ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is %.60s, and an object is expected", key,
+                    text ? text : "a list");
+}
+
+/* By the type of scaling; returns the factor on cosines and sines. */
+static double scale_frequencies(const struct settings *settings, float *frequencies, size_t size, double base)
+{
+    struct ts_run *run = settings->run;
+    const char *type = text_of(settings, "rope_type");
+    if (!type)
+        type = text_of(settings, "type");
+    if (!type || strcmp(type, "default") == 0)
+        return 1;
+    if (strcmp(type, "yarn") == 0)
+        return yarn_frequencies(settings, frequencies, size, base);
+    if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) /* its first name */
+        return longrope_frequencies(settings, frequencies, size, base);
+    if (strcmp(type, "linear") == 0)
+        linear_frequencies(settings, frequencies, size);
+    else if (strcmp(type, "dynamic") == 0)
+        dynamic_frequencies(settings, frequencies, size, base);
+    else if (strcmp(type, "llama3") == 0)
+        llama3_frequencies(settings, frequencies, size);
+    else if (strcmp(type, "factors") == 0)
+        given_frequencies(settings, frequencies, size);
+    else
+        ts_run_fail(run, TS_ERR_UNSUPPORTED,
+                    "rotary scaling \"%.60s\" is not supported; known are default, linear, dynamic, llama3, yarn, "
+                    "longrope",
+                    type);
+    return 1;
+}
+
+struct ts_rotary ts_rotary_make(struct ts_run *run, const char *key, size_t size, double base, bool half)
 {
     struct settings settings = {run, key};
     struct ts_rotary rotary;
-    const char *type = text_of(&settings, "rope_type");
-    double base = number_of(&settings, "rope_theta", 10000), scale = 1;
-    float *frequencies;
-    if (!type)
-        type = text_of(&settings, "type");
-    if (!type)
-        type = "default";
-    if (strcmp(type, "su") == 0) /* the first name of longrope */
-        type = "longrope";
-    if (!(base > 0))
-        ts_run_fail(run, TS_ERR_FORMAT, "the config says rope_theta is %g", base);
+    double scale = 1;
+    float *frequencies = NULL;
+    check_settings(run, key);
+    check_settings(run, "rope_scaling");
+    base = positive_of(&settings, "rope_theta", base);
     begin(run, &rotary, size);
-    frequencies = ts_scratch(run, size / 2);
-    if (ts_real(run))
-        plain_frequencies(frequencies, size, base);
-    if (strcmp(type, "linear") == 0) {
-        double factor = number_of(&settings, "factor", 1);
-        for (size_t i = 0; i < size / 2 && ts_real(run); i++)
-            frequencies[i] /= (float)factor;
-    } else if (strcmp(type, "dynamic") == 0) {
-        if (ts_real(run))
-            dynamic_frequencies(&settings, frequencies, size, base);
-    } else if (strcmp(type, "llama3") == 0) {
-        if (ts_real(run))
-            llama3_frequencies(&settings, frequencies, size);
-    } else if (strcmp(type, "yarn") == 0) {
-        if (ts_real(run))
-            scale = yarn_frequencies(&settings, frequencies, size, base);
-    } else if (strcmp(type, "longrope") == 0) {
-        if (ts_real(run))
-            scale = longrope_frequencies(&settings, frequencies, size);
-    } else if (strcmp(type, "factors") == 0) {
-        if (ts_ok(run)) /* in a plan, too: the list may be too short */
-            given_frequencies(&settings, frequencies, size);
-    } else if (strcmp(type, "default") != 0) {
-        ts_run_fail(
-            run, TS_ERR_UNSUPPORTED,
-            "rotary scaling \"%s\" is not supported; known are default, linear, dynamic, llama3, yarn, longrope", type);
+    if (ts_ok(run)) { /* in a plan, too: settings may be wrong */
+        frequencies = malloc((size / 2 + 1) * sizeof *frequencies);
+        if (frequencies) {
+            plain_frequencies(frequencies, size, base);
+            scale = scale_frequencies(&settings, frequencies, size, base);
+        } else {
+            ts_fail_memory(&run->error);
+        }
     }
+    for (size_t i = 0; i < size / 2 && ts_ok(run); i++)
+        if (!(frequencies[i] >= 0 && isfinite(frequencies[i]) && isfinite(scale)))
+            ts_run_fail(run, TS_ERR_FORMAT, "the config's rotary settings give frequency %zu of %zu as %g, times %g", i,
+                        size / 2, (double)frequencies[i], scale);
     if (ts_real(run))
         fill(run, &rotary, frequencies, scale);
+    free(frequencies);
     capture(run, "rotary_emb.0", rotary.cosine, &rotary, half);
     capture(run, "rotary_emb.1", rotary.sine, &rotary, half);
     return rotary;

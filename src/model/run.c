@@ -299,15 +299,46 @@ void ts_capture_values(struct ts_run *run, const char *name, float *values, unsi
         take(run, &point);
 }
 
-void ts_capture_integers(struct ts_run *run, const char *name, const int64_t *values, unsigned rank,
-                         const uint64_t *shape)
+/* Other numbers in place of these, where the watcher has any. */
+static void replace_integers(struct ts_run *run, const struct ts_point *point, int64_t *values, size_t limit)
+{
+    size_t count = 1;
+    bool found = false;
+    float *given;
+    for (unsigned i = 0; i < point->rank; i++)
+        count *= (size_t)point->shape[i];
+    given = malloc((count + 1) * sizeof *given);
+    if (!given)
+        ts_fail_memory(&run->error);
+    else
+        run->error.status = run->watcher->replace(run->watcher->context, point, given, &found, &run->error);
+    for (size_t i = 0; found && i < count && ts_ok(run); i++)
+        if (!(given[i] >= 0 && given[i] < (float)limit && given[i] == floorf(given[i]))) {
+            found = false;
+            if (!run->watcher->local)
+                ts_run_fail(run, TS_ERR_USAGE, "%s is given as %g at %zu, and a whole number below %zu is expected",
+                            point->name, (double)given[i], i, limit);
+        }
+    for (size_t i = 0; found && i < count && ts_ok(run); i++)
+        values[i] = (int64_t)given[i];
+    free(given);
+}
+
+void ts_capture_integers(struct ts_run *run, const char *name, int64_t *values, unsigned rank, const uint64_t *shape,
+                         size_t limit)
 {
     struct ts_point point = {.rank = rank, .integer = true, .integers = run->plan ? NULL : values};
+    bool replace = !run->plan && run->watcher->replace;
     char text[800];
     if (!begin_point(run, name, &point, text))
         return;
     memcpy(point.shape, shape, rank * sizeof *shape);
-    take(run, &point);
+    if (!replace || run->watcher->local)
+        take(run, &point);
+    if (replace && ts_ok(run))
+        replace_integers(run, &point, values, limit);
+    if (replace && !run->watcher->local)
+        take(run, &point);
 }
 
 /* [tokens, heads, size] to [heads, tokens, size], or back. */
@@ -346,9 +377,31 @@ void ts_capture(struct ts_run *run, const char *name, struct ts_act x)
     }
 }
 
+/* The number below a key; false, with an error that says what is there instead, when it is none. *value is left as it
+ * is where the config says nothing. */
+static bool read_number(struct ts_run *run, const char *key, double *value)
+{
+    const char *text = ts_model_config_text(run->config, key);
+    char *end;
+    if (!text) {
+        if (ts_model_config_has_parts(run->config, key)) {
+            ts_run_fail(run, TS_ERR_FORMAT, "the config has a list or an object as %s, and a number is expected", key);
+            return false;
+        }
+        return true;
+    }
+    *value = strtod(text, &end);
+    if (text[0] && !*end)
+        return true;
+    ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is \"%.60s\", and a number is expected", key, text);
+    return false;
+}
+
 size_t ts_count(struct ts_run *run, const char *key, size_t otherwise)
 {
-    double value = ts_model_config_number(run->config, key, (double)otherwise);
+    double value = (double)otherwise;
+    if (!read_number(run, key, &value))
+        return otherwise ? otherwise : 1;
     if (!(value >= 0) || value > SETTING_LIMIT || value != floor(value)) {
         ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is %s, which is not a size this program believes", key,
                     ts_model_config_text(run->config, key));
@@ -359,25 +412,50 @@ size_t ts_count(struct ts_run *run, const char *key, size_t otherwise)
 
 size_t ts_need(struct ts_run *run, const char *key)
 {
-    size_t value;
-    if (!ts_model_config_text(run->config, key)) {
-        ts_run_fail(run, TS_ERR_FORMAT, "the config has no %s", key);
-        return 1;
-    }
-    value = ts_count(run, key, 0);
-    if (!value)
+    size_t value = ts_count(run, key, 0);
+    if (value)
+        return value;
+    if (ts_model_config_text(run->config, key))
         ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is 0", key);
-    return value ? value : 1;
+    else
+        ts_run_fail(run, TS_ERR_FORMAT, "the config has no %s", key);
+    return 1;
 }
 
 double ts_number(struct ts_run *run, const char *key, double otherwise)
 {
-    double value = ts_model_config_number(run->config, key, otherwise);
+    double value = otherwise;
+    if (!read_number(run, key, &value))
+        return otherwise;
     if (!isfinite(value) && isfinite(otherwise)) {
-        ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is not finite", key);
+        ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is %s, which is not finite", key,
+                    ts_model_config_text(run->config, key));
         return otherwise;
     }
     return value;
+}
+
+double ts_positive(struct ts_run *run, const char *key, double otherwise)
+{
+    double value = ts_number(run, key, otherwise);
+    if (value > 0)
+        return value;
+    ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is %g, and a number above zero is expected", key, value);
+    return 1;
+}
+
+bool ts_flag(struct ts_run *run, const char *key, bool otherwise)
+{
+    const char *text = ts_model_config_text(run->config, key);
+    if (!text && ts_model_config_has_parts(run->config, key))
+        ts_run_fail(run, TS_ERR_FORMAT, "the config has a list or an object as %s, and true or false is expected", key);
+    if (!text)
+        return otherwise;
+    if (strcmp(text, "true") == 0 || strcmp(text, "1") == 0)
+        return true;
+    if (strcmp(text, "false") != 0 && strcmp(text, "0") != 0)
+        ts_run_fail(run, TS_ERR_FORMAT, "the config says %s is \"%.60s\", and true or false is expected", key, text);
+    return false;
 }
 
 size_t ts_layers(struct ts_run *run, size_t of_model)

@@ -88,6 +88,7 @@ struct ts_run {
     struct ts_seen *seen; /* names of points so far, to number the repeated ones */
     bool cut;             /* fewer layers were run than the model has */
     bool muted;           /* a plan has passed the last layer that will be run */
+    size_t window;        /* the narrowest one of any layer; 0: none */
 };
 
 static inline bool ts_ok(const struct ts_run *run)
@@ -123,17 +124,22 @@ void ts_let_go(struct ts_act *held);
 void ts_capture(struct ts_run *run, const char *name, struct ts_act x);
 /* The same for any shape, stored row by row. */
 void ts_capture_values(struct ts_run *run, const char *name, float *values, unsigned rank, const uint64_t *shape);
-void ts_capture_integers(struct ts_run *run, const char *name, const int64_t *values, unsigned rank,
-                         const uint64_t *shape);
+/* The same for numbers of experts, each below `limit`. Replaced values that are none are an error when injecting; in
+ * local mode the computed ones stand. */
+void ts_capture_integers(struct ts_run *run, const char *name, int64_t *values, unsigned rank, const uint64_t *shape,
+                         size_t limit);
 /* Whether somebody looks at "scope.name". */
 bool ts_wanted(const struct ts_run *run, const char *name);
 /* Rounds to the precision of the run; nothing in fp32. Operations call it where transformers would store a tensor. */
 void ts_round(const struct ts_run *run, float *values, size_t count);
 
-/* Settings. A missing or absurd one is an error that names the key. */
+/* Settings. A missing or absurd one, and one that is something else than a number or a flag, is an error that names the
+ * key and says what was found. */
 size_t ts_need(struct ts_run *run, const char *key);                    /* at least 1 */
 size_t ts_count(struct ts_run *run, const char *key, size_t otherwise); /* where absent or null */
 double ts_number(struct ts_run *run, const char *key, double otherwise);
+double ts_positive(struct ts_run *run, const char *key, double otherwise); /* a number above zero */
+bool ts_flag(struct ts_run *run, const char *key, bool otherwise);
 /* The layers to walk of the model's: fewer where the user asked for it. */
 size_t ts_layers(struct ts_run *run, size_t of_model);
 

@@ -80,23 +80,12 @@ enum ts_status ts_json_size_field(struct ts_json_loader *loader, const struct ts
     return ts_json_uint64(&field->at, value, loader->error);
 }
 
-static unsigned hex4(const char *digits)
-{
-    unsigned value = 0;
-    for (int i = 0; i < 4; i++) {
-        const unsigned char digit = (unsigned char)digits[i];
-        value = value * 16 + (digit <= '9' ? digit - (unsigned)'0' : (digit | 0x20u) - 'a' + 10u);
-    }
-    return value;
-}
-
 /* The reader has checked the escapes, but not that surrogates come in pairs. */
 static enum ts_status unescape(struct ts_json_loader *loader, const struct ts_json *at, struct ts_buffer *out)
 {
-    static const char letters[] = "bfnrt", controls[] = "\b\f\n\r\t";
     const char *raw = at->raw, *end = at->raw + at->raw_size;
     while (raw < end && !out->failed) {
-        const char *backslash = memchr(raw, '\\', (size_t)(end - raw)), *letter;
+        const char *backslash = memchr(raw, '\\', (size_t)(end - raw));
         char character[4];
         uint32_t code;
         if (!backslash)
@@ -105,21 +94,7 @@ static enum ts_status unescape(struct ts_json_loader *loader, const struct ts_js
         raw = backslash;
         if (raw == end)
             break;
-        if (raw[1] != 'u') {
-            letter = strchr(letters, raw[1]);
-            ts_buffer_byte(out, letter ? controls[letter - letters] : raw[1]);
-            raw += 2;
-            continue;
-        }
-        code = hex4(raw + 2);
-        raw += 6;
-        if (code >= 0xd800 && code < 0xdc00 && end - raw >= 6 && raw[0] == '\\' && raw[1] == 'u') {
-            const unsigned low = hex4(raw + 2);
-            if (low >= 0xdc00 && low < 0xe000) {
-                code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-                raw += 6;
-            }
-        }
+        raw += ts_json_escape(raw, end, &code);
         if (code >= 0xd800 && code < 0xe000)
             return ts_fail(loader->error, TS_ERR_FORMAT, at->offset, "a string holds half of a surrogate pair");
         ts_buffer_append(out, character, ts_utf8_put(code, character));

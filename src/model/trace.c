@@ -164,13 +164,12 @@ enum ts_status ts_trace_write(struct ts_model *model, const struct ts_trace_opti
 
 const char *ts_trace_blind_spot(const struct ts_model *model, size_t token_count, unsigned index, char text[256])
 {
-    double window = ts_model_config_number(&model->config, "sliding_window", 0);
     unsigned at = 0;
     if (token_count == 1 && index == at++)
         return "one token cannot reveal errors of rotary positions, of the mask or of the order of keys";
-    if (token_count > 1 && window > 0 && (double)token_count <= window && index == at++) {
-        snprintf(text, 256, "%zu tokens do not fill the sliding window of %.0f: errors of the window stay unseen",
-                 token_count, window);
+    if (token_count > 1 && model->window && token_count <= model->window && index == at++) {
+        snprintf(text, 256, "%zu tokens do not fill the sliding window of %zu: errors of the window stay unseen",
+                 token_count, model->window);
         return text;
     }
     return NULL;

@@ -26,7 +26,8 @@ struct ts_trace_options {
 struct ts_observation {
     const char *point; /* where it was seen */
     enum ts_observed {
-        TS_OBSERVED_ENTROPY, /* a number per head: entropy over the visible keys, 1 for all alike, mean over tokens */
+        TS_OBSERVED_ENTROPY, /* a number per head: entropy over the visible keys, 1 for all alike, mean over tokens;
+                              * what a sink takes is left out */
         TS_OBSERVED_GATE,    /* one: share of the gate's outputs below a hundredth of the largest of their token */
         TS_OBSERVED_EXPERTS, /* a number per expert: share of all choices */
         TS_OBSERVED_STREAMS  /* a number per stream: root mean square */
@@ -49,6 +50,9 @@ struct ts_trace_summary {
     struct ts_next_token next[TS_NEXT_TOKENS]; /* after the last token; from the logits, where they were computed */
     size_t next_count;
     struct ts_arena arena;
+    /* private: how many keys each token sees, from the last masked scores */
+    uint32_t *visible;
+    size_t visible_count;
 };
 
 /* Plans, writes the header and runs. file: empty, seekable, seen by nobody until it is whole. metadata: pairs of key
@@ -74,7 +78,8 @@ const char *ts_trace_rename(const char *naming, const char *name, char text[800]
 const char *ts_trace_input_name(const char *naming, const char *name, size_t layers, char text[800]);
 bool ts_trace_naming_known(const char *naming);
 
-/* What an input of so many tokens cannot show: sentences, most important first; NULL behind the last. */
+/* What an input of so many tokens cannot show, once the model was planned or run: sentences, most important first; NULL
+ * behind the last. */
 const char *ts_trace_blind_spot(const struct ts_model *model, size_t token_count, unsigned index, char text[256]);
 
 #endif

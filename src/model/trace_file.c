@@ -9,11 +9,13 @@
 
 #include "base/json.h"
 #include "base/number.h"
+#include "base/progress.h"
 #include "model/round.h"
 
 #define ARENA_LIMIT  ((size_t)1 << 30)
 #define HEADER_LIMIT ((size_t)100 << 20) /* what the safetensors library takes */
 #define PIECE        16384               /* numbers converted at a time */
+#define MOST_WRITTEN ((size_t)64 << 20)  /* at a time: between two an interruption is seen */
 
 void ts_trace_file_init(struct ts_trace_file *trace, enum ts_compute compute)
 {
@@ -72,7 +74,9 @@ static enum ts_status write_at(struct ts_trace_file *trace, const void *data, si
 {
     const char *from = data;
     while (size) {
-        ssize_t written = pwrite(trace->file, from, size, (off_t)offset);
+        ssize_t written = pwrite(trace->file, from, size < MOST_WRITTEN ? size : MOST_WRITTEN, (off_t)offset);
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)

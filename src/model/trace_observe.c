@@ -9,7 +9,8 @@
 #include "model/trace.h"
 
 #define OBSERVATIONS_LIMIT 100000
-#define SHUT               0.01 /* of the largest output of its token */
+#define SHUT               0.01     /* of the largest output of its token */
+#define MASKED             (-1e30f) /* scores below it are no scores: some write the smallest number for -inf */
 
 static struct ts_observation *add(struct ts_trace_summary *summary, const char *point, enum ts_observed kind,
                                   size_t count)
@@ -36,6 +37,26 @@ static struct ts_observation *add(struct ts_trace_summary *summary, const char *
     return one;
 }
 
+/* Masked scores [1, heads, tokens, keys]: how many keys each token sees, the same for every head. Probabilities cannot
+ * tell, since small ones are rounded to zero. */
+static bool count_visible(struct ts_trace_summary *summary, const struct ts_point *point)
+{
+    size_t rows = (size_t)point->shape[2], keys = (size_t)point->shape[3];
+    if (rows > summary->visible_count) {
+        uint32_t *larger = realloc(summary->visible, rows * sizeof *larger);
+        if (!larger)
+            return false;
+        summary->visible = larger;
+    }
+    summary->visible_count = rows;
+    for (size_t t = 0; t < rows; t++) {
+        summary->visible[t] = 0;
+        for (size_t k = 0; k < keys; k++)
+            summary->visible[t] += point->values[t * keys + k] > MASKED;
+    }
+    return true;
+}
+
 /* Probabilities [1, heads, tokens, keys]. A token that sees one key has no choice, and is left out. */
 static bool entropy(struct ts_trace_summary *summary, const struct ts_point *point)
 {
@@ -44,23 +65,22 @@ static bool entropy(struct ts_trace_summary *summary, const struct ts_point *poi
     if (!one)
         return false;
     for (size_t h = 0; h < heads; h++) {
-        double sum = 0;
+        double total = 0;
         size_t counted = 0;
-        for (size_t t = 0; t < rows; t++) {
+        for (size_t t = 0; t < rows && t < summary->visible_count; t++) {
             const float *row = point->values + (h * rows + t) * keys;
-            double bits = 0;
-            size_t visible = 0;
+            double nats = 0, sum = 0;
             for (size_t k = 0; k < keys; k++)
                 if (row[k] > 0) {
-                    visible++;
-                    bits -= (double)row[k] * log((double)row[k]);
+                    sum += (double)row[k];
+                    nats -= (double)row[k] * log((double)row[k]);
                 }
-            if (visible > 1) {
-                sum += bits / log((double)visible);
-                counted++;
-            }
+            if (summary->visible[t] < 2 || !(sum > 0))
+                continue;
+            total += (nats / sum + log(sum)) / log((double)summary->visible[t]);
+            counted++;
         }
-        one->values[h] = counted ? (float)(sum / (double)counted) : 0;
+        one->values[h] = counted ? (float)(total / (double)counted) : 0;
     }
     return true;
 }
@@ -149,9 +169,12 @@ bool ts_trace_observe(struct ts_trace_summary *summary, const struct ts_point *p
         next_tokens(summary, point);
         return true;
     }
+    if (ts_ends_with(name, ".attn_scores_masked"))
+        return count_visible(summary, point);
     if (ts_ends_with(name, ".attn_probs"))
         return entropy(summary, point);
-    if (ts_ends_with(name, "mlp.act_fn") || ts_ends_with(name, "mlp.activation_fn") || ts_ends_with(name, "mlp.act"))
+    if (strstr(name, "mlp.") &&
+        (ts_ends_with(name, ".act_fn") || ts_ends_with(name, ".activation_fn") || ts_ends_with(name, ".act")))
         return gate(summary, point);
     if (point->rank == 4 && point->shape[1] == 1 && point->shape[0] > 1 && !strstr(name, "self_attn"))
         return strstr(name, "altup") || streams(summary, point);
@@ -161,6 +184,7 @@ bool ts_trace_observe(struct ts_trace_summary *summary, const struct ts_point *p
 void ts_trace_summary_release(struct ts_trace_summary *summary)
 {
     free(summary->observations);
+    free(summary->visible);
     ts_arena_release(&summary->arena);
     *summary = (struct ts_trace_summary){0};
 }

@@ -54,6 +54,18 @@ void ts_model_weights_add(struct ts_model_weights *weights, const char *name, co
     weights->list[weights->count++] = (struct ts_model_weight){.name = name, .view = *view};
 }
 
+/* Shards may repeat a tensor, but not with other values. */
+static bool contradicts(const struct ts_model_weights *weights, const struct ts_tensor *tensor)
+{
+    size_t found = ts_table_get(&weights->names, tensor->name);
+    const struct ts_tensor *other = found == SIZE_MAX ? NULL : weights->list[found].view.tensor;
+    const void *ours = ts_tensor_bytes(tensor), *theirs = other ? ts_tensor_bytes(other) : NULL;
+    if (!other)
+        return false;
+    return !ours || !theirs || other->type != tensor->type || other->bytes != tensor->bytes ||
+           memcmp(ours, theirs, (size_t)tensor->bytes) != 0;
+}
+
 enum ts_status ts_model_weights_init(struct ts_model_weights *weights, const struct ts_bundle *bundle,
                                      struct ts_error *error)
 {
@@ -63,6 +75,12 @@ enum ts_status ts_model_weights_init(struct ts_model_weights *weights, const str
         if (!ts_view_of(bundle->tensors[i], &weights->arena, &view)) {
             ts_model_weights_release(weights);
             return ts_fail_memory(error);
+        }
+        if (contradicts(weights, bundle->tensors[i])) {
+            ts_model_weights_release(weights);
+            return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET,
+                           "two tensors with different values are called %.200s; which of them is meant cannot be told",
+                           bundle->tensors[i]->name);
         }
         ts_model_weights_add(weights, bundle->tensors[i]->name, &view);
     }
@@ -79,6 +97,13 @@ void ts_model_weights_release(struct ts_model_weights *weights)
     ts_buffer_release(&weights->missing);
     ts_buffer_release(&weights->wrong);
     weights->list = NULL;
+}
+
+void ts_model_weights_restart(struct ts_model_weights *weights)
+{
+    ts_buffer_clear(&weights->missing);
+    ts_buffer_clear(&weights->wrong);
+    weights->missing_count = weights->wrong_count = 0;
 }
 
 struct ts_model_weight *ts_model_weights_find(struct ts_model_weights *weights, const char *name)
@@ -179,14 +204,14 @@ enum ts_status ts_model_weights_check(const struct ts_model_weights *weights, bo
             first = unused++ ? first : weights->list[i].name;
         }
     if (weights->missing_count)
-        return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "%zu weights are missing, first %s", weights->missing_count,
-                       first_line(&weights->missing, line, sizeof line));
+        return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "%zu weight%s missing, first %s", weights->missing_count,
+                       weights->missing_count == 1 ? " is" : "s are", first_line(&weights->missing, line, sizeof line));
     if (weights->wrong_count)
-        return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "%zu weights have another shape: %s", weights->wrong_count,
-                       first_line(&weights->wrong, line, sizeof line));
+        return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "%zu weight%s another shape: %s", weights->wrong_count,
+                       weights->wrong_count == 1 ? " has" : "s have", first_line(&weights->wrong, line, sizeof line));
     if (unused && !allow_unused)
         return ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET,
-                       "%zu weights are not used by this architecture, first %s; --allow-unused runs without them",
-                       unused, first);
+                       "%zu weight%s not used by this architecture, first %s; --allow-unused runs without them", unused,
+                       unused == 1 ? " is" : "s are", first);
     return TS_OK;
 }

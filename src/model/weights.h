@@ -42,6 +42,8 @@ enum ts_status ts_model_weights_begin(struct ts_model_weights *weights, size_t r
 void ts_model_weights_add(struct ts_model_weights *weights, const char *name,
                           const struct ts_view *view); /* name is kept */
 
+/* Forgets what was noted as missing or misshapen: for another plan. */
+void ts_model_weights_restart(struct ts_model_weights *weights);
 /* The parameter, marked as used, or NULL. */
 struct ts_model_weight *ts_model_weights_find(struct ts_model_weights *weights, const char *name);
 /* The same with a shape; when it is missing or of another shape that is noted for ts_model_weights_check. */

@@ -19,6 +19,7 @@
  *     read as [8,3]                the same numbers in the same order under another shape
  *     index 2 of 4 on axis 0       one entry, and the axis dropped
  *     shard 3 of 8 on axis 1       the fourth of 8 equal pieces
+ *     shards 0 1 3 of 4 on axis 1  the pieces of the ranks that are there, one after the other
  *         ..., heads of 64 interleaved    heads are dealt to the shards in turn; the axis is left split by heads
  *         ..., in 3 parts 64+16+16        the piece of each part, one after the other
  *     take 0..6 of 8 on axis 0     entries 0 to 5; "(the rest is zero)" where all that was left out is
@@ -54,13 +55,20 @@ struct ts_alignment {
     double runner_up;    /* the same of the best different recipe; infinity when there was none */
     bool ambiguous;      /* the runner-up fits as well, and would pair other elements */
     bool guess;          /* the values do not agree under any recipe; this is the best or the plainest */
+    bool copied[2];      /* A's or B's shards hold the same several times, and only one of each is read */
+    uint64_t ranks_of;   /* not 0: ranks are missing, and the values say that there are so many in all */
+    unsigned lacking;    /* ... on this side, 0 or 1 */
     const char *problem; /* not NULL: no recipe at all; a and b are as given */
 };
 
 struct ts_align_hints {
     const char *axes_a, *axes_b; /* axis names, "tokens heads dim", or NULL */
     bool weights;   /* a checkpoint's weight rather than an activation: try transposes even of equal shapes */
+    bool separate;  /* the name says that it is not several projections fused: what looks so are heads */
     unsigned heads; /* number of heads when known, else 0: for head-interleaved shards and row permutations */
+    /* of A and of B, where they are shards: which ranks these are, or NULL, and how many there are at least */
+    const uint64_t *ranks[2];
+    uint64_t rank_count[2];
 };
 
 /* a against b. Equal shapes whose values agree come back untouched and fast, and so do those of activations whose
@@ -73,5 +81,11 @@ enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const 
 enum ts_status ts_align_shards(const struct ts_view *whole, struct ts_view *shards, size_t count, bool shards_are_b,
                                const struct ts_align_hints *hints, struct ts_arena *arena, struct ts_alignment *out,
                                struct ts_error *error);
+
+/* The shards of all ranks of A against those of all ranks of B, other numbers of them: whole tensors are put together
+ * on both sides. One view on a side is a whole tensor. */
+enum ts_status ts_align_ranks(struct ts_view *a, size_t count_a, struct ts_view *b, size_t count_b,
+                              const struct ts_align_hints *hints, struct ts_arena *arena, struct ts_alignment *out,
+                              struct ts_error *error);
 
 #endif

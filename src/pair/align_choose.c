@@ -115,26 +115,45 @@ static bool find_index(const struct ts_view *view, uint64_t index, uint64_t *fla
     return index == 0;
 }
 
+/* Where the element of a tensor stands in a view, whatever it is joined of. Of sums the first part speaks. */
+static bool find_origin(const struct ts_view *view, const struct ts_tensor *tensor, uint64_t index, uint64_t *flat)
+{
+    uint64_t inner = 1, before = 0, here;
+    if (view->join == TS_JOIN_NONE)
+        return view->tensor == tensor && find_index(view, index, flat);
+    if (view->join == TS_JOIN_SUM)
+        return find_origin(&view->parts[0], tensor, index, flat);
+    for (unsigned i = view->axis + 1; i < view->rank; i++)
+        inner *= view->shape[i];
+    for (size_t i = 0; i < view->part_count; i++) {
+        uint64_t row = view->parts[i].shape[view->axis] * inner;
+        if (find_origin(&view->parts[i], tensor, index, &here)) {
+            *flat = here / row * view->shape[view->axis] * inner + before + here % row;
+            return true;
+        }
+        before += row;
+    }
+    return false;
+}
+
 bool ts_align_same_map(const struct ts_align_candidate *one, const struct ts_align_candidate *other)
 {
     const uint64_t count = one->view[0].count, probes = count < 256 ? count : 256;
-    unsigned plain;
+    unsigned plain = 0;
     if (other->view[0].count != count)
         return false;
-    for (plain = 0; plain < 2; plain++)
-        if (one->view[plain].join == TS_JOIN_NONE && other->view[plain].join == TS_JOIN_NONE)
-            break;
-    if (plain == 2)
-        return false;
+    /* looked up where that is quickest */
+    if (one->view[1].join == TS_JOIN_NONE && other->view[1].join == TS_JOIN_NONE)
+        plain = one->view[0].join != TS_JOIN_NONE || other->view[0].join != TS_JOIN_NONE;
     for (uint64_t i = 0; i < probes; i++) {
         uint64_t there, here = count < 256 ? i : i * (count / 256) + (i * UINT64_C(2654435761) >> 7) % (count / 256);
-        struct origin mine, its;
-        if (one->view[plain].tensor != other->view[plain].tensor ||
-            !find_index(&other->view[plain], origin_of(&one->view[plain], here).index, &there))
+        struct origin key = origin_of(&one->view[plain], here), found, mine, its;
+        if (!find_origin(&other->view[plain], key.tensor, key.index, &there))
             return false;
+        found = origin_of(&other->view[plain], there);
         mine = origin_of(&one->view[1 - plain], here);
         its = origin_of(&other->view[1 - plain], there);
-        if (mine.tensor != its.tensor || mine.index != its.index || mine.added != its.added)
+        if (mine.tensor != its.tensor || mine.index != its.index || mine.added != its.added || key.added != found.added)
             return false;
     }
     return true;
@@ -300,6 +319,8 @@ enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignme
         if (out->guess && !(apart && second))
             best = plainest(list, count);
     }
+    if (best->certain)
+        out->guess = false;
     if (out->guess && best->cost > GUESS_COST) {
         out->guess = false;
         out->runner_up = INFINITY;
@@ -308,6 +329,9 @@ enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignme
     if (best->view[0].count > levels[LEVELS - 1].budget)
         TS_TRY(ts_align_measure(search, &best->view[0], &best->view[1], EVERYTHING, &best->fit, error));
     out->error = best->fit.error;
+    memcpy(out->copied, best->copied, sizeof out->copied);
+    out->ranks_of = best->ranks_of;
+    out->lacking = best->lacking;
     *winner = best;
     return TS_OK;
 }

@@ -34,6 +34,7 @@ struct piece {
 struct layout {
     unsigned count, cost;
     bool flat;
+    uint64_t hash; /* of the order of elements: layouts with different ones differ */
     struct piece pieces[MAX_PIECES];
 };
 
@@ -108,6 +109,19 @@ static bool same_layout(const struct frame *frame, const struct layout *one, con
     return i == one->count && j == other->count;
 }
 
+static uint64_t hash_layout(const struct frame *frame, const struct layout *layout)
+{
+    uint64_t hash = 0;
+    for (unsigned i = 0; i < layout->count; i++) {
+        uint64_t size = layout->pieces[i].size;
+        while (i + 1 < layout->count && chained(frame, &layout->pieces[i], &layout->pieces[i + 1]))
+            size *= layout->pieces[++i].size;
+        hash = (hash ^ size) * UINT64_C(0x9e3779b97f4a7c15);
+        hash = (hash ^ hash >> 29 ^ piece_stride(frame, &layout->pieces[i])) * UINT64_C(0xbf58476d1ce4e5b9);
+    }
+    return hash;
+}
+
 static unsigned layout_cost(const struct frame *frame, const struct layout *layout)
 {
     unsigned cost = (layout->count - frame->rank[frame->moving]) * COST_SPLIT +
@@ -126,8 +140,9 @@ static unsigned layout_cost(const struct frame *frame, const struct layout *layo
 static void record(struct enumeration *e)
 {
     e->now.cost = layout_cost(e->frame, &e->now);
+    e->now.hash = hash_layout(e->frame, &e->now);
     for (size_t i = 0; i < e->count; i++)
-        if (same_layout(e->frame, &e->found[i], &e->now)) {
+        if (e->found[i].hash == e->now.hash && same_layout(e->frame, &e->found[i], &e->now)) {
             if (e->now.cost < e->found[i].cost)
                 e->found[i] = e->now;
             return;
@@ -419,7 +434,11 @@ static bool names_agree(const struct ts_align_search *search, const struct frame
 
 static void add_layout(struct ts_align_search *search, const struct frame *frame, const struct layout *layout)
 {
-    struct ts_align_candidate made = {.family = frame->given->family, .cut = frame->given->cut}, *candidate;
+    struct ts_align_candidate made = {.family = frame->given->family,
+                                      .ranks_of = frame->given->ranks_of,
+                                      .lacking = frame->given->lacking,
+                                      .cut = frame->given->cut},
+                              *candidate;
     struct ts_buffer words[2];
     struct plan plan;
     bool fits;

@@ -39,6 +39,10 @@ struct ts_align_candidate {
     unsigned cost;          /* the smaller the plainer */
     unsigned family;        /* not 0: candidates of one family differ only in which copy of something they take */
     bool named;             /* axis names say so */
+    bool certain;           /* no values of the other side are needed: equal shapes, and all ranks hold the same */
+    bool copied[2];         /* as in ts_alignment */
+    uint64_t ranks_of;
+    unsigned lacking;
     struct ts_align_cut cut;
     struct ts_align_fit fit;
 };
@@ -75,6 +79,8 @@ struct ts_align_layouts {
     const char *words[2];
     unsigned moving;
     unsigned cost, family;
+    uint64_t ranks_of; /* as in ts_alignment */
+    unsigned lacking;
     struct ts_align_cut cut;
     size_t limit;    /* only so many, the plainest */
     bool whole_axes; /* no splitting and merging */

@@ -27,6 +27,7 @@
 #define COST_ANYWHERE    4u /* neither at an end nor a shard */
 #define COST_INTERLEAVED 20u
 #define COST_FUSED       20u
+#define COST_ODD         20u /* fused, though the name says otherwise */
 
 struct cutting {
     struct ts_align_search *search;
@@ -217,7 +218,7 @@ static void add_fused_shares(const struct cutting *c, const uint64_t *parts, uns
             return;
         layouts.words[c->large] = ts_align_words(c->search, c->given->words[c->large], words);
         layouts.moving = 1 - c->large;
-        layouts.cost += COST_CUT + COST_FUSED;
+        layouts.cost += COST_CUT + COST_FUSED + (c->search->hints->separate ? COST_ODD : 0);
         layouts.family = c->family;
         layouts.limit = 2;
         ts_align_add_layouts(c->search, &layouts);

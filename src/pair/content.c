@@ -131,13 +131,121 @@ static double distance(const struct leftovers *a, const struct leftover *one, co
     return apart;
 }
 
-/* For each of `from` the one of `to` that is close while no other is. Both are sorted by norm. */
-static void find_best(const struct leftovers *from, const struct leftovers *to)
+/* What is nearer than CLOSE has waves that differ by less than this: cells are twice as wide, so that all that is near
+ * lies in two of them for each wave. Looking only there keeps the search from growing with the square of the tensors.
+ */
+#define REACH 0.32
+#define CELLS 6
+
+struct cell {
+    uint64_t key;
+    size_t at; /* in the list */
+};
+
+static int by_key(const void *a, const void *b)
 {
+    const struct cell *left = a, *right = b;
+    if (left->key != right->key)
+        return left->key < right->key ? -1 : 1;
+    return left->at < right->at ? -1 : left->at > right->at;
+}
+
+/* The cell of a sketch; shifts says for each wave whether the one that reaches further up is meant. */
+static uint64_t cell_of(const struct ts_sketch *sketch, unsigned shifts, double reach)
+{
+    uint64_t key = sketch->count;
+    for (unsigned i = 0; i < CELLS; i++) {
+        double place = floor((sketch->waves[i] + (shifts >> i & 1 ? reach : -reach)) / (2 * REACH));
+        int64_t number = place > -1e15 && place < 1e15 ? (int64_t)place : 0;
+        key = (key ^ (uint64_t)number) * UINT64_C(0x9e3779b97f4a7c15);
+        key ^= key >> 29;
+    }
+    return key;
+}
+
+static bool make_cells(const struct leftovers *of, struct ts_arena *arena, struct cell **cells)
+{
+    *cells = ts_arena_array(arena, of->count, sizeof **cells);
+    if (!*cells)
+        return false;
+    for (size_t i = 0; i < of->count; i++)
+        (*cells)[i] = (struct cell){cell_of(&of->list[i].sketch, 0, 0), i};
+    if (of->count)
+        qsort(*cells, of->count, sizeof **cells, by_key);
+    return true;
+}
+
+struct nearest {
+    size_t best;
+    double distance, second;
+};
+
+static void consider(const struct leftovers *from, const struct leftover *one, const struct leftovers *to, size_t k,
+                     struct nearest *nearest)
+{
+    double apart = k == nearest->best ? INFINITY : distance(from, one, to, &to->list[k]);
+    if (apart < nearest->distance) {
+        nearest->second = nearest->distance;
+        nearest->distance = apart;
+        nearest->best = k;
+    } else if (apart < nearest->second) {
+        nearest->second = apart;
+    }
+}
+
+/* Two that are this near already are too many, whatever else there is. */
+static bool hopeless(const struct nearest *nearest)
+{
+    return nearest->second < APART;
+}
+
+/* The nearest two among those that are near at all. */
+static void search_cells(const struct leftovers *from, const struct leftover *one, const struct leftovers *to,
+                         const struct cell *cells, struct nearest *nearest)
+{
+    uint64_t seen[1u << CELLS];
+    unsigned count = 0;
+    for (unsigned shifts = 0; shifts < 1u << CELLS && !hopeless(nearest); shifts++) {
+        const uint64_t key = cell_of(&one->sketch, shifts, REACH);
+        size_t low = 0, high = to->count;
+        bool again = false;
+        for (unsigned i = 0; i < count && !again; i++)
+            again = seen[i] == key;
+        if (again)
+            continue;
+        seen[count++] = key;
+        while (low < high) {
+            size_t middle = low + (high - low) / 2;
+            if (cells[middle].key < key)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        for (; low < to->count && cells[low].key == key && !hopeless(nearest); low++)
+            consider(from, one, to, cells[low].at, nearest);
+    }
+}
+
+/* Everything of the right size and norm, where what is further away counts as well; start: where that may begin. */
+static void search_all(const struct leftovers *from, const struct leftover *one, const struct leftovers *to,
+                       size_t start, struct nearest *nearest)
+{
+    for (size_t k = start; k < to->count && to->list[k].sketch.count == one->sketch.count && !hopeless(nearest) &&
+                           to->list[k].sketch.norm * (1 - NORMS) <= one->sketch.norm;
+         k++)
+        consider(from, one, to, k, nearest);
+}
+
+/* For each of `from` the one of `to` that is close while no other is. Both are sorted by norm. */
+static bool find_best(const struct leftovers *from, const struct leftovers *to, struct ts_arena *arena)
+{
+    struct cell *cells;
     size_t start = 0;
+    if (!make_cells(to, arena, &cells))
+        return false;
     for (size_t i = 0; i < from->count; i++) {
         struct leftover *one = &from->list[i];
-        double second = INFINITY;
+        struct nearest nearest = {SIZE_MAX, INFINITY, INFINITY};
         one->distance = INFINITY;
         if (one->sketch.constant)
             continue;
@@ -145,21 +253,15 @@ static void find_best(const struct leftovers *from, const struct leftovers *to)
                                      (to->list[start].sketch.count == one->sketch.count &&
                                       to->list[start].sketch.norm < one->sketch.norm * (1 - NORMS))))
             start++;
-        for (size_t k = start; k < to->count && to->list[k].sketch.count == one->sketch.count &&
-                               to->list[k].sketch.norm * (1 - NORMS) <= one->sketch.norm;
-             k++) {
-            double apart = distance(from, one, to, &to->list[k]);
-            if (apart < one->distance) {
-                second = one->distance;
-                one->distance = apart;
-                one->best = k;
-            } else if (apart < second) {
-                second = apart;
-            }
-        }
-        if (!(one->distance < CLOSE) || second < fmax(APART, FURTHER * one->distance))
-            one->best = SIZE_MAX;
+        search_cells(from, one, to, cells, &nearest);
+        /* a rival may be further away than what is near */
+        if (nearest.distance < CLOSE && FURTHER * nearest.distance > CLOSE && !hopeless(&nearest))
+            search_all(from, one, to, start, &nearest);
+        one->distance = nearest.distance;
+        if (nearest.distance < CLOSE && !(nearest.second < fmax(APART, FURTHER * nearest.distance)))
+            one->best = nearest.best;
     }
+    return true;
 }
 
 static int by_index(const void *a, const void *b)
@@ -188,10 +290,8 @@ enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error
     TS_TRY(sketch_all(pairer, &b, error));
     qsort(a.list, a.count, sizeof *a.list, by_norm);
     qsort(b.list, b.count, sizeof *b.list, by_norm);
-    find_best(&a, &b);
-    find_best(&b, &a);
     pairs = ts_arena_array(arena, a.count, sizeof *pairs);
-    if (!pairs)
+    if (!pairs || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
         return ts_fail_memory(error);
     for (size_t i = 0; i < a.count; i++)
         if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {

@@ -224,6 +224,40 @@ static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const
     return count;
 }
 
+static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, enum turn_kind missing,
+                                   struct ts_error *error)
+{
+    if (pairer->strange++)
+        return TS_OK;
+    return ts_pairer_note(pairer, error, "%s is not stored as llama.cpp wants it for this architecture: %s is missing",
+                          kind, missing == ADD_ONE ? "the added 1" : "the permutation of rows");
+}
+
+/* Two weights that agree as they are, though a converter should have changed one of them. */
+static enum ts_status look_for_strange(struct ts_pairer *pairer, const char *kind, const struct ts_view *a,
+                                       const struct ts_view *b, struct ts_error *error)
+{
+    struct turn turns[MAX_TURNS];
+    struct ts_agreement agreement = {0, 1};
+    struct ts_view turned;
+    struct ts_arena trial;
+    enum ts_status status = TS_OK;
+    size_t expected;
+    if (pairer->strange || pairer->a.facts.gguf == pairer->b.facts.gguf)
+        return TS_OK;
+    list_turns(pairer, kind, a, turns, &expected);
+    if (!expected)
+        return TS_OK;
+    ts_arena_init(&trial, (size_t)64 << 20);
+    if (apply(&turns[expected], turns[expected].on_b ? b : a, &trial, &turned))
+        status = ts_agree(turns[expected].on_b ? a : &turned, turns[expected].on_b ? &turned : b, CHOOSE_RUNS,
+                          &agreement, error);
+    ts_arena_release(&trial);
+    if (status == TS_OK && agreement.error >= TS_SAME_TENSOR)
+        status = note_strange(pairer, kind, turns[expected].kind, error);
+    return status;
+}
+
 /* Tries them on a sample; the best is applied to *a or *b. *error_left: its error. */
 static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, struct ts_view *a, struct ts_view *b,
                                   const char **recipe, double *error_left, struct ts_error *error)
@@ -251,12 +285,10 @@ static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, st
     }
     *error_left = least;
     TS_TRY(status);
-    if (!(least < TS_SAME_TENSOR) && expected) /* no proof either way: as the converter does */
+    if (!(least < TS_SAME_TENSOR)) /* no proof either way: as the converter does, if it does anything */
         best = expected;
-    else if (least < TS_SAME_TENSOR && expected && !(least_expected < TS_SAME_TENSOR) && !pairer->strange++)
-        TS_TRY(ts_pairer_note(pairer, error,
-                              "%s is not stored as llama.cpp wants it for this architecture: %s is missing", kind,
-                              turns[expected].kind == ADD_ONE ? "the added 1" : "the permutation of rows"));
+    else if (least < TS_SAME_TENSOR && expected && !(least_expected < TS_SAME_TENSOR))
+        TS_TRY(note_strange(pairer, kind, turns[expected].kind, error));
     if (best) {
         struct ts_view turned;
         if (!apply(&turns[best], turns[best].on_b ? b : a, &pairer->out->arena, &turned))
@@ -284,8 +316,8 @@ static const char *axes_of(struct ts_pairer *pairer, char side, const struct ts_
     return axes;
 }
 
-static enum ts_status join_recipes(struct ts_pairer *pairer, const char *first, const char *second, const char **out,
-                                   struct ts_error *error)
+enum ts_status ts_layout_recipes(struct ts_pairer *pairer, const char *first, const char *second, const char **out,
+                                 struct ts_error *error)
 {
     *out = !*first ? second : !*second ? first : ts_arena_printf(&pairer->out->arena, "%s; %s", first, second);
     return *out ? TS_OK : ts_fail_memory(error);
@@ -303,19 +335,21 @@ static bool axes_differ(struct ts_pairer *pairer, size_t a, size_t b)
     return axes_a && axes_b && strcmp(axes_a, axes_b) != 0;
 }
 
-static bool are_weights(const struct ts_pairer *pairer, size_t a, size_t b)
+bool ts_layout_weights(const struct ts_pairer *pairer, size_t a, size_t b)
 {
     const struct ts_side *left = &pairer->a, *right = &pairer->b;
     return (ts_is_parameter(left->names[a]) || left->facts.gguf) &&
            (ts_is_parameter(right->names[b]) || right->facts.gguf);
 }
 
-static struct ts_align_hints hints_for(struct ts_pairer *pairer, size_t a, size_t b, bool weights)
+struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t b, bool weights)
 {
     struct ts_align_hints hints = {.axes_a = axes_of(pairer, 'A', pairer->a.bundle->tensors[a]),
                                    .axes_b = axes_of(pairer, 'B', pairer->b.bundle->tensors[b]),
                                    .weights = weights};
     uint64_t heads = ts_layout_heads(pairer, "attn_q");
+    const struct ts_name *name = pairer->a.read.list ? &pairer->a.read.list[a] : NULL;
+    hints.separate = name && name->known && !strstr(name->kind, "qkv") && !strstr(name->kind, "gate_up");
     hints.heads = heads < MAX_HEADS ? (unsigned)heads : 0;
     return hints;
 }
@@ -348,7 +382,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     struct ts_alignment alignment;
     struct ts_agreement agreement;
     if (same_shape(view_a, view_b) && !axes_differ(pairer, a, b)) {
-        bool weights = are_weights(pairer, a, b);
+        bool weights = ts_layout_weights(pairer, a, b);
         double left;
         const char *turned = "";
         /* The same name in the same convention means the same layout: another one is a finding. Weights are the
@@ -356,11 +390,13 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
         if ((same && !weights) || (same && view_a->rank < 2) || view_a->count < 2)
             return ts_pairer_add(pairer, a, b, &pair, error);
         TS_TRY(ts_agree(view_a, view_b, LOOK_RUNS, &agreement, error));
+        if (agreement.error < 0.05 && !same && weights && pairer->a.read.list)
+            TS_TRY(look_for_strange(pairer, pairer->a.read.list[a].kind, view_a, view_b, error));
         if (agreement.error < 0.05 || (same && agreement.correlation >= 0.5))
             return ts_pairer_add(pairer, a, b, &pair, error);
         if (!same && pairer->a.read.list && weights) {
             TS_TRY(choose_turn(pairer, pairer->a.read.list[a].kind, &pair.a, &pair.b, &turned, &left, error));
-            TS_TRY(join_recipes(pairer, recipe, turned, &pair.recipe, error));
+            TS_TRY(ts_layout_recipes(pairer, recipe, turned, &pair.recipe, error));
             pair.guess = !(left < TS_SAME_TENSOR);
             if (*turned || left < TS_SAME_TENSOR)
                 return ts_pairer_add(pairer, a, b, &pair, error);
@@ -369,7 +405,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
             return ts_pairer_add(pairer, a, b, &pair, error);
     }
     /* where another tool wrote the file, or nothing but the content speaks, equal shapes may be permuted as well */
-    hints = hints_for(pairer, a, b, !same || are_weights(pairer, a, b));
+    hints = ts_layout_hints(pairer, a, b, !same || ts_layout_weights(pairer, a, b));
     TS_TRY(ts_align(view_a, view_b, &hints, &pairer->out->arena, &alignment, error));
     pair.a = alignment.a;
     pair.b = alignment.b;
@@ -378,7 +414,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     pair.guess =
         alignment.guess && !(turns_axes_by_size(view_a, &alignment.a) && turns_axes_by_size(view_b, &alignment.b));
     pair.problem = alignment.problem;
-    TS_TRY(join_recipes(pairer, recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
+    TS_TRY(ts_layout_recipes(pairer, recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     return ts_pairer_add(pairer, a, b, &pair, error);
 }
 
@@ -594,7 +630,7 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
     const struct ts_side *whole_side = shards_are_b ? &pairer->a : &pairer->b;
     struct ts_side *shard_side = shards_are_b ? &pairer->b : &pairer->a;
     size_t a = shards_are_b ? whole : shards[0], b = shards_are_b ? shards[0] : whole;
-    const struct ts_align_hints hints = hints_for(pairer, a, b, are_weights(pairer, a, b));
+    struct ts_align_hints hints = ts_layout_hints(pairer, a, b, ts_layout_weights(pairer, a, b));
     struct ts_view single, *views = ts_arena_array(arena, count, sizeof *views);
     const char *common = ts_layout_common_name(shard_side, shards, count, arena);
     const struct ts_tensor *printed = whole_side->bundle->tensors[whole];
@@ -622,17 +658,22 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
         for (size_t i = 0; i < count && take_corners(&views[i], printed, side, "", arena, &cut); i++)
             ;
     }
+    hints.ranks[shards_are_b] = ts_ranks_of(pairer, shard_side, shards, count);
+    hints.rank_count[shards_are_b] = shard_side->rank_end;
     TS_TRY(ts_align_shards(&single, views, count, shards_are_b, &hints, arena, &alignment, error));
+    ts_ranks_lacking(pairer, &alignment);
     pair.name = shards_are_b ? name : common;
     pair.name_b = shards_are_b ? common : name;
     pair.a = alignment.a;
     pair.b = alignment.b;
-    TS_TRY(join_recipes(pairer, cut ? cut : "", alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
+    TS_TRY(ts_layout_recipes(pairer, cut ? cut : "", alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     pair.ambiguous = alignment.ambiguous;
     pair.guess = alignment.guess;
     pair.problem = alignment.problem;
     TS_TRY(ts_pairer_add(pairer, a, b, &pair, error));
     for (size_t i = 0; i < count; i++)
         shard_side->taken[shards[i]] = true;
+    if (!pair.problem && alignment.copied[shards_are_b] && !(cut && *cut))
+        TS_TRY(ts_ranks_copies(pairer, &pair, shards_are_b, shards, views, count, whole, error));
     return TS_OK;
 }

@@ -134,8 +134,8 @@ static enum ts_status read_text(const char *text, size_t size, struct ts_arena *
     return TS_OK;
 }
 
-static enum ts_status json_names(struct ts_json *json, struct ts_arena *arena, const char ***names, size_t *count,
-                                 struct ts_error *error)
+static enum ts_status json_names(struct ts_json *json, struct ts_arena *arena, size_t most, const char ***names,
+                                 size_t *count, struct ts_error *error)
 {
     size_t room = 1;
     *names = ts_arena_array(arena, room, sizeof **names);
@@ -158,7 +158,7 @@ static enum ts_status json_names(struct ts_json *json, struct ts_arena *arena, c
         if (json->kind != TS_JSON_STRING)
             return ts_fail(error, TS_ERR_USAGE, json->offset, "expected a name");
         if (*count == room) {
-            const char **moved = room < MAX_PARTS ? ts_arena_array(arena, room * 2, sizeof *moved) : NULL;
+            const char **moved = room < most ? ts_arena_array(arena, room * 2, sizeof *moved) : NULL;
             if (!moved)
                 return ts_fail(error, TS_ERR_LIMIT, json->offset, "too many names in one array");
             memcpy(moved, *names, *count * sizeof *moved);
@@ -186,7 +186,7 @@ static enum ts_status read_json(const char *text, size_t size, struct ts_arena *
         if (!line.a || !grow_lines(arena, map, &room))
             return ts_fail_memory(error);
         TS_TRY(ts_json_copy(&json, arena, &line.a[0], error));
-        TS_TRY(json_names(&json, arena, &line.b, &line.b_count, error));
+        TS_TRY(json_names(&json, arena, MAX_PARTS, &line.b, &line.b_count, error));
         map->lines[map->count++] = line;
     }
     return ts_json_next(&json, error);
@@ -397,6 +397,16 @@ enum ts_status ts_lines_load(const char *path, struct ts_arena *arena, const cha
     TS_TRY(ts_source_open(path, &source, error));
     text = (const char *)source->data;
     all = text + source->size;
+    if (skip_blanks(text, all) < all && *skip_blanks(text, all) == '[') { /* ["first", "second"] */
+        struct ts_json json;
+        enum ts_status status;
+        ts_json_init(&json, text, source->size);
+        status = json_names(&json, arena, SIZE_MAX / 4, lines, count, error); /* the file bounds it */
+        if (status == TS_OK)
+            status = ts_json_next(&json, error); /* nothing may follow */
+        ts_source_release(source);
+        return status == TS_OK ? TS_OK : ts_error_path(error, path);
+    }
     for (const char *at = text; at < all; at++)
         room += *at == '\n';
     *lines = ts_arena_array(arena, room, sizeof **lines);

@@ -47,7 +47,8 @@ enum ts_status ts_dims_parse(const char *text, struct ts_arena *arena, struct ts
 void ts_dims_release(struct ts_dims *dims);
 const char *ts_dims_of(const struct ts_dims *dims, char side, const char *name); /* or NULL; side is 'A' or 'B' */
 
-/* The lines of a file without blanks around, comments and empty lines left out; for --order. */
+/* The lines of a file without blanks around, comments and empty lines left out, or a JSON list of names; for --order.
+ */
 enum ts_status ts_lines_load(const char *path, struct ts_arena *arena, const char ***lines, size_t *count,
                              struct ts_error *error);
 

@@ -92,6 +92,13 @@ static enum ts_status pair_slots(struct ts_pairer *pairer, const struct ts_slot 
     bool done;
     if (a->kind == TS_SLOT_AMBIGUOUS || b->kind == TS_SLOT_AMBIGUOUS)
         return TS_OK;
+    if (pairer->ranks_only)
+        return a->kind == TS_SLOT_SHARDS && b->kind == TS_SLOT_SHARDS ? ts_ranks_pair(pairer, a, b, how, &done, error)
+                                                                      : TS_OK;
+    if (a->kind == TS_SLOT_GRID || b->kind == TS_SLOT_GRID ||
+        (a->kind == TS_SLOT_SHARDS && b->kind == TS_SLOT_EXPERTS && complete(&pairer->b, b)) ||
+        (b->kind == TS_SLOT_SHARDS && a->kind == TS_SLOT_EXPERTS && complete(&pairer->a, a)))
+        return ts_ranks_experts(pairer, a, b, how, error);
     if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_SINGLE)
         return pair_single(pairer, a->indices[0], b->indices[0], error);
     if (a->kind == b->kind)
@@ -113,6 +120,10 @@ static enum ts_status match_level(struct ts_pairer *pairer, enum level level, st
     enum ts_status status = make_slots(pairer, &pairer->a, level, &a, error);
     if (status == TS_OK)
         status = make_slots(pairer, &pairer->b, level, &b, error);
+    for (size_t i = 0; i < a.count && status == TS_OK && pairer->ranks_only && !pairer->resharded; i++) {
+        const struct ts_slot *other = ts_slots_get(&b, a.list[i].key);
+        pairer->resharded = other && ts_ranks_differ(pairer, &a.list[i], other);
+    }
     for (size_t i = 0; i < a.count && status == TS_OK; i++) {
         const struct ts_slot *other = ts_slots_get(&b, a.list[i].key);
         if (atomic_load(&ts_cancelled))
@@ -256,7 +267,8 @@ static bool any_left(const struct ts_side *side)
     return false;
 }
 
-/* Every name of one side is a name of the other, and the other way round: no layers have to be compared. */
+/* Every name of one side is a name of the other with the same shape, and the other way round: neither layers nor ranks
+ * have to be compared. */
 static enum ts_status all_exact(const struct ts_pairer *pairer, bool *all, struct ts_error *error)
 {
     struct ts_table table;
@@ -267,8 +279,10 @@ static enum ts_status all_exact(const struct ts_pairer *pairer, bool *all, struc
         return ts_fail_memory(error);
     for (size_t i = 0; i < pairer->b.count; i++)
         ts_table_put(&table, pairer->b.names[i], i, NULL);
-    for (size_t i = 0; i < pairer->a.count && *all; i++)
-        *all = ts_table_get(&table, pairer->a.names[i]) != SIZE_MAX;
+    for (size_t i = 0; i < pairer->a.count && *all; i++) {
+        size_t other = ts_table_get(&table, pairer->a.names[i]);
+        *all = other != SIZE_MAX && equal_shapes(pairer->a.bundle->tensors[i], pairer->b.bundle->tensors[other]);
+    }
     ts_table_release(&table);
     return TS_OK;
 }
@@ -298,9 +312,24 @@ static enum ts_status match_stripped(struct ts_pairer *pairer, struct ts_error *
             !ts_names_make(sides[i]->names, sides[i]->count, before[i].common, &pairer->scratch, &sides[i]->read))
             return ts_fail_memory(error);
     status = match_levels(pairer, error);
+    if (status == TS_OK && any_left(&pairer->a) && any_left(&pairer->b))
+        status = ts_match_fused(pairer, false, error);
     pairer->a.read = before[0];
     pairer->b.read = before[1];
     return status;
+}
+
+/* What both sides have in shards, but not in the same ones: equal names do not say then what belongs together. */
+static enum ts_status match_ranks(struct ts_pairer *pairer, struct ts_error *error)
+{
+    TS_TRY(ts_ranks_read(pairer, &pairer->a, error));
+    TS_TRY(ts_ranks_read(pairer, &pairer->b, error));
+    if (pairer->a.rank_count < 2 || pairer->b.rank_count < 2)
+        return TS_OK;
+    pairer->ranks_only = true;
+    TS_TRY(match_levels(pairer, error));
+    pairer->ranks_only = false;
+    return TS_OK;
 }
 
 enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
@@ -310,6 +339,7 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
     if (!exact || pairer->options->layer_offset_given) {
         TS_TRY(ts_pairer_read_names(pairer, error));
         TS_TRY(ts_find_offset(pairer, error));
+        TS_TRY(match_ranks(pairer, error));
     }
     TS_TRY(match_exact(pairer, error));
     if (!any_left(&pairer->a) || !any_left(&pairer->b))
@@ -317,8 +347,10 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_pairer_read_names(pairer, error));
     TS_TRY(match_levels(pairer, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
-        TS_TRY(ts_match_fused(pairer, error));
+        TS_TRY(ts_match_fused(pairer, false, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
         TS_TRY(match_stripped(pairer, error));
+    if (any_left(&pairer->a) && any_left(&pairer->b))
+        TS_TRY(ts_match_fused(pairer, true, error));
     return TS_OK;
 }

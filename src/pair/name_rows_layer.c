@@ -23,7 +23,7 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_norm",
      "input_layernorm ln_1 norm_1 ln_mlp attention_norm ln1 ln norm pre_mixer_norm rms_norm pre_attn_norm "
      "norm_attn_norm_norm_1 operator_norm attention_layernorm pre_attention_layernorm pre_attn_layernorm input_norm "
-     "layer_0_layer_norm",
+     "layer_0_layer_norm attn_linear_qkv_layer_norm",
      TS_NAME_ANY},
     {"attn_norm", "post_ln_pre_attn attn_norm_output pre_attention_norm active_prediction_normed rmsnorm_output",
      TS_NAME_TRACE},
@@ -36,7 +36,8 @@ const struct ts_name_row ts_layer_rows[] = {
     /* attention */
     {"attn_qkv",
      "attn_query_key_value attn_c_attn attn_wqkv norm_attn_norm_attn_wqkv mixer_wqkv attn_qkv_proj mixer_qkv_proj "
-     "qkv wqkv qkv_proj attn_w_pack attn_language_expert_query_key_value linear_attn_in_proj_qkv attn_qkv_proj_raw",
+     "qkv wqkv qkv_proj attn_w_pack attn_language_expert_query_key_value linear_attn_in_proj_qkv attn_qkv_proj_raw "
+     "attn_linear_qkv",
      TS_NAME_ANY},
     {"attn_q_a", "attn_q_a_proj attn_wq_a q_a_proj", TS_NAME_ANY},
     {"attn_q_a_norm", "attn_q_a_layernorm", TS_NAME_ANY},
@@ -110,7 +111,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_output",
      "attn_dense attn_c_proj attn_out_proj attn_o_proj attn_linear_attn attn_wo attn_output_dense attn_out_lin "
      "mixer_o_proj attn_linear norm_attn_norm_attn_out_proj attn_attention_out_proj wo attn_language_expert_dense "
-     "attn_attn_resid o_proj layer_0_selfattention_o attn_o attn_to_out attn_to_out_0 mixer_out_proj",
+     "attn_attn_resid o_proj layer_0_selfattention_o attn_o attn_to_out attn_to_out_0 mixer_out_proj "
+     "attn_linear_proj",
      TS_NAME_ANY},
     {"attn_output", "post_attn_pre_resid attn_o_proj_output", TS_NAME_TRACE},
     {"attn_output", "attn_out", TS_NAME_WEIGHT},
@@ -210,7 +212,8 @@ const struct ts_name_row ts_layer_rows[] = {
     /* feed-forward network */
     {"ffn_norm",
      "post_attention_layernorm ln_2 norm_2 ffn_norm ln2 rms_norm_2 pre_moe_norm pre_ff_layernorm pre_moe_layernorm "
-     "pre_mlp_norm ff_norm feedforward_layernorm pre_mlp_layernorm mlp_norm pre_feedforward_layernorm pre_ffw_norm "
+     "mlp_linear_fc1_layer_norm pre_mlp_norm ff_norm feedforward_layernorm pre_mlp_layernorm mlp_norm "
+     "pre_feedforward_layernorm pre_ffw_norm "
      "residual_layernorm layer_2_layer_norm output_query_layernorm",
      TS_NAME_ANY},
     {"ffn_norm", "pre_mlp mlp_norm_output post_attn_norm_output ffn_norm_output", TS_NAME_TRACE},
@@ -230,7 +233,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"router_probs", "ffn_moe_probs", TS_NAME_TRACE},
     {"router_weights", "mlp_gate_1 mlp_router_1 ffn_moe_weights ffn_moe_weights_norm topk_weights", TS_NAME_TRACE},
     {"router_indices", "mlp_gate_2 mlp_router_2 ffn_moe_topk topk_indices selected_experts", TS_NAME_TRACE},
-    {"ffn_gate_up", "mlp_gate_up_proj mlp_gated_layers mlp_up_gated_layer mlp_w12 ffn_w12 gate_up_proj", TS_NAME_ANY},
+    {"ffn_gate_up", "mlp_gate_up_proj mlp_gated_layers mlp_up_gated_layer mlp_w12 ffn_w12 gate_up_proj mlp_linear_fc1",
+     TS_NAME_ANY},
     {"ffn_gate",
      "mlp_gate_proj feed_forward_w1 mlp_w2 mlp_c_fc2 mlp_fc12 mlp_gated_layers_w mlp_linear_1 residual_mlp_w1 "
      "mlp_c_fc_0 ff_proj mlp_language_mlp_gate_proj mlp_mlp_gate gate_proj layer_1_densereludense_wi_0 "
@@ -253,7 +257,7 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_dense_4h_to_h mlp_c_proj mlp_down_proj feed_forward_w2 output_dense mlp_wo ffn_lin2 mlp_lin2 mlp_fc_out "
      "mlp_fc2 ffn_proj_2 mlp_proj_2 residual_mlp_w2 mlp_down_layer ffn_w3 mlp_w3 mlp_down ff_out mixer_down_proj "
      "mlp_language_mlp_down_proj mlp_mlp_resid down_proj fc2 output_query_dense layer_1_densereludense_wo "
-     "layer_2_densereludense_wo",
+     "layer_2_densereludense_wo mlp_linear_fc2",
      TS_NAME_ANY},
     {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear", TS_NAME_BARE},
     {"ffn_gate_exps",

@@ -225,6 +225,8 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
         size_t rank = ts_table_get(&table, list[i].found->pair.name);
         if (rank == SIZE_MAX)
             rank = ts_table_get(&table, list[i].found->pair.name_b);
+        for (int b = 0; b < 2 && rank == SIZE_MAX; b++) /* of shards and stacks the first */
+            rank = ts_table_get(&table, name_of(&list[i], b));
         named += rank != SIZE_MAX;
         list[i].rank = rank == SIZE_MAX ? line_count + i : rank; /* the rest stays as it was sorted */
     }

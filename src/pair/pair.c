@@ -119,9 +119,9 @@ static enum ts_status map_line(struct ts_pairer *pairer, const struct ts_map_lin
         return ts_layout_shards(pairer, a[0], b, line->b_count, true, "map", error);
     if (line->b_count == 1)
         return ts_layout_shards(pairer, b[0], a, line->a_count, false, "map", error);
-    return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET,
-                   "%s: line %zu names several tensors on both sides; one side must be whole",
-                   pairer->options->map_file, line->number);
+    return ts_ranks_whole(pairer, &(struct ts_slot){.indices = a, .count = line->a_count, .kind = TS_SLOT_SHARDS},
+                          &(struct ts_slot){.indices = b, .count = line->b_count, .kind = TS_SLOT_SHARDS}, "map",
+                          error);
 }
 
 /* tables[0]: names as matched, tables[1]: names as they stand in the file. */
@@ -214,6 +214,37 @@ static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *er
     return TS_OK;
 }
 
+/* A layout that no values prove here may be proved in other layers: the same kind of tensor, the same recipe. */
+static enum ts_status prove_by_others(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_table proved;
+    enum ts_status status = TS_OK;
+    bool any = false;
+    for (size_t i = 0; i < pairer->count && !any; i++)
+        any = pairer->found[i].pair.guess;
+    if (!any || !pairer->a.read.list)
+        return TS_OK;
+    if (!ts_table_init(&proved, pairer->count))
+        return ts_fail_memory(error);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < pairer->count && status == TS_OK; i++) {
+            struct ts_pair *pair = &pairer->found[i].pair;
+            const struct ts_name *name = &pairer->a.read.list[pairer->found[i].a];
+            const char *key;
+            if (pair->guess != (pass == 1) || pair->problem || pair->ambiguous || !*pair->recipe || name->layer < 0)
+                continue;
+            key = ts_arena_printf(&pairer->scratch, "%s|%s|%s", name->scope, name->kind, pair->recipe);
+            if (!key)
+                status = ts_fail_memory(error);
+            else if (pass == 0)
+                ts_table_put(&proved, key, i, NULL);
+            else
+                pair->guess = ts_table_get(&proved, key) == SIZE_MAX;
+        }
+    ts_table_release(&proved);
+    return status;
+}
+
 static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
 {
     const struct ts_pair_options *options = pairer->options;
@@ -235,8 +266,10 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_match_tied(pairer, error));
     if (options->by_content)
         TS_TRY(ts_match_content(pairer, error));
+    TS_TRY(prove_by_others(pairer, error));
     TS_TRY(ts_order_found(pairer, error));
     TS_TRY(explain_left(pairer, error));
+    TS_TRY(ts_ranks_explain(pairer, error));
     out->pairs = ts_arena_array(&out->arena, pairer->count, sizeof *out->pairs);
     if (!out->pairs)
         return ts_fail_memory(error);
@@ -278,6 +311,28 @@ void ts_pairing_release(struct ts_pairing *pairing)
     memset(pairing, 0, sizeof *pairing);
 }
 
+const struct ts_tensor *ts_pair_origin(const struct ts_view *view, uint64_t flat, uint64_t *index)
+{
+    while (view->join == TS_JOIN_CONCAT) {
+        const struct ts_view *part = view->parts;
+        uint64_t inner = 1, outer, rest;
+        for (unsigned i = view->axis + 1; i < view->rank; i++)
+            inner *= view->shape[i];
+        outer = flat / (view->shape[view->axis] * inner);
+        rest = flat % (view->shape[view->axis] * inner);
+        for (; rest >= part->shape[view->axis] * inner; part++)
+            rest -= part->shape[view->axis] * inner;
+        flat = outer * part->shape[view->axis] * inner + rest;
+        view = part;
+    }
+    if (view->join != TS_JOIN_NONE)
+        return NULL;
+    *index = view->offset;
+    for (unsigned i = view->rank; i-- > 0; flat /= view->shape[i])
+        *index += flat % view->shape[i] * (uint64_t)view->strides[i];
+    return view->tensor;
+}
+
 /* The one tensor that a view is made of, whatever its layout; NULL when it is made of several. */
 static const struct ts_tensor *only_tensor(const struct ts_view *view)
 {
@@ -287,6 +342,13 @@ static const struct ts_tensor *only_tensor(const struct ts_view *view)
         if (only_tensor(&view->parts[i]) != view->tensor)
             return NULL;
     return view->tensor;
+}
+
+const char *ts_pair_member(const struct ts_view *view, uint64_t flat)
+{
+    uint64_t index;
+    const struct ts_tensor *tensor = only_tensor(view) ? NULL : ts_pair_origin(view, flat, &index);
+    return tensor ? tensor->name : NULL;
 }
 
 /* A line of its own in the map: one tensor against one, neither of them in another pair as well. Stacks and cuts are

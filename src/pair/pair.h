@@ -35,6 +35,7 @@ struct ts_pairing {
     size_t count;
     const struct ts_tensor **only_a, **only_b; /* without partner, each in its bundle's order */
     size_t only_a_count, only_b_count;
+    size_t lacking;        /* pairs of which a side is not whole, because ranks of its run are missing */
     int64_t layer_offset;  /* layer in A minus layer in B; 0 when there is none */
     const char *order;     /* where the execution order comes from */
     const char *notes[16]; /* sentences for the report: "layers 3.. of A stand against 0.. of B" */
@@ -57,6 +58,12 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
                            struct ts_pool *pool, struct ts_progress *progress, struct ts_pairing *pairing,
                            struct ts_error *error);
 void ts_pairing_release(struct ts_pairing *pairing);
+
+/* Which tensor element `flat` (row-major) of a view comes from, and its index there: of shards, which rank's. NULL for
+ * one that was added up of several. */
+const struct ts_tensor *ts_pair_origin(const struct ts_view *view, uint64_t flat, uint64_t *index);
+/* The name of that tensor where the view is made of several, else NULL. */
+const char *ts_pair_member(const struct ts_view *view, uint64_t flat);
 
 /* Writes the map that reproduces the pairing, for --map. */
 enum ts_status ts_pairing_save(const struct ts_pairing *pairing, const char *path, struct ts_error *error);

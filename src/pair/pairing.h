@@ -21,6 +21,9 @@ struct ts_side {
     bool *taken;
     const char **labels; /* groups (files) that belong together have the same on both sides; see match.c */
     struct ts_facts facts;
+    /* ranks of a parallel run that names speak of, below rank_end; set by ts_ranks_read */
+    bool *has_rank;
+    uint64_t rank_end, rank_count;
 };
 
 /* A pair and what its place in execution order is found by. */
@@ -42,6 +45,9 @@ struct ts_pairer {
     int64_t offset;          /* layer in A minus layer in B */
     const char *offset_text; /* "layer offset +3", or NULL when it is 0 */
     unsigned strange;        /* weights that a converter should have changed and did not */
+    bool ranks_only;         /* match.c looks only at what both sides have in shards */
+    bool resharded;          /* ... and some of it is in other shards than on the other side */
+    uint64_t lacking_of[2];  /* not 0: ranks of A or of B are missing, of so many */
 };
 
 enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, const char *format, ...)
@@ -95,9 +101,16 @@ bool ts_layout_gather(const struct ts_view *view, unsigned axis, const uint64_t 
                       uint64_t step, size_t count, struct ts_arena *arena, struct ts_view *out);
 uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind); /* of q or k rows; 0 when unknown */
 
-/* match.c: everything that names tell. fuse.c: fused against separate. content.c: what is left, by content. */
+struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t b, bool weights);
+bool ts_layout_weights(const struct ts_pairer *pairer, size_t a, size_t b); /* both are parameters */
+/* Two recipes, one after the other. */
+enum ts_status ts_layout_recipes(struct ts_pairer *pairer, const char *first, const char *second, const char **out,
+                                 struct ts_error *error);
+
+/* match.c: everything that names tell. fuse.c: fused against separate; guess: also where no values agree, if the sizes
+ * allow it, and whatever part of a model names speak of. content.c: what is left, by content. */
 enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error);
-enum ts_status ts_match_fused(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error);
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error); /* before any names are read */
@@ -105,11 +118,18 @@ enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_order_found(struct ts_pairer *pairer, struct ts_error *error);
 
 /* Tensors that are left with one key, in bundle order: a slot. */
-enum ts_slot_kind { TS_SLOT_SINGLE, TS_SLOT_EXPERTS, TS_SLOT_SHARDS, TS_SLOT_AMBIGUOUS };
+enum ts_slot_kind {
+    TS_SLOT_SINGLE,
+    TS_SLOT_EXPERTS,
+    TS_SLOT_SHARDS,
+    TS_SLOT_GRID, /* experts, each in the shards of the same ranks: by expert, then by rank */
+    TS_SLOT_AMBIGUOUS
+};
 struct ts_slot {
     const char *key;
     size_t *indices; /* by expert or rank where it has those */
     size_t count;
+    size_t ranks; /* GRID: shards of each expert */
     enum ts_slot_kind kind;
 };
 struct ts_slots {
@@ -121,5 +141,30 @@ struct ts_slots {
 enum ts_status ts_slots_make(const struct ts_side *side, const char *const *keys, struct ts_arena *arena,
                              struct ts_slots *slots, struct ts_error *error);
 const struct ts_slot *ts_slots_get(const struct ts_slots *slots, const char *key); /* or NULL */
+
+/* ranks.c: parallel runs. Names must have been read. */
+enum ts_status ts_ranks_read(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error);
+const uint64_t *ts_ranks_of(struct ts_pairer *pairer, const struct ts_side *side, const size_t *indices, size_t count);
+/* The two hold one tensor, so many elements in all, in other shards. */
+bool ts_ranks_differ(const struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b);
+/* Two slots in shards as whole tensors. *done is false where they are to be paired rank by rank. */
+enum ts_status ts_ranks_pair(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                             const char *how, bool *done, struct ts_error *error);
+/* Experts in shards against experts, a stack, shards of stacks, or experts in shards. */
+enum ts_status ts_ranks_experts(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                                const char *how, struct ts_error *error);
+/* Shards that a pair does not read because they hold what others hold: each that does not is paired by itself. whole:
+ * the tensor of the other side. */
+enum ts_status ts_ranks_copies(struct ts_pairer *pairer, const struct ts_pair *pair, bool shards_are_b,
+                               const size_t *indices, const struct ts_view *shards, size_t count, size_t whole,
+                               struct ts_error *error);
+enum ts_status ts_ranks_identical(const struct ts_view *one, const struct ts_view *other, bool *identical,
+                                  struct ts_error *error);
+/* Shards of both sides as one tensor, whatever their ranks. */
+enum ts_status ts_ranks_whole(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                              const char *how, struct ts_error *error);
+/* Remembers that an alignment found ranks missing; ts_ranks_explain says so. */
+void ts_ranks_lacking(struct ts_pairer *pairer, const struct ts_alignment *alignment);
+enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error);
 
 #endif

@@ -6,14 +6,42 @@
 
 /* Sorting needs the numbers at hand. */
 struct numbered {
-    int64_t number;
+    int64_t number, second;
     size_t index;
 };
 
 static int by_number(const void *a, const void *b)
 {
     const struct numbered *left = a, *right = b;
-    return left->number < right->number ? -1 : left->number > right->number;
+    if (left->number != right->number)
+        return left->number < right->number ? -1 : 1;
+    return left->second < right->second ? -1 : left->second > right->second;
+}
+
+/* Puts experts in shards in order, when every expert is there once for each of the same ranks. */
+static bool sort_grid(const struct ts_side *side, struct ts_slot *slot, struct numbered *room)
+{
+    size_t ranks = 0;
+    for (size_t i = 0; i < slot->count; i++) {
+        const struct ts_name *name = &side->read.list[slot->indices[i]];
+        room[i] = (struct numbered){name->expert, name->rank, slot->indices[i]};
+        if (name->expert < 0 || name->rank < 0)
+            return false;
+    }
+    qsort(room, slot->count, sizeof *room, by_number);
+    while (ranks < slot->count && room[ranks].number == room[0].number)
+        ranks++;
+    if (ranks < 2 || slot->count % ranks != 0)
+        return false;
+    for (size_t i = 0; i < slot->count; i++)
+        if (room[i].number != room[i / ranks * ranks].number || room[i].second != room[i % ranks].second ||
+            (i % ranks && room[i].second == room[i - 1].second) ||
+            (i >= ranks && room[i].number == room[i - ranks].number))
+            return false;
+    for (size_t i = 0; i < slot->count; i++)
+        slot->indices[i] = room[i].index;
+    slot->ranks = ranks;
+    return true;
 }
 
 /* Puts the tensors of a slot in the order of their experts or ranks, when those are all different. */
@@ -21,7 +49,7 @@ static bool sort_slot(const struct ts_side *side, struct ts_slot *slot, bool exp
 {
     for (size_t i = 0; i < slot->count; i++) {
         const struct ts_name *name = &side->read.list[slot->indices[i]];
-        room[i] = (struct numbered){experts ? name->expert : name->rank, slot->indices[i]};
+        room[i] = (struct numbered){experts ? name->expert : name->rank, 0, slot->indices[i]};
         if (room[i].number < 0)
             return false;
     }
@@ -55,6 +83,8 @@ static void classify(const struct ts_side *side, struct ts_slot *slot, struct nu
         slot->kind = TS_SLOT_SHARDS;
     else if (sort_slot(side, slot, true, room)) /* the files that they are spread over may look like ranks */
         slot->kind = TS_SLOT_EXPERTS;
+    else if (sort_grid(side, slot, room))
+        slot->kind = TS_SLOT_GRID;
 }
 
 enum ts_status ts_slots_make(const struct ts_side *side, const char *const *keys, struct ts_arena *arena,

@@ -79,13 +79,15 @@ int64_t ts_words_take_rank(struct ts_words *words)
     struct ts_word *list = words->list;
     for (unsigned i = 0; i < words->count; i++) {
         uint64_t number;
-        if (numbered(list[i].text, "rank tp tprank mprank", &number)) {
+        if (numbered(list[i].text, "rank tp tprank mprank shard gpu device worker", &number)) {
             list[i].gone = true;
-        } else if (ts_word_in(list[i].text, "rank tp shard") && i + 1 < words->count && list[i + 1].number) {
+        } else if (ts_word_in(list[i].text, "rank tp shard gpu device worker consolidated") && i + 1 < words->count &&
+                   list[i + 1].number) {
             list[i].gone = list[i + 1].gone = true;
             number = list[i + 1].value;
-        } else if (list[i].number && list[i].before == '-' && ts_words_is(words, i + 1, "of") && i + 2 < words->count &&
-                   list[i + 2].number) {
+        } else if (list[i].number && (list[i].before == '-' || list[i].before == '.' || list[i].before == '_') &&
+                   ts_words_is(words, i + 1, "of") && i + 2 < words->count && list[i + 2].number &&
+                   list[i].value <= list[i + 2].value) {
             list[i].gone = list[i + 1].gone = list[i + 2].gone = true;
             number = list[i].value; /* from 0 or from 1: only the order counts */
         } else {

@@ -34,7 +34,7 @@ bool ts_words_is(const struct ts_words *words, unsigned i, const char *text); /*
 bool ts_word_in(const char *word, const char *list);                          /* a list separated by blanks */
 
 /* Marks as gone what says the rank of a tensor-parallel run and gives it; -1 when nothing does. rank0, rank_0,
- * tp_rank_0, mp_rank_00, tp0, and "00001-of-00008" of a shard. */
+ * tp_rank_0, mp_rank_00, tp0, shard0, gpu0, device_0, worker0, Meta's consolidated.00, and "00001-of-00008". */
 int64_t ts_words_take_rank(struct ts_words *words);
 /* Marks as gone what frameworks wrap around a module, and file types at the end. */
 void ts_words_drop_wrappers(struct ts_words *words);

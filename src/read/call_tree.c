@@ -58,6 +58,7 @@ struct tree {
     struct ts_buffer index, print;
     struct tensor_text tensor;
     const char *root;
+    bool root_outputs; /* the tree has some of the whole model's outputs */
     uint64_t without_values;
 };
 
@@ -278,6 +279,7 @@ static enum ts_status open_level(struct tree *tree, const char *key, struct ts_e
     } else if (parent->kind == CALL && key && (strcmp(key, "inputs") == 0 || strcmp(key, "outputs") == 0)) {
         level->kind = ROLE;
         level->role = key[0] == 'i' ? TS_CALL_INPUT : TS_CALL_OUTPUT;
+        tree->root_outputs |= level->role == TS_CALL_OUTPUT && json->depth == 2;
         if (level->role == TS_CALL_OUTPUT)
             parent->outputs = parent->outputs_end = tree->bundle->count;
     } else if (parent->kind == CALL && key && strcmp(key, "children") == 0) {
@@ -408,10 +410,41 @@ static enum ts_status tell_summary(struct tree *tree, struct ts_error *error)
                    (unsigned long long)tree->without_values);
 }
 
+/* transformers writes what the whole model returned to CLASS_outputs_KEY.safetensors, and does not name it in the tree.
+ */
+static enum ts_status read_root_outputs(struct tree *tree, struct ts_error *error)
+{
+    static const char ending[] = ".safetensors";
+    struct ts_input *input = tree->input;
+    const char *slash = strrchr(input->member, '/');
+    const size_t place = slash ? (size_t)(slash - input->member) + 1 : 0;
+    char *before;
+    if (!tree->root || tree->root_outputs || !input->folder)
+        return TS_OK;
+    before = ts_arena_printf(&tree->bundle->arena, "%.*s%s_outputs_", (int)place, input->member, tree->root);
+    if (!before)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < input->folder->count; i++) {
+        const char *member = input->folder->members[i].path;
+        const size_t least = strlen(before) + sizeof ending - 1, length = strlen(member);
+        char *index, *name;
+        if (length <= least || length > MAX_NAME || !ts_starts_with(member, before) || !ts_ends_with(member, ending))
+            continue;
+        index = ts_arena_copy(&tree->bundle->arena, member + strlen(before), length - least);
+        name = index ? ts_call_name(&tree->bundle->arena, "", TS_CALL_OUTPUT, index) : NULL;
+        if (!name)
+            return ts_fail_memory(error);
+        TS_TRY(read_file(tree, name, member + place, error));
+    }
+    return TS_OK;
+}
+
 static enum ts_status read_tree(struct tree *tree, size_t start, struct ts_error *error)
 {
     const size_t skips = tree->bundle->skip_count;
     TS_TRY(walk(tree, error));
+    if (tree->bundle->count > start)
+        TS_TRY(read_root_outputs(tree, error));
     if (tree->bundle->count == start && tree->bundle->skip_count == skips && tree->without_values)
         return tell_summary(tree, error);
     if (tree->without_values)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text.h"
 
 /* Midpoints between doubles have at most 767 significant digits. Past 800 a last digit that stands for "something not
  * zero follows" rounds like the whole number. The same holds for 32 hexadecimal digits, of which 14 fill a double. */
@@ -24,14 +25,6 @@
 static inline bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
-}
-
-static int hex_value(char c)
-{
-    if (is_digit(c))
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static double convert(const char *text, bool single)
@@ -95,7 +88,7 @@ static size_t scan_hex(const char *text, size_t size, bool single, struct ts_num
     uint64_t integer = 0;
     bool any = false, fraction = false, dropped = false, fits = true;
     for (; at < size; at++) {
-        int digit = text[at] == '.' && !fraction ? 16 : hex_value(text[at]);
+        int digit = text[at] == '.' && !fraction ? 16 : ts_hex_value(text[at]);
         if (digit < 0)
             break;
         if (digit == 16) {

@@ -265,6 +265,43 @@ enum ts_status ts_torch_walk_state(struct ts_torch *torch, struct ts_pickle_valu
     return ts_torch_walk(torch, state, error);
 }
 
+/* The very same container or object, not an equal one. */
+static bool is_same(struct ts_pickle_value a, struct ts_pickle_value b)
+{
+    if (a.kind != b.kind)
+        return false;
+    switch (a.kind) {
+    case TS_PICKLE_NONE:
+        return true;
+    case TS_PICKLE_TUPLE:
+        return a.tuple == b.tuple;
+    case TS_PICKLE_LIST:
+    case TS_PICKLE_SET:
+    case TS_PICKLE_DICT:
+        return a.list == b.list;
+    case TS_PICKLE_OBJECT:
+        return a.object == b.object;
+    default:
+        return false;
+    }
+}
+
+/* Outputs of transformers are dicts whose entries are attributes and arguments of the constructor as well: the class is
+ * made of its arguments, and each of them stands under a name among the attributes. */
+static bool repeats_attributes(const struct ts_pickle_object *object)
+{
+    struct ts_pickle_value arguments = object->arguments, key, value;
+    struct ts_pickle_cursor cursor;
+    if (object->state.kind != TS_PICKLE_DICT || !object->pairs || arguments.tuple->count == 0 ||
+        arguments.tuple->count > 64 || object->state.list->count != 2 * arguments.tuple->count)
+        return false;
+    cursor = ts_pickle_begin(object->state.list);
+    for (uint64_t i = 0; ts_pickle_next(&cursor, &key) && ts_pickle_next(&cursor, &value); i++)
+        if (!is_same(value, arguments.tuple->items[i]))
+            return false;
+    return true;
+}
+
 /* torch kept the source code of classes: ('module', class, file, source), in 0.1 (class, file, source). */
 static struct ts_pickle_value class_of(struct ts_pickle_value callable)
 {
@@ -284,7 +321,8 @@ static enum ts_status walk_opaque(struct ts_torch *torch, struct ts_pickle_value
     const struct ts_pickle_tuple *arguments = object->arguments.tuple;
     struct ts_pickle_value rest = {.kind = TS_PICKLE_TUPLE};
     struct ts_buffer text;
-    bool done = false;
+    const bool repeats = first_argument == 0 && repeats_attributes(object);
+    bool done = repeats;
     ts_buffer_init(&text, (size_t)64 << 10);
     if (class.kind == TS_PICKLE_GLOBAL) {
         char name[TS_TORCH_META_CUT];
@@ -292,7 +330,7 @@ static enum ts_status walk_opaque(struct ts_torch *torch, struct ts_pickle_value
         ts_torch_global_text(class.global, name, sizeof name);
         ts_buffer_printf(&text, "<%s>", name);
         /* An enum and its like: a call with plain arguments says all in a line. */
-        if (!object->made_by_class && arguments->count > first_argument) {
+        if (!repeats && !object->made_by_class && arguments->count > first_argument) {
             ts_buffer_byte(&text, '(');
             done =
                 ts_torch_describe_items(&text, arguments->items + first_argument, arguments->count - first_argument, 1);
@@ -318,7 +356,7 @@ static enum ts_status walk_opaque(struct ts_torch *torch, struct ts_pickle_value
         TS_TRY(walk_pairs(torch, object->keywords, error));
     TS_TRY(ts_torch_walk_state(torch, object->state, error));
     TS_TRY(walk_items(torch, object->items, error));
-    return walk_pairs(torch, object->pairs, error);
+    return repeats ? TS_OK : walk_pairs(torch, object->pairs, error);
 }
 
 /* OrderedDict, defaultdict, Counter, dict: entries may come as an argument (a dict, or Python 2's list of pairs). */

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "report/report.h"
+
 const char *ts_judged_name(enum ts_judged judged)
 {
     static const char *const names[] = {"ok", "noise", "differs", "cannot tell"};
@@ -183,6 +186,15 @@ int ts_pair_precision(const struct ts_delta *delta)
 {
     int bits = delta->precision_a < delta->precision_b ? delta->precision_a : delta->precision_b;
     return bits > 0 ? bits : 23;
+}
+
+void ts_put_cost(struct ts_buffer *out, const struct ts_report_cost *costs, bool candidate)
+{
+    char bytes[16];
+    if (costs && costs[candidate].seconds > 0)
+        ts_buffer_printf(out, ", in %.2f s", costs[candidate].seconds);
+    if (costs && costs[candidate].peak_bytes)
+        ts_buffer_printf(out, ", at most %s of memory", ts_human_bytes(costs[candidate].peak_bytes, bytes));
 }
 
 const char *ts_reason(const struct ts_comparison *comparison, size_t index)

@@ -36,6 +36,10 @@ void ts_put_precision(struct ts_buffer *out, int mantissa_bits); /* "bf16", "f16
 /* The coarser of the two precisions of a pair. */
 int ts_pair_precision(const struct ts_delta *delta);
 
+struct ts_report_cost;
+/* ", in 0.25 s, at most 41 MB of memory", or nothing. costs: of A and of B, or NULL. */
+void ts_put_cost(struct ts_buffer *out, const struct ts_report_cost *costs, bool candidate);
+
 /* Why the pair was judged as it was, or "". */
 const char *ts_reason(const struct ts_comparison *comparison, size_t index);
 

@@ -24,6 +24,12 @@ enum ts_sort {
     TS_SORT_SIZE
 };
 
+/* What making one side took, where this program has run it. */
+struct ts_report_cost {
+    double seconds;      /* 0: not known */
+    uint64_t peak_bytes; /* of resident memory; 0: not known */
+};
+
 struct ts_report_options {
     bool all;                             /* text: every pair in a line of its own, every list in full */
     bool grades;                          /* EXCELLENT, GOOD, ACCEPTABLE, SIGNIFICANT */
@@ -31,6 +37,7 @@ struct ts_report_options {
     enum ts_sort sort;                    /* text, HTML: of the rows */
     size_t top;                           /* text: only that many rows, of traces the largest errors; 0 for all */
     const struct ts_diagnosis *diagnosis; /* of the first divergence, or NULL */
+    const struct ts_report_cost *costs;   /* of A and of B, or NULL */
     const struct ts_tolerance *tolerance; /* the user's, or NULL when each pair was counted with that of its type */
 };
 

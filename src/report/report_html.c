@@ -55,6 +55,7 @@ static void put_input(const struct ts_page *page, bool candidate)
         ts_page_put(page, ", ");
     }
     ts_page_put(page, ts_human_bytes(bundle->file_bytes, bytes));
+    ts_put_cost(page->out, page->options->costs, candidate);
     ts_page_put(page, "</span></dd>\n");
 }
 

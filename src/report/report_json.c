@@ -7,20 +7,11 @@
 #include "report/changes.h"
 #include "report/facts.h"
 #include "report/json_fields.h"
+#include "report/metrics_json.h"
 #include "report/report.h"
 
-static void place_json(struct ts_json_writer *json, const char *key, const struct ts_view *view, uint64_t index)
-{
-    uint64_t at[TS_MAX_RANK] = {0};
-    if (index >= view->count || view->rank > TS_MAX_RANK) {
-        ts_field_null(json, key);
-        return;
-    }
-    ts_view_coordinates(view, index, at);
-    ts_field_counts(json, key, at, view->rank);
-}
-
-static void input_json(struct ts_json_writer *json, const struct ts_comparison *comparison, bool candidate)
+static void input_json(struct ts_json_writer *json, const struct ts_comparison *comparison,
+                       const struct ts_report_cost *costs, bool candidate)
 {
     const struct ts_bundle *bundle = candidate ? comparison->b : comparison->a;
     int held = ts_held_precision(comparison, candidate);
@@ -39,6 +30,10 @@ static void input_json(struct ts_json_writer *json, const struct ts_comparison *
         ts_put_precision(&text, held);
     ts_field_text(json, "holds", held >= 0 ? text.data : NULL);
     ts_field_text(json, "order", bundle->order);
+    if (costs && costs[candidate].seconds > 0)
+        ts_field_number(json, "seconds", costs[candidate].seconds);
+    if (costs && costs[candidate].peak_bytes)
+        ts_field_count(json, "peak_bytes", costs[candidate].peak_bytes);
     ts_json_end_object(json);
     ts_buffer_release(&text);
 }
@@ -63,60 +58,6 @@ static void first_json(struct ts_json_writer *json, const struct ts_comparison *
     for (size_t i = 0; i < count; i++)
         ts_json_string(json, comparison->pairing.pairs[inputs[i]].name);
     ts_json_end_array(json);
-    ts_json_end_object(json);
-}
-
-/* min, max, mean and std of one side. */
-static void side_json(struct ts_json_writer *json, const char *key, const struct ts_side *side)
-{
-    ts_json_key(json, key);
-    ts_json_begin_object(json);
-    ts_field_number(json, "min", side->min);
-    ts_field_number(json, "max", side->max);
-    ts_field_number(json, "mean", side->mean);
-    ts_field_number(json, "std", side->std);
-    ts_field_number(json, "norm", side->norm);
-    ts_json_end_object(json);
-}
-
-static void close_json(struct ts_json_writer *json, const struct ts_delta *delta)
-{
-    static const char *const names[TS_DELTA_TOLERANCES] = {"1e-3", "1e-4", "1e-5"};
-    ts_json_key(json, "allclose");
-    ts_json_begin_object(json);
-    for (unsigned i = 0; i < TS_DELTA_TOLERANCES; i++)
-        ts_field_bool(json, names[i], delta->allclose[i]);
-    ts_json_end_object(json);
-}
-
-/* Of |d|. */
-static void quantiles_json(struct ts_json_writer *json, const struct ts_delta *delta)
-{
-    static const char *const names[TS_DELTA_QUANTILES] = {"p50", "p90", "p99", "p99_9", "p100"};
-    ts_json_key(json, "quantiles");
-    if (!delta->profiles) { /* both are made in the second look, which not every pair gets */
-        ts_json_null(json);
-        return;
-    }
-    ts_json_begin_object(json);
-    for (unsigned i = 0; i < TS_DELTA_QUANTILES; i++)
-        ts_field_number(json, names[i], delta->quantiles[i]);
-    ts_json_end_object(json);
-}
-
-/* Logits and probabilities only: whether the same tokens would be chosen. */
-static void ranking_json(struct ts_json_writer *json, const struct ts_ranking *ranking)
-{
-    if (!ranking->known)
-        return;
-    ts_json_key(json, "ranking");
-    ts_json_begin_object(json);
-    ts_field_number(json, "rows", ranking->rows);
-    ts_field_number(json, "same_first", ranking->same_first);
-    ts_field_number(json, "top10_overlap", ranking->top_overlap);
-    ts_field_number(json, "worst_rank_of_first", ranking->worst_rank);
-    ts_field_number(json, "mean_kl", ranking->divergence);
-    ts_field_number(json, "max_kl", ranking->max_divergence);
     ts_json_end_object(json);
 }
 
@@ -151,68 +92,14 @@ static void rank_json(struct ts_json_writer *json, const struct ts_change_rank *
     ts_json_end_object(json);
 }
 
-/* What bytes alone do not tell. */
-static void unmeasured_json(struct ts_json_writer *json)
-{
-    static const char *const keys[] = {"nan_a",     "nan_b",   "inf_a",   "inf_b",       "nan_both",   "inf_both",
-                                       "quantiles", "stats_a", "stats_b", "precision_a", "precision_b"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        ts_field_null(json, keys[i]);
-}
-
-static void measured_json(struct ts_json_writer *json, const struct ts_delta *delta)
-{
-    ts_field_count(json, "nan_a", delta->a.nan);
-    ts_field_count(json, "nan_b", delta->b.nan);
-    ts_field_count(json, "inf_a", delta->a.positive_inf + delta->a.negative_inf);
-    ts_field_count(json, "inf_b", delta->b.positive_inf + delta->b.negative_inf);
-    ts_field_count(json, "nan_both", delta->nan_both);
-    ts_field_count(json, "inf_both", delta->inf_both);
-    quantiles_json(json, delta);
-    ranking_json(json, &delta->ranking);
-    side_json(json, "stats_a", &delta->a);
-    side_json(json, "stats_b", &delta->b);
-    ts_json_key(json, "precision_a");
-    ts_json_int(json, delta->precision_a);
-    ts_json_key(json, "precision_b");
-    ts_json_int(json, delta->precision_b);
-}
-
 static void delta_json(struct ts_json_writer *json, const struct ts_comparison *comparison, size_t i,
                        const struct ts_report_options *options)
 {
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
     const struct ts_delta *delta = &comparison->deltas[i];
-    ts_field_count(json, "elements", delta->count);
-    ts_field_bool(json, "identical", delta->identical);
-    ts_field_bool(json, "exact", delta->exact);
-    ts_field_number(json, "max_abs", delta->max_abs);
-    place_json(json, "worst", &pair->a, delta->worst);
-    if (delta->worst < pair->a.count) {
-        ts_field_number(json, "worst_a", delta->worst_a);
-        ts_field_number(json, "worst_b", delta->worst_b);
-    }
-    ts_field_number(json, "mean_abs", delta->mean_abs);
-    ts_field_number(json, "mean", delta->mean);
-    ts_field_number(json, "mse", delta->mse);
-    ts_field_number(json, "rel_l2", delta->rel_l2);
-    ts_field_number(json, "max_rel", delta->max_rel);
-    ts_field_number(json, "max_ulp", delta->max_ulp);
-    ts_field_number(json, "cosine", delta->cosine);
-    ts_field_number(json, "norm_ratio", delta->norm_ratio);
-    ts_field_count(json, "unequal", delta->unequal);
-    ts_field_number(json, "changed_fraction", ts_changed_fraction(delta));
-    ts_field_number(json, "rel_change", delta->rel_l2);
-    ts_field_count(json, "mismatched", delta->mismatched);
-    ts_field_count(json, "masked", delta->masked);
-    ts_field_count(json, "non_finite_mismatch", delta->non_finite_mismatch);
-    if (delta->non_finite_mismatch)
-        place_json(json, "first_non_finite_mismatch", &pair->a, delta->first_non_finite_mismatch);
-    close_json(json, delta);
-    if (ts_comparison_same_bytes(comparison, i))
-        unmeasured_json(json);
-    else
-        measured_json(json, delta);
+    ts_metrics_json(
+        json, delta, &pair->a, &pair->b,
+        &(struct ts_metrics_form){.same_bytes = ts_comparison_same_bytes(comparison, i), .quantiles = true});
     if (comparison->ranks)
         rank_json(json, &comparison->ranks[i]);
     if (options->grades)
@@ -401,8 +288,8 @@ void ts_report_json(const struct ts_comparison *comparison, const struct ts_repo
     ts_field_text(json, "verdict", ts_outcome_name(comparison->outcome));
     ts_field_text(json, "summary", comparison->outcome_text);
     ts_field_bool(json, "weights", comparison->judgement.weights);
-    input_json(json, comparison, false);
-    input_json(json, comparison, true);
+    input_json(json, comparison, options->costs, false);
+    input_json(json, comparison, options->costs, true);
     pairing_json(json, comparison);
     counts_json(json, &comparison->judgement);
     changes_json(json, comparison);

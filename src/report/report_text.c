@@ -62,6 +62,7 @@ static void put_input(const struct text *text, bool candidate, size_t column)
         ts_buffer_string(&line, ", ");
     }
     ts_buffer_string(&line, ts_human_bytes(bundle->file_bytes, bytes));
+    ts_put_cost(&line, text->options->costs, candidate);
     used = ts_put_name(text->layout, text->out, bundle->path, text->layout->width);
     if (column) {
         ts_put_spaces(text->out, column - used);
@@ -275,6 +276,11 @@ static void put_worst(const struct text *text, size_t first)
     ts_buffer_init(&line, 4096);
     ts_buffer_printf(&line, "reference %.6g, candidate %.6g at ", a, b);
     ts_put_coordinates(&line, &pair->a, at);
+    for (int side = 0; side < 2; side++) {
+        const char *member = ts_pair_member(side ? &pair->b : &pair->a, at);
+        if (member)
+            ts_buffer_printf(&line, ", %s's in %s", side ? "the candidate" : "the reference", member);
+    }
     put_fact(text, "worst", text_of(&line));
     ts_buffer_release(&line);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "report/json_fields.h"
 
 struct ts_json_writer *ts_call_json(struct ts_call *call, unsigned status)
@@ -61,15 +62,6 @@ void ts_call_header(struct ts_call *call, const char *name, const char *format, 
     call->header_count++;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 bool ts_decode_percent(char *text)
 {
     char *out = text;
@@ -79,8 +71,8 @@ bool ts_decode_percent(char *text)
             *out++ = *at;
             continue;
         }
-        high = hex_digit(at[1]);
-        low = high < 0 ? -1 : hex_digit(at[2]);
+        high = ts_hex_value(at[1]);
+        low = high < 0 ? -1 : ts_hex_value(at[2]);
         if (low < 0 || high * 16 + low == 0)
             return false;
         *out++ = (char)(high * 16 + low);

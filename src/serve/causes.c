@@ -8,18 +8,8 @@
 void ts_causes_json(struct ts_json_writer *json, const struct ts_diagnosis *diagnosis)
 {
     ts_json_begin_array(json);
-    for (size_t i = 0; diagnosis && i < diagnosis->count; i++) {
-        const struct ts_cause *cause = &diagnosis->causes[i];
-        ts_json_begin_object(json);
-        ts_field_text(json, "id", cause->id);
-        ts_field_number(json, "confidence", cause->confidence);
-        ts_field_text(json, "summary", cause->summary);
-        ts_field_text(json, "check", cause->check);
-        ts_json_key(json, "evidence");
-        ts_json_begin_array(json);
-        ts_json_end_array(json);
-        ts_json_end_object(json);
-    }
+    for (size_t i = 0; diagnosis && i < diagnosis->count; i++)
+        ts_cause_json(json, diagnosis, &diagnosis->causes[i]);
     if (diagnosis && !diagnosis->count && diagnosis->strongest) {
         ts_json_begin_object(json);
         ts_field_text(json, "id", "structure");

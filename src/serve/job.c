@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "read/open.h"
 #include "serve/files.h"
+#include "serve/mappings.h"
 #include "serve/opened.h"
 #include "serve/options.h"
 #include "serve/server.h"
@@ -211,7 +212,8 @@ static enum ts_status work(struct run *run, struct ts_error *error)
         TS_TRY(examine(run, run->opened->bundles[run->opened->bundles[0] ? 0 : 1], error));
     else
         return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "there is nothing in this workspace yet");
-    return ts_opened_prepare(run->opened, error);
+    TS_TRY(ts_opened_prepare(run->opened, error));
+    return ts_mappings_load(run->workspace, run->opened, error);
 }
 
 /* Wakes everybody who waits for the end of the run. */
@@ -230,6 +232,7 @@ static void release_waiting(struct ts_workspace *workspace)
 static void finish(struct run *run, enum ts_status status, const struct ts_error *error)
 {
     struct ts_workspace *workspace = run->workspace;
+    struct ts_error ignored;
     pthread_mutex_lock(&workspace->lock);
     if (status == TS_OK && !workspace->deleted) {
         workspace->opened = run->opened;
@@ -238,8 +241,11 @@ static void finish(struct run *run, enum ts_status status, const struct ts_error
     } else {
         if (status != TS_OK)
             keep_error(workspace, error);
+        if (status == TS_ERR_CANCELLED && atomic_load(&workspace->server->stopping))
+            ts_workspace_cut_short(workspace);
         workspace->state = TS_STATE_FAILED;
     }
+    ts_workspace_save(workspace, &ignored);
     workspace->touched_ms = ts_now_ms();
     workspace->news++;
     release_waiting(workspace);
@@ -289,6 +295,8 @@ static void run_job(struct ts_task *task)
 
 enum ts_status ts_job_start(struct ts_workspace *workspace, const char *options, struct ts_error *error)
 {
+    enum ts_workspace_state before = workspace->state;
+    enum ts_status status;
     char input[4096], *copy;
     bool filled = false;
     if (workspace->state == TS_STATE_BUSY)
@@ -305,10 +313,14 @@ enum ts_status ts_job_start(struct ts_workspace *workspace, const char *options,
         workspace->options = copy;
     }
     workspace->used = (uint64_t)time(NULL);
-    TS_TRY(ts_workspace_save(workspace, error));
+    workspace->state = TS_STATE_BUSY; /* in the file too: a server that dies in the middle finds it there */
+    status = ts_workspace_save(workspace, error);
+    if (status != TS_OK) {
+        workspace->state = before;
+        return status;
+    }
     ts_opened_drop(workspace->opened);
     workspace->opened = NULL;
-    workspace->state = TS_STATE_BUSY;
     workspace->message[0] = workspace->fix[0] = '\0';
     atomic_store(&workspace->watch.cancelled, false);
     atomic_store(&workspace->watch.label, NULL);
@@ -321,6 +333,7 @@ enum ts_status ts_job_start(struct ts_workspace *workspace, const char *options,
     if (ts_lane_push(workspace->server->lanes[TS_LANE_JOBS], &workspace->job))
         return TS_OK;
     workspace->state = TS_STATE_IDLE;
+    ts_workspace_save(workspace, error);      /* what is told below matters more than whether this worked */
     atomic_fetch_sub(&workspace->holders, 1); /* the caller holds it too */
     return ts_fail(error, TS_ERR_LIMIT, TS_NO_OFFSET, "too many runs wait already; try again later");
 }
@@ -332,8 +345,14 @@ void ts_job_cancel(struct ts_workspace *workspace)
 
 void ts_job_forget(struct ts_workspace *workspace, bool keep_state)
 {
+    struct ts_error ignored;
     ts_opened_drop(workspace->opened);
     workspace->opened = NULL;
-    if (!keep_state)
-        workspace->state = TS_STATE_IDLE;
+    if (keep_state)
+        return;
+    ts_mappings_forget(workspace);
+    if (workspace->state == TS_STATE_IDLE)
+        return;
+    workspace->state = TS_STATE_IDLE;
+    ts_workspace_save(workspace, &ignored); /* what it says would be of other inputs */
 }

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/buffer.h"
+#include "base/json.h"
 #include "check/check.h"
 #include "compare/comparison.h"
 #include "compare/stats.h"
@@ -21,6 +22,8 @@
 
 struct ts_call;
 
+struct ts_wish;
+
 /* One pair under a mapping that a person made. */
 struct ts_remap {
     atomic_uint holders;
@@ -29,9 +32,13 @@ struct ts_remap {
     struct ts_pair pair;
     struct ts_delta delta;
     struct ts_judgement judgement; /* of this pair alone */
+    const struct ts_wish *wish;    /* what was asked for */
+    bool swapped;                  /* A stands for the candidate */
 };
 
 void ts_remap_drop(struct ts_remap *remap); /* NULL is fine */
+/* The mapping as the API takes it. */
+void ts_remap_json(struct ts_json_writer *json, const struct ts_remap *remap);
 
 #define TS_WORST_KEPT 256
 

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "report/json_fields.h"
 #include "serve/detail.h"
 #include "serve/handlers.h"
+#include "serve/mappings.h"
 #include "serve/opened.h"
 
 #define SLICES_MOST 64
@@ -14,7 +16,7 @@ struct slice {
     uint64_t axis, start, count;
 };
 
-struct wish {
+struct ts_wish {
     const char *name_b;
     unsigned permute[TS_MAX_RANK];
     unsigned permuted; /* how many; 0: as it is */
@@ -23,7 +25,7 @@ struct wish {
     bool swap, any;
 };
 
-static enum ts_status take_permute(struct ts_json *json, struct wish *wish, struct ts_error *error)
+static enum ts_status take_permute(struct ts_json *json, struct ts_wish *wish, struct ts_error *error)
 {
     TS_TRY(ts_json_expect(json, TS_JSON_ARRAY, "a list of axes", error));
     for (;;) {
@@ -57,7 +59,7 @@ static enum ts_status take_slice(struct ts_json *json, struct slice *slice, stru
     }
 }
 
-static enum ts_status take_slices(struct ts_json *json, struct wish *wish, struct ts_error *error)
+static enum ts_status take_slices(struct ts_json *json, struct ts_wish *wish, struct ts_error *error)
 {
     TS_TRY(ts_json_expect(json, TS_JSON_ARRAY, "a list of slices", error));
     for (;;) {
@@ -71,12 +73,13 @@ static enum ts_status take_slices(struct ts_json *json, struct wish *wish, struc
     }
 }
 
-static enum ts_status take_wish(struct ts_call *call, struct ts_arena *arena, struct wish *wish, struct ts_error *error)
+static enum ts_status take_wish(const char *text, size_t size, struct ts_arena *arena, struct ts_wish *wish,
+                                struct ts_error *error)
 {
     struct ts_json json;
-    if (!call->body.size)
+    if (!size)
         return TS_OK;
-    ts_json_init(&json, call->body.data, call->body.size);
+    ts_json_init(&json, text, size);
     TS_TRY(ts_json_expect(&json, TS_JSON_OBJECT, "an object", error));
     for (;;) {
         TS_TRY(ts_json_next(&json, error));
@@ -101,7 +104,7 @@ static enum ts_status take_wish(struct ts_call *call, struct ts_arena *arena, st
     }
 }
 
-static enum ts_status permute(struct ts_view *view, const struct wish *wish, struct ts_arena *arena,
+static enum ts_status permute(struct ts_view *view, const struct ts_wish *wish, struct ts_arena *arena,
                               struct ts_error *error)
 {
     uint64_t seen = 0;
@@ -115,7 +118,7 @@ static enum ts_status permute(struct ts_view *view, const struct wish *wish, str
     return ts_view_permute(view, wish->permute, arena, view) ? TS_OK : ts_fail_memory(error);
 }
 
-static enum ts_status slice(struct ts_view *view, const struct wish *wish, struct ts_arena *arena,
+static enum ts_status slice(struct ts_view *view, const struct ts_wish *wish, struct ts_arena *arena,
                             struct ts_error *error)
 {
     for (size_t i = 0; i < wish->slice_count; i++) {
@@ -171,7 +174,7 @@ static enum ts_status fit(struct ts_remap *remap, struct ts_error *error)
 }
 
 /* What was done, in the words of recipes. */
-static const char *recipe_of(const struct wish *wish, struct ts_arena *arena)
+static const char *recipe_of(const struct ts_wish *wish, struct ts_arena *arena)
 {
     struct ts_buffer text;
     const char *made;
@@ -194,8 +197,8 @@ static const char *recipe_of(const struct wish *wish, struct ts_arena *arena)
 }
 
 /* Tensors are taken as they are in the file, before any recipe. */
-static enum ts_status map_pair(struct ts_opened *opened, size_t index, const struct wish *wish, struct ts_remap *remap,
-                               struct ts_error *error)
+static enum ts_status map_pair(struct ts_opened *opened, size_t index, const struct ts_wish *wish,
+                               struct ts_remap *remap, struct ts_error *error)
 {
     const struct ts_pair *before = &opened->comparison.pairing.pairs[index];
     const struct ts_tensor *b = before->b.tensor;
@@ -241,34 +244,82 @@ static enum ts_status measure(struct ts_remap *remap, const struct ts_opened *op
     return status;
 }
 
-static enum ts_status apply(struct ts_call *call, size_t index, struct ts_error *error)
+void ts_remap_json(struct ts_json_writer *json, const struct ts_remap *remap)
+{
+    const struct ts_wish *wish = remap->wish;
+    ts_json_begin_object(json);
+    if (wish->name_b)
+        ts_field_text(json, "name_b", wish->name_b);
+    if (wish->permuted) {
+        ts_json_key(json, "permute");
+        ts_json_begin_array(json);
+        for (unsigned i = 0; i < wish->permuted; i++)
+            ts_json_uint(json, wish->permute[i]);
+        ts_json_end_array(json);
+    }
+    if (wish->slice_count) {
+        ts_json_key(json, "slice");
+        ts_json_begin_array(json);
+        for (size_t i = 0; i < wish->slice_count; i++) {
+            ts_json_begin_object(json);
+            ts_field_count(json, "axis", wish->slices[i].axis);
+            ts_field_count(json, "start", wish->slices[i].start);
+            if (wish->slices[i].count != UINT64_MAX)
+                ts_field_count(json, "count", wish->slices[i].count);
+            ts_json_end_object(json);
+        }
+        ts_json_end_array(json);
+    }
+    ts_field_bool(json, "swap", wish->swap);
+    ts_json_end_object(json);
+}
+
+static enum ts_status keep_wish(struct ts_remap *remap, const struct ts_wish *wish, struct ts_error *error)
+{
+    struct ts_wish *kept = ts_arena_alloc(&remap->arena, sizeof *kept);
+    if (!kept)
+        return ts_fail_memory(error);
+    *kept = *wish;
+    remap->wish = kept;
+    remap->swapped = wish->swap;
+    return TS_OK;
+}
+
+enum ts_status ts_remap_make(struct ts_opened *opened, size_t index, const char *text, size_t size,
+                             struct ts_remap **out, struct ts_error *error)
 {
     static _Atomic uint64_t serials = 1;
-    struct ts_opened *opened = call->opened;
-    struct ts_remap *remap = calloc(1, sizeof *remap), *before;
-    struct wish wish = {0};
+    struct ts_remap *remap = calloc(1, sizeof *remap);
+    struct ts_wish wish = {0};
     enum ts_status status;
+    *out = NULL;
     if (!remap)
         return ts_fail_memory(error);
     atomic_init(&remap->holders, 1);
     remap->serial = atomic_fetch_add(&serials, 1);
     ts_arena_init(&remap->arena, (size_t)8 << 20);
-    status = take_wish(call, &remap->arena, &wish, error);
+    status = take_wish(text, size, &remap->arena, &wish, error);
     if (status == TS_OK && wish.any)
         status = map_pair(opened, index, &wish, remap, error);
     if (status == TS_OK && wish.any)
         status = measure(remap, opened, error);
-    if (status != TS_OK || !wish.any) {
+    if (status == TS_OK && wish.any)
+        status = keep_wish(remap, &wish, error);
+    if (status == TS_OK && wish.any)
+        *out = remap;
+    else
         ts_remap_drop(remap);
-        remap = NULL;
-    }
-    if (status == TS_OK) {
-        pthread_mutex_lock(&opened->lock);
-        before = opened->remaps[index];
-        opened->remaps[index] = remap;
-        pthread_mutex_unlock(&opened->lock);
-        ts_remap_drop(before);
-    }
+    return status;
+}
+
+static enum ts_status apply(struct ts_call *call, size_t index, struct ts_error *error)
+{
+    struct ts_remap *remap;
+    enum ts_status status;
+    TS_TRY(ts_remap_make(call->opened, index, call->body.data, call->body.size, &remap, error));
+    status = ts_mappings_set(call->workspace, call->opened, index, remap, error);
+    if (status != TS_OK)
+        ts_remap_drop(remap);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "io/source.h"
 #include "report/report.h"
 #include "serve/handlers.h"
+#include "serve/mappings.h"
 #include "serve/opened.h"
 #include "serve/server.h"
 
@@ -124,14 +125,18 @@ void ts_handle_report_junit(struct ts_call *call)
 void ts_handle_map(struct ts_call *call)
 {
     struct ts_report_options options;
+    struct ts_pairing pairing;
     struct ts_source *source;
     struct ts_error error;
     char path[4200];
     if (!take_options(call, &options))
         return;
+    if (ts_mappings_pairing(call->opened, &pairing, &error) != TS_OK) {
+        ts_call_error(call, &error);
+        return;
+    }
     snprintf(path, sizeof path, "%s/%s/map-%p.txt", call->server->store.folder, call->workspace->id, (void *)call);
-    if (ts_pairing_save(&call->opened->comparison.pairing, path, &error) != TS_OK ||
-        ts_source_open(path, &source, &error) != TS_OK) {
+    if (ts_pairing_save(&pairing, path, &error) != TS_OK || ts_source_open(path, &source, &error) != TS_OK) {
         ts_call_error(call, &error);
     } else {
         attach(call, "text/plain; charset=utf-8", "map.txt");
@@ -139,4 +144,5 @@ void ts_handle_map(struct ts_call *call)
         ts_source_release(source);
     }
     unlink(path);
+    ts_mappings_pairing_release(&pairing);
 }

@@ -18,6 +18,7 @@ struct ts_serve_options {
     uint64_t port;
     bool port_given;       /* no other will do; 0 takes any free one */
     uint64_t keep_days;    /* workspaces that were not used for so long go; 0: never */
+    uint64_t keep_bytes;   /* the oldest go while all of them hold more; 0: any size */
     uint64_t upload_limit; /* bytes per file; 0: the free disk less 1 GB */
 };
 

@@ -209,6 +209,7 @@ enum ts_status ts_serve_start(const struct ts_serve_options *options, struct ts_
     server->local = is_local(server->host);
     server->upload_limit = options->upload_limit;
     server->keep_days = options->keep_days;
+    server->keep_bytes = options->keep_bytes;
     pthread_mutex_init(&server->streams.lock, NULL);
     pthread_mutex_init(&server->tiles.lock, NULL);
     server->token = options->token ? strdup(options->token) : NULL;

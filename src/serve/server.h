@@ -23,7 +23,7 @@ struct ts_server {
     char cookie[32]; /* name of the cookie that carries it */
     char url[768];
     uint64_t upload_limit; /* 0: by the free disk */
-    uint64_t keep_days;
+    uint64_t keep_days, keep_bytes;
     char *paths[2]; /* of the command line, or NULL */
     struct MHD_Daemon *daemon;
     struct ts_lane *lanes[TS_LANES];

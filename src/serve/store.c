@@ -63,14 +63,43 @@ static enum ts_status take_text(struct ts_json *json, struct ts_arena *arena, ch
     return *out ? TS_OK : ts_fail_memory(error);
 }
 
+/* A text that is cut where it does not fit. */
+static enum ts_status take_short(struct ts_json *json, struct ts_arena *arena, char *out, size_t size,
+                                 struct ts_error *error)
+{
+    const char *text;
+    TS_TRY(ts_json_next(json, error));
+    if (json->kind != TS_JSON_STRING)
+        return ts_json_skip_value(json, error);
+    TS_TRY(ts_json_copy(json, arena, &text, error));
+    snprintf(out, size, "%s", text);
+    return TS_OK;
+}
+
+/* The comparison itself is made again when somebody looks at it. */
+static void take_state(struct ts_workspace *workspace, const char *state)
+{
+    if (strcmp(state, "done") == 0 && workspace->options)
+        workspace->state = TS_STATE_DONE;
+    if (strcmp(state, "failed") == 0)
+        workspace->state = TS_STATE_FAILED;
+    if (strcmp(state, "busy") == 0) { /* not begun by itself: it may be what ended the server */
+        workspace->state = TS_STATE_FAILED;
+        ts_workspace_cut_short(workspace);
+    }
+}
+
 static enum ts_status take_fields(struct ts_workspace *workspace, struct ts_json *json, struct ts_arena *arena,
                                   struct ts_error *error)
 {
+    char state[16] = "";
     TS_TRY(ts_json_expect(json, TS_JSON_OBJECT, "an object", error));
     for (;;) {
         TS_TRY(ts_json_next(json, error));
-        if (json->kind == TS_JSON_OBJECT_END)
+        if (json->kind == TS_JSON_OBJECT_END) {
+            take_state(workspace, state);
             return TS_OK;
+        }
         if (ts_json_equals(json, "created") || ts_json_equals(json, "used")) {
             uint64_t *target = ts_json_equals(json, "used") ? &workspace->used : &workspace->created;
             TS_TRY(ts_json_expect(json, TS_JSON_NUMBER, "a time", error));
@@ -81,6 +110,12 @@ static enum ts_status take_fields(struct ts_workspace *workspace, struct ts_json
             TS_TRY(take_text(json, arena, &workspace->paths[1], error));
         } else if (ts_json_equals(json, "options")) {
             TS_TRY(take_text(json, arena, &workspace->options, error));
+        } else if (ts_json_equals(json, "state")) {
+            TS_TRY(take_short(json, arena, state, sizeof state, error));
+        } else if (ts_json_equals(json, "message")) {
+            TS_TRY(take_short(json, arena, workspace->message, sizeof workspace->message, error));
+        } else if (ts_json_equals(json, "fix")) {
+            TS_TRY(take_short(json, arena, workspace->fix, sizeof workspace->fix, error));
         } else if (ts_json_equals(json, "swapped")) {
             TS_TRY(ts_json_next(json, error));
             workspace->swapped = json->kind == TS_JSON_TRUE;
@@ -246,6 +281,19 @@ static bool disk_is_full(const char *folder)
     return left < (uint64_t)2000000000 && left < (uint64_t)disk.f_blocks * disk.f_frsize / 10;
 }
 
+/* What was uploaded, all together, is more than is to be kept. */
+static bool is_too_much(const struct ts_server *server)
+{
+    struct ts_listing all;
+    uint64_t bytes;
+    if (!server->keep_bytes)
+        return false;
+    ts_list_files(server->store.folder, &all);
+    bytes = all.bytes;
+    ts_listing_release(&all);
+    return bytes > server->keep_bytes;
+}
+
 static void save_uses(struct ts_store *store)
 {
     struct ts_error ignored;
@@ -266,8 +314,8 @@ void ts_store_clean(struct ts_server *server)
         struct ts_workspace *workspace = oldest(&server->store);
         uint64_t now = now_seconds(), age = workspace && now > workspace->used ? now - workspace->used : 0;
         bool old = server->keep_days && age / 86400 >= server->keep_days;
-        /* even a full disk does not take what was used within the hour */
-        if (!workspace || (!old && !(age > 3600 && disk_is_full(server->store.folder)))) {
+        /* no size takes what was used within the hour, not even a full disk */
+        if (!workspace || (!old && !(age > 3600 && (disk_is_full(server->store.folder) || is_too_much(server))))) {
             ts_workspace_drop(workspace);
             return;
         }

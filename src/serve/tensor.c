@@ -5,82 +5,27 @@
 
 #include "report/facts.h"
 #include "report/json_fields.h"
+#include "report/metrics_json.h"
 #include "serve/causes.h"
 #include "serve/detail.h"
 #include "serve/handlers.h"
 
-static void place_json(struct ts_json_writer *json, const char *key, const struct ts_focus *subject, uint64_t index)
-{
-    uint64_t at[TS_MAX_RANK] = {0};
-    if (index >= subject->count) {
-        ts_field_null(json, key);
-        return;
-    }
-    for (unsigned i = subject->rank; i-- > 0;) {
-        at[i] = index % subject->shape[i];
-        index /= subject->shape[i];
-    }
-    ts_field_counts(json, key, at, subject->rank);
-}
-
-static void side_json(struct ts_json_writer *json, const char *key, const struct ts_side *side, uint64_t count)
-{
-    ts_json_key(json, key);
-    ts_json_begin_object(json);
-    ts_field_number(json, "min", side->min);
-    ts_field_number(json, "max", side->max);
-    ts_field_number(json, "mean", side->mean);
-    ts_field_number(json, "std", side->std);
-    ts_field_number(json, "norm", side->norm);
-    ts_field_count(json, "nan", side->nan);
-    ts_field_count(json, "inf", side->positive_inf + side->negative_inf);
-    ts_field_count(json, "count", count);
-    ts_json_end_object(json);
-}
-
-/* The words of the report's tensors. */
+/* The words of the report's tensors, and a few more. */
 static void metrics_json(struct ts_json_writer *json, const struct ts_focus *subject)
 {
     const struct ts_delta *delta = subject->delta;
-    ts_field_number(json, "max_abs", delta->max_abs);
-    ts_field_number(json, "mean_abs", delta->mean_abs);
-    ts_field_number(json, "mean", delta->mean);
-    ts_field_number(json, "mse", delta->mse);
-    ts_field_number(json, "rel_l2", delta->rel_l2);
-    ts_field_number(json, "max_rel", delta->max_rel);
-    ts_field_number(json, "max_ulp", delta->max_ulp);
-    ts_field_number(json, "cosine", delta->cosine);
-    ts_field_number(json, "norm_ratio", delta->norm_ratio);
+    ts_metrics_json(json, delta, &subject->views[0], &subject->views[1], &(struct ts_metrics_form){.counted = true});
     ts_field_number(json, "floor", ts_noise_floor(delta));
-    if (subject->verdict)
+    if (subject->verdict) {
         ts_field_number(json, "roundings", subject->verdict->roundings);
-    ts_field_count(json, "elements", delta->count);
-    ts_field_count(json, "compared", delta->compared);
-    ts_field_count(json, "unequal", delta->unequal);
-    ts_field_count(json, "mismatched", delta->mismatched);
-    ts_field_count(json, "masked", delta->masked);
-    ts_field_count(json, "nan_a", delta->a.nan);
-    ts_field_count(json, "nan_b", delta->b.nan);
-    ts_field_count(json, "inf_a", delta->a.positive_inf + delta->a.negative_inf);
-    ts_field_count(json, "inf_b", delta->b.positive_inf + delta->b.negative_inf);
-    ts_field_count(json, "nan_both", delta->nan_both);
-    ts_field_count(json, "inf_both", delta->inf_both);
-    ts_field_count(json, "non_finite_mismatch", delta->non_finite_mismatch);
-    ts_field_bool(json, "identical", delta->identical);
-    ts_field_bool(json, "exact", delta->exact);
-    ts_json_key(json, "precision_a");
-    ts_json_int(json, delta->precision_a);
-    ts_json_key(json, "precision_b");
-    ts_json_int(json, delta->precision_b);
-    place_json(json, "worst", subject, delta->worst);
-    if (delta->worst < subject->count) {
-        ts_field_number(json, "worst_a", delta->worst_a);
-        ts_field_number(json, "worst_b", delta->worst_b);
+        ts_json_key(json, "noise_ratio");
+        if (isnan(subject->verdict->noise_ratio)) /* it was not replayed */
+            ts_json_null(json);
+        else
+            ts_json_number(json, subject->verdict->noise_ratio);
     }
-    place_json(json, "first_non_finite_mismatch", subject,
-               delta->non_finite_mismatch ? delta->first_non_finite_mismatch : UINT64_MAX);
-    side_json(json, "stats_a", &delta->a, delta->count);
-    side_json(json, "stats_b", &delta->b, delta->count);
+    if (!delta->non_finite_mismatch)
+        ts_field_null(json, "first_non_finite_mismatch");
 }
 
 /* Axis names that the file gives: "tokens,heads" or "tokens heads". */
@@ -192,6 +137,10 @@ static void pair_json(struct ts_json_writer *json, const struct ts_focus *subjec
     ts_field_text(json, "problem", pair->problem);
     ts_field_bool(json, "sampled", ts_is_sampled(pair));
     ts_field_bool(json, "remapped", subject->remap != NULL);
+    if (subject->remap) {
+        ts_json_key(json, "mapping");
+        ts_remap_json(json, subject->remap);
+    }
     ts_field_text(json, "verdict", verdict ? ts_judged_name(verdict->judged) : NULL);
     ts_field_text(json, "why", verdict ? verdict->why : NULL);
     ts_field_text(json, "operation", verdict ? verdict->operation : NULL);
@@ -214,6 +163,7 @@ static void tensor_json(struct ts_json_writer *json, const struct ts_focus *subj
     const struct ts_tensor *tensor = subject->tensor;
     const struct ts_stats *stats = subject->opened->stats ? &subject->opened->stats[subject->index] : NULL;
     unsigned side = subject->has[0] ? 0 : 1;
+    const struct ts_view *view = &subject->views[side];
     char id[32];
     snprintf(id, sizeof id, "%c%zu", side ? 'b' : 'a', subject->index);
     ts_field_text(json, "id", id);
@@ -240,8 +190,8 @@ static void tensor_json(struct ts_json_writer *json, const struct ts_focus *subj
     ts_field_count(json, "zeros", stats->zeros);
     ts_field_count(json, "count", stats->count);
     ts_json_end_object(json);
-    place_json(json, "first_nan", subject, stats->first_nan);
-    place_json(json, "first_inf", subject, stats->first_inf);
+    ts_place_json(json, "first_nan", view, stats->first_nan);
+    ts_place_json(json, "first_inf", view, stats->first_inf);
 }
 
 void ts_tensor_answer(struct ts_call *call, struct ts_focus *subject)

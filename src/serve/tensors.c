@@ -55,17 +55,25 @@ double ts_noise_floor(const struct ts_delta *delta)
     return delta->exact ? 0 : ldexp(0.2123, -ts_pair_precision(delta));
 }
 
+/* A pair that was mapped by hand keeps its names, and shows what was measured under the mapping. */
 static void pair_row(struct ts_json_writer *json, struct ts_opened *opened, size_t i)
 {
     const struct ts_comparison *comparison = &opened->comparison;
-    const struct ts_pair *pair = &comparison->pairing.pairs[i];
-    const struct ts_delta *delta = &comparison->deltas[i];
-    const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
-    bool known = !pair->problem;
+    const struct ts_pair *found = &comparison->pairing.pairs[i], *pair;
+    const struct ts_verdict *verdict;
+    const struct ts_delta *delta;
+    const struct ts_remap *remap;
+    bool known;
+    pthread_mutex_lock(&opened->lock);
+    remap = opened->remaps[i];
+    pair = remap ? &remap->pair : found;
+    delta = remap ? &remap->delta : &comparison->deltas[i];
+    verdict = remap ? &remap->judgement.verdicts[0] : &comparison->judgement.verdicts[i];
+    known = !pair->problem;
     ts_json_begin_array(json);
     ts_json_uint(json, i);
-    ts_json_string(json, pair->name);
-    text_or_null(json, pair->name_b);
+    ts_json_string(json, found->name);
+    text_or_null(json, found->name_b);
     place_json(json, &opened->pair_names.list[i]);
     ts_json_string(json, ts_judged_name(verdict->judged));
     shape_json(json, pair->a.shape, pair->a.rank);
@@ -73,7 +81,7 @@ static void pair_row(struct ts_json_writer *json, struct ts_opened *opened, size
     ts_json_string(json, ts_view_type_name(&pair->b));
     number_or_null(json, known, delta->max_abs);
     number_or_null(json, known, delta->rel_l2);
-    number_or_null(json, known && ts_has_roundings(comparison, i), verdict->roundings);
+    number_or_null(json, known && !remap && ts_has_roundings(comparison, i), verdict->roundings);
     number_or_null(json, known, delta->cosine);
     ts_json_uint(json, pair->a.count);
     text_or_null(json, pair->how);
@@ -83,8 +91,7 @@ static void pair_row(struct ts_json_writer *json, struct ts_opened *opened, size
     number_or_null(json, known, ts_noise_floor(delta));
     text_or_null(json, verdict->why);
     text_or_null(json, pair->problem);
-    pthread_mutex_lock(&opened->lock);
-    ts_json_bool(json, opened->remaps[i] != NULL);
+    ts_json_bool(json, remap != NULL);
     pthread_mutex_unlock(&opened->lock);
     ts_json_end_array(json);
 }

@@ -101,6 +101,14 @@ void ts_workspace_name(const struct ts_workspace *workspace, unsigned side, char
     }
 }
 
+static const char *const states[] = {"ready", "busy", "done", "failed"};
+
+void ts_workspace_cut_short(struct ts_workspace *workspace)
+{
+    snprintf(workspace->message, sizeof workspace->message, "the server ended before the run did");
+    snprintf(workspace->fix, sizeof workspace->fix, "run it again");
+}
+
 static void saved_json(const struct ts_workspace *workspace, struct ts_json_writer *json)
 {
     ts_json_begin_object(json);
@@ -111,6 +119,11 @@ static void saved_json(const struct ts_workspace *workspace, struct ts_json_writ
     ts_field_text(json, "b", workspace->paths[1]);
     ts_field_bool(json, "swapped", workspace->swapped);
     ts_field_text(json, "options", workspace->options);
+    ts_field_text(json, "state", states[workspace->state]);
+    if (workspace->state == TS_STATE_FAILED) {
+        ts_field_text(json, "message", workspace->message);
+        ts_field_text(json, "fix", workspace->fix);
+    }
     ts_json_end_object(json);
     ts_json_finish(json);
 }
@@ -256,7 +269,6 @@ static void summary_json(const struct ts_workspace *workspace, struct ts_json_wr
 
 void ts_workspace_json(struct ts_workspace *workspace, struct ts_json_writer *json, bool files)
 {
-    static const char *const states[] = {"ready", "busy", "done", "failed"};
     bool filled;
     ts_json_begin_object(json);
     ts_field_text(json, "id", workspace->id);

@@ -2,7 +2,8 @@
  * that a restart finds it again; in memory the comparison, while somebody looks at it.
  *
  * The folder of a workspace: `workspace.json`, `0/` and `1/` with the files of the two sides, `0.part/` and `1.part/`
- * with those that are not complete, `map.json` and `order.txt` of the last run. */
+ * with those that are not complete, `map.json` and `order.txt` of the last run, `mappings.json` with what was mapped by
+ * hand. */
 #ifndef TS_SERVE_WORKSPACE_H
 #define TS_SERVE_WORKSPACE_H
 
@@ -66,8 +67,8 @@ struct ts_store {
 
 enum ts_status ts_store_open(struct ts_server *server, const char *folder, struct ts_error *error);
 void ts_store_close(struct ts_store *store);
-/* Writes down when workspaces were used. Removes what was not used for so many days, and the oldest while the disk is
- * nearly full. */
+/* Writes down when workspaces were used. Removes what was not used for so many days, and the oldest while all hold more
+ * than is to be kept or the disk is nearly full. */
 void ts_store_clean(struct ts_server *server);
 
 /* Held; NULL when there is none of that id. */
@@ -79,6 +80,8 @@ void ts_workspace_drop(struct ts_workspace *workspace); /* NULL is fine */
 /* Everything but the paths of this machine. */
 void ts_workspace_delete(struct ts_workspace *workspace);
 
+/* Says that a run was under way when the server ended; the lock is held. */
+void ts_workspace_cut_short(struct ts_workspace *workspace);
 /* Writes workspace.json; the lock is held. */
 enum ts_status ts_workspace_save(struct ts_workspace *workspace, struct ts_error *error);
 

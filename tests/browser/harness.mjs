@@ -15,12 +15,12 @@ export function loadPlaywright() {
 }
 
 // The server says its address on its first line.
-export async function startServer(binary, words = []) {
-  const folder = mkdtempSync(path.join(tmpdir(), 'tsleuth-browser-'));
-  const child = spawn(binary, ['serve', '--port', '0', '--workspaces', path.join(folder, 'workspaces'), ...words], { stdio: ['ignore', 'pipe', 'pipe'] });
+export async function startServer(binary, words = [], again = null) {
+  const folder = again?.folder ?? mkdtempSync(path.join(tmpdir(), 'tsleuth-browser-'));
+  const child = spawn(binary, ['serve', '--port', again ? new URL(again.url).port : '0', '--workspaces', path.join(folder, 'workspaces'), ...words], { stdio: ['ignore', 'pipe', 'pipe'] });
   let said = '';
   const url = await new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`the server said no address in 20 s: ${said}`)), 20_000);
+    const timer = setTimeout(() => reject(new Error(`the server said no address in 60 s: ${said}`)), 60_000);
     const hear = (data) => {
       said += data;
       const found = /http:\/\/[^\s]+/.exec(said);
@@ -36,7 +36,9 @@ export async function startServer(binary, words = []) {
     child.on('exit', () => resolve());
     child.kill('SIGINT');
   });
-  return { url, folder, end, async close() { await end(); rmSync(folder, { recursive: true, force: true }); } };
+  // Another server with the same workspaces at the same address.
+  const restart = async () => { await end(); return startServer(binary, [], { folder, url }); };
+  return { url, folder, end, restart, async close() { await end(); rmSync(folder, { recursive: true, force: true }); } };
 }
 
 // A safetensors file out of { name: { shape, values } }, in float32.

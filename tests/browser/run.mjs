@@ -1,8 +1,12 @@
 // Drives the page of `tsleuth serve` in a real browser against the real server.
 // usage: node tests/browser/run.mjs BINARY [PART OF A TEST'S NAME]
+// TSLEUTH_SLOW=1 makes the page slow: a sixth of the processor, and answers that come late and out of order. What is
+// tested must hold there too.
 import { browserPath, loadPlaywright, runAll, startServer } from './harness.mjs';
+import { patience } from './steps.mjs';
 import './flows.mjs';
 import './tensor.mjs';
+import './many.mjs';
 import './hostile.mjs';
 
 const binary = process.argv[2];
@@ -23,16 +27,33 @@ const browser = await playwright.chromium.launch({
   executablePath: browserPath,
   args: [...(process.getuid?.() === 0 ? ['--no-sandbox'] : []), '--use-gl=angle', '--use-angle=swiftshader', '--enable-unsafe-swiftshader'],
 });
+const slow = process.env.TSLEUTH_SLOW === '1';
 const complaints = []; // what the browser itself objected to: errors, broken policy, dialogs
 let last = null;
 
 const context = {
   binary, server, browser, complaints,
   base: new URL('/', server.url).href,
+  // Every page of the tests comes through here.
+  async prepare(page) {
+    page.setDefaultTimeout(patience);
+    if (!slow) return page;
+    const session = await page.context().newCDPSession(page);
+    await session.send('Emulation.setCPUThrottlingRate', { rate: 6 });
+    await page.addInitScript(() => {
+      const real = window.fetch.bind(window);
+      let count = 0;
+      window.fetch = async (...words) => {
+        const answer = await real(...words);
+        await new Promise((resolve) => { setTimeout(resolve, 100 + (count++ * 137) % 400); });
+        return answer;
+      };
+    });
+    return page;
+  },
   async open(address = '', options = {}) {
     const frame = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: 'light', acceptDownloads: true, ...options });
-    const page = await frame.newPage();
-    page.setDefaultTimeout(15_000);
+    const page = await context.prepare(await frame.newPage());
     page.on('pageerror', (error) => complaints.push(`error in the page: ${error.message}`));
     page.on('console', (message) => { if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) complaints.push(message.text()); });
     page.on('dialog', (dialog) => { if (dialog.type() !== 'confirm') complaints.push(`a dialog: ${dialog.message()}`); void dialog.accept(); });

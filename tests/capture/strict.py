@@ -6,12 +6,20 @@ around it alone; "__metadata__" at most once, strings to strings; each other key
 whole numbers and two data_offsets; sorted by offsets they begin at 0, follow each other without gap or overlap, span what
 shape and dtype say, and end with the file. A name that stands there twice counts as its last entry, as the library has it.
 
+Where that library and numpy are installed it is asked as well: what passes here and not there is an error of the rules.
+
 usage: strict.py FILE...    says what is wrong, exit status 1 when anything is
 """
 import json
 import os
 import sys
 from collections import Counter
+
+try:
+    import numpy  # noqa: F401  the library hands out its arrays
+    import safetensors
+except ImportError:
+    safetensors = None
 
 BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32,
@@ -78,6 +86,9 @@ class File:
         self.trailing = size - self.start - end
         if self.trailing < 0 or (self.trailing and not may_trail):
             raise Refused(f"tensors end at {self.start + end}, the file at {size}")
+        if safetensors and not self.trailing:
+            with safetensors.safe_open(str(path), framework="numpy") as library:
+                assert sorted(library.keys()) == sorted(content), f"{path}: the library sees other tensors"
         spare = self.tensors.pop(SPARE, None)
         self.spare = spare["data_offsets"][1] - spare["data_offsets"][0] if spare else 0
         self.names = [name for name, _ in sorted(self.tensors.items(), key=lambda item: item[1]["data_offsets"])]

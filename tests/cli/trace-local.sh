@@ -20,6 +20,7 @@ $TSLEUTH compare mine.safetensors --model "$MODEL" | grep -E '^First|^differ'; e
 $TSLEUTH trace "$MODEL" --tokens $TOKENS --local mine.safetensors -o local.safetensors > /dev/null; echo "exit $?"
 $TSLEUTH compare local.safetensors mine.safetensors | grep -E '^First|^differ'
 $TSLEUTH trace "$MODEL" --tokens $TOKENS --inject logits=fault.safetensors -o no.safetensors; echo "exit $?"
+$TSLEUTH trace "$MODEL" --tokens $TOKENS --inject model.layers.9=fault.safetensors -o no.safetensors; echo "exit $?"
 $TSLEUTH trace "$MODEL" --tokens $TOKENS --inject model.norm -o no.safetensors; echo "exit $?"
 $TSLEUTH trace "$MODEL" --tokens $TOKENS --local "$GOLDEN/compare/a.safetensors" -o no.safetensors; echo "exit $?"
 ls

@@ -2,6 +2,12 @@
 import json
 import struct
 
+try:
+    import numpy  # noqa: F401  the library hands out its arrays
+    import safetensors
+except ImportError:
+    safetensors = None
+
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
          "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8}
 LETTERS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?",
@@ -64,5 +70,9 @@ def load(path, aligned=True):
         at = end
     if at != len(data):
         raise Refused(f"{len(data) - at} bytes belong to no tensor")
+    if safetensors:  # where the library is installed, it must agree
+        with safetensors.safe_open(str(path), framework="numpy") as library:
+            if sorted(library.keys()) != sorted(header):
+                raise Refused("the library sees other tensors")
     return {name: Tensor(entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])], entry["data_offsets"][0])
             for name, entry in header.items()}, metadata

@@ -10,6 +10,9 @@ import unittest
 import warnings
 from pathlib import Path
 
+import strict
+import tsleuth
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "capture" / "python"
 PROGRAM = os.environ.get("TSLEUTH", "")
@@ -58,3 +61,19 @@ class Case(unittest.TestCase):
         file.write_text(text)
         return subprocess.run([sys.executable, *words, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               cwd=self.folder, universal_newlines=True, env={**os.environ, **(env or {})})
+
+
+class TorchCase(Case):
+    def load(self):
+        tensors, metadata = strict.load(self.path)
+        self.run_data = json.loads(metadata["tsleuth.run"])
+        self.notes = notes(metadata)
+        self.skipped = lost(metadata)
+        self.assertEqual(json.loads(metadata["tsleuth.order"]), list(tensors))
+        return tensors
+
+    def capture(self, model, *args, **options):
+        keywords = options.pop("keywords", {})
+        with tsleuth.capture(model, self.path, **options) as self.trace:
+            self.output = model(*args, **keywords)
+        return self.load()

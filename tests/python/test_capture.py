@@ -12,7 +12,8 @@ import unittest
 import strict
 import support
 import tsleuth
-from support import HAVE_TORCH, PROGRAM, Case, needs_program, needs_torch
+from support import HAVE_TORCH, PROGRAM, TorchCase, needs_program, needs_torch
+from tsleuth import session
 from tsleuth.session import ACTIVE
 from tsleuth.writer import SPARE
 
@@ -30,22 +31,6 @@ if HAVE_TORCH:
 
     def flat(tensor):
         return tensor.detach().reshape(-1).tolist()
-
-
-class TorchCase(Case):
-    def load(self):
-        tensors, metadata = strict.load(self.path)
-        self.run_data = json.loads(metadata["tsleuth.run"])
-        self.notes = support.notes(metadata)
-        self.skipped = support.lost(metadata)
-        self.assertEqual(json.loads(metadata["tsleuth.order"]), list(tensors))
-        return tensors
-
-    def capture(self, model, *args, **options):
-        keywords = options.pop("keywords", {})
-        with tsleuth.capture(model, self.path, **options) as self.trace:
-            self.output = model(*args, **keywords)
-        return self.load()
 
 
 @needs_torch
@@ -99,6 +84,37 @@ class Outputs(TorchCase):
         tensors = self.capture(Outer(), torch.zeros(2), caches=True)
         self.assertIn("past_key_values.0", tensors)
         self.assertIn("past_key_values.1", tensors)
+
+    def test_objects_that_are_caches(self):
+        class CacheLayerMixin:
+            pass
+
+        class DynamicLayer(CacheLayerMixin):
+            def __init__(self, x):
+                self.keys, self.values, self.is_initialized, self._hidden = x, x + 1, True, x
+
+        class DynamicCache:
+            def __init__(self, x):
+                self.layers = [DynamicLayer(x)]
+                self.offloading = False
+
+        class Attends(nn.Module):
+            def forward(self, x):
+                return x, DynamicCache(x)
+
+        class Outer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.attends = Attends()
+
+            def forward(self, x):
+                return {"logits": x, "past_key_values": self.attends(x)[1]}
+
+        self.assertEqual(list(self.capture(Outer(), torch.zeros(2))), ["attends.0", "logits"])
+        tensors = self.capture(Outer(), torch.zeros(2), caches=True)
+        self.assertEqual(list(tensors), ["attends.0", "attends.1.layers.0.keys", "attends.1.layers.0.values", "logits",
+                                         "past_key_values.layers.0.keys", "past_key_values.layers.0.values"])
+        self.assertEqual(tensors["past_key_values.layers.0.values"].values(), [1, 1])
 
     def test_a_tuple_of_one_is_called_as_the_module(self):
         class One(nn.Module):
@@ -393,22 +409,49 @@ class Leaving(TorchCase):
         self.assertFalse(self.path.exists())
 
     def test_disk_full(self):
+        """The model goes on, what was written stays, what is missing is named, and what fits again is stored."""
         model = Two()
         trace = tsleuth.capture(model, self.path)
+        with trace:
+            model(torch.ones(1, 3))
+            add = trace._file.add
+
+            def full(name, *args):
+                if name == "step_1.second":
+                    raise OSError(28, "no space")
+                add(name, *args)
+
+            trace._file.add = full
+            self.assertEqual(model(torch.ones(1, 3)).shape, (1, 2))
+            self.assertTrue(any("from its tensor 5 on" in one for one in self.warned()), self.warned())
+        self.assertEqual(list(self.load()), ["first", "second", "output", "step_1.first", "step_1.output"])
+        self.assertEqual(self.skipped, {"step_1.second": "no space"})
+        self.assertEqual((trace.lost, trace.count, trace.error.errno), (1, 5, 28))
+        self.assertTrue(any("1 of 6 tensors could not be stored" in one for one in self.warned()), self.warned())
         with self.assertRaisesRegex(OSError, "no space"):
-            with trace:
-                model(torch.ones(1, 3))
-                add = trace._file.add
+            trace = tsleuth.capture(None, self.path).start()
+            trace._file.add = full
+            tsleuth.tap("step_1.second", torch.ones(1))
+            trace.stop(raising=True)
 
-                def full(name, *args):
-                    if name == "step_1.second":
-                        raise OSError(28, "no space")
-                    add(name, *args)
-
-                trace._file.add = full
-                self.assertEqual(model(torch.ones(1, 3)).shape, (1, 2))  # the model itself goes on
-        self.assertEqual(list(self.load()), ["first", "second", "output", "step_1.first"])
-        self.assertTrue(any("ends after 4 tensors" in one for one in self.warned()))
+    def test_a_limit_on_file_sizes(self):
+        """A file system that really says no, in the middle of a run."""
+        text = ("import resource, torch, tsleuth, warnings\n"
+                "warnings.simplefilter('ignore')\n"
+                "model = torch.nn.Sequential(*[torch.nn.Identity() for _ in range(40)])\n"
+                "with tsleuth.capture(model, 'out.safetensors') as trace:\n"
+                "    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))\n"
+                "    model(torch.arange(200000, dtype=torch.int32))\n"
+                "    tsleuth.tap('small', torch.ones(3))\n"
+                "print(trace.count, trace.lost)\n")
+        done = self.script(text)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        count, missing = map(int, done.stdout.split())
+        tensors, metadata = strict.load(self.folder / "out.safetensors")
+        self.assertEqual((len(tensors), len(support.lost(metadata)), count + missing), (count, missing, 42))
+        self.assertTrue(2 <= count <= 4, count)
+        self.assertEqual(tensors["small"].values(), [1, 1, 1])
+        self.assertEqual(tensors["0"].values()[-1], 199999)
 
     def test_results_do_not_change(self):
         model, x = Two(), torch.randn(3, 3)
@@ -503,6 +546,26 @@ class Together(TorchCase):
         self.path = self.folder / "trace.rank3.safetensors"
         self.load()
         self.assertEqual((self.run_data["rank"], self.run_data["world_size"]), (3, 8))
+
+    def test_ranks_of_launchers(self):
+        """The same as tsleuth_dump.h finds: tests/capture/run has these cases too."""
+        names = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
+                 "SLURM_PROCID", "SLURM_NTASKS")
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        for expected, variables in (
+                ((0, 1), dict(RANK="0", WORLD_SIZE="1")), ((0, 1), dict(RANK="three")), ((0, 1), dict(RANK="-1")),
+                ((0, 1), dict(SLURM_PROCID="0", SLURM_NTASKS="1")), ((0, 1), dict(RANK="1", WORLD_SIZE="two")),
+                ((12, None), dict(OMPI_COMM_WORLD_RANK="12")), ((12, None), dict(PMI_RANK="12")),
+                ((2, 4), dict(SLURM_PROCID="2", SLURM_NTASKS="4")),
+                ((9, 16), dict(RANK="9", WORLD_SIZE="16", SLURM_PROCID="1", SLURM_NTASKS="2")),
+                ((3, 4), dict(RANK="0", WORLD_SIZE="1", SLURM_PROCID="3", SLURM_NTASKS="4")),
+                ((5, 8), dict(OMPI_COMM_WORLD_RANK="5", OMPI_COMM_WORLD_SIZE="8", SLURM_PROCID="0"))):
+            with self.subTest(**variables):
+                for name in names:
+                    os.environ.pop(name, None)
+                os.environ.update(variables)
+                self.assertEqual(session.find_rank(), expected)
 
     def test_distributed(self):
         if not torch.distributed.is_available():
@@ -639,150 +702,3 @@ class Together(TorchCase):
         self.assertIn(b"other token ids", done.stdout)
         done = subprocess.run([PROGRAM, str(paths[0]), str(paths[0])], stdout=subprocess.PIPE)
         self.assertNotIn(b"other token ids", done.stdout)
-
-
-@needs_torch
-@needs_program
-class Compared(TorchCase):
-    def traced(self, name, **changes):
-        import tiny_model
-        options = changes.pop("options", {})
-        change = changes.pop("change", None)
-        model = tiny_model.make(**changes)
-        if change:
-            change(model)
-        path = self.folder / f"{name}.safetensors"
-        with tsleuth.capture(model, path, functions=True, **options), torch.no_grad():
-            model(input_ids=torch.tensor(tiny_model.IDS))
-        return path
-
-    def test_names_of_functions(self):
-        tensors, _ = strict.load(self.traced("a"))
-        names = [name for name in tensors if "layers.1.self_attn" in name]
-        self.assertEqual(names, ["model.layers.1.self_attn." + name for name in (
-            "q_proj", "k_proj", "v_proj", "q_rope", "k_rope", "attn_scores_masked", "attn_probs", "attn_context",
-            "o_proj", "0", "1")])
-        names = [name for name in tensors if "layers.1" in name and "self_attn" not in name]
-        self.assertEqual(names, ["model.layers.1" + name for name in (
-            ".input_layernorm", ".attn_residual", ".post_attention_layernorm", ".mlp.gate_proj", ".mlp.act_fn",
-            ".mlp.up_proj", ".mlp.intermediate", ".mlp.down_proj", ".mlp", "")])
-        self.assertEqual(list(tensors)[-2:], ["lm_head", "logits"])
-        self.assertIn("model.rotary_emb.0", tensors)
-
-    def test_functions_from_the_table(self):
-        import tiny_model
-        tensors, _ = strict.load(self.traced("a", implementation="other"))
-        self.assertIn("model.layers.1.self_attn.attn_context", tensors)
-        self.assertEqual(tiny_model.modeling.ALL_ATTENTION_FUNCTIONS._local_mapping, {})
-        self.assertIs(tiny_model.modeling.eager_attention_forward, tiny_model.eager_attention_forward)
-        self.assertIs(tiny_model.modeling.apply_rotary_pos_emb, tiny_model.apply_rotary_pos_emb)
-        self.assertNotIn("wrapped", nn.functional.softmax.__qualname__)
-
-    def test_functions_by_name(self):
-        import tiny_model
-        model = tiny_model.make()
-        with tsleuth.capture(model, self.path, include="layers.0", functions={
-                "transformers.models.tiny.modeling_tiny.apply_rotary_pos_emb": ("turned_q", "turned_k")}):
-            model(input_ids=torch.tensor(tiny_model.IDS))
-        names = list(self.load())
-        self.assertIn("model.layers.0.self_attn.turned_q", names)
-        self.assertNotIn("model.layers.0.self_attn.attn_context", names)
-        with self.assertRaisesRegex(AttributeError, "no function nothing"):
-            tsleuth.capture(model, self.path, functions=["json.nothing"]).start()
-        self.assertEqual(ACTIVE, [])
-
-    def test_the_same(self):
-        report = tsleuth.compare(self.traced("a"), self.traced("b"))
-        self.assertEqual((report.verdict, bool(report), report.first_divergence), ("match", True, None))
-        self.assertIn("match", str(report))
-
-    def test_half_precision_is_noise(self):
-        report = tsleuth.compare(self.traced("a"), self.traced("b", change=lambda model: model.bfloat16()))
-        self.assertNotEqual(report.verdict, "differ", str(report))
-
-    def check(self, expected, cause, place=0, **changes):
-        """`cause` stands at this place of the list."""
-        a, b = self.traced("a"), self.traced("b", **changes)
-        report = tsleuth.compare(a, b)
-        self.assertEqual(report.verdict, "differ")
-        self.assertEqual(report.first_divergence["name"], expected, str(report))
-        self.assertEqual(report.causes[place]["id"], cause, str(report))
-        self.assertIn(expected, str(report))
-        explanation = tsleuth.explain(a, b, expected)
-        self.assertEqual(explanation.causes[place]["id"], cause)
-        self.assertIn(cause, str(explanation))
-
-    def test_planted_eps(self):
-        def change(model):
-            model.model.layers[1].post_attention_layernorm.eps = 0.3
-        self.check("model.layers.1.post_attention_layernorm", "row-scaled", change=change)
-
-    def test_planted_activation(self):
-        def change(model):
-            model.model.layers[2].mlp.act_fn = nn.GELU()
-        self.check("model.layers.2.mlp.act_fn", "activation", change=change)
-
-    def test_planted_residual(self):
-        def change(model):
-            layer = model.model.layers[1]
-
-            def forward(hidden_states, position_embeddings=None, mask=None):
-                normed = layer.input_layernorm(hidden_states)
-                attended = layer.self_attn(normed, position_embeddings, mask)[0]
-                return hidden_states + attended + layer.mlp(layer.post_attention_layernorm(attended))
-
-            layer.forward = forward
-        # Without one of its two terms a sum is the other one: "skipped-op" is as true, and stands first.
-        self.check("model.layers.1.attn_residual", "term-missing", place=1, change=change)
-
-    def test_planted_rotation(self):
-        import tiny_model
-
-        def change(model):
-            attention = model.model.layers[1].self_attn
-            rotary = tiny_model.Rotary(8, 500.0)
-            forward = attention.forward
-
-            def turned(hidden_states, position_embeddings=None, mask=None):
-                return forward(hidden_states, rotary(torch.arange(hidden_states.shape[1])), mask)
-
-            attention.forward = turned
-        self.check("model.layers.1.self_attn.q_rope", "rotation", change=change)
-
-    def shards(self, whole, folder, change=None):
-        """What two ranks of a tensor-parallel run would write."""
-        folder.mkdir()
-        for rank in range(2):
-            with tsleuth.capture(None, folder / "run.safetensors", rank=rank):
-                for name, one in whole.items():
-                    value = torch.tensor(one.values()).reshape(one.shape)
-                    if any(word in name for word in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "act_fn")):
-                        value = value.chunk(2, -1)[rank]
-                    tsleuth.tap(name, change(name, rank, value) if change else value)
-        return folder
-
-    def test_ranks_are_put_together(self):
-        path = self.traced("a", options={"include": "layers"})
-        whole, _ = strict.load(path)
-        report = tsleuth.compare(path, self.shards(whole, self.folder / "good"))
-        self.assertEqual((report.verdict, len(report)), ("match", len(whole)))
-
-        def change(name, rank, value):
-            return value * 2 if rank == 1 and name == "model.layers.1.mlp.up_proj" else value
-
-        report = tsleuth.compare(path, self.shards(whole, self.folder / "bad", change))
-        self.assertEqual((report.verdict, report.first_divergence["name"]), ("differ", "model.layers.1.mlp.up_proj"))
-
-    def test_generate(self):
-        import tiny_model
-        model = tiny_model.make()
-        with tsleuth.capture(model, self.path, include=r"layers\.0\.mlp$|logits"), torch.no_grad():
-            ids = model.generate(torch.tensor(tiny_model.IDS), 3)
-        tensors = self.load()
-        self.assertEqual(list(tensors), ["model.layers.0.mlp", "logits", "step_1.model.layers.0.mlp", "step_1.logits",
-                                         "step_2.model.layers.0.mlp", "step_2.logits"])
-        self.assertEqual(tensors["step_2.logits"].shape, (1, 10, 50))
-        self.assertEqual(self.run_data["tokens"], tiny_model.IDS[0])
-        self.assertEqual(self.run_data["step_tokens"]["2"], ids[0, :10].tolist())
-        names = [one["name"] for one in self.inspect(self.path)["tensors"]]
-        self.assertEqual(names, list(tensors))

@@ -111,13 +111,23 @@ class Growing(Case):
 
     def test_grows_beyond_the_spare_part(self):
         file = TraceFile(self.path, RUN)
-        big = bytes(range(256)) * 8192  # 2 MiB, more than the first spare part
+        big = bytes(range(256)) * 81920  # 20 MiB; two are more than the first spare part
         for index in range(3):
             file.add(f"big{index}", "U8", (len(big),), big)
             self.assertEqual(strict.load(self.path)[0][f"big{index}"].data, big)
         file.close()
         tensors, _ = strict.load(self.path)
         self.assertEqual(set(one.data for one in tensors.values()), {big})
+
+    def test_a_small_trace_is_never_made_longer(self):
+        """There is no moment in which length and header disagree."""
+        file = TraceFile(self.path, RUN)
+        size = os.path.getsize(self.path)
+        for index in range(31):
+            file.add(f"x{index}", "U8", (1 << 20,), bytes([index]) * (1 << 20))
+            self.assertEqual(os.path.getsize(self.path), size)
+        file.close()
+        self.assertEqual(len(strict.load(self.path)[0]), 31)
 
     def test_header_outgrows_its_reserve(self):
         file = TraceFile(self.path, RUN, reserve=4096)

@@ -145,7 +145,7 @@ class Server:
         finally:
             connection.close()
 
-    def raw(self, data, wait=5.0):
+    def raw(self, data, wait=PATIENCE):
         """Sends bytes as they are; returns what comes back until the server closes or the wait is over."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as link:
             link.sendall(data)

@@ -344,6 +344,48 @@ def test_causes(server, _):
     causes = server.get(workspace + "/tensors/28/causes")
     assert causes[0]["id"] == "rotation" and "theta" in causes[0]["summary"] and causes[0]["check"]
     assert server.get(workspace + "/tensors/0/causes") == []
+    assert server.get(workspace + "/tensors")["causes"] == causes
+    assert server.get(workspace + "/report")["causes"] == causes
+
+
+def evidence(cause):
+    assert all(item["text"] for item in cause["evidence"])
+    return {item["name"]: item["value"] for item in cause["evidence"]}
+
+
+def test_evidence_of_causes(server, folder):
+    """Numbers that anybody can count up from the two files."""
+    a, b = safetensors(A), safetensors(B)
+    name = "layer_1_attn_q_rope"
+    seen = evidence(server.get(opened(server) + "/tensors/28/causes")[0])
+    # a rotation keeps the length of what it is given, which is the same in both: rotary is replayed exactly
+    error = math.sqrt(sum((x - y) ** 2 for x, y in zip(a[name][1], b[name][1])) / sum(x * x for x in a[name][1]))
+    assert math.isclose(seen["error"], error, rel_tol=1e-4), (seen, error)
+    assert seen["left"] < 1e-6 and seen["explained"] > 0.9999 and seen["fitted"] >= 1
+    assert 0 < seen["elements"] <= len(a[name][1]) and "replayed" in seen["against"]
+
+    # one bad element of many is a finding: nothing was predicted, so nothing is said to be explained
+    random.seed(5)
+    values = [random.gauss(0, 1) for _ in range(12 * 20)]
+    bad = values[:137] + [values[137] + 40] + values[138:]
+    for side, numbers in (("a", values), ("b", bad)):
+        write_safetensors(folder / f"{side}.safetensors", {"x": ("F32", [12, 20], struct.pack("<240f", *numbers))})
+    causes = server.get(server.compared(folder / "a.safetensors", folder / "b.safetensors") + "/tensors/0/causes")
+    seen = evidence(next(cause for cause in causes if cause["id"] == "sparse"))
+    assert seen["elements"] == 1 and seen["against"] == "the reference's values"
+    assert math.isclose(seen["error"], 40 / math.sqrt(sum(x * x for x in values)), rel_tol=1e-4)
+    assert not {"explained", "left", "fitted"} & set(seen)
+
+
+def test_ties_are_said(server, folder):
+    """Ones that became twos: doubled, or one added? Nobody can tell."""
+    for side, value in (("a", 1.0), ("b", 2.0)):
+        write_safetensors(folder / f"{side}.safetensors", {"x": ("F32", [9, 16], struct.pack("<144f", *[value] * 144))})
+    causes = server.get(server.compared(folder / "a.safetensors", folder / "b.safetensors") + "/tensors/0/causes")
+    assert {"scaled", "offset"} <= {cause["id"] for cause in causes if cause.get("tied")}, causes
+    for cause in causes:
+        if cause["id"] in ("scaled", "offset"):
+            assert evidence(cause)["left"] == 0 and evidence(cause)["error"] == 1 and evidence(cause)["fitted"] <= 1
 
 
 def test_one_side_alone(server, _):

@@ -23,7 +23,7 @@
 
 #define SAMPLES 12
 
-static uint64_t hash_of(const char *name, size_t length)
+static inline uint64_t hash_of(const char *name, size_t length)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < length; i++)
@@ -31,7 +31,7 @@ static uint64_t hash_of(const char *name, size_t length)
     return hash;
 }
 
-static uint64_t mix(uint64_t x)
+static inline uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -40,7 +40,7 @@ static uint64_t mix(uint64_t x)
 }
 
 /* The formula of make_expected.py. */
-static float weight_of(const char *name, uint64_t index, const uint64_t *shape, unsigned rank, float center)
+static inline float weight_of(const char *name, uint64_t index, const uint64_t *shape, unsigned rank, float center)
 {
     float u = (float)(mix(hash_of(name, strlen(name)) + index) >> 40) * 0x1p-23f - 1;
     if (rank == 1) {
@@ -57,7 +57,7 @@ struct golden {
     struct ts_model_config all; /* the whole file, flat */
 };
 
-static void setup(struct golden *golden)
+static inline void setup(struct golden *golden)
 {
     struct ts_error error;
     assert_int_equal(ts_source_open("tests/golden/model/expected.json", &golden->source, &error), TS_OK);
@@ -65,20 +65,20 @@ static void setup(struct golden *golden)
                      TS_OK);
 }
 
-static void teardown(struct golden *golden)
+static inline void teardown(struct golden *golden)
 {
     ts_model_config_release(&golden->all);
     ts_source_release(golden->source);
 }
 
-static const char *of_case(const struct golden *golden, size_t number, const char *key)
+static inline const char *of_case(const struct golden *golden, size_t number, const char *key)
 {
     char name[600];
     snprintf(name, sizeof name, "cases.%zu.%s", number, key);
     return ts_model_config_text(&golden->all, name);
 }
 
-static size_t read_tokens(const struct golden *golden, size_t number, int64_t *tokens, size_t room)
+static inline size_t read_tokens(const struct golden *golden, size_t number, int64_t *tokens, size_t room)
 {
     size_t count = 0;
     char key[64];
@@ -102,7 +102,8 @@ struct checking {
     bool low;
 };
 
-static const char *expected_of(const struct checking *checking, const char *point, const char *what, size_t index)
+static inline const char *expected_of(const struct checking *checking, const char *point, const char *what,
+                                      size_t index)
 {
     char key[512];
     if (strcmp(what, "norm") == 0)
@@ -113,7 +114,7 @@ static const char *expected_of(const struct checking *checking, const char *poin
 }
 
 /* Modules that return several things are "name.0", "name.1" there. */
-static bool find_expected(const struct checking *checking, const char *name, char *found, size_t room)
+static inline bool find_expected(const struct checking *checking, const char *name, char *found, size_t room)
 {
     static const char *const endings[] = {"", ".0"};
     for (size_t i = 0; i < 2; i++) {
@@ -128,7 +129,7 @@ static bool find_expected(const struct checking *checking, const char *name, cha
     return false;
 }
 
-static enum ts_status check_point(void *context, const struct ts_point *point, struct ts_error *error)
+static inline enum ts_status check_point(void *context, const struct ts_point *point, struct ts_error *error)
 {
     struct checking *checking = context;
     uint64_t count = 1;
@@ -171,19 +172,19 @@ static enum ts_status check_point(void *context, const struct ts_point *point, s
 }
 
 /* Of the points of a case, how many are there to be found. */
-static size_t expected_points(const struct golden *golden, size_t number)
+static inline size_t expected_points(const struct golden *golden, size_t number)
 {
     char prefix[64];
     size_t count = 0;
     snprintf(prefix, sizeof prefix, "cases.%zu.points.", number);
     for (size_t i = 0; i < golden->all.count; i++)
-        if (ts_starts_with(golden->all.keys[i], prefix) && ts_ends_with(golden->all.keys[i], ".norm") &&
-            !strstr(golden->all.keys[i], ".mlp.1."))
+        if (golden->all.values[i] && ts_starts_with(golden->all.keys[i], prefix) &&
+            ts_ends_with(golden->all.keys[i], ".norm") && !strstr(golden->all.keys[i], ".mlp.1."))
             count++;
     return count;
 }
 
-static size_t case_titled(const struct golden *golden, const char *title)
+static inline size_t case_titled(const struct golden *golden, const char *title)
 {
     const char *text;
     for (size_t i = 0; (text = of_case(golden, i, "title")); i++)

@@ -483,6 +483,31 @@ static void lists_of_equal_numbers_are_one(void **state)
     teardown(&golden);
 }
 
+/* As llama.cpp takes it. */
+static void a_factor_alone_scales_linearly(void **state)
+{
+    struct golden golden;
+    struct made_gguf *made;
+    struct ts_model model;
+    struct ts_error error;
+    char path[4200];
+    (void)state;
+    setup(&golden);
+    made = made_new(&golden, case_titled(&golden, "mistral"), "llama");
+    snprintf(path, sizeof path, "%s/factor.gguf", scratch);
+    convert_weights(made);
+    key_number(made, "rope.scaling.factor", 4);
+    put_keys(made);
+    made_write(made, path);
+    if (ts_model_open(path, &model, &error) != TS_OK)
+        fail_msg("%s", error.message);
+    assert_string_equal(ts_model_config_text(&model.config, "rope_parameters.rope_type"), "linear");
+    assert_string_equal(ts_model_config_text(&model.config, "rope_parameters.factor"), "4");
+    ts_model_release(&model);
+    made_release(made);
+    teardown(&golden);
+}
+
 /* What is told about a file whose keys or tensors were changed by `spoil`. */
 static void expect_refusal(const struct golden *golden, void (*spoil)(struct made_gguf *made), bool keys,
                            const char *message)
@@ -613,6 +638,16 @@ static void spiral(struct made_gguf *made)
     key_text(made, "rope.scaling.type", "spiral");
 }
 
+static void other_turn(struct made_gguf *made)
+{
+    key_count(made, "rope.dimension_count", 8);
+}
+
+static void doubled(struct made_gguf *made)
+{
+    made_add(made, "output_norm.weight", 1, (uint64_t[]){64});
+}
+
 static void few_factors(struct made_gguf *made)
 {
     struct made_tensor *factors = made_add(made, "rope_freqs.weight", 1, (uint64_t[]){3});
@@ -644,6 +679,8 @@ static void broken_files_are_refused(void **state)
         {turned_experts, false, "model.layers.1.mlp.experts.up_proj is [4,64,112], the config asks for [1,112,64]"},
         {own_scale, false, "blk.0.attn_q.scale is a scale of its own"},
         {spiral, true, "\"spiral\" is not supported"},
+        {other_turn, true, "rope.dimension_count is 8, and heads of 16 numbers turn as a whole"},
+        {doubled, false, "output_norm.weight has the name of an earlier tensor"},
         {few_factors, false, "no rotary factor for frequency 3 of 8"},
     };
     struct golden golden;
@@ -662,6 +699,7 @@ int main(void)
         cmocka_unit_test(files_of_the_converter_have_the_same_weights),
         cmocka_unit_test(files_of_the_converter_give_the_golden_traces),
         cmocka_unit_test(lists_of_equal_numbers_are_one),
+        cmocka_unit_test(a_factor_alone_scales_linearly),
         cmocka_unit_test(broken_files_are_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -100,16 +100,44 @@ static void test_permutation_missing(void **state)
     (void)state;
     paired_start(&paired);
     made_add(paired.a, "model.layers.0.self_attn.q_proj.weight", values, SHAPE(32, 24));
+    made_add(paired.b, "blk.0.attn_q.weight", values, SHAPE(32, 24));
+    architecture(paired.b, "llama", "4", "4");
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 1, 0);
+    assert_string_equal(paired.pairing.pairs[0].recipe, "");
+    assert_true(has_note(&paired, "the permutation of rows is missing"));
+    paired_end(&paired);
+
+    paired_start(&paired);
+    made_add(paired.a, "model.layers.0.self_attn.q_proj.weight", values, SHAPE(32, 24));
     for (int i = 0; i < 32 * 24; i++)
-        values[i] *= 1.1f; /* not so equal that nothing is asked */
+        values[i] *= 1.1f; /* not so equal that nothing else is tried */
     made_add(paired.b, "blk.0.attn_q.weight", values, SHAPE(32, 24));
     architecture(paired.b, "llama", "4", "4");
     paired_run(&paired, NULL);
     assert_string_equal(paired.pairing.pairs[0].recipe, "");
     assert_true(has_note(&paired, "the permutation of rows is missing"));
-    ts_pairing_release(&paired.pairing);
     paired_end(&paired);
     free(values);
+}
+
+/* A square weight under other names, transposed: no permutation of rows is taken for it. */
+static void test_square_transposed(void **state)
+{
+    struct paired paired;
+    float *values = made_values(32 * 32), *turned = made_values(32 * 32);
+    (void)state;
+    for (int i = 0; i < 32 * 32; i++)
+        turned[i % 32 * 32 + i / 32] = values[i];
+    paired_start(&paired);
+    made_add(paired.a, "model.layers.0.self_attn.q_proj.weight", values, SHAPE(32, 32));
+    made_add(paired.b, "blk.0.attn_q.weight", turned, SHAPE(32, 32));
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 1, 0);
+    assert_string_equal(paired.pairing.pairs[0].recipe, "B: transpose");
+    paired_end(&paired);
+    free(values);
+    free(turned);
 }
 
 static void test_norms_with_one(void **state)
@@ -419,7 +447,7 @@ static void test_latent_attention(void **state)
     paired_end(&paired);
 }
 
-/* Fused parts that hold something else are not forced into pairs. */
+/* Fused parts that hold something else: names and sizes say what belongs together, no values do. */
 static void test_fused_but_unrelated(void **state)
 {
     struct paired paired;
@@ -433,9 +461,11 @@ static void test_fused_but_unrelated(void **state)
         free(values);
     }
     paired_run(&paired, NULL);
-    assert_int_equal(paired.pairing.count, 0);
-    assert_int_equal(paired.pairing.only_a_count, 2);
-    assert_int_equal(paired.pairing.only_b_count, 1);
+    assert_int_equal(paired.pairing.count, 2);
+    assert_int_equal(paired.pairing.only_a_count, 0);
+    assert_int_equal(paired.pairing.only_b_count, 0);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(paired.pairing.pairs[i].guess);
     paired_end(&paired);
 }
 
@@ -505,6 +535,12 @@ static void test_ranks(void **state)
     check_ranks("mp_rank_%02d:%s", true);
     check_ranks("tp%d.%s", false);
     check_ranks("dump-0000%d-of-00004:%s", true);
+    check_ranks("shard%d/%s", true);
+    check_ranks("gpu%d/%s", false);
+    check_ranks("device_%d/dump:%s", true);
+    check_ranks("worker%d/%s", true);
+    check_ranks("consolidated.%02d:%s", true);
+    check_ranks("part.%d_of_4:%s", true);
 }
 
 int main(void)
@@ -514,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_permutation_missing),
         cmocka_unit_test(test_norms_with_one),
         cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_square_transposed),
         cmocka_unit_test(test_axes_by_size),
         cmocka_unit_test(test_stacked_experts),
         cmocka_unit_test(test_incomplete_experts),

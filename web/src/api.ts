@@ -22,7 +22,8 @@ export interface Workspace {
   stage?: string; error?: { message: string; fix?: string } | null;
 }
 export interface Progress { stage: string; done: number; total: number; unit: string }
-export interface Cause { id: string; confidence: number; summary: string; check?: string; evidence?: unknown[] }
+export interface Evidence { name: string; value: Wire; text: string }
+export interface Cause { id: string; confidence: number; summary: string; check?: string | null; tied?: boolean; evidence?: Evidence[] }
 export interface SideSummary { name: string; tensors: number; bytes: number }
 export interface OneSided { id: string; name: string; shape: number[]; dtype: string; layer?: number | null; [key: string]: unknown }
 export interface Skipped { path: string; reason: string; side: string; harmless?: boolean }
@@ -40,9 +41,9 @@ export interface Detail {
   id: string | number; name: string; name_b?: string | null; shape: number[]; shape_a?: number[]; shape_b?: number[];
   verdict?: string | null; why?: string | null; recipe?: string; how?: string | null; dtype_a?: string; dtype_b?: string;
   file_a?: string | null; file_b?: string | null; problem?: string | null; operation?: string | null;
-  worst?: number[] | null; identical?: boolean; stats_a?: Statistics; stats_b?: Statistics;
+  worst?: number[] | null; identical?: boolean; stats?: Statistics; stats_a?: Statistics; stats_b?: Statistics;
   profiles?: Profile[]; histograms?: Histogram; quantiles?: Record<string, Wire> | null; attributes?: Record<string, string>;
-  remapped?: boolean; ambiguous?: boolean; guess?: boolean; sampled?: boolean; looked_at?: number; looked_at_all?: boolean;
+  remapped?: boolean; mapping?: Remap; ambiguous?: boolean; guess?: boolean; sampled?: boolean; looked_at?: number; looked_at_all?: boolean;
   [metric: string]: unknown; // those of a tensor in the report
 }
 export interface Histogram { edges: Wire[]; difference_edges?: Wire[]; a?: number[] | null; b?: number[] | null; difference?: number[] | null }

@@ -8,7 +8,7 @@ export interface Row {
   order: number; // place in execution order, the same under any sorting
   kind: Kind; name: string; nameB: string; layer: string; layerOrder: number; stage: string; verdict: string;
   shape: number[]; dtypeA: string; dtypeB: string; maxAbs: number; relL2: number; roundings: number; cosine: number;
-  count: number; how: string; recipe: string; floor: number; reason: string; ambiguous: boolean; guess: boolean;
+  count: number; how: string; recipe: string; floor: number; reason: string; ambiguous: boolean; guess: boolean; byHand: boolean;
   min: number; max: number; nan: number; inf: number; // of one side alone
 }
 export type Sort = 'order' | 'name' | 'error' | 'max' | 'cosine' | 'size';
@@ -48,11 +48,11 @@ export function readRows(list: TensorList, single = false): Row[] {
       shape, dtypeA: text(cell('dtype_a')), dtypeB: text(cell('dtype_b')), maxAbs: value('max_abs'), relL2: value('rel_l2'),
       roundings: value('roundings'), cosine: value('cosine'), count: Number.isFinite(count) ? count : elements(shape),
       how: text(cell('how')), recipe: text(cell('recipe')), floor: value('floor'), reason: text(cell('problem') ?? cell('why')),
-      ambiguous: cell('ambiguous') === true, guess: cell('guess') === true,
+      ambiguous: cell('ambiguous') === true, guess: cell('guess') === true, byHand: cell('remapped') === true,
       min: value('min'), max: value('max'), nan: value('nan'), inf: value('inf'),
     });
   }
-  const blank = { nameB: '', maxAbs: NaN, relL2: NaN, roundings: NaN, cosine: NaN, how: '', recipe: '', floor: NaN, ambiguous: false, guess: false, min: NaN, max: NaN, nan: NaN, inf: NaN };
+  const blank = { nameB: '', maxAbs: NaN, relL2: NaN, roundings: NaN, cosine: NaN, how: '', recipe: '', floor: NaN, ambiguous: false, guess: false, byHand: false, min: NaN, max: NaN, nan: NaN, inf: NaN };
   for (const side of ['a', 'b'] as const) {
     for (const tensor of (side === 'a' ? list.only_a : list.only_b) ?? []) {
       const shape = sizes(tensor.shape);
@@ -97,9 +97,38 @@ export function compareRows(sort: Sort, descending: boolean): (x: Row, y: Row) =
   };
 }
 
+// Comparing names as people do is dear: it is done once for a list, then the places are sorted.
+const ranks = new WeakMap<readonly Row[], Map<Row, number>>();
+function sortByName(rows: readonly Row[], shown: Row[], descending: boolean): void {
+  let rank = ranks.get(rows);
+  if (!rank) {
+    rank = new Map();
+    const sorted = [...rows].sort(compareRows('name', false));
+    let place = 0;
+    sorted.forEach((row, index) => {
+      if (index > 0 && natural.compare(row.name, sorted[index - 1]!.name) !== 0) place++;
+      rank!.set(row, place); // equal names share a place: they keep execution order either way
+    });
+    ranks.set(rows, rank);
+  }
+  const sign = descending ? -1 : 1;
+  shown.sort((x, y) => sign * (rank.get(x)! - rank.get(y)!) || x.order - y.order);
+}
+
+// What is searched in, made once for each row: ten thousand of them are looked through with every letter.
+const hays = new WeakMap<Row, string>();
+function hayOf(row: Row): string {
+  let hay = hays.get(row);
+  if (hay === undefined) {
+    hay = `${row.name}\n${row.nameB}\n${row.stage}\n${row.recipe}\n${row.dtypeA}\n${row.dtypeB}\n[${row.shape.join(',')}]\n#${row.id}\n${row.reason}`.toLowerCase();
+    hays.set(row, hay);
+  }
+  return hay;
+}
+
 export function matches(row: Row, words: readonly string[]): boolean {
   if (words.length === 0) return true;
-  const hay = `${row.name}\n${row.nameB}\n${row.stage}\n${row.recipe}\n${row.dtypeA}\n${row.dtypeB}\n[${row.shape.join(',')}]\n#${row.id}\n${row.reason}`.toLowerCase();
+  const hay = hayOf(row);
   return words.every((word) => hay.includes(word));
 }
 
@@ -115,7 +144,8 @@ function groupOf(row: Row, group: Group): { key: string; label: string } {
 export function arrange(rows: readonly Row[], choice: Choice, isShut: (key: string) => boolean): { items: Item[]; shown: Row[]; groups: string[] } {
   const words = choice.search.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = rows.filter((row) => (choice.show.size === 0 || choice.show.has(row.verdict)) && matches(row, words));
-  shown.sort(compareRows(choice.sort, choice.descending));
+  if (choice.sort === 'name') sortByName(rows, shown, choice.descending);
+  else shown.sort(compareRows(choice.sort, choice.descending));
   if (choice.group === 'none') return { items: shown.map((row) => ({ type: 'row', row })), shown, groups: [] };
 
   interface Bucket { key: string; label: string; rows: Row[] }

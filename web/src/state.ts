@@ -58,6 +58,12 @@ export const single = computed(() => {
   return a && b ? '' : a ? 'a' : b ? 'b' : '';
 });
 export const rows = computed<Row[]>(() => (list.value ? readRows(list.value, single.value !== '') : []));
+// The worst that the checks found of a tensor, of one input alone: '' or its level.
+export const healthOf = computed(() => {
+  const found = new Map<string, string>();
+  for (const { tensor, severity } of list.value?.findings ?? []) if (tensor && severity !== 'note' && found.get(tensor) !== 'fault') found.set(tensor, severity);
+  return found;
+});
 export const rowById = computed(() => new Map(rows.value.filter((row) => row.id !== '').map((row) => [row.id, row])));
 
 export const firstId = computed(() => {
@@ -142,8 +148,8 @@ export async function load(id: string): Promise<void> {
     if (loaded !== id) return;
     info.value = found;
     if (found.state === 'done') {
-      const got = await api.tensors(id);
-      if (loaded === id) list.value = got;
+      const got = await reopened(id);
+      if (loaded === id) { list.value = got; info.value = found; progress.value = null; }
     } else {
       list.value = null;
       if (found.state === 'busy') follow(id, found);
@@ -151,8 +157,30 @@ export async function load(id: string): Promise<void> {
     }
   } catch (error) {
     if (loaded !== id) return;
-    if (error instanceof api.ApiError) missing.value = error;
+    if (error instanceof api.ApiError && error.status === 422 && info.value) { // it was to be made again and cannot be
+      info.value = { ...info.value, state: 'failed' };
+      failure.value = { message: error.message, fix: error.fix };
+    } else if (error instanceof api.ApiError) missing.value = error;
     else fail(error);
+  }
+}
+
+// The list of a comparison that was made before. One that rested, or that an earlier server made, is made again first:
+// what takes longer than a moment shows its progress.
+async function reopened(id: string): Promise<api.TensorList> {
+  let stop = () => {};
+  const timer = setTimeout(() => {
+    void api.workspace(id).then((now) => {
+      if (loaded !== id || now.state !== 'busy' || list.value) return;
+      info.value = now;
+      stop = api.watch(id, { progress: (p) => { if (loaded === id) progress.value = p; }, done: () => {}, failed: () => {} });
+    }, () => {});
+  }, 700);
+  try {
+    return await api.tensors(id);
+  } finally {
+    clearTimeout(timer);
+    stop();
   }
 }
 

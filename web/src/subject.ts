@@ -82,9 +82,11 @@ export async function jumpWorst(next: boolean): Promise<void> {
   }
 }
 export async function jumpFirst(what: 'nan' | 'inf'): Promise<void> {
+  const asked = target.value;
   const word = what === 'nan' ? 'NaN' : 'infinity';
   try {
     const found = await api.firstOf(workspaceOf(), idOf(), what);
+    if (target.value !== asked) return;
     if (found.index) jump(found.index, `first ${word}`);
   } catch (error) {
     if (error instanceof api.ApiError && error.status === 404) tell('info', `there is no ${word} in ${alone.value ? 'it' : 'either side'}`);
@@ -117,7 +119,7 @@ export function toggleBlink(): void { if (!alone.value) { blinking.value = !blin
 
 const stat = (side: 'a' | 'b', name: string): number => {
   const d = detail.value;
-  const stats = side === 'a' ? d?.stats_a : d?.stats_b;
+  const stats = d?.stats ?? (side === 'a' ? d?.stats_a : d?.stats_b);
   const value = stats?.[name];
   if (value !== undefined) return api.number(value as api.Wire);
   // A tensor without partner has no statistics yet; its histogram knows the range.
@@ -172,14 +174,26 @@ export const tolerance = computed<{ rtol: number; atol: number }>(() => {
 export const allowed = (a: number) => tolerance.value.atol + tolerance.value.rtol * Math.abs(Number.isFinite(a) ? a : 0);
 
 // Gives back what is wrong with the mapping, or nothing.
-export async function remap(how: api.Remap): Promise<string> {
+let mapping: Promise<unknown> = Promise.resolve();
+let newest = 0;
+export function remap(how: api.Remap): Promise<string> {
+  // One after the other: what is typed quickly must not be overtaken by what was typed before it.
+  const turn = ++newest;
   const asked = target.value;
+  const answer = mapping.then(() => (turn === newest ? mapOnce(how, asked) : ''));
+  mapping = answer;
+  return answer;
+}
+async function mapOnce(how: api.Remap, asked: string): Promise<string> {
+  if (target.value !== asked) return '';
   try {
     const found = await api.remap(workspaceOf(), idOf(), how);
     if (target.value !== asked) return '';
     detail.value = found;
     serial.value++;
     adjust({ z: null });
+    // The list has a line about it too.
+    void api.tensors(workspaceOf()).then((lines) => { if (target.value === asked) list.value = lines; }, fail);
     say(`compared again, relative error ${String(found.rel_l2 ?? 'unknown')}`);
     return '';
   } catch (error) {

@@ -47,7 +47,7 @@ def main():
             sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
             runpy.run_path(options.script, run_name="__main__")
     finally:
-        trace.stop(raising=False)
+        trace.stop()
         print(f"tsleuth: {trace.count} tensors in {trace.path}", file=sys.stderr)
     return 3 if trace.error else 0
 

@@ -69,8 +69,14 @@ def _is_buffer(value):
         return False
 
 
-def walk(value, path="", depth=0):
-    """The arrays in nested tuples, dicts and dataclasses: (path, array). A tuple of one adds nothing to the path."""
+def _is_cache(value):
+    """A key-value cache of transformers, or a layer of one: an object that keeps its arrays in attributes."""
+    return any("Cache" in base.__name__ for base in type(value).__mro__) and hasattr(value, "__dict__")
+
+
+def walk(value, path="", depth=0, caches=False):
+    """The arrays in nested tuples, dicts and dataclasses: (path, array). A tuple of one adds nothing to the path.
+    caches: those inside the objects that keep keys and values from step to step as well."""
     if is_array(value):
         yield path, value
         return
@@ -85,10 +91,17 @@ def walk(value, path="", depth=0):
             items = [("", value[0])]
     elif hasattr(type(value), "__dataclass_fields__") and not isinstance(value, type):
         items = [(field, getattr(value, field, None)) for field in type(value).__dataclass_fields__]
+    elif caches and _is_cache(value):
+        items = []
+        for key, item in vars(value).items():
+            if key == "layers" and isinstance(item, (tuple, list)):  # one of one layer keeps its number
+                items += [(f"layers.{index}", layer) for index, layer in enumerate(item)]
+            elif not key.startswith("_"):
+                items.append((key, item))
     else:
         return
     for key, item in items:
-        yield from walk(item, f"{path}.{key}" if path and key else path or key, depth + 1)
+        yield from walk(item, f"{path}.{key}" if path and key else path or key, depth + 1, caches)
 
 
 def describe(value):

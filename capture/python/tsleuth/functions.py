@@ -151,6 +151,11 @@ class FunctionPatches:
         frame[2] += 1
         return outputs[(frame[2] - 1) % len(outputs)]
 
+    def _in_attention_module(self, scores):
+        """Scores have the axes of queries and keys, and heads or a batch before them; a router's have two."""
+        stack = self.capture.stack
+        return bool(stack) and "Attention" in type(stack[-1][0]).__name__ and getattr(scores, "ndim", 0) >= 3
+
     def _outside(self, function, outputs):
         """Kept unless an attention function around it is."""
         @functools.wraps(function)
@@ -163,11 +168,17 @@ class FunctionPatches:
         return wrapped
 
     def _softmax(self, function):
-        """Inside an attention function its input is the scores, scaled and masked."""
+        """Inside an attention function its input is the scores, scaled and masked. Older models have no such function:
+        there it is called by the attention module itself, and its result is the probabilities."""
         @functools.wraps(function)
         def wrapped(input, *args, **kwargs):
-            if getattr(self.local, "attention", 0):
+            inside = getattr(self.local, "attention", 0)
+            module = not inside and self._in_attention_module(input)
+            if inside or module:
                 self._record(("attn_scores_masked",), input)
-            return function(input, *args, **kwargs)
+            result = function(input, *args, **kwargs)
+            if module:
+                self._record(("attn_probs",), result)
+            return result
 
         return wrapped

@@ -92,22 +92,25 @@ class ModuleHooks:
         self.roots[id(inner)] = prefix
         modules = [(".".join(part for part in (prefix, _clean(name, root)) if part), module)
                    for name, module in root.named_modules()]
-        names = {name for name, _ in modules}
+        named = dict(modules)
         for name, module in modules:
             if id(module) not in self.names:
-                self._add(module, name, module is inner, self._between(name, names))
+                self._add(module, name, module is inner, self._between(name, named))
         if self.capture.gradients:
             for name, parameter in root.named_parameters():
                 if parameter.requires_grad:
                     self._watch_gradient(parameter, ".".join(part for part in (prefix, _clean(name, root)) if part))
 
-    def _between(self, name, names):
+    def _between(self, name, modules):
         """What the input of a module is called when it is a point between modules, else None."""
         parent, _, last = name.rpartition(".")
         if self.capture.functions is not True or last not in BETWEEN or not parent:
             return None
-        if last == "post_attention_layernorm" and f"{parent}.pre_feedforward_layernorm" in names:
+        if last == "post_attention_layernorm" and (f"{parent}.pre_feedforward_layernorm" in modules
+                                                   or f"{parent}.post_feedforward_layernorm" in modules):
             return None  # there it normalizes what attention adds, not the sum
+        if BETWEEN[last] == "attn_residual" and getattr(modules.get(parent), "use_parallel_residual", False):
+            return None  # attention and the MLP both begin with the layer's input
         return f"{parent}.{BETWEEN[last]}"
 
     def _add(self, module, name, is_root, between=None):
@@ -125,7 +128,7 @@ class ModuleHooks:
                 self.handles.append(module.register_forward_pre_hook(before))
             self.handles.append(module.register_forward_hook(functools.partial(self._after, name, is_root)))
         except (RuntimeError, AttributeError) as error:
-            self.capture.skipped[name] = f"{type(module).__name__} takes no hooks: {error}"
+            self.capture.lose(name, f"{type(module).__name__} takes no hooks: {error}")
 
     def _wrap_forward(self, module, before):
         forward = module.forward
@@ -175,7 +178,7 @@ class ModuleHooks:
         base = f"{name}.input" if name else "input"
         first = True
         for key, value in self._arguments(module, args, kwargs).items():
-            if any(True for _ in walk(value)):
+            if any(True for _ in walk(value, caches=self.capture.caches)):
                 if not name and key in MODEL_INPUTS:
                     self.capture.record(key, value)
                 else:
@@ -204,7 +207,7 @@ class ModuleHooks:
         try:
             self.handles.append(tensor.register_hook(arrived))
         except RuntimeError as error:
-            self.capture.skipped[f"{name}.grad"] = str(error).split("\n")[0]
+            self.capture.lose(f"{name}.grad", str(error).split("\n")[0])
 
     # modules nobody named
 

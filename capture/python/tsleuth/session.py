@@ -19,23 +19,25 @@ ACTIVE_LOCK = threading.Lock()
 CACHE_KEYS = re.compile(r"(^|\.)(past_key_values?|cache_params|mems|encoder_past_key_values)(\.|$)")
 MOST_TOKEN_IDS = 1 << 16
 MOST_SKIPS_KEPT = 1000
-RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+# As in tsleuth_dump.h: what the innermost launcher sets comes first.
+RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                  ("SLURM_PROCID", "SLURM_NTASKS"))
 
 
 def find_rank():
-    """(rank, world size) of this process, (0, 1) when it is alone."""
+    """(rank, number of ranks) of this process; (0, 1) when it is alone, and None for a number that nobody says."""
     torch = sys.modules.get("torch")
     try:
         if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
     except (AttributeError, RuntimeError):
         pass
-    for rank, world in RANK_VARIABLES:
-        try:
-            if int(os.environ[world]) > 1:
-                return int(os.environ[rank]), int(os.environ[world])
-        except (KeyError, ValueError):
+    for name, size in RANK_VARIABLES:
+        rank, world = os.environ.get(name, ""), os.environ.get(size, "")
+        if not re.fullmatch("[0-9]+", rank) or world and not re.fullmatch("[0-9]+", world):
             continue
+        if not world or int(world) > 1:
+            return int(rank), int(world) if world else None
     return 0, 1
 
 
@@ -69,9 +71,10 @@ class Capture:
         self.include, self.exclude = include, exclude
         self.inputs, self.gradients, self.functions, self.caches = inputs, gradients, functions, caches
         self.overwrite = overwrite
-        self.skipped = {}  # name -> reason, of what could not be stored
+        self.skipped = {}  # name -> reason, of what could not be stored; of very many, the first
+        self.lost = 0  # how many they are
         self.count = 0
-        self.error = None
+        self.error = None  # the first that came while writing
         self.step = None  # of the newest pass of the model; None before the first
         self._given_path, self._given_rank, self._given_run = path, rank, dict(run or {})
         self._filter = Filter(include, exclude)
@@ -96,7 +99,7 @@ class Capture:
         return self.start()
 
     def __exit__(self, kind, error, trace):
-        self.stop(raising=kind is None)
+        self.stop()
         return False
 
     def __fspath__(self):
@@ -150,8 +153,9 @@ class Capture:
                 owner.detach()
         self._hooks = self._patches = None
 
-    def stop(self, raising=True):
-        """Ends the capture: hooks off, the file closed. What went wrong while writing is raised here."""
+    def stop(self, raising=False):
+        """Ends the capture: hooks off, the file closed. What went wrong while writing is a warning, in the trace, and in
+        `error`; raising=True raises it here."""
         if not self._file:
             return self
         arrays.wait_for_computations()
@@ -168,12 +172,13 @@ class Capture:
                 try:
                     step()
                 except OSError as error:
-                    self.error = self.error or error
+                    self._trouble(error)
         if self.error and raising:
             raise self.error
-        if self.skipped:
+        if self.lost:
             name, reason = next(iter(self.skipped.items()))
-            self.warn(f"{len(self.skipped)} tensors could not be stored, the first of them {name}: {reason}")
+            self.warn(f"{self.lost} of {self.lost + self.count} tensors could not be stored, the first of them {name}: "
+                      f"{reason}")
         elif not self.count and not self.error:
             self.warn("nothing was captured: was the model called inside the capture"
                       + (", and do the names match include= and exclude=?" if self.include or self.exclude else "?"))
@@ -293,12 +298,12 @@ class Capture:
     # storing
 
     def wants(self, name):
-        return self._file is not None and self.error is None and self._filter.passes(name)
+        return self._file is not None and self._filter.passes(name)
 
     def record(self, name, value, qualified=False, notes=None):
         """Stores an array, or those in a nest of tuples and dicts. Returns [(name as stored, array)]."""
         stored = []
-        for path, array in arrays.walk(value):
+        for path, array in arrays.walk(value, caches=self.caches):
             full = clean_name(".".join(part for part in (name, path) if part))
             if not self.caches and CACHE_KEYS.search(full):
                 continue
@@ -317,7 +322,7 @@ class Capture:
             self.record(full, value, notes=notes)
 
     def _store(self, name, value, notes=None):
-        if self._file is None or self.error or os.getpid() != self._pid:
+        if self._file is None or os.getpid() != self._pid:
             return None
         if arrays.is_tracer(value):
             arrays.when_computed(value, functools.partial(self._store, name, notes=notes))
@@ -328,26 +333,39 @@ class Capture:
         except arrays.Unsupported as unsupported:
             array, reason = None, str(unsupported)
         with self._lock:
-            if self._file is None or self.error:
+            if self._file is None:
                 return None
             name = self._number(name)
             if array is None:
-                if len(self.skipped) < MOST_SKIPS_KEPT:
-                    self.skipped[name] = reason
-                self._dirty = True
+                self.lose(name, reason)
                 return None
+            try:
+                self._file.add(name, array.dtype, array.shape, array.data)
+            except OSError as error:  # the run goes on, and a smaller one may fit
+                self._trouble(error)
+                self.lose(name, error.strerror or str(error))
+                return None
+            self.count += 1
             if array.notes or notes:
                 self._notes[name] = {**array.notes, **(notes or {})}
                 self._dirty = True
             try:
-                self._file.add(name, array.dtype, array.shape, array.data)
-                self.count += 1
                 self._flush()
             except OSError as error:
-                self.error = error
-                self.warn(f"{self.path} ends after {self.count} tensors: {error}")
-                return None
+                self._trouble(error)
             return name
+
+    def lose(self, name, reason):
+        """A tensor that should be in the trace and is not is named in it."""
+        self.lost += 1
+        if len(self.skipped) < MOST_SKIPS_KEPT:
+            self.skipped[name] = reason
+            self._dirty = True
+
+    def _trouble(self, error):
+        if not self.error:
+            self.error = error
+            self.warn(f"{self.path} is not complete from its tensor {self.count + 1} on: {error}")
 
     def _flush(self):
         """Brings changed metadata into the file, at once for the first and seldom enough to cost nothing later."""

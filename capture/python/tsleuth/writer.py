@@ -13,9 +13,9 @@ entry: whoever is killed in between loses that tensor alone. No write to the hea
 page of 4096 bytes, since a kill can come between two pages; what cannot be written so goes to a new file that takes the
 old one's place in one step, or, when the trace is too large to be copied, waits for close().
 
-Only when the spare part is used up and the file becomes longer, and when it is closed, do its length and its header
-disagree, for the instant between two calls of the system; the program reads it even then. close() leaves an ordinary file
-without spare bytes.
+Of a trace above 32 MiB, when its spare part is used up and the file becomes longer, and when it is closed, length and header
+disagree for the instant between two calls of the system; the program reads it even then. A smaller one is closed by a copy
+that takes its place. close() leaves an ordinary file without spare bytes.
 
 A file that is being written is locked, as the capture header for C does it, and nobody who respects that replaces it.
 """
@@ -43,8 +43,8 @@ FIRST_RESERVE = 1 << 20
 LARGE_RESERVE = 16 << 20
 # The safetensors library refuses a header of more than 100,000,000 bytes.
 MOST_HEADER = 100_000_000
-LEAST_GROWTH = 1 << 20
-MOST_GROWTH = 64 << 20
+# A hole, so it costs nothing, and a small trace never has to be made longer.
+LEAST_GROWTH = 32 << 20
 # Up to here the file may be copied: when its header is full, and by close(), to leave no reserve behind.
 COMPACT_BELOW = 32 << 20
 COPY_PIECE = 8 << 20
@@ -262,23 +262,41 @@ class TraceFile:
         self._tail_at = at + len(entry)
         return True
 
+    def _extend(self, room):
+        """Gives the file as much room as it has tensors, a hole that takes no space: so it seldom has to be made longer.
+        Where that is too long for it (a limit on file sizes), as much as is needed."""
+        try:
+            wanted = room + max(self.end, LEAST_GROWTH)
+            self._file.truncate(self._reserve + wanted)
+        except OSError:
+            wanted = room
+            self._file.truncate(self._reserve + wanted)
+        self._room = wanted
+
     def _grow(self, need):
         """Room for `need` bytes more."""
         if self._room and self.end <= COMPACT_BELOW < self.end + need and self._reserve < LARGE_RESERVE:
-            self._move(LARGE_RESERVE)  # the last chance for it
+            try:
+                self._move(LARGE_RESERVE)  # the last chance for it
+            except OSError:  # no space for a second copy: the old reserve has to do
+                pass
         if self._room and self.end + need <= self._room:
             return
-        room = self.end + need + min(max(self.end, LEAST_GROWTH), MOST_GROWTH)
-        self._file.truncate(self._reserve + room)
-        self._room = room
-        if self._tail_at:
-            self._write(self._tail_at, self._tail())
-        else:
+        before = self._room
+        self._extend(self.end + need)
+        try:
+            if self._tail_at:
+                self._write(self._tail_at, self._tail())
+        except OSError:
+            self._room = before
+            self._file.truncate(self._reserve + before)
+            raise
+        if not self._tail_at:
             while not self._write_header():
                 if 4 * self._reserve > MOST_HEADER:
                     raise TraceError(errno.EFBIG, "the metadata are too long for a safetensors header", self.path)
                 self._reserve *= 4
-                self._file.truncate(self._reserve + room)
+                self._extend(self.end + need)
 
     def _move(self, least=0):
         """A larger reserve; the data has to move."""
@@ -381,8 +399,7 @@ class TraceFile:
                 self._write(0, struct.pack("<Q", reserve - 8) + self._closed_text(self.entries).ljust(reserve - 8))
                 self._file.truncate(reserve + self.end)
             else:
-                self._room = self.end + min(max(self.end, LEAST_GROWTH), MOST_GROWTH)
-                self._file.truncate(self._reserve + self._room)
+                self._extend(self.end)
                 if not self._write_header():
                     raise TraceError(errno.EFBIG, "the header does not fit", self.path)
             if os.name == "nt":  # an open file cannot be replaced there

@@ -191,6 +191,7 @@ export class HeatMap {
 
   redraw(): void {
     if (this.frame) return;
+    delete this.box.dataset.drawn;
     this.frame = requestAnimationFrame(() => { this.frame = 0; this.draw(); });
   }
 
@@ -255,6 +256,9 @@ export class HeatMap {
     }
     this.painter.end();
     if (!store.loading()) this.previous = null;
+    // For those who wait for the whole picture.
+    if (store.loading()) delete this.box.dataset.drawn;
+    else this.box.dataset.drawn = '1';
     this.report.busy(store.loading(), stale, sampled);
     this.drawOverlay(seen, shown);
   }

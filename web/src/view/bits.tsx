@@ -1,6 +1,6 @@
 // Small parts that every view uses.
 import type { ComponentChildren, HTMLAttributes } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { middle, visible } from '../format';
 
 export const marks: Record<string, string> = { ok: '✓', noise: '≈', differs: '✗', 'cannot tell': '?', 'only one side': '◐', unreadable: '!', skipped: '–' };
@@ -71,7 +71,8 @@ export function Trouble({ message, fix, children }: { message: string; fix?: str
 // Sets widths and heights through the object model: the page's policy forbids style attributes in markup.
 export function Sized({ width, height, top, ...rest }: { width?: string; height?: string; top?: string } & HTMLAttributes<HTMLDivElement>) {
   const element = useRef<HTMLDivElement>(null);
-  useEffect(() => {
+  // Before the browser paints: a row must never be seen, or hit, at another row's place.
+  useLayoutEffect(() => {
     const style = element.current!.style;
     style.width = width ?? '';
     style.height = height ?? '';

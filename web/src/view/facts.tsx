@@ -1,10 +1,11 @@
 // Statistics, the recipe and the causes of one tensor.
 import { useEffect, useState } from 'preact/hooks';
 import * as api from '../api';
-import { full, grouped, shapeText, short, visible } from '../format';
+import { elements, full, grouped, shapeText, short, visible } from '../format';
 import { fail } from '../state';
 import { alone, detail, idOf, serial, workspaceOf } from '../subject';
 import { Name, Panel, Trouble } from './bits';
+import { CauseList } from './causes';
 
 const labels: Record<string, string> = {
   rel_l2: 'relative error (L2)', roundings: 'roundings', max_abs: 'largest difference', mean_abs: 'mean |difference|', mean: 'mean difference', mse: 'mean square',
@@ -24,7 +25,17 @@ const exact = (wire: unknown) => (typeof wire === 'number' ? full(wire) : undefi
 
 export function Statistics() {
   const d = detail.value!;
-  const sides = alone.value ? [{ label: 'value', stats: d.stats_a ?? d.stats_b }] : [{ label: 'reference', stats: d.stats_a }, { label: 'candidate', stats: d.stats_b }];
+  // Of a tensor without partner nothing was measured when the two inputs were compared: it is now, unless it is a giant.
+  const [late, setLate] = useState<api.Statistics | undefined>(undefined);
+  const missing = alone.value !== '' && !d.stats && elements(d.shape) > 0 && elements(d.shape) <= 2 ** 24;
+  useEffect(() => {
+    setLate(undefined);
+    if (!missing) return undefined;
+    const controller = new AbortController();
+    api.blockStats(workspaceOf(), idOf(), d.shape.map(() => 0), d.shape, controller.signal).then((found) => setLate((found.a ?? found.b) as api.Statistics | undefined), fail);
+    return () => controller.abort();
+  }, [missing, idOf()]);
+  const sides = alone.value ? [{ label: 'value', stats: d.stats ?? late }] : [{ label: 'reference', stats: d.stats_a }, { label: 'candidate', stats: d.stats_b }];
   const names = [...new Set(sides.flatMap((side) => Object.keys(side.stats ?? {})))].filter((name) => sides.every((side) => typeof side.stats?.[name] !== 'object' || Array.isArray(side.stats?.[name])));
   const metrics = Object.keys(labels).filter((key) => d[key] !== undefined && d[key] !== null);
   const quantiles = Object.entries(d.quantiles ?? {});
@@ -32,13 +43,13 @@ export function Statistics() {
   return (
     <Panel id="statistics" title="Statistics">
       <div class="two">
-        <table class="plain numbers">
+        {names.length === 0 ? null : <table class="plain numbers">
           <caption>{alone.value ? 'Values' : 'Both sides'}</caption>
           <thead><tr><td />{sides.map((side) => <th scope="col" key={side.label}>{side.label}</th>)}</tr></thead>
           <tbody>
             {names.map((name) => <tr key={name}><th scope="row">{visible(name)}</th>{sides.map((side) => <td key={side.label} class="num" title={exact(side.stats?.[name])}>{cell(side.stats?.[name])}</td>)}</tr>)}
           </tbody>
-        </table>
+        </table>}
         {metrics.length > 0 && !alone.value ? (
           <table class="plain numbers">
             <caption>Difference</caption>
@@ -49,15 +60,9 @@ export function Statistics() {
           </table>
         ) : null}
       </div>
-      {names.length === 0 && metrics.length === 0 ? <p class="quiet">Nothing was measured of it.</p> : null}
+      {names.length === 0 && metrics.length === 0 && !missing ? <p class="quiet">Nothing was measured of it.</p> : null}
     </Panel>
   );
-}
-
-function evidenceText(item: unknown): string {
-  if (typeof item === 'string') return item;
-  if (item && typeof item === 'object') return Object.entries(item).map(([key, each]) => `${key} ${typeof each === 'number' ? short(each, 4) : typeof each === 'object' ? JSON.stringify(each) : String(each)}`).join(', ');
-  return String(item);
 }
 
 export function Causes() {
@@ -79,16 +84,7 @@ export function Causes() {
       {error ? <Trouble message={error.message} fix={error.fix} /> : null}
       {causes === null && !error ? <p class="quiet" role="status">Testing what could explain it…</p> : null}
       {causes?.length === 0 ? <p>No cause that was tested explains it. The profile along each axis may show what the bad elements have in common.</p> : null}
-      <ol class="cause-list">
-        {(causes ?? []).map((cause, index) => (
-          <li key={index}>
-            <p><b class="cause-id">{visible(cause.id)}</b> <span class="confidence" title="confidence"><meter min={0} max={1} value={cause.confidence} /> <span class="num">{short(cause.confidence, 2)}</span></span></p>
-            <p>{visible(cause.summary)}</p>
-            {cause.check ? <p class="quiet">Check {visible(cause.check)}.</p> : null}
-            {cause.evidence?.length ? <ul class="evidence">{cause.evidence.slice(0, 12).map((item, at) => <li key={at}>{visible(evidenceText(item))}</li>)}</ul> : null}
-          </li>
-        ))}
-      </ol>
+      <CauseList causes={causes ?? []} />
     </Panel>
   );
 }

@@ -139,25 +139,25 @@ export function Heat() {
       const row = Math.min(rows - 1, Math.max(0, cursor.value.row + step[0]));
       const column = Math.min(columns - 1, Math.max(0, cursor.value.column + step[1]));
       moveTo(coordinates(row, column));
-      heat.current!.show(row, column, false);
-    } else if (event.key === '+' || event.key === '=') heat.current!.zoom(1.5);
-    else if (event.key === '-') heat.current!.zoom(1 / 1.5);
-    else if (event.key === '0') heat.current!.fitAll();
+      heat.current?.show(row, column, false);
+    } else if (event.key === '+' || event.key === '=') heat.current?.zoom(1.5);
+    else if (event.key === '-') heat.current?.zoom(1 / 1.5);
+    else if (event.key === '0') heat.current?.fitAll();
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
   const png = () => {
     const background = getComputedStyle(document.body).backgroundColor;
-    void heat.current!.png(background).then((blob) => { save(`${fileName(detail.value!.name)}.png`, blob); say('picture saved'); }, fail);
+    void heat.current?.png(background).then((blob) => { save(`${fileName(detail.value!.name)}.png`, blob); say('picture saved'); }, fail);
   };
   const mode = blinking.value ? 'blink' : swipe.value >= 0 ? 'swipe' : '';
   return (
     <Panel id="heat" title={alone.value ? 'Heat map' : 'Heat maps'} actions={
       <>
-        <button type="button" class="small" onClick={() => heat.current!.zoom(1.6)} aria-label="Closer">+</button>
-        <button type="button" class="small" onClick={() => heat.current!.zoom(1 / 1.6)} aria-label="Further away">−</button>
-        <button type="button" class="small" onClick={() => heat.current!.fitAll()}>All</button>
+        <button type="button" class="small" onClick={() => heat.current?.zoom(1.6)} aria-label="Closer">+</button>
+        <button type="button" class="small" onClick={() => heat.current?.zoom(1 / 1.6)} aria-label="Further away">−</button>
+        <button type="button" class="small" onClick={() => heat.current?.fitAll()}>All</button>
         <button type="button" class="small" onClick={png}>PNG</button>
       </>
     }>

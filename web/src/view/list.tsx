@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import { grouped, shapeText, short, visible } from '../format';
 import { verdicts, type Group, type Item, type Row, type Sort } from '../rows';
 import { adjust, formatHash, keepList, route } from '../route';
-import { arranged, choice, firstId, naturalDirection, open, rows, searchWanted, shutAll, single, toggleGroup } from '../state';
+import { arranged, choice, firstId, healthOf, naturalDirection, open, rows, searchWanted, shutAll, single, toggleGroup } from '../state';
 import { Mark, marks, Name, Select, Sized, verdictClass } from './bits';
 
 const groupChoices: { value: Group; label: string }[] = [{ value: 'layer', label: 'layer' }, { value: 'stage', label: 'stage' }, { value: 'verdict', label: 'verdict' }, { value: 'none', label: 'nothing' }];
@@ -103,6 +103,7 @@ export function followed(event: MouseEvent, id: string): void {
 function Line({ row, index, top, height }: { row: Row; index: number; top: number; height: number }) {
   const [error, largest, cosine] = numbers(row);
   const alone = single.value !== '';
+  const health = alone ? healthOf.value.get(row.name) ?? '' : '';
   const here = route.value.tensor === row.id && row.id !== '';
   const type = row.kind === 'skipped' ? '' : row.dtypeA && row.dtypeB && row.dtypeA !== row.dtypeB ? `${row.dtypeA} / ${row.dtypeB}` : row.dtypeA || row.dtypeB;
   const note = row.kind === 'pair' ? (row.nameB && row.nameB !== row.name ? `↔ ${row.nameB}` : '') : row.reason;
@@ -110,10 +111,11 @@ function Line({ row, index, top, height }: { row: Row; index: number; top: numbe
     <Sized top={`${top}px`} height={`${height}px`} role="row" aria-rowindex={index + 2} data-id={row.id}
       class={`line ${verdictClass(row.verdict)}${row.id === firstId.value && row.id !== '' ? ' first' : ''}${here ? ' here' : ''}${row.id ? '' : ' dead'}`}
       onClick={() => open(row.id)}>
-      <div role="cell" class="cell c-mark"><Mark verdict={row.verdict} /></div>
+      <div role="cell" class="cell c-mark">{alone && health ? <span class={`mark warns${health === 'fault' ? ' fault' : ''}`} title={`health: ${health}`}><span aria-hidden="true">!</span><span class="sr">{health}</span></span> : <Mark verdict={row.verdict} />}</div>
       <div role="cell" class="cell c-name">
         {row.id ? <a href={addressOf(row.id)} onClick={(event) => followed(event, row.id)}><Name text={row.name} /></a> : <Name text={row.name} />}
         {row.id === firstId.value && row.id !== '' ? <span class="tag">first divergence</span> : null}
+        {row.byHand ? <span class="tag warn">mapped by hand</span> : null}
         {note ? <span class="note"><bdi>{visible(note).slice(0, 400)}</bdi></span> : null}
       </div>
       <div role="cell" class="cell c-shape num">{row.kind === 'skipped' ? '' : shapeText(row.shape)}</div>
@@ -163,7 +165,10 @@ export function List() {
     measure();
     addEventListener('scroll', measure, { passive: true });
     addEventListener('resize', measure);
-    return () => { removeEventListener('scroll', measure); removeEventListener('resize', measure); };
+    // Panels above that open and shut move the list without a scroll.
+    const observer = new ResizeObserver(measure);
+    observer.observe(document.body);
+    return () => { removeEventListener('scroll', measure); removeEventListener('resize', measure); observer.disconnect(); };
   }, [items.length]);
   const first = Math.max(0, Math.floor(seen.from / tall));
   const last = Math.min(items.length, Math.ceil(seen.to / tall));

@@ -27,10 +27,12 @@ export function Mapping() {
     return [...seen];
   }, [list.value]);
   const found = rowById.value.get(route.value.tensor)?.nameB ?? d.name_b ?? ''; // before any mapping by hand
-  const [name, setName] = useState(d.name_b ?? '');
-  const [order, setOrder] = useState('');
-  const [slices, setSlices] = useState<{ axis: number; start: number; count: number }[]>([]);
-  const [swap, setSwap] = useState(false);
+  // What is in force now, also after a reload or a restart of the server.
+  const now = d.mapping ?? {};
+  const [name, setName] = useState(now.name_b ?? found);
+  const [order, setOrder] = useState(now.permute?.join(',') ?? '');
+  const [slices, setSlices] = useState<{ axis: number; start: number; count: number }[]>(now.slice ?? []);
+  const [swap, setSwap] = useState(now.swap ?? false);
   const [problem, setProblem] = useState('');
   // Under exchanged sides the candidate stands as A.
   const shapeB = (swap && d.remapped ? d.shape_a : d.shape_b) ?? d.shape;
@@ -104,7 +106,7 @@ export function Mapping() {
           <button type="submit" class="primary" disabled={busy}>{busy ? 'Comparing…' : 'Compare so'}</button>
           <button type="button" disabled={busy} onClick={() => void back()}>Back to what was found</button>
           <button type="button" disabled={busy || name === found} onClick={everywhere} title="Runs the whole comparison again with this pair">Run everything with this pair</button>
-          <a class="button" href={link(route.value.workspace, 'map')} download="map.json">Save as map file</a>
+          <a class="button" href={link(route.value.workspace, 'map')} download>Save as map file</a>
         </div>
       </form>
     </Panel>

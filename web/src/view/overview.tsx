@@ -2,10 +2,11 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect } from 'preact/hooks';
 import { link } from '../api';
-import { bytes, grouped, plural, short, visible } from '../format';
+import { bytes, grouped, plural, visible } from '../format';
 import { route } from '../route';
 import { firstId, list, rowById, rows, single, start, step } from '../state';
-import { marks, Name, Panel } from './bits';
+import { marks, Name, Panel, save } from './bits';
+import { CauseList } from './causes';
 import { Chart } from './chart';
 import { Findings } from './findings';
 import { addressOf, followed, List, Tools } from './list';
@@ -17,10 +18,13 @@ const sentenceCase = (text: string) => text.charAt(0).toUpperCase() + text.slice
 function Verdict() {
   const now = list.value!;
   const first = rowById.value.get(firstId.value);
-  const cause = now.causes?.[0];
+  const best = now.causes?.[0];
+  const cause = best?.id === 'structure' ? undefined : best;
+  const ties = cause?.tied ? now.causes!.slice(1).filter((each) => each.tied).map((each) => visible(each.id)).join(', ') : '';
   const pairs = rows.value.filter((row) => row.kind === 'pair');
   const count = (verdict: string) => pairs.filter((row) => row.verdict === verdict).length;
   const differing = count('differs');
+  const byHand = pairs.filter((row) => row.byHand).length;
   const unread = (now.skipped ?? []).filter((skip) => !skip.harmless).length;
   const told = runVerdict[now.verdict ?? ''] ?? '';
   let sentence: ComponentChildren;
@@ -28,7 +32,7 @@ function Verdict() {
   else if (first) {
     sentence = <>
       <a href={addressOf(first.id)} onClick={(event) => followed(event, first.id)}><Name text={first.name} /></a> is the first to diverge
-      {cause ? <>: <span class="cause-line">{visible(cause.summary)}</span></> : null}
+      {cause ? <>: <span class="cause-line">{visible(cause.summary)}</span>{ties ? <span class="quiet"> (a tie: {ties} explains it as well)</span> : null}</> : best ? '; no cause that was tested explains it' : null}
     </>;
   } else if (now.verdict === 'match') sentence = <>All {plural(pairs.length, 'tensor')} agree{count('noise') > 0 ? ', but for rounding' : ''}</>;
   else if (differing > 0) sentence = <>{grouped(differing)} of {plural(pairs.length, 'tensor')} differ</>;
@@ -43,6 +47,7 @@ function Verdict() {
         <p class="quiet">
           {single.value ? null : <>{now.verdict}: {differing > 0 ? `${grouped(differing)} of ${plural(pairs.length, 'tensor')} differ` : plural(pairs.length, 'pair')}
             {count('noise') ? `, ${grouped(count('noise'))} but for rounding` : ''}{count('ok') ? `, ${grouped(count('ok'))} equal` : ''}{count('cannot tell') ? `, ${grouped(count('cannot tell'))} cannot be told` : ''}. </>}
+          {byHand ? `${plural(byHand, 'tensor')} mapped by hand since: the verdict is of the run. ` : ''}
           {now.only_a?.length && !single.value ? `${grouped(now.only_a.length)} only in the reference. ` : ''}
           {now.only_b?.length && !single.value ? `${grouped(now.only_b.length)} only in the candidate. ` : ''}
           {unread ? `${grouped(unread)} could not be read. ` : ''}
@@ -52,15 +57,32 @@ function Verdict() {
   );
 }
 
+// One input has no report: its list can be taken away as it is, and as a table.
+function csvOfList(): void {
+  // Spreadsheets run text that begins like a formula, and names come from anywhere.
+  const tame = (value: unknown) => (typeof value === 'string' && /^[=+\-@\t\r]/.test(value) && !/^-inf$/.test(value) ? `'${value}` : String(value ?? ''));
+  const cell = (value: unknown) => { const text = Array.isArray(value) ? value.join(' ') : tame(value); return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text; };
+  const { columns, rows: lines } = list.value!;
+  save('tensors.csv', new Blob([`${[columns, ...lines].map((line) => line.map(cell).join(',')).join('\n')}\n`], { type: 'text/csv' }));
+}
+
 export function Exports() {
   const at = (what: string) => link(route.value.workspace, what);
+  if (single.value) {
+    return (
+      <div class="buttons">
+        <a class="button small" href={at('tensors')} download="tensors.json">JSON</a>
+        <button type="button" class="small" onClick={csvOfList}>CSV</button>
+      </div>
+    );
+  }
   return (
     <div class="buttons">
       <a class="button small" href={at('report.html')} download>HTML report</a>
       <a class="button small" href={at('report.json')} download>JSON</a>
       <a class="button small" href={at('report.csv')} download>CSV</a>
       <a class="button small" href={at('report.xml')} download>JUnit</a>
-      <a class="button small" href={at('map')} download="map.json">Map file</a>
+      <a class="button small" href={at('map')} download>Map file</a>
     </div>
   );
 }
@@ -108,11 +130,7 @@ export function Overview() {
       <Verdict />
       <Doubts />
       {single.value ? <Findings findings={now.findings ?? []} /> : <Panel id="chart" title="Error along the run" actions={<button type="button" class="small" onClick={() => step(1, true)}>Next that differs</button>}><Chart /></Panel>}
-      {causes.length > 1 ? (
-        <Panel id="causes" title="What could explain it" closed>
-          <ol class="cause-list">{causes.map((cause, index) => <li key={index}><b>{visible(cause.id)}</b> <span class="quiet num">{short(cause.confidence, 2)}</span> {visible(cause.summary)}</li>)}</ol>
-        </Panel>
-      ) : null}
+      {causes.length > 0 ? <Panel id="causes" title={causes.length > 1 ? `What could explain it: ${causes.length} causes` : causes[0]!.id === 'structure' ? 'What is known of it' : 'The cause, and what was measured'} closed><CauseList causes={causes} /></Panel> : null}
       <section class="panel" aria-label="All tensors">
         <Tools />
         <List />

@@ -30,14 +30,14 @@ function AxisProfile({ profile }: { profile: api.Profile }) {
   const bin = hover >= 0 ? hover : worst;
   const go = (to: number) => { moveAxis(profile.axis, binStart(to, bins, size)); jumped.value++; };
   return (
-    <figure class="profile">
-      <figcaption><b>axis {profile.axis}</b> <bdi>{axisName(profile.axis)}</bdi> <span class="quiet num">{hover >= 0 ? 'at' : 'worst at'} {binStart(bin, bins, size)}{bins < size ? `–${binStart(bin + 1, bins, size) - 1}` : ''}: max {short(max[bin]!)}, rms {short(rms[bin]!)}</span></figcaption>
-      <svg viewBox={`0 0 ${wide} ${tall}`} preserveAspectRatio="none" role="img" aria-label={`Error along axis ${profile.axis}: largest ${short(max[worst]!)} at index ${binStart(worst, bins, size)}`}
+    <figure class={`profile${alone.value ? ' of-values' : ''}`}>
+      <figcaption><b>axis {profile.axis}</b> <bdi>{axisName(profile.axis)}</bdi> <span class="quiet num">{hover >= 0 ? 'at' : alone.value ? 'largest at' : 'worst at'} {binStart(bin, bins, size)}{bins < size ? `–${binStart(bin + 1, bins, size) - 1}` : ''}: max {short(max[bin]!)}, rms {short(rms[bin]!)}</span></figcaption>
+      <svg viewBox={`0 0 ${wide} ${tall}`} preserveAspectRatio="none" role="img" aria-label={`${alone.value ? 'Magnitude' : 'Error'} along axis ${profile.axis}: largest ${short(max[worst]!)} at index ${binStart(worst, bins, size)}`}
         onMouseMove={(event) => setHover(binAt(event))} onMouseLeave={() => setHover(-1)} onClick={(event) => go(binAt(event))}>
         <path d={steps(max)} class="p-max" /><path d={steps(rms)} class="p-rms" />
         <rect x={x(place)} width={Math.max(1.5, wide / bins)} y={0} height={tall} class="p-here" />
       </svg>
-      <button type="button" class="small" onClick={() => go(worst)}>Go to the worst</button>
+      <button type="button" class="small" onClick={() => go(worst)}>Go to the {alone.value ? 'largest' : 'worst'}</button>
     </figure>
   );
 }

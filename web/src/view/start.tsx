@@ -3,21 +3,22 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import * as api from '../api';
 import { ago, bytes, duration, plural, shortPaths, visible } from '../format';
 import { go, route } from '../route';
-import { fail, failure, has, info, load, start } from '../state';
+import { fail, failure, has, info, load, start, tell } from '../state';
 import { cancel, dropped, enqueue, forget, picked, retry, uploads, whenIdle, type Upload } from '../upload';
 import { Name, Sized, Trouble } from './bits';
 
 const titles = { a: 'Reference', b: 'Candidate' } as const;
 
-async function workspaceId(): Promise<string> {
-  if (route.value.workspace && info.value) return route.value.workspace;
-  const made = await api.createWorkspace();
-  go({ workspace: made.id });
-  return made.id;
+// Two sides that are dropped one right after the other belong to one workspace.
+let making: Promise<string> | null = null;
+function workspaceId(): Promise<string> {
+  if (route.value.workspace && info.value) return Promise.resolve(route.value.workspace);
+  making ??= api.createWorkspace().then((made) => { go({ workspace: made.id }); return made.id; }).finally(() => { making = null; });
+  return making;
 }
 
 async function take(side: 'a' | 'b', chosen: { path: string; file: File }[]): Promise<void> {
-  if (chosen.length === 0) return;
+  if (chosen.length === 0) { tell('info', 'there is no file in what was given'); return; }
   try { enqueue(await workspaceId(), side, chosen); } catch (error) { fail(error); }
 }
 

@@ -1,0 +1,384 @@
+/* Owns what is to be known about the ranks of parallel runs: which of them each side has, tensors that are in shards on
+ * both sides but not in the same ones, and which ranks are missing. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "pair/pairing.h"
+
+/* Higher numbers are no ranks. */
+#define MAX_RANK 65536
+/* Elements looked at to tell whether a rank holds the same on both sides. */
+#define CHOOSE_RUNS 32
+
+enum ts_status ts_ranks_read(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
+{
+    for (size_t i = 0; i < side->count; i++)
+        if (side->read.list[i].rank >= (int64_t)side->rank_end && side->read.list[i].rank < MAX_RANK)
+            side->rank_end = (uint64_t)side->read.list[i].rank + 1;
+    side->has_rank = ts_arena_array(&pairer->scratch, (size_t)side->rank_end, sizeof *side->has_rank);
+    if (!side->has_rank)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < side->count; i++)
+        if (side->read.list[i].rank >= 0 && side->read.list[i].rank < MAX_RANK)
+            side->has_rank[side->read.list[i].rank] = true;
+    for (uint64_t i = 0; i < side->rank_end; i++)
+        side->rank_count += side->has_rank[i];
+    return TS_OK;
+}
+
+/* The numbers of the ranks of a slot; NULL where they have none, or without memory. */
+const uint64_t *ts_ranks_of(struct ts_pairer *pairer, const struct ts_side *side, const size_t *indices, size_t count)
+{
+    uint64_t *ranks = side->read.list ? ts_arena_array(&pairer->scratch, count, sizeof *ranks) : NULL;
+    for (size_t i = 0; ranks && i < count; i++) {
+        if (side->read.list[indices[i]].rank < 0)
+            return NULL;
+        ranks[i] = (uint64_t)side->read.list[indices[i]].rank;
+    }
+    return ranks;
+}
+
+static bool same_shape(const struct ts_tensor *a, const struct ts_tensor *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+struct meeting {
+    size_t common;   /* rank numbers that both have */
+    size_t first[2]; /* the tensors of the first of them */
+    bool alike;      /* the tensors of all of them have equal shapes */
+};
+
+static struct meeting meet(const struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b)
+{
+    struct meeting meeting = {.alike = true};
+    for (size_t i = 0, k = 0; i < a->count && k < b->count;) {
+        int64_t left = pairer->a.read.list[a->indices[i]].rank, right = pairer->b.read.list[b->indices[k]].rank;
+        if (left == right) {
+            if (!meeting.common++) {
+                meeting.first[0] = a->indices[i];
+                meeting.first[1] = b->indices[k];
+            }
+            meeting.alike = meeting.alike && same_shape(pairer->a.bundle->tensors[a->indices[i]],
+                                                        pairer->b.bundle->tensors[b->indices[k]]);
+        }
+        i += left <= right;
+        k += right <= left;
+    }
+    return meeting;
+}
+
+bool ts_ranks_differ(const struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b)
+{
+    struct meeting meeting;
+    if (a->kind != TS_SLOT_SHARDS || b->kind != TS_SLOT_SHARDS || a->count == b->count)
+        return false;
+    meeting = meet(pairer, a, b);
+    return !meeting.alike;
+}
+
+/* Shards that are not those of the other side hold one tensor: whole on both sides. */
+static enum ts_status pair_whole(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                                 const char *how, bool only_proved, bool *done, struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->out->arena;
+    const struct ts_slot *slots[2] = {a, b};
+    struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    struct ts_align_hints hints =
+        ts_layout_hints(pairer, a->indices[0], b->indices[0], ts_layout_weights(pairer, a->indices[0], b->indices[0]));
+    struct ts_alignment alignment;
+    struct ts_pair pair = {.how = how};
+    struct ts_view *views[2];
+    for (int s = 0; s < 2; s++) {
+        views[s] = ts_arena_array(arena, slots[s]->count, sizeof *views[s]);
+        if (!views[s])
+            return ts_fail_memory(error);
+        for (size_t i = 0; i < slots[s]->count; i++)
+            if (!ts_view_of(sides[s]->bundle->tensors[slots[s]->indices[i]], arena, &views[s][i]))
+                return ts_fail_memory(error);
+        hints.ranks[s] = ts_ranks_of(pairer, sides[s], slots[s]->indices, slots[s]->count);
+        hints.rank_count[s] = sides[s]->rank_end;
+    }
+    TS_TRY(ts_align_ranks(views[0], a->count, views[1], b->count, &hints, arena, &alignment, error));
+    *done = !only_proved || (!alignment.guess && !alignment.problem);
+    if (!*done)
+        return TS_OK;
+    pair.name = ts_layout_common_name(&pairer->a, a->indices, a->count, arena);
+    pair.name_b = ts_layout_common_name(&pairer->b, b->indices, b->count, arena);
+    if (!pair.name || !pair.name_b)
+        return ts_fail_memory(error);
+    pair.a = alignment.a;
+    pair.b = alignment.b;
+    pair.recipe = alignment.recipe ? alignment.recipe : "";
+    pair.ambiguous = alignment.ambiguous;
+    pair.guess = alignment.guess;
+    pair.problem = alignment.problem;
+    ts_ranks_lacking(pairer, &alignment);
+    TS_TRY(ts_pairer_add(pairer, a->indices[0], b->indices[0], &pair, error));
+    for (int s = 0; s < 2 && !pair.problem; s++)
+        if (alignment.copied[s])
+            TS_TRY(ts_ranks_copies(pairer, &pair, s, slots[s]->indices, views[s], slots[s]->count,
+                                   slots[1 - s]->indices[0], error));
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; i < slots[s]->count; i++)
+            sides[s]->taken[slots[s]->indices[i]] = true;
+    return TS_OK;
+}
+
+enum ts_status ts_ranks_whole(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                              const char *how, struct ts_error *error)
+{
+    bool done;
+    return pair_whole(pairer, a, b, how, false, &done, error);
+}
+
+enum ts_status ts_ranks_pair(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                             const char *how, bool *done, struct ts_error *error)
+{
+    struct meeting meeting = meet(pairer, a, b);
+    bool same_ranks = a->count == b->count && meeting.common == a->count;
+    struct ts_agreement agreement;
+    *done = false;
+    if (same_ranks && meeting.alike)
+        return TS_OK; /* rank by rank */
+    if (!same_ranks && meeting.alike && meeting.common && !pairer->resharded) {
+        struct ts_view left, right;
+        if (!ts_view_of(pairer->a.bundle->tensors[meeting.first[0]], &pairer->scratch, &left) ||
+            !ts_view_of(pairer->b.bundle->tensors[meeting.first[1]], &pairer->scratch, &right))
+            return ts_fail_memory(error);
+        TS_TRY(ts_agree(&left, &right, CHOOSE_RUNS, &agreement, error));
+        if (agreement.error < TS_SAME_TENSOR)
+            return TS_OK; /* the same run with some ranks missing */
+    }
+    return pair_whole(pairer, a, b, how, same_ranks || (meeting.alike && !pairer->resharded), done, error);
+}
+
+/* Experts of equal numbers, one after the other: whole against shards, or shards against shards. False when the numbers
+ * differ. */
+static enum ts_status pair_each_expert(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                                       const char *how, bool *done, struct ts_error *error)
+{
+    const size_t of_a = a->kind == TS_SLOT_GRID ? a->ranks : 1, of_b = b->kind == TS_SLOT_GRID ? b->ranks : 1;
+    *done = a->kind != TS_SLOT_SINGLE && a->kind != TS_SLOT_SHARDS && b->kind != TS_SLOT_SINGLE &&
+            b->kind != TS_SLOT_SHARDS && a->count / of_a == b->count / of_b;
+    for (size_t i = 0; i * of_a < a->count && *done; i++)
+        *done = pairer->a.read.list[a->indices[i * of_a]].expert == pairer->b.read.list[b->indices[i * of_b]].expert;
+    for (size_t i = 0; i * of_a < a->count && *done; i++) {
+        const struct ts_slot one = {.indices = a->indices + i * of_a, .count = of_a, .kind = TS_SLOT_SHARDS};
+        const struct ts_slot other = {.indices = b->indices + i * of_b, .count = of_b, .kind = TS_SLOT_SHARDS};
+        bool whole = true;
+        if (of_a == 1)
+            TS_TRY(ts_layout_shards(pairer, one.indices[0], other.indices, of_b, true, how, error));
+        else if (of_b == 1)
+            TS_TRY(ts_layout_shards(pairer, other.indices[0], one.indices, of_a, false, how, error));
+        else
+            TS_TRY(ts_ranks_pair(pairer, &one, &other, how, &whole, error));
+        for (size_t k = 0; k < of_a && k < of_b && !whole; k++) /* the same ranks */
+            TS_TRY(ts_layout_single(pairer, one.indices[k], other.indices[k], how, false, error));
+    }
+    return TS_OK;
+}
+
+/* A stack in each rank against the experts of the same ranks: rank by rank. */
+static enum ts_status pair_stacks(struct ts_pairer *pairer, const struct ts_slot *stacks, const struct ts_slot *grid,
+                                  bool grid_is_b, const char *how, bool *done, struct ts_error *error)
+{
+    const struct ts_side *side = grid_is_b ? &pairer->b : &pairer->a, *other = grid_is_b ? &pairer->a : &pairer->b;
+    const size_t experts = grid->count / grid->ranks;
+    size_t *indices = ts_arena_array(&pairer->scratch, experts, sizeof *indices);
+    if (!indices)
+        return ts_fail_memory(error);
+    *done = stacks->count == grid->ranks;
+    for (size_t i = 0; i < stacks->count && *done; i++)
+        *done = other->read.list[stacks->indices[i]].rank == side->read.list[grid->indices[i]].rank &&
+                other->bundle->tensors[stacks->indices[i]]->count ==
+                    experts * side->bundle->tensors[grid->indices[i]]->count;
+    for (size_t rank = 0; rank < stacks->count && *done; rank++) {
+        for (size_t i = 0; i < experts; i++)
+            indices[i] = grid->indices[i * grid->ranks + rank];
+        TS_TRY(ts_layout_stack(pairer, stacks->indices[rank], indices, experts, grid_is_b, how, done, error));
+    }
+    return TS_OK;
+}
+
+/* What each rank holds as one view: its stack of experts, or the tensor itself. False where shapes do not allow it. */
+static bool stack_ranks(struct ts_pairer *pairer, const struct ts_side *side, const struct ts_slot *slot,
+                        struct ts_view **views, size_t *count)
+{
+    const size_t ranks = slot->kind == TS_SLOT_GRID ? slot->ranks : slot->kind == TS_SLOT_SHARDS ? slot->count : 1;
+    const size_t experts = slot->count / ranks;
+    size_t *indices = ts_arena_array(&pairer->scratch, experts, sizeof *indices);
+    *views = ts_arena_array(&pairer->out->arena, ranks, sizeof **views);
+    *count = ranks;
+    for (size_t rank = 0; rank < ranks && indices && *views; rank++) {
+        for (size_t i = 0; i < experts; i++)
+            indices[i] = slot->indices[i * ranks + rank];
+        if (!ts_layout_stacked(side, indices, experts, &pairer->out->arena, &(*views)[rank]))
+            return false;
+    }
+    return indices && *views;
+}
+
+enum ts_status ts_ranks_experts(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
+                                const char *how, struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->out->arena;
+    const struct ts_slot *slots[2] = {a, b};
+    struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    const struct ts_align_hints hints =
+        ts_layout_hints(pairer, a->indices[0], b->indices[0], ts_layout_weights(pairer, a->indices[0], b->indices[0]));
+    struct ts_pair pair = {.how = how};
+    struct ts_alignment alignment;
+    struct ts_view *views[2];
+    size_t counts[2];
+    const char *stacked[2] = {"", ""};
+    bool done;
+    TS_TRY(pair_each_expert(pairer, a, b, how, &done, error));
+    if (!done && a->kind == TS_SLOT_SHARDS && b->kind == TS_SLOT_GRID)
+        TS_TRY(pair_stacks(pairer, a, b, true, how, &done, error));
+    if (!done && b->kind == TS_SLOT_SHARDS && a->kind == TS_SLOT_GRID)
+        TS_TRY(pair_stacks(pairer, b, a, false, how, &done, error));
+    if (done)
+        return TS_OK;
+    for (int s = 0; s < 2; s++) {
+        if (!stack_ranks(pairer, sides[s], slots[s], &views[s], &counts[s]))
+            return TS_OK;
+        if (slots[s]->count > counts[s])
+            stacked[s] = ts_arena_printf(arena, "%c: %zu experts stacked", s ? 'B' : 'A', slots[s]->count / counts[s]);
+        if (!stacked[s])
+            return ts_fail_memory(error);
+    }
+    TS_TRY(ts_align_ranks(views[0], counts[0], views[1], counts[1], &hints, arena, &alignment, error));
+    pair.name = ts_layout_common_name(&pairer->a, a->indices, a->count, arena);
+    pair.name_b = ts_layout_common_name(&pairer->b, b->indices, b->count, arena);
+    if (!pair.name || !pair.name_b)
+        return ts_fail_memory(error);
+    TS_TRY(ts_layout_recipes(pairer, stacked[0], stacked[1], &pair.recipe, error));
+    TS_TRY(ts_layout_recipes(pairer, pair.recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
+    pair.a = alignment.a;
+    pair.b = alignment.b;
+    pair.ambiguous = alignment.ambiguous;
+    pair.guess = alignment.guess;
+    pair.problem = alignment.problem;
+    TS_TRY(ts_pairer_add(pairer, a->indices[0], b->indices[0], &pair, error));
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; i < slots[s]->count; i++)
+            sides[s]->taken[slots[s]->indices[i]] = true;
+    return TS_OK;
+}
+
+/* The view reads some of the tensor. */
+static bool reads(const struct ts_view *view, const struct ts_tensor *tensor)
+{
+    bool found = view->join == TS_JOIN_NONE && view->tensor == tensor;
+    for (size_t i = 0; view->join != TS_JOIN_NONE && i < view->part_count && !found; i++)
+        found = reads(&view->parts[i], tensor);
+    return found;
+}
+
+enum ts_status ts_ranks_identical(const struct ts_view *one, const struct ts_view *other, bool *identical,
+                                  struct ts_error *error)
+{
+    const uint8_t *left = ts_view_bytes(one), *right = ts_view_bytes(other);
+    const size_t components = ts_type_info(one->tensor->type)->components;
+    double here[512], there[512];
+    *identical = one->count == other->count && components == ts_type_info(other->tensor->type)->components;
+    if (*identical && left && right && one->tensor->type == other->tensor->type && one->tensor->count == one->count &&
+        memcmp(left, right, (size_t)one->tensor->bytes) == 0)
+        return TS_OK;
+    for (uint64_t at = 0; at < one->count && *identical; at += 256) {
+        size_t now = one->count - at < 256 ? (size_t)(one->count - at) : 256;
+        TS_TRY(ts_view_read_f64(one, at, now, here, error));
+        TS_TRY(ts_view_read_f64(other, at, now, there, error));
+        for (size_t i = 0; i < now * components && *identical; i++)
+            *identical = here[i] == there[i] || (isnan(here[i]) && isnan(there[i]));
+    }
+    return TS_OK;
+}
+
+enum ts_status ts_ranks_copies(struct ts_pairer *pairer, const struct ts_pair *pair, bool shards_are_b,
+                               const size_t *indices, const struct ts_view *shards, size_t count, size_t whole,
+                               struct ts_error *error)
+{
+    const struct ts_view used = shards_are_b ? pair->b : pair->a, other = shards_are_b ? pair->a : pair->b;
+    struct ts_side *side = shards_are_b ? &pairer->b : &pairer->a, *whole_side = shards_are_b ? &pairer->a : &pairer->b;
+    const char *how = pair->how, *name = shards_are_b ? pair->name : pair->name_b;
+    const bool taken = whole_side->taken[whole];
+    size_t last = count;
+    for (size_t i = 0; i < count; i++) {
+        const struct ts_tensor *tensor = side->bundle->tensors[indices[i]];
+        const char *recipe;
+        bool identical = true;
+        if (reads(&used, tensor)) {
+            last = i;
+            continue;
+        }
+        if (last < count)
+            TS_TRY(ts_ranks_identical(&shards[last], &shards[i], &identical, error));
+        if (identical)
+            continue;
+        recipe = ts_arena_printf(&pairer->out->arena, "%c: rank %zu, not the same as rank %zu",
+                                 shards_are_b ? 'B' : 'A', i, last);
+        if (!recipe)
+            return ts_fail_memory(error);
+        TS_TRY(ts_layout_views(pairer, shards_are_b ? whole : indices[i], shards_are_b ? indices[i] : whole,
+                               shards_are_b ? &other : &shards[i], shards_are_b ? &shards[i] : &other, recipe,
+                               shards_are_b ? name : tensor->name, shards_are_b ? tensor->name : name, how, false,
+                               error));
+    }
+    whole_side->taken[whole] = taken;
+    return TS_OK;
+}
+
+void ts_ranks_lacking(struct ts_pairer *pairer, const struct ts_alignment *alignment)
+{
+    if (!alignment->ranks_of || alignment->problem)
+        return;
+    if (alignment->ranks_of > pairer->lacking_of[alignment->lacking])
+        pairer->lacking_of[alignment->lacking] = alignment->ranks_of;
+    pairer->out->lacking++;
+}
+
+static enum ts_status note_missing(struct ts_pairer *pairer, const struct ts_side *side, uint64_t of,
+                                   struct ts_error *error)
+{
+    const char letter = side == &pairer->b ? 'B' : 'A';
+    struct ts_buffer list;
+    uint64_t missing = 0, base = of < side->rank_end; /* counted from one */
+    enum ts_status status;
+    ts_buffer_init(&list, 4096);
+    for (uint64_t i = 0; i < of; i++)
+        if (i + base >= side->rank_end || !side->has_rank[i + base]) {
+            if (missing < 16)
+                ts_buffer_printf(&list, " %" PRIu64, i + base);
+            missing++;
+        }
+    if (missing > 16)
+        ts_buffer_string(&list, " ...");
+    status = list.failed || !missing
+                 ? TS_OK
+                 : ts_pairer_note(pairer, error, "rank%s%s of %" PRIu64 " of %c %s not here: %s was not compared",
+                                  missing > 1 ? "s" : "", list.data, of, letter, missing > 1 ? "are" : "is",
+                                  missing > 1 ? "what they hold" : "what it holds");
+    ts_buffer_release(&list);
+    return status;
+}
+
+enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    for (int s = 0; s < 2; s++) {
+        uint64_t of = pairer->lacking_of[s];
+        /* gaps in the numbers tell as well, unless files are only counted from one */
+        if (!of && sides[s]->rank_count > 1 && sides[s]->rank_count + 1 < sides[s]->rank_end)
+            of = sides[s]->rank_end;
+        if (!of && sides[s]->rank_count > 1 && sides[s]->rank_count < sides[s]->rank_end && sides[s]->has_rank[0])
+            of = sides[s]->rank_end;
+        if (of)
+            TS_TRY(note_missing(pairer, sides[s], of, error));
+    }
+    return TS_OK;
+}
