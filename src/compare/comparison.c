@@ -88,12 +88,13 @@ static double metric_value(const struct ts_comparison *comparison, size_t i, con
     return metric->name[0] == 'r' ? comparison->judgement.verdicts[i].roundings : (double)delta->mismatched;
 }
 
-static void set_verdict(struct ts_comparison *comparison, size_t i, bool good, const char *why)
+static void set_verdict(struct ts_comparison *comparison, size_t i, bool good, const char *why, const char *allowed)
 {
     struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
     verdict->judged = good ? (comparison->deltas[i].unequal ? TS_JUDGED_NOISE : TS_JUDGED_OK) : TS_JUDGED_DIFFERS;
     verdict->made_here = !good;
-    verdict->why = good ? NULL : why;
+    verdict->allowed = verdict->judged == TS_JUDGED_NOISE;
+    verdict->why = good ? allowed : why;
 }
 
 /* The first pair that differs, and how many there are of each kind. */
@@ -118,10 +119,11 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
         if (comparison->pairing.pairs[i].problem)
             continue;
         if (options->fixed_tolerance)
-            set_verdict(comparison, i, delta->mismatched == 0, "elements are outside the tolerance given");
+            set_verdict(comparison, i, delta->mismatched == 0, "elements are outside the tolerance given",
+                        "within the tolerance given");
         else if (options->grades)
             set_verdict(comparison, i, strcmp(ts_comparison_grade(delta), "SIGNIFICANT") != 0,
-                        "its grade is SIGNIFICANT");
+                        "its grade is SIGNIFICANT", "its grade allows it");
     }
     for (size_t k = 0; options->rules && options->rules[k]; k++) {
         struct rule rule;
@@ -135,7 +137,8 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
             set_verdict(
                 comparison, i,
                 (rule.less ? value < rule.limit : value > rule.limit) && !comparison->deltas[i].non_finite_mismatch,
-                ts_arena_printf(&judgement->arena, "the rule \"%s\" does not hold: it is %.6g", rule.text, value));
+                ts_arena_printf(&judgement->arena, "the rule \"%s\" does not hold: it is %.6g", rule.text, value),
+                ts_arena_printf(&judgement->arena, "allowed by the rule \"%s\": it is %.6g", rule.text, value));
         }
         regfree(&rule.regex);
     }

@@ -97,6 +97,13 @@ static bool is_mask(double value)
            value == -DBL_MAX || value == -(double)ts_bf16_to_float(0x7f7f);
 }
 
+/* A number by hand, as -3.4e38 is, may become minus infinity in a type that is coarser or ends earlier. */
+static bool are_masks(double x, double y)
+{
+    return (is_mask(x) && is_mask(y)) || (isinf(x) && x < 0 && y < MASKED_FOR_SURE) ||
+           (isinf(y) && y < 0 && x < MASKED_FOR_SURE);
+}
+
 static void add_pair_values(struct piece *piece, double x, double y, uint64_t at, const struct ts_tolerance *tolerance,
                             double sums[4])
 {
@@ -108,7 +115,7 @@ static void add_pair_values(struct piece *piece, double x, double y, uint64_t at
     piece->plus_b += isinf(y) && y > 0;
     piece->minus_a += isinf(x) && x < 0;
     piece->minus_b += isinf(y) && y < 0;
-    if (is_mask(x) && is_mask(y) && (x != y || (finite_x && x < MASKED_FOR_SURE))) {
+    if (are_masks(x, y) && (x != y || (finite_x && x < MASKED_FOR_SURE))) {
         piece->masked += x != y;
         return;
     }
@@ -544,7 +551,7 @@ static enum ts_status look_closely(const struct ts_pair *pair, uint64_t from, st
         TS_TRY(ts_view_read_f64(&pair->b, from, now, y, error));
         for (size_t i = 0; i < now * per; i++) {
             double distance = fabs(y[i] - x[i]), units;
-            if (!isfinite(distance) || (is_mask(x[i]) && is_mask(y[i])))
+            if (!isfinite(distance) || are_masks(x[i], y[i]))
                 continue;
             if (distance > look->max_abs) {
                 look->max_abs = distance;

@@ -70,6 +70,7 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     state->replays[i] = *replay;
     state->kinds[i] = operation->kind;
     state->products[i] = is_product(operation);
+    state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
 }
 
 /* Products may run in a precision that neither side shows: a cache in fp8, autocast. Then all of a kind err alike, by
@@ -108,12 +109,19 @@ static double product_level(const struct ts_judge *state)
 
 enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS };
 
+/* What makes the error may be products that were not captured: in attention itself, or of the scale and shift of an
+ * adaptive norm, which look like the weight and bias of a plain one. */
+static bool hides_products(const struct ts_judge *state, size_t i)
+{
+    return state->products[i] || state->adaptive[i];
+}
+
 static enum failure replay_fails(const struct ts_judge *state, size_t i)
 {
     const struct ts_replay *replay = &state->replays[i];
     enum ts_operation_kind kind = state->kinds[i];
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
-        (state->products[i] && replay->local < 0.01 && replay->local < 2.5 * product_level(state)))
+        (hides_products(state, i) && replay->local < 0.01 && replay->local < 2.5 * product_level(state)))
         return NO_FAILURE;
     if (replay->ratio > fmax(REPLAY_LIMIT, state->products[i] ? 5 * usual_replay(state, kind, false) : 0))
         return ALL_FAILS;
@@ -126,6 +134,8 @@ static void judge_replay(struct ts_judge *state, size_t i)
 {
     const struct ts_replay *replay = &state->replays[i];
     enum failure failure = replay_fails(state, i);
+    char token[64];
+    ts_scene_token_text(&state->scene, state->scene.taken[replay->worst_row], token, sizeof token);
     if (failure == ALL_FAILS)
         ts_judge_differs(
             state, i,
@@ -136,9 +146,9 @@ static void judge_replay(struct ts_judge *state, size_t i)
     else if (failure == PART_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "replayed on the candidate's own inputs, token %" PRIu64 " comes out otherwise: "
+                                      "replayed on the candidate's own inputs, %s comes out otherwise: "
                                       "%.3g times what rounding explains",
-                                      state->scene.taken[replay->worst_row], replay->worst_part));
+                                      token, replay->worst_part));
 }
 
 static void first_look(struct ts_judge *state, size_t i)
@@ -180,6 +190,18 @@ static enum ts_status forgive_tables(struct ts_judge *state, const struct ts_ope
     return TS_OK;
 }
 
+/* A number that stood out in what came in may stand out here. */
+static void inherit_element(struct ts_judge *state, size_t i, const struct ts_actor *actor)
+{
+    struct ts_structure *structure = &state->structures[i];
+    for (size_t back = 1; structure->element > TS_ELEMENT_LIMIT && back <= TS_INHERIT_FROM && back <= i; back++) {
+        const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
+        if (before && before->rows == actor->rows && before->width == actor->width)
+            structure->inherited_element =
+                fmax(structure->inherited_element, ts_structure_element(before, structure->worst_element));
+    }
+}
+
 /* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
 static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
 {
@@ -203,8 +225,8 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
     }
     if (delta->non_finite_mismatch) {
         ts_judge_differs(state, i,
-                         ts_judge_say(state->out, "%" PRIu64 " elements are NaN or infinite on one side only",
-                                      delta->non_finite_mismatch));
+                         ts_judge_say(state->out, "%" PRIu64 " element%s NaN or infinite on one side only",
+                                      delta->non_finite_mismatch, delta->non_finite_mismatch == 1 ? " is" : "s are"));
         return TS_OK;
     }
     if (!actor->usable)
@@ -221,8 +243,9 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
         ts_operation_release(&operation);
     } else {
         ts_structure_measure(&state->scene, actor, &state->structures[i]);
+        inherit_element(state, i, actor);
     }
-    state->strays[i] = ts_structure_rows(&state->scene, actor, NULL, NULL);
+    state->strays[i] = ts_structure_rows(&state->scene, actor, NULL);
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
         if (state->strays[i - back] > state->structures[i].inherited_row)
             state->structures[i].inherited_row = state->strays[i - back];
@@ -316,10 +339,13 @@ static void judge_weights(struct ts_judge *state)
             continue;
         if (delta->non_finite_mismatch)
             ts_judge_differs(state, i,
-                             ts_judge_say(out, "%" PRIu64 " elements are NaN or infinite on one side only",
-                                          delta->non_finite_mismatch));
+                             ts_judge_say(out, "%" PRIu64 " element%s NaN or infinite on one side only",
+                                          delta->non_finite_mismatch,
+                                          delta->non_finite_mismatch == 1 ? " is" : "s are"));
         else if (delta->exact)
-            ts_judge_differs(state, i, ts_judge_say(out, "integers differ in %" PRIu64 " places", delta->unequal));
+            ts_judge_differs(state, i,
+                             ts_judge_say(out, "integers differ in %" PRIu64 " place%s", delta->unequal,
+                                          delta->unequal == 1 ? "" : "s"));
         else if (!(delta->rel_l2 <= allowed_error(&state->pairs[i], delta)))
             ts_judge_differs(
                 state, i,
@@ -416,9 +442,10 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.replays = calloc(count + 1, sizeof *state.replays);
     state.kinds = calloc(count + 1, sizeof *state.kinds);
     state.products = calloc(count + 1, sizeof *state.products);
+    state.adaptive = calloc(count + 1, sizeof *state.adaptive);
     state.structures = calloc(count + 1, sizeof *state.structures);
     status = judgement->verdicts && state.errors && state.learnt && state.structures && state.strays && state.replays &&
-                     state.kinds && state.products
+                     state.kinds && state.products && state.adaptive
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -431,6 +458,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     free(state.replays);
     free(state.kinds);
     free(state.products);
+    free(state.adaptive);
     free(state.structures);
     if (status != TS_OK)
         ts_judgement_release(judgement);

@@ -29,6 +29,7 @@ enum ts_judged { TS_JUDGED_OK, TS_JUDGED_NOISE, TS_JUDGED_DIFFERS, TS_JUDGED_UNK
 struct ts_verdict {
     enum ts_judged judged;
     bool made_here;        /* DIFFERS: the error is made here, not only carried */
+    bool allowed;          /* NOISE: by a rule or tolerance of the user's, whatever the judge thinks of it */
     double roundings;      /* (rel_l2 / rounding)^2 in the coarser precision of the pair */
     double noise_ratio;    /* replayed: error made here over what rounding explains; NaN when it was not replayed */
     const char *operation; /* "silu(gate_proj) * up_proj", or NULL when it was not learnt */

@@ -11,11 +11,18 @@
 #define GROWTH_LIMIT 8.0
 #define CLOSE_LIMIT  4.0
 /* A precision may start at siblings up to this error: two-bit weights begin near one half. */
-#define START_LIMIT  0.7
-#define AHEAD        8 /* products behind it that are asked whether it does */
+#define START_LIMIT 0.7
+/* Weights of four bits start below this. Coarser ones are rare, and what lies above must be believed less lightly. */
+#define DOUBT_FROM   0.25
+#define SILENT_LIMIT 0.35 /* where nothing behind says anything */
+#define AHEAD        8    /* products behind it that are asked whether it does */
 #define ADDED_SHARE  (1.0 / 3)
+#define SURE_SHARE   0.6
+#define FLIPPED      0.1  /* error of a token with another expert */
+#define STRAY_AGAIN  15.0 /* a token stands out in another layer too, whatever the noise has become there */
 #define HIDDEN_LIMIT 0.05
-#define FIRST_LIMIT  1e-2 /* and alone, with nothing before it, up to this one */
+#define FIRST_LIMIT  1e-2   /* and alone, with nothing before it, up to this one */
+#define CHAIN_LIMIT  2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
  * come in through that. */
@@ -175,9 +182,29 @@ static enum testimony products_behind(const struct ts_judge *state, size_t i)
         return state->failed < state->out->count ? FOR : SILENT;
     /* what is added to little is beyond doubt, and weights differ; where as much came in, it may have been amplified */
     share = ts_nth(came, count, count / 2) < 0.5 * level ? 0.6 : level > HIDDEN_LIMIT ? 0.9 : 0.7;
-    return ts_nth(added, count, count / 2) >= ADDED_SHARE * level && ts_nth(reached, count, count / 4) >= share * level
+    return ts_nth(added, count, count / 2) >= (level > DOUBT_FROM ? SURE_SHARE : ADDED_SHARE) * level &&
+                   ts_nth(reached, count, count / 4) >= share * level
                ? FOR
                : AGAINST;
+}
+
+/* Weights that coarse are in every product, or from one layer on. One before i that is far better speaks against them
+ * where i stands alone, and so does one behind that ends better than i did, with more products in it or not. */
+static bool finer_elsewhere(const struct ts_judge *state, size_t i, bool alone)
+{
+    double level = state->errors[i];
+    size_t seen = 0;
+    for (size_t k = 1; k < i && alone; k++)
+        if (ts_judge_is_free(state, k) && state->errors[k] > 0 && !is_norm(state->pairs[k].name) &&
+            state->errors[k] < level / 20 && !same_point(state->pairs[k].name, state->pairs[i].name))
+            return true;
+    for (size_t k = i + 1; k < state->failed && seen < 3; k++)
+        if (ts_judge_is_free(state, k) && !is_norm(state->pairs[k].name) && input_of(state, i, k) != i) {
+            if (state->errors[k] < 0.8 * level)
+                return true;
+            seen++;
+        }
+    return false;
 }
 
 /* Its error is the same in every token, far more so than the tokens themselves are. */
@@ -195,9 +222,61 @@ static bool may_start(const struct ts_judge *state, size_t i)
     size_t siblings = siblings_that_start(state, i, &alone);
     const struct ts_structure *structure = &state->structures[i];
     enum testimony testimony = products_behind(state, i);
-    if (is_norm(state->pairs[i].name) || is_offset(structure) || testimony == AGAINST)
+    if (is_norm(state->pairs[i].name) || is_offset(structure) || testimony == AGAINST ||
+        (testimony == SILENT && state->errors[i] > SILENT_LIMIT) ||
+        (state->errors[i] > DOUBT_FROM && finer_elsewhere(state, i, alone)))
         return false;
     return siblings || (alone && (testimony == FOR || keeps_growing(state, i)));
+}
+
+/* Layer outputs alone, two or more behind i, none of which is better: each layer adds its part, however the stream
+ * itself grows. */
+static bool never_recovers(const struct ts_judge *state, size_t i)
+{
+    double level = state->errors[i];
+    unsigned seen = 0;
+    for (size_t k = i + 1; k < state->out->count; k++)
+        if (isfinite(state->errors[k]) && same_point(state->pairs[k].name, state->pairs[i].name)) {
+            if (state->errors[k] < 1.02 * level)
+                return false;
+            level = state->errors[k];
+            seen++;
+        } else if (ts_judge_is_free(state, k) && !seen) {
+            return false;
+        }
+    return seen >= 2;
+}
+
+/* Tokens that took other experts are set aside, but attention carries their error to the others. */
+static double spread_by_aside(const struct ts_judge *state, size_t i)
+{
+    double most = 0;
+    bool any = false;
+    for (size_t row = 0; row < state->scene.taken_count && !any; row++)
+        any = state->scene.aside[row];
+    for (size_t back = 1; any && back <= TS_INHERIT_FROM && back <= i; back++)
+        if (isfinite(state->errors[i - back]) && state->deltas[i - back].rel_l2 > most)
+            most = state->deltas[i - back].rel_l2;
+    return 0.5 * most;
+}
+
+/* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
+ * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
+static bool are_unseen_flips(const struct ts_judge *state, size_t i)
+{
+    const struct ts_structure *own = &state->structures[i];
+    size_t alike = 0, others = 0;
+    if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED)
+        return false;
+    for (size_t k = 0; k < state->out->count; k++) {
+        const struct ts_structure *other = &state->structures[k];
+        if (k == i || !other->known || !same_point(state->pairs[k].name, state->pairs[i].name))
+            continue;
+        others++;
+        alike += other->row > STRAY_AGAIN && other->row > 3 * other->inherited_row && other->row_error > FLIPPED &&
+                 other->worst_row != own->worst_row;
+    }
+    return alike >= 2 && alike * 2 >= others;
 }
 
 /* A context was replayed shortly before. */
@@ -214,11 +293,14 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     const struct ts_structure *structure = &state->structures[i];
     double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
+    bool flips = are_unseen_flips(state, i);
     if (!isfinite(level))
         level = state->deltas[i].rel_l2;
+    if (flips && structure->calm < level)
+        level = structure->calm;
     usual = usual_level(state, i, &seen);
     base = inherited(state, i);
-    base = usual > base ? usual : base;
+    base = fmax(fmax(usual, base), fmin(spread_by_aside(state, i), 0.1));
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
@@ -238,18 +320,22 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
     earlier = error_one_layer_earlier(state, i);
     if (level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * base &&
-        !(level < START_LIMIT && may_start(state, i)) && !(seen < 3 && level < FIRST_LIMIT)) {
+        !(level < START_LIMIT && may_start(state, i)) && !(seen < 3 && level < FIRST_LIMIT) &&
+        !(seen < 3 && level < CHAIN_LIMIT && never_recovers(state, i))) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       "its error is %.3g times what came in and what this run makes elsewhere",
                                       level / base));
         return;
     }
-    if (level > 3 * rounding && structure->element > TS_ELEMENT_LIMIT)
+    if (level > 3 * rounding && structure->element > TS_ELEMENT_LIMIT &&
+        structure->element > 8 * structure->inherited_element) /* weights of norms */
         ts_judge_differs(state, i,
                          ts_judge_say(state->out, "element %zu errs %.0f times as much as the others do",
                                       structure->worst_element, structure->element));
-    if (level > 3 * rounding && structure->known) {
+    if (level > 3 * rounding && structure->known && !(flips && structure->channel > TS_CHANNEL_LIMIT)) {
+        char token[64];
+        ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_row], token, sizeof token);
         if (structure->channel > TS_CHANNEL_LIMIT)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channel %zu errs %.0f times as much as the others do",
@@ -259,11 +345,11 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                              ts_judge_say(state->out, "channels %zu to %zu err %.0f times as much as the others do",
                                           structure->worst_block * structure->block_size,
                                           (structure->worst_block + 1) * structure->block_size - 1, structure->block));
-        else if (structure->row > TS_ROW_LIMIT && structure->row > 5 * structure->inherited_row &&
+        else if (!flips && structure->row > TS_ROW_LIMIT && structure->row > 5 * structure->inherited_row &&
                  structure->row_error > GROWTH_LIMIT * base)
-            ts_judge_differs(state, i,
-                             ts_judge_say(state->out, "token %" PRIu64 " errs %.0f times as much as the others do",
-                                          state->scene.taken[structure->worst_row], structure->row));
+            ts_judge_differs(
+                state, i,
+                ts_judge_say(state->out, "%s errs %.0f times as much as the others do", token, structure->row));
         else if (is_offset(structure) && level > 2 * base)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out,

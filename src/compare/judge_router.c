@@ -64,7 +64,8 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
 {
     const struct ts_actor *logits = ts_scene_actor(&state->scene, operation->inputs[0]);
     int64_t a[MOST_CHOSEN], b[MOST_CHOSEN];
-    if (operation->kind != TS_OPERATION_TOPK || !logits || weights->width > MOST_CHOSEN || logits->rows == 1)
+    if (operation->kind != TS_OPERATION_TOPK || !logits || weights->width > MOST_CHOSEN || logits->rows == 1 ||
+        logits->apart)
         return;
     for (size_t row = 0; row < logits->rows; row++) {
         largest(logits->a + row * logits->width, logits->width, weights->width, a);
@@ -149,7 +150,8 @@ static const struct ts_actor *find_logits(struct ts_judge *state, size_t i, stru
 {
     for (size_t back = 1; back <= BACK && back <= i; back++) {
         const struct ts_actor *actor = ts_scene_actor(&state->scene, i - back);
-        if (!actor || actor->heads != 1 || actor->rows != state->scene.taken_count || actor->width <= choice->count)
+        if (!actor || actor->heads != 1 || actor->apart || actor->rows != state->scene.taken_count ||
+            actor->width <= choice->count)
             continue;
         if (!exact)
             return actor;
@@ -167,7 +169,48 @@ static const struct ts_actor *find_logits(struct ts_judge *state, size_t i, stru
 static void unequal(struct ts_judge *state, size_t i)
 {
     ts_judge_differs(state, i,
-                     ts_judge_say(state->out, "integers differ in %" PRIu64 " places", state->deltas[i].unequal));
+                     ts_judge_say(state->out, "integers differ in %" PRIu64 " place%s", state->deltas[i].unequal,
+                                  state->deltas[i].unequal == 1 ? "" : "s"));
+}
+
+/* The share of the chosen that are others, by their numbers and not by their order; 0 when a row cannot be read. */
+static double exchanged(struct choice *choice, uint64_t tokens, size_t *flipped)
+{
+    size_t others = 0;
+    *flipped = 0;
+    for (uint64_t token = 0; token < tokens; token++) {
+        if (!read_choice(choice, token))
+            return 1;
+        *flipped += memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) != 0;
+        for (size_t i = 0; i < choice->count; i++) {
+            size_t k = 0;
+            while (k < choice->count && choice->b[k] != choice->a[i])
+                k++;
+            others += k == choice->count;
+        }
+    }
+    return (double)others / ((double)tokens * (double)choice->count);
+}
+
+/* No logits were captured at all. Noise exchanges experts that were nearly tied: so many of them, by what came in, as
+ * neighbours in a row of numbers lie that close. */
+static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *choice, size_t *flipped)
+{
+    double came = 0, share = exchanged(choice, state->scene.tokens, flipped);
+    double one = 1 / ((double)state->scene.tokens * (double)choice->count);
+    for (size_t back = 1; back <= BACK && back <= i; back++)
+        if (isfinite(state->errors[i - back]))
+            came = fmax(came, state->errors[i - back]);
+    if (!(came > 0) || *flipped == 0)
+        return false;
+    if ((double)*flipped > fmax(2, 12 * came * (double)(state->scene.tokens * choice->count)) ||
+        share > fmax(one, fmin(6 * came, 0.5)))
+        return false;
+    for (size_t row = 0; row < state->scene.taken_count; row++)
+        if (read_choice(choice, state->scene.taken[row]) &&
+            memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) != 0)
+            state->scene.aside[row] = true;
+    return true;
 }
 
 /* Counts the tokens that chose otherwise; false when one of them had no reason to. */
@@ -177,6 +220,8 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
     const struct ts_actor *logits = find_logits(state, i, choice, true);
     size_t row = 0, unseen = 0;
     bool replayed = logits != NULL;
+    if (!logits && are_unseen_ties(state, i, choice, flipped))
+        return true;
     if (!logits)
         logits = find_logits(state, i, choice, false);
     *flipped = 0;
@@ -231,9 +276,10 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
     if (count_flipped(state, i, choice, &flipped)) {
         if (flipped) {
             state->out->verdicts[i].judged = TS_JUDGED_NOISE;
-            state->out->verdicts[i].why =
-                ts_judge_say(state->out, "%zu tokens were routed otherwise%s; they are set aside from here on", flipped,
-                             choice->logits && choice->ordered ? "" : " on a near tie");
+            state->out->verdicts[i].why = ts_judge_say(
+                state->out, "%zu token%s routed otherwise%s; %s set aside from here on", flipped,
+                flipped == 1 ? " was" : "s were", choice->logits && choice->ordered ? "" : " on a near tie",
+                flipped == 1 ? "it is" : "they are");
         } else {
             unequal(state, i);
         }

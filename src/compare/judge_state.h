@@ -22,6 +22,7 @@ struct ts_judge {
     struct ts_replay *replays;       /* per pair, for those that were */
     enum ts_operation_kind *kinds;
     bool *products; /* per pair: learnt as a matrix product of captured tensors */
+    bool *adaptive; /* per pair: learnt as a layer norm whose weight and bias may come from products */
     double *strays; /* per pair: how far its worst row stands out */
     size_t
         failed; /* the first pair that is wrong whatever came in: a replay, integers, NaN; count when there is none */

@@ -88,14 +88,15 @@ static void apply_scores(const struct ts_operation *operation, const struct ts_a
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t head = 0; head < actor->heads; head++)
             for (size_t key = 0; key < actor->inner; key++) {
+                size_t first = row / actor->sequence * actor->sequence; /* of its own sequence */
                 const double *x = queries + row * q->width + head * size;
-                const double *y = keys + key * k->width + head / repeat * size;
+                const double *y = keys + (first + key) * k->width + head / repeat * size;
                 double sum = 0;
                 for (size_t i = 0; i < size; i++)
                     sum += x[i] * y[i];
                 sum *= operation->factor;
                 if (operation->kind == TS_OPERATION_SCORES && operation->table)
-                    sum += operation->table[head * (2 * actor->rows - 1) + actor->rows - 1 + key - row];
+                    sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + first + key - row];
                 out[row * actor->width + head * actor->inner + key] = sum;
             }
 }
@@ -134,7 +135,8 @@ static void apply_context(const struct ts_actor *actor, const struct ts_actor *p
         for (size_t head = 0; head < p->heads; head++)
             for (size_t key = 0; key < keys; key++) {
                 double weight = probabilities[row * p->width + head * keys + key];
-                const double *from = values + key * v->width + head / repeat * inner;
+                const double *from =
+                    values + (row / p->sequence * p->sequence + key) * v->width + head / repeat * inner;
                 double *to = out + row * actor->width + head * inner;
                 for (size_t i = 0; weight != 0 && i < inner; i++)
                     to[i] += weight * from[i];
@@ -173,10 +175,10 @@ static void apply_topk(const struct ts_operation *operation, const struct ts_act
 }
 
 /* Element [row, i] of a modulation tensor's chunk; a single row serves all tokens. */
-static double chunk_value(const struct ts_actor *m, const double *in, size_t row, unsigned chunk, size_t width,
-                          size_t i)
+static double chunk_value(const struct ts_scene *scene, const struct ts_actor *m, const double *in, size_t row,
+                          unsigned chunk, size_t width, size_t i)
 {
-    return in[(m->rows == 1 ? 0 : row) * m->width + chunk * width + i];
+    return in[ts_scene_row(scene, m, row) * m->width + chunk * width + i];
 }
 
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
@@ -236,15 +238,15 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
     case TS_OPERATION_MODULATE:
         for (size_t i = 0; i < total; i++) {
             size_t row = i / actor->width, column = i % actor->width;
-            double scale = chunk_value(from[1], inputs[1], row, operation->chunk, actor->width, column);
-            double shift = chunk_value(from[1], inputs[1], row, operation->other_chunk, actor->width, column);
+            double scale = chunk_value(scene, from[1], inputs[1], row, operation->chunk, actor->width, column);
+            double shift = chunk_value(scene, from[1], inputs[1], row, operation->other_chunk, actor->width, column);
             out[i] = inputs[0][i] * (scale + (operation->flag ? 1 : 0)) + shift;
         }
         break;
     case TS_OPERATION_GATED_SUM:
         for (size_t i = 0; i < total; i++)
             out[i] = inputs[0][i] + operation->factor * inputs[1][i] *
-                                        chunk_value(from[2], inputs[2], i / actor->width, operation->chunk,
+                                        chunk_value(scene, from[2], inputs[2], i / actor->width, operation->chunk,
                                                     actor->width, i % actor->width);
         break;
     case TS_OPERATION_SCALE:

@@ -336,11 +336,12 @@ static void learn_modulation(struct ts_search *search)
     for (size_t m = 0; m < search->all_count; m++) {
         const struct ts_actor *from = search->all[m];
         size_t chunks = from->width / actor->width;
-        if (from->width % actor->width || chunks < 2 || chunks > 9 || (from->rows != 1 && from->rows != actor->rows))
+        if (from->width % actor->width || chunks < 2 || chunks > 9 ||
+            (from->rows != 1 && !from->apart && from->rows != actor->rows) || actor->apart)
             continue;
         for (size_t chunk = 0; chunk < chunks; chunk++)
             for (size_t k = 0; k < search->probe_count; k++) {
-                size_t row = from->rows == 1 ? 0 : search->probes[k] / actor->width;
+                size_t row = ts_scene_row(search->scene, from, search->probes[k] / actor->width);
                 values[chunk][k] =
                     (double)from->a[row * from->width + chunk * actor->width + search->probes[k] % actor->width];
             }
@@ -359,8 +360,8 @@ static void gather(struct ts_search *search)
         if (!other || !(other->norm_a > 0))
             continue;
         search->all[search->all_count++] = other;
-        if (other->rows == search->actor->rows && other->width == search->actor->width &&
-            search->same_count < TS_SEARCH_INPUTS)
+        if (other->rows == search->actor->rows && other->apart == search->actor->apart &&
+            other->width == search->actor->width && search->same_count < TS_SEARCH_INPUTS)
             search->same[search->same_count++] = other;
     }
     /* a stride without common factors with the usual sizes */

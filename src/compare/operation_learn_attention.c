@@ -21,7 +21,8 @@ static double product(const struct ts_actor *actor, const struct ts_actor *q, co
                       size_t head, size_t key)
 {
     size_t size = q->width / actor->heads, repeat = actor->heads / (k->width / size);
-    const float *x = q->a + row * q->width + head * size, *y = k->a + key * k->width + head / repeat * size;
+    const float *x = q->a + row * q->width + head * size;
+    const float *y = k->a + (row / actor->sequence * actor->sequence + key) * k->width + head / repeat * size;
     double sum = 0;
     for (size_t i = 0; i < size; i++)
         sum += (double)x[i] * (double)y[i];
@@ -89,7 +90,7 @@ static void add_head(const struct ts_actor *actor, const struct ts_actor *q, con
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t key = 0; key < actor->inner; key++) {
             double y = (double)actor->a[row * actor->width + head * actor->inner + key], s;
-            size_t distance = actor->rows - 1 + key - row;
+            size_t distance = actor->sequence - 1 + key - row % actor->sequence;
             if (y < -1e4 || !isfinite(y))
                 continue;
             s = product(actor, q, k, row, head, key);
@@ -106,7 +107,7 @@ static void add_head(const struct ts_actor *actor, const struct ts_actor *q, con
 static bool fit_head(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t head,
                      double *scratch, double *factor, double *table)
 {
-    size_t distances = 2 * actor->rows - 1;
+    size_t distances = 2 * actor->sequence - 1;
     struct by_distance sums = {scratch, scratch + distances, scratch + 2 * distances, 0, 0, 0};
     memset(scratch, 0, 3 * distances * sizeof *scratch);
     add_head(actor, q, k, head, &sums);
@@ -130,7 +131,7 @@ static bool may_be_biased(const struct ts_actor *actor, const struct ts_actor *q
     double dot = 0, square = 0, size = 0;
     size_t count = 0;
     for (size_t i = 0; i < 64 && count < 24; i++) {
-        size_t row = 1 + i * 7 % (actor->rows - 1), key = 1 + i * 5 % row, head = i % actor->heads;
+        size_t row = 1 + i * 7 % (actor->sequence - 1), key = 1 + i * 5 % row, head = i % actor->heads;
         size_t at = row * actor->width + head * actor->inner + key, before = at - actor->width - 1;
         double y = (double)actor->a[at] - (double)actor->a[before], s;
         if (!isfinite(y))
@@ -151,7 +152,7 @@ static bool may_be_biased(const struct ts_actor *actor, const struct ts_actor *q
 static bool learn_biased_scores(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k)
 {
     const struct ts_actor *actor = search->actor;
-    size_t distances = 2 * actor->rows - 1;
+    size_t distances = 2 * actor->sequence - 1;
     double *scratch = malloc(3 * distances * sizeof *scratch);
     struct ts_operation scores = {.kind = TS_OPERATION_SCORES,
                                   .inputs = {q->pair, k->pair},
@@ -176,10 +177,10 @@ static bool learn_biased_scores(struct ts_search *search, const struct ts_actor 
 void ts_learn_scores(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
-    if (!actor->whole || actor->heads < 1 || actor->inner != actor->rows)
+    if (!actor->whole || actor->heads < 1 || actor->inner != actor->sequence)
         return;
     learn_plain_scores(search);
-    for (size_t i = 0; i < search->all_count && i < 12 && actor->rows >= 4; i++)
+    for (size_t i = 0; i < search->all_count && i < 12 && actor->sequence >= 4; i++)
         for (size_t j = 0; j < search->all_count && j < 12; j++)
             if (search->best.kind == TS_OPERATION_NONE && fit_together(actor, search->all[i], search->all[j]) &&
                 may_be_biased(actor, search->all[i], search->all[j]) &&
@@ -289,7 +290,7 @@ void ts_learn_softmax(struct ts_search *search)
         else if (search->same[i]->heads == actor->heads)
             learn_sinks(search, search->same[i]);
     }
-    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && actor->whole && actor->inner == actor->rows)
+    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && actor->whole && actor->inner == actor->sequence)
         learn_probabilities(search);
 }
 
@@ -302,7 +303,7 @@ static bool may_be_context(const struct ts_search *search, const struct ts_actor
     for (size_t i = 0; i < search->probe_count; i++) {
         size_t at = search->probes[i], row = at / actor->width, head = at % actor->width / inner;
         const float *weights = p->a + row * p->width + head * p->inner;
-        const float *values = v->a + head / repeat * inner + at % inner;
+        const float *values = v->a + row / p->sequence * p->sequence * v->width + head / repeat * inner + at % inner;
         double sum = 0;
         for (size_t key = 0; key < p->inner; key++)
             sum += weights[key] != 0 ? (double)weights[key] * (double)values[key * v->width] : 0;
@@ -317,7 +318,7 @@ void ts_learn_context(struct ts_search *search)
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count && i < 8; i++) {
         const struct ts_actor *p = search->all[i];
-        if (!p->whole || p->rows != actor->rows || p->inner != p->rows || p->heads < 1 || actor->width % p->heads)
+        if (!p->whole || p->rows != actor->rows || p->inner != p->sequence || p->heads < 1 || actor->width % p->heads)
             continue;
         for (size_t j = 0; j < search->all_count; j++) {
             const struct ts_actor *v = search->all[j];

@@ -1,6 +1,8 @@
 #include "compare/scene.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,12 +23,14 @@ int ts_mantissa_bits(const float *values, size_t count)
 {
     static const int steps[] = {2, 3, 7, 10};
     size_t over[4] = {0}, alike[4] = {0}, counted = 0;
-    uint32_t first[4] = {0};
+    uint32_t first[4] = {0}, only = 0;
+    bool constant = true;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = ts_float_bits(values[i]);
         if ((bits & 0x7fffffff) == 0 || (bits & 0x7f800000) == 0x7f800000)
             continue;
-        counted++;
+        only = counted++ ? only : bits & 0x7fffffff;
+        constant = constant && (bits & 0x7fffffff) == only;
         for (int k = 0; k < 4; k++) {
             bool finer = (bits & ((1u << (23 - steps[k])) - 1)) != 0;
             first[k] = finer && !over[k] ? bits & 0x7fffffff : first[k];
@@ -34,7 +38,7 @@ int ts_mantissa_bits(const float *values, size_t count)
             alike[k] += finer && (bits & 0x7fffffff) == first[k];
         }
     }
-    if (!counted)
+    if (!counted || (constant && counted >= 8)) /* one number, however often, says nothing about the others */
         return 23;
     for (int k = 0; k < 4; k++)
         /* one in two hundred may be a constant, and any number of the same one: values that were clamped */
@@ -53,51 +57,127 @@ static const uint64_t *squeezed(const struct ts_view *view, unsigned *rank, unsi
     return view->shape + *dropped;
 }
 
+/* The shapes of a trace, counted: plain matrices, and the pairs of leading axes of [batch, tokens, ...]. */
+struct census {
+    uint64_t sizes[256];
+    size_t votes[256], used;
+};
+
+static void census_add(struct census *census, uint64_t size, size_t votes)
+{
+    size_t k = 0;
+    while (k < census->used && census->sizes[k] != size)
+        k++;
+    if (k == census->used && census->used < 256)
+        census->sizes[census->used++] = size;
+    if (k < census->used)
+        census->votes[k] += votes;
+}
+
+static uint64_t census_winner(const struct census *census, size_t *votes)
+{
+    size_t best = 0;
+    for (size_t k = 1; k < census->used; k++)
+        if (census->votes[k] > census->votes[best])
+            best = k;
+    *votes = census->used ? census->votes[best] : 0;
+    return census->used ? census->sizes[best] : 0;
+}
+
+/* Walks the squeezed shapes of the pairs that can be looked at. */
+static bool next_shape(const struct ts_pair *pairs, size_t count, size_t *at, const uint64_t **shape, unsigned *rank)
+{
+    for (; *at < count; ++*at) {
+        unsigned dropped;
+        if (pairs[*at].problem || pairs[*at].a.rank < 2)
+            continue;
+        *shape = squeezed(&pairs[*at].a, rank, &dropped);
+        ++*at;
+        return true;
+    }
+    return false;
+}
+
 /* The most common first axis of matrices and their kin is the sequence. */
 static uint64_t find_tokens(const struct ts_pair *pairs, size_t count)
 {
-    uint64_t sizes[256];
-    size_t votes[256], used = 0, best = 0;
-    for (size_t i = 0; i < count; i++) {
-        unsigned rank, dropped;
-        const uint64_t *shape;
-        size_t k;
-        if (pairs[i].problem || pairs[i].a.rank < 2)
-            continue;
-        shape = squeezed(&pairs[i].a, &rank, &dropped);
-        if (rank < 2) { /* [1, hidden]: a single token */
-            static const uint64_t one = 1;
-            shape = &one;
-            rank = 2;
+    struct census census = {0};
+    const uint64_t *shape;
+    unsigned rank;
+    size_t votes;
+    for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);)
+        /* hidden states are plain matrices; [1, hidden] is a single token */
+        census_add(&census, rank < 2 ? 1 : shape[0], rank <= 2 ? 2 : 1);
+    return census_winner(&census, &votes);
+}
+
+/* Do these leading axes, which most tensors of three axes have, stand for a batch and its tokens? They may as well be
+ * tokens and heads of a run without a batch. That one has plain matrices, or scores, [tokens, heads, tokens] or [heads,
+ * tokens, tokens]; a batch has a fourth axis where heads are, hidden states of several widths, or, with layer outputs
+ * alone, fewer sequences than tokens. */
+static bool are_batch(const struct ts_pair *pairs, size_t count, uint64_t batch, uint64_t sequence, size_t votes)
+{
+    const uint64_t *shape;
+    unsigned rank;
+    size_t matrices = 0, fours = 0;
+    uint64_t width = 0;
+    bool scores = false, widths = false;
+    for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);) {
+        if (rank == 2)
+            matrices += shape[0] != batch && shape[0] != batch * sequence;
+        if (rank == 3) {
+            scores = scores || (shape[2] == shape[1] && shape[1] == sequence) || (shape[2] == shape[0]) ||
+                     (shape[1] == batch && shape[2] == batch);
+            if (shape[0] == batch && shape[1] == sequence) {
+                widths = widths || (width && width != shape[2]);
+                width = shape[2];
+            }
         }
-        for (k = 0; k < used && sizes[k] != shape[0]; k++) {
-        }
-        if (k == used && used < 256) {
-            sizes[used] = shape[0];
-            votes[used++] = 0;
-        }
-        if (k < used)
-            votes[k] += rank == 2 ? 2 : 1; /* hidden states are plain matrices */
+        fours += rank == 4 && shape[0] == batch && (shape[1] == sequence || shape[2] == sequence);
     }
-    for (size_t k = 1; k < used; k++)
-        if (votes[k] > votes[best])
-            best = k;
-    return used ? sizes[best] : 0;
+    return votes > matrices && (fours || (!scores && (widths || batch < sequence)));
+}
+
+/* Several sequences at once; 1 when there is one. Their common length is left in *sequence. */
+static uint64_t find_batch(const struct ts_pair *pairs, size_t count, uint64_t *sequence)
+{
+    struct census census = {0};
+    const uint64_t *shape;
+    unsigned rank;
+    size_t votes;
+    uint64_t both;
+    for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);)
+        if (rank == 3 && shape[0] >= 2 && shape[0] < 4096 && shape[1] >= 2 && shape[1] < (uint64_t)1 << 40)
+            census_add(&census, shape[0] << 48 | shape[1], 1);
+    both = census_winner(&census, &votes);
+    if (!votes || !are_batch(pairs, count, both >> 48, both & (((uint64_t)1 << 48) - 1), votes))
+        return 1;
+    *sequence = both & (((uint64_t)1 << 48) - 1);
+    return both >> 48;
+}
+
+static uint64_t sequence_of(const struct ts_scene *scene)
+{
+    return scene->batch > 1 ? scene->tokens / scene->batch : scene->tokens;
 }
 
 /* Where the tokens stand in tensors with heads whose number is another one, and how many heads the scores have. */
 static void find_heads(struct ts_scene *scene)
 {
     size_t first = 0, second = 0;
-    for (size_t i = 0; i < scene->pair_count; i++) {
-        unsigned rank, dropped;
-        const uint64_t *shape;
-        if (scene->pairs[i].problem || scene->pairs[i].a.rank < 3)
-            continue;
-        shape = squeezed(&scene->pairs[i].a, &rank, &dropped);
-        if (rank == 3 && (shape[0] == scene->tokens) != (shape[1] == scene->tokens))
-            ++*(shape[0] == scene->tokens ? &first : &second);
-        if (rank == 3 && shape[1] == scene->tokens && shape[2] == scene->tokens && shape[0] <= 1024)
+    uint64_t tokens = sequence_of(scene);
+    const uint64_t *shape;
+    unsigned rank;
+    for (size_t i = 0; next_shape(scene->pairs, scene->pair_count, &i, &shape, &rank);) {
+        if (scene->batch > 1) {
+            if (rank != 4 || shape[0] != scene->batch)
+                continue;
+            shape++;
+            rank--;
+        }
+        if (rank == 3 && (shape[0] == tokens) != (shape[1] == tokens))
+            ++*(shape[0] == tokens ? &first : &second);
+        if (rank == 3 && shape[1] == tokens && shape[2] == tokens && shape[0] <= 1024)
             scene->score_heads = (size_t)shape[0];
     }
     scene->heads_first = second > first;
@@ -105,8 +185,10 @@ static void find_heads(struct ts_scene *scene)
 
 enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error)
 {
+    uint64_t sequence = 0;
     *scene = (struct ts_scene){.pairs = pairs, .pair_count = count};
-    scene->tokens = find_tokens(pairs, count);
+    scene->batch = find_batch(pairs, count, &sequence);
+    scene->tokens = scene->batch > 1 ? scene->batch * sequence : find_tokens(pairs, count);
     find_heads(scene);
     scene->taken_count = scene->tokens <= WHOLE ? (size_t)scene->tokens : TAKEN;
     scene->taken = calloc(scene->taken_count + 1, sizeof *scene->taken);
@@ -138,21 +220,35 @@ void ts_scene_release(struct ts_scene *scene)
 
 #define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
 
-/* One side, tokens first. axis: which axis of the squeezed shape holds the tokens. */
-static enum ts_status load_side(const struct ts_scene *scene, const struct ts_view *view, unsigned axis,
-                                const uint64_t *shape, unsigned rank, size_t width, float *out, struct ts_error *error)
+/* Where a tensor has its tokens. The shape is the squeezed one, without the axis of the batch where there is one. */
+struct place {
+    const uint64_t *shape;
+    unsigned rank, axis; /* axis == rank: no tokens in it */
+    bool batched;        /* an axis of sequences was in front */
+    bool all;            /* the axis holds the tokens of all sequences, [batch * tokens, ...] */
+};
+
+/* One side, tokens first. */
+static enum ts_status load_side(const struct ts_scene *scene, const struct ts_view *view, const struct place *place,
+                                const struct ts_actor *actor, float *out, struct ts_error *error)
 {
-    uint64_t before = 1, after = 1;
-    for (unsigned i = 0; i < axis && axis < rank; i++)
+    const uint64_t *shape = place->shape;
+    uint64_t before = 1, after = 1, sequence = sequence_of(scene), length;
+    if (place->axis == place->rank) { /* no tokens in it: a row that serves all tokens of its sequence */
+        uint64_t first = actor->rows == 1 && place->batched ? scene->taken[0] / sequence : 0;
+        return ts_view_read_f32(view, first * actor->width, actor->rows * actor->width, out, error);
+    }
+    for (unsigned i = 0; i < place->axis; i++)
         before *= shape[i];
-    for (unsigned i = axis + 1; i < rank; i++)
+    for (unsigned i = place->axis + 1; i < place->rank; i++)
         after *= shape[i];
-    if (axis == rank) /* no tokens in it: one row that serves them all */
-        return ts_view_read_f32(view, 0, width, out, error);
+    length = before * shape[place->axis] * after;
     for (size_t row = 0; row < scene->taken_count; row++) {
+        uint64_t token = place->all ? scene->taken[row] : scene->taken[row] % sequence;
+        uint64_t start = place->batched ? scene->taken[row] / sequence * length : 0;
         for (uint64_t i = 0; i < before; i++)
-            TS_TRY(ts_view_read_f32(view, (i * shape[axis] + scene->taken[row]) * after, (size_t)after,
-                                    out + row * width + i * after, error));
+            TS_TRY(ts_view_read_f32(view, start + (i * shape[place->axis] + token) * after, (size_t)after,
+                                    out + row * actor->width + i * after, error));
         /* of a large tensor not even the pages around these rows stay resident */
         if (view->count > FORGET_ABOVE && (row % 32 == 31 || row + 1 == scene->taken_count))
             ts_view_forget(view, 0, view->count);
@@ -164,7 +260,7 @@ static void measure(const struct ts_scene *scene, struct ts_actor *actor)
 {
     double error = 0, norm = 0;
     for (size_t row = 0; row < actor->rows; row++)
-        for (size_t i = 0; i < actor->width && (actor->rows == 1 || !scene->aside[row]); i++) {
+        for (size_t i = 0; i < actor->width && (actor->rows == 1 || actor->apart || !scene->aside[row]); i++) {
             double a = (double)actor->a[row * actor->width + i], b = (double)actor->b[row * actor->width + i];
             if (isfinite(a) && isfinite(b)) {
                 error += (b - a) * (b - a);
@@ -225,34 +321,84 @@ static bool is_masked_by_first(const struct ts_pair *pair, uint64_t size)
     return true;
 }
 
+/* The squeezed shape behind the axis of a batch. */
+static bool inside_batch(const struct ts_scene *scene, const struct ts_view *view, const uint64_t **shape,
+                         unsigned *rank)
+{
+    unsigned dropped;
+    *shape = squeezed(view, rank, &dropped);
+    if (scene->batch <= 1 || *rank < 2 || (*shape)[0] != scene->batch)
+        return false;
+    ++*shape;
+    --*rank;
+    return true;
+}
+
 /* As many heads as tokens: the axis is that of a sibling with another number of heads (keys have fewer), or that of
  * most. Scores have their heads in front, unless a mask on them or on their probabilities says otherwise. */
 static unsigned ambiguous_axis(const struct ts_scene *scene, size_t pair, const uint64_t *shape)
 {
     size_t first = pair > 4 ? pair - 4 : 0;
+    uint64_t tokens = sequence_of(scene);
     for (size_t i = first; i <= pair + 4 && i < scene->pair_count; i++) {
-        unsigned rank, dropped;
+        unsigned rank;
         const uint64_t *other;
         if (scene->pairs[i].problem || scene->pairs[i].a.rank < 3)
             continue;
-        other = squeezed(&scene->pairs[i].a, &rank, &dropped);
-        if (rank == 3 && shape[2] == scene->tokens && memcmp(shape, other, 3 * sizeof *shape) == 0 &&
-            is_masked_by_first(&scene->pairs[i], scene->tokens))
+        inside_batch(scene, &scene->pairs[i].a, &other, &rank);
+        if (rank == 3 && shape[2] == tokens && memcmp(shape, other, 3 * sizeof *shape) == 0 &&
+            is_masked_by_first(&scene->pairs[i], tokens))
             return 0;
         if (rank == 3 && are_siblings(scene->pairs[i].name, scene->pairs[pair].name) &&
-            (other[0] == scene->tokens) != (other[1] == scene->tokens))
-            return other[0] == scene->tokens ? 0 : 1;
+            (other[0] == tokens) != (other[1] == tokens))
+            return other[0] == tokens ? 0 : 1;
     }
-    return shape[2] == scene->tokens || scene->heads_first ? 1 : 0;
+    return shape[2] == tokens || scene->heads_first ? 1 : 0;
 }
 
-/* Where the tokens are: their axis among the squeezed ones, `rank` when there are none in it. */
-static unsigned token_axis(const struct ts_scene *scene, size_t pair, const uint64_t *shape, unsigned rank)
+static void find_place(const struct ts_scene *scene, size_t pair, struct place *place)
 {
-    for (unsigned i = 0; i < rank && scene->tokens > 1; i++)
-        if (shape[i] == scene->tokens)
-            return i == 0 && rank == 3 && shape[1] == scene->tokens ? ambiguous_axis(scene, pair, shape) : i;
-    return rank;
+    uint64_t tokens = sequence_of(scene);
+    unsigned dropped;
+    *place = (struct place){0};
+    place->shape = squeezed(&scene->pairs[pair].a, &place->rank, &dropped);
+    place->axis = place->rank;
+    if (scene->tokens <= 1)
+        return;
+    if (scene->batch > 1 && place->shape[0] == scene->tokens) { /* routers see one long list of tokens */
+        place->axis = 0;
+        place->all = true;
+        return;
+    }
+    place->batched = inside_batch(scene, &scene->pairs[pair].a, &place->shape, &place->rank);
+    place->axis = place->rank;
+    for (unsigned i = 0; i < place->rank && place->axis == place->rank; i++)
+        if (place->shape[i] == tokens)
+            place->axis =
+                i == 0 && place->rank == 3 && place->shape[1] == tokens ? ambiguous_axis(scene, pair, place->shape) : i;
+}
+
+size_t ts_scene_row(const struct ts_scene *scene, const struct ts_actor *from, size_t row)
+{
+    if (from->rows == 1)
+        return 0;
+    return from->apart ? (size_t)(scene->taken[row] / sequence_of(scene)) : row;
+}
+
+uint64_t ts_scene_first(const struct ts_scene *scene)
+{
+    uint64_t sequence = sequence_of(scene), first = sequence ? scene->taken[0] / sequence : 0;
+    bool lone = sequence && scene->taken_count && scene->taken[scene->taken_count - 1] / sequence == first;
+    return lone ? first * sequence : 0;
+}
+
+void ts_scene_token_text(const struct ts_scene *scene, uint64_t token, char *out, size_t size)
+{
+    uint64_t sequence = sequence_of(scene);
+    if (scene->batch > 1)
+        snprintf(out, size, "token %" PRIu64 " of sequence %" PRIu64, token % sequence, token / sequence);
+    else
+        snprintf(out, size, "token %" PRIu64, token);
 }
 
 /* What the values use, or what is left of them when they were printed. */
@@ -265,25 +411,65 @@ static int bits_of(const struct ts_view *view, const float *values, size_t count
 bool ts_scene_token(const struct ts_scene *scene, size_t i, uint64_t index, uint64_t *token)
 {
     const struct ts_pair *pair = &scene->pairs[i];
-    unsigned rank, dropped, axis;
-    const uint64_t *shape;
-    uint64_t after = 1;
+    struct place place;
+    uint64_t after = 1, length = 1, sequence = sequence_of(scene);
     if (pair->problem || pair->a.rank == 0 || index >= pair->a.count)
         return false;
-    shape = squeezed(&pair->a, &rank, &dropped);
-    axis = token_axis(scene, i, shape, rank);
-    if (axis == rank)
+    find_place(scene, i, &place);
+    if (place.axis == place.rank)
         return false;
-    for (unsigned k = axis + 1; k < rank; k++)
-        after *= shape[k];
-    *token = index / after % scene->tokens;
+    for (unsigned k = place.axis + 1; k < place.rank; k++)
+        after *= place.shape[k];
+    for (unsigned k = 0; k < place.rank; k++)
+        length *= place.shape[k];
+    *token = index / after % place.shape[place.axis] + (place.batched ? index / length * sequence : 0);
     return true;
+}
+
+bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, size_t i, uint64_t *index)
+{
+    struct place place;
+    uint64_t after = 1, length = 1, sequence = sequence_of(scene), column, token;
+    if (!actor->usable || i >= actor->rows * actor->width)
+        return false;
+    find_place(scene, actor->pair, &place);
+    if (place.axis == place.rank) {
+        *index = i;
+        return actor->rows * actor->width == scene->pairs[actor->pair].a.count;
+    }
+    for (unsigned k = place.axis + 1; k < place.rank; k++)
+        after *= place.shape[k];
+    for (unsigned k = 0; k < place.rank; k++)
+        length *= place.shape[k];
+    token = scene->taken[i / actor->width];
+    column = i % actor->width;
+    *index = (place.batched ? token / sequence * length : 0) +
+             (column / after * place.shape[place.axis] + (place.all ? token : token % sequence)) * after +
+             column % after;
+    return *index < scene->pairs[actor->pair].a.count;
+}
+
+void ts_scene_choose(struct ts_scene *scene, uint64_t token)
+{
+    uint64_t sequence = sequence_of(scene), first = sequence ? token / sequence * sequence : 0;
+    size_t kept = 0;
+    if (scene->batch <= 1 || scene->loaded || token >= scene->tokens)
+        return;
+    if (sequence <= scene->taken_count && sequence <= WHOLE) { /* all of it, even where a spread was taken */
+        for (size_t i = 0; i < sequence; i++)
+            scene->taken[kept++] = first + i;
+    } else {
+        for (size_t i = 0; i < scene->taken_count; i++)
+            if (scene->taken[i] >= first && scene->taken[i] < first + sequence)
+                scene->taken[kept++] = scene->taken[i];
+    }
+    scene->taken_count = kept ? kept : scene->taken_count;
 }
 
 void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count)
 {
     bool replaced[TAKEN] = {false};
-    if (scene->taken_count == scene->tokens || scene->loaded)
+    if (scene->taken_count == scene->tokens || scene->taken_count > TAKEN || scene->loaded)
         return;
     for (size_t i = 0; i < count; i++) {
         size_t nearest = TAKEN;
@@ -304,35 +490,37 @@ void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count)
 static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struct ts_error *error)
 {
     const struct ts_pair *pair = &scene->pairs[actor->pair];
-    unsigned rank, dropped, axis;
-    const uint64_t *shape;
-    uint64_t width;
-    bool single = scene->tokens == 1;
+    struct place place;
+    uint64_t width, sequence = sequence_of(scene);
+    bool single = scene->tokens == 1, tokens, lone;
     actor->error = (double)NAN;
     if (pair->problem || pair->a.rank == 0 || pair->a.count == 0 || !scene->tokens || pair->guess ||
         ts_type_is_integer(pair->a.tensor->type) || ts_type_is_integer(pair->b.tensor->type) ||
         ts_type_info(pair->a.tensor->type)->components != 1 || ts_type_info(pair->b.tensor->type)->components != 1)
         return TS_OK;
-    shape = squeezed(&pair->a, &rank, &dropped);
-    axis = token_axis(scene, actor->pair, shape, rank);
-    actor->rows = axis < rank ? scene->taken_count : 1;
-    width = axis < rank ? pair->a.count / scene->tokens : pair->a.count;
-    if (width * actor->rows > LARGEST)
+    find_place(scene, actor->pair, &place);
+    tokens = place.axis < place.rank;
+    lone = scene->taken[0] / sequence == scene->taken[scene->taken_count - 1] / sequence;
+    actor->apart = !tokens && place.batched;
+    actor->rows = tokens ? scene->taken_count : actor->apart && !lone ? (size_t)scene->batch : 1;
+    width = pair->a.count / (place.batched ? scene->batch : 1) / (tokens ? place.shape[place.axis] : 1);
+    if (width > LARGEST || width * actor->rows > LARGEST)
         return TS_OK;
     actor->width = (size_t)width;
-    actor->whole = single || (axis < rank && scene->taken_count == scene->tokens);
+    actor->whole = single || (tokens && scene->taken_count == (lone ? sequence : scene->tokens));
+    actor->sequence = actor->whole && !single ? (size_t)sequence : actor->rows;
     actor->heads = 1;
-    if (rank >= 3 && axis < rank)
-        actor->heads = (size_t)shape[axis == 0 ? 1 : 0];
-    else if (single && rank >= 2)
-        actor->heads = (size_t)shape[0];
+    if (place.rank >= 3 && tokens)
+        actor->heads = (size_t)place.shape[place.axis == 0 ? 1 : 0];
+    else if (single && place.rank >= 2)
+        actor->heads = (size_t)place.shape[0];
     actor->inner = actor->heads ? actor->width / actor->heads : 0;
     actor->a = malloc(actor->rows * actor->width * sizeof *actor->a);
     actor->b = malloc(actor->rows * actor->width * sizeof *actor->b);
     if (!actor->a || !actor->b)
         return ts_fail_memory(error);
-    TS_TRY(load_side(scene, &pair->a, axis, shape, rank, actor->width, actor->a, error));
-    TS_TRY(load_side(scene, &pair->b, axis, shape, rank, actor->width, actor->b, error));
+    TS_TRY(load_side(scene, &pair->a, &place, actor, actor->a, error));
+    TS_TRY(load_side(scene, &pair->b, &place, actor, actor->b, error));
     hide_mask(actor);
     actor->bits_a = bits_of(&pair->a, actor->a, actor->rows * actor->width);
     actor->bits_b = bits_of(&pair->b, actor->b, actor->rows * actor->width);

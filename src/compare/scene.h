@@ -3,7 +3,10 @@
  * Learning an operation needs the tensors before it side by side. A scene holds the last TS_SCENE_WINDOW pairs as
  * dense floats, tokens first: [tokens, rest...], whatever axis the tokens were on, leading ones squeezed. Of long
  * sequences a spread of tokens is taken, the same for every tensor. Memory is bounded by the window, not by the trace.
- */
+ *
+ * Where a batch of sequences ran at once, [batch, tokens, ...], the rows are the tokens of all of them, one sequence
+ * behind the other, and a tensor without tokens (a modulation, [batch, 6 * hidden]) has one row per sequence. Only what
+ * works across tokens must know: the keys of another sequence are not its own. */
 #ifndef TS_COMPARE_SCENE_H
 #define TS_COMPARE_SCENE_H
 
@@ -20,8 +23,10 @@ struct ts_actor {
     size_t pair; /* index */
     bool usable; /* loaded; false for scalars, integers, giants, and pairs with problems */
     bool whole;  /* every token is here, so that products over tokens can be done */
+    bool apart;  /* no tokens in it: one row per sequence */
     float *a, *b;
     size_t rows, width; /* tokens taken, numbers per token */
+    size_t sequence;    /* whole: rows of one sequence, which are all of them unless a batch ran */
     size_t heads;       /* the first axis after the tokens when there are two, else 1 */
     size_t inner;       /* width / heads */
     int bits_a, bits_b; /* mantissa bits the values use */
@@ -40,7 +45,8 @@ struct ts_turn {
 struct ts_scene {
     const struct ts_pair *pairs;
     size_t pair_count;
-    uint64_t tokens;  /* length of the sequence, 0 when unknown */
+    uint64_t tokens;  /* of all sequences together, 0 when unknown */
+    uint64_t batch;   /* sequences that ran at once; 1 is the rule */
     bool heads_first; /* [heads, tokens, size]: how most tensors with heads are laid out */
     uint64_t *taken;  /* which tokens, in order */
     size_t taken_count;
@@ -54,15 +60,27 @@ struct ts_scene {
 enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error);
 void ts_scene_release(struct ts_scene *scene);
 
+/* Before anything is loaded: of a batch only the sequence of this token. */
+void ts_scene_choose(struct ts_scene *scene, uint64_t token);
 /* Before anything is loaded: takes these tokens of a long sequence as well, in place of others. */
 void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count);
 /* Which token the element at this flat index of pair i belongs to; false when the pair has no tokens. */
 bool ts_scene_token(const struct ts_scene *scene, size_t i, uint64_t index, uint64_t *token);
 
+/* The flat index, in its pair's own shape, of element i of an actor; false when it has none. */
+bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, size_t i, uint64_t *index);
+
 /* Loads the next pair in order and returns its actor; NULL on error. */
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);
 /* The actor of an earlier pair, NULL when it has left the window or is not usable. */
 struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair);
+
+/* The row of `from` that serves row `row` of the tokens: its own, its sequence's, or the one for all. */
+size_t ts_scene_row(const struct ts_scene *scene, const struct ts_actor *from, size_t row);
+/* The first token of the sequence that was chosen of a batch, else 0. */
+uint64_t ts_scene_first(const struct ts_scene *scene);
+/* "token 5", or "token 5 of sequence 1" of a batch. */
+void ts_scene_token_text(const struct ts_scene *scene, uint64_t token, char *out, size_t size);
 
 /* Mantissa bits that values really use: 7 for bf16 in any storage, 10 for f16 and TF32, 3 and 2 for fp8, 23 otherwise;
  * counted over the non-zero finite ones, a few stray values aside. */

@@ -47,12 +47,15 @@ static double ratio_to(double value, double median)
     return median > value * 1e-6 ? value / median : value > 0 ? 1e6 : 0;
 }
 
+/* A token with so many times the median token's error energy took another way: another expert, if anything honest. */
+#define STRAY 25.0
+
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
-    return actor->rows == 1 || !scene->aside[row];
+    return actor->rows == 1 || actor->apart || !scene->aside[row];
 }
 
-double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, size_t *worst, double *worst_error)
+double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *ratios, *sizes, *sorted, largest = 0, median, typical;
     size_t used = 0, at = 0;
@@ -89,11 +92,18 @@ double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, s
             at = row;
         }
     median = median_of(sorted, used);
+    if (structure) {
+        double calm = 0;
+        for (size_t row = 0; row < actor->rows; row++) {
+            bool stray = ratios[row] > STRAY * median;
+            structure->strays += stray;
+            calm += stray || !(sizes[row] > 0) ? 0 : ratios[row];
+        }
+        structure->calm = used > structure->strays ? sqrt(calm / (double)(used - structure->strays)) : 0;
+        structure->worst_row = at;
+        structure->row_error = sqrt(largest);
+    }
     free(ratios);
-    if (worst)
-        *worst = at;
-    if (worst_error)
-        *worst_error = sqrt(largest);
     return ratio_to(largest, median);
 }
 
@@ -102,7 +112,8 @@ static size_t head_size(struct ts_scene *scene)
 {
     size_t found = 0;
     for (size_t i = 0; i < TS_SCENE_WINDOW; i++)
-        if (scene->window[i].usable && scene->window[i].heads > 1 && scene->window[i].inner != scene->window[i].rows)
+        if (scene->window[i].usable && scene->window[i].heads > 1 &&
+            scene->window[i].inner != scene->window[i].sequence)
             found = scene->window[i].inner;
     return found;
 }
@@ -137,8 +148,9 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
     structure->slope = fabs(each) < fabs(all) ? each : all;
 }
 
-/* A few tokens: every number by itself. */
-static void measure_elements(const struct ts_actor *actor, struct ts_structure *structure)
+/* A few tokens: every number by itself. `only`: the worst is looked for at this place alone, or everywhere from
+ * SIZE_MAX. */
+static void measure_elements(const struct ts_actor *actor, size_t only, struct ts_structure *structure)
 {
     size_t total = actor->rows * actor->width, used = 0;
     double *scratch = calloc(total, sizeof *scratch), typical;
@@ -152,7 +164,7 @@ static void measure_elements(const struct ts_actor *actor, struct ts_structure *
         if (!isfinite(error))
             continue;
         scratch[used++] = error;
-        if (error > structure->element) {
+        if (error > structure->element && (only == SIZE_MAX || only == i)) {
             structure->element = error;
             structure->worst_element = i;
         }
@@ -161,12 +173,19 @@ static void measure_elements(const struct ts_actor *actor, struct ts_structure *
     free(scratch);
 }
 
+double ts_structure_element(const struct ts_actor *actor, size_t index)
+{
+    struct ts_structure structure = {0};
+    measure_elements(actor, index, &structure);
+    return structure.element;
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *error, *size, *scratch, *sum, *mean, *dot, typical, median;
     size_t head = head_size(scene), rows = 0;
     if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
-        measure_elements(actor, structure);
+        measure_elements(actor, SIZE_MAX, structure);
     if (!actor->usable || actor->rows < 4 || actor->width < 8)
         return;
     error = calloc(actor->width * 6, sizeof *error);
@@ -190,7 +209,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         }
     for (size_t row = 0; row < actor->rows; row++)
         rows += counts(scene, actor, row);
-    structure->known = true;
+    structure->known = rows >= 4; /* fewer are left where most tokens took other experts */
     measure_common(structure, actor->width, rows, error, size, sum, mean, dot);
     memcpy(scratch, size, actor->width * sizeof *scratch);
     typical = median_of(scratch, actor->width);
@@ -222,5 +241,5 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         structure->block = ratio_to(structure->block, median);
     }
     free(error);
-    structure->row = ts_structure_rows(scene, actor, &structure->worst_row, &structure->row_error);
+    structure->row = ts_structure_rows(scene, actor, structure);
 }

@@ -20,14 +20,17 @@ struct ts_structure {
     double element; /* of a token or three, where channels have no statistics: the worst number's relative error over
                        the median's; else 0 */
     size_t worst_element;
-    bool known;     /* what follows */
-    double channel; /* the worst channel's relative error over the median channel's */
+    double inherited_element; /* the same number's, largest among the tensors before: set by the judge */
+    bool known;               /* what follows */
+    double channel;           /* the worst channel's relative error over the median channel's */
     size_t worst_channel;
     double block; /* the worst block of channels (a head), error energy over the median block's */
     size_t worst_block, block_size;
     double row; /* the worst token's relative error energy over the median token's */
     size_t worst_row;
     double row_error;     /* its relative error */
+    size_t strays;        /* tokens far above the median one */
+    double calm;          /* relative error of the others */
     double inherited_row; /* the same, largest among the tensors before: set by the judge */
     double offset; /* share of the error that is the same in every token: 1 / tokens when there is no such part */
     double alike;  /* the same share of the reference: tokens that are nearly equal err alike, honestly */
@@ -38,8 +41,11 @@ struct ts_structure {
 /* The number that would be at place `nth` if the values were sorted; 0 when there are none. Reorders them. */
 double ts_nth(double *values, size_t count, size_t nth);
 
+/* Of a token or three: how far this number stands out, by its relative error over the median's. */
+double ts_structure_element(const struct ts_actor *actor, size_t index);
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure);
-/* How far the worst token stands out; *worst and *error (may be NULL) say which and how much it errs. */
-double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, size_t *worst, double *error);
+/* How far the worst token stands out. `structure` (may be NULL) is told which, how much it errs, and about the others.
+ */
+double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure);
 
 #endif

@@ -49,7 +49,7 @@ void ts_propose_distance_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     double *prediction = ts_case_scratch(the_case), *slopes, low = INFINITY, high = -INFINITY, factor;
-    if (!prediction || actor->heads < 2 || actor->inner != actor->rows || !actor->whole || actor->rows < 3 ||
+    if (!prediction || actor->heads < 2 || actor->inner != actor->sequence || !actor->whole || actor->rows < 3 ||
         !(slopes = calloc(actor->heads, sizeof *slopes)))
         return;
     find_slopes(the_case, slopes);

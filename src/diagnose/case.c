@@ -15,7 +15,8 @@
 /* Neighbours with more error than this say nothing about noise: something is wrong with them as well. */
 #define LEVEL_MOST 0.7
 /* Numbers of one side of one tensor that a scene takes. */
-#define SCENE_MOST ((uint64_t)1 << 22)
+#define SEQUENCE_LEAST 4
+#define SCENE_MOST     ((uint64_t)1 << 22)
 /* Multiplications for a product that is replayed whole: a second or two. */
 #define REPLAY_MOST     4e9
 #define REPLAY_RESIDUAL 2e-3
@@ -28,7 +29,7 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /* Parameters are matrices without tokens, whatever sizes they have in common with the sequence. */
-static bool is_weight(const char *name)
+bool ts_is_weight(const char *name)
 {
     return ends_with(name, "weight") || ends_with(name, "bias") || ends_with(name, ".scale") ||
            strstr(name, ".weight.") || strstr(name, ".weight_"); /* "gate.weights" are a router's output */
@@ -304,6 +305,32 @@ static void weigh(struct ts_case_state *state, size_t index, double modelled)
     }
 }
 
+/* Of a batch the sequence with the worst element is enough, and what works across tokens is one thing then. A few
+ * tokens say too little alone. */
+static void choose_sequence(struct ts_case_state *state, size_t index)
+{
+    struct ts_scene *scene = &state->scene;
+    uint64_t token;
+    if (scene->batch > 1 && scene->tokens / scene->batch >= SEQUENCE_LEAST && state->deltas &&
+        ts_scene_token(scene, index, state->deltas[index].worst, &token))
+        ts_scene_choose(scene, token);
+}
+
+/* Of a long sequence a spread of tokens is looked at. Those where it errs most and first are among them. */
+static void take_worst(struct ts_case_state *state, size_t index)
+{
+    uint64_t places[2], tokens[2];
+    size_t count = 0;
+    if (!state->deltas)
+        return;
+    places[0] = state->deltas[index].worst;
+    places[1] = state->deltas[index].first_non_finite_mismatch;
+    for (size_t i = 0; i < 2; i++)
+        if (places[i] != UINT64_MAX && ts_scene_token(&state->scene, index, places[i], &tokens[count]))
+            count++;
+    ts_scene_take(&state->scene, tokens, count);
+}
+
 /* Of a wide tensor some tokens are enough, where all of them would be too much for a scene: both ends and a spread. */
 static void thin_out(struct ts_scene *scene, const struct ts_pair *pairs, size_t index)
 {
@@ -386,8 +413,10 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
     if (!state->book)
         return ts_fail_memory(error);
     TS_TRY(ts_scene_open(&state->scene, pairs, count, error));
+    choose_sequence(state, index);
+    take_worst(state, index);
     thin_out(&state->scene, pairs, index);
-    if (!is_weight(pairs[index].name)) {
+    if (!ts_is_weight(pairs[index].name)) {
         /* what lies further back than the window would be pushed out of it again */
         state->scene.loaded = index + 1 > TS_SCENE_WINDOW ? index + 1 - TS_SCENE_WINDOW : 0;
         while (state->scene.loaded <= index) {
@@ -550,11 +579,23 @@ bool ts_case_aside(const struct ts_case *the_case, size_t row)
     return !state->direct && the_case->actor->rows == state->scene.taken_count && state->scene.aside[row];
 }
 
+bool ts_case_index(const struct ts_case *the_case, size_t i, uint64_t *flat)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_view *view = &state->scene.pairs[actor->pair].a;
+    uint64_t last = view->rank ? view->shape[view->rank - 1] : 1;
+    if (!state->direct)
+        return ts_scene_index(&state->scene, actor, i, flat);
+    *flat = state->own_rows[i / actor->width] * last + i % actor->width;
+    return actor->width <= last && *flat < view->count;
+}
+
 uint64_t ts_case_row(const struct ts_case *the_case, size_t row)
 {
     const struct ts_case_state *state = (const struct ts_case_state *)the_case;
     return state->direct                                       ? state->own_rows[row]
-           : the_case->actor->rows == state->scene.taken_count ? state->scene.taken[row]
+           : the_case->actor->rows == state->scene.taken_count ? state->scene.taken[row] - ts_scene_first(&state->scene)
                                                                : row;
 }
 

@@ -9,6 +9,7 @@
 
 extern const struct ts_family ts_family_memory;
 extern const struct ts_family ts_family_rotary;
+extern const struct ts_family ts_family_turns;
 extern const struct ts_family ts_family_activation;
 extern const struct ts_family ts_family_attention;
 extern const struct ts_family ts_family_experts;
@@ -58,6 +59,10 @@ bool ts_case_quiet(const struct ts_case *the_case);
  * the family returns; NULL otherwise. */
 const double *ts_case_norm_input(struct ts_case *the_case);
 /* Text in the diagnosis' arena, "" without memory. */
+/* A name that ends as parameters of a checkpoint do. */
+bool ts_is_weight(const char *name);
+/* Where element i of the case stands in the pair's own shape, flat; false when that cannot be told. */
+bool ts_case_index(const struct ts_case *the_case, size_t i, uint64_t *flat);
 const char *ts_case_text(struct ts_case *the_case, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

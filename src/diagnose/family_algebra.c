@@ -127,7 +127,7 @@ static size_t head_size(const struct ts_case *the_case, size_t *heads)
     *heads = 0;
     for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
         const struct ts_actor *other = &the_case->scene->window[i];
-        if (other->usable && other->heads > 1 && other->inner != other->rows && other->heads > *heads) {
+        if (other->usable && other->heads > 1 && other->inner != other->sequence && other->heads > *heads) {
             *heads = other->heads;
             size = other->inner;
         }
@@ -324,6 +324,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     }
     /* a constant per channel follows the mean of anything over a few rows: a bias leaves nothing */
     if (partition == BY_CHANNEL && ts_explained(the_case, prediction) < 0.9)
+        number = 0;
+    if (number == parts && high - low < 1e-2 * fmax(fabs(low), fabs(high))) /* one constant for all: said before */
         number = 0;
     if (number)
         ts_propose(the_case, words->offset_id, prediction, number, words->offset_check,

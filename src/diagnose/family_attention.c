@@ -501,7 +501,7 @@ static void propose_bare_mask(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     struct mask reference = {0}, found = {0};
-    if (actor->inner != actor->rows || !mask_open(&reference, actor) || !mask_open(&found, actor)) {
+    if (actor->inner != actor->sequence || !mask_open(&reference, actor) || !mask_open(&found, actor)) {
         free(reference.allowed);
         return;
     }
@@ -532,7 +532,10 @@ static void propose_one_sided(struct ts_case *the_case)
 {
     double cost = 0;
     size_t shown = 0, hidden = 0;
-    for (size_t i = 0; i < the_case->total; i++) {
+    bool masks = false; /* the reference does, or the candidate writes what nothing but a mask is */
+    for (size_t i = 0; i < the_case->total; i++)
+        masks = masks || !is_allowed(the_case->expected[i]) || the_case->found[i] < -1e29;
+    for (size_t i = 0; i < the_case->total && masks; i++) {
         double own = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
         bool reference = is_allowed(the_case->expected[i]), candidate = is_allowed(the_case->found[i]);
         if (reference == candidate || isnan(the_case->found[i]) || isnan(the_case->expected[i]))

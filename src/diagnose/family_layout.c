@@ -283,6 +283,30 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
                "the norm was given the values of %s in another order: %s", ts_case_name(the_case, from), text);
 }
 
+/* Rows moved by a few places within each sequence, what falls off the end coming back at the other. Tokens that occur
+ * twice would make another permutation of it. */
+static void rolls(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t length = actor->sequence, width = actor->width;
+    if (ts_case_direct(the_case) || !actor->whole || length < 3 || actor->rows % length || actor->inner == length)
+        return;
+    for (int step = -3; step <= 3; step++) {
+        if (step == 0 || (size_t)abs(step) >= length)
+            continue;
+        for (size_t row = 0; row < actor->rows; row++) {
+            size_t first = row / length * length, from = (row - first + length + (size_t)(step + 3) - 3) % length;
+            memcpy(prediction + row * width, the_case->expected + (first + from) * width, width * sizeof *prediction);
+        }
+        if (ts_explained(the_case, prediction) > 0.97)
+            ts_propose(the_case, "shifted", prediction, 1,
+                       "positions: an offset of the cache, a token prepended or dropped, padding on the other side, a "
+                       "roll",
+                       "tokens are moved by %d, around the end: place i holds what belongs at i %c %d", -step,
+                       step < 0 ? '-' : '+', abs(step));
+    }
+}
+
 /* Where in `among` the numbers from `wanted` on stand; SIZE_MAX when nowhere. */
 static size_t locate(const double *wanted, size_t window, const double *among, size_t total)
 {
@@ -378,6 +402,7 @@ static void propose(struct ts_case *the_case)
         return;
     swaps(the_case, prediction);
     swaps_before(the_case, prediction);
+    rolls(the_case, prediction);
     pitches(the_case, prediction);
     written_pitches(the_case, prediction);
     ts_match_rows(the_case, prediction);

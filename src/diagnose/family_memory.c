@@ -16,10 +16,26 @@
 /* Shorter runs of one value happen by themselves. */
 #define RUN_LEAST 8
 
-/* "[3,0,17]" of a flat index of the pair's shape. */
+/* "[3,0,17]" where a token or a row is more than a list of numbers, else in words. */
 static void place_text(const struct ts_case *the_case, size_t i, char *text, size_t room)
 {
     const struct ts_actor *actor = the_case->actor;
+    const struct ts_view *view = &ts_case_pair(the_case)->a;
+    unsigned axes = 0;
+    uint64_t flat, after = view->count;
+    for (unsigned axis = 0; axis < view->rank; axis++)
+        axes += view->shape[axis] > 1;
+    if (axes > (actor->heads > 1 ? 3u : 2u) && ts_case_index(the_case, i, &flat)) {
+        size_t used = 0;
+        for (unsigned axis = 0; axis < view->rank && used < room; axis++) {
+            after /= view->shape[axis];
+            used += (size_t)snprintf(text + used, room - used, "%s%" PRIu64, axis ? "," : "[", flat / after);
+            flat %= after;
+        }
+        if (used < room)
+            snprintf(text + used, room - used, "]");
+        return;
+    }
     if (actor->heads > 1)
         snprintf(text, room, "token %" PRIu64 ", head %zu, channel %zu", ts_case_row(the_case, i / actor->width),
                  i % actor->width / actor->inner, i % actor->inner);
@@ -27,6 +43,12 @@ static void place_text(const struct ts_case *the_case, size_t i, char *text, siz
         snprintf(text, room, "%s %" PRIu64 ", %s %zu", ts_case_direct(the_case) ? "row" : "token",
                  ts_case_row(the_case, i / actor->width), ts_case_direct(the_case) ? "column" : "channel",
                  i % actor->width);
+}
+
+/* " looked at" where the case is a sample of its tensor. */
+static const char *looked_at(const struct ts_case *the_case)
+{
+    return ts_case_complete(the_case) ? "" : " looked at";
 }
 
 /* Newest earlier tensor of the candidate that holds a NaN or an infinity, SIZE_MAX when none does. */
@@ -53,7 +75,7 @@ static bool by_whole_rows(const struct ts_case *the_case, const bool *mask)
         size_t number = 0;
         for (size_t i = start; i < start + actor->inner; i++)
             number += mask[i];
-        if (number && number < actor->inner && !(number > 1 && actor->inner == actor->rows))
+        if (number && number < actor->inner && !(number > 1 && actor->inner == actor->sequence))
             return false;
         any = any || number;
     }
@@ -93,7 +115,8 @@ static void propose_nan(struct ts_case *the_case, const bool *mask, size_t numbe
     /* beside infinities it is their child */
     ts_propose_plain(the_case, "nan", infinities ? 0.95 : 1,
                      "what is divided, rooted or exponentiated here, and in which precision",
-                     "%zu of %zu elements are NaN, the first at %s%s", number, the_case->total, place, why);
+                     "%zu of %zu elements%s %s NaN, %s %s%s", number, the_case->total, looked_at(the_case),
+                     number == 1 ? "is" : "are", number == 1 ? "at" : "the first at", place, why);
 }
 
 static void propose_inf(struct ts_case *the_case, size_t number, size_t first)
@@ -124,7 +147,8 @@ static void propose_inf(struct ts_case *the_case, size_t number, size_t first)
                            wanted, LARGEST_F16);
     ts_propose_plain(the_case, "inf", 1,
                      "the precision of this step: bf16 or f32 do not overflow there, or scale before and after",
-                     "%zu of %zu elements are infinite, the first at %s%s", number, the_case->total, place, why);
+                     "%zu of %zu elements%s %s infinite, %s %s%s", number, the_case->total, looked_at(the_case),
+                     number == 1 ? "is" : "are", number == 1 ? "at" : "the first at", place, why);
 }
 
 /* Minus infinities that are a mask: the reference masks as well, or every head has them at the same places. */
@@ -137,7 +161,7 @@ static bool is_masking(const struct ts_case *the_case)
             return true;
         low += the_case->found[i] == -INFINITY;
     }
-    if (low < 2 || actor->heads < 2 || actor->inner != actor->rows)
+    if (low < 2 || actor->heads < 2 || actor->inner != actor->sequence)
         return false;
     for (size_t i = 0; i < the_case->total; i++)
         if ((the_case->found[i] == -INFINITY) !=
@@ -168,8 +192,9 @@ static void non_finite(struct ts_case *the_case, bool *mask)
         propose_inf(the_case, infs, first_inf);
     if (only_reference && !nans && !infs)
         ts_propose_plain(the_case, "nan", 0.9, "the reference: its own run went wrong here",
-                         "%zu of %zu elements are NaN or infinite in the reference and numbers in the candidate",
-                         only_reference, the_case->total);
+                         "%zu of %zu elements %s NaN or infinite in the reference and %s in the candidate",
+                         only_reference, the_case->total, only_reference == 1 ? "is" : "are",
+                         only_reference == 1 ? "a number" : "numbers");
 }
 
 /* Predicts `value(i)` on the mask and what was expected elsewhere. */
@@ -205,7 +230,7 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
     else
         ts_propose(the_case, "zeros", prediction, region.pieces,
                    "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
-                   "%s: zero (%zu of %zu elements)", region.text, region.count, the_case->total);
+                   "%s: zero (%zu of %zu elements%s)", region.text, region.count, the_case->total, looked_at(the_case));
 }
 
 /* Runs of one value, not zero, where different ones are expected. */
@@ -251,13 +276,24 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
     for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
         const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
         struct ts_region region;
-        size_t number = 0;
+        size_t number = 0, written = 0;
         if (!other || other->rows * other->width != the_case->total)
             continue;
         for (size_t i = 0; i < the_case->total; i++) {
             double older = (double)other->b[i];
             mask[i] = older == the_case->found[i] && older != 0 && older != the_case->expected[i];
             number += mask[i];
+            written += the_case->found[i] != 0;
+        }
+        if (number >= RUN_LEAST && number * 20 > written * 19 &&
+            written * 20 < the_case->total * 19) { /* it is that tensor, but for what is masked */
+            fill(the_case, mask, prediction);
+            ts_propose(the_case, "skipped-op", prediction, 0,
+                       ts_case_text(the_case, "whether the step from %s to here runs", ts_case_name(the_case, other)),
+                       "the candidate holds %s unchanged wherever it is not zero: the step from there to here was not "
+                       "applied",
+                       ts_case_name(the_case, other));
+            continue;
         }
         ts_region_trim(the_case, mask);
         if (number < RUN_LEAST || !ts_region_of(the_case, mask, &region) || region.whole)
@@ -298,7 +334,9 @@ static void repeated_rows(struct ts_case *the_case, bool *mask, double *predicti
     fill(the_case, mask, prediction);
     ts_propose(the_case, "stale", prediction, region.pieces,
                "whether the position advances: the same row is read or written again",
-               "%zu of %zu rows repeat the row before them or the first one", number, actor->rows);
+               number == 1 ? "%zu of %zu rows repeats the row before it or the first one"
+                           : "%zu of %zu rows repeat the row before them or the first one",
+               number, actor->rows);
 }
 
 static int encode(double value, enum ts_type type, uint32_t *bits)
@@ -395,8 +433,9 @@ static void sparse(struct ts_case *the_case)
     ts_propose_plain(the_case, "sparse", sum < above ? certain * sum / above : certain,
                      flips == shown ? "the memory or the transport: one bit of each was flipped"
                                     : "a race, an index out of range, a boundary of a kernel, memory that is shared",
-                     "%zu of %zu elements make %.0f %% of the error: %s", few, the_case->total,
-                     sum / above < 1 ? 100 * sum / above : 100, text);
+                     few == 1 ? "%zu of %zu elements%s makes %.0f %% of the error: %s"
+                              : "%zu of %zu elements%s make %.0f %% of the error: %s",
+                     few, the_case->total, looked_at(the_case), sum / above < 1 ? 100 * sum / above : 100, text);
 }
 
 static void propose(struct ts_case *the_case)

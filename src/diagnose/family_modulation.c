@@ -15,10 +15,10 @@ struct guess {
     bool squashed; /* the gate through tanh */
 };
 
-static double chunk_at(const struct ts_actor *from, const double *values, size_t row, unsigned chunk, size_t width,
-                       size_t i)
+static double chunk_at(const struct ts_case *the_case, const struct ts_actor *from, const double *values, size_t row,
+                       unsigned chunk, size_t width, size_t i)
 {
-    return chunk == NO_CHUNK ? 0 : values[(from->rows == 1 ? 0 : row) * from->width + chunk * width + i];
+    return chunk == NO_CHUNK ? 0 : values[ts_scene_row(the_case->scene, from, row) * from->width + chunk * width + i];
 }
 
 static void fill(const struct ts_variants *variants, const struct guess *guess, size_t first, size_t count)
@@ -31,10 +31,10 @@ static void fill(const struct ts_variants *variants, const struct guess *guess, 
     for (size_t row = first; row < first + count; row++)
         for (size_t i = 0; i < width; i++) {
             size_t at = row * width + i;
-            double scale = chunk_at(from, m, row, guess->scale, width, i);
+            double scale = chunk_at(the_case, from, m, row, guess->scale, width, i);
             scale = guess->constant + guess->sign * (guess->squashed ? tanh(scale) : scale);
-            variants->out[at] =
-                gated ? x[at] + scale * y[at] : x[at] * scale + chunk_at(from, m, row, guess->shift, width, i);
+            variants->out[at] = gated ? x[at] + scale * y[at]
+                                      : x[at] * scale + chunk_at(the_case, from, m, row, guess->shift, width, i);
         }
 }
 

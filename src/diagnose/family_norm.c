@@ -76,6 +76,18 @@ static void other_mean(const struct norm *norm)
     ts_propose(norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
                changed.centred ? "the mean of each row is removed, as LayerNorm does; the reference's norm does not"
                                : "the mean of each row is not removed, as in RMSNorm; the reference's norm does");
+    if (!changed.centred && changed.flag) { /* RMSNorm has no bias */
+        double *table = calloc(changed.table_count, sizeof *table);
+        if (table)
+            memcpy(table, changed.table, changed.group * sizeof *table);
+        changed.table = table;
+        if (table)
+            ts_propose(
+                norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
+                "an RMSNorm: the mean of each row is not removed and there is no bias; the reference's norm is a "
+                "LayerNorm");
+        free(table);
+    }
 }
 
 /* The norm of several heads at once, or of each head where all are meant. */
@@ -140,13 +152,22 @@ static void other_epsilon(const struct norm *norm)
                norm->the_case->operation.epsilon);
 }
 
-/* Weights without the division, and the variance over n - 1. */
+/* What the norm makes before its bias, times one factor. */
+static const double *scaled_before_bias(const struct norm *norm, double factor)
+{
+    const struct ts_operation *right = &norm->the_case->operation;
+    for (size_t i = 0; i < norm->the_case->total; i++) {
+        double bias = right->table[right->group + i % right->group];
+        norm->prediction[i] = (norm->the_case->expected[i] - bias) * factor + bias;
+    }
+    return norm->prediction;
+}
+
+/* Weights without the division, the variance over n - 1, and a sum where the mean belongs. */
 static void other_size(const struct norm *norm)
 {
     const struct ts_operation *right = &norm->the_case->operation;
-    const struct ts_actor *actor = norm->the_case->actor;
     size_t group = right->group;
-    const double *expected = norm->the_case->expected;
     for (size_t start = 0; start + group <= norm->the_case->total; start += group) {
         double mean = 0;
         for (size_t i = 0; right->centred && i < group; i++)
@@ -158,9 +179,12 @@ static void other_size(const struct norm *norm)
     ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
                "whether the division by the root mean square is done",
                "the weights are applied and the row is not divided by its root mean square");
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        norm->prediction[i] = expected[i] * sqrt((double)(group - 1) / (double)group);
-    ts_propose(norm->the_case, "scaled", norm->prediction, 0, "the variance: over n, not over n - 1",
+    ts_propose(norm->the_case, "scaled", scaled_before_bias(norm, 1 / sqrt((double)group)), 0,
+               "the root of the mean of squares, not of their sum",
+               "the row is divided by the root of the sum of its squares instead of their mean: a factor of 1/√%zu",
+               group);
+    ts_propose(norm->the_case, "scaled", scaled_before_bias(norm, sqrt((double)(group - 1) / (double)group)), 0,
+               "the variance: over n, not over n - 1",
                "every element is %.6g times what it should be: the variance is taken over n - 1 = %zu",
                sqrt((double)(group - 1) / (double)group), group - 1);
 }

@@ -2,6 +2,7 @@
  * initialization has a shape of its own. */
 #include <stdlib.h>
 
+#include "compare/judge.h"
 #include "diagnose/families.h"
 
 struct moments {
@@ -36,6 +37,7 @@ static void propose(struct ts_case *the_case)
     double dot = 0, a = 0, b = 0, cosine, inputs, error;
     struct moments found, expected;
     const char *looks = "";
+    bool weights;
     if (!ts_case_direct(the_case) || the_case->total < 256 || pair->a.rank < 2 || ts_case_quiet(the_case))
         return;
     for (size_t i = 0; i < the_case->total; i++)
@@ -52,9 +54,10 @@ static void propose(struct ts_case *the_case)
         return;
     found = moments_of(the_case->found, the_case->total);
     expected = moments_of(the_case->expected, the_case->total);
+    weights = ts_judge_are_weights(the_case->scene->pairs, the_case->scene->pair_count) || ts_is_weight(pair->name);
     inputs = (double)pair->a.shape[pair->a.rank - 1];
     error = 6 / sqrt((double)the_case->total); /* of a kurtosis estimated from so many, some standard errors */
-    if (fabs(found.mean) < 4 * found.std / sqrt((double)the_case->total)) {
+    if (weights && fabs(found.mean) < 4 * found.std / sqrt((double)the_case->total)) {
         if (fabs(found.kurtosis - 1.8) < error)
             looks = fabs(found.std * sqrt(3 * inputs) - 1) < 0.03
                         ? "; it is uniform between -1/sqrt(inputs) and 1/sqrt(inputs), as torch.nn.Linear starts"
@@ -65,8 +68,9 @@ static void propose(struct ts_case *the_case)
                         : "; it is normal to within chance, as a fresh initialization is";
     }
     ts_propose_plain(the_case, "unrelated", looks[0] ? 0.95 : 0.85,
-                     looks[0] ? "whether this weight was loaded at all: a name that did not match, a missing shard"
-                              : "whether this is the same model, the same layer and the same training step",
+                     looks[0]  ? "whether this weight was loaded at all: a name that did not match, a missing shard"
+                     : weights ? "whether this is the same model, the same layer and the same training step"
+                               : "whether both runs were given the same input, and load the same weights up to here",
                      "no relation to the reference (cosine %.3f); standard deviation %.4g against %.4g, kurtosis %.2f "
                      "against %.2f%s",
                      cosine, found.std, expected.std, found.kurtosis, expected.kurtosis, looks);

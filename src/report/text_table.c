@@ -125,7 +125,7 @@ static void run_cells(const struct table *table, const struct ts_line *line, str
 {
     const struct ts_comparison *comparison = table->comparison;
     double most = 0;
-    bool noise = false, equal = true;
+    bool noise = false, equal = true, allowed = false;
     const char *grade = NULL;
     static const char order[] = "EGAS"; /* first letters of the grades, best first */
     ts_buffer_printf(&cells->column[SHAPE], "%zu pairs", line->last - line->first + 1);
@@ -137,6 +137,7 @@ static void run_cells(const struct table *table, const struct ts_line *line, str
         const struct ts_delta *delta = &comparison->deltas[i];
         double roundings = comparison->judgement.verdicts[i].roundings;
         noise = noise || judged(table, i) == TS_JUDGED_NOISE;
+        allowed = allowed || comparison->judgement.verdicts[i].allowed;
         equal = equal && ts_is_equal(comparison, i);
         if (!delta->exact && roundings > most)
             most = roundings;
@@ -146,7 +147,7 @@ static void run_cells(const struct table *table, const struct ts_line *line, str
                 grade = its;
         }
     }
-    ts_buffer_string(&cells->column[ERROR], noise ? "noise" : equal ? "equal" : "ok");
+    ts_buffer_string(&cells->column[ERROR], allowed ? "allowed" : noise ? "noise" : equal ? "equal" : "ok");
     if (!equal) {
         ts_buffer_string(&cells->column[ROUNDINGS], table->layout->unicode ? "≤ " : "<= ");
         ts_put_short(&cells->column[ROUNDINGS], most);

@@ -130,7 +130,7 @@ static void test_infinity_beside_a_mask(void **state)
     sides->scores[1][TOKENS * HEADS * 5 + 2] = INFINITY;
     trace_diagnose(trace, trace_add(trace, "layer_0_attn_scores", sides->scores[0], sides->scores[1],
                                     SHAPE(TOKENS, HEADS, TOKENS)));
-    assert_first(trace, "inf", "1 of 400 elements are infinite");
+    assert_first(trace, "inf", "1 of 400 elements is infinite");
     trace_end(trace);
     free(sides);
 }

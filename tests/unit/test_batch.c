@@ -1,0 +1,193 @@
+/* Several sequences that ran at once, [batch, tokens, ...]: rows of all of them are judged together, attention within
+ * each, and a diagnosis looks at the sequence that is wrong. */
+#include "judged_trace.h"
+
+enum { BATCH = 2, TOKENS = 7, HEADS = 3, SIZE = 8, HIDDEN = HEADS * SIZE };
+enum { ROWS = BATCH * TOKENS, TOTAL = ROWS * HIDDEN, SCORES = BATCH * HEADS * TOKENS * TOKENS };
+
+enum fault { NO_FAULT, NO_MASK, NORM_WITHOUT_WEIGHT, OTHER_CHUNK };
+
+/* One side of a run: a norm, queries, keys and values [batch, heads, tokens, size], probabilities, the context, and a
+ * modulation with one row per sequence. */
+struct side {
+    float x[TOTAL], normed[TOTAL], q[TOTAL], k[TOTAL], v[TOTAL], probs[SCORES], context[TOTAL];
+    float modulation[BATCH * 2 * HIDDEN], out[TOTAL];
+};
+
+static void norm(struct side *side, const float *weight, bool weighted)
+{
+    for (size_t row = 0; row < ROWS; row++) {
+        double square = 0;
+        for (size_t i = 0; i < HIDDEN; i++)
+            square += (double)side->x[row * HIDDEN + i] * (double)side->x[row * HIDDEN + i];
+        for (size_t i = 0; i < HIDDEN; i++)
+            side->normed[row * HIDDEN + i] = (float)((double)side->x[row * HIDDEN + i] / sqrt(square / HIDDEN + 1e-6) *
+                                                     (weighted ? (double)weight[i] : 1));
+    }
+}
+
+/* [batch, tokens, heads * size] times a weight, as [batch, heads, tokens, size]. */
+static void project(const float *x, const float *weight, float *out)
+{
+    float flat[TOTAL];
+    matmul(x, weight, ROWS, HIDDEN, HIDDEN, flat);
+    for (size_t row = 0; row < ROWS; row++)
+        for (size_t i = 0; i < HIDDEN; i++)
+            out[((row / TOKENS * HEADS + i / SIZE) * TOKENS + row % TOKENS) * SIZE + i % SIZE] = flat[row * HIDDEN + i];
+}
+
+/* `unmasked`: a sequence that sees what comes behind, BATCH when there is none. */
+static void attend(struct side *side, size_t unmasked)
+{
+    for (size_t head = 0; head < BATCH * HEADS; head++)
+        for (size_t row = 0; row < TOKENS; row++) {
+            float *p = side->probs + (head * TOKENS + row) * TOKENS,
+                  *out = side->context + (head * TOKENS + row) * SIZE;
+            size_t keys = head / HEADS == unmasked ? TOKENS : row + 1;
+            double sum = 0, weights[TOKENS] = {0};
+            for (size_t key = 0; key < keys; key++) {
+                double dot = 0;
+                for (size_t i = 0; i < SIZE; i++)
+                    dot += (double)side->q[(head * TOKENS + row) * SIZE + i] *
+                           (double)side->k[(head * TOKENS + key) * SIZE + i];
+                weights[key] = exp(dot / sqrt((double)SIZE));
+                sum += weights[key];
+            }
+            for (size_t key = 0; key < TOKENS; key++)
+                p[key] = (float)(weights[key] / sum);
+            for (size_t i = 0; i < SIZE; i++) {
+                double value = 0;
+                for (size_t key = 0; key < TOKENS; key++)
+                    value += (double)p[key] * (double)side->v[(head * TOKENS + key) * SIZE + i];
+                out[i] = (float)value;
+            }
+        }
+}
+
+static void modulate(struct side *side, bool swapped)
+{
+    for (size_t i = 0; i < TOTAL; i++) {
+        const float *row = side->modulation + i / HIDDEN / TOKENS * 2 * HIDDEN + i % HIDDEN;
+        side->out[i] = side->normed[i] * (1 + row[swapped ? HIDDEN : 0]) + row[swapped ? 0 : HIDDEN];
+    }
+}
+
+/* Returns nothing: the pairs are embed, norm, q, k, v, probs, context, modulation, modulated. */
+static void make(struct trace *trace, struct side *sides, enum fault fault)
+{
+    float *weight = made_values(HIDDEN), *matrices = made_values(3 * HIDDEN * HIDDEN), *x = made_values(TOTAL);
+    float *modulation = made_values(BATCH * 2 * HIDDEN);
+    for (int b = 0; b < 2; b++) {
+        struct side *side = &sides[b];
+        memcpy(side->x, x, sizeof side->x);
+        if (b)
+            shake(x, side->x, TOTAL, 1e-6);
+        norm(side, weight, !(b && fault == NORM_WITHOUT_WEIGHT));
+        project(side->normed, matrices, side->q);
+        project(side->normed, matrices + HIDDEN * HIDDEN, side->k);
+        project(side->normed, matrices + 2 * HIDDEN * HIDDEN, side->v);
+        attend(side, b && fault == NO_MASK ? 1 : BATCH);
+        memcpy(side->modulation, modulation, sizeof side->modulation);
+        modulate(side, b && fault == OTHER_CHUNK);
+    }
+#define ADD(name, field, ...) trace_add(trace, name, sides[0].field, sides[1].field, SHAPE(__VA_ARGS__))
+    ADD("embed", x, BATCH, TOKENS, HIDDEN);
+    ADD("layers.0.norm", normed, BATCH, TOKENS, HIDDEN);
+    ADD("layers.0.q", q, BATCH, HEADS, TOKENS, SIZE);
+    ADD("layers.0.k", k, BATCH, HEADS, TOKENS, SIZE);
+    ADD("layers.0.v", v, BATCH, HEADS, TOKENS, SIZE);
+    ADD("layers.0.probs", probs, BATCH, HEADS, TOKENS, TOKENS);
+    ADD("layers.0.context", context, BATCH, HEADS, TOKENS, SIZE);
+    ADD("layers.0.modulation", modulation, BATCH, 2 * HIDDEN);
+    ADD("layers.0.modulated", out, BATCH, TOKENS, HIDDEN);
+#undef ADD
+    free(weight);
+    free(matrices);
+    free(x);
+    free(modulation);
+}
+
+static void test_a_batch_is_judged(void **state)
+{
+    static const struct {
+        enum fault fault;
+        size_t first;
+    } cases[] = {{NO_FAULT, SIZE_MAX}, {NORM_WITHOUT_WEIGHT, 1}, {NO_MASK, 5}, {OTHER_CHUNK, 8}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct judged judged;
+        struct side *sides = calloc(2, sizeof *sides);
+        trace_start(&judged.trace);
+        make(&judged.trace, sides, cases[i].fault);
+        expect_first(&judged, cases[i].first);
+        free(sides);
+    }
+}
+
+/* Everything but the projections is learnt, across the sequences. */
+static void test_a_batch_is_learnt(void **state)
+{
+    static const bool learnt[] = {false, true, false, false, false, true, true, false, true};
+    struct judged judged;
+    struct side *sides = calloc(2, sizeof *sides);
+    (void)state;
+    trace_start(&judged.trace);
+    make(&judged.trace, sides, NO_FAULT);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.tokens, ROWS);
+    for (size_t i = 0; i < sizeof learnt / sizeof *learnt; i++)
+        if ((judged.judgement.verdicts[i].operation != NULL) != learnt[i])
+            fail_msg("%s is %s", judged.trace.pairs[i].name, learnt[i] ? "not learnt" : "learnt");
+    judged_end(&judged);
+    free(sides);
+}
+
+static void test_a_batch_is_diagnosed(void **state)
+{
+    static const struct {
+        enum fault fault;
+        size_t index;
+        const char *id;
+    } cases[] = {{NORM_WITHOUT_WEIGHT, 1, "channel-scaled"}, {NO_MASK, 5, "mask"}, {OTHER_CHUNK, 8, "modulation"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct trace trace;
+        struct side *sides = calloc(2, sizeof *sides);
+        trace_start(&trace);
+        make(&trace, sides, cases[i].fault);
+        trace_diagnose(&trace, cases[i].index);
+        assert_first(&trace, cases[i].id, NULL);
+        trace_end(&trace);
+        free(sides);
+    }
+}
+
+/* [tokens, heads, size] beside plain matrices is no batch. */
+static void test_heads_are_no_batch(void **state)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL);
+    (void)state;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        static const char *const names[] = {"a", "b", "c", "d"};
+        trace_add(&judged.trace, names[i], x, x, SHAPE(ROWS, HIDDEN));
+    }
+    trace_add(&judged.trace, "q", x, x, SHAPE(ROWS, HEADS, SIZE));
+    trace_add(&judged.trace, "k", x, x, SHAPE(ROWS, HEADS, SIZE));
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.tokens, ROWS);
+    judged_end(&judged);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_batch_is_judged),
+        cmocka_unit_test(test_a_batch_is_learnt),
+        cmocka_unit_test(test_a_batch_is_diagnosed),
+        cmocka_unit_test(test_heads_are_no_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

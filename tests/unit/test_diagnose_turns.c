@@ -1,0 +1,171 @@
+/* Tables of rotary angles, norms with a bias, rolls of tokens that repeat, and steps left out under a mask. */
+#include "made_trace.h"
+
+enum { TOKENS = 20, SIZE = 16, HIDDEN = 32 };
+
+struct turns {
+    double theta, factor, height;
+    int offset;
+    bool bent;
+};
+
+/* Cosines, both halves alike. */
+static void fill(const struct turns *turns, bool bf16, float *out)
+{
+    for (size_t row = 0; row < TOKENS; row++)
+        for (size_t i = 0; i < SIZE; i++) {
+            double f = pow(turns->theta, -(double)(i % (SIZE / 2)) / (SIZE / 2)) / turns->factor;
+            f = turns->bent && f < 0.2 ? f / 8 : f;
+            out[row * SIZE + i] = (float)(turns->height * cos(((double)row + turns->offset) * f));
+            out[row * SIZE + i] = bf16 ? to_bf16(out[row * SIZE + i]) : out[row * SIZE + i];
+        }
+}
+
+static void diagnose_turns(struct trace *trace, const struct turns *reference, const struct turns *candidate, bool bf16)
+{
+    float a[TOKENS * SIZE], b[TOKENS * SIZE], *x = NULL;
+    trace_start(trace);
+    x = made_values(TOKENS * HIDDEN);
+    fill(reference, false, a);
+    fill(candidate, bf16, b);
+    trace_add(trace, "embed", x, x, SHAPE(1, TOKENS, HIDDEN));
+    trace_diagnose(trace, trace_add(trace, "rotary.cos", a, b, SHAPE(1, TOKENS, SIZE)));
+    free(x);
+}
+
+static void test_tables_of_angles(void **state)
+{
+    static const struct turns plain = {1e4, 1, 1, 0, false};
+    static const struct {
+        struct turns turns;
+        bool bf16;
+        const char *words;
+    } cases[] = {
+        {{1e6, 1, 1, 0, false}, false, "theta is 1000000, the reference's 10000"},
+        {{1e4, 1, 1, 1, false}, false, "positions are off by +1"},
+        {{1e4, 4, 1, 0, false}, false, "positions are divided by 4, the reference's by 1"},
+        {{5e5, 1, 1, 3, false}, true, "theta is 500000, the reference's 10000; positions are off by +3"},
+        {{1e4, 1, 1, 0, true}, false, "0.125 to 0.125 times the reference's"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct trace trace;
+        diagnose_turns(&trace, &plain, &cases[i].turns, cases[i].bf16);
+        assert_first(&trace, "rotation", cases[i].words);
+        trace_end(&trace);
+    }
+}
+
+/* The same angles in bf16; and a damaged table is not said to be another one. */
+static void test_tables_are_silent(void **state)
+{
+    static const struct turns plain = {1e4, 1, 1, 0, false};
+    struct trace trace;
+    float a[TOKENS * SIZE], b[TOKENS * SIZE], *x;
+    (void)state;
+    diagnose_turns(&trace, &plain, &plain, true);
+    assert_null(trace_cause(&trace, "rotation"));
+    trace_end(&trace);
+    trace_start(&trace);
+    x = made_values(TOKENS * HIDDEN);
+    fill(&plain, false, a);
+    memcpy(b, a, sizeof b);
+    memset(b + 10 * SIZE, 0, 10 * SIZE * sizeof *b);
+    trace_add(&trace, "embed", x, x, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "rotary.cos", a, b, SHAPE(TOKENS, SIZE)));
+    assert_first(&trace, "zeros", NULL);
+    assert_null(trace_cause(&trace, "rotation"));
+    trace_end(&trace);
+    free(x);
+}
+
+enum norm_fault { SUM_OF_SQUARES, OVER_ONE_LESS, ROOT_MEAN_SQUARE };
+
+static void layer_norm(const float *x, const float *weight, const float *bias, int fault, float *out)
+{
+    for (size_t row = 0; row < TOKENS; row++) {
+        double mean = 0, square = 0;
+        for (size_t i = 0; i < HIDDEN && fault != ROOT_MEAN_SQUARE; i++)
+            mean += (double)x[row * HIDDEN + i] / HIDDEN;
+        for (size_t i = 0; i < HIDDEN; i++)
+            square += pow((double)x[row * HIDDEN + i] - mean, 2);
+        square /= fault == SUM_OF_SQUARES ? 1 : fault == OVER_ONE_LESS ? HIDDEN - 1 : HIDDEN;
+        for (size_t i = 0; i < HIDDEN; i++)
+            out[row * HIDDEN + i] =
+                (float)(((double)x[row * HIDDEN + i] - mean) / sqrt(square + 1e-5) * (double)weight[i] +
+                        (fault == ROOT_MEAN_SQUARE ? 0 : (double)bias[i]));
+    }
+}
+
+static void test_norms_with_a_bias(void **state)
+{
+    static const struct {
+        const char *id, *words;
+    } said[] = {{"scaled", "the sum of its squares"}, {"scaled", "n - 1"}, {"centering", "an RMSNorm"}};
+    (void)state;
+    for (int fault = 0; fault < 3; fault++) {
+        struct trace trace;
+        float a[TOKENS * HIDDEN], b[TOKENS * HIDDEN], *x, *weight, *bias;
+        trace_start(&trace);
+        x = made_values(TOKENS * HIDDEN);
+        weight = made_values(HIDDEN);
+        bias = made_values(HIDDEN);
+        for (size_t i = 0; i < TOKENS * HIDDEN; i++)
+            x[i] += 0.5f;
+        layer_norm(x, weight, bias, -1, a);
+        layer_norm(x, weight, bias, fault, b);
+        trace_add(&trace, "x", x, x, SHAPE(TOKENS, HIDDEN));
+        trace_diagnose(&trace, trace_add(&trace, "norm", a, b, SHAPE(TOKENS, HIDDEN)));
+        assert_first(&trace, said[fault].id, said[fault].words);
+        trace_end(&trace);
+        free(x);
+        free(weight);
+        free(bias);
+    }
+}
+
+/* Tokens that occur several times make more than one permutation of a roll. */
+static void test_a_roll_of_repeated_tokens(void **state)
+{
+    static const size_t ids[8] = {0, 1, 2, 1, 0, 3, 1, 2};
+    struct trace trace;
+    float a[8 * HIDDEN], b[8 * HIDDEN], *table;
+    (void)state;
+    trace_start(&trace);
+    table = made_values(4 * HIDDEN);
+    for (size_t row = 0; row < 8; row++) {
+        memcpy(a + row * HIDDEN, table + ids[row] * HIDDEN, HIDDEN * sizeof *a);
+        memcpy(b + row * HIDDEN, table + ids[(row + 7) % 8] * HIDDEN, HIDDEN * sizeof *b);
+    }
+    trace_diagnose(&trace, trace_add(&trace, "embed", a, b, SHAPE(8, HIDDEN)));
+    assert_first(&trace, "shifted", "moved by 1");
+    trace_end(&trace);
+    free(table);
+}
+
+/* One constant for every row is one constant. */
+static void test_one_offset_for_all(void **state)
+{
+    struct trace trace;
+    float *a, b[TOKENS * HIDDEN];
+    (void)state;
+    trace_start(&trace);
+    a = made_values(TOKENS * HIDDEN);
+    for (size_t i = 0; i < TOKENS * HIDDEN; i++)
+        b[i] = a[i] + 0.4f;
+    trace_diagnose(&trace, trace_add(&trace, "x", a, b, SHAPE(TOKENS, HIDDEN)));
+    assert_first(&trace, "offset", "0.4");
+    assert_null(trace_cause(&trace, "centering"));
+    trace_end(&trace);
+    free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables_of_angles),   cmocka_unit_test(test_tables_are_silent),
+        cmocka_unit_test(test_norms_with_a_bias),  cmocka_unit_test(test_a_roll_of_repeated_tokens),
+        cmocka_unit_test(test_one_offset_for_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
