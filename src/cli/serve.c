@@ -159,6 +159,13 @@ static int run(int argc, char **argv)
             return tell_usage(&command_serve, "the cache folder's name is too long; give --workspaces");
         options.workspaces = folder;
     }
+    for (size_t i = 0; i < operands; i++) /* now, not on the page; what cannot be read is told there */
+        if (strncmp(inputs[i], "hf://", 5) != 0 && access(inputs[i], R_OK) != 0) {
+            struct ts_error error;
+            ts_fail_errno(&error, errno, "cannot open");
+            ts_error_path(&error, inputs[i]);
+            return tell_error(&error);
+        }
     options.port_given = port != UINT64_MAX;
     options.port = options.port_given ? port : TS_SERVE_PORT;
     options.keep_bytes = kept * 1000000000;

@@ -89,15 +89,15 @@ static enum ts_status find_end64(const struct ts_source *source, uint64_t end, u
     *position = 0;
     if (end < LOCATOR_SIZE || ts_load_le32(locator = source->data + before) != LOCATOR_SIGNATURE)
         return TS_OK;
+    /* Mostly it stands right here, also with something before the archive, when its offset is short of the place or
+     * leads into another archive. */
+    if (before >= END64_SIZE && ts_load_le32(source->data + before - END64_SIZE) == END64_SIGNATURE) {
+        *position = before - END64_SIZE;
+        return TS_OK;
+    }
     named = ts_load_le64(locator + 8);
     if (ts_span_fits(named, END64_SIZE, before) && ts_load_le32(source->data + named) == END64_SIGNATURE) {
         *position = named;
-        return TS_OK;
-    }
-    /* With something before the archive the offset is short of the place, but the record stands right here.
-     */
-    if (before >= END64_SIZE && ts_load_le32(source->data + before - END64_SIZE) == END64_SIGNATURE) {
-        *position = before - END64_SIZE;
         return TS_OK;
     }
     return ts_fail(error, TS_ERR_FORMAT, before,
@@ -419,6 +419,7 @@ static enum ts_status read_directory(struct ts_zip *zip, struct ts_error *error)
     char *names;
     struct span *spans;
     TS_TRY(find_directory(zip->source, &directory, error));
+    zip->before = ts_zip_is(zip->source) ? directory.shift : 0;
     TS_TRY(count_entries(zip->source, &directory, &count, &name_bytes, error));
     zip->entries = ts_arena_array(&zip->arena, count, sizeof *zip->entries);
     names = ts_arena_alloc(&zip->arena, name_bytes);

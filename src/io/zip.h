@@ -31,6 +31,7 @@ struct ts_zip {
     struct ts_spool *spool; /* may be NULL: then only stored members open */
     struct ts_zip_entry *entries;
     size_t count;
+    uint64_t before; /* bytes of other archives before this one, which nobody reads; else 0 */
     struct ts_arena arena;
     uint32_t *by_name; /* private: hash table */
     size_t table_size;

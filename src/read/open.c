@@ -115,6 +115,19 @@ static enum ts_status run_reader(struct opening *opening, const struct ts_reader
     return add_unit(opening, path, mark.tensors, mark.findings, reader->for_folder, error);
 }
 
+/* torch.distributed.checkpoint writes one archive per tensor, one behind the other, and their names elsewhere. */
+static enum ts_status tell_archives_before(struct ts_bundle *bundle, const struct ts_zip *zip, const char *path,
+                                           struct ts_error *error)
+{
+    char why[256];
+    snprintf(why, sizeof why,
+             "%" PRIu64 " bytes of other archives stand before the last one, which alone is read; turn a checkpoint of "
+             "torch.distributed.checkpoint into one file: python3 -m "
+             "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE",
+             zip->before);
+    return ts_bundle_skip(bundle, path, false, why, error);
+}
+
 /* One file, whatever it is. path is its place in the input as shown to people. *known is false when the bytes are
  * nothing this program reads; that is no error here. */
 static enum ts_status read_file(struct opening *opening, struct ts_source *source, struct ts_folder *folder,
@@ -130,10 +143,12 @@ static enum ts_status read_file(struct opening *opening, struct ts_source *sourc
     if (is_zip)
         TS_TRY(ts_zip_open(source, opening->spool, &input.zip, error));
     reader = ts_reader_for(&input);
-    status = reader ? run_reader(opening, reader, &input, path, error) : TS_OK;
+    status = is_zip && input.zip->before ? tell_archives_before(opening->bundle, input.zip, path, error) : TS_OK;
+    if (status == TS_OK && reader)
+        status = run_reader(opening, reader, &input, path, error);
     if (input.zip)
         ts_zip_free(input.zip);
-    if (reader)
+    if (reader || status != TS_OK)
         return status;
     if (!is_zip && !ts_folder_is_archive(source)) {
         *known = false;

@@ -80,6 +80,7 @@ def test_wrong_usage(server, folder):
     refused("--port", str(server.port))
     refused("--workspaces", "/proc/nothing")
     refused("a", "b", "c")
+    assert "cannot open" in refused("/nowhere/at/all")
 
 
 def test_port_that_is_taken(server, folder):

@@ -308,6 +308,36 @@ static void data_before_and_behind(void **state)
     }
 }
 
+/* One archive behind the other, of equal size and each with a zip64 record, as torch.distributed.checkpoint leaves
+ * them: the last one is the archive, and that something stands before it is told. */
+static void archives_one_behind_the_other(void **state)
+{
+    static const char *const texts[] = {"first", "other"};
+    uint8_t buffer[1024], *at = buffer;
+    size_t single = 0;
+    struct ts_zip *zip;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        uint8_t *start = at, *directory = put_local(at, "a", texts[i]), *end;
+        end = at = put_entry(directory, "a", 5, 0, false);
+        at = put(put(put(put(at, 0x06064b50, 4), 44, 8), 0, 8), 0, 4);
+        at = put(put(put(put(at, 1, 8), 1, 8), (uint64_t)(end - directory), 8), (uint64_t)(directory - start), 8);
+        at = put(put(put(put(at, 0x07064b50, 4), 0, 4), (uint64_t)(end - start), 8), 1, 4);
+        at = put_end(at, 1, (uint64_t)(end - directory), (uint64_t)(directory - start));
+        if (i == 0) {
+            single = (size_t)(at - buffer);
+            zip = zip_of(buffer, single);
+            assert_int_equal(zip->before, 0);
+            ts_zip_free(zip);
+        }
+    }
+    zip = zip_of(buffer, (size_t)(at - buffer));
+    assert_int_equal(zip->count, 1);
+    assert_int_equal(zip->before, single);
+    check_text(zip, "a", "other");
+    ts_zip_free(zip);
+}
+
 static void last_of_two_names_wins(void **state)
 {
     uint8_t buffer[1024], *at = buffer, *directory;
@@ -416,6 +446,7 @@ int main(void)
         cmocka_unit_test(more_members_than_16_bits),
         cmocka_unit_test(beyond_four_gigabytes),
         cmocka_unit_test(data_before_and_behind),
+        cmocka_unit_test(archives_one_behind_the_other),
         cmocka_unit_test(last_of_two_names_wins),
         cmocka_unit_test(empty_directory),
         cmocka_unit_test(evil_members_do_not_hide_good_ones),
