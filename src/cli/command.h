@@ -69,6 +69,7 @@ struct output {
     char target[4096];    /* the path with links resolved */
     char temporary[4096]; /* beside the target; "" when the file has no name yet, or needs none */
     bool unnamed, failed;
+    int reason; /* errno of the first write that failed */
 };
 
 bool output_open(struct output *output, const char *path);

@@ -205,6 +205,14 @@ static bool settle(struct settings *settings, const char *const *inputs)
         compare->fixed_tolerance = true;
         settings->report.tolerance = &delta->tolerance;
     }
+    if (delta->exact && (delta->given || compare->grades || compare->high_precision || settings->rules.count)) {
+        tell_usage(&command_compare, "--exact compares bytes, and leaves nothing for %s to judge",
+                   delta->given            ? "--rtol and --atol"
+                   : compare->grades       ? "--grades"
+                   : settings->rules.count ? "--rule"
+                                           : "--high-precision");
+        return false;
+    }
     settings->report.grades = compare->grades;
     settings->report.top = settings->top < SIZE_MAX ? (size_t)settings->top : SIZE_MAX;
     if (settings->only && !(settings->report.only = kinds_of(settings->only))) {

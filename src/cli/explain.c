@@ -1,4 +1,5 @@
 /* Owns `tsleuth explain`: why one pair of tensors differs, whichever the person asks about. */
+#include <math.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -51,12 +52,13 @@ static size_t find_pair(const struct ts_pairing *pairing, const char *name, size
 static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, const struct ts_verdict *verdict,
                       const struct ts_diagnosis *diagnosis)
 {
+    const struct ts_delta shown = ts_shown_delta(delta);
     struct ts_buffer out;
     char facts[128];
     bool good;
     ts_buffer_init(&out, (size_t)1 << 20);
     snprintf(facts, sizeof facts, "%s, error %.3g, %.3g roundings, cosine %.6g", ts_judged_name(verdict->judged),
-             delta->rel_l2, verdict->roundings, delta->cosine);
+             shown.rel_l2, isnan(shown.rel_l2) ? shown.rel_l2 : verdict->roundings, shown.cosine);
     put_name(&out, pair->name, SIZE_MAX);
     ts_buffer_string(&out, ts_text_columns(out.data, out.size) + 2 + strlen(facts) > terminal.width ? "\n  " : "  ");
     put_wrapped(&out, facts, 2, 2);
@@ -100,7 +102,7 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     ts_json_begin_object(json);
     ts_field_text(json, "schema", "tsleuth.explain/1");
     ts_field_text(json, "name", pair->name);
-    ts_field_number(json, "rel_l2", delta->rel_l2);
+    ts_field_number(json, "rel_l2", ts_shown_delta(delta).rel_l2);
     ts_field_causes(json, diagnosis);
     ts_json_end_object(json);
     return json_file_close(&file);

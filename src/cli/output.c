@@ -126,8 +126,10 @@ bool output_open(struct output *output, const char *path)
 
 void output_write(struct output *output, const void *data, size_t size)
 {
-    if (size && fwrite(data, 1, size, output->file) != size)
+    if (size && fwrite(data, 1, size, output->file) != size && !output->failed) {
         output->failed = true;
+        output->reason = errno;
+    }
 }
 
 /* Gives an unnamed file a name beside the target. */
@@ -164,11 +166,15 @@ bool output_close(struct output *output)
 {
     bool good = fflush(output->file) == 0 && !output->failed;
     bool interrupted = atomic_load(&ts_cancelled);
+    int reason = output->failed ? output->reason : good ? 0 : errno;
     if (output->file != stdout) {
+        bool before = good;
+        errno = 0;
         good = good && !interrupted && (!output->unnamed || name_it(output));
         good = fclose(output->file) == 0 && good;
         if (good && output->temporary[0] && rename(output->temporary, output->target) != 0)
             good = false;
+        reason = before && !good ? errno : reason;
         if (!good && output->temporary[0])
             unlink(output->temporary);
         guard("");
@@ -176,7 +182,8 @@ bool output_close(struct output *output)
     if (!good && interrupted)
         fprintf(stderr, "tsleuth: interrupted; \"%s\" is not written\n", output->path);
     else if (!good)
-        fprintf(stderr, "tsleuth: cannot write \"%s\"\n", output->path);
+        fprintf(stderr, "tsleuth: cannot write \"%s\"%s%s\n", output->path, reason ? ": " : "",
+                reason ? strerror(reason) : "");
     return good;
 }
 

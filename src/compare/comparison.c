@@ -114,6 +114,7 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
                                   struct ts_error *error)
 {
     struct ts_judgement *judgement = &comparison->judgement;
+    enum ts_status status = TS_OK;
     for (size_t i = 0; i < judgement->count; i++) {
         const struct ts_delta *delta = &comparison->deltas[i];
         if (comparison->pairing.pairs[i].problem)
@@ -133,6 +134,9 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
             double value;
             if (pair->problem || regexec(&rule.regex, pair->name, 0, NULL, 0) != 0)
                 continue;
+            if (rule.metric->offset == offsetof(struct ts_delta, max_ulp) &&
+                (status = ts_delta_ulps(pair, &comparison->deltas[i], error)) != TS_OK)
+                break;
             value = metric_value(comparison, i, rule.metric);
             set_verdict(
                 comparison, i,
@@ -141,10 +145,33 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
                 ts_arena_printf(&judgement->arena, "allowed by the rule \"%s\": it is %.6g", rule.text, value));
         }
         regfree(&rule.regex);
+        TS_TRY(status);
     }
     if (options->fixed_tolerance || options->grades || options->rules)
         count_again(judgement);
     return TS_OK;
+}
+
+/* A rule that cannot be understood is told of before hours of reading. */
+static enum ts_status check_rules(const struct ts_comparison_options *options, struct ts_error *error)
+{
+    for (size_t k = 0; options->rules && options->rules[k]; k++) {
+        struct rule rule;
+        TS_TRY(parse_rule(options->rules[k], &rule, error));
+        regfree(&rule.regex);
+    }
+    return TS_OK;
+}
+
+/* Numbers of one part against numbers of two cannot be compared; the others of their files can. */
+void ts_set_complex_aside(struct ts_pairing *pairing)
+{
+    for (size_t i = 0; i < pairing->count; i++) {
+        struct ts_pair *pair = &pairing->pairs[i];
+        if (!pair->problem &&
+            ts_type_info(pair->a.tensor->type)->components != ts_type_info(pair->b.tensor->type)->components)
+            pair->problem = "complex numbers against real ones";
+    }
 }
 
 /* A rule that fits no tensor is most likely misspelt, and would pass for one that holds. */
@@ -165,6 +192,30 @@ static enum ts_status doubt_idle_rules(struct ts_comparison *comparison, const s
             comparison->doubts[comparison->doubt_count++] = text;
     }
     return TS_OK;
+}
+
+/* Tensors that are equal but for how their masks are written are not the same bytes, and the report says why they pass.
+ */
+static void note_masks(struct ts_comparison *comparison)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    uint64_t elements = 0;
+    size_t tensors = 0;
+    const char *first = NULL, *text;
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        if (comparison->deltas[i].masked) {
+            elements += comparison->deltas[i].masked;
+            first = tensors++ ? first : comparison->pairing.pairs[i].name;
+        }
+    if (!tensors || judgement->note_count >= sizeof judgement->notes / sizeof *judgement->notes)
+        return;
+    text =
+        ts_arena_printf(&judgement->arena,
+                        "masked on both sides, with other numbers (such as -inf and the lowest of the type): %" PRIu64
+                        " element%s of \"%s\"%s; they count as equal",
+                        elements, elements == 1 ? "" : "s", first, tensors == 1 ? "" : " and others");
+    if (text)
+        judgement->notes[judgement->note_count++] = text;
 }
 
 static size_t lost_members(const struct ts_bundle *bundle)
@@ -208,6 +259,29 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
     return ts_arena_string(arena, text);
 }
 
+/* How much alike two inputs are that match. */
+static const char *what_agrees(struct ts_comparison *comparison, const struct ts_comparison_options *options)
+{
+    const size_t count = comparison->pairing.count;
+    size_t unequal = 0, masked = 0;
+    const char *but;
+    for (size_t i = 0; i < count; i++) {
+        unequal += comparison->deltas[i].unequal > 0;
+        masked += comparison->deltas[i].unequal == 0 && comparison->deltas[i].masked > 0;
+    }
+    but = !unequal                            ? "but for how masks are written"
+          : options->fixed_tolerance          ? "within the tolerance given"
+          : options->rules || options->grades ? "by the rules given"
+                                              : "but for rounding";
+    if (!unequal && !masked)
+        return count == 1 ? "the one tensor is equal"
+                          : ts_arena_printf(&comparison->arena, "all %zu tensors are equal", count);
+    if (count == 1)
+        return ts_arena_printf(&comparison->arena, "the one tensor %s %s", unequal ? "agrees" : "is equal", but);
+    return ts_arena_printf(&comparison->arena, "all %zu tensors %s, %zu of them %s", count,
+                           unequal ? "agree" : "are equal", unequal ? unequal : masked, but);
+}
+
 static void decide(struct ts_comparison *comparison, const struct ts_comparison_options *options)
 {
     const struct ts_judgement *judgement = &comparison->judgement;
@@ -216,9 +290,6 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
     size_t alone = (options->partial ? 0 : pairing->only_a_count) + pairing->only_b_count,
            unknown = judgement->counts[TS_JUDGED_UNKNOWN];
     struct ts_arena *arena = &comparison->arena;
-    size_t unequal = 0;
-    for (size_t i = 0; i < pairing->count; i++)
-        unequal += comparison->deltas[i].unequal > 0;
     if (judgement->counts[TS_JUDGED_DIFFERS]) {
         comparison->outcome = TS_OUTCOME_DIFFER;
         comparison->outcome_text =
@@ -232,13 +303,7 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
         comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled, pairing->lacking);
     } else {
         comparison->outcome = TS_OUTCOME_MATCH;
-        comparison->outcome_text =
-            unequal ? ts_arena_printf(arena, "all %zu tensors agree, %zu of them %s", pairing->count, unequal,
-                                      options->fixed_tolerance            ? "within the tolerance given"
-                                      : options->rules || options->grades ? "by the rules given"
-                                                                          : "but for rounding")
-            : pairing->count == 1 ? "the one tensor is equal"
-                                  : ts_arena_printf(arena, "all %zu tensors are equal", pairing->count);
+        comparison->outcome_text = what_agrees(comparison, options);
     }
     if (!comparison->outcome_text)
         comparison->outcome_text = "";
@@ -334,6 +399,13 @@ static void find_edits(struct ts_comparison *comparison)
         count_again(judgement);
 }
 
+/* Where the bytes of a view are counted: in its file, or in a member of an archive, which has a path of its own. */
+static const char *file_of(const struct ts_view *view, const char *file)
+{
+    const struct ts_source *source = view->tensor->source;
+    return source && source->path && source->parent ? source->path : file;
+}
+
 /* The values of pairs that are not the same bytes, and the verdicts of all. */
 static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct ts_comparison_options *options,
                                   struct ts_pool *pool, struct ts_progress *progress, struct ts_error *error)
@@ -360,11 +432,14 @@ static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct
         } else {
             TS_TRY(ts_delta_run(pool, pair, 1, &options->delta, delta, progress, error));
             if (first != TS_EXACT_UNKNOWN) {
+                uint64_t in_a, in_b;
+                ts_exact_places(pair, first, &in_a, &in_b);
                 verdict->judged = TS_JUDGED_DIFFERS;
                 verdict->why = ts_arena_printf(&judgement->arena,
                                                "byte %" PRIu64 " of its data is the first that differs (byte %" PRIu64
-                                               " of the reference's file, %" PRIu64 " of the candidate's)",
-                                               first, pair->a.tensor->offset + first, pair->b.tensor->offset + first);
+                                               " of %s, %" PRIu64 " of %s)",
+                                               first, in_a, file_of(&pair->a, "the reference's file"), in_b,
+                                               file_of(&pair->b, "the candidate's"));
             } else if (!delta->identical) {
                 verdict->judged = TS_JUDGED_DIFFERS;
                 verdict->why = "its values differ; the types or layouts do, so there are no bytes to compare";
@@ -467,10 +542,12 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
     struct ts_progress progress;
     enum ts_status status;
     bool weights;
+    TS_TRY(check_rules(options, error));
     ts_progress_start(&progress, "pairing", tensor_bytes(comparison->a) + tensor_bytes(comparison->b));
     status = ts_pair_run(comparison->a, comparison->b, &options->pair, pool, &progress, &comparison->pairing, error);
     ts_progress_finish(&progress);
     TS_TRY(status);
+    ts_set_complex_aside(&comparison->pairing);
     weights = options->subject == TS_SUBJECT_GUESS
                   ? ts_judge_are_weights(comparison->pairing.pairs, comparison->pairing.count)
                   : options->subject == TS_SUBJECT_CHECKPOINTS;
@@ -492,6 +569,7 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
             count_again(&comparison->judgement);
         }
         TS_TRY(apply_rules(comparison, options, error));
+        note_masks(comparison);
         TS_TRY(look_closer(comparison, error));
         comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
         TS_TRY(doubt_idle_rules(comparison, options, error));

@@ -53,6 +53,9 @@ void ts_comparison_release(struct ts_comparison *comparison);
 /* Bit by bit, and the same bytes: equal for certain, and nothing else was measured. */
 bool ts_comparison_same_bytes(const struct ts_comparison *comparison, size_t index);
 
+/* Pairs of complex numbers with real ones get a problem, so that the others can be compared. */
+void ts_set_complex_aside(struct ts_pairing *pairing);
+
 /* A grade of one pair in the manner of the Qwen3 comparison system. */
 const char *ts_comparison_grade(const struct ts_delta *delta);
 

@@ -1,7 +1,6 @@
 /* Owns how pairs are cut into pieces and pieces joined, and what happens to elements the fast kernels hand back. */
 #include "compare/delta.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -9,10 +8,10 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "compare/delta_close.h"
 #include "compare/delta_kernel.h"
 #include "compare/moments.h"
 #include "compare/pieces.h"
-#include "compare/scene.h"
 
 #define PIECE ((uint64_t)1 << 21)
 #define DECODED                                                                                                        \
@@ -47,26 +46,14 @@ struct job {
     struct ts_progress *progress;
 };
 
-static bool is_exact(const struct ts_pair *pair)
-{
-    return ts_type_is_integer(pair->a.tensor->type) && ts_type_is_integer(pair->b.tensor->type);
-}
-
-/* Stored mantissa bits of the coarser type of a pair; quantized types count as f32, which they decode to. */
-static int coarser_bits(const struct ts_pair *pair)
-{
-    int a = ts_type_info(pair->a.tensor->type)->mantissa_bits, b = ts_type_info(pair->b.tensor->type)->mantissa_bits;
-    a = a < 0 ? 23 : a;
-    b = b < 0 ? 23 : b;
-    return a < b ? a : b;
-}
-
-/* torch.testing's defaults for the coarser type, unless the user gave a tolerance. */
+/* torch.testing's defaults for the coarser type, unless the user gave a tolerance. Integers are allowed nothing. */
 static struct ts_tolerance tolerance_of(const struct job *job, const struct ts_pair *pair)
 {
-    int bits = coarser_bits(pair);
+    int bits = ts_coarser_bits(pair);
     if (job->options->given)
         return job->options->tolerance;
+    if (ts_is_exact(pair))
+        return (struct ts_tolerance){0};
     return (struct ts_tolerance){.rtol = bits >= 52   ? 1e-7
                                          : bits >= 23 ? 1.3e-6
                                          : bits >= 10 ? 1e-3
@@ -86,56 +73,49 @@ static void piece_init(struct piece *piece)
                             .steepest = NOWHERE};
 }
 
-/* Equal numbers as low as this are a mask as well, and would drown every other number of their tensor in the sums. */
-#define MASKED_FOR_SURE (-1e29)
+/* Sums of a stretch of elements. Deviations are from the first of them: numbers that differ little from each other keep
+ * their digits. */
+struct stretch {
+    uint64_t count;
+    double origin[2], sum[2], deviation[2], squares[2]; /* of a and of b */
+};
 
-/* What masks are written with instead of minus infinity. */
-static bool is_mask(double value)
+static void add_to_stretch(struct stretch *stretch, int side, double value)
 {
-    return value == -(double)INFINITY || value == -65504 || value == -1e4 || value == -1e5 || value == -1e9 ||
-           value == -1e10 || value == -(double)1e9f || value == -(double)1e30f || value == -(double)FLT_MAX ||
-           value == -DBL_MAX || value == -(double)ts_bf16_to_float(0x7f7f);
+    double from_origin;
+    if (!stretch->count)
+        stretch->origin[side] = value;
+    from_origin = value - stretch->origin[side];
+    stretch->sum[side] += from_origin;
+    stretch->deviation[side] += from_origin * from_origin;
+    stretch->squares[side] += value * value;
 }
 
-/* A number by hand, as -3.4e38 is, may become minus infinity in a type that is coarser or ends earlier. */
-static bool are_masks(double x, double y)
+static void join_stretch(struct ts_moments *moments, const struct stretch *stretch, int side)
 {
-    return (is_mask(x) && is_mask(y)) || (isinf(x) && x < 0 && y < MASKED_FOR_SURE) ||
-           (isinf(y) && y < 0 && x < MASKED_FOR_SURE);
+    const double n = (double)stretch->count;
+    struct ts_moments more = {.count = stretch->count, .squares = stretch->squares[side]};
+    if (!stretch->count)
+        return;
+    more.mean = stretch->origin[side] + stretch->sum[side] / n;
+    more.deviation = fmax(0, stretch->deviation[side] - stretch->sum[side] * stretch->sum[side] / n);
+    ts_moments_join(moments, &more);
 }
 
-static void add_pair_values(struct piece *piece, double x, double y, uint64_t at, const struct ts_tolerance *tolerance,
-                            double sums[4])
+static void add_stretch(struct piece *piece, const struct stretch *stretch)
 {
-    double d, distance;
-    bool finite_x = isfinite(x), finite_y = isfinite(y);
-    piece->nan_a += isnan(x) != 0;
-    piece->nan_b += isnan(y) != 0;
-    piece->plus_a += isinf(x) && x > 0;
-    piece->plus_b += isinf(y) && y > 0;
-    piece->minus_a += isinf(x) && x < 0;
-    piece->minus_b += isinf(y) && y < 0;
-    if (are_masks(x, y) && (x != y || (finite_x && x < MASKED_FOR_SURE))) {
-        piece->masked += x != y;
-        return;
-    }
-    if (!finite_x || !finite_y) {
-        piece->nan_both += isnan(x) && isnan(y);
-        piece->inf_both += x == y;
-        if (!(isnan(x) && isnan(y)) && x != y) {
-            piece->unequal++;
-            if (!piece->non_finite++)
-                piece->first_non_finite = at;
-        }
-        return;
-    }
-    d = y - x;
-    distance = fabs(d);
-    sums[0] += x;
-    sums[1] += x * x;
-    sums[2] += y;
-    sums[3] += y * y;
-    piece->a.count++; /* counts only here; the moments are added by the caller */
+    join_stretch(&piece->a, stretch, 0);
+    join_stretch(&piece->b, stretch, 1);
+}
+
+/* Two finite numbers and their difference, which of integers is not always that of the doubles. */
+static void add_finite(struct piece *piece, double x, double y, double d, uint64_t at,
+                       const struct ts_tolerance *tolerance, struct stretch *stretch)
+{
+    const double distance = fabs(d);
+    add_to_stretch(stretch, 0, x);
+    add_to_stretch(stretch, 1, y);
+    stretch->count++;
     piece->min_a = x < piece->min_a ? x : piece->min_a;
     piece->max_a = x > piece->max_a ? x : piece->max_a;
     piece->min_b = y < piece->min_b ? y : piece->min_b;
@@ -157,55 +137,88 @@ static void add_pair_values(struct piece *piece, double x, double y, uint64_t at
     }
 }
 
-/* Element by element: any values, any types. */
-static void add_carefully(struct piece *piece, const double *x, const double *y, size_t count, uint64_t first,
-                          unsigned per, const struct ts_tolerance *tolerance)
+static void add_pair_values(struct piece *piece, double x, double y, uint64_t at, const struct ts_masks *masks,
+                            const struct ts_tolerance *tolerance, struct stretch *stretch)
 {
-    double sums[4] = {0};
-    uint64_t before = piece->a.count, added;
-    for (size_t i = 0; i < count; i++)
-        add_pair_values(piece, x[i], y[i], first + i / per, tolerance, sums);
-    added = piece->a.count - before;
-    piece->a.count = before;
-    ts_moments_add(&piece->a, added, sums[0], sums[1]);
-    ts_moments_add(&piece->b, added, sums[2], sums[3]);
+    bool finite_x = isfinite(x), finite_y = isfinite(y);
+    piece->nan_a += isnan(x) != 0;
+    piece->nan_b += isnan(y) != 0;
+    piece->plus_a += isinf(x) && x > 0;
+    piece->plus_b += isinf(y) && y > 0;
+    piece->minus_a += isinf(x) && x < 0;
+    piece->minus_b += isinf(y) && y < 0;
+    if (ts_is_masked(masks, x, y)) {
+        piece->masked += x != y;
+        return;
+    }
+    if (!finite_x || !finite_y) {
+        piece->nan_both += isnan(x) && isnan(y);
+        piece->inf_both += x == y;
+        if (!(isnan(x) && isnan(y)) && x != y) {
+            piece->unequal++;
+            if (!piece->non_finite++)
+                piece->first_non_finite = at;
+        }
+        return;
+    }
+    add_finite(piece, x, y, y - x, at, tolerance, stretch);
 }
 
-static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
-                                   const struct ts_tolerance *tolerance, struct ts_error *error)
+/* Element by element: any values, any types. Values are taken times 2^shift, which is exact, so that squares of the
+ * largest and smallest doubles stay numbers. */
+static enum ts_status walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end, int shift,
+                                   struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
+    const struct ts_masks masks = ts_masks_of(pair);
     double x[2 * 512], y[2 * 512];
     if (per != ts_type_info(pair->b.tensor->type)->components)
         return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
     while (first < end) {
-        size_t now = end - first < 512 ? (size_t)(end - first) : 512;
+        const size_t now = end - first < 512 ? (size_t)(end - first) : 512;
+        struct stretch stretch = {0};
         TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
         TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
-        add_carefully(piece, x, y, now * per, first, per, tolerance);
+        for (size_t i = 0; i < now * per; i++)
+            if (!shift)
+                add_pair_values(piece, x[i], y[i], first + i / per, &masks, tolerance, &stretch);
+            else if (isfinite(x[i]) && isfinite(y[i]) && !ts_is_masked(&masks, x[i], y[i]))
+                add_finite(piece, ldexp(x[i], shift), ldexp(y[i], shift), ldexp(y[i], shift) - ldexp(x[i], shift),
+                           first + i / per, tolerance, &stretch);
+        add_stretch(piece, &stretch);
         first += now;
     }
     return TS_OK;
 }
 
-/* Integers: differences in 64 bits where they fit; equality always exact. */
+static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
+                                   const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    return walk_shifted(pair, first, end, 0, piece, tolerance, error);
+}
+
+/* The number itself: u64 is read with its bits in an i64. */
+static __int128 whole(int64_t bits, enum ts_type type)
+{
+    return type == TS_U64 ? (__int128)(uint64_t)bits : (__int128)bits;
+}
+
+/* Integers: differences are exact before they are rounded to a double, so that 2^62 and 2^62 + 1 are one apart. No
+ * number masks anything here. */
 static enum ts_status walk_integers(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
                                     const struct ts_tolerance *tolerance, struct ts_error *error)
 {
-    int64_t whole_x[512], whole_y[512];
-    double x[512], y[512];
+    int64_t x[512], y[512];
     while (first < end) {
-        size_t now = end - first < 512 ? (size_t)(end - first) : 512;
-        uint64_t before = piece->unequal, unequal = 0;
-        TS_TRY(ts_view_read_i64(&pair->a, first, now, whole_x, error));
-        TS_TRY(ts_view_read_i64(&pair->b, first, now, whole_y, error));
+        const size_t now = end - first < 512 ? (size_t)(end - first) : 512;
+        struct stretch stretch = {0};
+        TS_TRY(ts_view_read_i64(&pair->a, first, now, x, error));
+        TS_TRY(ts_view_read_i64(&pair->b, first, now, y, error));
         for (size_t i = 0; i < now; i++) {
-            x[i] = pair->a.tensor->type == TS_U64 ? (double)(uint64_t)whole_x[i] : (double)whole_x[i];
-            y[i] = pair->b.tensor->type == TS_U64 ? (double)(uint64_t)whole_y[i] : (double)whole_y[i];
-            unequal += whole_x[i] != whole_y[i];
+            const __int128 of_a = whole(x[i], pair->a.tensor->type), of_b = whole(y[i], pair->b.tensor->type);
+            add_finite(piece, (double)of_a, (double)of_b, (double)(of_b - of_a), first + i, tolerance, &stretch);
         }
-        add_carefully(piece, x, y, now, first, 1, tolerance);
-        piece->unequal = before + unequal;
+        add_stretch(piece, &stretch);
         first += now;
     }
     return TS_OK;
@@ -461,7 +474,7 @@ static void work(void *context, uint64_t index)
     piece_init(piece);
     for (uint64_t from = first, to; from < end && status == TS_OK; from = to) {
         to = end - from < job->stride ? end : from + job->stride;
-        if (is_exact(pair))
+        if (ts_is_exact(pair))
             status = walk_integers(pair, from, to, piece, &tolerance, &error);
         else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
             status = walk_fast(job, pair, from, to, ratio_so_far(&job->ratios[which]), piece, &tolerance, &error);
@@ -519,116 +532,61 @@ static void join_pieces(const struct job *job, size_t which, struct piece *all)
     }
 }
 
-static double ulps(double a, double b, int bits)
-{
-    double larger = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
-    int exponent;
-    if (a == b)
-        return 0;
-    frexp(larger, &exponent); /* larger = m * 2^exponent with m in [0.5, 1) */
-    return fabs(b - a) / ldexp(1, exponent - 1 - bits);
-}
-
-/* What a run looks like element by element, in double: where the largest difference is, how large the largest relative
- * one is, and units in the last place. */
-struct close_look {
-    double max_abs, max_rel, max_ulp, worst_a, worst_b;
-    uint64_t worst;
-};
-
-static enum ts_status look_closely(const struct ts_pair *pair, uint64_t from, struct close_look *look,
-                                   struct ts_error *error)
-{
-    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
-    const int bits = is_exact(pair) ? 52 : coarser_bits(pair);
-    const double most_units = ldexp(1, bits + 1);
-    double x[2 * 256], y[2 * 256];
-    uint64_t end = pair->a.count - from < TS_DELTA_RUN ? pair->a.count : from + TS_DELTA_RUN;
-    *look = (struct close_look){.max_abs = -1, .worst = NOWHERE};
-    while (from < end) {
-        size_t now = end - from < 256 ? (size_t)(end - from) : 256;
-        TS_TRY(ts_view_read_f64(&pair->a, from, now, x, error));
-        TS_TRY(ts_view_read_f64(&pair->b, from, now, y, error));
-        for (size_t i = 0; i < now * per; i++) {
-            double distance = fabs(y[i] - x[i]), units;
-            if (!isfinite(distance) || are_masks(x[i], y[i]))
-                continue;
-            if (distance > look->max_abs) {
-                look->max_abs = distance;
-                look->worst = from + i / per;
-                look->worst_a = x[i];
-                look->worst_b = y[i];
-            }
-            if (x[i] != 0 && distance > look->max_rel * fabs(x[i]))
-                look->max_rel = distance / fabs(x[i]);
-            /* a unit is more than 2^-(bits + 1) of the number: most need no exact count */
-            if (most_units * distance > look->max_ulp * fmax(fabs(x[i]), fabs(y[i]))) {
-                units = ulps(x[i], y[i], bits);
-                look->max_ulp = units > look->max_ulp ? units : look->max_ulp;
-            }
-        }
-        from += now;
-    }
-    return TS_OK;
-}
-
-/* From the runs that hold the largest differences to the elements. */
-static enum ts_status find_largest(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
-                                   struct ts_error *error)
-{
-    struct close_look look = {0};
-    if (all->worst != NOWHERE) {
-        TS_TRY(look_closely(pair, all->worst, &look, error));
-        delta->worst = look.worst;
-        delta->worst_a = look.worst_a;
-        delta->worst_b = look.worst_b;
-        delta->max_ulp = look.max_ulp;
-    }
-    if (all->steepest != NOWHERE) {
-        if (all->steepest != all->worst)
-            TS_TRY(look_closely(pair, all->steepest, &look, error));
-        delta->max_rel = look.max_rel;
-        delta->max_ulp = look.max_ulp > delta->max_ulp ? look.max_ulp : delta->max_ulp;
-    }
-    return TS_OK;
-}
-
-static int bits_in_use(const struct ts_view *view)
-{
-    int declared = ts_type_info(view->tensor->type)->mantissa_bits;
-    float values[1024];
-    size_t count = 0;
-    struct ts_error ignored;
-    if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))
-        return view->tensor->printed_bits;
-    if (declared >= 0 && declared < 23)
-        return declared;
-    for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
-        uint64_t first = view->count / 8 * (uint64_t)run;
-        size_t now = view->count - first < 128 ? (size_t)(view->count - first) : 128;
-        if (ts_type_info(view->tensor->type)->components != 1 ||
-            ts_view_read_f32(view, first, now, values + count, &ignored) != TS_OK)
-            return 23;
-        count += now;
-        if (view->count <= 128)
-            break;
-    }
-    return ts_mantissa_bits(values, count);
-}
-
-static void put_side(struct ts_side *side, const struct ts_moments *moments, double min, double max)
+static void put_side(struct ts_side *side, const struct ts_moments *moments, double min, double max, int shift)
 {
     side->min = moments->count ? min + 0.0 : (double)NAN;
     side->max = moments->count ? max + 0.0 : (double)NAN;
-    side->mean = moments->count ? moments->mean : (double)NAN;
-    side->std = ts_moments_std(moments);
-    side->norm = sqrt(moments->squares);
+    side->mean = moments->count ? ldexp(moments->mean, -shift) : (double)NAN;
+    side->std = ldexp(ts_moments_std(moments), -shift);
+    side->norm = ldexp(sqrt(moments->squares), -shift);
 }
 
-static enum ts_status finish(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
+static double largest_of(const struct piece *all)
+{
+    return fmax(fmax(fabs(all->min_a), fabs(all->max_a)), fmax(fabs(all->min_b), fabs(all->max_b)));
+}
+
+/* Doubles whose squares overflow or vanish: the sums once more, of values that were shifted to about one. Tells by how
+ * many powers of two. */
+static enum ts_status sum_again(const struct ts_pair *pair, struct piece *all, int *shift, struct ts_error *error)
+{
+    const struct ts_tolerance any = {0};
+    const double largest = all->a.count ? largest_of(all) : 1;
+    struct piece again;
+    *shift = 0;
+    if (largest == 0 || !isfinite(largest) || (largest < 0x1p480 && largest > 0x1p-480))
+        return TS_OK;
+    *shift = -ilogb(largest);
+    piece_init(&again);
+    TS_TRY(walk_shifted(pair, 0, pair->a.count, *shift, &again, &any, error));
+    all->a = again.a;
+    all->b = again.b;
+    all->sum = again.sum;
+    all->sum_abs = again.sum_abs;
+    all->squares = again.squares;
+    return TS_OK;
+}
+
+/* Of integers the walk found the elements themselves, with differences that doubles may not have. */
+static enum ts_status find_largest(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
+                                   struct ts_error *error)
+{
+    if (!delta->exact || all->worst == NOWHERE)
+        return ts_find_largest(pair, all->worst, all->steepest, delta, error);
+    delta->worst = all->worst;
+    delta->max_rel = all->max_rel;
+    delta->max_ulp = all->max_abs;
+    TS_TRY(ts_view_read_f64(&pair->a, all->worst, 1, &delta->worst_a, error));
+    return ts_view_read_f64(&pair->b, all->worst, 1, &delta->worst_b, error);
+}
+
+static enum ts_status finish(const struct ts_pair *pair, struct piece *all, struct ts_delta *delta,
                              struct ts_error *error)
 {
-    double norm_a, norm_b, distance = sqrt(all->squares);
+    double norm_a, norm_b, distance;
+    int shift;
+    TS_TRY(sum_again(pair, all, &shift, error));
+    distance = sqrt(all->squares);
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,
                                .nan_both = all->nan_both,
@@ -641,10 +599,10 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
                                .max_abs = all->max_abs,
                                .mismatched = all->mismatched + all->non_finite,
                                .worst = NOWHERE,
-                               .exact = is_exact(pair),
+                               .exact = ts_is_exact(pair),
                                .rank = pair->a.rank};
-    put_side(&delta->a, &all->a, all->min_a, all->max_a);
-    put_side(&delta->b, &all->b, all->min_b, all->max_b);
+    put_side(&delta->a, &all->a, all->min_a, all->max_a, shift);
+    put_side(&delta->b, &all->b, all->min_b, all->max_b, shift);
     delta->a.nan = all->nan_a;
     delta->b.nan = all->nan_b;
     delta->a.positive_inf = all->plus_a;
@@ -653,12 +611,12 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
     delta->b.negative_inf = all->minus_b;
     for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
         delta->allclose[t] = !all->apart[t] && !all->non_finite;
-    norm_a = delta->a.norm;
-    norm_b = delta->b.norm;
+    norm_a = sqrt(all->a.squares);
+    norm_b = sqrt(all->b.squares);
     if (all->a.count) {
-        delta->mean_abs = all->sum_abs / (double)all->a.count;
-        delta->mse = all->squares / (double)all->a.count;
-        delta->mean = all->sum / (double)all->a.count;
+        delta->mean_abs = ldexp(all->sum_abs / (double)all->a.count, -shift);
+        delta->mse = ldexp(all->squares / (double)all->a.count, -2 * shift);
+        delta->mean = ldexp(all->sum / (double)all->a.count, -shift);
     }
     delta->rel_l2 = norm_a > 0 ? distance / norm_a : distance > 0 ? (double)INFINITY : 0;
     delta->norm_ratio = norm_a > 0 ? norm_b / norm_a : norm_b > 0 ? (double)INFINITY : 1;
@@ -671,9 +629,12 @@ static enum ts_status finish(const struct ts_pair *pair, const struct piece *all
         delta->cosine = 1;
     if (delta->cosine < -1)
         delta->cosine = -1;
-    delta->precision_a = bits_in_use(&pair->a);
-    delta->precision_b = bits_in_use(&pair->b);
-    return find_largest(pair, all, delta, error);
+    delta->precision_a = ts_bits_in_use(&pair->a);
+    delta->precision_b = ts_bits_in_use(&pair->b);
+    TS_TRY(find_largest(pair, all, delta, error));
+    if (norm_a == 0 && norm_b > 0) /* no element of the reference to be relative to */
+        delta->max_rel = (double)INFINITY;
+    return TS_OK;
 }
 
 /* A batch of pairs, so that the pieces of a huge comparison do not fill memory. */

@@ -2,7 +2,7 @@
  *
  * d = b - a, a the reference. Elements where both are finite count in the sums; NaN and infinities are counted apart.
  * An infinity on both sides with the same sign is equal. -inf against the most negative finite number of its type (or
- * anything below -1e4 times the rest: masks use several) counts as masked on both sides and leaves the sums.
+ * another constant that masks are written with: delta_close.h) counts as masked on both sides and leaves the sums.
  * Integers and booleans are compared exactly. Sums are in double or compensated, cut at fixed places, so that neither
  * thread count nor SIMD level changes them beyond 1e-12. */
 #ifndef TS_COMPARE_DELTA_H
@@ -48,13 +48,15 @@ struct ts_delta {
     double worst_a, worst_b;
     double mean_abs, mean, mse; /* of d */
     double rel_l2;              /* |d| / |a|; 0 when both are zero, inf when only a is */
-    double max_rel;             /* largest |d| / |a| over elements with a != 0 */
+    double max_rel;             /* largest |d| / |a| over elements with a != 0; inf when only a is zero */
     double norm_ratio;          /* |b| / |a| */
     double cosine;              /* 1 when both are zero, NaN when one is */
-    double max_ulp;             /* units in the last place of the coarser type, around the worst and around max_rel */
+    double max_ulp;             /* units in the last place of the coarser type (delta_close.h): around the worst and
+                                   around max_rel until ts_delta_detail or ts_delta_ulps looked at the others */
     uint64_t mismatched;        /* |d| > atol + rtol * |a| at the options' tolerance */
     bool allclose[TS_DELTA_TOLERANCES];   /* no |d| > t + t * |a|, for t = 1e-3, 1e-4, 1e-5 */
     double quantiles[TS_DELTA_QUANTILES]; /* of |d|, from a sample where the pair is large */
+    uint64_t looked_at;                   /* elements in that sample */
     struct ts_profile *profiles;          /* one per axis of the pair's shape, or NULL */
     unsigned rank;
     int precision_a, precision_b; /* mantissa bits the values really use: bf16 values in f32 storage give 7 */
@@ -77,6 +79,9 @@ struct ts_delta_options {
 enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, size_t count,
                             const struct ts_delta_options *options, struct ts_delta *deltas,
                             struct ts_progress *progress, struct ts_error *error);
+
+/* Raises max_ulp to that of every element: one more pass, for rules that ask for it. */
+enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
 
 /* Fills in profiles (in the arena) and quantiles of one pair: a second pass, for pairs that will be shown. Of giants it
  * looks at a spread of rows, a million elements. */

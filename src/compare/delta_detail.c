@@ -1,13 +1,15 @@
 /* Owns the second look at one pair: where along each axis its error lies, and how large it usually is. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compare/delta.h"
+#include "base/progress.h"
+#include "compare/delta_close.h"
 
 /* Elements looked at; of larger pairs every n-th row. */
 #define MOST   ((uint64_t)1 << 20)
-#define SAMPLE 8192 /* for the quantiles */
+#define SAMPLE ((uint64_t)1 << 15) /* for the quantiles: of smaller pairs every element */
 #define RUN    4096
 
 #define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walk */
@@ -15,15 +17,74 @@
 struct look {
     const struct ts_pair *pair;
     struct ts_profile *profiles;
+    struct ts_masks masks;
+    struct ts_unit unit;
+    double max_ulp;
     double *sample;
     size_t sample_count;
-    uint64_t sample_step; /* every so many elements one goes into the sample */
+    uint64_t sample_step; /* about every so many elements one goes into the sample */
+    uint64_t until_next;  /* elements until then */
+    uint64_t random;
 };
 
-static int by_value(const void *a, const void *b)
+/* Puts the number that sorting would put there at `place` of values[0 .. count), smaller ones before it and larger
+ * behind. */
+static void select_place(double *values, size_t count, size_t place)
 {
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
+    size_t low = 0, high = count - 1;
+    while (low < high) {
+        const double pivot = values[low + (high - low) / 2];
+        size_t left = low, right = high;
+        for (;;) {
+            double kept;
+            while (values[left] < pivot)
+                left++;
+            while (values[right] > pivot)
+                right--;
+            if (left >= right)
+                break;
+            kept = values[left];
+            values[left++] = values[right];
+            values[right--] = kept;
+        }
+        if (place <= right)
+            high = right;
+        else
+            low = right + 1;
+    }
+}
+
+/* The quantile between values[place] and the next larger, as if sorted; the numbers from `end` on are larger. */
+static double quantile_at(double *values, size_t end, double place)
+{
+    const size_t below = (size_t)place;
+    double above;
+    select_place(values, end, below);
+    if (below + 1 >= end)
+        return values[below];
+    above = values[below + 1];
+    for (size_t i = below + 2; i < end; i++)
+        above = values[i] < above ? values[i] : above;
+    return values[below] + (place - (double)below) * (above - values[below]);
+}
+
+/* From the largest down, so that each looks only at what is below the one before. */
+static void find_quantiles(double *values, size_t count, const double *shares, double *quantiles)
+{
+    size_t end = count;
+    for (int i = TS_DELTA_QUANTILES - 1; i-- > 0 && count;) {
+        const double place = shares[i] * (double)(count - 1);
+        /* the next larger may be the first that the step before left out */
+        quantiles[i] = quantile_at(values, end, place);
+        end = (size_t)place + 2 < end ? (size_t)place + 2 : end;
+    }
+}
+
+/* Steps of random length, the same in every run: a fixed one would meet the same columns in every row. */
+static uint64_t next_step(struct look *look)
+{
+    look->random = look->random * 6364136223846793005u + 1442695040888963407u;
+    return look->sample_step == 1 ? 1 : 1 + (look->random >> 33) % (2 * look->sample_step - 1);
 }
 
 static bool make_profiles(struct look *look, struct ts_arena *arena)
@@ -55,7 +116,7 @@ static enum ts_status add_run(struct look *look, uint64_t first, size_t count, c
     TS_TRY(ts_view_read_f64(&look->pair->b, first, count, y, error));
     for (size_t i = 0; i < count; i++) {
         double d = y[i] - x[i];
-        if (!isfinite(d))
+        if (!isfinite(d) || (!look->unit.whole && ts_is_masked(&look->masks, x[i], y[i])))
             continue;
         errors += d * d;
         references += x[i] * x[i];
@@ -63,8 +124,12 @@ static enum ts_status add_run(struct look *look, uint64_t first, size_t count, c
             last->error[at[view->rank - 1] + i] += d * d;
             last->reference[at[view->rank - 1] + i] += x[i] * x[i];
         }
-        if ((first + i) % look->sample_step == 0 && look->sample_count < SAMPLE)
-            look->sample[look->sample_count++] = fabs(d);
+        ts_raise_ulps(&look->unit, x[i], y[i], &look->max_ulp);
+        if (--look->until_next == 0) {
+            look->until_next = next_step(look);
+            if (look->sample_count < SAMPLE)
+                look->sample[look->sample_count++] = fabs(d);
+        }
     }
     for (unsigned axis = 0; axis + 1 < view->rank; axis++)
         if (look->profiles[axis].error) {
@@ -74,13 +139,35 @@ static enum ts_status add_run(struct look *look, uint64_t first, size_t count, c
     return TS_OK;
 }
 
+/* A step that shares no factor with an axis but the last, so that it meets every index of each. */
+static uint64_t row_step(const struct ts_view *view, uint64_t step)
+{
+    for (unsigned axis = 0; step > 1 && axis + 1 < view->rank;) {
+        uint64_t a = step, b = view->shape[axis];
+        while (b) {
+            uint64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a > 1) {
+            step++;
+            axis = 0;
+        } else {
+            axis++;
+        }
+    }
+    return step;
+}
+
 static enum ts_status walk(struct look *look, struct ts_error *error)
 {
     const struct ts_view *view = &look->pair->a;
     uint64_t width = view->rank ? view->shape[view->rank - 1] : 1, rows = width ? view->count / width : 0;
-    uint64_t step = view->count / MOST + 1, at[TS_MAX_RANK], forgotten = 0;
+    uint64_t step = row_step(view, view->count / MOST + 1), at[TS_MAX_RANK], forgotten = 0;
     for (uint64_t row = 0; row < rows; row += step) {
         uint64_t rest = row;
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         if ((row - forgotten) * width >= BEHIND) { /* also what lies between the rows: the system reads ahead */
             ts_view_forget(view, forgotten * width, (row - forgotten) * width);
             ts_view_forget(&look->pair->b, forgotten * width, (row - forgotten) * width);
@@ -108,21 +195,24 @@ enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *aren
                                struct ts_error *error)
 {
     static const double shares[TS_DELTA_QUANTILES] = {0.5, 0.9, 0.99, 0.999, 1};
-    struct look look = {.pair = pair, .sample_step = pair->a.count / SAMPLE + 1};
+    struct look look = {.pair = pair, .masks = ts_masks_of(pair), .unit = ts_unit_of(pair), .until_next = 1};
+    const uint64_t step = row_step(&pair->a, pair->a.count / MOST + 1);
     enum ts_status status;
     if (pair->problem || ts_type_info(pair->a.tensor->type)->components != 1)
         return TS_OK;
-    look.sample = malloc(SAMPLE * sizeof *look.sample);
+    look.sample_step = (pair->a.count / step + SAMPLE - 1) / SAMPLE;
+    look.sample_step = look.sample_step ? look.sample_step : 1;
+    look.sample = malloc((pair->a.count < SAMPLE ? pair->a.count + 1 : SAMPLE) * sizeof *look.sample);
     if (!look.sample || !make_profiles(&look, arena)) {
         free(look.sample);
         return ts_fail_memory(error);
     }
     status = walk(&look, error);
-    qsort(look.sample, look.sample_count, sizeof *look.sample, by_value);
-    for (int i = 0; status == TS_OK && i < TS_DELTA_QUANTILES && look.sample_count; i++) {
-        size_t place = (size_t)(shares[i] * (double)(look.sample_count - 1) + 0.5);
-        delta->quantiles[i] = i + 1 == TS_DELTA_QUANTILES ? delta->max_abs : look.sample[place];
-    }
+    if (status == TS_OK)
+        find_quantiles(look.sample, look.sample_count, shares, delta->quantiles);
+    delta->quantiles[TS_DELTA_QUANTILES - 1] = delta->max_abs;
+    delta->looked_at = look.sample_count;
+    delta->max_ulp = delta->exact ? delta->max_ulp : fmax(delta->max_ulp, look.max_ulp);
     if (pair->a.count > MOST) {
         ts_view_forget(&pair->a, 0, pair->a.count);
         ts_view_forget(&pair->b, 0, pair->b.count);

@@ -14,12 +14,45 @@ struct job {
     struct ts_progress *progress;
 };
 
+/* The bytes of a view: of a type with one element per block as ts_view_bytes has them; of packed and quantized ones
+ * those of a tensor that is seen whole and as it is. NULL when there are none. */
+static const uint8_t *bytes_of_view(const struct ts_view *view, bool plain)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    const uint8_t *bytes = ts_view_bytes(view);
+    if (bytes || !plain || tensor->type == TS_CODED || ts_type_info(tensor->type)->block_elements == 1)
+        return bytes;
+    return view->join == TS_JOIN_NONE && view->count == tensor->count && ts_tensor_is_contiguous(tensor)
+               ? ts_tensor_bytes(tensor)
+               : NULL;
+}
+
+/* Both sides in the order and layout their files have. */
+static bool is_plain(const struct ts_pair *pair)
+{
+    return (!pair->recipe || !*pair->recipe) && pair->a.tensor->count == pair->b.tensor->count;
+}
+
 static uint64_t bytes_of(const struct ts_pair *pair)
 {
-    return pair->problem || pair->a.tensor->type != pair->b.tensor->type || !ts_view_bytes(&pair->a) ||
-                   !ts_view_bytes(&pair->b)
+    uint64_t bytes;
+    return pair->problem || pair->a.tensor->type != pair->b.tensor->type || !bytes_of_view(&pair->a, is_plain(pair)) ||
+                   !bytes_of_view(&pair->b, is_plain(pair)) ||
+                   !ts_type_bytes(pair->a.tensor->type, pair->a.count, &bytes)
                ? 0
-               : pair->a.count * ts_type_info(pair->a.tensor->type)->block_bytes;
+               : bytes;
+}
+
+static uint64_t place_of(const struct ts_view *view, bool plain)
+{
+    const uint8_t *bytes = bytes_of_view(view, plain), *start = ts_tensor_bytes(view->tensor);
+    return view->tensor->offset + (bytes && start && bytes > start ? (uint64_t)(bytes - start) : 0);
+}
+
+void ts_exact_places(const struct ts_pair *pair, uint64_t first, uint64_t *in_a, uint64_t *in_b)
+{
+    *in_a = place_of(&pair->a, is_plain(pair)) + first;
+    *in_b = place_of(&pair->b, is_plain(pair)) + first;
 }
 
 static size_t pair_of(const struct job *job, uint64_t index)
@@ -38,8 +71,9 @@ static void work(void *context, uint64_t index, unsigned worker)
     size_t which = pair_of(job, index);
     const struct ts_pair *pair = &job->pairs[which];
     uint64_t start = (index - job->first_piece[which]) * PIECE, size = bytes_of(pair) - start;
-    const uint8_t *a = ts_view_bytes(&pair->a) + start, *b = ts_view_bytes(&pair->b) + start;
-    uint64_t elements = ts_type_info(pair->a.tensor->type)->block_bytes;
+    const uint8_t *a = bytes_of_view(&pair->a, is_plain(pair)) + start,
+                  *b = bytes_of_view(&pair->b, is_plain(pair)) + start;
+    const struct ts_type_info *info = ts_type_info(pair->a.tensor->type);
     (void)worker;
     size = size < PIECE ? size : PIECE;
     if (atomic_load(&ts_cancelled) || atomic_load(&job->first[which]) < start)
@@ -51,8 +85,10 @@ static void work(void *context, uint64_t index, unsigned worker)
         while (start + at < found && !atomic_compare_exchange_weak(&job->first[which], &found, start + at)) {
         }
     }
-    ts_view_forget(&pair->a, start / elements, size / elements);
-    ts_view_forget(&pair->b, start / elements, size / elements);
+    ts_view_forget(&pair->a, start / info->block_bytes * info->block_elements,
+                   size / info->block_bytes * info->block_elements);
+    ts_view_forget(&pair->b, start / info->block_bytes * info->block_elements,
+                   size / info->block_bytes * info->block_elements);
     ts_progress_add(job->progress, size);
 }
 

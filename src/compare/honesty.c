@@ -72,6 +72,29 @@ static bool same_numbers(const char *a, const char *b)
     }
 }
 
+/* "input_ids", "model.input_ids", "0_token_ids": a capture of the tokens themselves. */
+static bool holds_tokens(const struct ts_pair *pair)
+{
+    static const char *const names[] = {"input_ids", "token_ids", "tokens", "input_tokens"};
+    const size_t length = strlen(pair->name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const size_t tail = strlen(names[i]);
+        if (length >= tail && strcmp(pair->name + length - tail, names[i]) == 0 &&
+            (length == tail || strchr("._/:-", pair->name[length - tail - 1])))
+            return true;
+    }
+    return false;
+}
+
+static bool captured_other_tokens(const struct ts_comparison *comparison)
+{
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        if (!comparison->pairing.pairs[i].problem && comparison->deltas[i].exact && comparison->deltas[i].unequal &&
+            holds_tokens(&comparison->pairing.pairs[i]))
+            return true;
+    return false;
+}
+
 static void compare_tokens(struct doubts *doubts)
 {
     const char *a = ts_capture_tokens(doubts->comparison->a, doubts->arena);
@@ -80,6 +103,10 @@ static void compare_tokens(struct doubts *doubts)
         add(doubts,
             "the two runs had other token ids, by their own metadata: everything will differ; run both on the same "
             "input");
+    else if (captured_other_tokens(doubts->comparison))
+        add(doubts,
+            "the two runs had other token ids, by their own captures: everything will differ; run both on the same "
+            "input");
 }
 
 static bool is_constant(const struct ts_side *side, uint64_t compared)
@@ -87,37 +114,42 @@ static bool is_constant(const struct ts_side *side, uint64_t compared)
     return compared >= 8 && side->min == side->max;
 }
 
-/* Constant in the candidate and not in the reference: a buffer that nobody wrote, or wrote once. */
-static void look_for_unwritten(struct doubts *doubts)
+static const struct ts_side *side_of(const struct ts_delta *delta, bool candidate)
+{
+    return candidate ? &delta->b : &delta->a;
+}
+
+/* Constant on one side and not on the other: a buffer that nobody wrote, or wrote once. A reference can lie as well. */
+static void look_for_unwritten(struct doubts *doubts, bool candidate)
 {
     const struct ts_pairing *pairing = &doubts->comparison->pairing;
     size_t found = 0, first = 0;
     for (size_t i = 0; i < pairing->count; i++) {
         const struct ts_delta *delta = &doubts->comparison->deltas[i];
-        if (!pairing->pairs[i].problem && is_constant(&delta->b, delta->compared) &&
-            !is_constant(&delta->a, delta->compared)) {
+        if (!pairing->pairs[i].problem && is_constant(side_of(delta, candidate), delta->compared) &&
+            !is_constant(side_of(delta, !candidate), delta->compared)) {
             first = found++ ? first : i;
         }
     }
     if (found)
         add(doubts,
-            ts_arena_printf(
-                doubts->arena,
-                "%zu tensor%s of the candidate hold%s one value everywhere (\"%s\": %.6g) and the reference's %s not: "
-                "buffers that were never written, or captured before they were",
-                found, found == 1 ? "" : "s", found == 1 ? "s" : "", pairing->pairs[first].name,
-                doubts->comparison->deltas[first].b.min, found == 1 ? "does" : "do"));
+            ts_arena_printf(doubts->arena,
+                            "%zu tensor%s of the %s hold%s one value everywhere (\"%s\": %.6g) and the %s's %s not: "
+                            "buffers that were never written, or captured before they were",
+                            found, found == 1 ? "" : "s", candidate ? "candidate" : "reference", found == 1 ? "s" : "",
+                            pairing->pairs[first].name, side_of(&doubts->comparison->deltas[first], candidate)->min,
+                            candidate ? "reference" : "candidate", found == 1 ? "does" : "do"));
 }
 
 struct copy {
-    uint64_t hash_a, hash_b;
+    uint64_t hash, other; /* of the side that is looked at, and of the other */
     size_t pair;
 };
 
-static int by_candidate(const void *a, const void *b)
+static int by_hash(const void *a, const void *b)
 {
     const struct copy *left = a, *right = b;
-    return left->hash_b < right->hash_b ? -1 : left->hash_b > right->hash_b;
+    return left->hash < right->hash ? -1 : left->hash > right->hash;
 }
 
 /* A hash of a sample of the values: equal tensors have equal ones. */
@@ -143,9 +175,17 @@ static bool is_off(const struct doubts *doubts, size_t pair)
     return !(doubts->comparison->deltas[pair].rel_l2 < 0.02);
 }
 
-/* Two captures of the candidate that are one and the same where the reference's are two: an alias that was captured
- * after it had been overwritten. */
-static void look_for_copies(struct doubts *doubts)
+/* Whether two captures of one side that are equal look like one overwritten. A reference may well do nothing between
+ * two points, where the candidate's bug does something: there the later one is off. Overwritten is the earlier. */
+static bool is_overwritten(const struct doubts *doubts, size_t one, size_t other, bool candidate)
+{
+    const size_t earlier = one < other ? one : other, later = one < other ? other : one;
+    return candidate ? is_off(doubts, one) || is_off(doubts, other) : is_off(doubts, earlier) && !is_off(doubts, later);
+}
+
+/* Two captures of one side that are one and the same where the other's are two: an alias that was captured after it had
+ * been overwritten. */
+static void look_for_copies(struct doubts *doubts, bool candidate)
 {
     const struct ts_pairing *pairing = &doubts->comparison->pairing;
     struct copy *copies = calloc(pairing->count + 1, sizeof *copies);
@@ -155,27 +195,29 @@ static void look_for_copies(struct doubts *doubts)
         struct copy copy = {.pair = i};
         if (pair->problem || pair->a.count < 32 || ts_type_info(pair->a.tensor->type)->components != 1 ||
             ts_type_info(pair->b.tensor->type)->components != 1 ||
-            is_constant(&doubts->comparison->deltas[i].b, doubts->comparison->deltas[i].compared) ||
-            !sketch(&pair->a, &copy.hash_a) || !sketch(&pair->b, &copy.hash_b))
+            is_constant(side_of(&doubts->comparison->deltas[i], candidate), doubts->comparison->deltas[i].compared) ||
+            !sketch(candidate ? &pair->b : &pair->a, &copy.hash) ||
+            !sketch(candidate ? &pair->a : &pair->b, &copy.other))
             continue;
         copies[count++] = copy;
     }
     if (count > 1)
-        qsort(copies, count, sizeof *copies, by_candidate);
+        qsort(copies, count, sizeof *copies, by_hash);
     for (size_t i = 1; i < count; i++)
-        if (copies[i].hash_b == copies[i - 1].hash_b && copies[i].hash_a != copies[i - 1].hash_a &&
-            (is_off(doubts, copies[i].pair) || is_off(doubts, copies[i - 1].pair))) {
+        if (copies[i].hash == copies[i - 1].hash && copies[i].other != copies[i - 1].other &&
+            is_overwritten(doubts, copies[i].pair, copies[i - 1].pair, candidate)) {
             if (!found++) {
                 one = copies[i - 1].pair;
                 other = copies[i].pair;
             }
         }
     if (found)
-        add(doubts, ts_arena_printf(
-                        doubts->arena,
-                        "\"%s\" and \"%s\" are the same values in the candidate and not in the reference%s: a buffer "
-                        "captured after it was overwritten looks like this; copy before the next operation",
-                        pairing->pairs[one].name, pairing->pairs[other].name, found > 1 ? ", and so are others" : ""));
+        add(doubts,
+            ts_arena_printf(doubts->arena,
+                            "\"%s\" and \"%s\" are the same values in the %s and not in the %s%s: a buffer "
+                            "captured after it was overwritten looks like this; copy before the next operation",
+                            pairing->pairs[one].name, pairing->pairs[other].name, candidate ? "candidate" : "reference",
+                            candidate ? "reference" : "candidate", found > 1 ? ", and so are others" : ""));
     free(copies);
 }
 
@@ -210,10 +252,14 @@ static void look_at_coverage(struct doubts *doubts)
 size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena *arena,
                          const char *texts[TS_MOST_DOUBTS])
 {
-    struct doubts doubts = {.comparison = comparison, .arena = arena, .texts = texts};
+    struct doubts doubts = {.comparison = comparison, .arena = arena, .texts = texts, .count = comparison->doubt_count};
     compare_tokens(&doubts);
-    look_for_unwritten(&doubts);
-    look_for_copies(&doubts);
+    look_for_unwritten(&doubts, true);
+    look_for_copies(&doubts, true);
+    if (!comparison->judgement.weights) { /* weights of ones, and of equal layers, are where training begins */
+        look_for_unwritten(&doubts, false);
+        look_for_copies(&doubts, false);
+    }
     look_at_coverage(&doubts);
     return doubts.count;
 }

@@ -8,7 +8,7 @@
 
 #define TS_MOST_DOUBTS 24
 
-/* Fills texts (in the arena) and returns how many. */
+/* Adds texts (in the arena) to those the comparison has and returns how many there are. */
 size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena *arena,
                          const char *doubts[TS_MOST_DOUBTS]);
 

@@ -1,10 +1,14 @@
 #include "compare/ranking.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_ROWS  256
+#include "base/progress.h"
+
+#define MOST_ROWS  256 /* of large tensors; all of those with up to MOST numbers */
+#define MOST       ((uint64_t)1 << 22)
 #define MOST_WIDTH ((uint64_t)1 << 22)
 #define TOP        10
 
@@ -104,12 +108,17 @@ static void add_row(struct ts_ranking *ranking, const float *a, const float *b, 
 
 enum ts_status ts_ranking_measure(const struct ts_pair *pair, struct ts_ranking *ranking, struct ts_error *error)
 {
-    uint64_t width = pair->a.shape[pair->a.rank - 1], rows = pair->a.count / width, step = rows / MOST_ROWS + 1;
+    uint64_t width = pair->a.shape[pair->a.rank - 1], rows = pair->a.count / width;
+    uint64_t step = pair->a.count <= MOST ? 1 : rows / MOST_ROWS + 1;
     float *a = malloc(width * 2 * sizeof *a), *b = a ? a + width : NULL;
     double *logs = malloc(width * 2 * sizeof *logs);
     enum ts_status status = a && logs ? TS_OK : ts_fail_memory(error);
     *ranking = (struct ts_ranking){0};
     for (uint64_t row = 0; row < rows && status == TS_OK; row += step) {
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed)) {
+            status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+            break;
+        }
         status = ts_view_read_f32(&pair->a, row * width, (size_t)width, a, error);
         if (status == TS_OK)
             status = ts_view_read_f32(&pair->b, row * width, (size_t)width, b, error);
@@ -121,6 +130,7 @@ enum ts_status ts_ranking_measure(const struct ts_pair *pair, struct ts_ranking 
     }
     if (status == TS_OK && ranking->rows > 0) {
         ranking->known = true;
+        ranking->all_rows = (double)rows;
         ranking->same_first /= ranking->rows;
         ranking->top_overlap /= ranking->rows;
         ranking->divergence /= ranking->rows;

@@ -11,7 +11,8 @@
 struct ts_ranking {
     bool known;
     bool probabilities; /* rows are probabilities already; else softmax is taken for the divergence */
-    double rows;        /* looked at: up to 256 spread over the tensor */
+    double rows;        /* looked at: all, or of large tensors some spread over it */
+    double all_rows;    /* that the tensor has */
     double same_first;  /* share of rows whose largest entry is the same */
     double top_overlap; /* mean share of the reference's ten largest that are among the candidate's */
     double worst_rank;  /* the lowest place that a reference's first has in the candidate, 1 is first */

@@ -16,6 +16,7 @@ static enum ts_status measure(const struct ts_bundle *truth, const struct ts_bun
                               struct against *against, struct ts_error *error)
 {
     TS_TRY(ts_pair_run(truth, side, &options->pair, pool, NULL, &against->pairing, error));
+    ts_set_complex_aside(&against->pairing);
     against->deltas = calloc(against->pairing.count + 1, sizeof *against->deltas);
     if (!against->deltas)
         return ts_fail_memory(error);
@@ -34,9 +35,11 @@ static const struct ts_delta *delta_of(const struct against *against, const stru
     return NULL;
 }
 
-static void judge(struct ts_comparison *comparison, const struct against *a, const struct against *b)
+/* Tells how many pairs it judged. */
+static size_t judge(struct ts_comparison *comparison, const struct against *a, const struct against *b)
 {
     struct ts_judgement *judgement = &comparison->judgement;
+    size_t judged = 0;
     for (size_t i = 0; i < comparison->pairing.count; i++) {
         const struct ts_pair *pair = &comparison->pairing.pairs[i];
         struct ts_verdict *verdict = &judgement->verdicts[i];
@@ -45,6 +48,7 @@ static void judge(struct ts_comparison *comparison, const struct against *a, con
         double floor, l2, worst;
         if (!own || !theirs)
             continue;
+        judged++;
         /* a reference that is exact would make any error infinite: one rounding of the candidate is always granted */
         floor = ts_rounding(theirs->precision_b < 23 ? theirs->precision_b : 23);
         l2 = theirs->rel_l2 / (own->rel_l2 > floor ? own->rel_l2 : floor);
@@ -61,9 +65,32 @@ static void judge(struct ts_comparison *comparison, const struct against *a, con
             verdict->judged = comparison->deltas[i].unequal ? TS_JUDGED_NOISE : TS_JUDGED_OK;
             verdict->made_here = false;
             verdict->why = ts_arena_printf(
-                &judgement->arena, "against the high-precision run it errs %.3g times as much as the reference", l2);
+                &judgement->arena,
+                "against the high-precision run it errs %.3g times as much as the reference, its worst element %.3g "
+                "times",
+                l2, worst);
         }
     }
+    return judged;
+}
+
+/* What the third run does not hold keeps the verdict of the judge, and that has to be said. */
+static void tell_gaps(struct ts_comparison *comparison, const char *path, size_t judged)
+{
+    const size_t count = comparison->pairing.count, most = sizeof comparison->doubts / sizeof *comparison->doubts;
+    const char *text;
+    if (judged == count || comparison->doubt_count >= most)
+        return;
+    text = judged ? ts_arena_printf(&comparison->arena,
+                                    "the high-precision run \"%s\" holds %zu of the %zu pairs: the others are judged "
+                                    "without it",
+                                    path, judged, count)
+                  : ts_arena_printf(&comparison->arena,
+                                    "the high-precision run \"%s\" has no tensor in common with both: nothing was "
+                                    "judged by it",
+                                    path);
+    if (text)
+        comparison->doubts[comparison->doubt_count++] = text;
 }
 
 enum ts_status ts_threeway_judge(struct ts_comparison *comparison, const char *path,
@@ -78,7 +105,7 @@ enum ts_status ts_threeway_judge(struct ts_comparison *comparison, const char *p
     if (status == TS_OK)
         status = measure(truth, comparison->b, options, pool, &b, error);
     if (status == TS_OK)
-        judge(comparison, &a, &b);
+        tell_gaps(comparison, path, judge(comparison, &a, &b));
     ts_pairing_release(&a.pairing);
     ts_pairing_release(&b.pairing);
     free(a.deltas);

@@ -265,7 +265,8 @@ static void confused(struct ts_case *the_case, double *prediction)
     }
 }
 
-/* Two bf16 read as one f32, and f32 read as pairs of bf16: the values stand at other places, in the first half. */
+/* Two bf16 or f16 read as one f32, and f32 read as pairs of them: the values stand at other places, in the first half.
+ */
 static void confused_widths(struct ts_case *the_case, double *prediction)
 {
     size_t half = the_case->total / 2;
@@ -275,6 +276,10 @@ static void confused_widths(struct ts_case *the_case, double *prediction)
         prediction[i] = (double)ts_float_from_bits((uint32_t)bf16_bits(the_case->expected[2 * i + 1]) << 16 |
                                                    bf16_bits(the_case->expected[2 * i]));
     say_confused(the_case, prediction, half, "pairs of bf16 are read as f32");
+    for (size_t i = 0; i < half; i++)
+        prediction[i] = (double)ts_float_from_bits((uint32_t)f16_bits(the_case->expected[2 * i + 1]) << 16 |
+                                                   f16_bits(the_case->expected[2 * i]));
+    say_confused(the_case, prediction, half, "pairs of f16 are read as f32");
     for (size_t i = 0; i < the_case->total; i++) {
         uint32_t bits = ts_float_bits((float)the_case->expected[i / 2]);
         prediction[i] = (double)ts_bf16_to_float((uint16_t)(i % 2 ? bits >> 16 : bits & 0xffff));

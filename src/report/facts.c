@@ -21,6 +21,16 @@ const char *ts_outcome_name(enum ts_outcome outcome)
     return names[outcome];
 }
 
+struct ts_delta ts_shown_delta(const struct ts_delta *delta)
+{
+    struct ts_delta shown = *delta;
+    if (delta->compared || !delta->non_finite_mismatch)
+        return shown;
+    shown.max_abs = shown.mean_abs = shown.mean = shown.mse = shown.rel_l2 = (double)NAN;
+    shown.max_rel = shown.max_ulp = shown.cosine = shown.norm_ratio = (double)NAN;
+    return shown;
+}
+
 void ts_put_view_shape(struct ts_buffer *out, const struct ts_view *view)
 {
     ts_buffer_byte(out, '[');
@@ -275,8 +285,8 @@ uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, 
     if (at >= pair->a.count || ts_view_read_f64(&pair->a, at, 1, values[0], &ignored) != TS_OK ||
         ts_view_read_f64(&pair->b, at, 1, values[1], &ignored) != TS_OK)
         return UINT64_MAX;
-    *a = values[0][0];
-    *b = values[1][0];
+    *a = isnan(values[0][0]) ? (double)NAN : values[0][0]; /* its sign means nothing, and would be printed */
+    *b = isnan(values[1][0]) ? (double)NAN : values[1][0];
     return at;
 }
 
@@ -300,6 +310,8 @@ void ts_put_ranking(struct ts_buffer *out, const struct ts_ranking *ranking)
 {
     double same = ranking->same_first * ranking->rows;
     ts_buffer_printf(out, "the first choice is the same in %.0f of %.0f rows", same, ranking->rows);
+    if (ranking->rows < ranking->all_rows)
+        ts_buffer_printf(out, " looked at of %.0f", ranking->all_rows);
     if (ranking->worst_rank > 1)
         ts_buffer_printf(out, " (the reference's is number %.0f at worst)", ranking->worst_rank);
     ts_buffer_printf(out, ", %.3g %% of the top 10 are shared, KL ", 100 * ranking->top_overlap);

@@ -56,6 +56,10 @@ size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index,
  * UINT64_MAX when there is none or it cannot be read. */
 uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b);
 
+/* The delta with NaN for its measures where no element was finite on both sides: zeros and a cosine of one would read
+ * as agreement. */
+struct ts_delta ts_shown_delta(const struct ts_delta *delta);
+
 /* How bad a pair is, for "the worst first": NaN and infinities on one side above all numbers, then relative L2. -1 for
  * a pair that could not be compared. */
 double ts_badness(const struct ts_comparison *comparison, size_t index);

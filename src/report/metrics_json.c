@@ -1,9 +1,12 @@
 /* Owns the metrics of a pair as JSON. Fields may be added; those that are there keep their meaning. */
 #include "report/metrics_json.h"
 
+#include <math.h>
+
 #include "report/changes.h"
 #include "report/facts.h"
 #include "report/json_fields.h"
+#include "report/plane.h"
 
 void ts_place_json(struct ts_json_writer *json, const char *key, const struct ts_view *view, uint64_t index)
 {
@@ -57,7 +60,64 @@ static void quantiles_json(struct ts_json_writer *json, const struct ts_delta *d
     ts_json_begin_object(json);
     for (unsigned i = 0; i < TS_DELTA_QUANTILES; i++)
         ts_field_number(json, names[i], delta->quantiles[i]);
+    ts_field_count(json, "of_elements", delta->looked_at);
     ts_json_end_object(json);
+}
+
+#define PROFILE_BINS 16
+
+/* A shape, not a measurement: four digits say it. */
+static double shortened(double value)
+{
+    double unit;
+    if (value == 0 || !isfinite(value))
+        return value;
+    unit = pow(10, 3 - floor(log10(fabs(value))));
+    return isfinite(unit) ? round(value * unit) / unit : value;
+}
+
+/* Relative error of equal stretches of an axis, and the index that has most of the squared error. */
+static void profile_json(struct ts_json_writer *json, const struct ts_profile *profile, unsigned axis)
+{
+    const unsigned bins = profile->size < PROFILE_BINS ? (unsigned)profile->size : PROFILE_BINS;
+    double all = 0;
+    uint64_t most = 0;
+    for (uint64_t k = 0; k < profile->size; k++) {
+        all += profile->error[k];
+        most = profile->error[k] > profile->error[most] ? k : most;
+    }
+    ts_json_begin_object(json);
+    ts_field_count(json, "axis", axis);
+    ts_field_count(json, "size", profile->size);
+    ts_field_count(json, "most_at", most);
+    ts_field_number(json, "share", all > 0 ? profile->error[most] / all : 0);
+    ts_json_key(json, "rel_l2");
+    ts_json_begin_array(json);
+    for (unsigned i = 0; i < bins; i++) {
+        double error = 0, reference = 0;
+        for (uint64_t k = ts_cut(profile->size, bins, i); k < ts_cut(profile->size, bins, i + 1); k++) {
+            error += profile->error[k];
+            reference += profile->reference[k];
+        }
+        ts_json_number(json, error > 0 ? shortened(sqrt(error / reference)) : 0);
+    }
+    ts_json_end_array(json);
+    ts_json_end_object(json);
+}
+
+/* Along which rows, heads or channels the error lies; axes are those of "shape". */
+static void profiles_json(struct ts_json_writer *json, const struct ts_delta *delta)
+{
+    ts_json_key(json, "profiles");
+    if (!delta->profiles) {
+        ts_json_null(json);
+        return;
+    }
+    ts_json_begin_array(json);
+    for (unsigned axis = 0; axis < delta->rank; axis++)
+        if (delta->profiles[axis].error && delta->profiles[axis].size > 1)
+            profile_json(json, &delta->profiles[axis], axis);
+    ts_json_end_array(json);
 }
 
 /* Logits and probabilities only: whether the same tokens would be chosen. */
@@ -68,6 +128,7 @@ static void ranking_json(struct ts_json_writer *json, const struct ts_ranking *r
     ts_json_key(json, "ranking");
     ts_json_begin_object(json);
     ts_field_number(json, "rows", ranking->rows);
+    ts_field_number(json, "all_rows", ranking->all_rows);
     ts_field_number(json, "same_first", ranking->same_first);
     ts_field_number(json, "top10_overlap", ranking->top_overlap);
     ts_field_number(json, "worst_rank_of_first", ranking->worst_rank);
@@ -79,8 +140,8 @@ static void ranking_json(struct ts_json_writer *json, const struct ts_ranking *r
 /* What bytes alone do not tell. */
 static void unmeasured_json(struct ts_json_writer *json)
 {
-    static const char *const keys[] = {"nan_a",     "nan_b",   "inf_a",   "inf_b",       "nan_both",   "inf_both",
-                                       "quantiles", "stats_a", "stats_b", "precision_a", "precision_b"};
+    static const char *const keys[] = {"nan_a",     "nan_b",   "inf_a",   "inf_b",       "nan_both",    "inf_both",
+                                       "quantiles", "stats_a", "stats_b", "precision_a", "precision_b", "profiles"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ts_field_null(json, keys[i]);
 }
@@ -93,8 +154,10 @@ static void measured_json(struct ts_json_writer *json, const struct ts_delta *de
     ts_field_count(json, "inf_b", delta->b.positive_inf + delta->b.negative_inf);
     ts_field_count(json, "nan_both", delta->nan_both);
     ts_field_count(json, "inf_both", delta->inf_both);
-    if (form->quantiles)
+    if (form->detail) {
         quantiles_json(json, delta);
+        profiles_json(json, delta);
+    }
     ranking_json(json, &delta->ranking);
     side_json(json, "stats_a", &delta->a, form->counted ? delta : NULL);
     side_json(json, "stats_b", &delta->b, form->counted ? delta : NULL);
@@ -126,6 +189,7 @@ void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *delta, 
     ts_field_number(json, "mean_abs", delta->mean_abs);
     ts_field_number(json, "mean", delta->mean);
     ts_field_number(json, "mse", delta->mse);
+    ts_field_number(json, "rmse", sqrt(delta->mse));
     ts_field_number(json, "rel_l2", delta->rel_l2);
     ts_field_number(json, "max_rel", delta->max_rel);
     ts_field_number(json, "max_ulp", delta->max_ulp);

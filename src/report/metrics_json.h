@@ -12,7 +12,7 @@
 struct ts_metrics_form {
     bool same_bytes; /* nothing but the bytes was looked at: what they do not tell is null */
     bool counted;    /* statistics of a side say its count, NaN and infinities too, and "compared" is there */
-    bool quantiles;  /* those of the delta */
+    bool detail;     /* quantiles and profiles, from the second look */
 };
 
 /* The coordinates of an element; null when it lies outside. */

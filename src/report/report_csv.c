@@ -1,5 +1,6 @@
 /* Owns the CSV report. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -64,7 +65,7 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, const str
                      struct ts_buffer *out)
 {
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
-    const struct ts_delta *delta = &comparison->deltas[i];
+    const struct ts_delta shown = ts_shown_delta(&comparison->deltas[i]), *delta = &shown;
     const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
     struct ts_buffer text;
     ts_buffer_init(&text, 65536);
@@ -81,7 +82,7 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, const str
         ts_buffer_string(out, ",,,,,,,,,,,,,,,,,");
     } else {
         put_number(out, delta->rel_l2);
-        put_number(out, verdict->roundings);
+        put_number(out, isnan(delta->rel_l2) ? delta->rel_l2 : verdict->roundings);
         put_number(out, delta->max_abs);
         ts_buffer_byte(out, ',');
         ts_buffer_clear(&text);

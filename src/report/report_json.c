@@ -61,6 +61,29 @@ static void first_json(struct ts_json_writer *json, const struct ts_comparison *
     ts_json_end_object(json);
 }
 
+/* What the words of a tensor mean: nobody should have to guess what an error is relative to. */
+static void definitions_json(struct ts_json_writer *json)
+{
+    static const char *const words[][2] = {
+        {"difference", "candidate - reference, of elements that are finite on both sides and not masked on both"},
+        {"rel_l2", "norm of the difference / norm of the reference"},
+        {"max_rel", "largest |difference| / |reference|, of elements where the reference is not 0"},
+        {"max_ulp",
+         "largest |difference| / distance of neighbours of the coarser type at the larger of the two numbers"},
+        {"norm_ratio", "norm of the candidate / norm of the reference"},
+        {"roundings", "(rel_l2 / 0.2123 / 2^-m)^2, m the mantissa bits of the coarser precision"},
+        {"mismatched", "elements with |difference| > atol + rtol * |reference|, and those finite on one side only"},
+        {"allclose", "no |difference| > t + t * |reference|; a NaN on both sides is equal"},
+        {"quantiles", "of |difference|; p50 is the median, of_elements how many were looked at"},
+        {"profiles",
+         "rel_l2 along each axis of shape, in up to 16 stretches; most_at has this share of the squared error"}};
+    ts_json_key(json, "definitions");
+    ts_json_begin_object(json);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        ts_field_text(json, words[i][0], words[i][1]);
+    ts_json_end_object(json);
+}
+
 /* Of B - A: null when it has none, and why. */
 static void rank_json(struct ts_json_writer *json, const struct ts_change_rank *rank)
 {
@@ -97,9 +120,8 @@ static void delta_json(struct ts_json_writer *json, const struct ts_comparison *
 {
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
     const struct ts_delta *delta = &comparison->deltas[i];
-    ts_metrics_json(
-        json, delta, &pair->a, &pair->b,
-        &(struct ts_metrics_form){.same_bytes = ts_comparison_same_bytes(comparison, i), .quantiles = true});
+    ts_metrics_json(json, delta, &pair->a, &pair->b,
+                    &(struct ts_metrics_form){.same_bytes = ts_comparison_same_bytes(comparison, i), .detail = true});
     if (comparison->ranks)
         rank_json(json, &comparison->ranks[i]);
     if (options->grades)
@@ -110,7 +132,7 @@ static void delta_json(struct ts_json_writer *json, const struct ts_comparison *
 static void bytes_json(struct ts_json_writer *json, const struct ts_comparison *comparison, size_t i)
 {
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
-    uint64_t first = comparison->first_bytes[i];
+    uint64_t first = comparison->first_bytes[i], in_a, in_b;
     ts_json_key(json, "same_bytes");
     if (first == TS_EXACT_UNKNOWN)
         ts_json_null(json);
@@ -121,19 +143,20 @@ static void bytes_json(struct ts_json_writer *json, const struct ts_comparison *
         ts_json_null(json);
         return;
     }
+    ts_exact_places(pair, first, &in_a, &in_b);
     ts_json_begin_object(json);
     ts_field_count(json, "of_data", first);
-    ts_field_count(json, "of_file_a", pair->a.tensor->offset + first);
-    ts_field_count(json, "of_file_b", pair->b.tensor->offset + first);
+    ts_field_count(json, "of_file_a", in_a);
+    ts_field_count(json, "of_file_b", in_b);
     ts_json_end_object(json);
 }
 
 /* A pair that could not be compared has the same fields, null where nothing was measured: readers need no exception. */
 static void nothing_json(struct ts_json_writer *json)
 {
-    static const char *const keys[] = {
-        "max_abs",          "worst",      "mean_abs", "mse",   "rel_l2", "cosine", "norm_ratio",
-        "changed_fraction", "rel_change", "nan_a",    "nan_b", "inf_a",  "inf_b",  "mismatched"};
+    static const char *const keys[] = {"max_abs", "worst",      "mean_abs",         "mse",        "rmse",  "rel_l2",
+                                       "cosine",  "norm_ratio", "changed_fraction", "rel_change", "nan_a", "nan_b",
+                                       "inf_a",   "inf_b",      "mismatched"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ts_field_null(json, keys[i]);
 }
@@ -166,7 +189,7 @@ static void pair_json(struct ts_json_writer *json, const struct ts_comparison *c
     if (pair->problem)
         ts_json_null(json);
     else
-        ts_json_number(json, verdict->roundings);
+        ts_json_number(json, isnan(ts_shown_delta(&comparison->deltas[i]).rel_l2) ? (double)NAN : verdict->roundings);
     ts_json_key(json, "noise_ratio");
     if (pair->problem || isnan(verdict->noise_ratio)) /* NaN says it was not replayed */
         ts_json_null(json);
@@ -294,6 +317,7 @@ void ts_report_json(const struct ts_comparison *comparison, const struct ts_repo
     counts_json(json, &comparison->judgement);
     changes_json(json, comparison);
     tolerance_json(json, options->tolerance);
+    definitions_json(json);
     first_json(json, comparison);
     ts_field_causes(json, options->diagnosis);
     ts_json_key(json, "tensors");

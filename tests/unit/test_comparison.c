@@ -174,6 +174,86 @@ static void test_bytes(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* One pair of complex with real numbers cannot be compared; that is no reason not to compare the others. */
+static void test_complex_against_real(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    struct ts_tensor *tensor;
+    struct ts_error error;
+    (void)state;
+    inputs_open(&inputs);
+    sample_tensor(inputs.a, "same", 1, (uint64_t[]){2}, (float[]){1, 2}, 2);
+    sample_tensor(inputs.b, "same", 1, (uint64_t[]){2}, (float[]){1, 2}, 2);
+    tensor = sample_tensor(inputs.a, "phases", 1, (uint64_t[]){4}, (float[]){1, 2, 3, 4}, 4);
+    tensor->type = TS_C64;
+    tensor->shape[0] = 2;
+    assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
+    sample_tensor(inputs.b, "phases", 1, (uint64_t[]){2}, (float[]){1, 2}, 2);
+    compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+    assert_int_equal(comparison.pairing.count, 2);
+    assert_int_equal(comparison.judgement.counts[TS_JUDGED_OK], 1);
+    assert_int_equal(comparison.judgement.counts[TS_JUDGED_UNKNOWN], 1);
+    assert_int_equal(comparison.outcome, TS_OUTCOME_INCOMPLETE);
+    ts_comparison_release(&comparison);
+}
+
+static bool is_doubted(const struct ts_comparison *comparison, const char *words)
+{
+    for (size_t i = 0; i < comparison->doubt_count; i++)
+        if (strstr(comparison->doubts[i], words))
+            return true;
+    return false;
+}
+
+/* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
+static void test_references_are_doubted_too(void **state)
+{
+    static const char *const names[] = {"layer_0_q", "layer_0_k", "layer_0_v"};
+    float values[3][64];
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 64; i++)
+            values[t][i] = (float)((i * 37 + t * 11) % 64) - 31.5f;
+    for (int kind = 0; kind < 3; kind++) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (int t = 0; t < 3; t++) {
+            float zeros[64] = {0};
+            const float *reference = kind == 1 && t == 0 ? values[1] : kind == 2 && t == 0 ? zeros : values[t];
+            sample_tensor(inputs.a, names[t], 2, (uint64_t[]){8, 8}, reference, 64);
+            sample_tensor(inputs.b, names[t], 2, (uint64_t[]){8, 8}, values[t], 64);
+        }
+        compare(&inputs, &(struct ts_comparison_options){.subject = TS_SUBJECT_TRACES}, &comparison);
+        assert_true(is_doubted(&comparison, "the same values in the reference") == (kind == 1));
+        assert_true(is_doubted(&comparison, "of the reference holds one value") == (kind == 2));
+        ts_comparison_release(&comparison);
+    }
+}
+
+/* The tokens themselves, captured on both sides. */
+static void test_captured_tokens_differ(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (int side = 0; side < 2; side++) {
+            int32_t tokens[2] = {7, side ? 7 + other : 7};
+            float bits[2];
+            struct ts_tensor *tensor;
+            memcpy(bits, tokens, sizeof bits);
+            tensor = sample_tensor(side ? inputs.b : inputs.a, "input_ids", 1, (uint64_t[]){2}, bits, 2);
+            tensor->type = TS_I32;
+        }
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_true(is_doubted(&comparison, "other token ids") == (other == 1));
+        ts_comparison_release(&comparison);
+    }
+}
+
 /* Where a capture says its token ids: in a key of their own, or in the run's description. */
 static void test_tokens_of_a_capture(void **state)
 {
@@ -212,7 +292,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edits_are_not_rounding),      cmocka_unit_test(test_subject_can_be_forced),
         cmocka_unit_test(test_nan_in_a_checkpoint_differs), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_tokens_of_a_capture),
+        cmocka_unit_test(test_tokens_of_a_capture),         cmocka_unit_test(test_complex_against_real),
+        cmocka_unit_test(test_references_are_doubted_too),  cmocka_unit_test(test_captured_tokens_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Measured differences against what torch computed in float64 (tests/golden/compare/expected.json). */
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 
 #include "base/cpu.h"
 #include "base/json.h"
@@ -172,24 +173,35 @@ struct made {
     struct ts_arena arena;
 };
 
-static void make_pair(struct made *made, enum ts_type type, const void *a, const void *b, size_t bytes, uint64_t rows,
-                      uint64_t columns)
+static void make_mixed_pair(struct made *made, enum ts_type type_a, const void *a, enum ts_type type_b, const void *b,
+                            uint64_t rows, uint64_t columns)
 {
+    const enum ts_type types[2] = {type_a, type_b};
     struct ts_error error;
     const void *data[2] = {a, b};
     *made = (struct made){0};
     ts_arena_init(&made->arena, 1 << 20);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ts_source_copy(data[i], bytes, "memory", &made->source[i], &error), TS_OK);
+        uint64_t bytes;
+        assert_true(ts_type_bytes(types[i], rows * columns, &bytes));
+        assert_int_equal(ts_source_copy(data[i], (size_t)bytes, "memory", &made->source[i], &error), TS_OK);
         made->shape[i][0] = rows;
         made->shape[i][1] = columns;
         made->tensor[i] = (struct ts_tensor){
-            .name = "x", .type = type, .rank = 2, .shape = made->shape[i], .source = made->source[i]};
+            .name = "x", .type = types[i], .rank = 2, .shape = made->shape[i], .source = made->source[i]};
         assert_int_equal(ts_tensor_finish(&made->tensor[i], &error), TS_OK);
     }
     made->pair.name = "x";
     assert_true(ts_view_of(&made->tensor[0], &made->arena, &made->pair.a));
     assert_true(ts_view_of(&made->tensor[1], &made->arena, &made->pair.b));
+}
+
+static void make_pair(struct made *made, enum ts_type type, const void *a, const void *b, size_t bytes, uint64_t rows,
+                      uint64_t columns)
+{
+    uint64_t expected;
+    assert_true(ts_type_bytes(type, rows * columns, &expected) && expected == bytes);
+    make_mixed_pair(made, type, a, type, b, rows, columns);
 }
 
 static void drop_pair(struct made *made)
@@ -295,6 +307,34 @@ static void masks_are_masked_whatever_they_are_written_with(void **state)
     drop_pair(&made);
 }
 
+/* Minus infinity in f32 against the lowest number of types that have little range, and against constants in bf16, which
+ * rounds -1e9 to -999292928, -1e4 to -9984 and -65504 to -65536. The same numbers in a type with range are numbers. */
+static void masks_are_those_of_the_type(void **state)
+{
+    const float a[] = {1, -INFINITY, 2, -INFINITY};
+    const uint8_t e4m3[] = {0x38, 0xfe, 0x40, 0xfe}, e5m2[] = {0x3c, 0xfb, 0x40, 0xfb},
+                  fnuz[] = {0x40, 0xff, 0x48, 0xff};
+    const uint16_t bf16[] = {0x3f80, 0xce6e, 0x4000, 0xc61c}, half_range[] = {0x3f80, 0xc780, 0x4000, 0xff33};
+    const float numbers[] = {1, -448, 2, -57344};
+    const struct {
+        enum ts_type type;
+        const void *data;
+        uint64_t masked;
+    } cases[] = {{TS_F8_E4M3, e4m3, 2}, {TS_F8_E5M2, e5m2, 2},    {TS_F8_E4M3FNUZ, fnuz, 2},
+                 {TS_BF16, bf16, 2},    {TS_BF16, half_range, 2}, {TS_F32, numbers, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct made made;
+        struct ts_delta delta;
+        make_mixed_pair(&made, TS_F32, a, cases[i].type, cases[i].data, 1, 4);
+        delta = measure(&made, 1);
+        assert_int_equal(delta.masked, cases[i].masked);
+        assert_int_equal(delta.non_finite_mismatch, 2 - cases[i].masked);
+        assert_true(delta.max_abs == 0);
+        drop_pair(&made);
+    }
+}
+
 /* Scores plus the type's most negative number, on both sides: the sums are those of the scores that are seen. */
 static void masks_do_not_drown_the_rest(void **state)
 {
@@ -340,7 +380,117 @@ static void integers_are_exact(void **state)
     delta = measure(&made, 1);
     assert_true(delta.exact);
     assert_int_equal(delta.unequal, 1); /* a double could not tell */
+    assert_int_equal(delta.worst, 3);
+    assert_true(delta.max_abs == 1 && delta.max_ulp == 1 && delta.max_rel == 0x1p-60);
     drop_pair(&made);
+}
+
+/* The same bits are other numbers with a sign, and no integer is a mask. */
+static void integers_are_what_their_types_say(void **state)
+{
+    const uint64_t a[] = {UINT64_MAX, 1}, large[] = {(UINT64_C(1) << 63) + 1, 1};
+    const int64_t b[] = {-1, 1};
+    const uint64_t near[] = {UINT64_C(1) << 63, 1};
+    const int32_t masks[] = {-10000, -65504}, other_masks[] = {-100000, -65504};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_mixed_pair(&made, TS_U64, a, TS_I64, b, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(delta.unequal == 1 && !delta.identical && delta.max_abs == 0x1p64);
+    drop_pair(&made);
+    make_pair(&made, TS_U64, large, near, sizeof large, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(delta.unequal == 1 && delta.max_abs == 1);
+    drop_pair(&made);
+    make_pair(&made, TS_I32, masks, other_masks, sizeof masks, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(delta.masked == 0 && delta.unequal == 1 && delta.max_abs == 90000);
+    drop_pair(&made);
+}
+
+/* Squares of such doubles are no doubles. */
+static void doubles_of_any_size_have_a_relative_error(void **state)
+{
+    static const double sizes[] = {1e200, 1e-200, 1};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const double a[] = {3 * sizes[i], 4 * sizes[i]}, b[] = {3 * sizes[i], 6 * sizes[i]};
+        struct made made;
+        struct ts_delta delta;
+        make_pair(&made, TS_F64, a, b, sizeof a, 1, 2);
+        delta = measure(&made, 1);
+        assert_true(fabs(delta.rel_l2 - 0.4) < 1e-12 && fabs(delta.norm_ratio - sqrt(45.0) / 5) < 1e-12);
+        assert_true(fabs(delta.cosine - 33 / (5 * sqrt(45.0))) < 1e-12);
+        assert_true(fabs(delta.a.norm / sizes[i] - 5) < 1e-12 && fabs(delta.a.std / sizes[i] - 0.5) < 1e-12);
+        assert_true(fabs(delta.mean_abs / sizes[i] - 1) < 1e-12);
+        drop_pair(&made);
+    }
+}
+
+static void a_small_spread_far_from_zero_keeps_its_digits(void **state)
+{
+    double a[1000];
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        a[i] = 1e7 + (i % 2 ? 0x1p-10 : -0x1p-10);
+    make_pair(&made, TS_F64, a, a, sizeof a, 1, 1000);
+    delta = measure(&made, 1);
+    assert_true(fabs(delta.a.std / 0x1p-10 - 1) < 1e-6 && delta.a.mean == 1e7);
+    drop_pair(&made);
+}
+
+/* Neighbours are one unit apart, subnormal numbers too, and a number that should be 0 is many. */
+static void units_in_the_last_place(void **state)
+{
+    static float a[20000], b[20000];
+    const uint16_t half_a[] = {1, 0x3c00}, half_b[] = {3, 0x3c01}; /* 2^-24 and 3 * 2^-24; 1 and its neighbour */
+    struct made made;
+    struct ts_delta delta;
+    struct ts_error error;
+    (void)state;
+    make_pair(&made, TS_F16, half_a, half_b, sizeof half_a, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(delta.max_ulp == 2);
+    drop_pair(&made);
+    for (int i = 0; i < 20000; i++)
+        a[i] = b[i] = 1;
+    b[10] = 1.5f;      /* the largest difference, and the largest ratio: 2^22 units */
+    a[15000] = 0;      /* far from it */
+    b[15000] = 0x1p-9; /* 2^23 units */
+    make_pair(&made, TS_F32, a, b, sizeof a, 1, 20000);
+    delta = measure(&made, 1);
+    assert_int_equal(ts_delta_ulps(&made.pair, &delta, &error), TS_OK);
+    assert_true(delta.max_ulp == 0x1p23);
+    delta = measure(&made, 1);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_true(delta.max_ulp == 0x1p23);
+    drop_pair(&made);
+}
+
+/* The step of the sample is a divisor of the columns: taken as it is, it would meet the first of each 16 only. */
+static void quantiles_do_not_follow_the_columns(void **state)
+{
+    enum { ROWS = 8191, COLUMNS = 128 };
+    float *a = calloc((size_t)ROWS * COLUMNS, sizeof *a), *b = calloc((size_t)ROWS * COLUMNS, sizeof *b);
+    struct made made;
+    struct ts_delta delta;
+    struct ts_error error;
+    (void)state;
+    for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++) {
+        a[i] = 1;
+        b[i] = i % 16 == 0 ? 1 : 2; /* all but one column in sixteen */
+    }
+    make_pair(&made, TS_F32, a, b, (size_t)ROWS * COLUMNS * sizeof *a, ROWS, COLUMNS);
+    delta = measure(&made, 1);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_true(delta.quantiles[0] == 1 && delta.quantiles[1] == 1);
+    assert_true(delta.looked_at > 25000 && delta.looked_at <= 32768);
+    drop_pair(&made);
+    free(a);
+    free(b);
 }
 
 static void zero_tensors_are_defined(void **state)
@@ -355,7 +505,7 @@ static void zero_tensors_are_defined(void **state)
     drop_pair(&made);
     make_pair(&made, TS_F32, zero, tiny, sizeof zero, 2, 2);
     delta = measure(&made, 1);
-    assert_true(!delta.identical && isnan(delta.cosine) && isinf(delta.rel_l2));
+    assert_true(!delta.identical && isnan(delta.cosine) && isinf(delta.rel_l2) && isinf(delta.max_rel));
     drop_pair(&made);
 }
 
@@ -405,6 +555,22 @@ static void small_numbers_are_measured_like_others(void **state)
     }
 }
 
+static void the_second_look_is_interrupted(void **state)
+{
+    const float a[] = {1, 2}, b[] = {1, 3};
+    struct made made;
+    struct ts_delta delta;
+    struct ts_error error;
+    (void)state;
+    make_pair(&made, TS_F32, a, b, sizeof a, 1, 2);
+    delta = measure(&made, 1);
+    atomic_store(&ts_cancelled, true);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_ERR_CANCELLED);
+    assert_int_equal(ts_delta_ulps(&made.pair, &delta, &error), TS_ERR_CANCELLED);
+    atomic_store(&ts_cancelled, false);
+    drop_pair(&made);
+}
+
 static void profiles_say_where(void **state)
 {
     float a[64], b[64];
@@ -436,11 +602,18 @@ int main(void)
         cmocka_unit_test(torch_files_equal_torch),
         cmocka_unit_test(large_pairs_equal_a_plain_loop),
         cmocka_unit_test(masks_are_masked_whatever_they_are_written_with),
+        cmocka_unit_test(masks_are_those_of_the_type),
         cmocka_unit_test(masks_do_not_drown_the_rest),
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
         cmocka_unit_test(integers_are_exact),
+        cmocka_unit_test(integers_are_what_their_types_say),
+        cmocka_unit_test(doubles_of_any_size_have_a_relative_error),
+        cmocka_unit_test(a_small_spread_far_from_zero_keeps_its_digits),
+        cmocka_unit_test(units_in_the_last_place),
+        cmocka_unit_test(quantiles_do_not_follow_the_columns),
         cmocka_unit_test(zero_tensors_are_defined),
         cmocka_unit_test(small_numbers_are_measured_like_others),
+        cmocka_unit_test(the_second_look_is_interrupted),
         cmocka_unit_test(profiles_say_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

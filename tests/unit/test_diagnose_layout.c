@@ -258,12 +258,23 @@ static void test_softcapped(void **state)
 
 static void test_types_confused(void **state)
 {
+    static uint16_t codes[TOTAL];
     struct scene scene;
     (void)state;
     scene_start(&scene, 1e-6);
     for (size_t i = 0; i < TOTAL; i++)
         scene.b[i] = ts_f16_to_float((uint16_t)(ts_float_bits(to_bf16(scene.a[i])) >> 16));
     scene_expect(&scene, "dtype-confusion", "bf16 bits are read as f16");
+
+    scene_start(&scene, 1e-6);
+    for (size_t i = 0; i < TOTAL; i++) /* from 0.5 to 2, of both signs */
+        codes[i] = (uint16_t)(0x3800 + i * 37 % 0x800 + (i % 3 ? 0x8000 : 0));
+    for (size_t i = 0; i < TOTAL; i++) {
+        const size_t from = 2 * (i % (TOTAL / 2));
+        scene.a[i] = ts_f16_to_float(codes[i]);
+        scene.b[i] = ts_float_from_bits((uint32_t)codes[from + 1] << 16 | codes[from]);
+    }
+    scene_expect(&scene, "dtype-confusion", "pairs of f16 are read as f32");
 
     scene_start(&scene, 0);
     for (size_t i = 0; i < TOTAL; i++)

@@ -83,6 +83,24 @@ static void logits_that_only_shift_choose_the_same(void **state)
     drop(&made);
 }
 
+/* The one row of six hundred whose first choice moved is not left out. */
+static void every_row_of_ordinary_logits_counts(void **state)
+{
+    static float a[600 * 3], b[600 * 3];
+    struct made made;
+    struct ts_ranking ranking;
+    struct ts_error error;
+    (void)state;
+    for (int i = 0; i < 600 * 3; i++)
+        a[i] = b[i] = (float)(i % 3);
+    b[301 * 3] = 5;
+    make(&made, "logits", a, b, 600, 3);
+    assert_int_equal(ts_ranking_measure(&made.pair, &ranking, &error), TS_OK);
+    assert_true(ranking.rows == 600 && ranking.all_rows == 600 && ranking.worst_rank == 2);
+    assert_true(fabs(ranking.same_first - 599.0 / 600) < 1e-12);
+    drop(&made);
+}
+
 static void weights_are_no_logits(void **state)
 {
     const float a[] = {1, 2, 3, 4};
@@ -98,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(probabilities_by_hand),
         cmocka_unit_test(logits_that_only_shift_choose_the_same),
+        cmocka_unit_test(every_row_of_ordinary_logits_counts),
         cmocka_unit_test(weights_are_no_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
