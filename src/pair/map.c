@@ -26,7 +26,7 @@ static bool grow_lines(struct ts_arena *arena, struct ts_map *map, size_t *room)
     return true;
 }
 
-/* Reads one name at *at, which has no blanks in front, up to `end`: quoted, or up to " = ", " + " or the end. */
+/* Reads one name at *at, which has no blanks in front, up to `end`: quoted, or up to " = ", " + ", " | " or the end. */
 static enum ts_status read_name(const char **at, const char *end, size_t line, struct ts_arena *arena,
                                 const char **name, struct ts_error *error)
 {
@@ -50,7 +50,7 @@ static enum ts_status read_name(const char **at, const char *end, size_t line, s
         return TS_OK;
     }
     while (stop < end && *stop != '=' &&
-           !(*stop == '+' && stop > from && isblank((unsigned char)stop[-1]) &&
+           !((*stop == '+' || *stop == '|') && stop > from && isblank((unsigned char)stop[-1]) &&
              (stop + 1 == end || isblank((unsigned char)stop[1]))))
         stop++;
     *at = stop;
@@ -76,7 +76,7 @@ static enum ts_status read_side(const char **at, const char *end, size_t line, s
     *count = 0;
     for (;;) {
         *at = skip_blanks(*at, end);
-        if (*at == end || **at == '=')
+        if (*at == end || **at == '=' || (**at == '|' && *count))
             return TS_OK;
         if (*count == room) {
             const char **moved;
@@ -96,10 +96,29 @@ static enum ts_status read_side(const char **at, const char *end, size_t line, s
         *at = skip_blanks(*at, end);
         if (*at < end && **at == '+')
             ++*at;
-        else if (*at < end && **at != '=')
+        else if (*at < end && **at != '=' && **at != '|')
             return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "line %zu: expected '=' or '+' behind \"%s\"", line,
                            (*names)[*count - 1]);
     }
+}
+
+/* What stands behind "|". */
+static enum ts_status read_mapping(const char **at, const char *end, struct ts_map_line *line, struct ts_arena *arena,
+                                   struct ts_error *error)
+{
+    const char *words = ts_arena_copy(arena, *at + 1, (size_t)(end - *at - 1));
+    struct ts_mapping *mapping = ts_arena_alloc(arena, sizeof *mapping);
+    struct ts_error why;
+    if (!words || !mapping)
+        return ts_fail_memory(error);
+    if (line->a_count != 1 || line->b_count != 1)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "line %zu: a mapping stands behind one name on each side",
+                       line->number);
+    if (ts_mapping_parse(words, mapping, &why) != TS_OK)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "line %zu: %s", line->number, why.message);
+    line->mapping = mapping;
+    *at = end;
+    return TS_OK;
 }
 
 static enum ts_status read_text(const char *text, size_t size, struct ts_arena *arena, struct ts_map *map,
@@ -115,11 +134,13 @@ static enum ts_status read_text(const char *text, size_t size, struct ts_arena *
         at = skip_blanks(at, end);
         if (at < end && *at != '#') {
             TS_TRY(read_side(&at, end, number, arena, &line.a, &line.a_count, error));
-            if (at == end)
+            if (at == end || *at != '=')
                 return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "line %zu: no '='; expected name of A = name of B",
                                number);
             at++;
             TS_TRY(read_side(&at, end, number, arena, &line.b, &line.b_count, error));
+            if (at < end && *at == '|')
+                TS_TRY(read_mapping(&at, end, &line, arena, error));
             if (at < end)
                 return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET,
                                "line %zu: a second '='; put names that contain one in quotes", number);
@@ -210,8 +231,9 @@ enum ts_status ts_map_load(const char *path, struct ts_arena *arena, struct ts_m
 void ts_map_put_name(struct ts_buffer *out, const char *name)
 {
     size_t length = strlen(name);
-    bool quoted = length == 0 || strpbrk(name, "=\"\\") || strstr(name, " +") || isspace((unsigned char)name[0]) ||
-                  isspace((unsigned char)name[length - 1]) || name[0] == '#' || name[0] == '+' || name[0] == '{';
+    bool quoted = length == 0 || strpbrk(name, "=\"\\") || strstr(name, " +") || strstr(name, " |") || name[0] == '|' ||
+                  isspace((unsigned char)name[0]) || isspace((unsigned char)name[length - 1]) || name[0] == '#' ||
+                  name[0] == '+' || name[0] == '{';
     if (!quoted) {
         ts_buffer_string(out, name);
         return;

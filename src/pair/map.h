@@ -8,12 +8,14 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "pair/mapping.h"
 
 /* One line: names of A, names of B; several on a side are shards in rank order; none says "stays alone". */
 struct ts_map_line {
     const char **a, **b;
     size_t a_count, b_count;
-    size_t number; /* of the line; 0 in JSON */
+    const struct ts_mapping *mapping; /* of B's tensor, or NULL; then there is one name on each side */
+    size_t number;                    /* of the line; 0 in JSON */
 };
 
 struct ts_map {
@@ -21,9 +23,9 @@ struct ts_map {
     size_t count;
 };
 
-/* Lines `name of A = name of B`; names with blanks at the ends, '=', '+' or '"' stand in double quotes with \" and \\;
- * several names on a side are joined by " + "; lines that begin with '#' are comments. Or a JSON object from names to
- * names or arrays of names. All in the arena. */
+/* Lines `name of A = name of B`; names with blanks at the ends, '=', '+', '|' or '"' stand in double quotes with \" and
+ * \\; several names on a side are joined by " + "; " | " and a mapping (pair/mapping.h) may follow two names; lines
+ * that begin with '#' are comments. Or a JSON object from names to names or arrays of names. All in the arena. */
 enum ts_status ts_map_load(const char *path, struct ts_arena *arena, struct ts_map *map, struct ts_error *error);
 
 /* Appends a name as the map file wants it. */

@@ -99,6 +99,39 @@ static bool find_all(const struct ts_side *side, const struct ts_table *tables, 
     return true;
 }
 
+/* A line that says how B's tensor is to be taken: nobody looks for a layout. */
+static enum ts_status map_by_hand(struct ts_pairer *pairer, const struct ts_map_line *line, size_t a, size_t b,
+                                  struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->out->arena;
+    const struct ts_tensor *left = pairer->a.bundle->tensors[a], *right = pairer->b.bundle->tensors[b];
+    struct ts_pair pair = {.name = left->name, .name_b = right->name, .how = "map"};
+    struct ts_buffer words;
+    struct ts_error why;
+    enum ts_status status;
+    if (!ts_view_of(left, arena, &pair.a) || !ts_view_of(right, arena, &pair.b))
+        return ts_fail_memory(error);
+    status = ts_mapping_apply(line->mapping, &pair.a, &pair.b, arena, &why);
+    if (status == TS_ERR_USAGE)
+        return ts_fail(error, status, TS_NO_OFFSET, "%s, line %zu: %s", pairer->options->map_file, line->number,
+                       why.message);
+    if (status != TS_OK) {
+        *error = why;
+        return status;
+    }
+    ts_buffer_init(&words, 65536);
+    ts_mapping_put(&words, line->mapping, " | ");
+    pair.by_hand = words.data ? ts_arena_string(arena, words.data) : NULL;
+    ts_buffer_clear(&words);
+    ts_buffer_string(&words, "B: ");
+    ts_mapping_put(&words, line->mapping, ", ");
+    pair.recipe = words.data ? ts_arena_string(arena, words.data) : NULL;
+    ts_buffer_release(&words);
+    if (!pair.by_hand || !pair.recipe)
+        return ts_fail_memory(error);
+    return ts_pairer_add(pairer, a, b, &pair, error);
+}
+
 /* One line of the map. Several names on a side are shards; a side without names says "stays alone". */
 static enum ts_status map_line(struct ts_pairer *pairer, const struct ts_map_line *line, size_t *a, size_t *b,
                                bool *alone, struct ts_error *error)
@@ -111,6 +144,8 @@ static enum ts_status map_line(struct ts_pairer *pairer, const struct ts_map_lin
             pairer->b.taken[b[i]] = true;
         return TS_OK;
     }
+    if (line->mapping)
+        return map_by_hand(pairer, line, a[0], b[0], error);
     if (line->a_count == 1 && line->b_count == 1) {
         bool same = strcmp(pairer->a.names[a[0]], pairer->b.names[b[0]]) == 0;
         return ts_layout_single(pairer, a[0], b[0], "map", same, error);
@@ -384,11 +419,13 @@ static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buff
         const struct ts_pair *pair = &pairing->pairs[i];
         if (*pair->recipe)
             ts_buffer_printf(out, "# %s\n", pair->recipe);
-        if (!is_line(pair, used, uses))
+        if (!pair->by_hand && !is_line(pair, used, uses))
             ts_buffer_string(out, "# ");
         ts_map_put_name(out, pair->name);
         ts_buffer_string(out, " = ");
         ts_map_put_name(out, pair->name_b);
+        if (pair->by_hand)
+            ts_buffer_printf(out, " | %s", pair->by_hand);
         ts_buffer_byte(out, '\n');
     }
     ts_table_release(&used[0]);

@@ -24,6 +24,7 @@ struct ts_pair {
     struct ts_view a, b; /* equal shapes, unless `problem` is set */
     const char *how;     /* "name", "map", "canonical name", "layer offset +3", "content" */
     const char *recipe;  /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
+    const char *by_hand; /* the words of a mapping (pair/mapping.h) that a person gave, or NULL */
     bool ambiguous;      /* another recipe fits equally well */
     bool guess;          /* no recipe makes the values agree; this is the best one */
     const char *problem; /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */

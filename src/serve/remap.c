@@ -4,24 +4,16 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "pair/mapping.h"
 #include "report/json_fields.h"
 #include "serve/detail.h"
 #include "serve/handlers.h"
 #include "serve/mappings.h"
 #include "serve/opened.h"
 
-#define SLICES_MOST 64
-
-struct slice {
-    uint64_t axis, start, count;
-};
-
 struct ts_wish {
     const char *name_b;
-    unsigned permute[TS_MAX_RANK];
-    unsigned permuted; /* how many; 0: as it is */
-    struct slice slices[SLICES_MOST];
-    size_t slice_count;
+    struct ts_mapping how;
     bool swap, any;
 };
 
@@ -33,16 +25,16 @@ static enum ts_status take_permute(struct ts_json *json, struct ts_wish *wish, s
         TS_TRY(ts_json_next(json, error));
         if (json->kind == TS_JSON_ARRAY_END)
             return TS_OK;
-        if (json->kind != TS_JSON_NUMBER || wish->permuted == TS_MAX_RANK)
+        if (json->kind != TS_JSON_NUMBER || wish->how.permuted == TS_MAX_RANK)
             return ts_fail(error, TS_ERR_USAGE, json->offset, "permute must be a list of axes");
         TS_TRY(ts_json_uint64(json, &axis, error));
-        wish->permute[wish->permuted++] = axis < TS_MAX_RANK ? (unsigned)axis : TS_MAX_RANK;
+        wish->how.permute[wish->how.permuted++] = axis < TS_MAX_RANK ? (unsigned)axis : TS_MAX_RANK;
     }
 }
 
-static enum ts_status take_slice(struct ts_json *json, struct slice *slice, struct ts_error *error)
+static enum ts_status take_slice(struct ts_json *json, struct ts_mapping_slice *slice, struct ts_error *error)
 {
-    *slice = (struct slice){.count = UINT64_MAX};
+    *slice = (struct ts_mapping_slice){.count = UINT64_MAX};
     for (;;) {
         uint64_t *target;
         TS_TRY(ts_json_next(json, error));
@@ -66,10 +58,10 @@ static enum ts_status take_slices(struct ts_json *json, struct ts_wish *wish, st
         TS_TRY(ts_json_next(json, error));
         if (json->kind == TS_JSON_ARRAY_END)
             return TS_OK;
-        if (json->kind != TS_JSON_OBJECT || wish->slice_count == SLICES_MOST)
+        if (json->kind != TS_JSON_OBJECT || wish->how.slice_count == TS_MAPPING_SLICES)
             return ts_fail(error, TS_ERR_USAGE, json->offset, "slice must be a list of at most %d objects",
-                           SLICES_MOST);
-        TS_TRY(take_slice(json, &wish->slices[wish->slice_count++], error));
+                           TS_MAPPING_SLICES);
+        TS_TRY(take_slice(json, &wish->how.slices[wish->how.slice_count++], error));
     }
 }
 
@@ -104,96 +96,21 @@ static enum ts_status take_wish(const char *text, size_t size, struct ts_arena *
     }
 }
 
-static enum ts_status permute(struct ts_view *view, const struct ts_wish *wish, struct ts_arena *arena,
-                              struct ts_error *error)
+/* What was done: words for a map file, and a recipe. */
+static enum ts_status put_words(const struct ts_wish *wish, struct ts_remap *remap, struct ts_error *error)
 {
-    uint64_t seen = 0;
-    if (!wish->permuted)
-        return TS_OK;
-    for (unsigned i = 0; i < wish->permuted; i++)
-        if (wish->permute[i] < view->rank)
-            seen |= UINT64_C(1) << wish->permute[i];
-    if (wish->permuted != view->rank || (unsigned)__builtin_popcountll(seen) != view->rank)
-        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "permute must name each of the %u axes once", view->rank);
-    return ts_view_permute(view, wish->permute, arena, view) ? TS_OK : ts_fail_memory(error);
-}
-
-static enum ts_status slice(struct ts_view *view, const struct ts_wish *wish, struct ts_arena *arena,
-                            struct ts_error *error)
-{
-    for (size_t i = 0; i < wish->slice_count; i++) {
-        const struct slice *one = &wish->slices[i];
-        uint64_t size = one->axis < view->rank ? view->shape[one->axis] : 0, count = one->count;
-        if (count == UINT64_MAX && one->start <= size)
-            count = size - one->start;
-        if (one->axis >= view->rank || one->start > size || count > size - one->start || count == 0)
-            return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "slice %zu is outside axis %llu of %llu entries", i,
-                           (unsigned long long)one->axis, (unsigned long long)size);
-        if (!ts_view_slice(view, (unsigned)one->axis, one->start, count, 1, arena, view))
-            return ts_fail_memory(error);
-    }
-    return TS_OK;
-}
-
-static unsigned squeezed(const struct ts_view *view, uint64_t *shape)
-{
-    unsigned rank = 0;
-    for (unsigned i = 0; i < view->rank; i++)
-        if (view->shape[i] != 1)
-            shape[rank++] = view->shape[i];
-    return rank;
-}
-
-static void put_shape(struct ts_buffer *out, const struct ts_view *view)
-{
-    ts_buffer_byte(out, '[');
-    for (unsigned i = 0; i < view->rank; i++)
-        ts_buffer_printf(out, "%s%llu", i ? "," : "", (unsigned long long)view->shape[i]);
-    ts_buffer_byte(out, ']');
-}
-
-/* Shapes may differ by axes of one element. */
-static enum ts_status fit(struct ts_remap *remap, struct ts_error *error)
-{
-    struct ts_pair *pair = &remap->pair;
-    uint64_t a[TS_MAX_RANK], b[TS_MAX_RANK];
-    unsigned rank = squeezed(&pair->a, a);
+    const bool any = wish->how.permuted || wish->how.slice_count;
     struct ts_buffer text;
-    enum ts_status status;
-    if (rank == squeezed(&pair->b, b) && memcmp(a, b, rank * sizeof *a) == 0 &&
-        ts_view_reshape(&pair->b, pair->a.shape, pair->a.rank, &remap->arena, &pair->b))
-        return TS_OK;
-    ts_buffer_init(&text, 4096);
-    put_shape(&text, &pair->a);
-    ts_buffer_string(&text, " against ");
-    put_shape(&text, &pair->b);
-    status = ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "under this mapping the shapes are %s: they must be equal",
-                     text.data ? text.data : "");
-    ts_buffer_release(&text);
-    return status;
-}
-
-/* What was done, in the words of recipes. */
-static const char *recipe_of(const struct ts_wish *wish, struct ts_arena *arena)
-{
-    struct ts_buffer text;
-    const char *made;
     ts_buffer_init(&text, 65536);
-    ts_buffer_string(&text, wish->swap ? "sides exchanged; A:" : "B:");
-    if (wish->permuted) {
-        ts_buffer_string(&text, " permute");
-        for (unsigned i = 0; i < wish->permuted; i++)
-            ts_buffer_printf(&text, " %u", wish->permute[i]);
-    }
-    for (size_t i = 0; i < wish->slice_count; i++)
-        ts_buffer_printf(&text, "%s slice %llu of axis %llu from %llu", i || wish->permuted ? "," : "",
-                         (unsigned long long)wish->slices[i].count, (unsigned long long)wish->slices[i].axis,
-                         (unsigned long long)wish->slices[i].start);
-    made = wish->permuted || wish->slice_count ? ts_arena_string(arena, text.data)
-           : wish->swap                        ? "sides exchanged"
-                                               : "";
+    ts_mapping_put(&text, &wish->how, " | ");
+    remap->pair.by_hand = any && text.data ? ts_arena_string(&remap->arena, text.data) : NULL;
+    ts_buffer_clear(&text);
+    ts_buffer_string(&text, wish->swap ? "sides exchanged" : "");
+    ts_buffer_string(&text, any && wish->swap ? "; A: " : any ? "B: " : "");
+    ts_mapping_put(&text, &wish->how, ", ");
+    remap->pair.recipe = ts_arena_string(&remap->arena, text.data ? text.data : "");
     ts_buffer_release(&text);
-    return made ? made : "";
+    return remap->pair.recipe && (!any || remap->pair.by_hand) ? TS_OK : ts_fail_memory(error);
 }
 
 /* Tensors are taken as they are in the file, before any recipe. */
@@ -216,10 +133,8 @@ static enum ts_status map_pair(struct ts_opened *opened, size_t index, const str
         return ts_fail_memory(error);
     if ((before->b.join == TS_JOIN_NONE || wish->name_b) && !ts_view_of(b, &remap->arena, &pair->b))
         return ts_fail_memory(error);
-    TS_TRY(permute(&pair->b, wish, &remap->arena, error));
-    TS_TRY(slice(&pair->b, wish, &remap->arena, error));
-    pair->recipe = recipe_of(wish, &remap->arena);
-    TS_TRY(fit(remap, error));
+    TS_TRY(ts_mapping_apply(&wish->how, &pair->a, &pair->b, &remap->arena, error));
+    TS_TRY(put_words(wish, remap, error));
     if (wish->swap) {
         struct ts_view view = pair->a;
         const char *name = pair->name;
@@ -250,22 +165,22 @@ void ts_remap_json(struct ts_json_writer *json, const struct ts_remap *remap)
     ts_json_begin_object(json);
     if (wish->name_b)
         ts_field_text(json, "name_b", wish->name_b);
-    if (wish->permuted) {
+    if (wish->how.permuted) {
         ts_json_key(json, "permute");
         ts_json_begin_array(json);
-        for (unsigned i = 0; i < wish->permuted; i++)
-            ts_json_uint(json, wish->permute[i]);
+        for (unsigned i = 0; i < wish->how.permuted; i++)
+            ts_json_uint(json, wish->how.permute[i]);
         ts_json_end_array(json);
     }
-    if (wish->slice_count) {
+    if (wish->how.slice_count) {
         ts_json_key(json, "slice");
         ts_json_begin_array(json);
-        for (size_t i = 0; i < wish->slice_count; i++) {
+        for (size_t i = 0; i < wish->how.slice_count; i++) {
             ts_json_begin_object(json);
-            ts_field_count(json, "axis", wish->slices[i].axis);
-            ts_field_count(json, "start", wish->slices[i].start);
-            if (wish->slices[i].count != UINT64_MAX)
-                ts_field_count(json, "count", wish->slices[i].count);
+            ts_field_count(json, "axis", wish->how.slices[i].axis);
+            ts_field_count(json, "start", wish->how.slices[i].start);
+            if (wish->how.slices[i].count != UINT64_MAX)
+                ts_field_count(json, "count", wish->how.slices[i].count);
             ts_json_end_object(json);
         }
         ts_json_end_array(json);

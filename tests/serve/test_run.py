@@ -3,6 +3,7 @@ import json
 import random
 import re
 import struct
+import subprocess
 import threading
 
 from client import GOLDEN, MEMORY, PATIENCE, Server, column, row_of, write_safetensors
@@ -204,7 +205,12 @@ def test_mappings_survive_a_restart(server, folder):
     assert (first[column(listing, "name_b")], first[column(listing, "verdict")], first[column(listing, "rel_l2")]) == ("first", "ok", 0)
     # the map file speaks of it: the partner given by hand, and nobody holds on to the one before
     text = own.request("GET", f"/api/v1/{workspace}/map", plain=True)[2].decode().splitlines()
-    assert "first = other" in text and "= first" in text and "second = second" in text, text
+    assert "first = other | permute 1 0 | slice 0 2:8" in text and "= first" in text and "second = second" in text, text
+    # and the command line takes it as it is
+    (folder / "saved.map").write_text("\n".join(text) + "\n")
+    compared = subprocess.run([server.program, "compare", *mapped(folder), "--map", folder / "saved.map"], capture_output=True,
+                              text=True, timeout=60)
+    assert compared.returncode in (0, 1) and "B: permute 1 0, slice 0 2:8" in compared.stdout, compared
     # another run keeps it, taking it back is kept too
     own.run(workspace, {"rtol": 0.5})
     assert own.get(workspace + "/tensors/0")["mapping"] == HOW
