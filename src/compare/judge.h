@@ -32,6 +32,8 @@ struct ts_verdict {
     bool allowed;          /* NOISE: by a rule or tolerance of the user's, whatever the judge thinks of it */
     double roundings;      /* (rel_l2 / rounding)^2 in the coarser precision of the pair */
     double noise_ratio;    /* replayed: error made here over what rounding explains; NaN when it was not replayed */
+    bool three_ways;       /* judged by a third run, in higher precision: */
+    double over_own[2];    /* its error there over the reference's own, in relative L2 and in the worst element */
     const char *operation; /* "silu(gate_proj) * up_proj", or NULL when it was not learnt */
     const char *why;       /* one clause: "the operation, replayed on the candidate's inputs, is off by 81 roundings" */
 };

@@ -53,6 +53,9 @@ static size_t judge(struct ts_comparison *comparison, const struct against *a, c
         floor = ts_rounding(theirs->precision_b < 23 ? theirs->precision_b : 23);
         l2 = theirs->rel_l2 / (own->rel_l2 > floor ? own->rel_l2 : floor);
         worst = theirs->max_abs / (own->max_abs > floor * theirs->a.std ? own->max_abs : floor * theirs->a.std);
+        verdict->three_ways = true;
+        verdict->over_own[0] = l2;
+        verdict->over_own[1] = worst;
         if (l2 > TS_THREEWAY_L2 || worst > TS_THREEWAY_MAX || theirs->non_finite_mismatch) {
             verdict->judged = TS_JUDGED_DIFFERS;
             verdict->made_here = true;

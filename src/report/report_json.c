@@ -173,6 +173,10 @@ static void pair_json(struct ts_json_writer *json, const struct ts_comparison *c
     ts_field_text(json, "why", verdict->why);
     if (verdict->judged == TS_JUDGED_DIFFERS)
         ts_field_bool(json, "made_here", verdict->made_here);
+    if (verdict->three_ways) {
+        ts_field_number(json, "l2_over_own", verdict->over_own[0]);
+        ts_field_number(json, "max_over_own", verdict->over_own[1]);
+    }
     ts_field_text(json, "operation", verdict->operation);
     ts_field_text(json, "how", pair->how);
     ts_field_text(json, "recipe", pair->recipe ? pair->recipe : "");
