@@ -36,6 +36,12 @@ bool ts_is_mask(double value, double lowest);
 /* Equal numbers as low as this are a mask as well, and would drown every other number of their tensor in the sums. */
 #define TS_MASKED_FOR_SURE (-1e29)
 
+/* The most negative number of f16, with a score added or not. */
+static inline bool ts_is_f16_mask(double value)
+{
+    return value >= -65504 && value < -6e4;
+}
+
 /* Masked on both sides, by two different numbers or by one that would drown every other in the sums. A number by hand,
  * as -3.4e38 is, may have become minus infinity in a type that is coarser or ends earlier. */
 static inline bool ts_is_masked(const struct ts_masks *masks, double x, double y)
@@ -44,6 +50,8 @@ static inline bool ts_is_masked(const struct ts_masks *masks, double x, double y
     if (!(x < TS_MASKS_BELOW && y < TS_MASKS_BELOW) || (x == y && !(x < TS_MASKED_FOR_SURE && x > infinity)))
         return false;
     return (ts_is_mask(x, masks->lowest_a) && ts_is_mask(y, masks->lowest_b)) ||
+           (x < TS_MASKED_FOR_SURE && ts_is_f16_mask(y) && ts_is_mask(x, masks->lowest_a)) ||
+           (y < TS_MASKED_FOR_SURE && ts_is_f16_mask(x) && ts_is_mask(y, masks->lowest_b)) ||
            (x == infinity && y < TS_MASKED_FOR_SURE) || (y == infinity && x < TS_MASKED_FOR_SURE);
 }
 

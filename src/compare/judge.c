@@ -17,7 +17,9 @@
 #define PART_LIMIT   16.0
 /* Tokens of a long sequence that are looked at because the worst elements are there. */
 #define WORST_TOKENS 12
-#define MOST_TOKENS  ((uint64_t)1 << 22)
+/* No mask is as high as this, no score as low. */
+#define VISIBLE     (-1000.0f)
+#define MOST_TOKENS ((uint64_t)1 << 22)
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
 {
@@ -69,6 +71,7 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     verdict->noise_ratio = replay->ratio;
     state->replays[i] = *replay;
     state->kinds[i] = operation->kind;
+    state->fed_by[i] = operation->inputs[0];
     state->products[i] = is_product(operation);
     state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
 }
@@ -202,6 +205,16 @@ static void inherit_element(struct ts_judge *state, size_t i, const struct ts_ac
     }
 }
 
+/* Masked by a low number in the reference, which the scene shows as minus infinity, and plainly visible in the
+ * candidate: no sum shows it. */
+static size_t unmasked(const struct ts_actor *actor)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        count += isinf(actor->a[i]) && actor->a[i] < 0 && actor->b[i] > VISIBLE;
+    return count;
+}
+
 /* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
 static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
 {
@@ -210,6 +223,7 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
     struct ts_operation operation;
     struct ts_replay replay;
     enum ts_status status = TS_OK;
+    size_t shown;
     actor = ts_scene_next(&state->scene, error);
     if (!actor)
         return error->status;
@@ -229,8 +243,16 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
                                       delta->non_finite_mismatch, delta->non_finite_mismatch == 1 ? " is" : "s are"));
         return TS_OK;
     }
+    state->reordered[i] = ts_judge_reordered(state, i, &state->errors[i]);
     if (!actor->usable)
         return TS_OK;
+    shown = unmasked(actor);
+    if (shown) {
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out, "%zu element%s masked in the reference and not in the candidate",
+                                      shown, shown == 1 ? " is" : "s are"));
+        return TS_OK;
+    }
     TS_TRY(ts_operation_learn(&state->scene, actor, &operation, error));
     if (operation.kind != TS_OPERATION_NONE) {
         state->learnt[i] = true;
@@ -241,10 +263,12 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
             note_replay(state, i, &operation, &replay);
         ts_judge_set_aside(state, &operation, actor, status == TS_OK && replay.ratio <= REPLAY_LIMIT);
         ts_operation_release(&operation);
-    } else {
+    } else if (!state->reordered[i]) {
         ts_structure_measure(&state->scene, actor, &state->structures[i]);
         inherit_element(state, i, actor);
     }
+    if (state->reordered[i])
+        return status;
     state->strays[i] = ts_structure_rows(&state->scene, actor, NULL);
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
         if (state->strays[i - back] > state->structures[i].inherited_row)
@@ -262,10 +286,10 @@ static void judge_downstream(struct ts_judge *state)
             before = state->errors[i];
     for (size_t i = out->first + 1; i < out->count; i++) {
         struct ts_verdict *verdict = &out->verdicts[i];
+        double level = state->reordered[i] ? state->errors[i] : state->deltas[i].rel_l2;
         if (verdict->judged == TS_JUDGED_DIFFERS || verdict->judged == TS_JUDGED_UNKNOWN)
             continue;
-        if (state->deltas[i].rel_l2 > 3 * before &&
-            state->deltas[i].rel_l2 > 4 * ts_judge_rounding(&state->deltas[i])) {
+        if (level > 3 * before && level > 4 * ts_judge_rounding(&state->deltas[i])) {
             verdict->judged = TS_JUDGED_DIFFERS;
             verdict->why = "carried from the first divergence";
         }
@@ -438,14 +462,16 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     judgement->verdicts = ts_arena_array(&judgement->arena, count + 1, sizeof *judgement->verdicts);
     state.errors = calloc(count + 1, sizeof *state.errors);
     state.strays = calloc(count + 1, sizeof *state.strays);
+    state.reordered = calloc(count + 1, sizeof *state.reordered);
     state.learnt = calloc(count + 1, sizeof *state.learnt);
     state.replays = calloc(count + 1, sizeof *state.replays);
     state.kinds = calloc(count + 1, sizeof *state.kinds);
+    state.fed_by = calloc(count + 1, sizeof *state.fed_by);
     state.products = calloc(count + 1, sizeof *state.products);
     state.adaptive = calloc(count + 1, sizeof *state.adaptive);
     state.structures = calloc(count + 1, sizeof *state.structures);
-    status = judgement->verdicts && state.errors && state.learnt && state.structures && state.strays && state.replays &&
-                     state.kinds && state.products && state.adaptive
+    status = judgement->verdicts && state.errors && state.learnt && state.reordered && state.structures &&
+                     state.strays && state.replays && state.kinds && state.fed_by && state.products && state.adaptive
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -455,8 +481,10 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     free(state.errors);
     free(state.strays);
     free(state.learnt);
+    free(state.reordered);
     free(state.replays);
     free(state.kinds);
+    free(state.fed_by);
     free(state.products);
     free(state.adaptive);
     free(state.structures);

@@ -13,16 +13,18 @@
 /* A precision may start at siblings up to this error: two-bit weights begin near one half. */
 #define START_LIMIT 0.7
 /* Weights of four bits start below this. Coarser ones are rare, and what lies above must be believed less lightly. */
-#define DOUBT_FROM   0.25
-#define SILENT_LIMIT 0.35 /* where nothing behind says anything */
-#define AHEAD        8    /* products behind it that are asked whether it does */
-#define ADDED_SHARE  (1.0 / 3)
-#define SURE_SHARE   0.6
-#define FLIPPED      0.1  /* error of a token with another expert */
-#define STRAY_AGAIN  15.0 /* a token stands out in another layer too, whatever the noise has become there */
-#define HIDDEN_LIMIT 0.05
-#define FIRST_LIMIT  1e-2   /* and alone, with nothing before it, up to this one */
-#define CHAIN_LIMIT  2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
+#define DOUBT_FROM     0.25
+#define SILENT_LIMIT   0.35 /* where nothing behind says anything */
+#define AHEAD          8    /* products behind it that are asked whether it does */
+#define ADDED_SHARE    (1.0 / 3)
+#define SURE_SHARE     0.6
+#define FLIPPED        0.1    /* error of a token with another expert */
+#define STRAY_AGAIN    15.0   /* a token stands out in another layer too, whatever the noise has become there */
+#define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
+#define ROUNDED_FACTOR 0x1p-9 /* embeddings are multiplied by a constant, which bf16 rounds by up to this */
+#define HIDDEN_LIMIT   0.05
+#define FIRST_LIMIT    1e-2   /* and alone, with nothing before it, up to this one */
+#define CHAIN_LIMIT    2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
  * come in through that. */
@@ -83,6 +85,13 @@ static bool is_norm(const char *name)
     return strstr(name, "norm") || strstr(name, "ln_");
 }
 
+/* Relative to what differs between tokens: a large bias makes an error look small. */
+static double centred_error(const struct ts_judge *state, size_t k)
+{
+    const struct ts_structure *structure = &state->structures[k];
+    return structure->known ? state->errors[k] / sqrt(fmax(1 - structure->alike, 1e-3)) : state->errors[k];
+}
+
 /* Tensors side by side in order, of one layer and without anything learnt between them, share their input: q, k and v.
  * When all of them start at the same level, a precision starts there and not a bug. Counts them; 0 also when one of
  * them does not. */
@@ -105,7 +114,7 @@ static size_t siblings_that_start(const struct ts_judge *state, size_t i, bool *
         *alone = *alone && (k == i || is_norm(state->pairs[k].name));
         if (k == i || state->errors[k] == 0 || is_norm(state->pairs[k].name)) /* a norm before them is their input */
             continue;
-        if (state->errors[k] < level / 3)
+        if (fmax(state->errors[k], centred_error(state, k)) < level / 3)
             return 0;
         siblings++;
     }
@@ -128,16 +137,47 @@ static bool keeps_growing(const struct ts_judge *state, size_t i)
     return seen == 2;
 }
 
+/* The same, where the stream itself grows and each layer's part weighs less than the one before: it takes more layers
+ * to see, none of which may be better, and the first must be among them. */
+static bool climbs_slowly(const struct ts_judge *state, size_t i)
+{
+    double first = state->errors[i], level = first;
+    unsigned seen = 0;
+    if (error_one_layer_earlier(state, i) > 0) /* layers before it are fine, and errors of bugs climb as well */
+        return false;
+    for (size_t k = i + 1; k < state->out->count; k++)
+        if (isfinite(state->errors[k]) && same_point(state->pairs[k].name, state->pairs[i].name)) {
+            if (state->errors[k] < level * (seen ? 1.01 : 1.1))
+                return false;
+            level = state->errors[k];
+            seen++;
+        }
+    return seen >= 3 && level > 1.35 * first;
+}
+
 /* What the products behind i say about an error that starts there. */
 enum testimony { SILENT, AGAINST, FOR };
 
-/* The nearest earlier pair, behind i, that is the input of k or close to it; i when there is none. */
+/* A norm of what a product made is added to the stream, which the next product takes, and is no product's input. */
+static bool is_post_norm(const struct ts_judge *state, size_t k)
+{
+    size_t from = state->fed_by[k];
+    if (state->kinds[k] != TS_OPERATION_NORM)
+        return false;
+    if (state->learnt[from] && state->errors[from] == state->errors[state->fed_by[from]]) /* captured twice */
+        from = state->fed_by[from];
+    return ts_judge_is_free(state, from) && !is_norm(state->pairs[from].name) &&
+           state->pairs[from].a.rank == state->pairs[k].a.rank;
+}
+
+/* The nearest earlier pair, behind i, that is the input of k or close to it; i when there is none, or the
+ * stream that it takes was not captured. */
 static size_t input_of(const struct ts_judge *state, size_t i, size_t k)
 {
     while (k > i && ((!state->learnt[k] && !is_norm(state->pairs[k].name)) || !isfinite(state->errors[k]) ||
                      !(state->errors[k] > 0)))
         k--;
-    return k;
+    return k > i && is_post_norm(state, k) ? i : k;
 }
 
 static double added_error(double out, double in)
@@ -207,6 +247,20 @@ static bool finer_elsewhere(const struct ts_judge *state, size_t i, bool alone)
     return false;
 }
 
+/* Where the products of a layer before i are far better, neither the layer nor the run is coarse. What attention hides
+ * errs by less. */
+static bool finer_in_its_layer(const struct ts_judge *state, size_t i)
+{
+    uint64_t layer, other;
+    if (state->errors[i] < HIDDEN_LIMIT || !ts_layer_of(state->pairs[i].name, &layer))
+        return false;
+    for (size_t k = i; k > 0 && ts_layer_of(state->pairs[k - 1].name, &other) && other == layer; k--)
+        if (ts_judge_is_free(state, k - 1) && !is_norm(state->pairs[k - 1].name) && state->errors[k - 1] > 0 &&
+            state->errors[k - 1] < state->errors[i] / 20)
+            return true;
+    return false;
+}
+
 /* Its error is the same in every token, far more so than the tokens themselves are. */
 static bool is_offset(const struct ts_structure *structure)
 {
@@ -226,7 +280,8 @@ static bool may_start(const struct ts_judge *state, size_t i)
         (testimony == SILENT && state->errors[i] > SILENT_LIMIT) ||
         (state->errors[i] > DOUBT_FROM && finer_elsewhere(state, i, alone)))
         return false;
-    return siblings || (alone && (testimony == FOR || keeps_growing(state, i)));
+    return siblings || (alone && !finer_in_its_layer(state, i) &&
+                        (testimony == FOR || keeps_growing(state, i) || climbs_slowly(state, i)));
 }
 
 /* Layer outputs alone, two or more behind i, none of which is better: each layer adds its part, however the stream
@@ -251,21 +306,32 @@ static bool never_recovers(const struct ts_judge *state, size_t i)
 static double spread_by_aside(const struct ts_judge *state, size_t i)
 {
     double most = 0;
-    bool any = false;
+    bool any = state->flipped;
     for (size_t row = 0; row < state->scene.taken_count && !any; row++)
         any = state->scene.aside[row];
     for (size_t back = 1; any && back <= TS_INHERIT_FROM && back <= i; back++)
-        if (isfinite(state->errors[i - back]) && state->deltas[i - back].rel_l2 > most)
+        if (isfinite(state->errors[i - back]) && !state->reordered[i - back] && state->deltas[i - back].rel_l2 > most)
             most = state->deltas[i - back].rel_l2;
     return 0.5 * most;
 }
 
-/* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
- * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
-static bool are_unseen_flips(const struct ts_judge *state, size_t i)
+/* No more tokens than noise of this size gives other experts in all layers so far. The others are calm. */
+static bool are_so_few(const struct ts_judge *state, size_t i, double base)
 {
     const struct ts_structure *own = &state->structures[i];
-    size_t alike = 0, others = 0;
+    uint64_t layer;
+    return own->known && own->strays && own->row_error >= FLIPPED && own->calm <= CLOSE_LIMIT * base &&
+           ts_layer_of(state->pairs[i].name, &layer) &&
+           (double)own->strays <=
+               fmin(0.2, FLIPS_OF_NOISE * base * (double)(layer + 1)) * (double)state->scene.taken_count;
+}
+
+/* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
+ * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
+static bool are_unseen_flips(const struct ts_judge *state, size_t i, double base)
+{
+    const struct ts_structure *own = &state->structures[i];
+    size_t alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
     if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED)
         return false;
     for (size_t k = 0; k < state->out->count; k++) {
@@ -273,10 +339,26 @@ static bool are_unseen_flips(const struct ts_judge *state, size_t i)
         if (k == i || !other->known || !same_point(state->pairs[k].name, state->pairs[i].name))
             continue;
         others++;
-        alike += other->row > STRAY_AGAIN && other->row > 3 * other->inherited_row && other->row_error > FLIPPED &&
-                 other->worst_row != own->worst_row;
+        if (other->row > STRAY_AGAIN && other->row_error > FLIPPED && other->worst_row != own->worst_row) {
+            alike += other->row > 3 * other->inherited_row;
+            fresh += other->worst_row != last; /* in the stream those of earlier layers stay */
+            last = other->worst_row;
+        }
     }
-    return alike >= 2 && alike * 2 >= others;
+    return (alike >= 2 && alike * 2 >= others) || ((alike || fresh >= 2) && are_so_few(state, i, base));
+}
+
+/* A run with experts, by its names, whose choice is nowhere to be seen. */
+static bool hides_routing(const struct ts_judge *state)
+{
+    bool experts = false;
+    for (size_t i = 0; i < state->out->count; i++) {
+        const char *name = state->pairs[i].name;
+        experts = experts || strstr(name, "expert") || strstr(name, "moe");
+        if (strstr(name, "router") || ts_type_is_integer(state->pairs[i].a.tensor->type))
+            return false;
+    }
+    return experts;
 }
 
 /* A context was replayed shortly before. */
@@ -293,17 +375,26 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     const struct ts_structure *structure = &state->structures[i];
     double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
-    bool flips = are_unseen_flips(state, i);
+    bool flips;
     if (!isfinite(level))
         level = state->deltas[i].rel_l2;
-    if (flips && structure->calm < level)
-        level = structure->calm;
     usual = usual_level(state, i, &seen);
     base = inherited(state, i);
     base = fmax(fmax(usual, base), fmin(spread_by_aside(state, i), 0.1));
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
+    flips = are_unseen_flips(state, i, base);
+    if (flips && structure->calm < level)
+        level = structure->calm;
+    if (!flips && are_so_few(state, i, base) && hides_routing(state)) {
+        state->flipped = flips = true;
+        level = fmin(level, structure->calm);
+        state->out->verdicts[i].why =
+            ts_judge_say(state->out, "%zu token%s may have taken other experts, whose choice was not captured",
+                         structure->strays, structure->strays == 1 ? "" : "s");
+    }
+    flips = flips || state->flipped; /* attention makes channels of those tokens */
     if (isinf(state->deltas[i].rel_l2)) {
         ts_judge_differs(state, i, "the reference is zero everywhere, and the candidate is not");
         return;
@@ -333,10 +424,10 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out, "element %zu errs %.0f times as much as the others do",
                                       structure->worst_element, structure->element));
-    if (level > 3 * rounding && structure->known && !(flips && structure->channel > TS_CHANNEL_LIMIT)) {
+    if (level > 3 * rounding && structure->known && !(flips && structure->channel > ts_channel_limit(structure))) {
         char token[64];
         ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_row], token, sizeof token);
-        if (structure->channel > TS_CHANNEL_LIMIT)
+        if (structure->channel > ts_channel_limit(structure))
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channel %zu errs %.0f times as much as the others do",
                                           structure->worst_channel, structure->channel));
@@ -355,7 +446,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                              ts_judge_say(state->out,
                                           "%.0f %% of its error is the same in every token, as an offset is",
                                           100 * structure->offset));
-        else if (fabs(structure->slope) > 0.8 && level > 2 * base)
+        else if (fabs(structure->slope) > 0.8 && level > 2 * base && !(i == 0 && level < ROUNDED_FACTOR))
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error follows the reference: a factor of %.4g",
                                           1 + structure->slope * level));

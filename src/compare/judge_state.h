@@ -1,5 +1,6 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c (error where no
- * operation could be learnt) and judge_router.c (chosen experts and other integers). For these files only. */
+ * operation could be learnt), judge_router.c (chosen experts and other integers) and judge_order.c (rows that experts
+ * gather). For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -18,12 +19,15 @@ struct ts_judge {
     struct ts_scene scene;
     double *errors; /* relative L2 per pair; NaN when it could not be measured */
     bool *learnt;
+    bool *reordered;                 /* per pair: rows that experts gathered in another order */
     struct ts_structure *structures; /* per pair, for those that were not learnt */
     struct ts_replay *replays;       /* per pair, for those that were */
     enum ts_operation_kind *kinds;
+    size_t *fed_by; /* per pair, for those that were learnt: the first input */
     bool *products; /* per pair: learnt as a matrix product of captured tensors */
     bool *adaptive; /* per pair: learnt as a layer norm whose weight and bias may come from products */
     double *strays; /* per pair: how far its worst row stands out */
+    bool flipped;   /* tokens seem to have taken other experts, unseen */
     size_t
         failed; /* the first pair that is wrong whatever came in: a replay, integers, NaN; count when there is none */
 };
@@ -43,6 +47,9 @@ static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
 
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
+/* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are
+ * matched. Says so. */
+bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error);
 /* Integers: chosen experts may be others where the candidate's own logits say so; anything else must be equal. */
 void ts_judge_integers(struct ts_judge *state, size_t i);
 /* Sets tokens aside whose experts are others, seen at the weights of the chosen: their indices may not be captured.

@@ -40,7 +40,8 @@ int ts_mantissa_bits(const float *values, size_t count)
     }
     if (!counted || (constant && counted >= 8)) /* one number, however often, says nothing about the others */
         return 23;
-    for (int k = 0; k < 4; k++)
+    /* few small whole numbers are on every grid: for one of fp8 it takes more of them */
+    for (int k = counted < 32 ? 2 : 0; k < 4; k++)
         /* one in two hundred may be a constant, and any number of the same one: values that were clamped */
         if ((over[k] == alike[k] ? over[k] * 2 : over[k] * 200) <= counted && (counted >= 32 || !over[k]))
             return steps[k];

@@ -180,6 +180,11 @@ double ts_structure_element(const struct ts_actor *actor, size_t index)
     return structure.element;
 }
 
+double ts_channel_limit(const struct ts_structure *structure)
+{
+    return TS_CHANNEL_LIMIT * fmax(1, sqrt(16 / (double)(structure->rows ? structure->rows : 16)));
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *error, *size, *scratch, *sum, *mean, *dot, typical, median;
@@ -209,6 +214,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         }
     for (size_t row = 0; row < actor->rows; row++)
         rows += counts(scene, actor, row);
+    structure->rows = rows;
     structure->known = rows >= 4; /* fewer are left where most tokens took other experts */
     measure_common(structure, actor->width, rows, error, size, sum, mean, dot);
     memcpy(scratch, size, actor->width * sizeof *scratch);

@@ -22,6 +22,7 @@ struct ts_structure {
     size_t worst_element;
     double inherited_element; /* the same number's, largest among the tensors before: set by the judge */
     bool known;               /* what follows */
+    size_t rows;              /* tokens that count */
     double channel;           /* the worst channel's relative error over the median channel's */
     size_t worst_channel;
     double block; /* the worst block of channels (a head), error energy over the median block's */
@@ -37,6 +38,9 @@ struct ts_structure {
     double slope;  /* correlation of the error with the reference, -1 to 1; the smaller one of all numbers as they
                       are and of every channel counted alike, so that no channel decides it alone */
 };
+
+/* How far the worst channel may stand out: over few tokens chance makes more of it. */
+double ts_channel_limit(const struct ts_structure *structure);
 
 /* The number that would be at place `nth` if the values were sorted; 0 when there are none. Reorders them. */
 double ts_nth(double *values, size_t count, size_t nth);

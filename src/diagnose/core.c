@@ -420,7 +420,7 @@ static void say_strongest(struct ts_case_state *state)
     else if (state->quiet)
         the_case->diagnosis->strongest = ts_case_text(
             the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it", relative);
-    else if (structure.known && structure.channel > TS_CHANNEL_LIMIT)
+    else if (structure.known && structure.channel > ts_channel_limit(&structure))
         the_case->diagnosis->strongest =
             ts_case_text(the_case, "no cause holds; channel %zu errs %.0f times as much as the others",
                          structure.worst_channel, structure.channel);

@@ -14,17 +14,16 @@
 #define MOST_TRIED   20000
 #define BEST_KEPT    3
 #define TILE         ((uint64_t)1 << 16) /* elements compared at a time when a swap is proved */
+#define TILES_KEPT   4                   /* tiles whose pages may stay resident */
 /* Share of the probes' energy that may be left. */
 #define WORTH 0.5
 
 /* The values that are shuffled: in memory, or of a pair too large for it. */
-#define FORGET_AFTER 1024                 /* numbers read here and there */
-#define FORGET_ABOVE ((uint64_t)16 << 20) /* elements */
-
 struct source {
     struct ts_case *the_case;
     const struct ts_view *view; /* NULL: the case's expected values */
     uint64_t rows, columns;     /* of the domain */
+    struct ts_visits visits;
 };
 
 struct trial {
@@ -47,23 +46,20 @@ static uint64_t domain_index(const struct source *source, size_t i)
     return source->view ? ts_case_row(source->the_case, i / width) * source->columns + i % width : i;
 }
 
-static double value_at(const struct source *source, uint64_t i)
+static double value_at(struct source *source, uint64_t i)
 {
-    static _Thread_local unsigned reads;
     double value = NAN;
     struct ts_error ignored;
     if (!source->view)
         return source->the_case->expected[i];
-    /* each may bring the pages around it; of a small tensor that is no matter */
-    if (++reads % FORGET_AFTER == 0 && source->view->count > FORGET_ABOVE)
-        ts_view_forget(source->view, 0, source->view->count);
+    ts_view_visit(source->view, i, &source->visits);
     return ts_view_read_f64(source->view, i, 1, &value, &ignored) == TS_OK ? value : (double)NAN;
 }
 
 static struct source source_of(struct ts_case *the_case)
 {
     const struct ts_pair *pair = ts_case_pair(the_case);
-    struct source source = {the_case, NULL, the_case->actor->rows, the_case->actor->width};
+    struct source source = {.the_case = the_case, .rows = the_case->actor->rows, .columns = the_case->actor->width};
     if (ts_case_direct(the_case) && !ts_case_complete(the_case)) {
         source.view = &pair->a;
         source.columns = pair->a.shape[pair->a.rank - 1];
@@ -148,7 +144,7 @@ static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
     uint64_t shape[4] = {shuffle->outer, shuffle->first, shuffle->second, shuffle->inner};
     uint64_t swapped_shape[4] = {shuffle->outer, shuffle->second, shuffle->first, shuffle->inner};
     static const unsigned order[4] = {0, 2, 1, 3};
-    uint64_t tile[4], at[4];
+    uint64_t tile[4], at[4], done = 0;
     struct ts_view a, split, b;
     struct ts_arena arena, scratch;
     double *values = malloc(2 * TILE * sizeof *values), left = 0, size = 0;
@@ -171,6 +167,10 @@ static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
                     ts_arena_init(&scratch, 1 << 16);
                     good = prove_tile(&a, &b, at, count, values, &scratch, &left, &size);
                     ts_arena_release(&scratch);
+                    if (++done % TILES_KEPT == 0) { /* of every row a tile crosses some pages come along */
+                        ts_view_forget(&pair->a, 0, pair->a.count);
+                        ts_view_forget(&pair->b, 0, pair->b.count);
+                    }
                 }
     ts_arena_release(&arena);
     free(values);

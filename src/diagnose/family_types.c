@@ -9,9 +9,12 @@
 #include "diagnose/families.h"
 
 /* Elements beyond the border that are looked at. */
-#define BORDER_MOST  4096
-#define FEW_CONFUSED 2048 /* elements looked at before all are */
-#define CAP_PROBES   4096 /* elements that a softcap is searched on */
+#define BORDER_MOST    4096
+#define FEW_CONFUSED   2048 /* elements looked at before all are */
+#define CAP_PROBES     4096 /* elements that a softcap is searched on */
+#define CAP_BINS       64
+#define LEAST_CAP      0.5
+#define LEAST_DISTINCT 5
 
 /* The candidate never leaves a range that the expected values leave. */
 static int by_value(const void *a, const void *b)
@@ -104,6 +107,25 @@ static double left_by_cap(const struct ts_case *the_case, double cap, bool missi
     return error > 0 ? left / error : 1;
 }
 
+/* Any two numbers lie on the curve of some cap: it takes several that differ, where the curve bends, and a cap of a
+ * size that somebody would choose. */
+static bool is_curve(const struct ts_case *the_case, double cap, bool missing)
+{
+    size_t step = the_case->total / CAP_PROBES + 1, distinct = 0;
+    bool seen[CAP_BINS] = {false};
+    if (!(cap >= LEAST_CAP))
+        return false;
+    for (size_t i = 0; i < the_case->total; i += step) {
+        double x = fabs(the_case->expected[i]), bent = capped(x, cap, missing);
+        if (!isfinite(bent) || !(fabs(bent - x) > 1e-3 * x))
+            continue;
+        seen[(size_t)((missing ? x : bent) / cap * (CAP_BINS - 1))] = true;
+    }
+    for (size_t bin = 0; bin < CAP_BINS; bin++)
+        distinct += seen[bin];
+    return distinct >= LEAST_DISTINCT;
+}
+
 /* cap * tanh(x / cap), in the candidate only or in the reference only. */
 static void softcapped(struct ts_case *the_case, double *prediction)
 {
@@ -139,7 +161,7 @@ static void softcapped(struct ts_case *the_case, double *prediction)
             }
             best = exp((low + high) / 2);
         }
-        if (left_by_cap(the_case, best, missing) > 0.5)
+        if (left_by_cap(the_case, best, missing) > 0.5 || !is_curve(the_case, best, missing))
             continue;
         for (size_t i = 0; i < the_case->total; i++) {
             prediction[i] = capped(the_case->expected[i], best, missing);
@@ -369,6 +391,7 @@ static void rounded_to(struct ts_case *the_case)
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int cut = 0; cut < 2; cut++) {
             size_t equal = 0, changed = 0, counted = 0;
+            double made = 0, left = 0, share;
             for (size_t i = 0; i < the_case->total; i++) {
                 double a = (double)the_case->actor->a[i], b = the_case->found[i];
                 if (a == 0 || !isfinite(a) || !isfinite(b))
@@ -378,10 +401,14 @@ static void rounded_to(struct ts_case *the_case)
                 counted++;
                 equal += rounded(a, types[t].bits, cut) == b;
                 changed += a != b;
+                made += (b - a) * (b - a);
+                left += (b - rounded(a, types[t].bits, cut)) * (b - rounded(a, types[t].bits, cut));
             }
             if (counted < 16 || !changed || (double)equal < 0.98 * (double)counted)
                 continue;
-            ts_propose_plain(the_case, "rounding", (double)equal / (double)counted,
+            /* nearly all are rounded, and the few that are not may be the matter */
+            share = (double)equal / (double)counted * (made > 0 ? 1 - left / made : 1);
+            ts_propose_plain(the_case, "rounding", share,
                              cut ? "conversions: to nearest, not by dropping bits"
                                  : "nothing: this is the precision of the type and no fault",
                              cut ? "%.1f %% of the elements are the reference's %s, cut off to %s instead of rounded"

@@ -306,10 +306,11 @@ static void propose_unrelated(struct ts_case *the_case)
     if (fabs(cosine) < 0.6)
         ts_propose_plain(
             the_case, "unrelated", 0.9 - fabs(cosine),
-            "whether the weights were loaded, whether they are of the right layer and file, and their layout",
-            "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's), "
-            "while what goes in agrees",
-            cosine, sqrt(found / expected));
+            the_case->actor->pair
+                ? "whether the weights were loaded, whether they are of the right layer and file, and their layout"
+                : "whether both runs were given the same input, and load the same weights up to here",
+            "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's)%s", cosine,
+            sqrt(found / expected), the_case->actor->pair ? ", while what goes in agrees" : "");
 }
 
 static void propose(struct ts_case *the_case)

@@ -118,6 +118,28 @@ static void test_edits_are_not_rounding(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* What a rule or a tolerance of the user's lets pass is said to be let pass, and by what. */
+static void test_what_a_rule_allows(void **state)
+{
+    static const char *const loose[] = {"v.weight:rel_l2<0.5", NULL}, *const tight[] = {"v.weight:rel_l2<1e-9", NULL};
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    make_edits(&inputs);
+    compare(&inputs, &(struct ts_comparison_options){.rules = loose}, &comparison);
+    assert_int_equal(comparison.judgement.verdicts[2].judged, TS_JUDGED_NOISE);
+    assert_true(comparison.judgement.verdicts[2].allowed);
+    assert_non_null(strstr(comparison.judgement.verdicts[2].why, "allowed by the rule \"v.weight:rel_l2<0.5\""));
+    assert_false(comparison.judgement.verdicts[0].allowed);
+    assert_false(comparison.judgement.verdicts[1].allowed); /* noise by itself */
+    ts_comparison_release(&comparison);
+    make_edits(&inputs);
+    compare(&inputs, &(struct ts_comparison_options){.rules = tight}, &comparison);
+    assert_int_equal(comparison.judgement.verdicts[2].judged, TS_JUDGED_DIFFERS);
+    assert_false(comparison.judgement.verdicts[2].allowed);
+    ts_comparison_release(&comparison);
+}
+
 static void test_subject_can_be_forced(void **state)
 {
     struct inputs inputs;
@@ -195,6 +217,20 @@ static void test_complex_against_real(void **state)
     assert_int_equal(comparison.judgement.counts[TS_JUDGED_OK], 1);
     assert_int_equal(comparison.judgement.counts[TS_JUDGED_UNKNOWN], 1);
     assert_int_equal(comparison.outcome, TS_OUTCOME_INCOMPLETE);
+    ts_comparison_release(&comparison);
+}
+
+/* Three small whole numbers are no sign of fp8, in whose precision a third more would be rounding. */
+static void test_few_numbers_are_no_precision(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    inputs_open(&inputs);
+    sample_tensor(inputs.a, "counts", 1, (uint64_t[]){3}, (float[]){1, 2, 3}, 3);
+    sample_tensor(inputs.b, "counts", 1, (uint64_t[]){3}, (float[]){1, 2, 4}, 3);
+    compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+    assert_int_equal(comparison.outcome, TS_OUTCOME_DIFFER);
     ts_comparison_release(&comparison);
 }
 
@@ -294,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_nan_in_a_checkpoint_differs), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_tokens_of_a_capture),         cmocka_unit_test(test_complex_against_real),
         cmocka_unit_test(test_references_are_doubted_too),  cmocka_unit_test(test_captured_tokens_differ),
+        cmocka_unit_test(test_what_a_rule_allows),          cmocka_unit_test(test_few_numbers_are_no_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

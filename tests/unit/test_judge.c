@@ -126,32 +126,6 @@ static void test_a_failed_replay_ends_the_view(void **state)
 }
 
 /* The router's choice is replayed on the candidate's own logits. */
-static void add_integers(struct trace *trace, const char *name, const int64_t *a, const int64_t *b, size_t rows,
-                         size_t width)
-{
-    struct ts_pair *pair = &trace->pairs[trace->count];
-    struct ts_bundle *bundles[2] = {trace->a, trace->b};
-    const int64_t *values[2] = {a, b};
-    struct ts_tensor *tensors[2];
-    struct ts_error error;
-    for (int side = 0; side < 2; side++) {
-        struct ts_source *source;
-        assert_int_equal(ts_source_copy(values[side], rows * width * sizeof **values, name, &source, &error), TS_OK);
-        assert_int_equal(ts_bundle_add(bundles[side], name, 2, &tensors[side], &error), TS_OK);
-        assert_int_equal(ts_bundle_keep(bundles[side], source, &error), TS_OK);
-        tensors[side]->shape[0] = rows;
-        tensors[side]->shape[1] = width;
-        tensors[side]->type = TS_I64;
-        tensors[side]->source = source;
-        assert_int_equal(ts_tensor_finish(tensors[side], &error), TS_OK);
-        ts_source_release(source);
-    }
-    *pair = (struct ts_pair){.name = tensors[0]->name, .name_b = tensors[0]->name, .how = "name", .recipe = ""};
-    assert_true(ts_view_of(tensors[0], &trace->arena, &pair->a));
-    assert_true(ts_view_of(tensors[1], &trace->arena, &pair->b));
-    trace->count++;
-}
-
 enum { EXPERTS = 8, CHOSEN = 2 };
 
 static void choose(const float *logits, int64_t *chosen)
@@ -190,7 +164,7 @@ static void route(struct judged *judged, int64_t wrong_by, size_t *flipped)
     *flipped = 0;
     for (size_t row = 0; row < TOKENS; row++)
         *flipped += memcmp(chosen[0] + row * CHOSEN, chosen[1] + row * CHOSEN, CHOSEN * sizeof(int64_t)) != 0;
-    add_integers(&judged->trace, "layers.0.router.indices", chosen[0], chosen[1], TOKENS, CHOSEN);
+    trace_add_integers(&judged->trace, "layers.0.router.indices", chosen[0], chosen[1], TOKENS, CHOSEN);
     free(hidden);
 }
 
@@ -228,7 +202,7 @@ static void test_token_ids_must_be_equal(void **state)
         ids[1][wrong]++;
         trace_add(&judged.trace, "embed", x, x, SHAPE(LONG, NARROW));
         trace_add(&judged.trace, "hidden", x, x, SHAPE(LONG, NARROW));
-        add_integers(&judged.trace, "input_ids", ids[0], ids[1], LONG, 1);
+        trace_add_integers(&judged.trace, "input_ids", ids[0], ids[1], LONG, 1);
         free(x);
         expect_first(&judged, 2);
     }

@@ -1,0 +1,212 @@
+/* Diagnosis of a few wrong elements, and words that must not be said of tensors they do not fit. */
+#include "made_trace.h"
+
+enum { TOKENS = 12, HIDDEN = 48, TOTAL = TOKENS * HIDDEN };
+
+/* The element is among the rows that a diagnosis takes of a long run, and its place is told by all axes. */
+static void test_place_of_a_nan(void **state)
+{
+    enum { LONG = 700, NARROW = 16 };
+    struct trace trace;
+    float *x, *y;
+    (void)state;
+    for (size_t token = 301; token < 304; token++) {
+        char words[64];
+        trace_start(&trace);
+        x = made_values(LONG * NARROW);
+        y = malloc(LONG * NARROW * sizeof *y);
+        memcpy(y, x, LONG * NARROW * sizeof *y);
+        trace_add(&trace, "embed", x, x, SHAPE(LONG, NARROW));
+        y[token * NARROW + 5] = NAN;
+        trace_add(&trace, "hidden", x, y, SHAPE(LONG, NARROW));
+        trace_diagnose(&trace, 1);
+        snprintf(words, sizeof words, "token %zu, channel 5", token);
+        assert_first(&trace, "nan", words);
+        trace_end(&trace);
+        free(x);
+        free(y);
+    }
+    trace_start(&trace);
+    x = made_values(3 * 5 * 8 * 8);
+    y = malloc(3 * 5 * 8 * 8 * sizeof *y);
+    memcpy(y, x, 3 * 5 * 8 * 8 * sizeof *y);
+    y[((1 * 5 + 2) * 8 + 3) * 8 + 4] = NAN;
+    trace_add(&trace, "patches", x, y, SHAPE(3, 5, 8, 8));
+    trace_diagnose(&trace, 0);
+    assert_first(&trace, "nan", "[1,2,3,4]");
+    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "1 of 960 elements is NaN, at"));
+    trace_end(&trace);
+    free(x);
+    free(y);
+}
+
+/* Sums of twelve: as normal as a fresh initialization is. */
+static void fill_normal(float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int k = 0; k < 12; k++)
+            sum += dice_number();
+        values[i] = (float)(0.01 * sum);
+    }
+}
+
+/* `guess`: a pair that shapes and values brought together is looked at by itself. */
+static const struct ts_cause *unrelated(struct trace *trace, const char *name, bool guess)
+{
+    float a[TOTAL], b[TOTAL];
+    trace_start(trace);
+    fill_normal(a, TOTAL);
+    fill_normal(b, TOTAL);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, HIDDEN));
+    for (int i = 0; i < 4; i++) /* what was captured behind it has other tokens */
+        trace_add(trace, made_name("layers.%d", i), a, a, SHAPE(5, HIDDEN));
+    trace->pairs[0].guess = guess;
+    trace_diagnose(trace, 0);
+    assert_first(trace, "unrelated", NULL);
+    return &trace->diagnosis.causes[0];
+}
+
+/* What a run computed was not loaded; what a file holds was. */
+static void test_advice_for_runs(void **state)
+{
+    struct trace trace;
+    const struct ts_cause *cause;
+    (void)state;
+    for (int guess = 0; guess < 2; guess++) {
+        cause = unrelated(&trace, "model.embed_tokens", guess);
+        assert_null(strstr(cause->check, "this weight was loaded"));
+        assert_null(strstr(cause->summary, "initialization"));
+        assert_null(strstr(cause->summary, "what goes in agrees")); /* nothing does */
+        assert_non_null(strstr(cause->check, "same input"));
+        trace_end(&trace);
+    }
+    cause = unrelated(&trace, "model.embed_tokens.weight", false);
+    assert_non_null(strstr(cause->check, "this weight was loaded"));
+    trace_end(&trace);
+}
+
+/* Low numbers are a mask only where something is masked. */
+static void low_numbers(struct trace *trace, float low_a, float low_b)
+{
+    float *a, b[TOTAL];
+    trace_start(trace);
+    a = made_values(TOTAL);
+    for (size_t i = 0; i < TOTAL; i++) {
+        bool low = i % 7 == 3;
+        b[i] = low && i % 2 ? low_b : a[i];
+        a[i] = low && !(i % 2) ? low_a : a[i];
+        b[i] = low && !(i % 2) ? low_a : b[i];
+    }
+    trace_add(trace, "hidden", a, b, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(trace, 0);
+    free(a);
+}
+
+static void test_no_mask_without_masks(void **state)
+{
+    struct trace trace;
+    (void)state;
+    low_numbers(&trace, 1, -30000);
+    assert_null(trace_cause(&trace, "mask"));
+    trace_end(&trace);
+    low_numbers(&trace, -30000, -30000);
+    assert_non_null(trace_cause(&trace, "mask"));
+    trace_end(&trace);
+}
+
+/* One wrong number on top of rounding is the finding, and the rounding is not. */
+static void test_one_number_on_top_of_rounding(void **state)
+{
+    struct trace trace;
+    float *a, b[TOTAL];
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        trace_start(&trace);
+        a = made_values(TOTAL);
+        for (size_t i = 0; i < TOTAL; i++)
+            b[i] = to_bf16(a[i]);
+        if (wrong)
+            b[3 * HIDDEN + 7] = 5;
+        trace_add(&trace, "hidden", a, b, SHAPE(TOKENS, HIDDEN));
+        trace_diagnose(&trace, 0);
+        if (wrong) {
+            assert_first(&trace, "sparse", "token 3, channel 7: 5 for");
+            assert_null(trace_cause(&trace, "rounding"));
+        } else {
+            assert_first(&trace, "rounding", "rounded to bf16");
+        }
+        trace_end(&trace);
+        free(a);
+    }
+}
+
+static void diagnose_curve(struct trace *trace, const float *a, const float *b)
+{
+    trace_start(trace);
+    trace_add(trace, "logits", a, b, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(trace, 0);
+}
+
+/* Anything constant, and anything tiny, lies on the curve of some cap. */
+static void test_softcap_needs_a_curve(void **state)
+{
+    struct trace trace;
+    float a[TOTAL], b[TOTAL];
+    (void)state;
+    for (int capped = 0; capped < 2; capped++) { /* a real one, here and missing */
+        dice_state = 5;
+        for (size_t i = 0; i < TOTAL; i++) {
+            float x = (float)(60 * dice_number()), y = (float)(30 * tanh((double)x / 30));
+            a[i] = capped ? x : y;
+            b[i] = capped ? y : x;
+        }
+        diagnose_curve(&trace, a, b);
+        assert_first(&trace, "clamped", "30 * tanh(x / 30)");
+        trace_end(&trace);
+    }
+    for (size_t i = 0; i < TOTAL; i++) {
+        a[i] = 1;
+        b[i] = 2;
+    }
+    diagnose_curve(&trace, a, b);
+    assert_null(trace_cause(&trace, "clamped"));
+    trace_end(&trace);
+    for (size_t i = 0; i < TOTAL; i++) {
+        a[i] = ts_float_from_bits((uint32_t)(1 + i % 700));
+        b[i] = ts_float_from_bits((uint32_t)(1 + i % 700 + (i % 700) * (i % 700) / 900));
+    }
+    diagnose_curve(&trace, a, b);
+    assert_null(trace_cause(&trace, "clamped"));
+    trace_end(&trace);
+}
+
+/* A square of more tokens than are looked at whole, its sides having changed places. */
+static void test_a_large_square_that_is_turned(void **state)
+{
+    enum { SIDE = 300 };
+    struct trace trace;
+    float *a, *b = malloc(SIDE * SIDE * sizeof *b);
+    (void)state;
+    trace_start(&trace);
+    a = made_values(SIDE * SIDE);
+    for (size_t i = 0; i < SIDE; i++)
+        for (size_t k = 0; k < SIDE; k++)
+            b[i * SIDE + k] = to_bf16(a[k * SIDE + i]);
+    trace_add(&trace, "w", a, b, SHAPE(SIDE, SIDE));
+    trace_diagnose(&trace, 0);
+    assert_first(&trace, "permuted", "it is transposed");
+    trace_end(&trace);
+    free(a);
+    free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_place_of_a_nan),        cmocka_unit_test(test_advice_for_runs),
+        cmocka_unit_test(test_no_mask_without_masks), cmocka_unit_test(test_one_number_on_top_of_rounding),
+        cmocka_unit_test(test_softcap_needs_a_curve), cmocka_unit_test(test_a_large_square_that_is_turned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

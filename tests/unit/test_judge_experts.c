@@ -1,0 +1,383 @@
+/* The judge where a few tokens, numbers or masks are honestly other ones: experts that flipped, what they carry to
+ * other tokens, outliers that came in, masks written by hand. Each with a trace on which it must still speak. */
+#include <float.h>
+
+#include "judged_trace.h"
+
+enum { TOKENS = 12, WIDTH = 32, CHOSEN = 2 };
+
+#define TINY 2e-4
+
+/* Values of their own, and the same with a relative error. */
+static void add_shaken(struct trace *trace, const char *name, double error)
+{
+    float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+    shake(a, b, TOKENS * WIDTH, error);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+}
+
+/* The same with other values in these tokens. */
+static void add_flipped(struct trace *trace, const char *name, double error, const size_t *tokens, size_t count)
+{
+    float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+    shake(a, b, TOKENS * WIDTH, error);
+    for (size_t i = 0; i < count; i++)
+        memcpy(b + tokens[i] * WIDTH, other + tokens[i] * WIDTH, WIDTH * sizeof *b);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+    free(other);
+}
+
+/* Experts of each token, `count` tokens of which chose another second one. */
+static void add_choice(struct trace *trace, const char *name, const size_t *tokens, size_t count)
+{
+    int64_t chosen[2][TOKENS * CHOSEN];
+    for (size_t row = 0; row < TOKENS; row++)
+        for (size_t k = 0; k < CHOSEN; k++)
+            chosen[0][row * CHOSEN + k] = chosen[1][row * CHOSEN + k] = (int64_t)((row * 3 + k * 5) % 16);
+    for (size_t i = 0; i < count; i++)
+        chosen[1][tokens[i] * CHOSEN + 1] = (chosen[0][tokens[i] * CHOSEN + 1] + 7) % 16;
+    trace_add_integers(trace, name, chosen[0], chosen[1], TOKENS, CHOSEN);
+}
+
+static const size_t all_tokens[TOKENS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+
+/* Four products of coarse weights, then the choice of a router whose logits were not captured. */
+static void route_unseen(struct judged *judged, double error, size_t flipped)
+{
+    static const char *const names[4] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj", "layers.0.o_proj"};
+    trace_start(&judged->trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged->trace, names[i], error);
+    add_choice(&judged->trace, "layers.0.mlp.experts_chosen", all_tokens + 3, flipped);
+}
+
+static void test_flips_without_logits(void **state)
+{
+    struct judged judged;
+    (void)state;
+    route_unseen(&judged, 1e-2, 1);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.verdicts[4].judged, TS_JUDGED_NOISE);
+    assert_int_equal(judged.judgement.aside_count, 1);
+    assert_int_equal(judged.judgement.aside[0], 3);
+    judged_end(&judged);
+    route_unseen(&judged, 1e-2, 9); /* far more than so small an error can exchange */
+    expect_first(&judged, 4);
+    route_unseen(&judged, 0, 1); /* nothing came in that could */
+    expect_first(&judged, 4);
+}
+
+/* Layers of thirteen tensors, of which the output of the experts is the last; in some layers a token of it took another
+ * expert. Neither choice nor logits were captured. */
+static void run_unseen(struct judged *judged, const size_t *flipped, size_t layers)
+{
+    trace_start(&judged->trace);
+    for (size_t layer = 0; layer < layers; layer++) {
+        char name[64];
+        for (int i = 0; i < 13; i++) {
+            snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
+            add_shaken(&judged->trace, name, TINY);
+        }
+        snprintf(name, sizeof name, "layers.%zu.mlp", layer);
+        add_flipped(&judged->trace, name, TINY, &flipped[layer], flipped[layer] < TOKENS);
+    }
+}
+
+static void test_flips_without_a_router(void **state)
+{
+    static const size_t everywhere[4] = {2, 7, 4, 9}, once[4] = {TOKENS, 7, TOKENS, TOKENS}, same[4] = {5, 5, 5, 5};
+    struct judged judged;
+    (void)state;
+    run_unseen(&judged, everywhere, 4);
+    expect_first(&judged, SIZE_MAX);
+    run_unseen(&judged, once, 4); /* one token in one layer */
+    expect_first(&judged, 27);
+    run_unseen(&judged, same, 4); /* the same token in every layer: a bug of that token */
+    expect_first(&judged, 13);
+}
+
+/* The names tell that there are experts, nothing tells which were chosen, and the noise of the run is such that one
+ * token of twelve may well have taken another: in one layer. */
+static void judge_hidden(const char *experts, double noise, size_t flipped, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t layer = 0; layer < 3; layer++) {
+        char name[64];
+        for (int i = 0; i < 13; i++) {
+            snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
+            add_shaken(&judged.trace, name, noise);
+        }
+        snprintf(name, sizeof name, experts, layer);
+        add_flipped(&judged.trace, name, noise, all_tokens + 3, layer == 1 ? flipped : 0);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_flips_where_routing_is_hidden(void **state)
+{
+    static const char *const experts = "layers.%zu.shared_expert", *const plain = "layers.%zu.mlp";
+    (void)state;
+    judge_hidden(experts, 5e-3, 0, SIZE_MAX);
+    judge_hidden(experts, 5e-3, 1, SIZE_MAX);
+    judge_hidden(experts, 5e-3, 5, 27); /* too many for so little noise */
+    judge_hidden(experts, 1e-6, 1, 27); /* and next to no noise flips nobody */
+    judge_hidden(plain, 5e-3, 1, 27);
+}
+
+/* Outputs of layers alone. Coarse weights in all of them add ever less to a stream that grows; a bug in one adds
+ * once. */
+static void judge_climb(const double *errors, size_t expected)
+{
+    struct judged judged;
+    float *x;
+    trace_start(&judged.trace);
+    x = made_values(TOKENS * WIDTH);
+    trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < 6; layer++)
+        add_shaken(&judged.trace, made_name("layers.%d", layer), errors[layer]);
+    free(x);
+    expect_first(&judged, expected);
+}
+
+static void test_coarse_layers_of_a_growing_stream(void **state)
+{
+    static const double coarse[6] = {0.36, 0.435, 0.48, 0.52, 0.55, 0.58},
+                        once[6] = {0.36, 0.37, 0.36, 0.38, 0.37, 0.38}, late[6] = {1e-3, 1e-3, 0.36, 0.41, 0.46, 0.52};
+    (void)state;
+    judge_climb(coarse, SIZE_MAX);
+    judge_climb(once, 1);
+    judge_climb(late, 3);
+}
+
+/* Products of coarse weights that share their input, one of them with a bias far larger than what it varies by. */
+static void judge_biased(double error_of_one, size_t expected)
+{
+    static const char *const names[6] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj",
+                                         "layers.0.o_proj", "layers.1.q_proj", "layers.1.k_proj"};
+    struct judged judged;
+    float *x;
+    trace_start(&judged.trace);
+    x = made_values(TOKENS * WIDTH);
+    trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
+    free(x);
+    for (int i = 0; i < 6; i++) {
+        float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        shake(a, b, TOKENS * WIDTH, i == 1 ? error_of_one : 0.17);
+        for (size_t k = 0; i == 1 && k < TOKENS * WIDTH; k++) {
+            a[k] += 8 + (float)(k % WIDTH % 5);
+            b[k] += 8 + (float)(k % WIDTH % 5);
+        }
+        trace_add(&judged.trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_coarse_weights_beside_a_bias(void **state)
+{
+    (void)state;
+    judge_biased(0.17, SIZE_MAX);
+    judge_biased(1e-3, 1);
+}
+
+/* sqrt(128) is 11.3137, and 11.3125 in bf16: embeddings are scaled by either. */
+static void judge_factor(double factor, size_t expected)
+{
+    struct judged judged;
+    float *x, y[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    x = made_values(TOKENS * WIDTH);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        y[i] = (float)((double)x[i] * factor);
+    trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    free(x);
+    expect_first(&judged, expected);
+}
+
+static void test_a_factor_of_embeddings_that_was_rounded(void **state)
+{
+    (void)state;
+    judge_factor(11.3125 / sqrt(128.0), SIZE_MAX);
+    judge_factor(1.004, 0);
+}
+
+/* Experts of two tokens flip on a near tie; attention carries their error to all tokens of the next layer. */
+static void run_spread(struct judged *judged, bool flips)
+{
+    trace_start(&judged->trace);
+    add_shaken(&judged->trace, "layers.0.q_proj", 1e-2);
+    add_shaken(&judged->trace, "layers.0.k_proj", 1e-2);
+    add_shaken(&judged->trace, "layers.0.v_proj", 1e-2);
+    add_choice(&judged->trace, "layers.0.mlp.experts_chosen", all_tokens + 3, flips ? 1 : 0);
+    add_flipped(&judged->trace, "layers.0.mlp", 1e-2, all_tokens + 3, flips ? 1 : 0);
+    add_shaken(&judged->trace, "layers.1.o_proj", 0.2);
+}
+
+static void test_error_that_flipped_tokens_spread(void **state)
+{
+    struct judged judged;
+    (void)state;
+    run_spread(&judged, true);
+    expect_first(&judged, SIZE_MAX);
+    run_spread(&judged, false);
+    expect_first(&judged, 5);
+}
+
+enum order { AS_THEY_WERE, REVERSED, ONE_ROW_WRONG, OTHER_VALUES };
+
+/* What experts gathered, [tokens * chosen, width], the candidate's rows in another order. */
+static void add_gathered(struct trace *trace, const char *name, double error, enum order order)
+{
+    enum { ROWS = TOKENS * CHOSEN };
+    float *a = made_values(ROWS * WIDTH), *other = made_values(ROWS * WIDTH), shaken[ROWS * WIDTH], b[ROWS * WIDTH];
+    shake(order == OTHER_VALUES ? other : a, shaken, ROWS * WIDTH, error);
+    for (size_t row = 0; row < ROWS; row++)
+        memcpy(b + row * WIDTH, shaken + (order == AS_THEY_WERE ? row : (row * 7 + 3) % ROWS) * WIDTH,
+               WIDTH * sizeof *b);
+    if (order == ONE_ROW_WRONG)
+        memcpy(b + 5 * WIDTH, other, WIDTH * sizeof *b);
+    trace_add(trace, name, a, b, SHAPE(ROWS, WIDTH));
+    free(a);
+    free(other);
+}
+
+/* A layer with products, what its experts hold, what comes out of them, and a layer behind it. */
+static void judge_gathered(const char *name, enum order order, double error, double behind, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), TINY);
+    add_gathered(&judged.trace, name, error, order);
+    add_shaken(&judged.trace, "layers.0.mlp.experts", behind);
+    add_shaken(&judged.trace, "layers.1.q_proj", TINY);
+    judged_run(&judged);
+    if (order == REVERSED && expected != 4)
+        assert_non_null(strstr(judged.judgement.verdicts[4].why, "experts gather tokens as they come"));
+    else if (judged.judgement.verdicts[4].why)
+        assert_null(strstr(judged.judgement.verdicts[4].why, "experts gather"));
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, expected);
+}
+
+static void test_rows_that_experts_gather(void **state)
+{
+    static const char *const inside = "layers.0.mlp.experts.act_fn";
+    (void)state;
+    judge_gathered(inside, AS_THEY_WERE, TINY, TINY, SIZE_MAX);
+    judge_gathered(inside, REVERSED, TINY, TINY, SIZE_MAX);
+    judge_gathered(inside, REVERSED, 0, TINY, SIZE_MAX);
+    judge_gathered("experts.0.up", REVERSED, TINY, TINY, SIZE_MAX);
+    /* other rows, one other row, or rows that err: wrong routing and wrong weights are found */
+    judge_gathered(inside, OTHER_VALUES, TINY, TINY, 4);
+    judge_gathered(inside, ONE_ROW_WRONG, TINY, TINY, 4);
+    /* what comes in another order elsewhere is a bug */
+    judge_gathered("layers.0.mlp.up_proj", REVERSED, TINY, TINY, 4);
+    judge_gathered("layers.0.mlp.shared_experts.up_proj", REVERSED, TINY, TINY, 4);
+    /* the order of what is inside hides nothing of what comes out */
+    judge_gathered(inside, REVERSED, TINY, 0.2, 5);
+}
+
+/* One token, one number of which errs by so many times the others' error. */
+static void add_outlier(struct trace *trace, const char *name, double times)
+{
+    enum { NUMBERS = 64 };
+    float *a = made_values(NUMBERS), b[NUMBERS];
+    for (size_t i = 0; i < NUMBERS; i++) {
+        a[i] += a[i] < 0 ? -1 : 1;
+        b[i] = (float)((double)a[i] * (1 + 1e-3 * (i % 2 ? 1 : -1)));
+    }
+    b[11] = (float)((double)a[11] * (1 + 1e-3 * times));
+    trace_add(trace, name, a, b, SHAPE(1, NUMBERS));
+    free(a);
+}
+
+static void judge_outliers(double before, double here, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    add_outlier(&judged.trace, "layers.0.up_proj", 1);
+    add_outlier(&judged.trace, "layers.0.k_proj", before);
+    add_outlier(&judged.trace, "layers.0.down_proj", here);
+    expect_first(&judged, expected);
+}
+
+static void test_inherited_outliers(void **state)
+{
+    (void)state;
+    judge_outliers(1, 1, SIZE_MAX);
+    judge_outliers(20, 60, SIZE_MAX); /* it came in */
+    judge_outliers(1, 60, 2);
+}
+
+/* Scores whose mask the reference writes as minus infinity and the candidate by hand. */
+static void judge_masks(float masked_a, float masked_b, size_t expected)
+{
+    struct judged judged;
+    float *hidden, *scores, a[3 * TOKENS * TOKENS], b[3 * TOKENS * TOKENS];
+    trace_start(&judged.trace);
+    hidden = made_values(TOKENS * WIDTH);
+    scores = made_values(3 * TOKENS * TOKENS);
+    shake(scores, b, 3 * TOKENS * TOKENS, 1e-6);
+    for (size_t i = 0; i < 3 * TOKENS * TOKENS; i++) {
+        bool masked = i % TOKENS > i / TOKENS % TOKENS;
+        a[i] = masked ? masked_a : scores[i];
+        b[i] = masked ? masked_b : b[i];
+    }
+    trace_add(&judged.trace, "embed", hidden, hidden, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.attn.scores", a, b, SHAPE(3, TOKENS, TOKENS));
+    free(hidden);
+    free(scores);
+    expect_first(&judged, expected);
+}
+
+static void test_masks_written_by_hand(void **state)
+{
+    (void)state;
+    judge_masks(-INFINITY, -3.4e38f, SIZE_MAX);
+    judge_masks(-3.4e38f, -INFINITY, SIZE_MAX);
+    judge_masks(-INFINITY, -2e30f, SIZE_MAX);
+    judge_masks(-FLT_MAX, -65472, SIZE_MAX); /* f16, with a score added to the mask */
+    judge_masks(-FLT_MAX, -3, 1);
+    judge_masks(-INFINITY, -3, 1);
+    judge_masks(-INFINITY, INFINITY, 1);
+    judge_masks(INFINITY, 3.4e38f, 1);
+}
+
+/* Nothing can be said of the type that one number went through, however often it stands there. */
+static void test_bits_of_a_constant(void **state)
+{
+    float values[64];
+    (void)state;
+    for (size_t i = 0; i < 64; i++)
+        values[i] = i % 3 ? 1.5f : -1.5f;
+    assert_int_equal(ts_mantissa_bits(values, 64), 23);
+    for (size_t i = 0; i < 64; i++)
+        values[i] = (float)(1 + i % 4) * 0.25f;
+    assert_int_equal(ts_mantissa_bits(values, 64), 2);
+    for (size_t i = 0; i < 64; i++)
+        values[i] = to_bf16((float)dice_number());
+    assert_int_equal(ts_mantissa_bits(values, 64), 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flips_without_logits),
+        cmocka_unit_test(test_flips_without_a_router),
+        cmocka_unit_test(test_flips_where_routing_is_hidden),
+        cmocka_unit_test(test_coarse_layers_of_a_growing_stream),
+        cmocka_unit_test(test_coarse_weights_beside_a_bias),
+        cmocka_unit_test(test_a_factor_of_embeddings_that_was_rounded),
+        cmocka_unit_test(test_error_that_flipped_tokens_spread),
+        cmocka_unit_test(test_rows_that_experts_gather),
+        cmocka_unit_test(test_inherited_outliers),
+        cmocka_unit_test(test_masks_written_by_hand),
+        cmocka_unit_test(test_bits_of_a_constant),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
