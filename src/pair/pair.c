@@ -332,6 +332,8 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
         status = open_side(&pairer, &pairer.b, b, error);
     if (status == TS_OK)
         status = run(&pairer, error);
+    if (status == TS_OK)
+        status = ts_drop_odd_layouts(pairing, error);
     ts_dims_release(&pairer.dims);
     ts_arena_release(&pairer.scratch);
     free(pairer.found);

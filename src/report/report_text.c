@@ -103,10 +103,10 @@ static void put_recipes(const struct text *text)
         }
         found[k].count++;
     }
-    if (pairs < 2) /* a single one is told with its row */
+    if (!pairs || (pairs == 1 && !text->comparison->judgement.weights)) /* a single one is told with its row */
         return;
     ts_buffer_init(&line, 65536);
-    ts_buffer_printf(&line, "%zu of them stand in another layout: ", pairs);
+    ts_buffer_printf(&line, "%zu of them stand%s in another layout: ", pairs, pairs == 1 ? "s" : "");
     for (size_t shown = 0; shown < RECIPES_SHOWN && shown < kinds; shown++) {
         size_t most = 0;
         for (size_t k = 1; k < kinds; k++)

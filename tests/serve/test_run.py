@@ -288,7 +288,7 @@ def test_restart_keeps_the_state(server, folder):
 
 
 def test_calls_wait_for_the_run(server, folder):
-    own = Server(server.program, folder / "own", *big(folder, 4))
+    own = Server(server.program, folder / "own", *big(folder, 2))
     workspace = "workspaces/" + own.url.rsplit("/", 1)[1]
     assert own.get(workspace)["state"] == "busy"
     answers = []

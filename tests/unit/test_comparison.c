@@ -234,6 +234,38 @@ static void test_few_numbers_are_no_precision(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* Square weights of four layers, some of them turned in the candidate: all of them are a habit of the format, one is a
+ * fault. */
+static void test_one_turned_among_siblings(void **state)
+{
+    (void)state;
+    for (unsigned turned = 1; turned <= 4; turned += 3) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        uint32_t dice = 7;
+        inputs_open(&inputs);
+        for (unsigned layer = 0; layer < 4; layer++) {
+            char name[64];
+            float values[24 * 24], other[24 * 24];
+            for (size_t i = 0; i < 24 * 24; i++) {
+                dice = dice * 1664525 + 1013904223;
+                values[i] = (float)(dice >> 8) / 0x1p23f - 1;
+            }
+            for (size_t i = 0; i < 24 * 24; i++)
+                other[i] = turned == 4 || layer == 2 ? values[i % 24 * 24 + i / 24] : values[i];
+            snprintf(name, sizeof name, "layers.%u.fc.weight", layer);
+            sample_tensor(inputs.a, name, 2, (uint64_t[]){24, 24}, values, 24 * 24);
+            sample_tensor(inputs.b, name, 2, (uint64_t[]){24, 24}, other, 24 * 24);
+        }
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_int_equal(comparison.outcome, turned == 4 ? TS_OUTCOME_MATCH : TS_OUTCOME_DIFFER);
+        assert_int_equal(comparison.judgement.counts[TS_JUDGED_DIFFERS], turned == 4 ? 0 : 1);
+        if (turned == 1)
+            assert_string_equal(comparison.pairing.pairs[comparison.judgement.first].name, "layers.2.fc.weight");
+        ts_comparison_release(&comparison);
+    }
+}
+
 static bool is_doubted(const struct ts_comparison *comparison, const char *words)
 {
     for (size_t i = 0; i < comparison->doubt_count; i++)
@@ -331,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_tokens_of_a_capture),         cmocka_unit_test(test_complex_against_real),
         cmocka_unit_test(test_references_are_doubted_too),  cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),          cmocka_unit_test(test_few_numbers_are_no_precision),
+        cmocka_unit_test(test_one_turned_among_siblings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
