@@ -11,7 +11,7 @@
 #include "base/vector.h"
 
 /* Bytes ahead of a loop that are asked for: hardware does not look beyond a page. */
-#define AHEAD 3072
+#define AHEAD 4096
 
 enum kind { F32, BF16, F16 };
 
