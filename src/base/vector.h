@@ -122,6 +122,46 @@ TS_KERNEL_INLINE ts_vu16 ts_vu16_max(ts_vu16 a, ts_vu16 b)
 #endif
 }
 
+TS_KERNEL_INLINE ts_vu16 ts_vu16_min(ts_vu16 a, ts_vu16 b)
+{
+#if defined(__AVX512BW__)
+    return (ts_vu16)_mm512_min_epu16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (ts_vu16)_mm256_min_epu16((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (ts_vu16)vminq_u16((uint16x8_t)a, (uint16x8_t)b);
+#else
+    return (ts_vu16)ts_vi16_min((ts_vi16)(a ^ 0x8000), (ts_vi16)(b ^ 0x8000)) ^ 0x8000;
+#endif
+}
+
+TS_KERNEL_INLINE ts_vi32 ts_vi32_max(ts_vi32 a, ts_vi32 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vi32)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (ts_vi32)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (ts_vi32)vmaxq_s32((int32x4_t)a, (int32x4_t)b);
+#else
+    ts_vi32 more = a > b;
+    return (more & a) | (~more & b);
+#endif
+}
+
+TS_KERNEL_INLINE ts_vu32 ts_vu32_max(ts_vu32 a, ts_vu32 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vu32)_mm512_max_epu32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (ts_vu32)_mm256_max_epu32((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (ts_vu32)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b);
+#else
+    return (ts_vu32)ts_vi32_max((ts_vi32)(a ^ 0x80000000u), (ts_vi32)(b ^ 0x80000000u)) ^ 0x80000000u;
+#endif
+}
+
 /* The distance from zero; 0x8000 for the one number that has no opposite. */
 TS_KERNEL_INLINE ts_vu16 ts_vi16_abs(ts_vi16 v)
 {
@@ -131,6 +171,31 @@ TS_KERNEL_INLINE ts_vu16 ts_vi16_abs(ts_vi16 v)
     return (ts_vu16)_mm256_abs_epi16((__m256i)v);
 #else
     return (ts_vu16)ts_vi16_max(v, (ts_vi16) - (ts_vu16)v);
+#endif
+}
+
+TS_KERNEL_INLINE int ts_any_bit(ts_vi32 v)
+{
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask((__m512i)v, (__m512i)v) != 0;
+#elif defined(__AVX2__)
+    return !_mm256_testz_si256((__m256i)v, (__m256i)v);
+#elif defined(__x86_64__)
+    return _mm_movemask_epi8(_mm_cmpeq_epi8((__m128i)v, _mm_setzero_si128())) != 0xffff;
+#elif defined(__aarch64__)
+    return vmaxvq_u32((uint32x4_t)v) != 0;
+#else
+    return (v[0] | v[1] | v[2] | v[3]) != 0;
+#endif
+}
+
+/* Whether any lane of a is below b. */
+TS_KERNEL_INLINE int ts_vu16_any_below(ts_vu16 a, ts_vu16 b)
+{
+#if defined(__AVX512BW__)
+    return _mm512_cmplt_epu16_mask((__m512i)a, (__m512i)b) != 0;
+#else
+    return ts_any_bit((ts_vi32)(ts_vu16_max(a, b) ^ a)); /* not the larger */
 #endif
 }
 

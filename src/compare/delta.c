@@ -424,7 +424,6 @@ static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pai
             add_sums(piece, &sums, first);
             TS_TRY(add_allclose(pair, first, now, a, b, kernel, &sums, piece, error));
             limits.eager = sums.eager;
-            limits.steep = sums.steep;
             limits.same = sums.same;
         }
         first += now;

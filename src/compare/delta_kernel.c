@@ -31,6 +31,12 @@ TS_KERNEL_INLINE ts_vf32 absolute(ts_vf32 v)
     return (ts_vf32)((ts_vi32)v & 0x7fffffff);
 }
 
+/* The larger of two that are not negative, or a NaN. */
+TS_KERNEL_INLINE ts_vf32 further(ts_vf32 a, ts_vf32 b)
+{
+    return (ts_vf32)ts_vi32_max((ts_vi32)a, (ts_vi32)b);
+}
+
 /* As ts_vf32_fused, of one number. */
 TS_KERNEL_INLINE float fused(float a, float b, float c)
 {
@@ -67,43 +73,51 @@ TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
 #define COUNT_ABOVE(a, b)   count_lanes((ts_vi32)((a) > (b)))
 #endif
 
+/* Sixteen-bit numbers with other bits: counted, or those with the same ones in lanes. */
+#if defined(__AVX512BW__)
+#define COUNT_OTHER_BITS(a, b)                                                                                         \
+    (unequal += (uint64_t)__builtin_popcount(_mm512_cmpneq_epi16_mask((__m512i)(a), (__m512i)(b))))
+#else
+#define COUNT_OTHER_BITS(a, b) (equal -= (ts_vu16)((a) == (b)))
+#endif
+
 /* What is kept over a whole run. */
 struct state {
     struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares;
     struct extremes a, b;
     ts_vf32 furthest[TS_VECTORS];
     ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
-    ts_vu16 least[TS_VECTORS]; /* sixteen bits: -2 times the least magnitude of a that is not zero */
+    ts_vu16 least[TS_VECTORS]; /* sixteen bits: -2 times the least magnitude of a that is not zero; eager: twice the
+                                  least */
     ts_vi32 differ;            /* same: bits that are not */
-    uint64_t unequal, mismatched, above;
+    uint64_t unequal;          /* sixteen bits, eager: bits that differ, so that 0 and -0 are not equal */
+    uint64_t mismatched, above;
 };
 
-static void state_init(struct state *state)
+TS_KERNEL_INLINE void state_init(enum kind kind, bool eager, struct state *state)
 {
     memset(state, 0, sizeof *state);
-    for (int k = 0; k < TS_VECTORS; k++) {
-        state->a.low[k] = state->b.low[k] = (ts_vf32){0} + INFINITY;
-        state->a.high[k] = state->b.high[k] = (ts_vf32){0} - INFINITY;
-        state->a.as_signed[k] = state->b.as_signed[k] = (ts_vi16){0} + INT16_MIN;
-    }
+    for (int k = 0; k < TS_VECTORS; k++)
+        state->least[k] = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
+    extremes_init(kind, &state->a);
+    extremes_init(kind, &state->b);
 }
 
 /* Some groups, no more than may go without flushing; vector k of each, so that the accumulators are registers at every
  * width. same: b is taken to be a, bit for bit. Without eager, sixteen-bit numbers are taken to be near each other; see
  * is_near. Of two numbers a lane the odd one comes first, as dot takes them. */
-TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool steep, const uint8_t *a, const uint8_t *b,
+TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
                                  size_t groups, int k, struct ts_delta_limits limits, struct state *state)
 {
     ts_vf32 sum = {0}, sum_abs = {0}, squares_b = {0}, squares = {0};
     ts_vf32 sum_a[2] = {{0}}, squares_a[2] = {{0}}; /* two, where each addition would wait for the one before */
-    ts_vf32 low_a = state->a.low[k], high_a = state->a.high[k], low_b = state->b.low[k], high_b = state->b.high[k];
     const bool dots = HAS_DOT && kind == BF16 && !same;
     const ts_vu16 ones = (ts_vu16){0} + 0x3f80; /* 1.0 */
     const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
     ts_vu16 furthest_bits = {0};
     ts_vf32 furthest = state->furthest[k];
-    ts_vi16 signed_a = state->a.as_signed[k], signed_b = state->b.as_signed[k];
-    ts_vu16 unsigned_a = state->a.as_unsigned[k], unsigned_b = state->b.as_unsigned[k];
+    ts_vi32 signed_a = state->a.as_signed[k], signed_b = state->b.as_signed[k];
+    ts_vu32 unsigned_a = state->a.as_unsigned[k], unsigned_b = state->b.as_unsigned[k];
     ts_vu16 apart = state->apart[k], least = state->least[k], minus_two = (ts_vu16){0} + 0xfffe;
     ts_vi32 differ = state->differ;
     uint64_t unequal = 0, mismatched = 0, above = 0;
@@ -115,34 +129,30 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
 #endif
     for (size_t i = 0; i < groups * 64; i += 64) {
         ts_vf32 x[2], y[2];
-        __builtin_prefetch(a + i + AHEAD);
-        __builtin_prefetch(b + i + AHEAD);
+        ts_vu16 bits_a, bits_b;
+        fetch_ahead(kind, a + i);
+        fetch_ahead(kind, b + i);
         load(kind, a + i, k, x);
         if (same)
             differ |=
                 (ts_vi32)ts_vf32_load(a + i + k * TS_VECTOR_BYTES) ^ (ts_vi32)ts_vf32_load(b + i + k * TS_VECTOR_BYTES);
         else
             load(kind, b + i, k, y);
+        bits_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES);
+        signed_a = extend_signed(kind, signed_a, (ts_vu32)bits_a);
+        unsigned_a = extend_unsigned(kind, unsigned_a, (ts_vu32)bits_a);
+        if (!same) {
+            bits_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+            signed_b = extend_signed(kind, signed_b, (ts_vu32)bits_b);
+            unsigned_b = extend_unsigned(kind, unsigned_b, (ts_vu32)bits_b);
+        }
         if (kind != F32) {
-            ts_vu16 bits_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES), bits_b, distance;
-            signed_a = ts_vi16_max(signed_a, (ts_vi16)bits_a);
-            unsigned_a = ts_vu16_max(unsigned_a, bits_a);
             if (!same) {
-                bits_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
-                signed_b = ts_vi16_max(signed_b, (ts_vi16)bits_b);
-                unsigned_b = ts_vu16_max(unsigned_b, bits_b);
-                if (!steep)
-                    least = ts_vu16_max(least, bits_a * minus_two);
+                COUNT_OTHER_BITS(bits_a, bits_b);
+                least = eager ? ts_vu16_min(least, bits_a + bits_a) : ts_vu16_max(least, bits_a * minus_two);
             }
-            if (!same && !eager) {
-                distance = bits_a - bits_b;
-#if defined(__AVX512BW__)
-                unequal += (uint64_t)__builtin_popcount(_mm512_test_epi16_mask((__m512i)distance, (__m512i)distance));
-#else
-                equal -= (ts_vu16)(distance == 0);
-#endif
-                apart = ts_vu16_max(apart, ts_vi16_abs((ts_vi16)distance));
-            }
+            if (!same && !eager)
+                apart = ts_vu16_max(apart, ts_vi16_abs((ts_vi16)(bits_a - bits_b)));
             if (dots) {
                 sum_a[0] = dot(sum_a[0], bits_a, ones);
                 squares_a[0] = dot(squares_a[0], bits_a, bits_a);
@@ -163,30 +173,22 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
                 sum_a[which] += x[p];
                 squares_a[which] = add_square(kind, squares_a[which], x[p]);
             }
-            if (kind == F32) {
-                low_a = ts_vf32_min(x[p], low_a);
-                high_a = ts_vf32_max(x[p], high_a);
-            }
             if (!same) {
                 ts_vf32 d = y[p] - x[p], distance = absolute(d);
                 sum += d;
                 sum_abs += distance;
                 squares = kind != F32 && !eager ? ts_vf32_add_exact_square(squares, d) : ts_vf32_fused(d, d, squares);
                 squares_b = dots ? squares_b : add_square(kind, squares_b, y[p]);
-                furthest = ts_vf32_max(distance, furthest);
+                furthest = further(distance, furthest);
                 if (kind == F32 || eager) {
                     ts_vf32 size = absolute(x[p]);
                     if (eager)
                         mismatched += COUNT_ABOVE(distance, ts_vf32_fused(size, rtol, atol));
                     /* eager: one bit less, so that zero becomes NaN, which nothing is above */
-                    if (kind == F32 || steep)
+                    if (kind == F32)
                         above |= COUNT_ABOVE(distance, (ts_vf32)((ts_vi32)size - (int32_t)eager) * limits.ratio);
                 }
-                if (kind == F32) {
-                    low_b = ts_vf32_min(y[p], low_b);
-                    high_b = ts_vf32_max(y[p], high_b);
-                }
-                if (kind == F32 || eager)
+                if (kind == F32)
                     unequal += COUNT_UNEQUAL(x[p], y[p]);
             }
         }
@@ -195,8 +197,6 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
         flush(&state->sum_a, k, sum_a[p]);
         flush(&state->squares_a, k, squares_a[p]);
     }
-    state->a.low[k] = low_a;
-    state->a.high[k] = high_a;
     state->a.as_signed[k] = signed_a;
     state->a.as_unsigned[k] = unsigned_a;
     state->differ = differ;
@@ -206,8 +206,6 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
     flush(&state->sum_abs, k, sum_abs);
     flush(&state->squares_b, k, squares_b);
     flush(&state->squares, k, squares);
-    state->b.low[k] = low_b;
-    state->b.high[k] = high_b;
     state->b.as_signed[k] = signed_b;
     state->b.as_unsigned[k] = unsigned_b;
     if (dots && !eager)
@@ -220,7 +218,7 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, bool ste
     state->mismatched += mismatched;
     state->above |= above;
 #if !defined(__AVX512BW__)
-    if (kind != F32 && !eager) {
+    if (kind != F32) {
         state->unequal += groups * (TS_VECTOR_BYTES / 2);
         for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
             state->unequal -= equal[i];
@@ -249,15 +247,50 @@ TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t
     return found;
 }
 
-/* The largest |d| / |a| with a != 0. */
-TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count)
+/* Pairs of a zero and a negative zero, of sixteen-bit numbers. */
+TS_KERNEL_INLINE uint64_t count_other_zeros(const uint8_t *a, const uint8_t *b, size_t groups)
 {
+    const ts_vu16 one = (ts_vu16){0} + 1;
+    uint64_t found = 0;
+    for (size_t i = 0; i < groups * 64; i += 64)
+        for (int k = 0; k < TS_VECTORS; k++) {
+            ts_vu16 of_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES), of_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+            ts_vu16 sizes = (of_a | of_b) + (of_a | of_b);
+            if (!ts_vu16_any_below(sizes, one))
+                continue;
+            for (size_t lane = 0; lane < TS_VECTOR_BYTES / 2; lane++)
+                found += sizes[lane] == 0 && of_a[lane] != of_b[lane];
+        }
+    return found;
+}
+
+/* The bits of the largest number of a sixteen-bit type that is not above a limit. */
+TS_KERNEL_INLINE uint16_t bits_up_to(enum kind kind, double limit)
+{
+    uint16_t bits = 0;
+    for (uint16_t bit = 0x4000; bit; bit >>= 1)
+        if (from_bits(kind, bits | bit) <= limit) /* of NaN and infinity false, unless the limit is one */
+            bits |= bit;
+    return bits;
+}
+
+/* The largest |d| / |a| with a != 0, if any is above the ratio: |a| is at most max_abs / ratio there. */
+TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, double max_abs,
+                                 double ratio_before)
+{
+    const uint16_t limit = kind == F32 ? 0 : bits_up_to(kind, max_abs / ratio_before * (1 + 0x1p-20));
+    const ts_vu16 below = (ts_vu16){0} + (uint16_t)(2 * limit);
     ts_vf32 most[TS_VECTORS] = {{0}};
     float highest_ratio;
     size_t i = 0;
     for (; i + GROUP(kind) <= count; i += GROUP(kind))
         for (int k = 0; k < TS_VECTORS; k++) {
             ts_vf32 x[2], y[2];
+            if (kind == BF16 || (kind == F16 && TS_VECTORS == 1)) { /* where one vector holds the bits of x */
+                ts_vu16 bits = ts_vu16_load(a + i * SIZE(kind) + k * TS_VECTOR_BYTES);
+                if (!ts_vu16_any_below(bits + bits - 1, below)) /* zero is 0xffff there */
+                    continue;
+            }
             load(kind, a + i * SIZE(kind), k, x);
             load(kind, b + i * SIZE(kind), k, y);
             for (int p = 0; p < PARTS(kind); p++) {
@@ -325,8 +358,7 @@ TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *fro
 struct bounds {
     unsigned apart; /* largest distance of bits; more than any when it was not looked for */
     unsigned least; /* least magnitude of a that is not zero, as bits; 0: all are zero */
-    bool above;     /* f32 or steep: some |d| / |a| is above the ratio; unless eager, perhaps with a = 0 */
-    bool asked;     /* each element was asked about that */
+    bool above;     /* f32: some |d| / |a| is above the ratio; unless eager, perhaps with a = 0 */
 };
 
 /* Two numbers of one sign whose bits are `apart` apart, less than a binade: |d| is at most apart / 2^FRACTION of |a|,
@@ -406,29 +438,18 @@ TS_KERNEL_INLINE void add_run(enum kind kind, bool same, const uint8_t *a, const
                               struct ts_delta_limits limits, struct state *state)
 {
     const size_t step = FLUSH; /* of sixteen-bit numbers twice as many, whose sums are exact the longer */
-    state_init(state);
+    state_init(kind, limits.eager, state);
     for (size_t i = 0; i < groups; i += step) {
         size_t now = groups - i < step ? groups - i : step;
         for (int k = 0; k < TS_VECTORS; k++) {
             if (same)
-                add_groups(kind, true, false, false, a + i * 64, b + i * 64, now, k, limits, state);
-            else if (kind != F32 && limits.eager && limits.steep)
-                add_groups(kind, false, true, true, a + i * 64, b + i * 64, now, k, limits, state);
+                add_groups(kind, true, false, a + i * 64, b + i * 64, now, k, limits, state);
             else if (limits.eager)
-                add_groups(kind, false, true, false, a + i * 64, b + i * 64, now, k, limits, state);
+                add_groups(kind, false, true, a + i * 64, b + i * 64, now, k, limits, state);
             else
-                add_groups(kind, false, false, false, a + i * 64, b + i * 64, now, k, limits, state);
+                add_groups(kind, false, false, a + i * 64, b + i * 64, now, k, limits, state);
         }
     }
-}
-
-TS_KERNEL_INLINE bool any_bit(ts_vi32 bits)
-{
-    int32_t lane[TS_VECTOR_BYTES / 4], all = 0;
-    memcpy(lane, &bits, sizeof lane);
-    for (size_t i = 0; i < TS_VECTOR_BYTES / 4; i++)
-        all |= lane[i];
-    return all != 0;
 }
 
 /* Numbers less than a binade apart have a difference of at most FRACTION + 1 bits, whose square is exact in f32. */
@@ -448,7 +469,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     struct tail total;
     struct bounds bounds;
     add_run(kind, same, a, b, groups, limits, &state);
-    if (same && (any_bit(state.differ) || memcmp(a + tail, b + tail, count * SIZE(kind) - tail) != 0)) {
+    if (same && (ts_any_bit(state.differ) || memcmp(a + tail, b + tail, count * SIZE(kind) - tail) != 0)) {
         same = false;
         add_run(kind, false, a, b, groups, limits, &state);
     }
@@ -457,11 +478,16 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
         add_run(kind, false, a, b, groups, limits, &state);
     }
     *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
-    bounds = (struct bounds){.above = state.above != 0, .asked = kind == F32 || (limits.eager && limits.steep)};
+    bounds = (struct bounds){.above = state.above != 0};
     if (kind != F32 && !same) {
-        unsigned least = highest_u16(state.least);
+        unsigned least = limits.eager ? lowest_u16(state.least) : highest_u16(state.least);
         bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
-        bounds.least = least ? (0x10000 - least) / 2 : 0;
+        bounds.least = limits.eager ? least / 2 : least ? (0x10000 - least) / 2 : 0;
+        if (limits.eager && !least &&
+            groups) { /* zeros: 0 and -0 are equal after all, and what comes next is unknown */
+            sums->unequal -= count_other_zeros(a, b, groups);
+            bounds.least = 1;
+        }
     }
     sums->max_abs = (double)highest(state.furthest);
     find_extremes(kind, &state.a, a, groups, &sums->min_a, &sums->max_a);
@@ -494,13 +520,10 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     /* b as a + d: rough when a is much the larger */
     sums->b = moments_of(kind, b, count, total.sum_a + total.sum, total.squares_b, sums->min_b == sums->max_b,
                          total.squares_a > 64 * total.squares_b);
-    if (bounds.asked ? bounds.above : steepest_bound(kind, &bounds, sums->max_abs) > (double)limits.ratio) {
-        sums->max_rel = steepest(kind, a, b, count);
+    if (kind == F32 ? bounds.above : steepest_bound(kind, &bounds, sums->max_abs) > (double)limits.ratio) {
+        sums->max_rel = steepest(kind, a, b, count, sums->max_abs, (double)limits.ratio);
         if (!(sums->max_rel > (double)limits.ratio))
             sums->max_rel = 0;
-        sums->steep = sums->max_rel == 0 || bounds.asked;
-    } else {
-        sums->steep = limits.steep;
     }
     sums->eager = !cannot_mismatch(kind, &bounds, limits, sums->max_abs);
     if (sums->eager && !limits.eager)

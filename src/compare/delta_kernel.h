@@ -22,7 +22,6 @@ struct ts_delta_limits {
     float ratio; /* the largest |d| / |a| so far */
     /* What was true of the run before, and may be of this one; results are the same, only sooner when it is. */
     bool eager; /* some elements may be beyond the tolerance: count them on the way */
-    bool steep; /* bounds do not tell whether the ratio is exceeded: ask each element */
     bool same;  /* both sides are equal, bit for bit */
 };
 
@@ -32,8 +31,8 @@ struct ts_delta_sums {
     double min_a, max_a, min_b, max_b, max_abs;
     double max_rel; /* the largest |d| / |a| with a != 0 in f32 when it is above the ratio given, else 0 */
     uint64_t unequal;
-    uint64_t mismatched;     /* |d| > atol + rtol * |a|, in f32 */
-    bool eager, steep, same; /* for the limits of the next run */
+    uint64_t mismatched; /* |d| > atol + rtol * |a|, in f32 */
+    bool eager, same;    /* for the limits of the next run */
     bool clean;
 };
 

@@ -10,15 +10,23 @@
 #include "base/number.h"
 #include "base/vector.h"
 
-/* Bytes ahead of a loop that are asked for: hardware does not look beyond a page. */
-#define AHEAD 4096
-
 enum kind { F32, BF16, F16 };
 
 /* A group is 64 bytes: sixteen lanes of one or two numbers. */
 #define PARTS(kind) ((kind) == F32 ? 1 : 2)
 #define SIZE(kind)  ((kind) == F32 ? (size_t)4 : (size_t)2)
 #define GROUP(kind) (64 / SIZE(kind))
+
+/* Asks for bytes that a loop comes to later: hardware does not look beyond a page. Loops over sixteen-bit numbers are
+ * busy long enough to fetch them from the second-level cache themselves, and leave the first its few places for lines
+ * on their way. */
+TS_KERNEL_INLINE void fetch_ahead(enum kind kind, const uint8_t *group)
+{
+    if (kind == F32)
+        __builtin_prefetch(group + 4096, 0, 3);
+    else
+        __builtin_prefetch(group + 6144, 0, 2);
+}
 
 /* Vector k of a group as f32: of bf16 the even and the odd numbers, of f16 those of the first and the second half. */
 TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 out[2])
@@ -103,16 +111,6 @@ TS_KERNEL_INLINE double total_of(const struct wide *wide)
     return lane[0];
 }
 
-TS_KERNEL_INLINE float lowest(const ts_vf32 v[TS_VECTORS])
-{
-    float lane[16], low;
-    memcpy(lane, v, sizeof lane);
-    low = lane[0];
-    for (int i = 1; i < 16; i++)
-        low = lane[i] < low ? lane[i] : low;
-    return low;
-}
-
 TS_KERNEL_INLINE float highest(const ts_vf32 v[TS_VECTORS])
 {
     float lane[16], high;
@@ -132,6 +130,15 @@ TS_KERNEL_INLINE uint16_t highest_u16(const ts_vu16 v[TS_VECTORS])
     return high;
 }
 
+TS_KERNEL_INLINE uint16_t lowest_u16(const ts_vu16 v[TS_VECTORS])
+{
+    uint16_t lane[32], low = UINT16_MAX;
+    memcpy(lane, v, sizeof lane);
+    for (int i = 0; i < 32; i++)
+        low = lane[i] < low ? lane[i] : low;
+    return low;
+}
+
 TS_KERNEL_INLINE int16_t highest_i16(const ts_vi16 v[TS_VECTORS])
 {
     int16_t lane[32], high = INT16_MIN;
@@ -141,41 +148,87 @@ TS_KERNEL_INLINE int16_t highest_i16(const ts_vi16 v[TS_VECTORS])
     return high;
 }
 
-/* Extremes of one side. f32: as they are. Sixteen bits: of the bits as signed integers the largest is the largest
- * number unless all are negative; as unsigned integers it is the least number unless none is. */
+TS_KERNEL_INLINE uint32_t highest_u32(const ts_vu32 v[TS_VECTORS])
+{
+    uint32_t lane[16], high = 0;
+    memcpy(lane, v, sizeof lane);
+    for (int i = 0; i < 16; i++)
+        high = lane[i] > high ? lane[i] : high;
+    return high;
+}
+
+TS_KERNEL_INLINE int32_t highest_i32(const ts_vi32 v[TS_VECTORS])
+{
+    int32_t lane[16], high = INT32_MIN;
+    memcpy(lane, v, sizeof lane);
+    for (int i = 0; i < 16; i++)
+        high = lane[i] > high ? lane[i] : high;
+    return high;
+}
+
+/* Extremes of one side, on the bits: as signed integers the largest is the largest number unless all are negative; as
+ * unsigned integers it is the least number unless none is. A NaN is beyond any number in both. Processors have more
+ * units for these than for the extremes of floating-point numbers, and none to spare of those that add. */
 struct extremes {
-    ts_vf32 low[TS_VECTORS], high[TS_VECTORS];
-    ts_vi16 as_signed[TS_VECTORS];
-    ts_vu16 as_unsigned[TS_VECTORS];
+    ts_vi32 as_signed[TS_VECTORS]; /* of sixteen-bit numbers two to a lane */
+    ts_vu32 as_unsigned[TS_VECTORS];
 };
 
-TS_KERNEL_INLINE uint16_t least_bits(const uint8_t *from, size_t groups)
+TS_KERNEL_INLINE ts_vi32 extend_signed(enum kind kind, ts_vi32 most, ts_vu32 bits)
 {
-    ts_vu16 most[TS_VECTORS] = {{0}};
+    return kind == F32 ? ts_vi32_max(most, (ts_vi32)bits) : (ts_vi32)ts_vi16_max((ts_vi16)most, (ts_vi16)bits);
+}
+
+TS_KERNEL_INLINE ts_vu32 extend_unsigned(enum kind kind, ts_vu32 most, ts_vu32 bits)
+{
+    return kind == F32 ? ts_vu32_max(most, bits) : (ts_vu32)ts_vu16_max((ts_vu16)most, (ts_vu16)bits);
+}
+
+TS_KERNEL_INLINE void extremes_init(enum kind kind, struct extremes *extremes)
+{
+    memset(extremes, 0, sizeof *extremes);
+    for (int k = 0; k < TS_VECTORS; k++)
+        extremes->as_signed[k] = kind == F32 ? (ts_vi32){0} + INT32_MIN : (ts_vi32)((ts_vi16){0} + INT16_MIN);
+}
+
+TS_KERNEL_INLINE double number_of(enum kind kind, uint32_t bits)
+{
+    return kind == F32 ? (double)ts_float_from_bits(bits) + 0.0 : from_bits(kind, (uint16_t)bits);
+}
+
+TS_KERNEL_INLINE uint32_t most_unsigned(enum kind kind, const ts_vu32 v[TS_VECTORS])
+{
+    return kind == F32 ? highest_u32(v) : highest_u16((const ts_vu16 *)v);
+}
+
+TS_KERNEL_INLINE uint32_t least_bits(enum kind kind, const uint8_t *from, size_t groups)
+{
+    ts_vu32 most[TS_VECTORS] = {{0}};
     for (size_t i = 0; i < groups * 64; i += 64)
         for (int k = 0; k < TS_VECTORS; k++)
-            most[k] = ts_vu16_max(most[k], ~ts_vu16_load(from + i + k * TS_VECTOR_BYTES));
-    return (uint16_t)~highest_u16(most);
+            most[k] = extend_unsigned(kind, most[k], ~(ts_vu32)ts_vu16_load(from + i + k * TS_VECTOR_BYTES));
+    return kind == F32 ? ~most_unsigned(kind, most) : ~most_unsigned(kind, most) & 0xffff;
 }
 
 TS_KERNEL_INLINE void find_extremes(enum kind kind, const struct extremes *extremes, const uint8_t *from, size_t groups,
                                     double *min, double *max)
 {
+    const uint32_t sign = kind == F32 ? 0x80000000u : 0x8000u;
+    uint32_t top, bottom;
     if (!groups) {
         *min = INFINITY;
         *max = -INFINITY;
-    } else if (kind == F32) {
-        *min = (double)lowest(extremes->low);
-        *max = (double)highest(extremes->high);
-    } else {
-        uint16_t top = (uint16_t)highest_i16(extremes->as_signed), bottom = highest_u16(extremes->as_unsigned);
-        if (top >= 0x8000) /* all are negative */
-            top = least_bits(from, groups);
-        else if (bottom < 0x8000) /* none is */
-            bottom = least_bits(from, groups);
-        *max = from_bits(kind, top);
-        *min = from_bits(kind, bottom);
+        return;
     }
+    top = kind == F32 ? (uint32_t)highest_i32(extremes->as_signed)
+                      : (uint16_t)highest_i16((const ts_vi16 *)extremes->as_signed);
+    bottom = most_unsigned(kind, extremes->as_unsigned);
+    if (top >= sign) /* all are negative */
+        top = least_bits(kind, from, groups);
+    else if (bottom < sign) /* none is */
+        bottom = least_bits(kind, from, groups);
+    *max = number_of(kind, top);
+    *min = number_of(kind, bottom);
 }
 
 #endif

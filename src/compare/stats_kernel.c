@@ -42,26 +42,23 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
     /* accumulators 0..7 take the lower halves of vectors, 8..15 the upper: one pair per vector of the group */
     ts_vf64 sum_low[TS_VECTORS] = {{0}}, sum_high[TS_VECTORS] = {{0}};
     ts_vf64 squares_low[TS_VECTORS] = {{0}}, squares_high[TS_VECTORS] = {{0}};
-    ts_vf32 low[TS_VECTORS], high[TS_VECTORS];
+    struct extremes extremes;
     ts_vi32 zeros[TS_VECTORS] = {{0}};
     size_t whole = count / 16 * 16, i;
     double wide[16], wide_squares[16];
-    for (int k = 0; k < TS_VECTORS; k++) {
-        low[k] = (ts_vf32){0} + INFINITY;
-        high[k] = -low[k];
-    }
+    extremes_init(F32, &extremes);
     for (i = 0; i < whole; i += 16)
 #pragma GCC unroll 4
         for (int k = 0; k < TS_VECTORS; k++) {
             ts_vf32 v = ts_vf32_load(src + i * 4 + k * TS_VECTOR_BYTES);
             ts_vf64 a = ts_vf64_low(v), b = ts_vf64_high(v);
-            __builtin_prefetch(src + i * 4 + AHEAD);
+            fetch_ahead(F32, src + i * 4);
             sum_low[k] += a;
             sum_high[k] += b;
             squares_low[k] += a * a;
             squares_high[k] += b * b;
-            low[k] = ts_vf32_min(v, low[k]);
-            high[k] = ts_vf32_max(v, high[k]);
+            extremes.as_signed[k] = extend_signed(F32, extremes.as_signed[k], (ts_vu32)v);
+            extremes.as_unsigned[k] = extend_unsigned(F32, extremes.as_unsigned[k], (ts_vu32)v);
             zeros[k] -= (ts_vi32)(v == 0.0f);
         }
     /* back to the sixteen numbers of a group, so that the order of additions is the same at every width */
@@ -71,7 +68,8 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
         memcpy((char *)wide_squares + k * 2 * TS_VECTOR_BYTES, &squares_low[k], TS_VECTOR_BYTES);
         memcpy((char *)wide_squares + (k * 2 + 1) * TS_VECTOR_BYTES, &squares_high[k], TS_VECTOR_BYTES);
     }
-    *sums = (struct ts_stats_sums){.min = INFINITY, .max = -INFINITY};
+    *sums = (struct ts_stats_sums){0};
+    find_extremes(F32, &extremes, src, whole / 16, &sums->min, &sums->max);
     for (int half = 8; half > 0; half /= 2)
         for (int k = 0; k < half; k++) {
             wide[k] += wide[k + half];
@@ -80,11 +78,8 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
     sums->sum = wide[0];
     sums->sum_squares = wide_squares[0];
     for (int k = 0; k < TS_VECTORS; k++)
-        for (size_t lane = 0; lane < TS_VECTOR_BYTES / 4; lane++) {
-            sums->min = (double)low[k][lane] < sums->min ? (double)low[k][lane] : sums->min;
-            sums->max = (double)high[k][lane] > sums->max ? (double)high[k][lane] : sums->max;
+        for (size_t lane = 0; lane < TS_VECTOR_BYTES / 4; lane++)
             sums->zeros += (uint64_t)(uint32_t)zeros[k][lane];
-        }
     for (; i < count; i++)
         add_tail(ts_float_from_bits(ts_load_le32(src + i * 4)), sums);
     sums->clean = isfinite(sums->sum_squares); /* the square of any f32 is finite in double */
@@ -95,26 +90,26 @@ TS_KERNEL_INLINE void stats_sixteen(enum kind kind, const uint8_t *src, size_t c
 {
     const size_t groups = count / GROUP(kind);
     struct wide total = {0}, total_squares = {0};
-    struct extremes extremes = {0};
+    struct extremes extremes;
     ts_vu16 zeros[TS_VECTORS] = {{0}};
     double largest;
     *sums = (struct ts_stats_sums){0};
-    for (int k = 0; k < TS_VECTORS; k++)
-        extremes.as_signed[k] = (ts_vi16){0} + INT16_MIN;
+    extremes_init(kind, &extremes);
     for (size_t first = 0; first < groups; first += FLUSH) {
         const size_t end = groups - first < FLUSH ? groups : first + FLUSH;
         for (int k = 0; k < TS_VECTORS; k++) {
             ts_vf32 sum[2] = {{0}}, squares[2] = {{0}};
-            ts_vi16 as_signed = extremes.as_signed[k];
-            ts_vu16 as_unsigned = extremes.as_unsigned[k], zero = zeros[k];
+            ts_vi32 as_signed = extremes.as_signed[k];
+            ts_vu32 as_unsigned = extremes.as_unsigned[k];
+            ts_vu16 zero = zeros[k];
             for (size_t i = first; i < end; i++) {
                 const uint8_t *group = src + i * 64;
                 ts_vu16 bits = ts_vu16_load(group + k * TS_VECTOR_BYTES);
                 ts_vf32 x[2];
-                __builtin_prefetch(group + AHEAD);
+                fetch_ahead(kind, group);
                 load(kind, group, k, x);
-                as_signed = ts_vi16_max(as_signed, (ts_vi16)bits);
-                as_unsigned = ts_vu16_max(as_unsigned, bits);
+                as_signed = extend_signed(kind, as_signed, (ts_vu32)bits);
+                as_unsigned = extend_unsigned(kind, as_unsigned, (ts_vu32)bits);
 #if defined(__AVX512BW__)
                 sums->zeros +=
                     (uint64_t)__builtin_popcount(_mm512_testn_epi16_mask((__m512i)bits, _mm512_set1_epi16(0x7fff)));

@@ -6,26 +6,16 @@
 #include <string.h>
 
 #include "base/progress.h"
-#ifdef TS_WITH_BLAS
-#include <cblas.h>
-#endif
+#include "model/blas.h"
 
 /* Rows of the weight per task: a panel of 32 rows of 4096 is 512 KiB, which the second level cache holds while every
  * token passes over it. */
-#define PANEL 32
+#define PANEL      32
+#define FAST_PANEL 256 /* for a library that blocks by itself */
 
 const struct ts_linear_kernels *ts_linear_kernels(void)
 {
     return TS_TABLE(ts_linear_kernels);
-}
-
-bool ts_linear_has_blas(void)
-{
-#ifdef TS_WITH_BLAS
-    return true;
-#else
-    return false;
-#endif
 }
 
 struct job {
@@ -34,10 +24,10 @@ struct job {
     size_t rows, columns, depth;
     const struct ts_view *weight;
     const struct ts_linear_kernels *kernels;
-    float **panels; /* one per worker */
-    size_t panel;   /* rows of the weight in a task */
-    bool fast;
-    struct ts_error *errors; /* one per worker */
+    float **panels;             /* one per worker */
+    size_t panel;               /* rows of the weight in a task */
+    const struct ts_blas *blas; /* of the fast mode, or NULL */
+    struct ts_error *errors;    /* one per worker */
 };
 
 static void multiply(void *context, uint64_t index, unsigned worker)
@@ -56,15 +46,9 @@ static void multiply(void *context, uint64_t index, unsigned worker)
             return;
         w = job->panels[worker];
     }
-#ifdef TS_WITH_BLAS
-    if (job->fast && job->rows == 1) {
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)count, (int)job->depth, 1.0f, w, (int)job->depth, job->x, 1, 0.0f,
-                    job->y + first, 1);
-    } else if (job->fast) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)job->rows, (int)count, (int)job->depth, 1.0f, job->x,
-                    (int)job->depth, w, (int)job->depth, 0.0f, job->y + first, (int)job->columns);
-    } else
-#endif
+    if (job->blas)
+        job->blas->product(job->blas, job->x, job->rows, w, count, job->depth, job->y + first, job->columns);
+    else
         job->kernels->product(job->x, job->depth, job->rows, w, job->depth, count, job->depth, job->y + first,
                               job->columns);
     ts_view_forget(job->weight, first * job->depth, count * job->depth);
@@ -81,15 +65,9 @@ enum ts_status ts_linear_apply(struct ts_pool *pool, const float *x, size_t rows
                       .depth = (size_t)weight->shape[1],
                       .weight = weight,
                       .kernels = ts_linear_kernels(),
-                      .panel = PANEL,
-                      .fast = fast};
+                      .panel = fast ? FAST_PANEL : PANEL,
+                      .blas = fast ? ts_blas_load() : NULL};
     enum ts_status status = TS_OK;
-#ifdef TS_WITH_BLAS
-    if (fast) {
-        openblas_set_num_threads(1); /* the threads are ours */
-        job.panel = 256;             /* larger ones, for a library that blocks by itself */
-    }
-#endif
     job.panels = calloc(width, sizeof *job.panels);
     job.errors = calloc(width, sizeof *job.errors);
     for (unsigned i = 0; job.panels && i < width; i++)

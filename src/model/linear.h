@@ -24,10 +24,8 @@ TS_DECLARE_TABLES(const struct ts_linear_kernels, ts_linear_kernels);
 const struct ts_linear_kernels *ts_linear_kernels(void); /* of this machine's level */
 
 /* y [rows, columns] = x [rows, depth] · weightᵀ, weight of shape [columns, depth], decoded a panel at a time. fast: by
- * OpenBLAS, where the program was built with it. */
+ * OpenBLAS, where it is installed. */
 enum ts_status ts_linear_apply(struct ts_pool *pool, const float *x, size_t rows, const struct ts_view *weight,
                                bool fast, float *y, struct ts_error *error);
-/* Whether `fast` means anything in this program. */
-bool ts_linear_has_blas(void);
 
 #endif

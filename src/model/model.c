@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "model/blas.h"
 #include "model/gguf_model.h"
-#include "model/linear.h"
 #include "read/open.h"
 
 static enum ts_status choose_family(struct ts_model *model, struct ts_error *error)
@@ -188,9 +188,9 @@ enum ts_status ts_model_plan(struct ts_model *model, const struct ts_model_optio
 {
     if (!token_count)
         return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "there are no tokens to run");
-    if (options->fast && !ts_linear_has_blas())
+    if (options->fast && !ts_blas_load())
         return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET,
-                       "this program was built without OpenBLAS, which the fast mode needs");
+                       "the fast mode needs OpenBLAS, which is not installed (libopenblas0); leave --fast out");
     ts_model_weights_restart(&model->weights);
     TS_TRY(walk(model, options, tokens, token_count, pool, watcher, true, error));
     /* buffers that older files carry along, which are computed and not learnt */

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "io/source.h"
+#include "model/blas.h"
 #include "model/config.h"
 #include "model/linear.h"
 #include "model/model.h"
@@ -200,6 +201,31 @@ static void products_are_right(void **state)
     }
 }
 
+/* The same products by OpenBLAS, where it is installed: one row and several. */
+static void fast_products_are_right(void **state)
+{
+    const struct ts_blas *blas = ts_blas_load();
+    float x[3 * 8], w[5 * 8], y[3 * 6];
+    (void)state;
+    if (!blas)
+        return;
+    for (size_t i = 0; i < 3 * 8; i++)
+        x[i] = (float)((double)(mix(i) >> 40) * 0x1p-23 - 1);
+    for (size_t i = 0; i < 5 * 8; i++)
+        w[i] = (float)((double)(mix(i + 999) >> 40) * 0x1p-23 - 1);
+    for (size_t rows = 1; rows <= 3; rows += 2) {
+        for (size_t i = 0; i < 3 * 6; i++)
+            y[i] = 7;
+        blas->product(blas, x, rows, w, 5, 8, y, 6);
+        for (size_t i = 0; i < 3 * 6; i++) {
+            double sum = 0;
+            for (size_t k = 0; k < 8; k++)
+                sum += (double)x[i / 6 * 8 + k] * (double)w[i % 6 % 5 * 8 + k];
+            assert_true(i / 6 >= rows || i % 6 == 5 ? y[i] == 7 : fabs((double)y[i] - sum) < 1e-5);
+        }
+    }
+}
+
 static void rounds_as_ieee_does(void **state)
 {
     (void)state;
@@ -224,9 +250,9 @@ static void rounds_as_ieee_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matches_transformers), cmocka_unit_test(same_bits_at_every_thread_count),
-        cmocka_unit_test(loading_is_strict),    cmocka_unit_test(products_are_right),
-        cmocka_unit_test(rounds_as_ieee_does),
+        cmocka_unit_test(matches_transformers),    cmocka_unit_test(same_bits_at_every_thread_count),
+        cmocka_unit_test(loading_is_strict),       cmocka_unit_test(products_are_right),
+        cmocka_unit_test(fast_products_are_right), cmocka_unit_test(rounds_as_ieee_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
