@@ -33,7 +33,8 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "                     that matches counts; metrics: max_abs, mean_abs, mse,\n"
                            "                     rel_l2, max_rel, max_ulp, cosine, norm_ratio, roundings,\n"
                            "                     mismatched; also with >\n"
-                           "  --grades           EXCELLENT, GOOD, ACCEPTABLE or SIGNIFICANT for each tensor\n"
+                           "  --grades           judge by EXCELLENT, GOOD, ACCEPTABLE or SIGNIFICANT, of which\n"
+                           "                     the last differs\n"
                            "  --exact            bit by bit\n"
                            "  --high-precision FILE\n"
                            "                     a trace in higher precision, to judge both by\n"
@@ -285,6 +286,24 @@ static bool write_form(const struct ts_comparison *comparison, const struct sett
     return good;
 }
 
+static bool write_map(const struct ts_comparison *comparison, const char *path)
+{
+    struct ts_buffer buffer;
+    struct ts_error error;
+    struct output output;
+    bool good;
+    ts_buffer_init(&buffer, (size_t)1 << 30);
+    if (ts_pairing_put(&comparison->pairing, &buffer, &error) != TS_OK) {
+        tell_error(&error);
+        good = false;
+    } else if ((good = output_open(&output, path))) {
+        output_write(&output, buffer.data, buffer.size);
+        good = output_close(&output);
+    }
+    ts_buffer_release(&buffer);
+    return good;
+}
+
 static bool write_text(const struct ts_comparison *comparison, const struct settings *settings)
 {
     struct ts_buffer buffer;
@@ -299,12 +318,9 @@ static bool write_text(const struct ts_comparison *comparison, const struct sett
 static int report(const struct ts_comparison *comparison, const struct settings *settings)
 {
     static const int statuses[] = {EXIT_MATCH, EXIT_DIFFER, EXIT_INCOMPLETE};
-    struct ts_error error;
     bool good = true, quiet = false;
-    if (settings->save_map && ts_pairing_save(&comparison->pairing, settings->save_map, &error) != TS_OK) {
-        tell_error(&error);
-        good = false;
-    }
+    if (settings->save_map)
+        good = write_map(comparison, settings->save_map);
     for (int i = 0; i < FORMS; i++)
         if (settings->paths[i] && !atomic_load(&ts_cancelled)) {
             good = write_form(comparison, settings, (enum form)i) && good;
@@ -339,6 +355,8 @@ static int explain_and_report(const struct ts_comparison *comparison, const stru
     ts_evidence_free(evidence);
     if (status != TS_OK)
         return tell_error(&error);
+    if (settings->compare.delta.exact && !diagnosis.count) /* bytes are equal or not: nothing is rounding */
+        diagnosis.strongest = NULL;
     explained = *settings;
     explained.report.diagnosis = &diagnosis;
     result = report(comparison, &explained);
@@ -352,7 +370,8 @@ static int compare_with_model(const char *const *inputs, const struct settings *
 {
     struct ts_bundle *local, *candidate;
     struct ts_error error;
-    int status = trace_local(settings->model, inputs[1], inputs[0], &settings->model_input, &command_compare, &local);
+    int status = trace_local(settings->model, inputs[1], inputs[0], &settings->open, &settings->model_input,
+                             &command_compare, &local);
     if (status != EXIT_MATCH)
         return status;
     if (ts_open(inputs[1], &settings->open, &candidate, &error) != TS_OK) {

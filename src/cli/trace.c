@@ -338,7 +338,8 @@ static int trace(struct request *request, const char *path)
         status = list_points(request, &model, &input, pool);
     else if (status == EXIT_MATCH) {
         struct trace_feed feed = {0};
-        status = request->local ? trace_feed_local(&feed, request->local, &model, &request->trace, &input, pool)
+        const struct ts_open_options open = {.follow_links = request->follow_links};
+        status = request->local ? trace_feed_local(&feed, request->local, &open, &model, &request->trace, &input, pool)
                  : request->inject.count ? trace_feed_inject(&feed, &command_trace, &request->inject)
                                          : EXIT_MATCH;
         if (request->local || request->inject.count)

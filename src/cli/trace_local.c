@@ -125,8 +125,9 @@ static bool same_ids(const char *one, const char *other)
     }
 }
 
-int trace_feed_local(struct trace_feed *feed, const char *candidate, struct ts_model *model,
-                     const struct ts_trace_options *options, const struct model_input *input, struct ts_pool *pool)
+int trace_feed_local(struct trace_feed *feed, const char *candidate, const struct ts_open_options *open,
+                     struct ts_model *model, const struct ts_trace_options *options, const struct model_input *input,
+                     struct ts_pool *pool)
 {
     struct ts_pair_options pair = {.by_content = false};
     struct ts_error error;
@@ -137,7 +138,7 @@ int trace_feed_local(struct trace_feed *feed, const char *candidate, struct ts_m
     feed->feed = (struct ts_feed){.context = feed, .replace = replace_local, .local = true};
     if (status != EXIT_MATCH)
         return status;
-    if (ts_open(candidate, NULL, &feed->candidate, &error) != TS_OK ||
+    if (ts_open(candidate, open, &feed->candidate, &error) != TS_OK ||
         ts_pair_run(feed->reference, feed->candidate, &pair, pool, NULL, &feed->pairing, &error) != TS_OK)
         return tell_error(&error);
     feed->paired = true;
@@ -159,19 +160,19 @@ int trace_feed_local(struct trace_feed *feed, const char *candidate, struct ts_m
     return EXIT_MATCH;
 }
 
-static char *ids_of_file(const char *path)
+static char *ids_of_file(const char *path, const struct ts_open_options *open)
 {
     struct ts_bundle *bundle;
     struct ts_error error;
     char *ids;
-    if (!path || ts_open(path, NULL, &bundle, &error) != TS_OK)
+    if (!path || ts_open(path, open, &bundle, &error) != TS_OK)
         return NULL;
     ids = ids_of_bundle(bundle);
     ts_bundle_free(bundle);
     return ids;
 }
 
-int trace_local(const char *path, const char *candidate, const char *tokens_of,
+int trace_local(const char *path, const char *candidate, const char *tokens_of, const struct ts_open_options *open,
                 const struct model_input_options *options, const struct command *command, struct ts_bundle **local)
 {
     struct model_input_options known = *options;
@@ -185,20 +186,20 @@ int trace_local(const char *path, const char *candidate, const char *tokens_of,
     int status;
     *local = NULL;
     if (!known.prompt && !known.tokens && !known.tokens_file && !known.quick) {
-        ids = ids_of_file(tokens_of);
-        ids = ids ? ids : ids_of_file(candidate);
+        ids = ids_of_file(tokens_of, open);
+        ids = ids ? ids : ids_of_file(candidate, open);
         if (!ids)
             return tell_usage(command, "the captures do not say which tokens they were made from; give --tokens");
         known.tokens = ids;
     }
-    if (ts_model_open(path, &model, &error) != TS_OK) {
+    if ((open->follow_links ? ts_model_open_linked : ts_model_open)(path, &model, &error) != TS_OK) {
         free(ids);
         return tell_error(&error);
     }
     pool = ts_pool_new(0);
     status = pool ? model_input_read(command, &known, path, &model, &input) : EXIT_TROUBLE;
     if (status == EXIT_MATCH)
-        status = trace_feed_local(&feed, candidate, &model, &trace, &input, pool);
+        status = trace_feed_local(&feed, candidate, open, &model, &trace, &input, pool);
     trace.feed = &feed.feed;
     if (status == EXIT_MATCH)
         status = trace_to_bundle(&model, &trace, &input, pool, local);

@@ -406,6 +406,19 @@ static const char *file_of(const struct ts_view *view, const char *file)
     return source && source->path && source->parent ? source->path : file;
 }
 
+/* "byte 100 of its data is the first that differs (byte 2088 of the reference's file, 2096 of the candidate's)" */
+static const char *first_byte_text(struct ts_arena *arena, const struct ts_pair *pair, uint64_t first)
+{
+    uint64_t in_a, in_b;
+    ts_exact_places(pair, first, &in_a, &in_b);
+    if (in_a == TS_EXACT_NOWHERE || in_b == TS_EXACT_NOWHERE) /* no byte of the file to point at */
+        return ts_arena_printf(arena, "byte %" PRIu64 " of its data is the first that differs, as read from text",
+                               first);
+    return ts_arena_printf(
+        arena, "byte %" PRIu64 " of its data is the first that differs (byte %" PRIu64 " of %s, %" PRIu64 " of %s)",
+        first, in_a, file_of(&pair->a, "the reference's file"), in_b, file_of(&pair->b, "the candidate's"));
+}
+
 /* The values of pairs that are not the same bytes, and the verdicts of all. */
 static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct ts_comparison_options *options,
                                   struct ts_pool *pool, struct ts_progress *progress, struct ts_error *error)
@@ -432,14 +445,8 @@ static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct
         } else {
             TS_TRY(ts_delta_run(pool, pair, 1, &options->delta, delta, progress, error));
             if (first != TS_EXACT_UNKNOWN) {
-                uint64_t in_a, in_b;
-                ts_exact_places(pair, first, &in_a, &in_b);
                 verdict->judged = TS_JUDGED_DIFFERS;
-                verdict->why = ts_arena_printf(&judgement->arena,
-                                               "byte %" PRIu64 " of its data is the first that differs (byte %" PRIu64
-                                               " of %s, %" PRIu64 " of %s)",
-                                               first, in_a, file_of(&pair->a, "the reference's file"), in_b,
-                                               file_of(&pair->b, "the candidate's"));
+                verdict->why = first_byte_text(&judgement->arena, pair, first);
             } else if (!delta->identical) {
                 verdict->judged = TS_JUDGED_DIFFERS;
                 verdict->why = "its values differ; the types or layouts do, so there are no bytes to compare";

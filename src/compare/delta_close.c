@@ -214,6 +214,8 @@ int ts_bits_in_use(const struct ts_view *view)
         return view->tensor->printed_bits;
     if (declared >= 0 && declared < 23)
         return declared;
+    if (view->count < 4) /* 3.5 is a round number, and no bf16 for that */
+        return 23;
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
         uint64_t first = view->count / 8 * (uint64_t)run;
         size_t now = view->count - first < 128 ? (size_t)(view->count - first) : 128;

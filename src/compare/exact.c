@@ -43,16 +43,18 @@ static uint64_t bytes_of(const struct ts_pair *pair)
                : bytes;
 }
 
-static uint64_t place_of(const struct ts_view *view, bool plain)
+static uint64_t place_of(const struct ts_view *view, bool plain, uint64_t first)
 {
     const uint8_t *bytes = bytes_of_view(view, plain), *start = ts_tensor_bytes(view->tensor);
-    return view->tensor->offset + (bytes && start && bytes > start ? (uint64_t)(bytes - start) : 0);
+    if (view->tensor->parsed)
+        return TS_EXACT_NOWHERE;
+    return view->tensor->offset + (bytes && start && bytes > start ? (uint64_t)(bytes - start) : 0) + first;
 }
 
 void ts_exact_places(const struct ts_pair *pair, uint64_t first, uint64_t *in_a, uint64_t *in_b)
 {
-    *in_a = place_of(&pair->a, is_plain(pair)) + first;
-    *in_b = place_of(&pair->b, is_plain(pair)) + first;
+    *in_a = place_of(&pair->a, is_plain(pair), first);
+    *in_b = place_of(&pair->b, is_plain(pair), first);
 }
 
 static size_t pair_of(const struct job *job, uint64_t index)

@@ -18,7 +18,8 @@ enum ts_status ts_exact_run(struct ts_pool *pool, const struct ts_pair *pairs, s
                             struct ts_progress *progress, struct ts_error *error);
 
 /* Where the byte `first` of a pair's data stands in the source of each side, which is the file but for members that
- * were unpacked. */
+ * were unpacked; nowhere in a file of text. */
+#define TS_EXACT_NOWHERE UINT64_MAX
 void ts_exact_places(const struct ts_pair *pair, uint64_t first, uint64_t *in_a, uint64_t *in_b);
 
 #endif

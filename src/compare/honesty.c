@@ -4,9 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/json.h"
+
+#define LONGEST_NAME 160
 
 struct doubts {
     const struct ts_comparison *comparison;
@@ -19,6 +22,22 @@ static void add(struct doubts *doubts, const char *text)
 {
     if (text && doubts->count < TS_MOST_DOUBTS)
         doubts->texts[doubts->count++] = text;
+}
+
+/* A name for a sentence: of one that fills a page, the beginning and the end. */
+static const char *named(struct doubts *doubts, size_t pair)
+{
+    const char *name = doubts->comparison->pairing.pairs[pair].name, *tail;
+    const size_t length = strlen(name);
+    size_t head = 80;
+    if (length <= LONGEST_NAME)
+        return name;
+    while (head > 0 && ((unsigned char)name[head] & 0xc0) == 0x80) /* no letter is cut in two */
+        head--;
+    for (tail = name + length - 40; ((unsigned char)*tail & 0xc0) == 0x80; tail++)
+        ;
+    tail = ts_arena_printf(doubts->arena, "%.*s…%s", (int)head, name, tail);
+    return tail ? tail : "";
 }
 
 /* {"program":"engine","tokens":[1,2]}: what stands behind the key, as it is written. */
@@ -72,12 +91,13 @@ static bool same_numbers(const char *a, const char *b)
     }
 }
 
-/* "input_ids", "model.input_ids", "0_token_ids": a capture of the tokens themselves. */
-static bool holds_tokens(const struct ts_pair *pair)
+/* "input_ids", "model.input_ids", "0_token_ids": a capture of the tokens themselves. Some write them as floats;
+ * embed_tokens are none. */
+static bool holds_tokens(const struct ts_pair *pair, bool integers)
 {
     static const char *const names[] = {"input_ids", "token_ids", "tokens", "input_tokens"};
     const size_t length = strlen(pair->name);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < (integers ? sizeof names / sizeof *names : 2); i++) {
         const size_t tail = strlen(names[i]);
         if (length >= tail && strcmp(pair->name + length - tail, names[i]) == 0 &&
             (length == tail || strchr("._/:-", pair->name[length - tail - 1])))
@@ -89,8 +109,8 @@ static bool holds_tokens(const struct ts_pair *pair)
 static bool captured_other_tokens(const struct ts_comparison *comparison)
 {
     for (size_t i = 0; i < comparison->pairing.count; i++)
-        if (!comparison->pairing.pairs[i].problem && comparison->deltas[i].exact && comparison->deltas[i].unequal &&
-            holds_tokens(&comparison->pairing.pairs[i]))
+        if (holds_tokens(&comparison->pairing.pairs[i], comparison->deltas[i].exact) &&
+            !comparison->pairing.pairs[i].problem && comparison->deltas[i].unequal)
             return true;
     return false;
 }
@@ -137,7 +157,7 @@ static void look_for_unwritten(struct doubts *doubts, bool candidate)
                             "%zu tensor%s of the %s hold%s one value everywhere (\"%s\": %.6g) and the %s's %s not: "
                             "buffers that were never written, or captured before they were",
                             found, found == 1 ? "" : "s", candidate ? "candidate" : "reference", found == 1 ? "s" : "",
-                            pairing->pairs[first].name, side_of(&doubts->comparison->deltas[first], candidate)->min,
+                            named(doubts, first), side_of(&doubts->comparison->deltas[first], candidate)->min,
                             candidate ? "reference" : "candidate", found == 1 ? "does" : "do"));
 }
 
@@ -212,12 +232,11 @@ static void look_for_copies(struct doubts *doubts, bool candidate)
             }
         }
     if (found)
-        add(doubts,
-            ts_arena_printf(doubts->arena,
-                            "\"%s\" and \"%s\" are the same values in the %s and not in the %s%s: a buffer "
-                            "captured after it was overwritten looks like this; copy before the next operation",
-                            pairing->pairs[one].name, pairing->pairs[other].name, candidate ? "candidate" : "reference",
-                            candidate ? "reference" : "candidate", found > 1 ? ", and so are others" : ""));
+        add(doubts, ts_arena_printf(doubts->arena,
+                                    "\"%s\" and \"%s\" are the same values in the %s and not in the %s%s: a buffer "
+                                    "captured after it was overwritten looks like this; copy before the next operation",
+                                    named(doubts, one), named(doubts, other), candidate ? "candidate" : "reference",
+                                    candidate ? "reference" : "candidate", found > 1 ? ", and so are others" : ""));
     free(copies);
 }
 
@@ -249,10 +268,21 @@ static void look_at_coverage(struct doubts *doubts)
                                     tokens, window));
 }
 
+/* A file compared with itself agrees, and proves nothing. */
+static void look_for_one_input(struct doubts *doubts)
+{
+    struct stat a, b;
+    if (stat(doubts->comparison->a->path, &a) == 0 && stat(doubts->comparison->b->path, &b) == 0 &&
+        a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        add(doubts,
+            S_ISDIR(a.st_mode) ? "both inputs are one and the same folder" : "both inputs are one and the same file");
+}
+
 size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena *arena,
                          const char *texts[TS_MOST_DOUBTS])
 {
     struct doubts doubts = {.comparison = comparison, .arena = arena, .texts = texts, .count = comparison->doubt_count};
+    look_for_one_input(&doubts);
     compare_tokens(&doubts);
     look_for_unwritten(&doubts, true);
     look_for_copies(&doubts, true);

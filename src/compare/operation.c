@@ -41,7 +41,7 @@ double ts_activation_value(enum ts_activation activation, double x)
 
 /* From this ratio on it is worth asking whether the values came off a quantized store. Its error is known so well that
  * a quarter of it stands for one rounding: the limits are then a few times what the store rounds off. */
-#define GRID_FROM  5.0
+#define GRID_FROM  2.0
 #define GRID_SHARE 4.0
 
 /* In place: out holds what is to be normalized. */
@@ -80,30 +80,46 @@ static void apply_rotary(const struct ts_operation *operation, const struct ts_a
             }
 }
 
-/* Heads are the output's; inputs may have been captured flat, [tokens, heads * size]. */
-static void apply_scores(const struct ts_operation *operation, const struct ts_actor *actor, const struct ts_actor *q,
-                         const struct ts_actor *k, const double *queries, const double *keys, double *out)
-{
-    size_t size = q->width / actor->heads, key_heads = k->width / size, repeat = actor->heads / key_heads;
-    for (size_t row = 0; row < actor->rows; row++)
-        for (size_t head = 0; head < actor->heads; head++)
-            for (size_t key = 0; key < actor->inner; key++) {
-                size_t first = row / actor->sequence * actor->sequence; /* of its own sequence */
-                const double *x = queries + row * q->width + head * size;
-                const double *y = keys + (first + key) * k->width + head / repeat * size;
-                double sum = 0;
-                for (size_t i = 0; i < size; i++)
-                    sum += x[i] * y[i];
-                sum *= operation->factor;
-                if (operation->kind == TS_OPERATION_SCORES && operation->table)
-                    sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + first + key - row];
-                out[row * actor->width + head * actor->inner + key] = sum;
-            }
-}
-
 static bool is_masked(double value)
 {
     return value < -1e4;
+}
+
+static double dot(const double *x, const double *y, size_t count)
+{
+    double sums[4] = {0, 0, 0, 0};
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (size_t k = 0; k < 4; k++)
+            sums[k] += x[i + k] * y[i + k];
+    for (; i < count; i++)
+        sums[0] += x[i] * y[i];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Heads are the output's; inputs may have been captured flat, [tokens, heads * size]. What the reference masks is left
+ * as it is: it will not be looked at. */
+static void apply_scores(const struct ts_scene *scene, const struct ts_operation *operation,
+                         const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k,
+                         const double *queries, const double *keys, double *out)
+{
+    size_t size = q->width / actor->heads, key_heads = k->width / size, repeat = actor->heads / key_heads;
+    bool scores = operation->kind == TS_OPERATION_SCORES;
+    for (size_t row = 0; row < actor->rows; row++) {
+        size_t first = ts_scene_keys(scene, actor, row), position = ts_scene_position(scene, actor, row);
+        for (size_t head = 0; head < actor->heads; head++)
+            for (size_t key = 0; key < actor->inner; key++) {
+                size_t at = row * actor->width + head * actor->inner + key;
+                const double *x = queries + row * q->width + head * size;
+                const double *y = keys + (first + key) * k->width + head / repeat * size;
+                double sum = 0;
+                if (!(scores && is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
+                    sum = operation->factor * dot(x, y, size);
+                if (scores && operation->table)
+                    sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + key - position];
+                out[at] = sum;
+            }
+    }
 }
 
 /* In place. A sink is one more score per head that takes its share and is not kept. */
@@ -125,22 +141,23 @@ static void apply_softmax(const struct ts_operation *operation, const struct ts_
     }
 }
 
-static void apply_context(const struct ts_actor *actor, const struct ts_actor *p, const struct ts_actor *v,
-                          const double *probabilities, const double *values, double *out)
+static void apply_context(const struct ts_scene *scene, const struct ts_actor *actor, const struct ts_actor *p,
+                          const struct ts_actor *v, const double *probabilities, const double *values, double *out)
 {
     size_t keys = p->inner, inner = actor->width / p->heads, value_heads = v->width / inner;
     size_t repeat = p->heads / value_heads;
     memset(out, 0, actor->rows * actor->width * sizeof *out);
-    for (size_t row = 0; row < actor->rows; row++)
+    for (size_t row = 0; row < actor->rows; row++) {
+        size_t first = ts_scene_keys(scene, actor, row);
         for (size_t head = 0; head < p->heads; head++)
             for (size_t key = 0; key < keys; key++) {
                 double weight = probabilities[row * p->width + head * keys + key];
-                const double *from =
-                    values + (row / p->sequence * p->sequence + key) * v->width + head / repeat * inner;
+                const double *from = values + (first + key) * v->width + head / repeat * inner;
                 double *to = out + row * actor->width + head * inner;
                 for (size_t i = 0; weight != 0 && i < inner; i++)
                     to[i] += weight * from[i];
             }
+    }
 }
 
 static int descending(const void *a, const void *b)
@@ -181,13 +198,25 @@ static double chunk_value(const struct ts_scene *scene, const struct ts_actor *m
     return in[ts_scene_row(scene, m, row) * m->width + chunk * width + i];
 }
 
+bool ts_operation_is_product(const struct ts_operation *operation)
+{
+    return operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
+           (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1);
+}
+
+const struct ts_actor *ts_operation_input(struct ts_scene *scene, const struct ts_operation *operation, unsigned slot)
+{
+    return slot == 1 && ts_operation_is_product(operation) ? ts_scene_all(scene, operation->inputs[slot])
+                                                           : ts_scene_actor(scene, operation->inputs[slot]);
+}
+
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out)
 {
     size_t total = actor->rows * actor->width;
     const struct ts_actor *from[3] = {NULL, NULL, NULL};
     for (unsigned i = 0; i < operation->input_count; i++)
-        from[i] = ts_scene_actor(scene, operation->inputs[i]);
+        from[i] = ts_operation_input(scene, operation, i);
     switch (operation->kind) {
     case TS_OPERATION_COPY:
         memcpy(out, inputs[0], total * sizeof *out);
@@ -220,17 +249,17 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         }
         break;
     case TS_OPERATION_SCORES:
-        apply_scores(operation, actor, from[0], from[1], inputs[0], inputs[1], out);
+        apply_scores(scene, operation, actor, from[0], from[1], inputs[0], inputs[1], out);
         break;
     case TS_OPERATION_SOFTMAX:
         if (operation->input_count > 1)
-            apply_scores(operation, actor, from[0], from[1], inputs[0], inputs[1], out);
+            apply_scores(scene, operation, actor, from[0], from[1], inputs[0], inputs[1], out);
         else
             memcpy(out, inputs[0], total * sizeof *out);
         apply_softmax(operation, actor, out);
         break;
     case TS_OPERATION_CONTEXT:
-        apply_context(actor, from[0], from[1], inputs[0], inputs[1], out);
+        apply_context(scene, actor, from[0], from[1], inputs[0], inputs[1], out);
         break;
     case TS_OPERATION_TOPK:
         apply_topk(operation, actor, from[0], inputs[0], out);
@@ -309,8 +338,7 @@ static double input_rounding(const struct ts_operation *operation, const struct 
          kind == TS_OPERATION_CONTEXT || input->bits_a <= bits) &&
         actor->bits_b > bits)
         bits = actor->bits_b;
-    if (kind == TS_OPERATION_SCORES || kind == TS_OPERATION_CONTEXT ||
-        (kind == TS_OPERATION_SOFTMAX && operation->input_count > 1))
+    if (ts_operation_is_product(operation))
         bits = bits > 10 ? 10 : bits;
     return ts_rounding(bits);
 }
@@ -324,7 +352,7 @@ static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *oper
     if (!scratch->expected || !scratch->moved)
         return false;
     for (unsigned k = 0; k < operation->input_count; k++) {
-        const struct ts_actor *input = ts_scene_actor(scene, operation->inputs[k]);
+        const struct ts_actor *input = ts_operation_input(scene, operation, k);
         size_t count = input->rows * input->width;
         double rounding = input_rounding(operation, actor, input);
         scratch->plain[k] = malloc(count * sizeof(double));
@@ -369,6 +397,33 @@ static void add_element(struct balance *balance, double found, double expected, 
     balance->count++;
 }
 
+/* Fills in the worst channel and the slope. */
+static void weigh_channels(const struct ts_operation *operation, const struct ts_actor *actor,
+                           const struct scratch *scratch, const struct balance *all, double rounding,
+                           struct ts_replay *replay)
+{
+    double typical = all->count > 0 ? all->size / all->count : 0, moved = all->count > 0 ? all->moved / all->count : 0;
+    double dot = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        if (isfinite(scratch->expected[i]) && isfinite((double)actor->b[i]))
+            dot += ((double)actor->b[i] - scratch->expected[i]) * scratch->expected[i];
+    replay->slope = all->error > 0 && all->size > 0 && isfinite(all->error) ? dot / sqrt(all->error * all->size) : 0;
+    for (size_t channel = 0; channel < actor->width && actor->rows >= 4; channel++) {
+        struct balance part = {0};
+        double ratio;
+        for (size_t i = channel; i < actor->rows * actor->width; i += actor->width)
+            add_element(&part, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
+        /* a channel that is small, or happened to move little, is judged by the others */
+        part.size = fmax(part.size, 1e-2 * typical * part.count);
+        part.moved = fmax(part.moved, 0.25 * moved * part.count);
+        ratio = ratio_of(&part, rounding, operation->residual);
+        if (ratio > replay->worst_channel_part) {
+            replay->worst_channel_part = ratio;
+            replay->worst_channel = channel;
+        }
+    }
+}
+
 /* Fills in ratio, local and the worst part. */
 static void weigh(const struct ts_operation *operation, const struct ts_actor *actor, const struct scratch *scratch,
                   double rounding, struct ts_replay *replay)
@@ -380,6 +435,7 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
         add_element(&all, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
     replay->ratio = ratio_of(&all, rounding, operation->residual);
     replay->local = all.size > 0 ? sqrt(all.error / all.size) : all.error > 0 ? (double)INFINITY : 0;
+    weigh_channels(operation, actor, scratch, &all, rounding, replay);
     typical = sqrt(all.size / (double)(actor->rows * actor->heads));
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t head = 0; head < actor->heads; head++) {
@@ -415,7 +471,7 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
     ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
     ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
     weigh(operation, actor, &scratch, rounding, replay);
-    if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM) {
+    if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM || replay->worst_channel_part > GRID_FROM) {
         double grid = ts_grid_error(actor->b, actor->rows * actor->heads, actor->inner) / GRID_SHARE;
         if (grid > rounding)
             weigh(operation, actor, &scratch, grid, replay);

@@ -63,7 +63,7 @@ struct ts_operation {
     size_t heads; /* ROTARY, SCORES, SOFTMAX of two: heads of the output, whatever shape the inputs were captured in */
     unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
     /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;
-     * SCORES: a bias per head and distance key - row, from 1 - rows on, or NULL */
+     * SCORES: a bias per head and distance key - row, from 1 - sequence on, or NULL */
     double *table;
     size_t table_count;
 };
@@ -76,8 +76,14 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
                                   struct ts_error *error);
 void ts_operation_release(struct ts_operation *operation);
 
-/* Applies it to inputs given as doubles, [rows, width] of the respective actors; out has the actor's rows * width. -inf
- * in the result says "must be masked". */
+/* The actor that serves as input `slot`: keys and values with every token, everything else with the scene's own rows.
+ * NULL when it is not to be had. */
+const struct ts_actor *ts_operation_input(struct ts_scene *scene, const struct ts_operation *operation, unsigned slot);
+/* A matrix product of captured tensors: rows of its second input are keys, not rows of the output. */
+bool ts_operation_is_product(const struct ts_operation *operation);
+
+/* Applies it to inputs given as doubles, [rows, width] of the actors of ts_operation_input; out has the actor's rows *
+ * width. -inf in the result says "must be masked". */
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out);
 
@@ -86,6 +92,10 @@ struct ts_replay {
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;
     double local; /* relative L2 of the error made here */
+    double
+        worst_channel_part; /* as worst_part, for the worst channel over at least four rows; 0 when there are fewer */
+    size_t worst_channel;
+    double slope; /* correlation of the error made here with what was expected, -1 to 1 */
 };
 
 /* Replays it on the candidate. */

@@ -36,8 +36,8 @@ bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate
     double *inputs[3] = {NULL, NULL, NULL}, *out = malloc(search->total * sizeof *out);
     bool good = out != NULL, kept = false;
     for (unsigned i = 0; i < candidate->input_count && good; i++) {
-        const struct ts_actor *input = ts_scene_actor(search->scene, candidate->inputs[i]);
-        inputs[i] = ts_as_doubles(input->a, input->rows * input->width);
+        const struct ts_actor *input = ts_operation_input(search->scene, candidate, i);
+        inputs[i] = input ? ts_as_doubles(input->a, input->rows * input->width) : NULL;
         good = inputs[i] != NULL;
     }
     if (good) {

@@ -17,16 +17,77 @@ static bool fit_together(const struct ts_actor *actor, const struct ts_actor *q,
     return size >= 2 && k->width % size == 0 && actor->heads % (k->width / size) == 0;
 }
 
-static double product(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t row,
+/* k holds every token. */
+static double product(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k, size_t row,
                       size_t head, size_t key)
 {
+    const struct ts_actor *actor = search->actor;
     size_t size = q->width / actor->heads, repeat = actor->heads / (k->width / size);
     const float *x = q->a + row * q->width + head * size;
-    const float *y = k->a + (row / actor->sequence * actor->sequence + key) * k->width + head / repeat * size;
+    const float *y = k->a + (ts_scene_keys(search->scene, actor, row) + key) * k->width + head / repeat * size;
     double sum = 0;
     for (size_t i = 0; i < size; i++)
         sum += (double)x[i] * (double)y[i];
     return sum;
+}
+
+/* Scores and probabilities: as many numbers per head as there are keys. Of a long sequence without heads that is not
+ * enough: a model may be as wide as its prompt is long. There something must be masked. */
+static bool attends(const struct ts_actor *actor)
+{
+    size_t total = actor->rows * actor->width, hidden = 0;
+    if (actor->heads < 1 || actor->rows < 2 || actor->apart || actor->inner != actor->sequence)
+        return false;
+    for (size_t i = 0; i < total && !actor->whole && actor->heads == 1; i++)
+        hidden += actor->a[i] == 0 || actor->a[i] < -1e4f;
+    return actor->whole || actor->heads > 1 || hidden * 20 > total;
+}
+
+/* The keys of a long sequence are many to read, and most tensors are no keys. Those tokens that are at hand anyway show
+ * it: a line through their scores, or through the logarithms of their probabilities within a row. */
+static bool may_be_keys(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k, bool logs)
+{
+    const struct ts_actor *actor = search->actor;
+    size_t size = q->width / actor->heads, repeat = actor->heads / (k->width / size);
+    double xy = 0, xx = 0, yy = 0;
+    if (k->whole)
+        return true;
+    for (size_t i = 0; i < 24; i++) {
+        size_t row = actor->rows - 1 - i % (actor->rows / 2 + 1), head = i * 5 % actor->heads, used = 0;
+        size_t first = ts_scene_keys(search->scene, actor, row);
+        double x_sum = 0, y_sum = 0, x_own = 0, y_own = 0, both = 0;
+        for (size_t other = 0; other < actor->rows; other++) {
+            size_t key = ts_scene_position(search->scene, actor, other);
+            double x = 0, y = (double)actor->a[row * actor->width + head * actor->inner + key];
+            if (ts_scene_keys(search->scene, actor, other) != first || !isfinite(y) || (logs ? !(y > 1e-6) : y < -1e4))
+                continue;
+            y = logs ? log(y) : y;
+            for (size_t n = 0; n < size; n++)
+                x += (double)q->a[row * q->width + head * size + n] *
+                     (double)k->a[other * k->width + head / repeat * size + n];
+            x_sum += x;
+            y_sum += y;
+            x_own += x * x;
+            y_own += y * y;
+            both += x * y;
+            used++;
+        }
+        /* a bias by distance is no constant, but the line through each row stays */
+        if (used > 2) {
+            xy += both - x_sum * y_sum / (double)used;
+            xx += x_own - x_sum * x_sum / (double)used;
+            yy += y_own - y_sum * y_sum / (double)used;
+        }
+    }
+    return xx > 0 && yy > 0 && xy * xy > 0.5 * xx * yy;
+}
+
+/* The keys with every token, when they may be the keys; NULL otherwise. */
+static const struct ts_actor *keys_of(const struct ts_search *search, const struct ts_actor *q,
+                                      const struct ts_actor *k, bool logs)
+{
+    return fit_together(search->actor, q, k) && may_be_keys(search, q, k, logs) ? ts_scene_all(search->scene, k->pair)
+                                                                                : NULL;
 }
 
 /* A look at 64 scores, before rows of them are computed: a line through them must explain them. */
@@ -36,7 +97,7 @@ static bool may_be_scores(const struct ts_search *search, const struct ts_actor 
     double dot = 0, square = 0, size = 0;
     for (size_t i = 0; i < search->probe_count; i++) {
         size_t at = search->probes[i], row = at / actor->width, head = at % actor->width / actor->inner;
-        double sum = product(actor, q, k, row, head, at % actor->inner);
+        double sum = product(search, q, k, row, head, at % actor->inner);
         dot += sum * search->wanted[i];
         square += sum * sum;
         size += search->wanted[i] * search->wanted[i];
@@ -51,11 +112,11 @@ static void learn_plain_scores(struct ts_search *search)
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count; i++)
         for (size_t j = 0; j < search->all_count; j++) {
-            const struct ts_actor *q = search->all[i], *k = search->all[j];
+            const struct ts_actor *q = search->all[i], *k = keys_of(search, q, search->all[j], false);
             struct ts_operation scores = {
-                .kind = TS_OPERATION_SCORES, .inputs = {q->pair, k->pair}, .input_count = 2, .factor = 1};
+                .kind = TS_OPERATION_SCORES, .inputs = {q->pair, search->all[j]->pair}, .input_count = 2, .factor = 1};
             double dot = 0, square = 0, size = 0;
-            if (!fit_together(actor, q, k) || !may_be_scores(search, q, k))
+            if (!k || !may_be_scores(search, q, k))
                 continue;
             /* the factor from one row of each head; then everything */
             for (size_t head = 0; head < actor->heads; head++)
@@ -64,7 +125,7 @@ static void learn_plain_scores(struct ts_search *search)
                     double y = (double)actor->a[row * actor->width + head * actor->inner + key], sum;
                     if (y < -1e4 || !isfinite(y))
                         continue;
-                    sum = product(actor, q, k, row, head, key);
+                    sum = product(search, q, k, row, head, key);
                     dot += sum * y;
                     square += sum * sum;
                     size += y * y;
@@ -84,16 +145,17 @@ struct by_distance {
     double products, squares, sizes;
 };
 
-static void add_head(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t head,
+static void add_head(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k, size_t head,
                      struct by_distance *sums)
 {
+    const struct ts_actor *actor = search->actor;
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t key = 0; key < actor->inner; key++) {
             double y = (double)actor->a[row * actor->width + head * actor->inner + key], s;
-            size_t distance = actor->sequence - 1 + key - row % actor->sequence;
+            size_t distance = actor->sequence - 1 + key - ts_scene_position(search->scene, actor, row);
             if (y < -1e4 || !isfinite(y))
                 continue;
-            s = product(actor, q, k, row, head, key);
+            s = product(search, q, k, row, head, key);
             sums->count[distance]++;
             sums->sum_s[distance] += s;
             sums->sum_y[distance] += y;
@@ -104,13 +166,13 @@ static void add_head(const struct ts_actor *actor, const struct ts_actor *q, con
 }
 
 /* One line must explain what varies within the distances. Leaves the biases in the table. */
-static bool fit_head(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k, size_t head,
+static bool fit_head(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k, size_t head,
                      double *scratch, double *factor, double *table)
 {
-    size_t distances = 2 * actor->sequence - 1;
+    size_t distances = 2 * search->actor->sequence - 1;
     struct by_distance sums = {scratch, scratch + distances, scratch + 2 * distances, 0, 0, 0};
     memset(scratch, 0, 3 * distances * sizeof *scratch);
-    add_head(actor, q, k, head, &sums);
+    add_head(search, q, k, head, &sums);
     for (size_t d = 0; d < distances; d++)
         if (sums.count[d] > 0) {
             sums.products -= sums.sum_s[d] * sums.sum_y[d] / sums.count[d];
@@ -126,8 +188,9 @@ static bool fit_head(const struct ts_actor *actor, const struct ts_actor *q, con
 }
 
 /* A look at some steps along a diagonal, where the bias stays: they must lie on one line. */
-static bool may_be_biased(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k)
+static bool may_be_biased(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k)
 {
+    const struct ts_actor *actor = search->actor;
     double dot = 0, square = 0, size = 0;
     size_t count = 0;
     for (size_t i = 0; i < 64 && count < 24; i++) {
@@ -136,7 +199,7 @@ static bool may_be_biased(const struct ts_actor *actor, const struct ts_actor *q
         double y = (double)actor->a[at] - (double)actor->a[before], s;
         if (!isfinite(y))
             continue;
-        s = product(actor, q, k, row, head, key) - product(actor, q, k, row - 1, head, key - 1);
+        s = product(search, q, k, row, head, key) - product(search, q, k, row - 1, head, key - 1);
         dot += s * y;
         square += s * s;
         size += y * y;
@@ -162,7 +225,7 @@ static bool learn_biased_scores(struct ts_search *search, const struct ts_actor 
     bool fits = scratch && scores.table;
     for (size_t head = 0; head < actor->heads && fits; head++) {
         double factor = 0;
-        fits = fit_head(actor, q, k, head, scratch, &factor, scores.table + head * distances) &&
+        fits = fit_head(search, q, k, head, scratch, &factor, scores.table + head * distances) &&
                (head == 0 || fabs(factor - scores.factor) < 0.02 * fabs(scores.factor));
         /* the mean over the heads */
         scores.factor += (factor - scores.factor) / (double)(head + 1);
@@ -177,13 +240,15 @@ static bool learn_biased_scores(struct ts_search *search, const struct ts_actor 
 void ts_learn_scores(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
-    if (!actor->whole || actor->heads < 1 || actor->inner != actor->sequence)
+    if (!attends(actor))
         return;
     learn_plain_scores(search);
+    if (!actor->whole) /* one number per distance says little of a few tokens */
+        return;
     for (size_t i = 0; i < search->all_count && i < 12 && actor->sequence >= 4; i++)
         for (size_t j = 0; j < search->all_count && j < 12; j++)
             if (search->best.kind == TS_OPERATION_NONE && fit_together(actor, search->all[i], search->all[j]) &&
-                may_be_biased(actor, search->all[i], search->all[j]) &&
+                may_be_biased(search, search->all[i], search->all[j]) &&
                 learn_biased_scores(search, search->all[i], search->all[j]))
                 return;
 }
@@ -195,11 +260,11 @@ static void learn_probabilities(struct ts_search *search)
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count; i++)
         for (size_t j = 0; j < search->all_count; j++) {
-            const struct ts_actor *q = search->all[i], *k = search->all[j];
+            const struct ts_actor *q = search->all[i], *k = keys_of(search, q, search->all[j], true);
             struct ts_operation softmax = {
-                .kind = TS_OPERATION_SOFTMAX, .inputs = {q->pair, k->pair}, .input_count = 2};
+                .kind = TS_OPERATION_SOFTMAX, .inputs = {q->pair, search->all[j]->pair}, .input_count = 2};
             double covariance = 0, variance = 0, spread = 0;
-            if (!fit_together(actor, q, k))
+            if (!k)
                 continue;
             for (size_t head = 0; head < actor->heads; head++) {
                 size_t row = actor->rows - 1 - head % (actor->rows / 2 + 1), used = 0;
@@ -208,7 +273,7 @@ static void learn_probabilities(struct ts_search *search)
                     double p = (double)actor->a[row * actor->width + head * actor->inner + key], s;
                     if (!(p > 1e-6))
                         continue;
-                    s = product(actor, q, k, row, head, key);
+                    s = product(search, q, k, row, head, key);
                     p = log(p);
                     mean_s += s;
                     mean_p += p;
@@ -290,11 +355,11 @@ void ts_learn_softmax(struct ts_search *search)
         else if (search->same[i]->heads == actor->heads)
             learn_sinks(search, search->same[i]);
     }
-    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && actor->whole && actor->inner == actor->sequence)
+    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && attends(actor))
         learn_probabilities(search);
 }
 
-/* A look at some numbers of the product, as far as they fit. */
+/* A look at some numbers of the product, as far as they fit. v holds every token. */
 static bool may_be_context(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v)
 {
     const struct ts_actor *actor = search->actor;
@@ -303,7 +368,8 @@ static bool may_be_context(const struct ts_search *search, const struct ts_actor
     for (size_t i = 0; i < search->probe_count; i++) {
         size_t at = search->probes[i], row = at / actor->width, head = at % actor->width / inner;
         const float *weights = p->a + row * p->width + head * p->inner;
-        const float *values = v->a + row / p->sequence * p->sequence * v->width + head / repeat * inner + at % inner;
+        const float *values =
+            v->a + ts_scene_keys(search->scene, actor, row) * v->width + head / repeat * inner + at % inner;
         double sum = 0;
         for (size_t key = 0; key < p->inner; key++)
             sum += weights[key] != 0 ? (double)weights[key] * (double)values[key * v->width] : 0;
@@ -313,20 +379,48 @@ static bool may_be_context(const struct ts_search *search, const struct ts_actor
     return true;
 }
 
+/* The same for the first tokens of a long sequence: what they see is at hand, when they see only what was before them.
+ */
+static bool may_be_values(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v)
+{
+    const struct ts_actor *actor = search->actor;
+    size_t inner = actor->width / p->heads, repeat = p->heads / (v->width / inner), rows = 0;
+    double error = 0, size = 0;
+    if (v->whole)
+        return true;
+    while (rows < actor->rows && rows < 4 && ts_scene_position(search->scene, actor, rows) == rows)
+        rows++;
+    for (size_t row = 0; row < rows; row++)
+        for (size_t at = 0; at < actor->width; at++) {
+            size_t head = at / inner;
+            const float *weights = p->a + row * p->width + head * p->inner;
+            double sum = 0, wanted = (double)actor->a[row * actor->width + at];
+            for (size_t key = rows; key < p->inner; key++)
+                if (weights[key] != 0)
+                    return true; /* sees ahead: nothing to be told from here */
+            for (size_t key = 0; key < rows; key++)
+                sum += (double)weights[key] * (double)v->a[key * v->width + head / repeat * inner + at % inner];
+            error += (sum - wanted) * (sum - wanted);
+            size += wanted * wanted;
+        }
+    return !(error > 0.01 * size);
+}
+
 void ts_learn_context(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count && i < 8; i++) {
         const struct ts_actor *p = search->all[i];
-        if (!p->whole || p->rows != actor->rows || p->inner != p->sequence || p->heads < 1 || actor->width % p->heads)
+        if (!attends(p) || p->rows != actor->rows || actor->width % p->heads)
             continue;
         for (size_t j = 0; j < search->all_count; j++) {
             const struct ts_actor *v = search->all[j];
             size_t inner = actor->width / p->heads;
             struct ts_operation context = {
                 .kind = TS_OPERATION_CONTEXT, .inputs = {p->pair, v->pair}, .input_count = 2};
-            if (j == i || !v->whole || v->rows != actor->rows || !inner || v->width % inner || v->width < inner ||
-                v->width / inner > p->heads || p->heads % (v->width / inner))
+            if (j == i || v->apart || v->rows != actor->rows || !inner || v->width % inner || v->width < inner ||
+                v->width / inner > p->heads || p->heads % (v->width / inner) || !may_be_values(search, p, v) ||
+                !(v = ts_scene_all(search->scene, v->pair)))
                 continue;
             if (may_be_context(search, p, v) && ts_search_consider(search, &context))
                 return;

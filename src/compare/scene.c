@@ -9,10 +9,19 @@
 #include "base/number.h"
 
 /* Tokens taken of a longer sequence; all of them up to WHOLE. */
-#define TAKEN 48
-#define WHOLE 256
-/* Numbers of one side of one actor: 4 MiB of floats. */
-#define LARGEST ((uint64_t)1 << 22)
+#define TAKEN        48
+#define TAKEN_LEAST  12
+#define WHOLE        256
+#define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
+/* Numbers of one side of one actor: 16 MiB of floats; the logits of some tokens may have more. */
+#define LARGEST      ((uint64_t)1 << 22)
+#define LARGEST_LAST ((uint64_t)1 << 23)
+/* The same for scores of a long sequence, and for its keys and values with every token: one, and all that are held. */
+#define SCORES_MOST  ((uint64_t)1 << 21)
+#define ALL_MOST     ((uint64_t)1 << 22)
+#define ALL_TOGETHER ((uint64_t)3 << 22)
+/* A sequence of its own shows in the tensors around one of its own; so many after it are looked at. */
+#define NEIGHBOURS 8
 
 double ts_rounding(int mantissa_bits)
 {
@@ -157,7 +166,7 @@ static uint64_t find_batch(const struct ts_pair *pairs, size_t count, uint64_t *
     return both >> 48;
 }
 
-static uint64_t sequence_of(const struct ts_scene *scene)
+uint64_t ts_scene_sequence(const struct ts_scene *scene)
 {
     return scene->batch > 1 ? scene->tokens / scene->batch : scene->tokens;
 }
@@ -166,7 +175,7 @@ static uint64_t sequence_of(const struct ts_scene *scene)
 static void find_heads(struct ts_scene *scene)
 {
     size_t first = 0, second = 0;
-    uint64_t tokens = sequence_of(scene);
+    uint64_t tokens = ts_scene_sequence(scene);
     const uint64_t *shape;
     unsigned rank;
     for (size_t i = 0; next_shape(scene->pairs, scene->pair_count, &i, &shape, &rank);) {
@@ -184,31 +193,84 @@ static void find_heads(struct ts_scene *scene)
     scene->heads_first = second > first;
 }
 
-enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error)
+/* Scores of every head with every key are far wider than anything else: of those fewer tokens are held. */
+static size_t rows_for(const struct ts_scene *scene)
+{
+    uint64_t tokens = ts_scene_sequence(scene), widest = 0, rows;
+    const uint64_t *shape;
+    unsigned rank;
+    for (size_t i = 0; next_shape(scene->pairs, scene->pair_count, &i, &shape, &rank);)
+        if (rank >= 3 && shape[rank - 1] == tokens && (shape[rank - 2] == tokens || shape[rank - 3] == tokens)) {
+            uint64_t width = scene->pairs[i - 1].a.count / scene->tokens;
+            widest = width > widest ? width : widest;
+        }
+    rows = widest ? SCORES_MOST / widest : TAKEN;
+    return rows > TAKEN ? TAKEN : rows < TAKEN_LEAST ? TAKEN_LEAST : (size_t)rows;
+}
+
+/* Tokens at either end that are always among those taken. */
+static size_t edge_of(const struct ts_scene *scene)
+{
+    return scene->taken_count / 4 < 8 ? scene->taken_count / 4 : 8;
+}
+
+/* `tokens` 0: as many as most tensors have. */
+static enum ts_status open_with(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, uint64_t tokens,
+                                struct ts_error *error)
 {
     uint64_t sequence = 0;
-    *scene = (struct ts_scene){.pairs = pairs, .pair_count = count};
-    scene->batch = find_batch(pairs, count, &sequence);
-    scene->tokens = scene->batch > 1 ? scene->batch * sequence : find_tokens(pairs, count);
+    size_t edge;
+    *scene = (struct ts_scene){.pairs = pairs, .pair_count = count, .tokens = tokens, .batch = 1};
+    if (!tokens) {
+        scene->batch = find_batch(pairs, count, &sequence);
+        scene->tokens = scene->batch > 1 ? scene->batch * sequence : find_tokens(pairs, count);
+    }
     find_heads(scene);
-    scene->taken_count = scene->tokens <= WHOLE ? (size_t)scene->tokens : TAKEN;
+    scene->taken_count = scene->tokens <= WHOLE ? (size_t)scene->tokens : rows_for(scene);
     scene->taken = calloc(scene->taken_count + 1, sizeof *scene->taken);
     scene->aside = calloc(scene->taken_count + 1, sizeof *scene->aside);
     if (!scene->taken || !scene->aside) {
         ts_scene_release(scene);
         return ts_fail_memory(error);
     }
+    edge = edge_of(scene);
     for (size_t i = 0; i < scene->taken_count; i++)
         /* both ends, where positions and masks go wrong first, and a spread between */
         scene->taken[i] = scene->tokens <= WHOLE ? i
-                          : i < 8                ? i
-                          : i >= TAKEN - 8       ? scene->tokens - (TAKEN - i)
-                                                 : 8 + (i - 8) * (scene->tokens - 16) / (TAKEN - 16);
+                          : i < edge             ? i
+                          : i >= scene->taken_count - edge
+                              ? scene->tokens - (scene->taken_count - i)
+                              : edge + (i - edge) * (scene->tokens - 2 * edge) / (scene->taken_count - 2 * edge);
     return TS_OK;
+}
+
+enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error)
+{
+    return open_with(scene, pairs, count, 0, error);
+}
+
+enum ts_status ts_scene_open_like(struct ts_scene *scene, const struct ts_scene *other, struct ts_error *error)
+{
+    TS_TRY(open_with(scene, other->pairs, other->pair_count, other->batch > 1 ? 0 : other->tokens, error));
+    if (other->taken_count <= scene->taken_count) {
+        scene->taken_count = other->taken_count;
+        memcpy(scene->taken, other->taken, other->taken_count * sizeof *other->taken);
+    }
+    return TS_OK;
+}
+
+static void drop_all(struct ts_scene *scene)
+{
+    for (size_t i = 0; i < scene->all_count; i++) {
+        free(scene->all[i].a);
+        free(scene->all[i].b);
+    }
+    scene->all_count = 0;
 }
 
 void ts_scene_release(struct ts_scene *scene)
 {
+    drop_all(scene);
     for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
         free(scene->window[i].a);
         free(scene->window[i].b);
@@ -219,8 +281,6 @@ void ts_scene_release(struct ts_scene *scene)
     *scene = (struct ts_scene){0};
 }
 
-#define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
-
 /* Where a tensor has its tokens. The shape is the squeezed one, without the axis of the batch where there is one. */
 struct place {
     const uint64_t *shape;
@@ -229,27 +289,39 @@ struct place {
     bool all;            /* the axis holds the tokens of all sequences, [batch * tokens, ...] */
 };
 
+static enum ts_status read_token(const struct ts_scene *scene, const struct ts_view *view, const struct place *place,
+                                 uint64_t token, uint64_t column, uint64_t count, float *out, struct ts_error *error)
+{
+    const uint64_t *shape = place->shape;
+    uint64_t after = 1, length = 1, sequence = ts_scene_sequence(scene), start, own;
+    for (unsigned i = 0; i < place->rank; i++) {
+        length *= shape[i];
+        after *= i > place->axis ? shape[i] : 1;
+    }
+    start = place->batched ? token / sequence * length : 0;
+    own = place->all ? token : token % sequence;
+    while (count) {
+        uint64_t within = column % after, piece = after - within < count ? after - within : count;
+        TS_TRY(ts_view_read_f32(view, start + (column / after * shape[place->axis] + own) * after + within,
+                                (size_t)piece, out, error));
+        out += piece;
+        column += piece;
+        count -= piece;
+    }
+    return TS_OK;
+}
+
 /* One side, tokens first. */
 static enum ts_status load_side(const struct ts_scene *scene, const struct ts_view *view, const struct place *place,
                                 const struct ts_actor *actor, float *out, struct ts_error *error)
 {
-    const uint64_t *shape = place->shape;
-    uint64_t before = 1, after = 1, sequence = sequence_of(scene), length;
+    uint64_t sequence = ts_scene_sequence(scene);
     if (place->axis == place->rank) { /* no tokens in it: a row that serves all tokens of its sequence */
         uint64_t first = actor->rows == 1 && place->batched ? scene->taken[0] / sequence : 0;
         return ts_view_read_f32(view, first * actor->width, actor->rows * actor->width, out, error);
     }
-    for (unsigned i = 0; i < place->axis; i++)
-        before *= shape[i];
-    for (unsigned i = place->axis + 1; i < place->rank; i++)
-        after *= shape[i];
-    length = before * shape[place->axis] * after;
     for (size_t row = 0; row < scene->taken_count; row++) {
-        uint64_t token = place->all ? scene->taken[row] : scene->taken[row] % sequence;
-        uint64_t start = place->batched ? scene->taken[row] / sequence * length : 0;
-        for (uint64_t i = 0; i < before; i++)
-            TS_TRY(ts_view_read_f32(view, start + (i * shape[place->axis] + token) * after, (size_t)after,
-                                    out + row * actor->width + i * after, error));
+        TS_TRY(read_token(scene, view, place, scene->taken[row], 0, actor->width, out + row * actor->width, error));
         /* of a large tensor not even the pages around these rows stay resident */
         if (view->count > FORGET_ABOVE && (row % 32 == 31 || row + 1 == scene->taken_count))
             ts_view_forget(view, 0, view->count);
@@ -340,7 +412,7 @@ static bool inside_batch(const struct ts_scene *scene, const struct ts_view *vie
 static unsigned ambiguous_axis(const struct ts_scene *scene, size_t pair, const uint64_t *shape)
 {
     size_t first = pair > 4 ? pair - 4 : 0;
-    uint64_t tokens = sequence_of(scene);
+    uint64_t tokens = ts_scene_sequence(scene);
     for (size_t i = first; i <= pair + 4 && i < scene->pair_count; i++) {
         unsigned rank;
         const uint64_t *other;
@@ -359,7 +431,7 @@ static unsigned ambiguous_axis(const struct ts_scene *scene, size_t pair, const 
 
 static void find_place(const struct ts_scene *scene, size_t pair, struct place *place)
 {
-    uint64_t tokens = sequence_of(scene);
+    uint64_t tokens = ts_scene_sequence(scene);
     unsigned dropped;
     *place = (struct place){0};
     place->shape = squeezed(&scene->pairs[pair].a, &place->rank, &dropped);
@@ -379,23 +451,49 @@ static void find_place(const struct ts_scene *scene, size_t pair, struct place *
                 i == 0 && place->rank == 3 && place->shape[1] == tokens ? ambiguous_axis(scene, pair, place->shape) : i;
 }
 
+enum ts_status ts_scene_open_near(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, size_t index,
+                                  struct ts_error *error)
+{
+    size_t first = index > TS_SCENE_WINDOW ? index - TS_SCENE_WINDOW : 0, votes = 0;
+    struct place place;
+    uint64_t own;
+    TS_TRY(ts_scene_open(scene, pairs, count, error));
+    if (index >= count || scene->batch > 1 || pairs[index].problem || pairs[index].a.rank < 2)
+        return TS_OK;
+    find_place(scene, index, &place);
+    own = place.rank >= 2 ? place.shape[0] : 0;
+    if (place.axis < place.rank || own < 2)
+        return TS_OK;
+    for (size_t i = first; i < count && i < index + NEIGHBOURS; i++) {
+        struct place other;
+        if (i == index || pairs[i].problem || pairs[i].a.rank < 2)
+            continue;
+        find_place(scene, i, &other);
+        votes += other.axis == other.rank && other.rank >= 2 && other.shape[0] == own;
+    }
+    if (votes < NEIGHBOURS / 2)
+        return TS_OK;
+    ts_scene_release(scene);
+    return open_with(scene, pairs, count, own, error);
+}
+
 size_t ts_scene_row(const struct ts_scene *scene, const struct ts_actor *from, size_t row)
 {
     if (from->rows == 1)
         return 0;
-    return from->apart ? (size_t)(scene->taken[row] / sequence_of(scene)) : row;
+    return from->apart ? (size_t)(scene->taken[row] / ts_scene_sequence(scene)) : row;
 }
 
 uint64_t ts_scene_first(const struct ts_scene *scene)
 {
-    uint64_t sequence = sequence_of(scene), first = sequence ? scene->taken[0] / sequence : 0;
+    uint64_t sequence = ts_scene_sequence(scene), first = sequence ? scene->taken[0] / sequence : 0;
     bool lone = sequence && scene->taken_count && scene->taken[scene->taken_count - 1] / sequence == first;
     return lone ? first * sequence : 0;
 }
 
 void ts_scene_token_text(const struct ts_scene *scene, uint64_t token, char *out, size_t size)
 {
-    uint64_t sequence = sequence_of(scene);
+    uint64_t sequence = ts_scene_sequence(scene);
     if (scene->batch > 1)
         snprintf(out, size, "token %" PRIu64 " of sequence %" PRIu64, token % sequence, token / sequence);
     else
@@ -409,28 +507,36 @@ static int bits_of(const struct ts_view *view, const float *values, size_t count
     return printed && printed < bits ? printed : bits;
 }
 
-bool ts_scene_token(const struct ts_scene *scene, size_t i, uint64_t index, uint64_t *token)
+bool ts_scene_axis(const struct ts_scene *scene, size_t i, struct ts_token_axis *axis)
 {
-    const struct ts_pair *pair = &scene->pairs[i];
     struct place place;
-    uint64_t after = 1, length = 1, sequence = sequence_of(scene);
-    if (pair->problem || pair->a.rank == 0 || index >= pair->a.count)
+    if (scene->pairs[i].problem || scene->pairs[i].a.rank == 0 || !scene->pairs[i].a.count)
         return false;
     find_place(scene, i, &place);
     if (place.axis == place.rank)
         return false;
+    *axis = (struct ts_token_axis){.after = 1, .size = place.shape[place.axis], .length = 1};
     for (unsigned k = place.axis + 1; k < place.rank; k++)
-        after *= place.shape[k];
+        axis->after *= place.shape[k];
     for (unsigned k = 0; k < place.rank; k++)
-        length *= place.shape[k];
-    *token = index / after % place.shape[place.axis] + (place.batched ? index / length * sequence : 0);
+        axis->length *= place.shape[k];
+    axis->sequence = place.batched ? ts_scene_sequence(scene) : 0;
+    return true;
+}
+
+bool ts_scene_token(const struct ts_scene *scene, size_t i, uint64_t index, uint64_t *token)
+{
+    struct ts_token_axis axis;
+    if (index >= scene->pairs[i].a.count || !ts_scene_axis(scene, i, &axis))
+        return false;
+    *token = index / axis.after % axis.size + index / axis.length * axis.sequence;
     return true;
 }
 
 bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, size_t i, uint64_t *index)
 {
     struct place place;
-    uint64_t after = 1, length = 1, sequence = sequence_of(scene), column, token;
+    uint64_t after = 1, length = 1, sequence = ts_scene_sequence(scene), column, token;
     if (!actor->usable || i >= actor->rows * actor->width)
         return false;
     find_place(scene, actor->pair, &place);
@@ -452,7 +558,7 @@ bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, 
 
 void ts_scene_choose(struct ts_scene *scene, uint64_t token)
 {
-    uint64_t sequence = sequence_of(scene), first = sequence ? token / sequence * sequence : 0;
+    uint64_t sequence = ts_scene_sequence(scene), first = sequence ? token / sequence * sequence : 0;
     size_t kept = 0;
     if (scene->batch <= 1 || scene->loaded || token >= scene->tokens)
         return;
@@ -470,6 +576,7 @@ void ts_scene_choose(struct ts_scene *scene, uint64_t token)
 void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count)
 {
     bool replaced[TAKEN] = {false};
+    size_t edge = edge_of(scene);
     if (scene->taken_count == scene->tokens || scene->taken_count > TAKEN || scene->loaded)
         return;
     for (size_t i = 0; i < count; i++) {
@@ -478,7 +585,7 @@ void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count)
         for (size_t k = 0; k < scene->taken_count; k++)
             present = present || scene->taken[k] == tokens[i];
         /* the order stays when a token takes the place of one beside it; the ends stay */
-        for (size_t k = 8; k + 8 < scene->taken_count && !present; k++)
+        for (size_t k = edge; k + edge < scene->taken_count && !present; k++)
             if (!replaced[k] && scene->taken[k - 1] < tokens[i] && tokens[i] < scene->taken[k + 1])
                 nearest = k;
         if (nearest < TAKEN) {
@@ -488,11 +595,24 @@ void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count)
     }
 }
 
+/* Are all the tokens that are looked at of one sequence? */
+static bool is_lone(const struct ts_scene *scene)
+{
+    uint64_t sequence = ts_scene_sequence(scene);
+    return scene->taken[0] / sequence == scene->taken[scene->taken_count - 1] / sequence;
+}
+
+/* Nothing but a few comes behind it. */
+static bool is_last(const struct ts_scene *scene, size_t pair)
+{
+    return scene->pair_count - pair <= 4;
+}
+
 static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struct ts_error *error)
 {
     const struct ts_pair *pair = &scene->pairs[actor->pair];
     struct place place;
-    uint64_t width, sequence = sequence_of(scene);
+    uint64_t width, sequence = ts_scene_sequence(scene);
     bool single = scene->tokens == 1, tokens, lone;
     actor->error = (double)NAN;
     if (pair->problem || pair->a.rank == 0 || pair->a.count == 0 || !scene->tokens || pair->guess ||
@@ -501,15 +621,15 @@ static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struc
         return TS_OK;
     find_place(scene, actor->pair, &place);
     tokens = place.axis < place.rank;
-    lone = scene->taken[0] / sequence == scene->taken[scene->taken_count - 1] / sequence;
+    lone = is_lone(scene);
     actor->apart = !tokens && place.batched;
     actor->rows = tokens ? scene->taken_count : actor->apart && !lone ? (size_t)scene->batch : 1;
     width = pair->a.count / (place.batched ? scene->batch : 1) / (tokens ? place.shape[place.axis] : 1);
-    if (width > LARGEST || width * actor->rows > LARGEST)
+    if (width > LARGEST_LAST || width * actor->rows > (is_last(scene, actor->pair) ? LARGEST_LAST : LARGEST))
         return TS_OK;
     actor->width = (size_t)width;
     actor->whole = single || (tokens && scene->taken_count == (lone ? sequence : scene->tokens));
-    actor->sequence = actor->whole && !single ? (size_t)sequence : actor->rows;
+    actor->sequence = tokens && !single ? (size_t)sequence : actor->rows;
     actor->heads = 1;
     if (place.rank >= 3 && tokens)
         actor->heads = (size_t)place.shape[place.axis == 0 ? 1 : 0];
@@ -533,6 +653,7 @@ static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struc
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error)
 {
     struct ts_actor *actor = &scene->window[scene->loaded % TS_SCENE_WINDOW];
+    drop_all(scene);
     free(actor->a);
     free(actor->b);
     *actor = (struct ts_actor){.pair = scene->loaded};
@@ -546,4 +667,65 @@ struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair)
 {
     struct ts_actor *actor = &scene->window[pair % TS_SCENE_WINDOW];
     return pair < scene->loaded && actor->pair == pair && actor->usable ? actor : NULL;
+}
+
+enum ts_status ts_scene_read(const struct ts_scene *scene, size_t pair, bool candidate, uint64_t first, size_t tokens,
+                             size_t column, size_t count, float *out, struct ts_error *error)
+{
+    const struct ts_view *view = candidate ? &scene->pairs[pair].b : &scene->pairs[pair].a;
+    struct place place;
+    find_place(scene, pair, &place);
+    if (place.axis == place.rank)
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "%s has no tokens", scene->pairs[pair].name);
+    for (size_t row = 0; row < tokens; row++)
+        TS_TRY(read_token(scene, view, &place, first + row, column, count, out + row * count, error));
+    if (view->count > FORGET_ABOVE)
+        ts_view_forget(view, 0, view->count);
+    return TS_OK;
+}
+
+const struct ts_actor *ts_scene_all(struct ts_scene *scene, size_t pair)
+{
+    const struct ts_actor *actor = ts_scene_actor(scene, pair);
+    struct ts_actor *all = &scene->all[scene->all_count];
+    uint64_t first = ts_scene_first(scene), tokens, held = 0;
+    struct ts_error ignored;
+    bool good;
+    if (!actor || actor->whole || actor->apart || actor->rows != scene->taken_count || scene->tokens <= 1)
+        return actor && actor->whole ? actor : NULL;
+    tokens = is_lone(scene) ? ts_scene_sequence(scene) : scene->tokens;
+    for (size_t i = 0; i < scene->all_count; i++) {
+        if (scene->all[i].pair == pair)
+            return &scene->all[i];
+        held += (uint64_t)scene->all[i].rows * scene->all[i].width;
+    }
+    if (scene->all_count == TS_SCENE_ALL || tokens > ALL_MOST / actor->width ||
+        held + tokens * actor->width > ALL_TOGETHER)
+        return NULL;
+    *all = *actor;
+    all->rows = (size_t)tokens;
+    all->whole = true;
+    all->a = malloc(all->rows * all->width * sizeof *all->a);
+    all->b = malloc(all->rows * all->width * sizeof *all->b);
+    good = all->a && all->b &&
+           ts_scene_read(scene, pair, false, first, all->rows, 0, all->width, all->a, &ignored) == TS_OK &&
+           ts_scene_read(scene, pair, true, first, all->rows, 0, all->width, all->b, &ignored) == TS_OK;
+    if (!good) {
+        free(all->a);
+        free(all->b);
+        return NULL;
+    }
+    scene->all_count++;
+    return all;
+}
+
+size_t ts_scene_position(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
+{
+    return (size_t)(scene->taken[actor->skipped + row] % ts_scene_sequence(scene));
+}
+
+size_t ts_scene_keys(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
+{
+    uint64_t sequence = ts_scene_sequence(scene);
+    return (size_t)(scene->taken[actor->skipped + row] / sequence * sequence - ts_scene_first(scene));
 }

@@ -26,7 +26,8 @@ struct ts_actor {
     bool apart;  /* no tokens in it: one row per sequence */
     float *a, *b;
     size_t rows, width; /* tokens taken, numbers per token */
-    size_t sequence;    /* whole: rows of one sequence, which are all of them unless a batch ran */
+    size_t sequence;    /* tokens of one sequence, whether they are all here or not; without tokens: rows */
+    size_t skipped;     /* of some rows of an actor: how many come before them */
     size_t heads;       /* the first axis after the tokens when there are two, else 1 */
     size_t inner;       /* width / heads */
     int bits_a, bits_b; /* mantissa bits the values use */
@@ -42,6 +43,8 @@ struct ts_turn {
     bool interleaved;
 };
 
+#define TS_SCENE_ALL 12
+
 struct ts_scene {
     const struct ts_pair *pairs;
     size_t pair_count;
@@ -53,11 +56,19 @@ struct ts_scene {
     bool *aside;                             /* per taken token: not judged any more (routed otherwise on a near tie) */
     struct ts_actor window[TS_SCENE_WINDOW]; /* ring: pair i is at i % TS_SCENE_WINDOW */
     struct ts_turn turn;
-    size_t score_heads; /* heads of the scores, 0 when there are none: flat captures do not show them */
-    size_t loaded;      /* pairs [0, loaded) have been through */
+    size_t score_heads;                /* heads of the scores, 0 when there are none: flat captures do not show them */
+    size_t loaded;                     /* pairs [0, loaded) have been through */
+    struct ts_actor all[TS_SCENE_ALL]; /* of long sequences: keys and values with every token, until the next pair */
+    size_t all_count;
 };
 
 enum ts_status ts_scene_open(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, struct ts_error *error);
+/* A second scene of the same pairs that takes the same tokens. */
+enum ts_status ts_scene_open_like(struct ts_scene *scene, const struct ts_scene *other, struct ts_error *error);
+/* The same for a look at one pair. A trace may hold two sequences of different lengths (an encoder's and a decoder's, a
+ * picture's and a text's): the tokens are those of the sequence that this pair belongs to. */
+enum ts_status ts_scene_open_near(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, size_t index,
+                                  struct ts_error *error);
 void ts_scene_release(struct ts_scene *scene);
 
 /* Before anything is loaded: of a batch only the sequence of this token. */
@@ -67,6 +78,13 @@ void ts_scene_take(struct ts_scene *scene, const uint64_t *tokens, size_t count)
 /* Which token the element at this flat index of pair i belongs to; false when the pair has no tokens. */
 bool ts_scene_token(const struct ts_scene *scene, size_t i, uint64_t index, uint64_t *token);
 
+/* Where the tokens of a pair are, for walks over all of it: the token at a flat index is index / after % size, and
+ * those of the sequence index / length come behind those of the ones before. */
+struct ts_token_axis {
+    uint64_t after, size, length, sequence;
+};
+bool ts_scene_axis(const struct ts_scene *scene, size_t i, struct ts_token_axis *axis);
+
 /* The flat index, in its pair's own shape, of element i of an actor; false when it has none. */
 bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, size_t i, uint64_t *index);
 
@@ -74,6 +92,20 @@ bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, 
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);
 /* The actor of an earlier pair, NULL when it has left the window or is not usable. */
 struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair);
+
+/* The same pair with every token of the sequences that are looked at, for what works across tokens: the actor itself
+ * where it has them. Stays until the next pair is loaded. NULL when it is too large, or has no tokens. */
+const struct ts_actor *ts_scene_all(struct ts_scene *scene, size_t pair);
+/* Which token of its sequence a row of a tensor with tokens is. */
+size_t ts_scene_position(const struct ts_scene *scene, const struct ts_actor *actor, size_t row);
+/* The row of ts_scene_all's actors that holds the first token of the sequence of this row. */
+size_t ts_scene_keys(const struct ts_scene *scene, const struct ts_actor *actor, size_t row);
+/* Reads `count` numbers from `column` on of `tokens` tokens from `first` on, in the layout of an actor, whatever the
+ * layout of the pair is. */
+enum ts_status ts_scene_read(const struct ts_scene *scene, size_t pair, bool candidate, uint64_t first, size_t tokens,
+                             size_t column, size_t count, float *out, struct ts_error *error);
+/* Tokens of one sequence. */
+uint64_t ts_scene_sequence(const struct ts_scene *scene);
 
 /* The row of `from` that serves row `row` of the tokens: its own, its sequence's, or the one for all. */
 size_t ts_scene_row(const struct ts_scene *scene, const struct ts_actor *from, size_t row);

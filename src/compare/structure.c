@@ -1,5 +1,6 @@
 #include "compare/structure.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,17 +56,42 @@ static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, s
     return actor->rows == 1 || actor->apart || !scene->aside[row];
 }
 
+/* The energy of the row that errs least over the median row's: the larger of what its error and what its relative error
+ * say, so that neither a small row nor a large one counts. `errors` holds the `used` rows with a size and is
+ * reordered. */
+static double least_row(double *errors, const double *ratios, const double *sizes, size_t rows, size_t used,
+                        double median)
+{
+    double least = (double)INFINITY, typical;
+    size_t at = 0, best = 0;
+    for (size_t row = 0; row < rows; row++) {
+        if (!(sizes[row] > 0))
+            continue;
+        if (ratios[row] < least) {
+            least = ratios[row];
+            best = at;
+        }
+        at++;
+    }
+    if (!used || !(median > 0))
+        return 1;
+    typical = errors[best];
+    typical /= fmax(median_of(errors, used), DBL_MIN);
+    return fmax(least / median, typical);
+}
+
 double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
-    double *ratios, *sizes, *sorted, largest = 0, median, typical;
+    double *ratios, *sizes, *sorted, *errors, largest = 0, median, typical;
     size_t used = 0, at = 0;
     if (!actor->usable || actor->rows < 4)
         return 0;
-    ratios = calloc(actor->rows * 3, sizeof *ratios);
+    ratios = calloc(actor->rows * 4, sizeof *ratios);
     if (!ratios)
         return 0;
     sizes = ratios + actor->rows;
     sorted = sizes + actor->rows;
+    errors = sorted + actor->rows;
     for (size_t row = 0; row < actor->rows; row++) {
         for (size_t i = row * actor->width; i < (row + 1) * actor->width && counts(scene, actor, row); i++) {
             double d = (double)actor->b[i] - (double)actor->a[i];
@@ -83,6 +109,7 @@ double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, s
     for (size_t row = 0; row < actor->rows; row++) {
         if (!(sizes[row] > 0))
             continue;
+        errors[used] = ratios[row];
         ratios[row] /= sizes[row] > typical ? sizes[row] : typical;
         sorted[used++] = ratios[row];
     }
@@ -94,9 +121,11 @@ double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, s
     median = median_of(sorted, used);
     if (structure) {
         double calm = 0;
+        structure->least_row = least_row(errors, ratios, sizes, actor->rows, used, median);
         for (size_t row = 0; row < actor->rows; row++) {
             bool stray = ratios[row] > STRAY * median;
             structure->strays += stray;
+            structure->worst_rows += ratios[row] > 0.25 * largest;
             calm += stray || !(sizes[row] > 0) ? 0 : ratios[row];
         }
         structure->calm = used > structure->strays ? sqrt(calm / (double)(used - structure->strays)) : 0;
@@ -180,17 +209,83 @@ double ts_structure_element(const struct ts_actor *actor, size_t index)
     return structure.element;
 }
 
+/* Of all numbers as they are. */
+static double slope_of(const struct ts_actor *actor)
+{
+    double errors = 0, sizes = 0, dots = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        double a = (double)actor->a[i], d = (double)actor->b[i] - a;
+        if (!isfinite(d))
+            continue;
+        errors += d * d;
+        sizes += a * a;
+        dots += d * a;
+    }
+    return correlation(dots, errors, sizes);
+}
+
+double ts_structure_channel(struct ts_scene *scene, const struct ts_actor *actor, size_t channel)
+{
+    double *error, *size, *scratch, typical, found = 0;
+    if (!actor->usable || actor->rows < 4 || actor->width < 8 || channel >= actor->width ||
+        !(error = calloc(actor->width * 3, sizeof *error)))
+        return 0;
+    size = error + actor->width;
+    scratch = size + actor->width;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = 0; i < actor->width && counts(scene, actor, row); i++) {
+            double a = (double)actor->a[row * actor->width + i], d = (double)actor->b[row * actor->width + i] - a;
+            if (!isfinite(d))
+                continue;
+            error[i] += d * d;
+            size[i] += a * a;
+        }
+    memcpy(scratch, size, actor->width * sizeof *scratch);
+    typical = median_of(scratch, actor->width);
+    if (typical > 0) {
+        for (size_t i = 0; i < actor->width; i++)
+            scratch[i] = sqrt(error[i] / (size[i] + typical));
+        found = scratch[channel];
+        found = ratio_to(found, median_of(scratch, actor->width));
+    }
+    free(error);
+    return found;
+}
+
 double ts_channel_limit(const struct ts_structure *structure)
 {
-    return TS_CHANNEL_LIMIT * fmax(1, sqrt(16 / (double)(structure->rows ? structure->rows : 16)));
+    double rows = structure->rows ? (double)structure->rows : 16, alike = fmax(0, 2 * structure->alike - 1);
+    return fmax(TS_CHANNEL_LIMIT, TS_CHANNEL_FEW * sqrt(16 / (1 + (rows - 1) * (1 - alike))));
+}
+
+/* Rows that take part in a channel's error, each measured by its own size: (sum of squares)^2 over the sum of fourth
+ * powers. */
+static double rows_of_channel(struct ts_scene *scene, const struct ts_actor *actor, size_t channel)
+{
+    double squares = 0, fourths = 0;
+    for (size_t row = 0; row < actor->rows; row++) {
+        const float *a = actor->a + row * actor->width, *b = actor->b + row * actor->width;
+        double size = 0, d = (double)b[channel] - (double)a[channel];
+        if (!counts(scene, actor, row) || !isfinite(d))
+            continue;
+        for (size_t i = 0; i < actor->width; i++)
+            size += isfinite(a[i]) ? (double)a[i] * (double)a[i] : 0;
+        if (size > 0) {
+            squares += d * d / size;
+            fourths += d * d / size * (d * d / size);
+        }
+    }
+    return fourths > 0 ? squares * squares / fourths : 0;
 }
 
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *error, *size, *scratch, *sum, *mean, *dot, typical, median;
     size_t head = head_size(scene), rows = 0;
-    if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
+    if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16) {
         measure_elements(actor, SIZE_MAX, structure);
+        structure->slope = slope_of(actor);
+    }
     if (!actor->usable || actor->rows < 4 || actor->width < 8)
         return;
     error = calloc(actor->width * 6, sizeof *error);
@@ -227,6 +322,8 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
             structure->worst_channel = i;
         }
     median = median_of(scratch, actor->width);
+    structure->channel_error = structure->channel;
+    structure->channel_rows = rows_of_channel(scene, actor, structure->worst_channel);
     structure->channel = ratio_to(structure->channel, median);
     if (head >= 2 && actor->width % head == 0 && actor->width / head >= 2) {
         size_t blocks = actor->width / head;

@@ -9,8 +9,9 @@
 #include "compare/scene.h"
 
 /* Beyond these no honest run has been seen: see docs/noise.md. */
-#define TS_CHANNEL_LIMIT 8.0
-#define TS_BLOCK_LIMIT   12.0
+#define TS_CHANNEL_LIMIT 11.0 /* weights of eight bits, over forty tokens: 10 */
+#define TS_CHANNEL_FEW   8.0  /* of sixteen tokens, and more where there are fewer */
+#define TS_BLOCK_LIMIT   15.0
 #define TS_ROW_LIMIT     60.0
 #define TS_OFFSET_LIMIT  0.8
 
@@ -25,21 +26,30 @@ struct ts_structure {
     size_t rows;              /* tokens that count */
     double channel;           /* the worst channel's relative error over the median channel's */
     size_t worst_channel;
-    double block; /* the worst block of channels (a head), error energy over the median block's */
+    double channel_error; /* its relative error */
+    double channel_rows;  /* in how many tokens it errs: those of equal errors that would be as much spread */
+    double block;         /* the worst block of channels (a head), error energy over the median block's */
     size_t worst_block, block_size;
     double row; /* the worst token's relative error energy over the median token's */
     size_t worst_row;
-    double row_error;     /* its relative error */
-    size_t strays;        /* tokens far above the median one */
-    double calm;          /* relative error of the others */
-    double inherited_row; /* the same, largest among the tensors before: set by the judge */
+    double row_error;         /* its relative error */
+    size_t strays;            /* tokens far above the median one */
+    size_t worst_rows;        /* tokens that err at least half as much as the worst */
+    double calm;              /* relative error of the others */
+    double least_row;         /* the least token's error energy over the median token's, by itself and by its size */
+    double inherited_row;     /* the same, largest among the tensors before: set by the judge */
+    double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge */
     double offset; /* share of the error that is the same in every token: 1 / tokens when there is no such part */
     double alike;  /* the same share of the reference: tokens that are nearly equal err alike, honestly */
     double slope;  /* correlation of the error with the reference, -1 to 1; the smaller one of all numbers as they
-                      are and of every channel counted alike, so that no channel decides it alone */
+                      are and of every channel counted alike, so that no channel decides it alone; of fewer than
+                      four tokens, known or not, of all numbers as they are */
 };
 
-/* How far the worst channel may stand out: over few tokens chance makes more of it. */
+/* How far a channel stands out, as ts_structure.channel does for the worst; 0 where there are no statistics. */
+double ts_structure_channel(struct ts_scene *scene, const struct ts_actor *actor, size_t channel);
+/* How far the worst channel may stand out: over few tokens chance makes more of it, and tokens that are nearly equal
+ * are few. */
 double ts_channel_limit(const struct ts_structure *structure);
 
 /* The number that would be at place `nth` if the values were sorted; 0 when there are none. Reorders them. */

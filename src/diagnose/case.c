@@ -10,6 +10,8 @@
 
 /* Elements of a pair that is read directly: enough for any fit, and read in a moment. */
 #define DIRECT_MOST ((uint64_t)1 << 20)
+/* An axis that is longer is cut into rows of so many, of which a spread is read. */
+#define FOLDED ((uint64_t)1 << 12)
 /* Families may keep values of many earlier tensors: 48 of 4 million doubles would be too much. */
 #define VALUES_MOST ((size_t)1 << 27)
 /* Neighbours with more error than this say nothing about noise: something is wrong with them as well. */
@@ -17,6 +19,7 @@
 /* Numbers of one side of one tensor that a scene takes. */
 #define SEQUENCE_LEAST 4
 #define SCENE_MOST     ((uint64_t)1 << 22)
+#define SCENE_SOME     ((uint64_t)1 << 20) /* where it is not all of it anyway */
 /* Multiplications for a product that is replayed whole: a second or two. */
 #define REPLAY_MOST     4e9
 #define REPLAY_RESIDUAL 2e-3
@@ -44,21 +47,42 @@ static enum ts_status read_row(const struct ts_view *view, uint64_t first, size_
 
 #define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walk */
 
-static enum ts_status load_direct(struct ts_case_state *state, const struct ts_pair *pair, struct ts_error *error)
+/* Rows with the worst elements are among a spread of them. */
+static void take_worst_rows(const struct ts_case_state *state, uint64_t last, uint64_t rows)
+{
+    uint64_t places[2];
+    if (!state->face.delta || rows < 8)
+        return;
+    places[0] = state->face.delta->worst;
+    places[1] = state->face.delta->first_non_finite_mismatch;
+    for (int k = 0; k < 2; k++) {
+        uint64_t wanted = places[k] / last, at = 0;
+        while (at + 1 < rows && state->own_rows[at + 1] <= wanted)
+            at++;
+        if (places[k] != UINT64_MAX && state->own_rows[at] <= wanted)
+            state->own_rows[at] = wanted;
+    }
+}
+
+static enum ts_status load_direct(struct ts_case_state *state, const struct ts_pair *pair,
+                                  const struct ts_case_rows *given, struct ts_error *error)
 {
     struct ts_actor *actor = &state->own;
     unsigned components =
         ts_type_info(pair->a.tensor->type)->components == 2 && ts_type_info(pair->b.tensor->type)->components == 2 ? 2
                                                                                                                    : 1;
-    uint64_t last = pair->a.rank ? pair->a.shape[pair->a.rank - 1] : 1, all, rows, width = last * components,
-             forgotten = 0;
+    uint64_t last = pair->a.rank ? pair->a.shape[pair->a.rank - 1] : 1, all, rows, width, forgotten = 0;
     size_t total;
     if (!pair->a.count || !last)
         return TS_OK;
+    last = last > DIRECT_MOST ? FOLDED : last; /* what is left over of a folded axis is not looked at */
+    width = last * components;
+    state->own_last = last;
     all = pair->a.count / last;
     width = width < DIRECT_MOST ? width : DIRECT_MOST;
     rows = all < DIRECT_MOST / width ? all : DIRECT_MOST / width;
     rows = rows ? rows : 1;
+    rows = given && given->count < rows ? given->count : rows;
     total = (size_t)(rows * width);
     *actor = (struct ts_actor){.pair = actor->pair,
                                .usable = true,
@@ -74,9 +98,15 @@ static enum ts_status load_direct(struct ts_case_state *state, const struct ts_p
     state->found = malloc(total * sizeof *state->found);
     if (!state->own_rows || !actor->a || !actor->b || !state->expected || !state->found)
         return ts_fail_memory(error);
+    for (size_t row = 0; row < rows; row++)
+        state->own_rows[row] = given         ? given->list[row]
+                               : rows == all ? row
+                               : rows == 1   ? 0
+                                             : row * (all - 1) / (rows - 1);
+    if (!given && rows < all)
+        take_worst_rows(state, last, rows);
     for (size_t row = 0; row < rows; row++) {
-        uint64_t from = rows == all ? row : rows == 1 ? 0 : row * (all - 1) / (rows - 1);
-        state->own_rows[row] = from;
+        uint64_t from = state->own_rows[row];
         TS_TRY(read_row(&pair->a, from * last, (size_t)width, components, state->expected + row * width, error));
         TS_TRY(read_row(&pair->b, from * last, (size_t)width, components, state->found + row * width, error));
         if (from > forgotten + BEHIND / last) { /* and what lies between the rows: the system reads ahead */
@@ -138,7 +168,7 @@ static enum ts_status replay(struct ts_case_state *state, double *noise, struct 
     double drift = 0, size = 0, rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
     bool good = (moved = malloc(state->face.total * sizeof *moved)) != NULL;
     for (unsigned k = 0; k < operation->input_count && good; k++) {
-        const struct ts_actor *input = ts_scene_actor(&state->scene, operation->inputs[k]);
+        const struct ts_actor *input = ts_operation_input(&state->scene, operation, k);
         size_t count = input->rows * input->width;
         double step = ts_rounding(input->bits_b);
         plain[k] = malloc(count * sizeof **plain);
@@ -311,9 +341,13 @@ static void weigh(struct ts_case_state *state, size_t index, double modelled)
 static void choose_sequence(struct ts_case_state *state, size_t index)
 {
     struct ts_scene *scene = &state->scene;
-    uint64_t token;
-    if (scene->batch > 1 && scene->tokens / scene->batch >= SEQUENCE_LEAST && state->deltas &&
-        ts_scene_token(scene, index, state->deltas[index].worst, &token))
+    const struct ts_delta *delta = state->deltas ? &state->deltas[index] : NULL;
+    uint64_t token, worst;
+    if (!delta || scene->batch <= 1 || scene->tokens / scene->batch < SEQUENCE_LEAST)
+        return;
+    /* NaN is worse than any number, and is not counted among them */
+    worst = delta->first_non_finite_mismatch != UINT64_MAX ? delta->first_non_finite_mismatch : delta->worst;
+    if (ts_scene_token(scene, index, worst, &token))
         ts_scene_choose(scene, token);
 }
 
@@ -332,23 +366,26 @@ static void take_worst(struct ts_case_state *state, size_t index)
     ts_scene_take(&state->scene, tokens, count);
 }
 
-/* Of a wide tensor some tokens are enough, where all of them would be too much for a scene: both ends and a spread. */
-static void thin_out(struct ts_scene *scene, const struct ts_pair *pairs, size_t index)
+/* Of a long sequence or a wide tensor some tokens are enough, where all of them would be too much for a scene. */
+static void choose_tokens(struct ts_case_state *state, size_t index)
 {
+    struct ts_scene *scene = &state->scene;
+    const struct ts_pair *pairs = scene->pairs;
+    size_t wanted = scene->taken_count;
     uint64_t width = 0;
-    size_t wanted;
     for (size_t back = 0; back < 4 && back <= index; back++)
         if (!pairs[index - back].problem && scene->tokens && pairs[index - back].a.count / scene->tokens > width)
             width = pairs[index - back].a.count / scene->tokens;
-    wanted = width ? (size_t)(SCENE_MOST / width) : scene->taken_count;
-    /* a step that needs every token (scores, softmax) is never so wide */
-    if (wanted >= scene->taken_count || wanted < 8 || scene->taken_count < 8)
+    if (width && wanted > SCENE_MOST / width)
+        wanted = SCENE_SOME / width > 8 ? (size_t)(SCENE_SOME / width) : 8;
+    if (!scene->tokens || wanted > scene->taken_count || wanted < 8 ||
+        (wanted == scene->taken_count && scene->taken_count >= ts_scene_sequence(scene)))
         return;
-    for (size_t i = 0; i < wanted; i++)
-        scene->taken[i] = scene->taken[i < 4                ? i
-                                       : i + 4 > wanted - 1 ? scene->taken_count - (wanted - i)
-                                                            : 4 + (i - 4) * (scene->taken_count - 8) / (wanted - 8)];
-    scene->taken_count = wanted;
+    ts_glance_measure(&state->glance, scene, index);
+    if (state->glance.tokens)
+        ts_glance_take(&state->glance, scene, state->face.delta, index, wanted);
+    else
+        take_worst(state, index);
 }
 
 /* The configuration says what the numbers of a token are where heads are folded into one axis. */
@@ -435,6 +472,31 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
                             size_t count, size_t index, const struct ts_evidence *evidence,
                             struct ts_diagnosis *diagnosis, struct ts_error *error)
 {
+    return ts_case_open_at(state, pairs, deltas, count, index, evidence, NULL, diagnosis, error);
+}
+
+/* Which tokens the scene is to hold. */
+static void choose_rows(struct ts_case_state *state, const struct ts_case_rows *rows, size_t index)
+{
+    struct ts_scene *scene = &state->scene;
+    if (ts_is_weight(scene->pairs[index].name))
+        return;
+    if (rows) {
+        scene->taken_count = rows->count < scene->taken_count ? rows->count : scene->taken_count;
+        memcpy(scene->taken, rows->list, scene->taken_count * sizeof *scene->taken);
+        state->glance = *rows->glance;
+        state->glance_borrowed = true;
+        return;
+    }
+    choose_sequence(state, index);
+    choose_tokens(state, index);
+}
+
+enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
+                               size_t count, size_t index, const struct ts_evidence *evidence,
+                               const struct ts_case_rows *rows, struct ts_diagnosis *diagnosis, struct ts_error *error)
+{
+    size_t reach = rows && rows->reach < TS_SCENE_WINDOW - 1 ? rows->reach + 1 : TS_SCENE_WINDOW;
     struct ts_actor *actor = NULL;
     double modelled = 0;
     *state =
@@ -445,14 +507,12 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
     state->book = calloc(1, sizeof *state->book);
     if (!state->book)
         return ts_fail_memory(error);
-    TS_TRY(ts_scene_open(&state->scene, pairs, count, error));
-    choose_sequence(state, index);
-    take_worst(state, index);
-    thin_out(&state->scene, pairs, index);
+    TS_TRY(ts_scene_open_near(&state->scene, pairs, count, index, error));
+    choose_rows(state, rows, index);
     if (!ts_is_weight(pairs[index].name) &&
         !(state->scene.tokens > state->scene.taken_count && is_turned_square(&pairs[index]))) {
         /* what lies further back than the window would be pushed out of it again */
-        state->scene.loaded = index + 1 > TS_SCENE_WINDOW ? index + 1 - TS_SCENE_WINDOW : 0;
+        state->scene.loaded = index + 1 > reach ? index + 1 - reach : 0;
         while (state->scene.loaded <= index) {
             if (!(actor = ts_scene_next(&state->scene, error)))
                 return error->status;
@@ -463,7 +523,7 @@ enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *p
     }
     state->direct = !actor || !actor->usable;
     if (state->direct) {
-        TS_TRY(load_direct(state, &pairs[index], error));
+        TS_TRY(load_direct(state, &pairs[index], rows, error));
         actor = &state->own;
     }
     state->face.actor = actor;
@@ -551,6 +611,8 @@ void ts_case_release(struct ts_case_state *state)
     free(state->expected);
     free(state->found);
     ts_operation_release(&state->face.operation);
+    if (!state->glance_borrowed)
+        ts_glance_release(&state->glance);
     ts_scene_release(&state->scene);
 }
 
@@ -618,11 +680,17 @@ bool ts_case_index(const struct ts_case *the_case, size_t i, uint64_t *flat)
     const struct ts_case_state *state = (const struct ts_case_state *)the_case;
     const struct ts_actor *actor = the_case->actor;
     const struct ts_view *view = &state->scene.pairs[actor->pair].a;
-    uint64_t last = view->rank ? view->shape[view->rank - 1] : 1;
     if (!state->direct)
         return ts_scene_index(&state->scene, actor, i, flat);
-    *flat = state->own_rows[i / actor->width] * last + i % actor->width;
-    return actor->width <= last && *flat < view->count;
+    *flat = state->own_rows[i / actor->width] * state->own_last + i % actor->width;
+    return actor->width <= state->own_last && *flat < view->count;
+}
+
+bool ts_case_folded(const struct ts_case *the_case)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    const struct ts_view *view = &state->scene.pairs[the_case->actor->pair].a;
+    return state->direct && view->rank && state->own_last < view->shape[view->rank - 1];
 }
 
 uint64_t ts_case_row(const struct ts_case *the_case, size_t row)
@@ -652,6 +720,18 @@ bool ts_case_direct(const struct ts_case *the_case)
 bool ts_case_is_part(const struct ts_case *the_case)
 {
     return ((const struct ts_case_state *)the_case)->about != NULL;
+}
+
+const struct ts_glance *ts_case_glance(const struct ts_case *the_case)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    return state->glance.tokens && !state->direct ? &state->glance : NULL;
+}
+
+bool ts_case_wants(const struct ts_case *the_case, const char *id)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    return !state->only || strcmp(state->only, id) == 0;
 }
 
 bool ts_case_complete(const struct ts_case *the_case)

@@ -3,6 +3,7 @@
 #define TS_DIAGNOSE_CASE_H
 
 #include "diagnose/families.h"
+#include "diagnose/glance.h"
 #include "diagnose/product.h"
 
 struct ts_case_values {
@@ -15,7 +16,7 @@ struct ts_case_values {
 struct ts_case_entry {
     struct ts_cause cause;
     double rank, evidence, explained;
-    size_t freedom;
+    size_t freedom, family;
     bool plain; /* not a prediction */
 };
 
@@ -30,6 +31,8 @@ struct ts_case_book {
 struct ts_case_state {
     struct ts_case face; /* first: families hold a pointer to it */
     struct ts_scene scene;
+    struct ts_glance glance; /* of long sequences: every token's error */
+    bool glance_borrowed;
     const struct ts_delta *deltas;
     size_t pair_count;
     const struct ts_evidence *evidence;
@@ -37,7 +40,10 @@ struct ts_case_state {
     bool replayed;             /* expected is that product on the candidate's input */
     struct ts_actor own;       /* direct cases: the actor */
     uint64_t *own_rows;        /* and which rows it holds */
+    uint64_t own_last;         /* numbers of a row, all of them */
     bool direct, complete, quiet;
+    size_t family;    /* the one that proposes */
+    const char *only; /* a proof: the one id that is asked for */
     double *expected, *found;
     double elements; /* how many elements carry the error */
     double size;     /* energy of what was found */
@@ -49,10 +55,24 @@ struct ts_case_state {
     const char *about;         /* what part of it this is; NULL: the whole */
 };
 
+/* Rows that a case is to hold, instead of those it would choose: tokens of the run, or rows of the matrix where it is
+ * read directly. At most as many as another case of the pair has. */
+struct ts_case_rows {
+    const uint64_t *list;
+    size_t count;
+    size_t reach;                   /* how many earlier tensors are wanted */
+    const struct ts_glance *glance; /* what is known about all of them, borrowed */
+};
+
 enum ts_status ts_case_open(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
                             size_t count, size_t index, const struct ts_evidence *evidence,
                             struct ts_diagnosis *diagnosis, struct ts_error *error);
+enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
+                               size_t count, size_t index, const struct ts_evidence *evidence,
+                               const struct ts_case_rows *rows, struct ts_diagnosis *diagnosis, struct ts_error *error);
 void ts_case_release(struct ts_case_state *state);
+/* Puts the best claims about a part of the rows to the others. In prove.c. */
+void ts_case_prove(struct ts_case_state *state);
 /* A case about a part of another: the same pair, other values, which are borrowed; its noise is the whole's times the
  * factor. */
 void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
@@ -62,6 +82,8 @@ void ts_case_release_part(struct ts_case_state *part);
 const char *ts_case_remark(struct ts_case_state *state, const char *id, const char *summary);
 /* Second looks at the terms of a sum, unless everything is explained. */
 void ts_case_look_at_parts(struct ts_case_state *state);
+/* When no cause holds and what came in agrees: what can still be said. */
+void ts_case_say_remainder(struct ts_case_state *state);
 void ts_case_drop_scratch(struct ts_case_state *state);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "compare/structure.h"
 #include "diagnose/case.h"
 
@@ -14,7 +15,9 @@
 /* With many free numbers it must explain more to be worth saying: up to this, from 31 of them on. */
 #define LEAST_WHEN_FREE 0.7
 #define NEARLY_ALL      0.9
-#define LEAST_EVIDENCE  0.2
+/* A number per channel follows whatever tokens have in common, which may be nine tenths of them. */
+#define NEARLY_ALL_WHEN_FREE 0.97
+#define LEAST_EVIDENCE       0.2
 /* A relation between numbers has nothing but its precision: one that leaves a thirtieth in a clean run comes after a
  * step or a place that is sure enough. */
 #define NEARLY_ALL_OF_A_RELATION     0.97
@@ -34,6 +37,11 @@
 #define TIE_EVIDENCE 0.05
 /* So much less evidence than the best one's, which explains all: not what happened. */
 #define REFUTED 0.25
+
+/* When no cause holds: a row or a channel that has so many times its share of the error, and this much of all, is said.
+ */
+#define OVER_ITS_SHARE 4.0
+#define LEAST_SHARE    0.2
 
 /* Kinds with a smaller bonus than this are relations between numbers, and places. */
 #define RELATIONS 0.04
@@ -66,7 +74,7 @@ static const struct kind kinds[] = {
     {"stale", 0.045},
     {"unwritten", 0.04},
     {"sparse", 0.04},
-    {"dtype-confusion", 0.05},
+    {"dtype-confusion", 0.09}, /* before nan and inf, which some of the bits are bound to be */
     {"permuted", 0.05},
     {"shifted", 0.05},
     /* names a relation */
@@ -80,9 +88,17 @@ static const struct kind kinds[] = {
     {"affine", 0.02},
     {"quantization", 0.02},
     {"rounding", 0.02},
-    /* names a place: heads, rows, channels have none */
+    /* names a place */
+    {"heads", 0},
+    {"rows", 0},
+    {"channels", 0},
     {"unrelated", -0.3},
 };
+
+const char *ts_cause_id(size_t index)
+{
+    return index < sizeof kinds / sizeof *kinds ? kinds[index].id : NULL;
+}
 
 static double bonus_of(const char *id)
 {
@@ -148,6 +164,7 @@ static void keep(struct ts_case_state *state, struct ts_case_entry *entry, const
         ts_arena_printf(arena, "%s%s%s%s", state->about ? state->about : "", state->about ? ": " : "", summary, remark);
     cause->confidence -= state->about ? DETOUR : 0;
     cause->proof.of = state->about ? ts_arena_string(arena, state->about) : NULL;
+    entry->family = state->family;
     entry->rank = cause->confidence + bonus_of(id) + EVIDENCE_WEIGHT * entry->evidence;
     if (cause->id && cause->check && cause->summary)
         insert(state->book, entry);
@@ -208,9 +225,11 @@ double ts_explained(const struct ts_case *the_case, const double *prediction)
 
 /* A precise claim leaves next to nothing in a clean run, and one that leaves a tenth of the error is refuted by that.
  * Under noise it may leave more. */
-static bool is_refuted(double explained, double evidence)
+static bool is_refuted(double explained, double evidence, size_t freedom)
 {
-    return explained < NEARLY_ALL && evidence < LEAST_EVIDENCE;
+    double bits = log2(1 + (double)freedom) / 5;
+    double least = NEARLY_ALL + (NEARLY_ALL_WHEN_FREE - NEARLY_ALL) * (bits < 1 ? bits : 1);
+    return explained < least && evidence < LEAST_EVIDENCE;
 }
 
 static double least_explained(size_t freedom)
@@ -247,7 +266,7 @@ static double weigh_claim(struct ts_case *the_case, const char *id, double left,
     entry.evidence = evidence_of(state, left, freedom);
     entry.cause.confidence = entry.explained - (double)freedom / state->elements;
     if (!(entry.cause.confidence >= LEAST_CONFIDENCE) || entry.explained < least_explained(freedom) ||
-        is_refuted(entry.explained, entry.evidence))
+        is_refuted(entry.explained, entry.evidence, freedom))
         return 0;
     vsnprintf(text, sizeof text, summary, args);
     note_proof(&entry, state, left);
@@ -325,6 +344,9 @@ static bool is_worth_saying(const struct ts_case_book *book, size_t i, bool else
         return true;
     if (is_far_weaker(entry, best))
         return false;
+    /* tokens that were routed otherwise are named, and their rows are no finding of their own */
+    if (strcmp(best->cause.id, "routing") == 0 && strcmp(entry->cause.id, "rows") == 0)
+        return false;
     /* what leaves far more than the best does is refuted by it, however much it explains */
     if (best->evidence > 0.8 && entry->evidence < best->evidence - REFUTED)
         return false;
@@ -390,10 +412,36 @@ static const char *held_against(const struct ts_case_state *state)
     return "the reference's values";
 }
 
+/* The row or channel that holds most of the error, when that is far above its share. */
+static const char *where_it_stands(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double *errors = calloc(actor->rows + actor->width, sizeof *errors), most = OVER_ITS_SHARE;
+    const char *text = "it is spread over rows and channels";
+    for (size_t i = 0; errors && i < the_case->total; i++) {
+        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        errors[i / actor->width] += cost > 0 ? cost : 0;
+        errors[actor->rows + i % actor->width] += cost > 0 ? cost : 0;
+    }
+    for (size_t p = 0; errors && the_case->error > 0 && p < actor->rows + actor->width; p++) {
+        bool row = p < actor->rows;
+        size_t parts = row ? actor->rows : actor->width;
+        double share = errors[p] / the_case->error;
+        if (share < LEAST_SHARE || share * (double)parts < most)
+            continue;
+        most = share * (double)parts;
+        text = ts_case_text(the_case, "%s %" PRIu64 " of %zu holds %.0f %% of it", row ? "row" : "channel",
+                            row ? ts_case_row(the_case, p) : (uint64_t)(p - actor->rows), parts, 100 * share);
+    }
+    free(errors);
+    return text;
+}
+
 /* When no cause holds: the most telling thing there is to say. */
 static void say_strongest(struct ts_case_state *state)
 {
     struct ts_case *the_case = &state->face;
+    const struct ts_delta *delta = &state->deltas[the_case->diagnosis->pair];
     struct ts_structure structure = {0};
     double relative = 0, size = 0, dot = 0;
     if (!state->direct)
@@ -417,6 +465,18 @@ static void say_strongest(struct ts_case_state *state)
                          "differs came in with %s",
                          ts_product_name(the_case, &state->product), ts_case_name(the_case, state->product.input),
                          ts_case_name(the_case, state->product.input));
+    else if (delta->non_finite_mismatch)
+        the_case->diagnosis->strongest =
+            ts_case_text(the_case,
+                         "no cause holds; %" PRIu64 " of %" PRIu64
+                         " elements are NaN or infinite, and on the other side not so, or not with that sign",
+                         delta->non_finite_mismatch, delta->count);
+    else if (delta->exact)
+        the_case->diagnosis->strongest = ts_case_text(
+            the_case, "no cause holds; %" PRIu64 " of %" PRIu64 " integers differ", delta->unequal, delta->count);
+    else if (!(size > 0))
+        the_case->diagnosis->strongest =
+            ts_case_text(the_case, "no cause holds; nothing but zero is expected here, so no place stands out");
     else if (state->quiet)
         the_case->diagnosis->strongest = ts_case_text(
             the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it", relative);
@@ -431,9 +491,10 @@ static void say_strongest(struct ts_case_state *state)
     else
         the_case->diagnosis->strongest = ts_case_text(
             the_case,
-            "no cause holds; the error is %.3g of the tensor's size, %.0f %% of its energy follows the reference, "
-            "and it is spread over rows and channels",
-            relative, the_case->error > 0 && size > 0 ? 100 * dot * dot / (size * the_case->error) : 0);
+            "no cause holds; the error is %.3g of the tensor's size, %.0f %% of its energy follows the reference, and "
+            "%s",
+            relative, the_case->error > 0 && size > 0 ? 100 * dot * dot / (size * the_case->error) : 0,
+            where_it_stands(the_case));
 }
 
 enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
@@ -461,18 +522,27 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
         return ts_fail_memory(error);
     status = ts_case_open(state, pairs, deltas, count, index, evidence, diagnosis, error);
     if (status == TS_OK && state->face.total && pairs[index].a.count) {
-        for (size_t i = 0; ts_families[i]; i++) {
+        for (size_t i = 0; ts_families[i] && status == TS_OK; i++) {
+            state->family = i;
             ts_families[i]->propose(&state->face);
             ts_case_drop_scratch(state);
             ts_view_forget(&pairs[index].a, 0, pairs[index].a.count); /* samples touch pages everywhere */
             ts_view_forget(&pairs[index].b, 0, pairs[index].b.count);
+            if (atomic_load(&ts_cancelled))
+                status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         }
+    }
+    if (status == TS_OK && state->face.total && pairs[index].a.count) {
         ts_case_look_at_parts(state);
         diagnosis->against = held_against(state);
         settle_doubts(state->book);
+        ts_case_prove(state);
         write_down(state->book, diagnosis);
-        if (!diagnosis->count)
+        if (!diagnosis->count) {
             say_strongest(state);
+            ts_case_say_remainder(state);
+            write_down(state->book, diagnosis);
+        }
     }
     ts_case_release(state);
     free(state);

@@ -25,6 +25,8 @@ struct ts_cause_proof {
     double elements;  /* how many carry the error */
     size_t fitted;    /* numbers that were fitted to the candidate */
     const char *of;   /* what part of the tensor was looked at; NULL: all of it */
+    double rows;      /* of a tensor that is not held whole: tokens or rows that it was tried on; 0: on all there is */
+    double of_rows;   /* and how many there are */
 };
 
 struct ts_cause {
@@ -53,5 +55,8 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
                                 const struct ts_evidence *evidence, struct ts_diagnosis *diagnosis,
                                 struct ts_error *error);
 void ts_diagnosis_release(struct ts_diagnosis *diagnosis);
+
+/* The vocabulary: every id that a cause can have, in no order; NULL past the last. */
+const char *ts_cause_id(size_t index);
 
 #endif

@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 #include "diagnose/family.h"
+#include "diagnose/glance.h"
 
 extern const struct ts_family ts_family_memory;
 extern const struct ts_family ts_family_rotary;
 extern const struct ts_family ts_family_turns;
+extern const struct ts_family ts_family_turned;
 extern const struct ts_family ts_family_activation;
 extern const struct ts_family ts_family_attention;
 extern const struct ts_family ts_family_experts;
@@ -46,8 +48,14 @@ uint64_t ts_case_row(const struct ts_case *the_case, size_t row);
 /* The values were read directly from the pair, not through the scene: a weight, integers, a giant. There are no earlier
  * actors then, and rows are rows of the matrix [all but the last axis, last axis]. */
 bool ts_case_direct(const struct ts_case *the_case);
+/* The same, and a row is no row of the matrix but a stretch of a very long axis. */
+bool ts_case_folded(const struct ts_case *the_case);
 /* The values are one term of a sum, what is left of it without the others. */
 bool ts_case_is_part(const struct ts_case *the_case);
+/* Of a long sequence, of which the case holds some tokens: the error of every one; NULL when all are here. */
+const struct ts_glance *ts_case_glance(const struct ts_case *the_case);
+/* Whether causes of this id are asked for: a proof asks for one. Worth a look before anything expensive. */
+bool ts_case_wants(const struct ts_case *the_case, const char *id);
 /* Every element of the pair is in the case. */
 bool ts_case_complete(const struct ts_case *the_case);
 const struct ts_pair *ts_case_pair(const struct ts_case *the_case);

@@ -303,6 +303,25 @@ static void propose_curve(struct ts_variants *variants, double explained)
                    ts_activation_value(variants->operation->activation, knots[KNOTS - 4]));
 }
 
+/* A function that makes the same of these inputs, to within rounding; FUNCTIONS when there is none. */
+static size_t twin_of(const struct ts_variants *variants, const struct guess *best)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const double *x = variants->inputs[0], *y = variants->inputs[1];
+    for (size_t f = 0; f < FUNCTIONS; f++) {
+        struct guess guess = *best;
+        double apart = 0;
+        guess.function = f;
+        for (size_t i = 0; i < the_case->total && apart <= the_case->noise; i++) {
+            double d = guess_value(&guess, x[i], y ? y[i] : 0, y != NULL) - variants->out[i];
+            apart += isfinite(d) ? d * d : 0;
+        }
+        if (f != best->function && apart <= the_case->noise)
+            return f;
+    }
+    return FUNCTIONS;
+}
+
 static void consider(struct ts_variants *variants, const struct guess *guess, struct guess *best, double *most)
 {
     double share;
@@ -345,12 +364,16 @@ static void propose(struct ts_case *the_case)
     if (best.shape != SHAPES) {
         const char *x = operand_name(the_case, &variants, 0), *y = operand_name(the_case, &variants, 1);
         bool clipped = best.shape == CLIPPED;
+        size_t twin;
         fill(&variants, &best, 0, the_case->actor->rows);
         explained = ts_explained(the_case, variants.out);
+        twin = twin_of(&variants, &best);
         ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
                    clipped ? "limits on the inputs of the activation"
                            : "the activation function (hidden_act), and which projection it is applied to",
-                   "the candidate computes %s; the reference computes %s(%s)%s%s", guess_text(the_case, &best, x, y),
+                   "the candidate computes %s%s; the reference computes %s(%s)%s%s", guess_text(the_case, &best, x, y),
+                   twin == FUNCTIONS ? ""
+                                     : ts_case_text(the_case, " (or %s, which rounding hides)", function_name(twin)),
                    ts_activation_name(operation->activation), x, *y ? " * " : "", y);
     }
     propose_curve(&variants, explained);

@@ -10,10 +10,19 @@
 
 /* A part (a row, a channel) gets a parameter of its own when it errs this many times more than noise would make it. */
 #define STANDS_OUT 6.0
+/* And this share of the worst part's error: in a clean run the noise is known only roughly. */
+#define BESIDE_THE_WORST 1e-12
+/* Of the energy of the parts that have a factor of their own: what the factors must give. */
+#define LEAST_GIVEN 0.5
+/* An offset for each part must explain this much more than one for all. */
+#define WORTH_MORE 0.005
+/* Of what differs from token to token, what may stay unexplained by one number per channel, and by two. */
+#define ONE_NUMBER  0.33
+#define TWO_NUMBERS 0.08
 
 /* Sums of one part, over the elements that count. */
 struct sums {
-    double count, x, y, xx, xy, error;
+    double count, x, y, xx, xy, yy, error;
 };
 
 enum partition { BY_ROW, BY_HEAD_OF_ROW, BY_CHANNEL, BY_CHANNEL_OF_HEAD, BY_HEAD, ALL };
@@ -75,6 +84,7 @@ static struct sums *add_up(const struct ts_case *the_case, enum partition partit
         part->y += y;
         part->xx += x * x;
         part->xy += x * y;
+        part->yy += y * y;
         part->error += (y - x) * (y - x);
     }
     return sums;
@@ -83,19 +93,33 @@ static struct sums *add_up(const struct ts_case *the_case, enum partition partit
 /* Parts that err more than their share of the noise; the others keep what was expected. */
 static size_t choose(const struct ts_case *the_case, const struct sums *sums, size_t parts, bool *chosen)
 {
-    double size = 0, count = 0;
+    double size = 0, count = 0, worst = 0;
     size_t number = 0;
     for (size_t p = 0; p < parts; p++) {
         size += sums[p].xx;
         count += sums[p].count;
+        worst = sums[p].error > worst ? sums[p].error : worst;
     }
     for (size_t p = 0; p < parts; p++) {
         /* half by size and half by number, so that near-zero parts are not taken for bad ones */
         double share = size > 0 && count > 0 ? 0.5 * sums[p].xx / size + 0.5 * sums[p].count / count : 1;
-        chosen[p] = sums[p].error > STANDS_OUT * the_case->noise * share && sums[p].error > 0;
+        chosen[p] = sums[p].error > STANDS_OUT * the_case->noise * share && sums[p].error > BESIDE_THE_WORST * worst;
         number += chosen[p];
     }
     return number;
+}
+
+/* What has no relation to the reference has the factor zero, nearly, and that predicts its size away: a factor must
+ * give most of what the chosen parts hold. */
+static bool are_multiples(const struct sums *sums, size_t parts, const bool *chosen)
+{
+    double given = 0, held = 0;
+    for (size_t p = 0; p < parts; p++)
+        if (chosen[p] && sums[p].xx > 0) {
+            given += sums[p].xy * sums[p].xy / sums[p].xx;
+            held += sums[p].yy;
+        }
+    return given > LEAST_GIVEN * held;
 }
 
 /* What a factor is, in words: the usual suspects and the model's own sizes. */
@@ -218,7 +242,8 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     spread = 4 * sqrt(left / (all->count * all->xx));
     /* a factor that is known to no better than a tenth has no name */
     suspect(the_case, factor, fmin(fmax(spread / fabs(factor), 2e-3), 0.1), what, sizeof what);
-    if (fabs(factor + 1) < 0.02 + spread)
+    /* what the run makes of itself elsewhere moves the factor as well: a tenth of it and more under coarse weights */
+    if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))
         ts_propose(the_case, "sign-flipped", prediction, 1,
                    "a missing or doubled minus, a - b for b - a, sine and cosine with the other sign",
                    "every element has the other sign (factor %.4g)", factor);
@@ -272,9 +297,81 @@ static void list_chosen(const struct ts_case *the_case, const bool *chosen, size
         snprintf(text + used, room - used, " and %zu more", number - 4);
 }
 
+/* Tokens that have most in common follow any number per channel: what differs from token to token must follow as well.
+ * True when the prediction leaves less than a share of that, noise aside. */
+static bool follows_tokens(const struct ts_case *the_case, const double *prediction, double share)
+{
+    size_t width = the_case->actor->width, rows = the_case->actor->rows;
+    double varying = 0, left = 0;
+    for (size_t i = 0; i < width; i++) {
+        double mean = 0, count = 0;
+        for (size_t row = 0; row < rows; row++)
+            if (counts(the_case, row * width + i)) {
+                mean += the_case->found[row * width + i];
+                count++;
+            }
+        mean /= count > 0 ? count : 1;
+        for (size_t at = i; at < rows * width; at += width)
+            if (counts(the_case, at)) {
+                varying += (the_case->found[at] - mean) * (the_case->found[at] - mean);
+                left += (the_case->found[at] - prediction[at]) * (the_case->found[at] - prediction[at]);
+            }
+    }
+    return left - the_case->noise <= share * varying;
+}
+
+/* One factor for a run of channels: a head that is folded into the width, a shard. A factor per channel says the same
+ * with more words. */
+static void one_run(struct ts_case *the_case, const struct sums *sums, const bool *chosen, size_t parts,
+                    double *prediction)
+{
+    size_t first = 0, last = parts, heads, size = 0;
+    double xx = 0, xy = 0, factor;
+    while (first < parts && !chosen[first])
+        first++;
+    while (last > first && !chosen[last - 1])
+        last--;
+    if (last - first < 4 || 2 * (last - first) > parts + parts / 2)
+        return;
+    for (size_t p = first; p < last; p++) {
+        xx += sums[p].xx;
+        xy += sums[p].xy;
+    }
+    if (!(xx > 0) || !(fabs(xy / xx) > 0.02)) /* zeros have a name of their own */
+        return;
+    factor = xy / xx;
+    for (size_t i = 0; i < the_case->total; i++) {
+        size_t p = i % the_case->actor->width;
+        prediction[i] = the_case->expected[i] * (p >= first && p < last ? factor : 1);
+    }
+    size = head_size(the_case, &heads);
+    size = size ? size : the_case->scene->score_heads ? parts / the_case->scene->score_heads : 0;
+    if (size && (last - first) % size == 0 && first % size == 0 && parts % size == 0)
+        ts_propose(the_case, "heads", prediction, 3, "this head's weights, its sign and its scale",
+                   "channels %zu to %zu, which are head %zu of %zu%s: %.5g times what they should be", first, last - 1,
+                   first / size, parts / size, last - first > size ? " and the next" : "", factor);
+    else
+        ts_propose(the_case, "channels", prediction, 3,
+                   "the slice, shard or block of the weights that makes these channels: its sign, its scale",
+                   "channels %zu to %zu of %zu: %.5g times what they should be", first, last - 1, parts, factor);
+}
+
 struct words {
     const char *scaled_id, *scaled_check, *offset_id, *offset_check, *what, *per;
 };
+
+/* One constant for all explains as much as one for each part. */
+static bool is_one_offset(struct ts_case *the_case, const struct sums *sums, size_t parts, double explained)
+{
+    double *prediction = ts_case_scratch(the_case), count = 0, offset = 0;
+    for (size_t p = 0; p < parts; p++) {
+        count += sums[p].count;
+        offset += sums[p].y - sums[p].x;
+    }
+    for (size_t i = 0; prediction && i < the_case->total; i++)
+        prediction[i] = the_case->expected[i] + offset / count;
+    return prediction && count > 0 && ts_explained(the_case, prediction) > explained - WORTH_MORE;
+}
 
 /* A factor, then an offset, for each part that errs. */
 static void by_part(struct ts_case *the_case, enum partition partition, const struct words *words, double *prediction)
@@ -301,11 +398,15 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         size_t p = part_at(actor, partition, i);
         prediction[i] = the_case->expected[i] * (chosen[p] && sums[p].xx > 0 ? sums[p].xy / sums[p].xx : 1);
     }
-    if (fabs(low) > 1e-3 || fabs(high) > 1e-3) /* all near zero: that is for "zeros" to say */
+    if ((fabs(low) > 1e-3 || fabs(high) > 1e-3) && /* all near zero: that is for "zeros" to say */
+        are_multiples(sums, parts, chosen) &&
+        (partition != BY_CHANNEL || number * 2 < parts || follows_tokens(the_case, prediction, ONE_NUMBER)))
         ts_propose(the_case, words->scaled_id, prediction, number, words->scaled_check,
                    number == parts ? "each %s has a factor of its own%s, from %.4g to %.4g"
                                    : "%s %s: wrong by a factor, from %.4g to %.4g",
                    words->what, number == parts ? words->per : which, low, high);
+    if (partition == BY_CHANNEL)
+        one_run(the_case, sums, chosen, parts, prediction);
     if (!words->offset_id) {
         free(sums);
         free(chosen);
@@ -323,9 +424,10 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         prediction[i] = the_case->expected[i] + (chosen[p] ? (sums[p].y - sums[p].x) / sums[p].count : 0);
     }
     /* a constant per channel follows the mean of anything over a few rows: a bias leaves nothing */
-    if (partition == BY_CHANNEL && ts_explained(the_case, prediction) < 0.9)
+    if (partition == BY_CHANNEL &&
+        (ts_explained(the_case, prediction) < 0.9 || !follows_tokens(the_case, prediction, ONE_NUMBER)))
         number = 0;
-    if (number == parts && high - low < 1e-2 * fmax(fabs(low), fabs(high))) /* one constant for all: said before */
+    if (number == parts && is_one_offset(the_case, sums, parts, ts_explained(the_case, prediction)))
         number = 0;
     if (number)
         ts_propose(the_case, words->offset_id, prediction, number, words->offset_check,
@@ -354,7 +456,8 @@ static void affine_by_channel(struct ts_case *the_case, double *prediction)
     }
     /* two numbers per channel follow anything of low rank half of the way: this is for what they give exactly; factors
      * of zero would make a relation of any constant */
-    if (2 * follow > the_case->total && ts_explained(the_case, prediction) > 0.97)
+    if (2 * follow > the_case->total && ts_explained(the_case, prediction) > 0.97 &&
+        follows_tokens(the_case, prediction, TWO_NUMBERS))
         ts_propose(the_case, "affine", prediction, 2 * parts,
                    "weight and bias of a norm, or the statistics of its inputs",
                    "each channel has a factor and an offset of its own");

@@ -17,13 +17,24 @@ static bool is_allowed(double score)
 struct mask {
     size_t rows, keys;
     unsigned char *allowed;
+    size_t *at; /* which token each row is */
 };
 
-static bool mask_open(struct mask *mask, const struct ts_actor *actor)
+static void mask_close(struct mask *mask)
 {
+    free(mask->allowed);
+    free(mask->at);
+}
+
+static bool mask_open(struct mask *mask, const struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
     *mask = (struct mask){.rows = actor->rows, .keys = actor->inner};
     mask->allowed = calloc(actor->rows * actor->inner + 1, 1);
-    return mask->allowed != NULL;
+    mask->at = calloc(actor->rows + 1, sizeof *mask->at);
+    for (size_t row = 0; row < actor->rows && mask->at; row++)
+        mask->at[row] = (size_t)ts_case_row(the_case, row);
+    return mask->allowed && mask->at;
 }
 
 /* Keys from row - window + 1 to row + shift; window 0: all before. */
@@ -31,7 +42,7 @@ static void mask_band(struct mask *mask, long window, long shift)
 {
     for (size_t row = 0; row < mask->rows; row++)
         for (size_t key = 0; key < mask->keys; key++) {
-            long distance = (long)row - (long)key;
+            long distance = (long)mask->at[row] - (long)key;
             mask->allowed[row * mask->keys + key] = distance >= -shift && (window <= 0 || distance < window);
         }
 }
@@ -72,13 +83,13 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
                 last = (long)key;
                 first = first < 0 ? (long)key : first;
             }
-        if (first > 0 && (long)row - first + 1 > *window)
-            *window = (long)row - first + 1;
+        if (first > 0 && (long)mask->at[row] - first + 1 > *window)
+            *window = (long)mask->at[row] - first + 1;
         if (last < 0 || last + 1 == (long)mask->keys) /* sees to the end: that tells nothing about how far */
             continue;
-        before = last - (long)row;
+        before = last - (long)mask->at[row];
         for (size_t other = 0; other < mask->rows; other++) {
-            size_t key = other + (size_t)before;
+            size_t key = mask->at[other] + (size_t)before;
             if (key < mask->keys && mask->allowed[other * mask->keys + key] &&
                 (key + 1 == mask->keys || !mask->allowed[other * mask->keys + key + 1]))
                 same++;
@@ -94,7 +105,7 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
         size_t row = mask->rows - 1, key = 0;
         while (key < mask->keys && !mask->allowed[row * mask->keys + key])
             key++;
-        *window = key > 0 && key < mask->keys ? (long)(row - key) + 1 : 0;
+        *window = key > 0 && key < mask->keys ? (long)(mask->at[row] - key) + 1 : 0;
     }
 }
 
@@ -110,13 +121,29 @@ static const char *mask_text(struct ts_case *the_case, long window, long shift, 
     return ts_case_text(the_case, "each token sees only those at least %ld before it%s", -shift, back);
 }
 
+/* Where two masks that are the same band differ first: a stretch of keys. */
+static const char *first_difference(struct ts_case *the_case, const struct mask *a, const struct mask *b)
+{
+    for (size_t i = 0; i < a->rows * a->keys; i++)
+        if (a->allowed[i] != b->allowed[i]) {
+            size_t row = i / a->keys, key = i % a->keys, end = key;
+            while (end + 1 < a->keys && a->allowed[row * a->keys + end + 1] != b->allowed[row * a->keys + end + 1])
+                end++;
+            return ts_case_text(the_case, ": from token %zu on, keys %zu to %zu are %s in the candidate", a->at[row],
+                                key, end, b->allowed[i] ? "visible" : "masked");
+        }
+    return "";
+}
+
 enum way {
     OVER_KEYS,
     OVER_QUERIES,
     OVER_HEADS,
     UNNORMALIZED,
     SIGMOIDS,
-    ONE_MORE,   /* an extra 1 in the denominator */
+    ONE_MORE,       /* an extra 1 in the denominator */
+    ONE_MORE_BELOW, /* the same after the largest score was subtracted */
+    UNNORMALIZED_BELOW,
     MASKED_LATE /* the mask comes after the softmax */
 };
 
@@ -125,10 +152,11 @@ struct soft {
     double factor; /* on the scores */
     double cap;    /* cap * tanh(score / cap) when above 0 */
     const struct mask *mask;
+    const double *sinks; /* per head, one more score that nothing is taken of; or NULL */
 };
 
 /* Exponentials of one lane of scores, `stride` apart, then their normalization. */
-static void soft_lane(const struct soft *soft, double *lane, size_t count, size_t stride)
+static void soft_lane(const struct soft *soft, const double *sink, double *lane, size_t count, size_t stride)
 {
     double largest = -INFINITY, sum = 0;
     for (size_t i = 0; i < count; i++)
@@ -142,9 +170,10 @@ static void soft_lane(const struct soft *soft, double *lane, size_t count, size_
         lane[i * stride] = exp(lane[i * stride] - (soft->way == UNNORMALIZED ? 0 : largest));
         sum += lane[i * stride];
     }
-    if (soft->way == ONE_MORE)
-        sum += exp(-largest);
-    for (size_t i = 0; i < count && soft->way != UNNORMALIZED; i++)
+    sum += sink ? exp(*sink - largest) : 0;
+    if (soft->way == ONE_MORE || soft->way == ONE_MORE_BELOW)
+        sum += soft->way == ONE_MORE ? exp(-largest) : 1;
+    for (size_t i = 0; i < count && soft->way != UNNORMALIZED && soft->way != UNNORMALIZED_BELOW; i++)
         lane[i * stride] /= sum;
 }
 
@@ -162,14 +191,14 @@ static void soft_fill(const struct ts_actor *actor, const struct soft *soft, con
     }
     if (soft->way == OVER_QUERIES)
         for (size_t i = 0; i < actor->width; i++)
-            soft_lane(soft, out + i, actor->rows, actor->width);
+            soft_lane(soft, NULL, out + i, actor->rows, actor->width);
     else if (soft->way == OVER_HEADS)
         for (size_t row = 0; row < actor->rows; row++)
             for (size_t key = 0; key < keys; key++)
-                soft_lane(soft, out + row * actor->width + key, actor->heads, keys);
+                soft_lane(soft, NULL, out + row * actor->width + key, actor->heads, keys);
     else if (soft->way != SIGMOIDS)
         for (size_t start = 0; start < actor->rows * actor->width; start += keys)
-            soft_lane(soft, out + start, keys, 1);
+            soft_lane(soft, soft->sinks ? &soft->sinks[start / keys % actor->heads] : NULL, out + start, keys, 1);
     /* where the mask hides a whole lane, or comes last, hidden is zero all the same */
     for (size_t at = 0; at < actor->rows * actor->width; at++)
         if ((soft->way == MASKED_LATE || soft->way == OVER_QUERIES || soft->way == OVER_HEADS) &&
@@ -225,7 +254,7 @@ static const char *factor_text(struct ts_case *the_case, double factor)
 
 struct softmax_search {
     struct ts_case *the_case;
-    const double *scores;
+    const double *scores, *sinks;
     struct mask reference, found, trial;
     double *out;
 };
@@ -235,7 +264,7 @@ static void propose_masks(struct softmax_search *search)
 {
     struct ts_case *the_case = search->the_case;
     const struct ts_actor *actor = the_case->actor;
-    struct soft soft = {.way = OVER_KEYS, .factor = 1, .mask = &search->trial};
+    struct soft soft = {.way = OVER_KEYS, .factor = 1, .mask = &search->trial, .sinks = search->sinks};
     long window, shift, own_window, own_shift;
     size_t differing = mask_differences(&search->reference, &search->found);
     double banded = 0, read;
@@ -277,17 +306,21 @@ static void propose_ways(struct softmax_search *search)
     } ways[] = {{OVER_QUERIES, 0, "the softmax runs over the queries instead of the keys"},
                 {OVER_HEADS, 0, "the softmax runs over the heads instead of the keys"},
                 {UNNORMALIZED, 0, "the exponentials are not normalized"},
+                {UNNORMALIZED_BELOW, 0, "the exponentials are not normalized"},
+                {ONE_MORE_BELOW, 0, "the softmax has an extra 1 in its denominator (a sink)"},
                 {SIGMOIDS, 0, "a sigmoid stands in place of the softmax"},
                 {ONE_MORE, 0, "the softmax has an extra 1 in its denominator (a sink)"},
                 {OVER_KEYS, 20, "the scores are capped at 20 before the softmax"},
                 {OVER_KEYS, 30, "the scores are capped at 30 before the softmax"},
                 {OVER_KEYS, 50, "the scores are capped at 50 before the softmax"}};
     struct ts_case *the_case = search->the_case;
-    struct soft soft = {.factor = 1, .mask = &search->reference};
+    struct soft soft = {.factor = 1, .mask = &search->reference, .sinks = search->sinks};
     double factor = find_temperature(the_case, search->scores), best = 0;
     size_t which = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double share;
+        if (ways[i].way == OVER_QUERIES && !the_case->actor->whole)
+            continue;
         soft.way = ways[i].way;
         soft.cap = ways[i].cap;
         soft_fill(the_case->actor, &soft, search->scores, search->out);
@@ -304,7 +337,7 @@ static void propose_ways(struct softmax_search *search)
         ts_propose(the_case, "softmax", search->out, 0, "the softmax: its axis and its normalization", "%s",
                    ways[which].text);
     }
-    soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference};
+    soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference, .sinks = search->sinks};
     soft_fill(the_case->actor, &soft, search->scores, search->out);
     if (factor > 0 && fabs(factor - 1) > 0.005)
         ts_propose(the_case, "softmax", search->out, 1,
@@ -315,7 +348,8 @@ static void propose_ways(struct softmax_search *search)
 
 static void propose_softmax(struct ts_case *the_case, struct ts_variants *variants)
 {
-    struct softmax_search search = {.the_case = the_case, .scores = variants->inputs[0], .out = variants->out};
+    struct softmax_search search = {
+        .the_case = the_case, .scores = variants->inputs[0], .sinks = the_case->operation.table, .out = variants->out};
     const struct ts_actor *actor = the_case->actor;
     double *scores = NULL;
     if (the_case->operation.input_count > 1) { /* straight from queries and keys */
@@ -325,16 +359,16 @@ static void propose_softmax(struct ts_case *the_case, struct ts_variants *varian
         if (scores)
             ts_operation_apply(the_case->scene, &product, actor, variants->inputs, scores);
     }
-    if (search.scores && mask_open(&search.reference, actor) && mask_open(&search.found, actor) &&
-        mask_open(&search.trial, actor)) {
+    if (search.scores && mask_open(&search.reference, the_case) && mask_open(&search.found, the_case) &&
+        mask_open(&search.trial, the_case)) {
         mask_read(&search.reference, actor, actor->a, false);
         mask_read(&search.found, actor, actor->b, false);
         propose_masks(&search);
         propose_ways(&search);
     }
-    free(search.reference.allowed);
-    free(search.found.allowed);
-    free(search.trial.allowed);
+    mask_close(&search.reference);
+    mask_close(&search.found);
+    mask_close(&search.trial);
     free(scores);
 }
 
@@ -468,7 +502,7 @@ static void propose_score_mask(struct ts_case *the_case, struct ts_variants *var
     struct mask reference = {0}, found = {0};
     size_t differing;
     long window, shift, own_window, own_shift;
-    if (mask_open(&reference, actor) && mask_open(&found, actor)) {
+    if (mask_open(&reference, the_case) && mask_open(&found, the_case)) {
         mask_read(&reference, actor, actor->a, true);
         mask_read(&found, actor, actor->b, true);
         differing = mask_differences(&reference, &found);
@@ -484,16 +518,22 @@ static void propose_score_mask(struct ts_case *the_case, struct ts_variants *var
                 for (size_t at = 0; at < the_case->total; at++)
                     if (!found.allowed[at / actor->width * actor->inner + at % actor->inner])
                         variants->out[at] = -(double)INFINITY;
-                ts_propose(the_case, "mask", variants->out, 1,
-                           "the attention mask: its diagonal, and the sliding window of this layer",
-                           "in the candidate %s; in the reference %s", mask_text(the_case, window, shift, actor->inner),
-                           mask_text(the_case, own_window, own_shift, actor->inner));
+                if (window == own_window && shift == own_shift)
+                    ts_propose(the_case, "mask", variants->out, 1, "the attention mask: what else it hides",
+                               "%zu of %zu places of the mask are visible on one side only%s", differing,
+                               found.rows * found.keys, first_difference(the_case, &reference, &found));
+                else
+                    ts_propose(the_case, "mask", variants->out, 1,
+                               "the attention mask: its diagonal, and the sliding window of this layer",
+                               "in the candidate %s; in the reference %s",
+                               mask_text(the_case, window, shift, actor->inner),
+                               mask_text(the_case, own_window, own_shift, actor->inner));
             }
             free(unmasked);
         }
     }
-    free(reference.allowed);
-    free(found.allowed);
+    mask_close(&reference);
+    mask_close(&found);
 }
 
 /* Scores that could not be learnt (capped ones): at least the masks on both sides can be compared. */
@@ -501,8 +541,9 @@ static void propose_bare_mask(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     struct mask reference = {0}, found = {0};
-    if (actor->inner != actor->sequence || !mask_open(&reference, actor) || !mask_open(&found, actor)) {
-        free(reference.allowed);
+    if (actor->inner != actor->sequence || !mask_open(&reference, the_case) || !mask_open(&found, the_case)) {
+        mask_close(&reference);
+        mask_close(&found);
         return;
     }
     mask_read(&reference, actor, actor->a, true);
@@ -523,8 +564,8 @@ static void propose_bare_mask(struct ts_case *the_case)
                          mask_differences(&reference, &found), mask_text(the_case, window, shift, actor->inner),
                          mask_text(the_case, own_window, own_shift, actor->inner));
     }
-    free(reference.allowed);
-    free(found.allowed);
+    mask_close(&reference);
+    mask_close(&found);
 }
 
 /* Whatever the axes are: elements that are masked on one side only. */
@@ -576,7 +617,9 @@ static void propose_stale_token(struct ts_case *the_case, struct ts_variants *va
                     source = from;
                 }
             }
-    if (token != source) {
+    if (kept && tokens > 64 && tokens == the_case->actor->sequence && !ts_find_stale_key(variants, &token, &source))
+        source = token;
+    if (kept && token != source) {
         memcpy(kept, keys + token * k->width, k->width * sizeof *kept);
         memcpy(keys + token * k->width, keys + source * k->width, k->width * sizeof *kept);
         ts_propose(the_case, "stale", ts_variants_apply(variants, &the_case->operation, variants->inputs), 2,
@@ -587,109 +630,33 @@ static void propose_stale_token(struct ts_case *the_case, struct ts_variants *va
     free(kept);
 }
 
-static bool is_attention(const char *name)
+/* Keys or values of all tokens one place further: a cache that is written, or read, one slot off. */
+static void propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants)
 {
-    return strstr(name, "attn") || strstr(name, "attention") || strstr(name, "kqv");
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
-/* What lies between queries, keys and the output was not captured. Which tokens are wrong still tells something: the
- * first one sees only itself, so no angle, scale or softmax can spoil it; the last one sees all, so no missing mask
- * can.
- */
-static void propose_by_position(struct ts_case *the_case)
-{
-    const struct ts_actor *actor = the_case->actor;
-    size_t rows = actor->rows, onset = 0;
-    double *levels = calloc(2 * rows, sizeof *levels), *sorted = levels ? levels + rows : NULL, middle, limit, all = 0;
-    bool after = true, before = true;
-    for (size_t i = 0; i < the_case->total; i++)
-        all += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] / (double)rows : 0;
-    for (size_t row = 0; row < rows && levels; row++) {
-        double size = 0;
-        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++)
-            size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
-        /* the first token is far larger than the others in many models: that alone makes no row agree */
-        size = size < all ? size : all;
-        levels[row] = size > 0 ? ts_rows_cost(the_case, the_case->expected, row, 1) / size : 0;
-        sorted[row] = levels[row];
-    }
-    if (!levels || rows < 5) {
-        free(levels);
+    const struct ts_actor *from = variants->from[1];
+    double *own = variants->inputs[1], *moved;
+    if (!from->whole || from->rows < 3 || from->sequence != from->rows)
         return;
-    }
-    qsort(sorted, rows, sizeof *sorted, by_value);
-    middle = sorted[rows - rows / 4 - 1];
-    limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
-    limit = limit > 1e-4 * middle ? limit : 1e-4 * middle;
-    limit = limit < 0.04 * middle ? limit : 0.04 * middle;
-    while (onset < rows && levels[onset] < limit)
-        onset++;
-    for (size_t row = onset; row < rows; row++)
-        after = after && levels[row] > limit;
-    for (size_t row = 0; row + 1 < rows; row++)
-        before = before && levels[row] > limit;
-    if (onset == 1 && after)
-        ts_propose_plain(
-            the_case, "softmax", 0.5,
-            "what is between queries, keys and probabilities: rotary angles, the scale, the softmax; capture "
-            "them to see which",
-            "the first token, which sees only itself, agrees, and every later one is wrong: attention "
-            "weighs the tokens otherwise");
-    else if (onset > 1 && after && rows - onset >= 3)
-        ts_propose_plain(the_case, "mask", 0.4, "the sliding window, the mask, and the cache at this position",
-                         "the first %zu tokens agree and all later ones are wrong: something that begins to matter at "
-                         "position %zu, as a window of that length does",
-                         onset, onset);
-    else if (before && levels[rows - 1] < limit)
-        ts_propose_plain(the_case, "mask", 0.5, "whether the causal mask is applied",
-                         "only the last token, which sees all others anyway, agrees: the others see tokens ahead of "
-                         "them");
-    free(levels);
-}
-
-/* Attention with another temperature, seen from outside: near uniform probabilities, what differs between tokens grows
- * with the scale of the scores, while the mean over tokens moves little. */
-static void propose_contrast(struct ts_case *the_case)
-{
-    const struct ts_actor *actor = the_case->actor;
-    double dot = 0, expected_size = 0, found_size = 0, mean_dot = 0, mean_expected = 0, mean_found = 0, factor, left,
-           all;
-    if (actor->rows < 5 || !is_attention(ts_case_name(the_case, actor)))
-        return;
-    for (size_t i = 0; i < actor->width; i++) {
-        double expected = 0, found = 0;
-        for (size_t row = 0; row < actor->rows; row++) {
-            expected += the_case->expected[row * actor->width + i] / (double)actor->rows;
-            found += the_case->found[row * actor->width + i] / (double)actor->rows;
+    moved = malloc(from->rows * from->width * sizeof *moved);
+    for (int way = 0; way < 4 && moved; way++) { /* back or ahead, the end around the corner or kept */
+        size_t step = way % 2 ? from->rows - 1 : 1;
+        double *inputs[3];
+        memcpy(inputs, variants->inputs, sizeof inputs);
+        inputs[1] = moved;
+        for (size_t row = 0; row < from->rows; row++) {
+            size_t source = (row + from->rows - step) % from->rows;
+            if (way >= 2 && (way % 2 ? row + 1 == from->rows : row == 0))
+                source = row;
+            memcpy(moved + row * from->width, own + source * from->width, from->width * sizeof *moved);
         }
-        mean_dot += expected * found;
-        mean_expected += expected * expected;
-        mean_found += found * found;
-        for (size_t row = 0; row < actor->rows; row++) {
-            double x = the_case->expected[row * actor->width + i] - expected;
-            double y = the_case->found[row * actor->width + i] - found;
-            dot += x * y;
-            expected_size += x * x;
-            found_size += y * y;
-        }
+        if (ts_variants_try(variants, &the_case->operation, inputs) > WORTHWHILE)
+            ts_propose(the_case, "shifted", ts_variants_apply(variants, &the_case->operation, inputs), 1,
+                       "the slot of the cache that a token is written to or read from",
+                       "each token meets the %s of the token one place %s",
+                       the_case->operation.kind == TS_OPERATION_SCORES ? "key" : "value",
+                       way % 2 ? "further on" : "before it");
     }
-    factor = expected_size > 0 ? dot / expected_size : 1;
-    all = found_size + expected_size - 2 * dot;
-    left = found_size - factor * dot;
-    if (!(all > 0) || !isfinite(factor) || (factor > 0.8 && factor < 1.25) || factor < 0.1 || 1 - left / all < 0.5 ||
-        mean_dot < 0.9 * sqrt(mean_expected * mean_found))
-        return;
-    ts_propose_plain(the_case, "softmax", 0.55,
-                     "the scale of the scores: 1 / sqrt(head size) left out or applied twice, a temperature",
-                     "what differs between tokens is about %.3g times the reference's, around much the same mean: "
-                     "attention is %s",
-                     factor, factor > 1 ? "sharper" : "flatter");
+    free(moved);
 }
 
 static void propose(struct ts_case *the_case)
@@ -704,9 +671,8 @@ static void propose(struct ts_case *the_case)
         ts_case_in_scene(the_case))
         ts_propose_distance_bias(the_case);
     if (the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case)) {
-        propose_by_position(the_case);
-        propose_contrast(the_case);
-        if (is_attention(ts_case_name(the_case, the_case->actor)))
+        ts_propose_unseen_attention(the_case);
+        if (ts_names_attention(ts_case_name(the_case, the_case->actor)))
             ts_propose_head_factors(the_case);
         ts_propose_fused_attention(the_case);
     }
@@ -718,6 +684,7 @@ static void propose(struct ts_case *the_case)
         propose_heads(the_case, &variants);
         propose_exchanged(the_case, &variants);
         propose_stale_token(the_case, &variants);
+        propose_shifted_tokens(the_case, &variants);
     }
     if (the_case->operation.kind == TS_OPERATION_SCORES)
         propose_score_mask(the_case, &variants);

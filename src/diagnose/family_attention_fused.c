@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "diagnose/attention_chain.h"
+#include "diagnose/attention_long.h"
 #include "diagnose/variant.h"
 
 #define MOST_IDS    12
@@ -568,19 +569,62 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
 /* Tokens for tables of products: few enough for all guesses, enough to reach what goes wrong. */
 static size_t tokens_for_products(const struct ts_case *the_case, size_t width, size_t onset)
 {
-    size_t tokens = the_case->actor->whole ? the_case->actor->rows : 8; /* of a spread the first eight are neighbours */
+    size_t tokens = 0;
+    while (tokens < the_case->actor->rows &&
+           ts_case_row(the_case, tokens) == tokens) /* a spread begins with neighbours */
+        tokens++;
     tokens = tokens < MOST_TOKENS ? tokens : MOST_TOKENS;
     while (tokens > 10 && tokens > onset + 6 && tokens * tokens * width > TABLE_WORK)
         tokens--;
     return tokens <= the_case->actor->rows ? tokens : the_case->actor->rows;
 }
 
-static bool is_attention(const char *name)
+/* The same chains for long sequences. */
+struct long_search {
+    struct fused *fused;
+    const struct operands *operands;
+    ts_long_test test;
+    void *context;
+};
+
+static bool test_long(struct fused *fused, const struct ts_chain *chain, void *context)
+{
+    struct long_search *search = context;
+    (void)fused;
+    return search->test(search->context, chain);
+}
+
+static void long_chains(void *from, ts_long_test test, void *context)
+{
+    struct long_search *search = from;
+    search->test = test;
+    search->context = context;
+    each_chain(search->fused, search->operands, test_long, search);
+}
+
+static bool propose_long(struct fused *fused, const struct operands *operands)
+{
+    struct long_search search = {.fused = fused, .operands = operands};
+    struct fused all = *fused;
+    size_t sizes[16], count = head_sizes(fused->the_case, operands, sizes), largest = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = sizes[i] > largest && sizes[i] <= 512 ? sizes[i] : largest;
+    all.tokens = (size_t)ts_scene_sequence(fused->the_case->scene);
+    search.fused = &all;
+    return largest && ts_propose_long_attention(fused->the_case, largest, long_chains, &search);
+}
+
+bool ts_names_operand(const char *name)
 {
     bool turned;
+    return role_of(name, &turned) != 0;
+}
+
+bool ts_names_attention(const char *name)
+{
     return (strstr(name, "attn") || strstr(name, "attention") || strstr(name, "o_proj") || strstr(name, "out_proj") ||
             strstr(name, "kqv")) &&
-           !role_of(name, &turned);
+           !ts_names_operand(name);
 }
 
 void ts_propose_fused_attention(struct ts_case *the_case)
@@ -592,6 +636,8 @@ void ts_propose_fused_attention(struct ts_case *the_case)
     double *out = NULL;
     bool exact;
     if (fused.tokens < 4 || !find_operands(the_case, &operands))
+        return;
+    if (!the_case->actor->whole && operands.q.width == the_case->actor->width && propose_long(&fused, &operands))
         return;
     chain.q = operands.q;
     chain.k = operands.k;
@@ -609,7 +655,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
     if (exact) {
         make_guesses(&fused);
         propose_exact(&fused, out);
-    } else if (is_attention(ts_case_name(the_case, the_case->actor)) && fused.onset + 3 <= fused.tokens) {
+    } else if (ts_names_attention(ts_case_name(the_case, the_case->actor)) && fused.onset + 3 <= fused.tokens) {
         fused.tokens = tokens_for_products(the_case, operands.q.width, fused.onset);
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
             products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,

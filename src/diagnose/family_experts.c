@@ -1,5 +1,6 @@
 /* Experts: how the router's weights are made, whether they are used, whether the right experts are; and tokens that
  * went elsewhere on a near tie, which is not a bug. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "diagnose/variant.h"
 
+#define SPARED       1e-3 /* 1 less the cosine of a row that agrees */
 #define WORTHWHILE   0.3
 #define MOST_CHOSEN  64
 #define MOST_EXPERTS 4096
@@ -31,6 +33,14 @@ static bool is_router_weights(const struct ts_actor *actor)
         if (!(actor->a[i] >= 0) || actor->a[i] > 20)
             return false;
     return true;
+}
+
+/* The first number of a name, which is its layer; -1 without one. */
+static long layer_of(const char *name)
+{
+    while (*name && !isdigit((unsigned char)*name))
+        name++;
+    return *name ? strtol(name, NULL, 10) : -1;
 }
 
 /* The router just before the case's tensor. */
@@ -114,6 +124,128 @@ static void propose_weights(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+enum gate { GATE_SOFTMAX, GATE_SIGMOID, GATES };
+#define WAYS                                                                                                           \
+    (2 * GATES) /* each as it is and divided by its sum: a softmax over the chosen ones is that of all, divided */
+
+/* Weights of the experts that were chosen, from their logits. */
+static void gate_row(enum gate gate, bool divided, const float *logits, size_t experts, const int64_t *chosen,
+                     size_t count, double *out)
+{
+    double largest = -INFINITY, sum = 0, all = 0;
+    for (size_t i = 0; i < experts; i++)
+        largest = (double)logits[i] > largest ? (double)logits[i] : largest;
+    for (size_t i = 0; i < experts; i++)
+        all += exp((double)logits[i] - largest);
+    for (size_t k = 0; k < count; k++) {
+        double x = (double)logits[chosen[k]];
+        out[k] = gate == GATE_SIGMOID ? 1 / (1 + exp(-x)) : exp(x - largest);
+        sum += out[k];
+    }
+    for (size_t k = 0; k < count; k++)
+        out[k] /= divided ? sum : gate == GATE_SOFTMAX ? all : 1;
+}
+
+/* Where a bias, groups or anything else decides which experts are chosen, the choice cannot be learnt from the logits.
+ * Where it was captured, how the weights of the chosen ones are made still can. */
+struct gathered {
+    const struct ts_actor *logits;
+    const struct ts_pair *indices;
+    size_t chosen;
+};
+
+static bool find_gathered(const struct ts_case *the_case, struct gathered *gathered)
+{
+    const struct ts_actor *actor = the_case->actor;
+    uint64_t tokens = the_case->scene->tokens;
+    size_t count = ts_case_pair_count(the_case);
+    *gathered = (struct gathered){.chosen = actor->width};
+    if (actor->heads != 1 || actor->width < 2 || actor->width > MOST_CHOSEN ||
+        actor->rows != the_case->scene->taken_count)
+        return false;
+    for (size_t i = actor->pair > 3 ? actor->pair - 3 : 0; i < count && i <= actor->pair + 3; i++) {
+        const struct ts_pair *pair = pair_at(the_case, i);
+        if (!pair->problem && ts_type_is_integer(pair->a.tensor->type) && ts_type_is_integer(pair->b.tensor->type) &&
+            pair->a.count == tokens * actor->width)
+            gathered->indices = pair;
+    }
+    for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair && !gathered->logits; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
+        if (other && other->heads == 1 && other->rows == actor->rows && other->width > actor->width &&
+            other->width < MOST_EXPERTS)
+            gathered->logits = other;
+    }
+    return gathered->logits && gathered->indices;
+}
+
+/* One side's weights made in one way; false when an index is none. */
+static bool gate_rows(const struct ts_case *the_case, const struct gathered *gathered, bool candidate, enum gate gate,
+                      bool divided, double *out)
+{
+    size_t experts = gathered->logits->width, chosen = gathered->chosen;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        int64_t a[MOST_CHOSEN], b[MOST_CHOSEN], *own = candidate ? b : a;
+        if (!read_indices(the_case, gathered->indices, row, chosen, a, b))
+            return false;
+        for (size_t k = 0; k < chosen; k++)
+            if (own[k] < 0 || (uint64_t)own[k] >= experts)
+                return false;
+        gate_row(gate, divided, (candidate ? gathered->logits->b : gathered->logits->a) + row * experts, experts, own,
+                 chosen, out + row * chosen);
+    }
+    return true;
+}
+
+/* The factor on weights that were made in one way, and what it leaves of their energy. */
+static double fit_factor(const float *values, const double *made, size_t count, double *left)
+{
+    double dot = 0, square = 0, all = 0, factor;
+    for (size_t i = 0; i < count; i++) {
+        dot += (double)values[i] * made[i];
+        square += made[i] * made[i];
+        all += (double)values[i] * (double)values[i];
+    }
+    factor = square > 0 ? dot / square : 0;
+    *left = all > 0 ? 1 - factor * dot / all : 1;
+    return factor;
+}
+
+static void propose_gathered(struct ts_case *the_case)
+{
+    static const char *const names[GATES] = {"softmax probabilities", "sigmoids"};
+    double *made = ts_case_scratch(the_case), least = 1e-4, factor = 1;
+    struct gathered gathered;
+    int own = -1;
+    if (!made || !find_gathered(the_case, &gathered))
+        return;
+    for (int way = 0; way < WAYS; way++) {
+        double left, one;
+        if (!gate_rows(the_case, &gathered, false, (enum gate)(way / 2), way % 2, made))
+            return;
+        one = fit_factor(the_case->actor->a, made, the_case->total, &left);
+        if (left < least) {
+            least = left;
+            own = way;
+            factor = one;
+        }
+    }
+    for (int way = 0; way < WAYS && own >= 0; way++) {
+        if (!gate_rows(the_case, &gathered, true, (enum gate)(way / 2), way % 2, made))
+            return;
+        for (size_t i = 0; i < the_case->total; i++)
+            made[i] *= factor;
+        if (way != own)
+            ts_propose(the_case, "router-gate", made, 0,
+                       "how the router turns logits into weights: scoring function, and norm_topk_prob",
+                       "the candidate's weights are %s%s; the reference takes %s%s", names[way / 2],
+                       way % 2 ? ", divided by their sum" : "", names[own / 2],
+                       own % 2 ? ", divided by their sum" : "");
+        else
+            ts_propose(the_case, "router-gate", made, 0, "which experts are chosen: the bias, the groups, their order",
+                       "the weights are made as the reference makes them; the experts they belong to are others");
+    }
+}
+
 /* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
  * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
  * in the proportion |v| / |w|. First what is measured: the cosine, and the logarithm of the proportion. */
@@ -150,6 +282,31 @@ static void predict_row(int mixing, const float *weights, size_t chosen, double 
     *size = mixing == EQUAL_WEIGHTS ? 0.5 * log(k / square) : mixing == MEAN_WEIGHTS ? 0.5 * log(1 / (k * square)) : 0;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Experts that are mixed otherwise change every channel: half of them must not hold nearly all of the error. */
+static bool is_spread(const struct ts_case *the_case)
+{
+    size_t width = the_case->actor->width;
+    double *parts = calloc(width, sizeof *parts), lower = 0, all = 0;
+    for (size_t i = 0; i < the_case->total && parts; i++) {
+        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        parts[i % width] += cost > 0 ? cost : 0;
+    }
+    if (parts)
+        qsort(parts, width, sizeof *parts, by_value);
+    for (size_t i = 0; i < width && parts; i++) {
+        lower += i < width / 2 ? parts[i] : 0;
+        all += parts[i];
+    }
+    free(parts);
+    return lower > 0.03 * all;
+}
+
 /* The experts' output is wrong although the router agrees. */
 static void propose_mixing(struct ts_case *the_case, const struct router *router)
 {
@@ -159,10 +316,10 @@ static void propose_mixing(struct ts_case *the_case, const struct router *router
         [REVERSED_WEIGHTS] = "sizes and angles of the rows are those of weights that went to the wrong one of the "
                              "chosen experts",
         [OTHER_EXPERTS] = "rows have the right size and no relation to the reference: other experts than the chosen "
-                          "ones were used, or experts in another order"};
+                          "ones were used, experts in another order, or experts whose weights were not loaded"};
     double distances[MIXINGS] = {0}, mean = 0;
-    size_t rows = 0, best = 0, chosen = router->chosen;
-    if (!router->weights || chosen > MOST_CHOSEN)
+    size_t rows = 0, best = 0, chosen = router->chosen, spared[MIXINGS] = {0};
+    if (!router->weights || chosen > MOST_CHOSEN || !is_spread(the_case))
         return;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
         double cosine, size;
@@ -174,16 +331,18 @@ static void propose_mixing(struct ts_case *the_case, const struct router *router
         for (int mixing = 0; mixing < MIXINGS; mixing++) {
             double predicted, grown;
             predict_row(mixing, router->weights->b + row * chosen, chosen, &predicted, &grown);
+            spared[mixing] += cosine > 1 - SPARED && predicted < 1 - 20 * SPARED;
             distances[mixing] += (cosine - predicted) * (cosine - predicted) + (size - grown) * (size - grown);
         }
     }
     for (size_t mixing = 1; mixing < MIXINGS; mixing++)
         if (distances[mixing] < distances[best])
             best = mixing;
-    if (!rows || best == SAME_WEIGHTS || distances[best] > 0.4 * (double)rows)
+    /* it would have changed every row: one that agrees speaks against it */
+    if (!rows || best == SAME_WEIGHTS || distances[best] > 0.4 * (double)rows || spared[best] * 8 > rows)
         return;
     ts_propose_plain(the_case, "router-gate",
-                     best == OTHER_EXPERTS                   ? 0.5
+                     best == OTHER_EXPERTS                   ? 0.55 /* it says all that "unrelated" would, and more */
                      : distances[best] < 0.16 * (double)rows ? 0.7
                                                              : 0.66,
                      "how the router's weights and indices reach the experts, and the order of the experts' weights",
@@ -356,6 +515,8 @@ static void propose(struct ts_case *the_case)
     if (the_case->operation.kind == TS_OPERATION_TOPK && ts_case_in_scene(the_case))
         propose_weights(the_case);
     own = ts_type_is_integer(ts_case_pair(the_case)->a.tensor->type);
+    if (!own && the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case))
+        propose_gathered(the_case);
     if (own) {
         uint64_t tokens = the_case->scene->tokens, count = ts_case_pair(the_case)->a.count;
         if (!tokens || count % tokens || count / tokens > MOST_CHOSEN ||
@@ -376,7 +537,11 @@ static void propose(struct ts_case *the_case)
         return;
     if (router.indices)
         propose_routing(the_case, &router, false);
-    if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE)
+    /* experts mix what the router of their own layer chose */
+    if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE ||
+        layer_of(ts_case_name(the_case, router.logits)) != layer_of(ts_case_name(the_case, the_case->actor)) ||
+        ts_names_operand(ts_case_name(the_case, the_case->actor)) ||
+        ts_names_attention(ts_case_name(the_case, the_case->actor)))
         return;
     propose_single(the_case, &router);
     propose_some_experts(the_case, &router);

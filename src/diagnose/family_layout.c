@@ -177,16 +177,6 @@ static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
     return !good ? (double)NAN : size > 0 ? left / size : 0;
 }
 
-/* The pair's own layout is [tokens, numbers of each], as the case has it. */
-static bool tokens_come_first(const struct ts_case *the_case)
-{
-    const struct ts_view *view = &ts_case_pair(the_case)->a;
-    unsigned axis = 0;
-    while (axis + 1 < view->rank && view->shape[axis] == 1)
-        axis++;
-    return view->rank && view->shape[axis] == the_case->scene->tokens;
-}
-
 static void swaps(struct ts_case *the_case, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
@@ -209,10 +199,13 @@ static void swaps(struct ts_case *the_case, double *prediction)
             prediction[i] = value_at(&probing.source, ts_shuffle_source(shuffle, domain_index(&probing.source, i)));
         ts_shuffle_text(shuffle, probing.source.rows, probing.source.columns, actor->heads, text, sizeof text);
         full = *shuffle;
-        if (!direct) /* some tokens stand for all of them */
-            full.outer = full.outer / actor->rows * (pair->a.count / actor->width);
+        if (!direct) { /* some tokens, or one sequence, stand for all of them */
+            uint64_t all = pair->a.count / actor->width;
+            full.outer =
+                full.outer % actor->rows == 0 ? full.outer / actor->rows * all : full.outer * (all / actor->rows);
+        }
         ts_shuffle_recipe(&full, recipe, sizeof recipe);
-        if ((direct || tokens_come_first(the_case)) && !ts_case_complete(the_case) &&
+        if ((direct || ts_tokens_come_first(the_case)) && !ts_case_complete(the_case) &&
             ts_explained(the_case, prediction) > 0.5) {
             double left = prove(the_case, &full);
             if (left >= 0.5)
@@ -222,7 +215,8 @@ static void swaps(struct ts_case *the_case, double *prediction)
                                                pair->a.count, sqrt(left));
         }
         ts_propose(the_case, "permuted", prediction, 1,
-                   ts_case_text(the_case, "reshapes and transposes around it; to undo: %s", recipe),
+                   ts_case_text(the_case, "reshapes and transposes around it; to undo: %s%s", recipe,
+                                ts_recipe_remark(the_case)),
                    "the same values in another order: %s%s", text, proof);
     }
 }
@@ -255,19 +249,24 @@ static void try_before(const struct ts_shuffle *shuffle, void *context)
         before->best = (struct trial){*shuffle, left};
 }
 
+#define TURNED_MOST ((size_t)1 << 16)
+
 static void swaps_before(struct ts_case *the_case, double *prediction)
 {
     const struct ts_operation *operation = &the_case->operation;
     const struct ts_actor *actor = the_case->actor, *from;
     struct before before = {.the_case = the_case, .out = prediction, .some = *actor};
     char text[256], recipe[160];
-    if (operation->kind != TS_OPERATION_NORM || !(from = ts_scene_actor(the_case->scene, operation->inputs[0])))
+    bool turned = operation->kind == TS_OPERATION_ROTARY && the_case->total <= TURNED_MOST;
+    if ((operation->kind != TS_OPERATION_NORM && !turned) ||
+        !(from = ts_scene_actor(the_case->scene, operation->inputs[0])))
         return;
-    before.input = ts_case_norm_input(the_case);
+    before.input = turned ? ts_case_values(the_case, from, true) : ts_case_norm_input(the_case);
     before.shuffled = ts_case_scratch(the_case);
     if (!before.input || !before.shuffled)
         return;
-    before.some.rows = actor->rows < 3 ? actor->rows : 3;
+    /* angles belong to positions, so that all rows turn or none do */
+    before.some.rows = turned || actor->rows < 3 ? actor->rows : 3;
     for (size_t i = 0; i < before.some.rows * before.some.width; i++)
         before.best.left += 0.5 * the_case->found[i] * the_case->found[i];
     ts_shuffle_each(before.some.rows, actor->width, false, NULL, 0, (size_t)1e8 / (before.some.rows * actor->width),
@@ -280,7 +279,8 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
     ts_shuffle_recipe(&before.best.shuffle, recipe, sizeof recipe);
     ts_propose(the_case, "permuted", prediction, 1,
                ts_case_text(the_case, "how heads are cut out of %s; to undo: %s", ts_case_name(the_case, from), recipe),
-               "the norm was given the values of %s in another order: %s", ts_case_name(the_case, from), text);
+               "the %s was given the values of %s in another order: %s", turned ? "rotation" : "norm",
+               ts_case_name(the_case, from), text);
 }
 
 /* Rows moved by a few places within each sequence, what falls off the end coming back at the other. Tokens that occur

@@ -9,6 +9,8 @@
 #include "diagnose/region.h"
 
 #define LARGEST_F16 65504.0
+/* What is masked lies below this, when it is not minus infinity. */
+#define MASKED -1e4f
 /* A hit of single elements: no more than this share of them, and no more than so many. */
 #define FEW_SHARE 1e-3
 #define FEW_MOST  64
@@ -25,7 +27,7 @@ static void place_text(const struct ts_case *the_case, size_t i, char *text, siz
     uint64_t flat, after = view->count;
     for (unsigned axis = 0; axis < view->rank; axis++)
         axes += view->shape[axis] > 1;
-    if (axes > (actor->heads > 1 ? 3u : 2u) && ts_case_index(the_case, i, &flat)) {
+    if ((axes > (actor->heads > 1 ? 3u : 2u) || ts_case_folded(the_case)) && ts_case_index(the_case, i, &flat)) {
         size_t used = 0;
         for (unsigned axis = 0; axis < view->rank && used < room; axis++) {
             after /= view->shape[axis];
@@ -151,13 +153,17 @@ static void propose_inf(struct ts_case *the_case, size_t number, size_t first)
                      number == 1 ? "is" : "are", number == 1 ? "at" : "the first at", place, why);
 }
 
-/* Minus infinities that are a mask: the reference masks as well, or every head has them at the same places. */
+/* Minus infinities that are a mask: the reference masks as well (with something far below all numbers that mean
+ * anything), or every head has them at the same places. */
 static bool is_masking(const struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t low = 0;
+    float largest = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        largest = isfinite(actor->a[i]) && actor->a[i] > largest ? actor->a[i] : largest;
     for (size_t i = 0; i < the_case->total; i++) {
-        if (the_case->expected[i] == -INFINITY || actor->a[i] < -1e4f)
+        if (the_case->expected[i] == -INFINITY || (actor->a[i] < MASKED && -actor->a[i] > 8 * largest))
             return true;
         low += the_case->found[i] == -INFINITY;
     }
@@ -180,7 +186,7 @@ static void non_finite(struct ts_case *the_case, bool *mask)
         if (isnan(found) && !isnan(reference)) {
             first_nan = nans++ ? first_nan : i;
             mask[i] = true;
-        } else if (isinf(found) && isfinite(reference) && !(found < 0 && (masking || reference < -1e4))) {
+        } else if (isinf(found) && isfinite(reference) && !(found < 0 && masking)) {
             first_inf = infs++ ? first_inf : i;
         } else if (isfinite(found) && (isnan(reference) || reference == INFINITY)) {
             only_reference++;
@@ -339,30 +345,43 @@ static void repeated_rows(struct ts_case *the_case, bool *mask, double *predicti
                number, actor->rows);
 }
 
-static int encode(double value, enum ts_type type, uint32_t *bits)
+/* The code of a number that f16 holds: codes of one sign are in the order of their values. */
+static uint32_t f16_code(float value)
 {
-    if (type == TS_BF16) {
-        *bits = ts_float_bits((float)value) >> 16;
-        return 16;
+    uint32_t low = 0, high = 0x7c00;
+    while (low + 1 < high) {
+        uint32_t middle = (low + high) / 2;
+        if (ts_f16_to_float((uint16_t)middle) <= fabsf(value))
+            low = middle;
+        else
+            high = middle;
     }
-    *bits = ts_float_bits((float)value);
-    return 32;
+    return low | (signbit(value) ? 0x8000u : 0);
 }
 
-static double decode(uint32_t bits, int width)
+static int encode(double value, enum ts_type type, uint32_t *bits)
 {
-    return (double)ts_float_from_bits(width == 16 ? bits << 16 : bits);
+    *bits = type == TS_F16 ? f16_code((float)value) : ts_float_bits((float)value) >> (type == TS_BF16 ? 16 : 0);
+    return type == TS_F32 ? 32 : 16;
+}
+
+static double decode(uint32_t bits, enum ts_type type)
+{
+    return (double)(type == TS_F16 ? ts_f16_to_float((uint16_t)bits)
+                                   : ts_float_from_bits(type == TS_BF16 ? bits << 16 : bits));
 }
 
 /* The one bit whose flip brings the value back to what was expected; -1 when there is none. */
 static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored)
 {
     uint32_t bits;
-    enum ts_type type = the_case->actor->bits_b == 7 ? TS_BF16 : TS_F32;
+    enum ts_type type = ts_case_pair(the_case)->b.tensor->type == TS_F16 ? TS_F16
+                        : the_case->actor->bits_b == 7                   ? TS_BF16
+                                                                         : TS_F32;
     int width = encode(the_case->found[i], type, &bits), best = -1;
     double expected = the_case->expected[i], closest = 0.02 * fabs(expected) + 1e-30;
     for (int bit = 0; bit < width; bit++) {
-        double back = decode(bits ^ (uint32_t)1 << bit, width);
+        double back = decode(bits ^ (uint32_t)1 << bit, type);
         if (isfinite(back) && fabs(back - expected) < closest) {
             closest = fabs(back - expected);
             best = bit;

@@ -164,10 +164,96 @@ static void propose_gate(struct ts_case *the_case, struct ts_variants *variants)
     }
 }
 
+/* A norm whose weights and biases, as they were learnt, are chunks of a captured row: an adaptive norm of which only
+ * the end was captured. */
+struct adaptive {
+    const struct ts_actor *from;
+    unsigned scale, shift, chunks;
+    bool one; /* 1 + scale */
+};
+
+static double chunk_distance(const struct ts_actor *from, unsigned chunk, const double *table, size_t width, double add)
+{
+    double left = 0, all = 0;
+    for (size_t i = 0; i < width; i++) {
+        double x = (double)from->a[chunk * width + i] + add;
+        left += (x - table[i]) * (x - table[i]);
+        all += (table[i] - add) * (table[i] - add);
+    }
+    return all > 0 ? left / all : 1;
+}
+
+static bool find_adaptive(const struct ts_case *the_case, struct adaptive *found)
+{
+    const struct ts_operation *norm = &the_case->operation;
+    size_t width = the_case->actor->width;
+    if (norm->group != width || !norm->flag || norm->input_count != 1)
+        return false;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= the_case->actor->pair; back++) {
+        const struct ts_actor *from = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
+        double scale = 0.02, shift = 0.02; /* of their energy: a bf16 table is no better known */
+        if (!from || from->rows != 1 || from->width < 2 * width || from->width % width || from->width / width > 16)
+            continue;
+        *found = (struct adaptive){.from = from, .chunks = (unsigned)(from->width / width)};
+        for (unsigned chunk = 0; chunk < found->chunks; chunk++) {
+            double biases = chunk_distance(from, chunk, norm->table + width, width, 0);
+            for (int one = 0; one < 2; one++) {
+                double weights = chunk_distance(from, chunk, norm->table, width, one);
+                if (weights < scale) {
+                    scale = weights;
+                    found->scale = chunk;
+                    found->one = one;
+                }
+            }
+            if (biases < shift) {
+                shift = biases;
+                found->shift = chunk;
+            }
+        }
+        if (scale < 0.02 && shift < 0.02)
+            return true;
+    }
+    return false;
+}
+
+static void propose_adaptive(struct ts_case *the_case)
+{
+    struct ts_operation changed = the_case->operation;
+    size_t width = the_case->actor->width;
+    struct adaptive own;
+    struct ts_variants variants;
+    double *table;
+    if (!find_adaptive(the_case, &own) || !ts_variants_open(&variants, the_case, &the_case->operation))
+        return;
+    table = malloc(2 * width * sizeof *table);
+    changed.table = table;
+    for (unsigned at = 0; at < own.chunks * own.chunks * 2 && table; at++) {
+        unsigned scale = at / 2 % own.chunks, shift = at / 2 / own.chunks;
+        bool one = at % 2;
+        if (scale == own.scale && shift == own.shift && one == own.one)
+            continue;
+        for (size_t i = 0; i < width; i++) {
+            table[i] = (double)own.from->b[scale * width + i] + (one ? 1 : 0);
+            table[width + i] = (double)own.from->b[shift * width + i];
+        }
+        if (ts_variants_try(&variants, &changed, variants.inputs) > WORTHWHILE)
+            ts_propose(the_case, "modulation", ts_variants_apply(&variants, &changed, variants.inputs), 0,
+                       "how the modulation tensor is split into shift and scale, and whether the scale counts from one",
+                       "an adaptive norm: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
+                       "shift, the reference %u%s and %u",
+                       scale, ts_case_name(the_case, own.from), one ? " (1 +)" : "", shift, own.scale,
+                       own.one ? " (1 +)" : "", own.shift);
+    }
+    free(table);
+    ts_variants_close(&variants);
+}
+
 static void propose(struct ts_case *the_case)
 {
     enum ts_operation_kind kind = the_case->operation.kind;
     struct ts_variants variants;
+    if (kind == TS_OPERATION_NORM && ts_case_in_scene(the_case))
+        propose_adaptive(the_case);
     if ((kind != TS_OPERATION_MODULATE && kind != TS_OPERATION_GATED_SUM) ||
         !ts_variants_open(&variants, the_case, &the_case->operation))
         return;

@@ -7,11 +7,13 @@
 
 #include "diagnose/region.h"
 
-#define HOLDS       0.85 /* share of the error that must be inside */
-#define MOST_SHARE  0.5  /* share of the parts that still is "some of them" */
-#define MODESTY     0.85
-#define STANDS_OUT  6.0  /* times a part's share of the noise */
-#define BELOW_WORST 0.02 /* or this share of the worst part's error, whichever is more */
+#define HOLDS        0.85 /* share of the error that must be inside */
+#define MOST_SHARE   0.5  /* share of the parts that still is "some of them" */
+#define MODESTY      0.85
+#define REST         0.5  /* what all tokens from one position on count as at most */
+#define LEAST_BEFORE 3    /* tokens that agree before it */
+#define STANDS_OUT   6.0  /* times a part's share of the noise */
+#define BELOW_WORST  0.02 /* or this share of the worst part's error, whichever is more */
 
 struct part {
     double error, size;
@@ -81,6 +83,15 @@ static const char *stripe(struct ts_case *the_case, const bool *chosen, size_t p
     return "";
 }
 
+/* All from one position on, and some before it that agree: one number says it, however many they are. */
+static bool is_rest(const bool *chosen, size_t rows, size_t number)
+{
+    for (size_t i = rows - number; i < rows; i++)
+        if (!chosen[i])
+            return false;
+    return rows - number >= LEAST_BEFORE && number > 1;
+}
+
 /* Which tokens: the first, the last, all from one position on. */
 static const char *which_tokens(const struct ts_case *the_case, const bool *chosen, size_t rows, size_t number)
 {
@@ -89,14 +100,18 @@ static const char *which_tokens(const struct ts_case *the_case, const bool *chos
         return "; the first one: the start token, an attention sink, a prefix";
     if (number == 1 && chosen[rows - 1])
         return "; the last one: the step that is decoded, an end that is cut off, a write that is missing";
-    if (chosen[rows - 1] && !chosen[0]) {
-        size_t first = rows - number;
-        for (size_t i = first; i < rows; i++)
-            if (!chosen[i])
-                return "";
+    if (is_rest(chosen, rows, number))
         return "; all from there to the end: a window, a page or a chunk that begins there, a cache that ends";
-    }
     return "";
+}
+
+/* The channels are those of whole heads, which was said. */
+static bool are_heads(const struct ts_actor *actor, const bool *chosen)
+{
+    for (size_t i = 0; i < actor->width; i++)
+        if (chosen[i] != chosen[i / actor->inner * actor->inner])
+            return false;
+    return actor->heads > 1;
 }
 
 static void propose(struct ts_case *the_case)
@@ -133,6 +148,10 @@ static void propose(struct ts_case *the_case)
             runs = ts_region_list(the_case, chosen, parts, way == 0, text, sizeof text);
             /* each run is a choice of its own: a place that takes many words is none */
             fraction += 2 * (double)(runs - 1) / (double)parts;
+            if (way == 0 && is_rest(chosen, parts, number) && fraction > REST)
+                fraction = REST;
+            if (way == 2 && are_heads(actor, chosen))
+                fraction = 1;
             if (share > HOLDS && fraction <= MOST_SHARE)
                 ts_propose_plain(the_case, ways[way].id, MODESTY * share * (1 - fraction), ways[way].check,
                                  "%s %s of %s%zu%s hold%s %.0f %% of the error%s",

@@ -13,8 +13,11 @@
 #define FEW_CONFUSED   2048 /* elements looked at before all are */
 #define CAP_PROBES     4096 /* elements that a softcap is searched on */
 #define CAP_BINS       64
+#define SURELY         8.0 /* roundings: what lies so far beyond a border was not rounded to it */
 #define LEAST_CAP      0.5
+#define FLAT           0.98 /* of the cap: from there on its inverse magnifies rounding a hundredfold */
 #define LEAST_DISTINCT 5
+#define SURE_OF_F16    8
 
 /* The candidate never leaves a range that the expected values leave. */
 static int by_value(const void *a, const void *b)
@@ -46,7 +49,11 @@ static double soft_border(const struct ts_case *the_case, double border, double 
 
 static void clamped(struct ts_case *the_case, double *prediction)
 {
+    static const char *const check =
+        "a clamp, a saturating conversion (f16 ends at 65504, e4m3 at 448), an activation with a limit";
+    const struct ts_actor *actor = the_case->actor;
     double low = INFINITY, high = -INFINITY;
+    double slack = SURELY * ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
     size_t at_low = 0, at_high = 0, beyond = 0;
     for (size_t i = 0; i < the_case->total; i++)
         if (isfinite(the_case->found[i])) {
@@ -57,8 +64,8 @@ static void clamped(struct ts_case *the_case, double *prediction)
         return;
     for (size_t i = 0; i < the_case->total; i++) {
         double x = the_case->expected[i];
-        at_low += the_case->found[i] == low && x <= low;
-        at_high += the_case->found[i] == high && x >= high;
+        at_low += the_case->found[i] == low && x <= low - slack * fabs(low);
+        at_high += the_case->found[i] == high && x >= high + slack * fabs(high);
         beyond += x < low || x > high;
         prediction[i] = x < low ? low : x > high ? high : x;
     }
@@ -77,9 +84,13 @@ static void clamped(struct ts_case *the_case, double *prediction)
     }
     if (!beyond)
         return;
-    ts_propose(the_case, "clamped", prediction, (size_t)(at_low > 1) + (size_t)(at_high > 1),
-               "a clamp, a saturating conversion (f16 ends at 65504, e4m3 at 448), an activation with a limit",
-               "%zu elements that should lie beyond stand at the border of %.6g to %.6g", beyond, low, high);
+    if (at_low > 1 && at_high > 1 && isfinite(low) && isfinite(high))
+        ts_propose(the_case, "clamped", prediction, 2, check,
+                   "%zu elements that should lie beyond stand at the border of %.6g to %.6g", beyond, low, high);
+    else /* of the other end it is only the farthest one */
+        ts_propose(the_case, "clamped", prediction, 1, check,
+                   "%zu elements that should lie beyond stand at the border: nothing lies %s %.6g", beyond,
+                   isfinite(high) && at_high > 1 ? "above" : "below", isfinite(high) && at_high > 1 ? high : low);
 }
 
 /* What the softcap makes of x, or, when it is missing, what it made x of; NaN at the border, which has no answer. */
@@ -92,17 +103,19 @@ static double capped(double x, double cap, bool missing)
     return fabs(x) < cap * (1 - 1e-7) ? cap * atanh(x / cap) : (double)NAN;
 }
 
-/* Error that a cap leaves on a spread of elements, relative to what is there without it. */
+/* Error that a cap leaves on a spread of elements, relative to what is there without it. Counted on the side that is
+ * capped: where the curve is flat, what it was made of is anyone's guess. */
 static double left_by_cap(const struct ts_case *the_case, double cap, bool missing)
 {
     size_t step = the_case->total / CAP_PROBES + 1;
     double left = 0, error = 0;
     for (size_t i = 0; i < the_case->total; i += step) {
-        double x = the_case->expected[i], y = the_case->found[i], value = capped(x, cap, missing);
-        if (!isfinite(x) || !isfinite(y) || !isfinite(value))
+        double plain = missing ? the_case->found[i] : the_case->expected[i], value = capped(plain, cap, false);
+        double end = missing ? the_case->expected[i] : the_case->found[i];
+        if (!isfinite(plain) || !isfinite(end))
             continue;
-        left += (y - value) * (y - value);
-        error += (y - x) * (y - x);
+        left += (end - value) * (end - value);
+        error += (end - plain) * (end - plain);
     }
     return error > 0 ? left / error : 1;
 }
@@ -138,34 +151,35 @@ static void softcapped(struct ts_case *the_case, double *prediction)
     }
     for (int missing = 0; missing < 2; missing++) {
         /* the capped side lies below the cap: look from there upwards */
-        double floor = missing ? expected : largest, low, high, best = 0, left = 0.5;
+        double floor = missing ? expected : largest, low, high, best, left;
         static const double usual[] = {15, 20, 30, 50, 100};
         if (!(floor > 0) || (missing ? largest <= expected : expected <= largest))
             continue;
-        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-            double now = usual[i] > floor && usual[i] < 30 * floor ? left_by_cap(the_case, usual[i], missing) : 1;
-            if (now < left) {
-                left = now;
+        low = log(floor * 1.0000001);
+        high = log(floor * 30);
+        for (int step = 0; step < 32; step++) {
+            double a = low + (high - low) / 3, b = high - (high - low) / 3;
+            if (left_by_cap(the_case, exp(a), missing) < left_by_cap(the_case, exp(b), missing))
+                high = b;
+            else
+                low = a;
+        }
+        best = exp((low + high) / 2);
+        left = left_by_cap(the_case, best, missing);
+        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) /* one that somebody chose, when it fits as well */
+            if (usual[i] > floor && left_by_cap(the_case, usual[i], missing) < 1.5 * left + 1e-9) {
                 best = usual[i];
+                left = left_by_cap(the_case, best, missing);
             }
-        }
-        if (best == 0 || left > 0.05) {
-            low = log(floor * 1.0000001);
-            high = log(floor * 20);
-            for (int step = 0; step < 30; step++) {
-                double a = low + (high - low) / 3, b = high - (high - low) / 3;
-                if (left_by_cap(the_case, exp(a), missing) < left_by_cap(the_case, exp(b), missing))
-                    high = b;
-                else
-                    low = a;
-            }
-            best = exp((low + high) / 2);
-        }
-        if (left_by_cap(the_case, best, missing) > 0.5 || !is_curve(the_case, best, missing))
+        if (left > 0.5 || !is_curve(the_case, best, missing))
             continue;
         for (size_t i = 0; i < the_case->total; i++) {
+            double back = missing ? capped(the_case->found[i], best, false) - the_case->expected[i] : 0;
             prediction[i] = capped(the_case->expected[i], best, missing);
-            prediction[i] = isnan(prediction[i]) ? the_case->found[i] : prediction[i];
+            /* at the end of the curve any number will do that leads there */
+            if (isnan(prediction[i]) ||
+                (missing && fabs(the_case->expected[i]) > FLAT * best && fabs(back) < 1e-3 * best))
+                prediction[i] = the_case->found[i];
         }
         ts_propose(the_case, "clamped", prediction, 1, "softcapping of scores or logits (logit_softcapping)",
                    missing ? "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of it"
@@ -370,16 +384,20 @@ static double rounded(double value, int bits, bool cut)
 /* Both have ten bits behind the point: f16 ends at 65504 and has a grid of 2^-24 at the bottom. */
 static const char *ten_bits(const struct ts_case *the_case)
 {
-    bool small = false;
+    size_t chances = 0; /* bits that would be there if it were TF32, each in half of the cases */
     if (ts_case_pair(the_case)->b.tensor->type == TS_F16)
         return "f16";
     for (size_t i = 0; i < the_case->total; i++) {
         double x = fabs(the_case->found[i]);
         if (isfinite(x) && (x > 65504 || (x > 0 && ldexp(x, 24) != nearbyint(ldexp(x, 24)))))
             return "TF32";
-        small = small || (x > 0 && x < 0x1p-14);
+        if (x > 0 && x < 0x1p-14) {
+            int exponent;
+            (void)frexp(x, &exponent);
+            chances += (size_t)(-13 - exponent);
+        }
     }
-    return small ? "f16" : "f16 or TF32";
+    return chances >= SURE_OF_F16 ? "f16" : "f16 or TF32";
 }
 
 static void rounded_to(struct ts_case *the_case)
@@ -460,10 +478,35 @@ static double step_of(const double *values, size_t count, unsigned *codes)
     return step;
 }
 
+/* The same of a small block, in which few neighbours on the grid occur: scales are made so that the largest value is
+ * the last level, and every other one then is a whole number of steps. */
+static double step_of_largest(const double *values, size_t count, unsigned *codes)
+{
+    static const unsigned levels[] = {7, 8, 15, 31};
+    double largest = 0;
+    size_t zeros = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(values[i]))
+            return 0;
+        largest = fabs(values[i]) > largest ? fabs(values[i]) : largest;
+        zeros += values[i] == 0;
+    }
+    for (size_t k = 0; k < sizeof levels / sizeof *levels && largest > 0 && zeros * 2 < count; k++) {
+        double step = largest / levels[k];
+        size_t i = 0;
+        while (i < count && fabs(values[i] / step - nearbyint(values[i] / step)) < 0.035)
+            i++;
+        *codes = 2 * levels[k] + 1;
+        if (i == count)
+            return step;
+    }
+    return 0;
+}
+
 /* Values on a grid of its own in each block, the error no more than half a step. */
 static void quantized(struct ts_case *the_case)
 {
-    static const size_t sizes[] = {256, 128, 64, 32, 16}; /* after whole rows: the largest that fits */
+    static const size_t sizes[] = {256, 128, 64, 32, 16, 8}; /* after whole rows: the largest that fits */
     const struct ts_actor *actor = the_case->actor;
     size_t width = actor->width;
     for (size_t s = 0; s <= sizeof sizes / sizeof *sizes; s++) {
@@ -476,6 +519,8 @@ static void quantized(struct ts_case *the_case)
         for (size_t b = 0; b * size + size <= the_case->total; b += stride) {
             unsigned codes = 0;
             double step = step_of(the_case->found + b * size, size, &codes), worst = 0, sum = 0;
+            if (!(step > 0))
+                step = step_of_largest(the_case->found + b * size, size, &codes);
             blocks++;
             for (size_t i = b * size; i < (b + 1) * size && step > 0; i++) {
                 double d = fabs(the_case->found[i] - (double)actor->a[i]);

@@ -137,6 +137,52 @@ static void propose_equal(struct ts_case *the_case)
                    "the candidate holds its own %s here", name);
 }
 
+/* Weights of another tensor, biases of this one: what was found is a sibling but for a constant per channel. */
+static void propose_equal_but_bias(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor, *best = NULL;
+    size_t rows = actor->rows, width = actor->width;
+    double *prediction = ts_case_scratch(the_case), most = 0.99;
+    if (!prediction || the_case->operation.kind != TS_OPERATION_NONE || rows < 6)
+        return;
+    for (size_t back = 1; back <= 12; back++) {
+        const struct ts_actor *other = ts_earlier(the_case, back);
+        double left = 0, all = 0;
+        if (!ts_same_size(the_case, other) ||
+            !are_siblings(ts_case_name(the_case, other), ts_case_name(the_case, actor)))
+            continue;
+        for (size_t i = 0; i < width; i++) {
+            double found = 0, apart = 0;
+            for (size_t at = i; at < rows * width; at += width) {
+                found += the_case->found[at] / (double)rows;
+                apart += (the_case->found[at] - (double)other->b[at]) / (double)rows;
+            }
+            for (size_t at = i; at < rows * width; at += width) {
+                double rest = the_case->found[at] - (double)other->b[at] - apart;
+                left += rest * rest;
+                all += (the_case->found[at] - found) * (the_case->found[at] - found);
+            }
+        }
+        if (all > 0 && 1 - (left - the_case->noise) / all > most) {
+            most = 1 - (left - the_case->noise) / all;
+            best = other;
+        }
+    }
+    if (!best)
+        return;
+    for (size_t i = 0; i < width; i++) {
+        double apart = 0;
+        for (size_t at = i; at < rows * width; at += width)
+            apart += (the_case->found[at] - (double)best->b[at]) / (double)rows;
+        for (size_t at = i; at < rows * width; at += width)
+            prediction[at] = (double)best->b[at] + apart;
+    }
+    ts_propose(
+        the_case, "swapped-with", prediction, width, "the order in which weights are bound to names",
+        "the candidate holds its own %s here but for a constant per channel: that one's weight with another bias",
+        ts_case_name(the_case, best));
+}
+
 /* Values of another pair laid out as the case's. `scene` is a spare one. */
 static bool read_like_case(struct ts_case *the_case, struct ts_scene *scene, size_t pair, double *out)
 {
@@ -180,7 +226,7 @@ static void propose_swapped(struct ts_case *the_case)
     struct ts_scene scene;
     struct ts_error ignored;
     if (!prediction || ts_type_info(own->a.tensor->type)->components != 1 ||
-        ts_scene_open(&scene, pairs, count, &ignored) != TS_OK)
+        ts_scene_open_like(&scene, the_case->scene, &ignored) != TS_OK)
         return;
     for (size_t step = 1; step < count && looked < LOOKED_AT && looked * the_case->total < LOOK_LIMIT; step++)
         for (int side = 0; side < 2; side++) {
@@ -250,6 +296,7 @@ static void propose_wrong_input(struct ts_case *the_case)
     for (unsigned slot = 0; slot < changed.input_count; slot++) {
         const struct ts_actor *from = variants.from[slot];
         double *stand_in = malloc(from->rows * from->width * sizeof *stand_in), *inputs[3];
+        bool keys = slot == 1 && ts_operation_is_product(&the_case->operation); /* or values: every token of them */
         memcpy(inputs, variants.inputs, sizeof inputs);
         inputs[slot] = stand_in;
         for (size_t back = 1; back < TS_SCENE_WINDOW && stand_in; back++) {
@@ -257,7 +304,8 @@ static void propose_wrong_input(struct ts_case *the_case)
             double share;
             /* the norm of twice a term is the norm of that term, which has its own words */
             if (!fits(the_case, slot, other) ||
-                (changed.kind == TS_OPERATION_NORM && ts_is_input(the_case, other->pair)))
+                (changed.kind == TS_OPERATION_NORM && ts_is_input(the_case, other->pair)) ||
+                (keys && !(other = ts_scene_all(the_case->scene, other->pair))))
                 continue;
             changed.inputs[slot] = other->pair;
             fill_rows(&variants, &changed, slot, other, stand_in);
@@ -272,11 +320,12 @@ static void propose_wrong_input(struct ts_case *the_case)
         free(stand_in);
     }
     if (best) {
-        const struct ts_actor *other = ts_earlier(the_case, best);
+        const struct ts_actor *other;
         double *inputs[3];
+        changed.inputs[best_slot] = ts_earlier(the_case, best)->pair;
+        other = ts_operation_input(the_case->scene, &changed, best_slot);
         memcpy(inputs, variants.inputs, sizeof inputs);
         inputs[best_slot] = ts_actor_doubles(other->b, other->rows * other->width);
-        changed.inputs[best_slot] = other->pair;
         if (inputs[best_slot])
             ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,
                        ts_case_text(the_case, "which tensor is passed to the step that makes %s",
@@ -293,6 +342,8 @@ static void propose_unrelated(struct ts_case *the_case)
 {
     double dot = 0, expected = 0, found = 0, cosine;
     size_t counted = 0;
+    /* what is looked at by itself has no input, and what weights look like says more */
+    bool run = the_case->actor->pair && !ts_case_direct(the_case);
     for (size_t i = 0; i < the_case->total; i++)
         if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
             dot += the_case->found[i] * the_case->expected[i];
@@ -305,12 +356,12 @@ static void propose_unrelated(struct ts_case *the_case)
     cosine = dot / sqrt(expected * found);
     if (fabs(cosine) < 0.6)
         ts_propose_plain(
-            the_case, "unrelated", 0.9 - fabs(cosine),
+            the_case, "unrelated", (run ? 0.9 : 0.8) - fabs(cosine),
             the_case->actor->pair
                 ? "whether the weights were loaded, whether they are of the right layer and file, and their layout"
                 : "whether both runs were given the same input, and load the same weights up to here",
             "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's)%s", cosine,
-            sqrt(found / expected), the_case->actor->pair ? ", while what goes in agrees" : "");
+            sqrt(found / expected), run ? ", while what goes in agrees" : "");
 }
 
 static void propose(struct ts_case *the_case)
@@ -319,6 +370,7 @@ static void propose(struct ts_case *the_case)
         return;
     if (ts_case_in_scene(the_case)) {
         propose_equal(the_case);
+        propose_equal_but_bias(the_case);
         propose_wrong_input(the_case);
         ts_wiring_sums(the_case);
         ts_wiring_weights(the_case);

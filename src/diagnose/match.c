@@ -10,12 +10,13 @@
 
 #include "diagnose/region.h"
 
-#define SIGNS     24 /* numbers that a line is known by */
-#define LEAST     3  /* fewer match by chance */
-#define REACH     96 /* lines looked at on either side */
-#define MOST_READ ((uint64_t)1 << 23)
-#define CLOSE     0.1 /* of a line's energy may be left */
-#define STAYS     0.5 /* a line that fits nearly as well where it is, stays */
+#define SIGNS       24 /* numbers that a line is known by */
+#define MOST_BLOCKS 64
+#define LEAST       3  /* fewer match by chance */
+#define REACH       96 /* lines looked at on either side */
+#define MOST_READ   ((uint64_t)1 << 23)
+#define CLOSE       0.1 /* of a line's energy may be left */
+#define STAYS       0.5 /* a line that fits nearly as well where it is, stays */
 
 struct keyed {
     double key;
@@ -28,8 +29,9 @@ struct keyed {
 struct lines {
     struct ts_case *the_case;
     bool columns;
-    const struct ts_view *view; /* NULL: the reference lines are those of the case */
+    const struct ts_view *view; /* NULL: the reference lines are those of the case, or of the scene */
     uint64_t view_columns;
+    bool tokens;               /* the reference lines are all tokens of a long sequence */
     size_t count, found_count; /* reference lines, found lines */
     size_t signs;
     double *reference, *found; /* [count, signs] */
@@ -41,7 +43,7 @@ struct lines {
 
 static size_t own_place(const struct lines *lines, size_t line)
 {
-    return lines->view && !lines->columns ? (size_t)ts_case_row(lines->the_case, line) : line;
+    return (lines->view || lines->tokens) && !lines->columns ? (size_t)ts_case_row(lines->the_case, line) : line;
 }
 
 static size_t across_at(const struct lines *lines, size_t sign)
@@ -73,11 +75,54 @@ static int by_key(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+/* Numbers of a token that may not be in the case. */
+static bool read_token(const struct lines *lines, bool candidate, size_t token, size_t first, size_t count, double *out)
+{
+    const struct ts_case *the_case = lines->the_case;
+    float values[256];
+    struct ts_error ignored;
+    for (size_t done = 0; done < count;) {
+        size_t piece = count - done < 256 ? count - done : 256;
+        if (ts_scene_read(the_case->scene, the_case->actor->pair, candidate, ts_scene_first(the_case->scene) + token, 1,
+                          first + done, piece, values, &ignored) != TS_OK)
+            return false;
+        for (size_t i = 0; i < piece; i++)
+            out[done + i] = isfinite(values[i]) ? (double)values[i] : 0;
+        done += piece;
+    }
+    return true;
+}
+
+static bool read_signs(const struct lines *lines, bool candidate, size_t line, double *signs)
+{
+    struct ts_error ignored;
+    for (size_t k = 0; k < lines->signs; k++)
+        if (lines->tokens) {
+            if (!read_token(lines, candidate, line, across_at(lines, k), 1, &signs[k]))
+                return false;
+        } else if (!lines->view) {
+            signs[k] = case_value(lines, lines->the_case->expected, line, across_at(lines, k));
+        } else if (ts_view_read_f64(lines->view, line * lines->view_columns + across_at(lines, k), 1, &signs[k],
+                                    &ignored) != TS_OK ||
+                   !isfinite(signs[k])) {
+            signs[k] = 0;
+        }
+    return true;
+}
+
+/* Some tokens of a long sequence: what they hold may belong to any other. */
+static bool has_more_tokens(const struct ts_case *the_case)
+{
+    const struct ts_scene *scene = the_case->scene;
+    return ts_case_glance(the_case) && the_case->actor->rows == scene->taken_count &&
+           the_case->actor->rows < ts_scene_sequence(scene) && ts_scene_sequence(scene) <= MOST_READ / SIGNS &&
+           scene->taken[scene->taken_count - 1] - ts_scene_first(scene) < ts_scene_sequence(scene);
+}
+
 static bool open_lines(struct lines *lines, struct ts_case *the_case, bool columns)
 {
     const struct ts_actor *actor = the_case->actor;
     const struct ts_pair *pair = ts_case_pair(the_case);
-    struct ts_error ignored;
     size_t length = columns ? actor->rows : actor->width;
     *lines = (struct lines){.the_case = the_case, .columns = columns};
     lines->found_count = lines->count = columns ? actor->width : actor->rows;
@@ -88,6 +133,10 @@ static bool open_lines(struct lines *lines, struct ts_case *the_case, bool colum
         if (pair->a.count / lines->view_columns > MOST_READ / SIGNS || lines->view_columns > actor->width)
             return false;
         lines->count = (size_t)(pair->a.count / lines->view_columns);
+    }
+    if (!columns && !ts_case_direct(the_case) && !ts_case_is_part(the_case) && has_more_tokens(the_case)) {
+        lines->tokens = true;
+        lines->count = (size_t)ts_scene_sequence(the_case->scene);
     }
     if (lines->signs < LEAST || lines->count < 2)
         return false;
@@ -103,13 +152,8 @@ static bool open_lines(struct lines *lines, struct ts_case *the_case, bool colum
             lines->found[line * lines->signs + k] = case_value(lines, the_case->found, line, across_at(lines, k));
     for (size_t line = 0; line < lines->count; line++) {
         double *signs = lines->reference + line * lines->signs;
-        for (size_t k = 0; k < lines->signs; k++)
-            if (!lines->view)
-                signs[k] = case_value(lines, the_case->expected, line, across_at(lines, k));
-            else if (ts_view_read_f64(lines->view, line * lines->view_columns + across_at(lines, k), 1, &signs[k],
-                                      &ignored) != TS_OK ||
-                     !isfinite(signs[k]))
-                signs[k] = 0;
+        if (!read_signs(lines, false, line, signs))
+            return false;
         lines->order[line] = (struct keyed){key_of(lines, signs), line};
         if (lines->view && line % BEHIND == BEHIND - 1) /* a few numbers of each line, and the pages around them */
             ts_view_forget(lines->view, (line + 1 - BEHIND) * lines->view_columns, BEHIND * lines->view_columns);
@@ -170,6 +214,12 @@ static size_t nearest(const struct lines *lines, size_t line, size_t before)
     return at;
 }
 
+/* Signed distance a line has moved. */
+static int64_t step_of(const struct lines *lines, size_t line)
+{
+    return (int64_t)lines->from[line] - (int64_t)own_place(lines, line);
+}
+
 /* One line of the reference into the prediction. */
 static void take(const struct lines *lines, size_t line, double *prediction)
 {
@@ -185,17 +235,16 @@ static void take(const struct lines *lines, size_t line, double *prediction)
     if (lines->columns)
         for (size_t row = 0; row < rows; row++)
             prediction[row * width + line] = the_case->expected[row * width + from];
+    else if (lines->tokens && (step_of(lines, line) == 0 || lines->from[line] == SIZE_MAX ||
+                               !read_token(lines, false, from, 0, width, prediction + line * width)))
+        memcpy(prediction + line * width, the_case->expected + line * width, width * sizeof *prediction);
+    else if (lines->tokens)
+        return;
     else if (!lines->view)
         memcpy(prediction + line * width, the_case->expected + from * width, width * sizeof *prediction);
     else if (ts_view_read_f64(lines->view, from * lines->view_columns, width, prediction + line * width, &ignored) !=
              TS_OK)
         memcpy(prediction + line * width, the_case->expected + line * width, width * sizeof *prediction);
-}
-
-/* Signed distance a line has moved. */
-static int64_t step_of(const struct lines *lines, size_t line)
-{
-    return (int64_t)lines->from[line] - (int64_t)own_place(lines, line);
 }
 
 /* The common step of nearly all lines that moved, 0 when there is none. */
@@ -223,11 +272,11 @@ static bool is_reversed(const struct lines *lines)
     return lines->count == lines->found_count && agree * 10 >= lines->count * 9;
 }
 
-/* "2, 0, 1" when whole blocks of one length moved; 0 otherwise. */
-static size_t block_order(const struct lines *lines, char *text, size_t room)
+/* The length of blocks that moved as wholes, and where what each holds belongs; 0 otherwise. */
+static size_t block_order(const struct lines *lines, size_t *from)
 {
-    size_t length = 0, used = 0;
-    if (lines->view || lines->count < 2)
+    size_t length = 0;
+    if (lines->view || lines->tokens || lines->count < 2)
         return 0;
     for (size_t i = 0, start = 0; i <= lines->found_count; i++) {
         bool ends = i == lines->found_count || (i > start && lines->from[i] != lines->from[i - 1] + 1);
@@ -244,15 +293,13 @@ static size_t block_order(const struct lines *lines, char *text, size_t room)
             start = i;
         }
     }
-    if (length < 2 || length >= lines->found_count || lines->found_count / length > 64)
+    if (length < 2 || length >= lines->found_count || lines->found_count / length > MOST_BLOCKS)
         return 0;
-    for (size_t i = 0; i < lines->found_count; i += length)
+    for (size_t i = 0; i < lines->found_count; i += length) {
         if (lines->from[i] % length)
             return 0;
-    for (size_t i = 0; i < lines->found_count && used + 8 < room && i < 16 * length; i += length)
-        used += (size_t)snprintf(text + used, room - used, "%s%zu", i ? ", " : "", lines->from[i] / length);
-    if (lines->found_count > 16 * length && used < room)
-        snprintf(text + used, room - used, " ...");
+        from[i / length] = lines->from[i] / length;
+    }
     return length;
 }
 
@@ -270,10 +317,10 @@ static bool is_empty(const struct lines *lines, size_t line)
 }
 
 /* The same for a weight of which some rows are known: blocks that moved as wholes. Returns their length. */
-static size_t sampled_blocks(const struct lines *lines, char *text, size_t room)
+static size_t sampled_blocks(const struct lines *lines, size_t *from)
 {
-    for (size_t blocks = 2; lines->view && !lines->columns && blocks <= 64; blocks++) {
-        size_t length = lines->count / blocks, from[64], used = 0;
+    for (size_t blocks = 2; (lines->view || lines->tokens) && !lines->columns && blocks <= MOST_BLOCKS; blocks++) {
+        size_t length = lines->count / blocks;
         bool fits = lines->count % blocks == 0 && lines->found_count >= 2 * blocks;
         for (size_t b = 0; b < blocks; b++)
             from[b] = SIZE_MAX;
@@ -285,15 +332,59 @@ static size_t sampled_blocks(const struct lines *lines, char *text, size_t room)
         }
         for (size_t b = 0; b < blocks && fits; b++)
             fits = from[b] < blocks;
-        if (!fits)
-            continue;
-        for (size_t b = 0; b < blocks && b < 16 && used + 8 < room; b++)
-            used += (size_t)snprintf(text + used, room - used, "%s%zu", b ? ", " : "", from[b]);
-        if (blocks > 16 && used < room)
-            snprintf(text + used, room - used, " ...");
-        return length;
+        if (fits)
+            return length;
     }
     return 0;
+}
+
+static void list_blocks(const size_t *blocks, size_t count, size_t most, char *text, size_t room)
+{
+    size_t used = 0;
+    for (size_t b = 0; b < count && b < most && used + 8 < room; b++)
+        used += (size_t)snprintf(text + used, room - used, "%s%zu", b ? ", " : "", blocks[b]);
+    if (count > most && used < room)
+        snprintf(text + used, room - used, " ...");
+}
+
+bool ts_tokens_come_first(const struct ts_case *the_case)
+{
+    const struct ts_view *view = &ts_case_pair(the_case)->a;
+    unsigned axis = 0;
+    while (axis + 1 < view->rank && view->shape[axis] == 1)
+        axis++;
+    return view->rank && view->shape[axis] == the_case->scene->tokens;
+}
+
+const char *ts_recipe_remark(const struct ts_case *the_case)
+{
+    return ts_case_direct(the_case) || ts_tokens_come_first(the_case) ? "" : ", with the tokens' axis put first";
+}
+
+/* "; to undo: reshape(2, 3, 4)[:, [2, 0, 1]], then its own shape": block b holds what belongs at from[b]. "" when some
+ * are lost. */
+static const char *undo(struct ts_case *the_case, uint64_t outer, const size_t *from, size_t blocks, uint64_t inner)
+{
+    size_t back[MOST_BLOCKS];
+    char text[320] = "";
+    for (size_t b = 0; b < blocks; b++)
+        back[b] = SIZE_MAX;
+    for (size_t b = 0; b < blocks; b++)
+        if (from[b] < blocks)
+            back[from[b]] = b;
+    for (size_t b = 0; b < blocks; b++)
+        if (back[b] == SIZE_MAX)
+            return "";
+    list_blocks(back, blocks, MOST_BLOCKS, text, sizeof text);
+    return ts_case_text(the_case, "; to undo: reshape(%" PRIu64 ", %zu, %" PRIu64 ")[:, [%s]], then its own shape%s",
+                        outer, blocks, inner, text, ts_recipe_remark(the_case));
+}
+
+/* All rows of the pair, and the numbers of each. */
+static uint64_t all_rows(const struct lines *lines, uint64_t *width)
+{
+    *width = lines->view ? lines->view_columns : lines->the_case->actor->width;
+    return ts_case_pair(lines->the_case)->a.count / *width;
 }
 
 static void count_runs(struct lines *lines)
@@ -309,9 +400,28 @@ static void count_runs(struct lines *lines)
     }
 }
 
+/* The candidate holds this token where it belongs. */
+static bool is_in_place(const struct lines *lines, size_t token)
+{
+    double signs[SIGNS], error = 0, size = 0;
+    const double *wanted = lines->reference + token * lines->signs;
+    if (!read_signs(lines, true, token, signs))
+        return false;
+    for (size_t k = 0; k < lines->signs; k++) {
+        error += (signs[k] - wanted[k]) * (signs[k] - wanted[k]);
+        size += wanted[k] * wanted[k];
+    }
+    return error <= CLOSE * size;
+}
+
 /* Every line that moved is still where it belongs as well: it was copied, not moved. */
 static bool are_copies(const struct lines *lines)
 {
+    for (size_t i = 0; i < lines->found_count && lines->tokens; i++)
+        if (lines->from[i] != SIZE_MAX && step_of(lines, i) != 0 && !is_in_place(lines, lines->from[i]))
+            return false;
+    if (lines->tokens)
+        return true;
     for (size_t i = 0; i < lines->found_count; i++)
         if (lines->from[i] != SIZE_MAX && step_of(lines, i) != 0 &&
             (lines->from[i] >= lines->found_count || lines->from[lines->from[i]] != lines->from[i]))
@@ -367,7 +477,8 @@ static void say(struct lines *lines, const double *prediction)
                                                   : "tokens";
     char order[256] = "";
     int64_t step = common_step(lines);
-    size_t length, blocks, first;
+    size_t length, blocks, first, from[MOST_BLOCKS];
+    uint64_t width, rows = all_rows(lines, &width);
     if (!step && are_copies(lines)) {
         say_copies(lines, prediction, what);
         return;
@@ -383,22 +494,33 @@ static void say(struct lines *lines, const double *prediction)
         return;
     }
     if (is_reversed(lines)) {
-        ts_propose(the_case, "permuted", prediction, 1, "a flip, a negative stride, the other end of an axis",
+        ts_propose(the_case, "permuted", prediction, 1,
+                   ts_case_text(the_case,
+                                "a flip, a negative stride, the other end of an axis; to undo: reshape(%" PRIu64
+                                ", %" PRIu64 ").flip(%d), then its own shape%s",
+                                rows, width, lines->columns ? 1 : 0, ts_recipe_remark(the_case)),
                    "%s stand in reverse order", what);
         return;
     }
-    if ((length = block_order(lines, order, sizeof order)) > 0 ||
-        (length = sampled_blocks(lines, order, sizeof order)) > 0) {
+    if ((length = block_order(lines, from)) > 0 || (length = sampled_blocks(lines, from)) > 0) {
+        const char *fix = "";
         blocks = lines->count / length;
+        list_blocks(from, blocks, 16, order, sizeof order);
+        if (lines->columns || lines->count == rows) /* else some tokens stand for all */
+            fix = undo(the_case, lines->columns ? rows : 1, from, blocks, lines->columns ? length : length * width);
         if (blocks == 2)
             ts_propose(the_case, "permuted", prediction, 1,
-                       "the order of the two halves: gate and up, scale and shift, sine and cosine",
+                       ts_case_text(the_case,
+                                    "the order of the two halves: gate and up, scale and shift, sine and cosine%s",
+                                    fix),
                        "the two halves of the %s are swapped (%zu each)", what, length);
         else
             ts_propose(the_case, "permuted", prediction, blocks,
-                       blocks == 3 || blocks == 6
-                           ? "the order of the pieces: q, k and v, or shift, scale and gate of a modulation"
-                           : "the order of heads, experts or shards",
+                       ts_case_text(the_case, "the order of %s%s",
+                                    blocks == 3 || blocks == 6
+                                        ? "the pieces: q, k and v, or shift, scale and gate of a modulation"
+                                        : "heads, experts or shards",
+                                    fix),
                        "blocks of %zu %s stand in the order %s", length, what, order);
         return;
     }
@@ -415,11 +537,11 @@ static void say(struct lines *lines, const double *prediction)
  * be told; of blocks of several it can. */
 void ts_match_blocks(struct ts_case *the_case, double *prediction)
 {
-    size_t total = the_case->total, from[64];
+    size_t total = the_case->total, from[MOST_BLOCKS];
     if ((the_case->actor->rows != 1 && the_case->actor->width != 1) || !ts_case_complete(the_case))
         return;
-    for (size_t blocks = 2; blocks <= 64 && total / blocks >= LEAST; blocks++) {
-        size_t length = total / blocks, moved = 0, used = 0;
+    for (size_t blocks = 2; blocks <= MOST_BLOCKS && total / blocks >= LEAST; blocks++) {
+        size_t length = total / blocks, moved = 0;
         char order[256] = "";
         for (size_t b = 0; b < blocks && total % blocks == 0; b++) {
             double energy = 0, best;
@@ -442,12 +564,12 @@ void ts_match_blocks(struct ts_case *the_case, double *prediction)
                 break;
             moved += from[b] != b;
             memcpy(prediction + b * length, the_case->expected + from[b] * length, length * sizeof *prediction);
-            if (used + 8 < sizeof order)
-                used += (size_t)snprintf(order + used, sizeof order - used, "%s%zu", b ? ", " : "", from[b]);
             if (b + 1 < blocks || !moved)
                 continue;
+            list_blocks(from, blocks, MOST_BLOCKS, order, sizeof order);
             ts_propose(the_case, "permuted", prediction, blocks == 2 ? 1 : blocks,
-                       "the order of the pieces: gate and up, scale and shift, q, k and v",
+                       ts_case_text(the_case, "the order of the pieces: gate and up, scale and shift, q, k and v%s",
+                                    undo(the_case, 1, from, blocks, length)),
                        blocks == 2 ? "the two halves are swapped (%zu numbers each)"
                                    : "blocks of %zu numbers stand in the order %s",
                        length, order);

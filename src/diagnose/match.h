@@ -10,4 +10,9 @@ void ts_match_columns(struct ts_case *the_case, double *prediction);
 /* The same for the blocks of a vector. */
 void ts_match_blocks(struct ts_case *the_case, double *prediction);
 
+/* The pair's own layout is [tokens, numbers of each], as the case has it. */
+bool ts_tokens_come_first(const struct ts_case *the_case);
+/* What is said behind a recipe: "" where it holds for the tensor as it is stored. */
+const char *ts_recipe_remark(const struct ts_case *the_case);
+
 #endif

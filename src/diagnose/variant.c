@@ -62,23 +62,16 @@ void ts_worst_rows(const struct ts_case *the_case, size_t elements, size_t *firs
         *first = rows - *count;
 }
 
-/* Rows of the second input are keys, not rows of the output. */
-static bool is_product(const struct ts_operation *operation)
-{
-    return operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
-           (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1);
-}
-
 bool ts_variants_open(struct ts_variants *variants, struct ts_case *the_case, const struct ts_operation *operation)
 {
-    bool products = is_product(operation), good;
+    bool products = ts_operation_is_product(operation), good;
     *variants = (struct ts_variants){.the_case = the_case, .operation = operation};
     if (!ts_case_in_scene(the_case) || operation->kind == TS_OPERATION_NONE)
         return false;
     variants->out = malloc(the_case->total * sizeof *variants->out);
     good = variants->out != NULL;
     for (unsigned i = 0; i < operation->input_count && good; i++) {
-        const struct ts_actor *from = ts_scene_actor(the_case->scene, operation->inputs[i]);
+        const struct ts_actor *from = ts_operation_input(the_case->scene, operation, i);
         variants->from[i] = from;
         if (from)
             variants->inputs[i] = ts_actor_doubles(from->b, from->rows * from->width);
@@ -108,7 +101,7 @@ void ts_variants_close(struct ts_variants *variants)
 bool ts_variants_by_rows(const struct ts_variants *variants, const struct ts_operation *operation, unsigned slot)
 {
     const struct ts_actor *from = ts_scene_actor(variants->the_case->scene, operation->inputs[slot]);
-    if (slot == 1 && is_product(operation))
+    if (slot == 1 && ts_operation_is_product(operation))
         return false;
     return from && from->rows == variants->the_case->actor->rows && from->rows > 1;
 }
@@ -133,6 +126,7 @@ double ts_variants_try(struct ts_variants *variants, const struct ts_operation *
     part.a += variants->first * part.width;
     part.b += variants->first * part.width;
     part.rows = variants->count;
+    part.skipped = variants->first;
     ts_operation_apply(the_case->scene, operation, &part, moved, variants->out + variants->first * part.width);
     return ts_variants_share(variants, variants->out);
 }

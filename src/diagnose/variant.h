@@ -47,9 +47,17 @@ bool ts_case_in_scene(const struct ts_case *the_case);
 /* Doubles of one side of any actor; to be freed; NULL without memory. */
 double *ts_actor_doubles(const float *values, size_t count);
 
+/* What a name says: queries, keys or values; what attention makes of them. */
+bool ts_names_operand(const char *name);
+bool ts_names_attention(const char *name);
+
 /* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
  * to probabilities or context, and its variants proposed. In family_attention_fused.c. */
 void ts_propose_fused_attention(struct ts_case *the_case);
+/* The key of `token` is that of `source`, in scores of captured queries and keys. In attention_stale.c. */
+bool ts_find_stale_key(const struct ts_variants *variants, size_t *token, size_t *source);
+/* Attention of which only the end was captured. In attention_unseen.c. */
+void ts_propose_unseen_attention(struct ts_case *the_case);
 /* Scores that differ by a slope over the distance. In attention_bias.c. */
 void ts_propose_distance_bias(struct ts_case *the_case);
 /* Contexts whose heads have a factor each, in every token. In attention_bias.c. */

@@ -70,13 +70,12 @@ static void propose_replaced(struct ts_case *the_case)
  * which one is the other plus the sum, in the reference; then at the same in the candidate. */
 static bool is_whole_later(struct ts_case *the_case, const struct ts_variants *variants, unsigned kept)
 {
-    const struct ts_pair *pairs = ts_case_pair(the_case) - the_case->actor->pair;
     const struct ts_actor *x = variants->from[0], *y = variants->from[1], *alone = variants->from[kept];
     size_t first = the_case->actor->pair + 1, count = ts_case_pair_count(the_case), total = the_case->total;
     struct ts_scene scene;
     struct ts_error ignored;
     bool whole = false, known = false;
-    if (ts_scene_open(&scene, pairs, count, &ignored) != TS_OK)
+    if (ts_scene_open_like(&scene, the_case->scene, &ignored) != TS_OK)
         return false;
     scene.loaded = first;
     for (size_t later = first; later < count && later < first + 16 && !known; later++) {
@@ -295,7 +294,7 @@ static void propose_partial_sum(struct ts_case *the_case)
     const struct ts_actor *actor = the_case->actor;
     double dot = 0, expected = 0, found = 0, cosine, slope, error;
     size_t near = 0, rows = 0, agreeing = 0;
-    bool exact;
+    bool exact, attention;
     if (the_case->operation.kind != TS_OPERATION_NONE)
         return;
     for (size_t row = 0; row < actor->rows; row++) {
@@ -318,7 +317,7 @@ static void propose_partial_sum(struct ts_case *the_case)
         agreeing += row_expected + row_found - 2 * row_dot < 1e-3 * the_case->error / (double)actor->rows;
         rows++;
     }
-    if (agreeing * 10 > rows) /* a part that is missing is missing in every token */
+    if (agreeing) /* a part that is missing is missing in every token; attention leaves the first or the last alone */
         return;
     if (!(found > 0) || !(expected > 0) || actor->width < 16 || !rows)
         return;
@@ -326,10 +325,13 @@ static void propose_partial_sum(struct ts_case *the_case)
     slope = dot / found;
     error = sqrt((expected / found > 1 ? expected / found - 1 : 0) / (double)the_case->total);
     exact = fabs(slope - 1) < 4 * error + 0.03 && near * 10 >= rows * 8;
+    /* attention that spreads over more tokens makes less of what differs between them: it looks much the same */
+    attention = ts_names_attention(ts_case_name(the_case, actor));
     /* parts that have something in common tilt the slope a little */
-    if (cosine > 0.4 && cosine < 0.93 && (exact || (fabs(slope - 1) < 0.25 && found < 0.9 * expected)))
+    if (cosine > 0.4 && cosine < 0.93 && (exact || (!attention && fabs(slope - 1) < 0.25 && found < 0.9 * expected)))
         ts_propose_plain(the_case, "term-missing",
                          !exact                  ? 0.4
+                         : attention             ? 0.45
                          : cosine * cosine < 0.4 ? 0.75
                                                  : 0.65,
                          "sums over ranks (all-reduce), blocks of inputs, experts: whether all parts are added",

@@ -130,12 +130,16 @@ static void propose_input_channel(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, channel = 0, worst = 0;
-    double direction[TOKENS_OF_PRODUCTS], most = 0.9, *prediction, all = 0, largest = 0;
+    double direction[TOKENS_OF_PRODUCTS], most = 0.9, *prediction, all = 0, largest = 0, fourth = 0;
     if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 6)
         return;
     while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
         tokens--;
     if (main_direction(the_case, tokens, direction) < 0.7)
+        return;
+    for (size_t t = 0; t < tokens; t++)
+        fourth += direction[t] * direction[t] * direction[t] * direction[t];
+    if (fourth > 0.8) /* one token: some channel of some input is large there and nowhere else */
         return;
     for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
         const struct ts_actor *x = ts_earlier(the_case, back);
@@ -238,6 +242,63 @@ static void propose_single_norm(struct ts_case *the_case)
         ts_case_name(the_case, best[0]));
 }
 
+/* A product with what a norm should have divided: each token comes out as many times too large as that tensor's row is
+ * long. The norm's weights are in it too, so that one factor per token explains most and not all of it. */
+static void propose_undivided(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor, *best = NULL;
+    size_t rows = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS;
+    double factors[TOKENS_OF_PRODUCTS], left = 0, all = 0, most = 0.95;
+    if (the_case->operation.kind != TS_OPERATION_NONE || rows < 5 || actor->width < 8)
+        return;
+    for (size_t row = 0; row < rows; row++) {
+        double dot = 0, square = 0, found = 0;
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+            dot += the_case->found[i] * the_case->expected[i];
+            square += the_case->expected[i] * the_case->expected[i];
+            found += the_case->found[i] * the_case->found[i];
+        }
+        if (!(square > 0) || !(dot > 0) || !isfinite(found))
+            return;
+        factors[row] = log(dot / square);
+        left += found - dot * dot / square;
+        all += found - 2 * dot + square;
+    }
+    if (left > 0.5 * all)
+        return;
+    for (size_t back = 1; back < 16; back++) {
+        const struct ts_actor *x = ts_earlier(the_case, back);
+        double sx = 0, sy = 0, sxx = 0, syy = 0, sxy = 0, n = (double)rows, spread, slope, fit;
+        if (!x || x->rows != actor->rows)
+            continue;
+        for (size_t row = 0; row < rows; row++) {
+            double square = 0, level;
+            for (size_t i = row * x->width; i < (row + 1) * x->width; i++)
+                square += (double)x->b[i] * (double)x->b[i];
+            level = 0.5 * log(square / (double)x->width);
+            sx += level;
+            sy += factors[row];
+            sxx += level * level;
+            syy += factors[row] * factors[row];
+            sxy += level * factors[row];
+        }
+        spread = sxx - sx * sx / n;
+        slope = (sxy - sx * sy / n) / spread;
+        fit = (sxy - sx * sy / n) / sqrt(spread * (syy - sy * sy / n));
+        /* rows of one length say nothing; and the factor must be that length, not a power of it */
+        if (spread > 0.01 * n && fabs(slope - 1) < 0.2 && fabs((sy - sx) / n) < 0.35 && fit > most) {
+            most = fit;
+            best = x;
+        }
+    }
+    if (best)
+        ts_propose_plain(the_case, "wrong-input", 0.5 + 0.4 * (1 - left / all),
+                         "what is passed to this projection: the norm before it must be applied",
+                         "each token is as many times too large as its row of %s is long (correlation %.3f): the "
+                         "projection is given that tensor without the norm",
+                         ts_case_name(the_case, best), most);
+}
+
 void ts_wiring_weights(struct ts_case *the_case)
 {
     if (the_case->operation.kind != TS_OPERATION_NONE)
@@ -245,4 +306,5 @@ void ts_wiring_weights(struct ts_case *the_case)
     propose_transposed(the_case);
     propose_input_channel(the_case);
     propose_single_norm(the_case);
+    propose_undivided(the_case);
 }

@@ -194,11 +194,13 @@ static struct ts_align_candidate *pick(struct ts_align_candidate *sorted, size_t
     return best;
 }
 
+/* The best that pairs other elements, and no fewer: a piece of the winner's fits as well as the whole. */
 static const struct ts_align_candidate *runner_up(const struct ts_align_candidate *sorted, size_t count,
                                                   const struct ts_align_candidate *winner)
 {
     for (size_t i = 0; i < count; i++)
-        if (&sorted[i] != winner && !ts_align_same_map(&sorted[i], winner))
+        if (&sorted[i] != winner && sorted[i].view[0].count >= winner->view[0].count &&
+            !ts_align_same_map(&sorted[i], winner))
             return &sorted[i];
     return NULL;
 }
@@ -320,7 +322,7 @@ enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignme
             best = plainest(list, count);
     }
     if (best->certain)
-        out->guess = false;
+        out->guess = out->ambiguous = false;
     if (out->guess && best->cost > GUESS_COST) {
         out->guess = false;
         out->runner_up = INFINITY;

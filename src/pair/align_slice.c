@@ -2,6 +2,7 @@
  * smaller. Along which axis follows from the counts; where the piece begins is looked for in the values. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "pair/align_search.h"
@@ -21,12 +22,18 @@
 /* Axes that may be cut at the same time. */
 #define MAX_CUTS 4
 
+/* Elements that a piece of both sides must have. */
+#define FEWEST 16
+/* Axes that are tried in every order. */
+#define MAX_TURNED 4
+
 #define COST_CUT         10u /* above every likely layout */
 #define COST_SHIFT       1u  /* does not begin at 0 */
 #define COST_STEP        2u
 #define COST_ANYWHERE    4u /* neither at an end nor a shard */
 #define COST_INTERLEAVED 20u
 #define COST_FUSED       20u
+#define COST_TURNED      4u
 #define COST_ODD         20u /* fused, though the name says otherwise */
 
 struct cutting {
@@ -240,10 +247,12 @@ static void add_fused(const struct cutting *c)
 }
 
 /* Several axes cut, each at its beginning or its end, both sides where each is longer somewhere. No other layout than
- * axis by axis; what cuts both sides must agree well to count at all. was_cut: sides that were cut before. */
+ * axis by axis; what cuts both sides must agree well to count at all. was_cut: sides that were cut before; both where
+ * it has to agree in any case. */
 static enum ts_status add_boxes(struct ts_align_search *search, const struct ts_align_layouts *given,
                                 const bool was_cut[2], struct ts_error *error)
 {
+    const uint64_t least = given->view[0].count < given->view[1].count ? given->view[0].count : given->view[1].count;
     unsigned axes[MAX_CUTS], count = 0;
     bool both[2] = {was_cut[0], was_cut[1]};
     if (given->view[0].rank != given->view[1].rank)
@@ -274,7 +283,12 @@ static enum ts_status add_boxes(struct ts_align_search *search, const struct ts_
         layouts.limit = 1;
         layouts.whole_axes = true;
         if (both[0] && both[1]) {
-            TS_TRY(ts_align_measure(search, &layouts.view[0], &layouts.view[1], 8192, &fit, error));
+            /* so few agree by chance, and a corner of each is not the tensor */
+            if (layouts.view[0].count < FEWEST || layouts.view[0].count < least / 4)
+                continue;
+            TS_TRY(ts_align_measure(search, &layouts.view[0], &layouts.view[1], 512, &fit, error));
+            if (fit.fit < 2 * FOUND)
+                TS_TRY(ts_align_measure(search, &layouts.view[0], &layouts.view[1], 8192, &fit, error));
             if (fit.fit >= FOUND)
                 continue;
         }
@@ -301,6 +315,57 @@ static bool squeeze(struct ts_align_search *search, const struct ts_view *view, 
     return true;
 }
 
+static void swap(unsigned *one, unsigned *other)
+{
+    unsigned keep = *one;
+    *one = *other;
+    *other = keep;
+}
+
+/* The next order of the axes; false behind the last. */
+static bool next_order(unsigned *order, unsigned count)
+{
+    unsigned low = count, high = count;
+    while (--low > 0 && order[low - 1] > order[low])
+        ;
+    if (low == 0)
+        return false;
+    while (order[--high] < order[low - 1])
+        ;
+    swap(&order[low - 1], &order[high]);
+    for (unsigned i = low, k = count - 1; i < k; i++, k--)
+        swap(&order[i], &order[k]);
+    return true;
+}
+
+/* The same with the axes of the smaller side in another order: several sequences, padded and with heads apart, against
+ * one. */
+static enum ts_status add_turned_boxes(struct ts_align_search *search, const struct ts_align_layouts *given,
+                                       unsigned large, struct ts_error *error)
+{
+    const unsigned small = 1 - large, rank = given->view[small].rank;
+    unsigned order[MAX_TURNED];
+    if (rank < 2 || rank > MAX_TURNED || given->view[large].rank != rank || given->view[small].join != TS_JOIN_NONE)
+        return TS_OK;
+    for (unsigned i = 0; i < rank; i++)
+        order[i] = i;
+    while (next_order(order, rank)) {
+        struct ts_align_layouts turned = *given;
+        char text[32] = "permute";
+        bool common = false; /* what has no axis in common is no piece of the other */
+        for (unsigned i = 0; i < rank; i++) {
+            snprintf(text + strlen(text), sizeof text - strlen(text), " %u", order[i]);
+            common = common || given->view[small].shape[order[i]] == given->view[large].shape[i];
+        }
+        if (!common || !ts_view_permute(&given->view[small], order, &search->scratch, &turned.view[small]))
+            continue;
+        turned.words[small] = ts_align_words(search, given->words[small], rank == 2 ? "transpose" : text);
+        turned.cost += COST_TURNED;
+        TS_TRY(add_boxes(search, &turned, (bool[2]){true, true}, error));
+    }
+    return TS_OK;
+}
+
 /* As they are, and with one entry of one axis more that the larger side has. */
 static enum ts_status add_several_cuts(struct ts_align_search *search, const struct ts_align_layouts *given,
                                        unsigned large, struct ts_error *error)
@@ -310,6 +375,7 @@ static enum ts_status add_several_cuts(struct ts_align_search *search, const str
         if (!squeeze(search, &given->view[side], given->words[side], &squeezed.view[side], &squeezed.words[side]))
             return TS_OK;
     TS_TRY(add_boxes(search, &squeezed, (bool[2]){false, false}, error));
+    TS_TRY(add_turned_boxes(search, &squeezed, large, error));
     if (squeezed.view[large].rank != squeezed.view[1 - large].rank + 1)
         return TS_OK;
     for (unsigned axis = 0; axis < squeezed.view[large].rank; axis++) {
@@ -321,6 +387,7 @@ static enum ts_status add_several_cuts(struct ts_align_search *search, const str
                 return TS_OK;
             one.cost += COST_CUT + (i ? COST_SHIFT : 0u);
             TS_TRY(add_boxes(search, &one, (bool[2]){large == 0, large == 1}, error));
+            TS_TRY(add_turned_boxes(search, &one, large, error));
         }
     }
     return TS_OK;

@@ -270,6 +270,62 @@ static int by_index(const void *a, const void *b)
     return *left < *right ? -1 : *left > *right;
 }
 
+static int by_hash(const void *a, const void *b)
+{
+    const struct leftover *left = *(const struct leftover *const *)a, *right = *(const struct leftover *const *)b;
+    if (left->sketch.count != right->sketch.count)
+        return left->sketch.count < right->sketch.count ? -1 : 1;
+    if (left->sketch.hash != right->sketch.hash)
+        return left->sketch.hash < right->sketch.hash ? -1 : 1;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
+/* Those that have found nothing, by what they hold. */
+static struct leftover **list_alone(const struct leftovers *of, struct ts_arena *arena, size_t *count)
+{
+    struct leftover **list = ts_arena_array(arena, of->count, sizeof *list);
+    *count = 0;
+    for (size_t i = 0; list && i < of->count; i++)
+        if (of->list[i].best == SIZE_MAX && !of->list[i].sketch.constant)
+            list[(*count)++] = &of->list[i];
+    if (list && *count)
+        qsort(list, *count, sizeof *list, by_hash);
+    return list;
+}
+
+static size_t same_hash(struct leftover *const *list, size_t from, size_t count)
+{
+    size_t to = from + 1;
+    while (to < count && list[to]->sketch.count == list[from]->sketch.count &&
+           list[to]->sketch.hash == list[from]->sketch.hash)
+        to++;
+    return to;
+}
+
+/* The same values several times over, as often on both sides: which stands beside which makes no difference. */
+static bool pair_copies(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena,
+                        size_t (*pairs)[2], size_t *paired)
+{
+    size_t count_a, count_b;
+    struct leftover **of_a = list_alone(a, arena, &count_a), **of_b = list_alone(b, arena, &count_b);
+    if (!of_a || !of_b)
+        return false;
+    for (size_t i = 0, k = 0; i < count_a && k < count_b;) {
+        const size_t end_a = same_hash(of_a, i, count_a), end_b = same_hash(of_b, k, count_b);
+        const struct leftover *one = of_a[i], *other = of_b[k];
+        const bool same = one->sketch.count == other->sketch.count && one->sketch.hash == other->sketch.hash;
+        for (size_t n = 0; same && end_a - i == end_b - k && n < end_a - i; n++) {
+            pairs[*paired][0] = of_a[i + n]->index;
+            pairs[(*paired)++][1] = of_b[k + n]->index;
+        }
+        if (same || by_hash(&one, &other) > 0)
+            k = end_b;
+        if (same || by_hash(&one, &other) < 0)
+            i = end_a;
+    }
+    return true;
+}
+
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->scratch;
@@ -298,7 +354,10 @@ enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error
             pairs[paired][0] = a.list[i].index;
             pairs[paired++][1] = b.list[a.list[i].best].index;
         }
-    qsort(pairs, paired, sizeof *pairs, by_index);
+    if (!pair_copies(&a, &b, arena, pairs, &paired))
+        return ts_fail_memory(error);
+    if (paired)
+        qsort(pairs, paired, sizeof *pairs, by_index);
     for (size_t i = 0; i < paired; i++)
         TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
     return TS_OK;

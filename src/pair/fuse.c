@@ -25,20 +25,30 @@ static enum ts_status pair_copies(const struct ts_cut_job *job, const struct ts_
     struct ts_view copy, taken, share;
     uint64_t start, size;
     for (size_t number = 0; ts_cut_copy(job, cut, part, &number, arena, &copy, &taken, &start, &size);) {
+        const struct ts_view *whole = job->fused_is_b ? &pair->a : &pair->b; /* laid as the pieces are */
         struct ts_pair own = *pair;
-        bool identical;
+        bool identical, fits;
         const char *name = side->bundle->tensors[fused->indices[number]]->name;
         TS_TRY(ts_ranks_identical(&copy, &taken, &identical, error));
-        if (identical || cut->of > job->shard_count || cut->join >= job->parts[part].rank ||
-            !ts_view_slice(&job->parts[part], cut->join, start, size, 1, arena, &share) || share.count != copy.count)
+        if (identical || cut->of > job->shard_count)
             continue;
+        fits = !pair->problem && cut->join < whole->rank && start + size <= whole->shape[cut->join] &&
+               ts_view_slice(whole, cut->join, start, size, 1, arena, &share) && share.rank == copy.rank &&
+               memcmp(share.shape, copy.shape, copy.rank * sizeof *copy.shape) == 0;
+        *(job->fused_is_b ? &own.name_b : &own.name) = name;
+        if (!fits) { /* told all the same */
+            own.problem = ts_arena_printf(arena, "%s of this rank is not the same as in other ranks", job->kinds[part]);
+            if (!own.problem)
+                return ts_fail_memory(error);
+            TS_TRY(ts_pairer_add(job->pairer, a, b, &own, error));
+            continue;
+        }
         own.recipe = ts_arena_printf(
             arena, "%c: shard %" PRIu64 " of %" PRIu64 " on axis %u; %c: %s cut out, not the same as in other ranks",
             job->fused_is_b ? 'A' : 'B', start / size, cut->of / cut->copies, cut->join, job->fused_is_b ? 'B' : 'A',
             job->kinds[part]);
         if (!own.recipe)
             return ts_fail_memory(error);
-        *(job->fused_is_b ? &own.name_b : &own.name) = name;
         own.a = job->fused_is_b ? share : copy;
         own.b = job->fused_is_b ? copy : share;
         TS_TRY(ts_pairer_add(job->pairer, a, b, &own, error));
@@ -313,34 +323,50 @@ static uint64_t whole_count(const struct ts_tensor *tensor)
     return tensor->whole_shape && ts_shape_product(tensor->whole_shape, tensor->rank, &count) ? count : tensor->count;
 }
 
-/* Two tensors whose kinds may be one, when their values say so. */
-static enum ts_status try_kinds(struct ts_pairer *pairer, size_t a, size_t b, struct ts_error *error)
+/* Two tensors whose kinds may be one, when their values say so, or when those of other layers did. */
+static enum ts_status try_kinds(struct ts_pairer *pairer, const struct ts_slot *slot, const struct ts_slot *found,
+                                bool proved, struct ts_error *error)
 {
+    const size_t a = slot->indices[0], b = found->indices[0];
     const char *how = pairer->offset_text && pairer->a.read.list[a].layer >= 0 ? pairer->offset_text : "canonical name";
+    if (proved && slot->kind == TS_SLOT_SHARDS && found->kind == TS_SLOT_SINGLE)
+        return ts_layout_shards(pairer, b, slot->indices, slot->count, false, how, error);
+    if (proved && slot->kind == TS_SLOT_SINGLE && found->kind == TS_SLOT_SHARDS)
+        return ts_layout_shards(pairer, a, found->indices, found->count, true, how, error);
+    if (slot->kind == TS_SLOT_SHARDS && found->kind == TS_SLOT_SINGLE)
+        return ts_layout_shards_proved(pairer, b, slot->indices, slot->count, false, how, error);
+    if (slot->kind == TS_SLOT_SINGLE && found->kind == TS_SLOT_SHARDS)
+        return ts_layout_shards_proved(pairer, a, found->indices, found->count, true, how, error);
+    if (slot->kind != TS_SLOT_SINGLE || found->kind != TS_SLOT_SINGLE)
+        return TS_OK;
     if (whole_count(pairer->a.bundle->tensors[a]) != whole_count(pairer->b.bundle->tensors[b]) ||
         pairer->a.bundle->tensors[a]->count < 4)
         return TS_OK;
-    return ts_layout_proved(pairer, a, b, how, error);
+    return proved ? ts_layout_single(pairer, a, b, how, false, error) : ts_layout_proved(pairer, a, b, how, error);
 }
 
+/* proved: which rows of ts_kind_pairs are one kind here. Those of `only` are taken at their word, whatever values say;
+ * without it every row is tried. */
 static enum ts_status try_kind_pairs(struct ts_pairer *pairer, const struct ts_slots *a, const struct ts_slots *b,
-                                     bool scopes, struct ts_error *error)
+                                     bool scopes, const bool *only, bool *proved, struct ts_error *error)
 {
     for (size_t i = 0; i < a->count; i++) {
         const struct ts_slot *slot = &a->list[i];
         const char *kind = pairer->a.read.list[slot->indices[0]].kind;
-        for (size_t k = 0; ts_kind_pairs[k][0] && slot->kind == TS_SLOT_SINGLE; k++) {
+        for (size_t k = 0; ts_kind_pairs[k][0] && slot->kind <= TS_SLOT_SHARDS; k++) {
             int other = strcmp(kind, ts_kind_pairs[k][0]) == 0 ? 1 : strcmp(kind, ts_kind_pairs[k][1]) == 0 ? 0 : -1;
             const struct ts_slot *found;
             const char *key;
-            if (other < 0 || pairer->a.taken[slot->indices[0]])
+            if (other < 0 || pairer->a.taken[slot->indices[0]] || (only && !only[k]))
                 continue;
             key = key_for(pairer, &pairer->a, slot->indices[0], ts_kind_pairs[k][other], scopes);
             if (!key)
                 return ts_fail_memory(error);
             found = ts_slots_get(b, key);
-            if (found && found->kind == TS_SLOT_SINGLE && !pairer->b.taken[found->indices[0]])
-                TS_TRY(try_kinds(pairer, slot->indices[0], found->indices[0], error));
+            if (found && !pairer->b.taken[found->indices[0]])
+                TS_TRY(try_kinds(pairer, slot, found, only != NULL, error));
+            if (pairer->a.taken[slot->indices[0]] && pairer->a.read.list[slot->indices[0]].layer >= 0)
+                proved[k] = true;
         }
     }
     return TS_OK;
@@ -397,6 +423,7 @@ static enum ts_status try_tied(struct ts_pairer *pairer, bool head_is_b, struct 
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error)
 {
     struct ts_slots a = {0}, b = {0};
+    bool proved[TS_KIND_PAIRS] = {false}, again[TS_KIND_PAIRS] = {false};
     enum ts_status status = slots_left(pairer, &pairer->a, !guess, &a, error);
     if (status == TS_OK)
         status = slots_left(pairer, &pairer->b, !guess, &b, error);
@@ -405,7 +432,13 @@ enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_er
     if (status == TS_OK)
         status = try_rules(pairer, true, &b, &a, guess, error);
     if (status == TS_OK)
-        status = try_kind_pairs(pairer, &a, &b, !guess, error);
+        status = try_kind_pairs(pairer, &a, &b, !guess, NULL, proved, error);
+    for (size_t k = 0; guess && ts_kind_pairs[k][0]; k++)
+        proved[k] = proved[k] || pairer->same_kinds[k] || k < TS_KIND_PAIRS_SURE;
+    if (status == TS_OK && guess)
+        status = try_kind_pairs(pairer, &a, &b, false, proved, again, error);
+    for (size_t k = 0; ts_kind_pairs[k][0]; k++)
+        pairer->same_kinds[k] = pairer->same_kinds[k] || proved[k];
     ts_table_release(&a.table);
     ts_table_release(&b.table);
     return status;

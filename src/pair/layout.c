@@ -418,78 +418,6 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     return ts_pairer_add(pairer, a, b, &pair, error);
 }
 
-/* Axis i of the view, in the order of its axes, is axis match[i] of a tensor known by its corners: sizes tell, and of
- * equal sizes it does not matter which is which, since equal sizes are cut alike. Axes of one element match none. */
-static bool match_corners(const struct ts_view *view, const struct ts_tensor *corners, unsigned match[TS_MAX_RANK])
-{
-    bool used[TS_MAX_RANK] = {false};
-    for (unsigned i = 0; i < view->rank; i++) {
-        match[i] = TS_MAX_RANK;
-        for (unsigned k = 0; k < corners->rank && match[i] == TS_MAX_RANK && view->shape[i] != 1; k++)
-            if (!used[k] && corners->whole_shape[k] == view->shape[i])
-                match[i] = k;
-        if (match[i] < TS_MAX_RANK)
-            used[match[i]] = true;
-        else if (view->shape[i] != 1)
-            return false;
-    }
-    for (unsigned k = 0; k < corners->rank; k++)
-        if (!used[k] && corners->whole_shape[k] != 1)
-            return false;
-    return true;
-}
-
-/* Takes of a whole tensor what a print shows of the other. Where axes were split or merged between them the whole one
- * is read in the other's shape first. before: what was done to it already. False: it has another size, and is left
- * alone. */
-static bool take_corners(struct ts_view *view, const struct ts_tensor *corners, char side, const char *before,
-                         struct ts_arena *arena, const char **recipe)
-{
-    unsigned match[TS_MAX_RANK];
-    uint64_t product;
-    struct ts_view cut = *view;
-    struct ts_buffer words;
-    const char *comma = *before ? ", " : "";
-    ts_buffer_init(&words, 8192);
-    ts_buffer_printf(&words, "%c: %s", side, before);
-    if (!match_corners(&cut, corners, match)) {
-        if (!ts_shape_product(corners->whole_shape, corners->rank, &product) || product != view->count ||
-            !ts_view_reshape(view, corners->whole_shape, corners->rank, arena, &cut) ||
-            !match_corners(&cut, corners, match)) {
-            ts_buffer_release(&words);
-            return false;
-        }
-        ts_buffer_printf(&words, "%sread as [", comma);
-        for (unsigned i = 0; i < cut.rank; i++)
-            ts_buffer_printf(&words, "%s%" PRIu64, i ? "," : "", cut.shape[i]);
-        ts_buffer_string(&words, "]");
-        comma = ", ";
-    }
-    for (unsigned i = 0; i < cut.rank; i++) {
-        const unsigned k = match[i];
-        uint64_t starts[2], counts[2];
-        if (k == TS_MAX_RANK || corners->shape[k] == corners->whole_shape[k])
-            continue;
-        counts[0] = corners->whole_head[k];
-        counts[1] = corners->shape[k] - counts[0];
-        starts[0] = 0;
-        starts[1] = cut.shape[i] - counts[1];
-        ts_buffer_printf(&words, "%scorners %" PRIu64 "+%" PRIu64 " of %" PRIu64 " on axis %u", comma, counts[0],
-                         counts[1], cut.shape[i], i);
-        comma = ", ";
-        if (!ts_layout_gather(&cut, i, counts[0] ? starts : starts + 1, counts[0] ? counts : counts + 1, 1,
-                              counts[0] && counts[1] ? 2 : 1, arena, &cut)) {
-            ts_buffer_release(&words);
-            return false;
-        }
-    }
-    *recipe = words.failed ? NULL : ts_arena_copy(arena, words.data, words.size);
-    ts_buffer_release(&words);
-    if (*recipe)
-        *view = cut;
-    return *recipe != NULL;
-}
-
 enum ts_status ts_layout_single(struct ts_pairer *pairer, size_t a, size_t b, const char *how, bool same,
                                 struct ts_error *error)
 {
@@ -499,9 +427,13 @@ enum ts_status ts_layout_single(struct ts_pairer *pairer, size_t a, size_t b, co
     if (!ts_view_of(left, &pairer->out->arena, &view_a) || !ts_view_of(right, &pairer->out->arena, &view_b))
         return ts_fail_memory(error);
     if (left->whole_shape && !right->whole_shape)
-        take_corners(&view_b, left, 'B', "", &pairer->out->arena, &recipe);
+        ts_sample_corners(&view_b, left, 'B', "", &pairer->out->arena, &recipe);
     else if (right->whole_shape && !left->whole_shape)
-        take_corners(&view_a, right, 'A', "", &pairer->out->arena, &recipe);
+        ts_sample_corners(&view_a, right, 'A', "", &pairer->out->arena, &recipe);
+    else if (left->sampled && !right->sampled)
+        TS_TRY(ts_sample_ends(&view_b, left, 'B', &pairer->out->arena, &recipe, error));
+    else if (right->sampled && !left->sampled)
+        TS_TRY(ts_sample_ends(&view_a, right, 'A', &pairer->out->arena, &recipe, error));
     return ts_layout_views(pairer, a, b, &view_a, &view_b, recipe ? recipe : "", left->name, right->name, how, same,
                            error);
 }
@@ -518,6 +450,30 @@ enum ts_status ts_layout_proved(struct ts_pairer *pairer, size_t a, size_t b, co
     if (agreement.correlation < 0.8 || agreement.error > TS_SAME_TENSOR) { /* taken back */
         pairer->count = before;
         pairer->a.taken[a] = pairer->b.taken[b] = false;
+    }
+    return TS_OK;
+}
+
+enum ts_status ts_layout_shards_proved(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
+                                       bool shards_are_b, const char *how, struct ts_error *error)
+{
+    struct ts_side *whole_side = shards_are_b ? &pairer->a : &pairer->b;
+    struct ts_side *shard_side = shards_are_b ? &pairer->b : &pairer->a;
+    const size_t before = pairer->count, lacking = pairer->out->lacking;
+    const uint64_t lacking_of[2] = {pairer->lacking_of[0], pairer->lacking_of[1]};
+    const struct ts_pair *pair;
+    struct ts_agreement agreement = {INFINITY, 0};
+    TS_TRY(ts_layout_shards(pairer, whole, shards, count, shards_are_b, how, error));
+    pair = &pairer->found[before].pair;
+    if (!pair->problem && !pair->guess)
+        TS_TRY(ts_agree(&pair->a, &pair->b, CHOOSE_RUNS, &agreement, error));
+    if (agreement.correlation < 0.8 || agreement.error > TS_SAME_TENSOR) { /* taken back */
+        pairer->count = before;
+        pairer->out->lacking = lacking;
+        memcpy(pairer->lacking_of, lacking_of, sizeof lacking_of);
+        whole_side->taken[whole] = false;
+        for (size_t i = 0; i < count; i++)
+            shard_side->taken[shards[i]] = false;
     }
     return TS_OK;
 }
@@ -541,6 +497,21 @@ const char *ts_layout_common_name(const struct ts_side *side, const size_t *indi
         tail = same_tail;
     }
     return ts_arena_printf(arena, "%.*s*%s", (int)head, first, first + length - tail);
+}
+
+const char *ts_layout_members(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena)
+{
+    struct ts_buffer list;
+    const char *text;
+    ts_buffer_init(&list, (size_t)64 << 20);
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            ts_buffer_string(&list, " + ");
+        ts_map_put_name(&list, side->bundle->tensors[indices[i]]->name);
+    }
+    text = list.failed ? NULL : ts_arena_copy(arena, list.data, list.size);
+    ts_buffer_release(&list);
+    return text;
 }
 
 bool ts_layout_stacked(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena,
@@ -609,8 +580,8 @@ static enum ts_status join_for_corners(struct ts_pairer *pairer, const struct ts
         if (!before)
             return ts_fail_memory(error);
         if (!ts_view_join(TS_JOIN_CONCAT, axis, shards, count, arena, &view) ||
-            !match_corners(&view, print->tensor, match) ||
-            !take_corners(&view, print->tensor, side, before, arena, &words) || view.count != print->count)
+            !ts_sample_fits(&view, print->tensor, match) ||
+            !ts_sample_corners(&view, print->tensor, side, before, arena, &words) || view.count != print->count)
             continue;
         TS_TRY(ts_agree(print, &view, CHOOSE_RUNS, &agreement, error));
         if (*done && !(agreement.error < least))
@@ -655,13 +626,15 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
             return TS_OK;
         }
         /* ranks that hold all of it each */
-        for (size_t i = 0; i < count && take_corners(&views[i], printed, side, "", arena, &cut); i++)
+        for (size_t i = 0; i < count && ts_sample_corners(&views[i], printed, side, "", arena, &cut); i++)
             ;
     }
     hints.ranks[shards_are_b] = ts_ranks_of(pairer, shard_side, shards, count);
     hints.rank_count[shards_are_b] = shard_side->rank_end;
     TS_TRY(ts_align_shards(&single, views, count, shards_are_b, &hints, arena, &alignment, error));
     ts_ranks_lacking(pairer, &alignment);
+    if (count > 1 && !(pair.members[shards_are_b] = ts_layout_members(shard_side, shards, count, arena)))
+        return ts_fail_memory(error);
     pair.name = shards_are_b ? name : common;
     pair.name_b = shards_are_b ? common : name;
     pair.a = alignment.a;

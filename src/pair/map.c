@@ -39,8 +39,9 @@ static enum ts_status read_name(const char **at, const char *end, size_t line, s
             return ts_fail_memory(error);
         for (stop = from + 1; stop < end && *stop != '"'; stop++) {
             if (*stop == '\\' && stop + 1 < end)
-                stop++;
-            out[used++] = *stop;
+                out[used++] = *++stop == 'n' ? '\n' : *stop; /* \n is a line break */
+            else
+                out[used++] = *stop;
         }
         if (stop == end)
             return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "line %zu: a name in quotes has no closing quote", line);
@@ -231,18 +232,18 @@ enum ts_status ts_map_load(const char *path, struct ts_arena *arena, struct ts_m
 void ts_map_put_name(struct ts_buffer *out, const char *name)
 {
     size_t length = strlen(name);
-    bool quoted = length == 0 || strpbrk(name, "=\"\\") || strstr(name, " +") || strstr(name, " |") || name[0] == '|' ||
-                  isspace((unsigned char)name[0]) || isspace((unsigned char)name[length - 1]) || name[0] == '#' ||
-                  name[0] == '+' || name[0] == '{';
+    bool quoted = length == 0 || strpbrk(name, "=\"\\\n") || strstr(name, " +") || strstr(name, " |") ||
+                  name[0] == '|' || isspace((unsigned char)name[0]) || isspace((unsigned char)name[length - 1]) ||
+                  name[0] == '#' || name[0] == '+' || name[0] == '{';
     if (!quoted) {
         ts_buffer_string(out, name);
         return;
     }
     ts_buffer_byte(out, '"');
     for (; *name; name++) {
-        if (*name == '"' || *name == '\\')
+        if (*name == '"' || *name == '\\' || *name == '\n')
             ts_buffer_byte(out, '\\');
-        ts_buffer_byte(out, *name);
+        ts_buffer_byte(out, *name == '\n' ? 'n' : *name);
     }
     ts_buffer_byte(out, '"');
 }
@@ -361,8 +362,9 @@ enum ts_status ts_dims_parse(const char *text, struct ts_arena *arena, struct ts
         room += *at == ';';
     dims->patterns = ts_arena_array(arena, room, sizeof *dims->patterns);
     dims->axes = ts_arena_array(arena, room, sizeof *dims->axes);
+    dims->texts = ts_arena_array(arena, room, sizeof *dims->texts);
     dims->sides = ts_arena_array(arena, room, sizeof *dims->sides);
-    if (!dims->patterns || !dims->axes || !dims->sides)
+    if (!dims->patterns || !dims->axes || !dims->texts || !dims->sides)
         return ts_fail_memory(error);
     for (const char *at = text; *at;) {
         size_t length = strcspn(at, ";");
@@ -389,6 +391,7 @@ enum ts_status ts_dims_parse(const char *text, struct ts_arena *arena, struct ts
             regerror(code, &dims->patterns[dims->count], message, sizeof message);
             return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "\"%s\": %s", piece, message);
         }
+        dims->texts[dims->count] = piece;
         dims->axes[dims->count++] = skip_blanks(colon + 1, colon + 1 + strlen(colon + 1));
     }
     return TS_OK;

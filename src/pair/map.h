@@ -23,9 +23,9 @@ struct ts_map {
     size_t count;
 };
 
-/* Lines `name of A = name of B`; names with blanks at the ends, '=', '+', '|' or '"' stand in double quotes with \" and
- * \\; several names on a side are joined by " + "; " | " and a mapping (pair/mapping.h) may follow two names; lines
- * that begin with '#' are comments. Or a JSON object from names to names or arrays of names. All in the arena. */
+/* Lines `name of A = name of B`; names with blanks at the ends, '=', '+', '|' or '"' stand in double quotes with \",
+ * \\ and \n; several names on a side are joined by " + "; " | " and a mapping (pair/mapping.h) may follow two names;
+ * lines that begin with '#' are comments. Or a JSON object from names to names or arrays of names. All in the arena. */
 enum ts_status ts_map_load(const char *path, struct ts_arena *arena, struct ts_map *map, struct ts_error *error);
 
 /* Appends a name as the map file wants it. */
@@ -41,8 +41,8 @@ enum ts_status ts_rename(const char *rename, const char **names, size_t count, s
  * one. */
 struct ts_dims {
     regex_t *patterns;
-    char *sides; /* 'A', 'B', or 0 for both */
-    const char **axes;
+    char *sides;                /* 'A', 'B', or 0 for both */
+    const char **axes, **texts; /* texts: the expressions as given */
     size_t count;
 };
 enum ts_status ts_dims_parse(const char *text, struct ts_arena *arena, struct ts_dims *dims, struct ts_error *error);

@@ -13,6 +13,7 @@ enum level {
     WITH_GROUP, /* group, scope, layer, kind */
     WITH_LABEL, /* scope, layer, kind; groups only as far as they were found to belong together */
     WITHOUT_SCOPE,
+    FIRST_OUTPUT, /* besides, of several outputs the first is called as the module is */
     LEVELS
 };
 
@@ -22,13 +23,36 @@ static int64_t shifted(const struct ts_pairer *pairer, const struct ts_side *sid
     return side == &pairer->a && name->layer >= 0 ? name->layer - pairer->offset : name->layer;
 }
 
+/* Of a module that gives several tensors some captures call the first X.0, others X; and of what is given to one the
+ * first X.input, or by its keyword. */
+static const char *output_of(struct ts_pairer *pairer, const struct ts_name *name)
+{
+    const char *kind = name->kind, *end = kind + strlen(kind), *digits = end;
+    static const char keyword[] = "_input_hidden_states";
+    size_t length = strlen(kind);
+    if (length >= sizeof keyword && strcmp(end - (sizeof keyword - 1), keyword) == 0)
+        return ts_arena_printf(&pairer->scratch, "%.*s_input", (int)(length - (sizeof keyword - 1)), kind);
+    while (digits > kind && digits[-1] >= '0' && digits[-1] <= '9')
+        digits--;
+    if (name->weight || digits == end || (digits > kind && digits[-1] != '_'))
+        return kind;
+    if (strcmp(digits, "0") != 0)
+        return kind;
+    if (digits == kind)
+        return name->layer >= 0 ? "layer_out" : kind;
+    length = (size_t)(digits - kind) - 1;
+    return ts_arena_printf(&pairer->scratch, "%.*s", (int)length, kind);
+}
+
 static const char *key_of(struct ts_pairer *pairer, const struct ts_side *side, size_t index, enum level level)
 {
     const struct ts_name *name = &side->read.list[index];
     const char *group = level <= WITH_GROUP ? name->group : side->labels[index];
     const char *scope = level < WITHOUT_SCOPE ? name->scope : "";
-    const char *kind = level == CLEANED ? name->text : name->kind;
+    const char *kind = level == CLEANED ? name->text : level == FIRST_OUTPUT ? output_of(pairer, name) : name->kind;
     char layer[24] = "";
+    if (!kind)
+        return NULL;
     if (name->layer >= 0)
         snprintf(layer, sizeof layer, "%" PRId64, shifted(pairer, side, name));
     return ts_arena_printf(&pairer->scratch, "%s|%s|%s|%s", group, scope, layer, kind);
@@ -309,7 +333,8 @@ static enum ts_status match_stripped(struct ts_pairer *pairer, struct ts_error *
         return TS_OK;
     for (int i = 0; i < 2; i++)
         if (before[i].common &&
-            !ts_names_make(sides[i]->names, sides[i]->count, before[i].common, &pairer->scratch, &sides[i]->read))
+            !(sides[i]->apart ? ts_names_make_apart : ts_names_make)(sides[i]->names, sides[i]->count, before[i].common,
+                                                                     &pairer->scratch, &sides[i]->read))
             return ts_fail_memory(error);
     status = match_levels(pairer, error);
     if (status == TS_OK && any_left(&pairer->a) && any_left(&pairer->b))

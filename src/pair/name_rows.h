@@ -35,7 +35,10 @@ extern const struct ts_name_row ts_vision_rows[];
 extern const struct ts_name_row ts_audio_rows[];
 
 /* Kinds that are one tensor in some models and two in others, or that a name does not tell apart: tried, and proved by
- * content, when nothing else pairs them. "kind kind", ends with NULL. */
+ * content, when nothing else pairs them; where that holds in one layer it holds in all. The first TS_KIND_PAIRS_SURE
+ * need no proof: a run has one of them, and a side that has only the other means the same. Ends with NULL. */
 extern const char *const ts_kind_pairs[][2];
+#define TS_KIND_PAIRS      64 /* room for all */
+#define TS_KIND_PAIRS_SURE 2
 
 #endif

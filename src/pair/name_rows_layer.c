@@ -351,8 +351,8 @@ const struct ts_name_row ts_layer_rows[] = {
 
 const char *const ts_kind_pairs[][2] = {
     {"ffn_down", "ffn_out"},
-    {"ffn_out", "ffn_moe_out"},
     {"attn_output", "attn_out"},
+    {"ffn_out", "ffn_moe_out"},
     {"attn_context", "attn_context_heads"},
     {"output", "logits"},
     {"attn_q", "attn_q_norm"},
@@ -386,3 +386,4 @@ const char *const ts_kind_pairs[][2] = {
     {"ffn_gate_exps.weight", "ffn_up_exps.weight"},
     {NULL, NULL},
 };
+_Static_assert(sizeof ts_kind_pairs / sizeof *ts_kind_pairs <= TS_KIND_PAIRS, "room for every row");

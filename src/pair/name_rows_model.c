@@ -31,7 +31,7 @@ const struct ts_name_row ts_head_rows[] = {
     {"rope_freqs", "rotary_emb_inv_freq rotary_pos_emb_inv_freq rotary_emb_freqs", TS_NAME_ANY},
     {"rope_factors_long", "", TS_NAME_ANY},
     {"rope_factors_short", "", TS_NAME_ANY},
-    {"rope_cos", "rotary_emb_0 position_cos position_embeddings_0", TS_NAME_TRACE},
+    {"rope_cos", "rotary_emb_0 rotary_emb position_cos position_embeddings_0", TS_NAME_TRACE},
     {"rope_sin", "rotary_emb_1 position_sin position_embeddings_1", TS_NAME_TRACE},
     {"img_in", "x_embedder", TS_NAME_ANY},
     {"txt_in", "context_embedder", TS_NAME_ANY},

@@ -26,6 +26,8 @@ struct namer {
     size_t place_count, place_room;
     bool sandwich;  /* norms before and behind each part: post_attention_layernorm is not the feed-forward norm */
     bool sequences; /* leading numbers are sequence numbers */
+    bool folders;   /* numbers of folders or files are those of ranks */
+    bool any_word;  /* ... whatever stands before them */
     unsigned strip;
 };
 
@@ -189,6 +191,10 @@ static bool find_kind(const struct namer *namer, struct ts_words *words, unsigne
         found = NULL;
         last--;
     }
+    /* self_attn.output.1 is the second of what self_attn.1 calls so */
+    if (!ending[0] && last > from + 1 && words->list[last - 1].number && !words->list[last - 1].gone &&
+        ts_words_is(words, last - 2, "output"))
+        words->list[last - 2].gone = true;
     /* blk.0.ffn_gate.3.weight: an expert of old GGUF files */
     if (in_layer && ending[0] && last > from + 2 && words->list[last - 1].number && ts_words_is(words, from, "ffn") &&
         ts_word_in(words->list[from + 1].text, "gate up down") && last == from + 3 &&
@@ -276,6 +282,12 @@ static bool keep_text(const struct namer *namer, const struct ts_words *words, u
     return name->text != NULL;
 }
 
+static int64_t take_rank(const struct namer *namer, struct ts_words *words)
+{
+    int64_t rank = ts_words_take_rank(words);
+    return rank < 0 && namer->folders ? ts_words_take_folder_rank(words, namer->any_word) : rank;
+}
+
 static bool read_name(const struct namer *namer, const char *from, struct ts_words *words, struct ts_name *name)
 {
     unsigned first = 0, behind, opening, file_end = 0;
@@ -286,7 +298,7 @@ static bool read_name(const struct namer *namer, const char *from, struct ts_wor
         name->kind = name->text = from ? from : "";
         return true;
     }
-    name->rank = ts_words_take_rank(words);
+    name->rank = take_rank(namer, words);
     ts_words_drop_wrappers(words);
     for (unsigned i = 0, left = namer->strip; left && i + 1 < words->count; i++)
         if (!words->list[i].gone) {
@@ -448,8 +460,47 @@ static bool look_for_sequences(const char *const *names, size_t count, struct ts
     return done;
 }
 
+/* model_0/, model_1/ or part0:, part1: are ranks when every tensor stands under such a number, and most stand under all
+ * of them. any: after any word, when no number is left out. */
+static bool look_for_folders(const char *const *names, size_t count, struct ts_words *words, struct ts_arena *arena,
+                             bool any, bool *folders)
+{
+    int64_t least = INT64_MAX, most = 0;
+    struct ts_table numbers = {0}, rests = {0}, both = {0};
+    size_t distinct = 0, others = 0, pairs = 0, seen = 0;
+    bool done = true;
+    *folders = false;
+    for (; seen < count && done; seen++) {
+        char text[TS_NAME_ROOM];
+        const char *key, *rest, *number;
+        int64_t rank;
+        if (!names[seen] || !ts_words_split(names[seen], words) || ts_words_take_rank(words) >= 0 ||
+            (rank = ts_words_take_folder_rank(words, any)) < 0)
+            break;
+        least = rank < least ? rank : least;
+        most = rank > most ? rank : most;
+        if (!seen)
+            done = ts_table_init(&numbers, count) && ts_table_init(&rests, count) && ts_table_init(&both, count);
+        ts_words_join(words, 0, words->count, text);
+        number = ts_arena_printf(arena, "%" PRId64, rank);
+        rest = ts_arena_string(arena, text);
+        key = ts_arena_printf(arena, "%" PRId64 " %s", rank, text);
+        done = done && number && rest && key;
+        distinct += done && ts_table_put(&numbers, number, seen, NULL);
+        others += done && ts_table_put(&rests, rest, seen, NULL);
+        pairs += done && ts_table_put(&both, key, seen, NULL);
+    }
+    *folders = done && seen == count && distinct > 1 && pairs == count && count * 2 >= distinct * others &&
+               others * 2 <= count && (!any || (least <= 1 && most - least == (int64_t)distinct - 1));
+    ts_table_release(&numbers);
+    ts_table_release(&rests);
+    ts_table_release(&both);
+    return done;
+}
+
 /* Words that all names begin with and that leave something behind. */
-static unsigned common_words(const char *const *names, size_t count, struct ts_words *one, struct ts_words *two)
+static unsigned common_words(const struct namer *namer, const char *const *names, size_t count, struct ts_words *one,
+                             struct ts_words *two)
 {
     unsigned common = TS_NAME_WORDS;
     bool any = false;
@@ -459,7 +510,7 @@ static unsigned common_words(const char *const *names, size_t count, struct ts_w
             continue;
         if (!ts_words_split(names[i], any ? two : one))
             return 0;
-        (void)ts_words_take_rank(any ? two : one);
+        (void)take_rank(namer, any ? two : one);
         if (!any) {
             common = one->count - 1;
             any = true;
@@ -478,17 +529,24 @@ static unsigned common_words(const char *const *names, size_t count, struct ts_w
     return any && count > 1 ? common : 0;
 }
 
-bool ts_names_make(const char *const *names, size_t count, unsigned strip, struct ts_arena *arena, struct ts_names *out)
+static bool make(const char *const *names, size_t count, unsigned strip, bool folders, struct ts_arena *arena,
+                 struct ts_names *out)
 {
     struct namer namer = {.arena = arena, .strip = strip};
     struct ts_words *words = calloc(2, sizeof *words);
     bool done;
     *out = (struct ts_names){.count = count};
     out->list = ts_arena_array(arena, count, sizeof *out->list);
-    done = words && out->list && open_namer(&namer) && look_for_sequences(names, count, arena, &namer.sequences);
+    done = words && out->list && open_namer(&namer) && look_for_sequences(names, count, arena, &namer.sequences) &&
+           (!folders || look_for_folders(names, count, words, arena, false, &namer.folders));
+    if (done && folders && !namer.folders) {
+        namer.any_word = true;
+        done = look_for_folders(names, count, words, arena, true, &namer.folders);
+    }
     if (done) {
         out->sequences = namer.sequences;
-        out->common = common_words(names, count, &words[0], &words[1]);
+        out->folders = namer.folders;
+        out->common = common_words(&namer, names, count, &words[0], &words[1]);
     }
     for (size_t i = 0; i < count && done && !namer.sandwich; i++)
         namer.sandwich = names[i] && strstr(names[i], "post_feedforward_layernorm") != NULL;
@@ -497,6 +555,17 @@ bool ts_names_make(const char *const *names, size_t count, unsigned strip, struc
     ts_table_release(&namer.table);
     free(words);
     return done;
+}
+
+bool ts_names_make(const char *const *names, size_t count, unsigned strip, struct ts_arena *arena, struct ts_names *out)
+{
+    return make(names, count, strip, true, arena, out);
+}
+
+bool ts_names_make_apart(const char *const *names, size_t count, unsigned strip, struct ts_arena *arena,
+                         struct ts_names *out)
+{
+    return make(names, count, strip, false, arena, out);
 }
 
 const char *ts_kind_ending(const char *kind)

@@ -33,12 +33,17 @@ struct ts_names {
     size_t count;
     bool sequences;  /* the numbers in front of the names count the dumps, not the layers */
     unsigned common; /* words that every name begins with */
+    bool folders;    /* ranks are numbers of folders or files that need not mean ranks: model_0, part1 */
 };
 
 /* names[i] in the order of a bundle; NULLs give empty names. strip: words left out in front of each, up to `common` of
  * an earlier call. False without memory. */
 bool ts_names_make(const char *const *names, size_t count, unsigned strip, struct ts_arena *arena,
                    struct ts_names *out);
+
+/* The same, folders and files being no ranks. */
+bool ts_names_make_apart(const char *const *names, size_t count, unsigned strip, struct ts_arena *arena,
+                         struct ts_names *out);
 
 /* The kind of one of q, k, v, gate or up without its ".weight" or ".bias", and that ending. */
 const char *ts_kind_ending(const char *kind);

@@ -40,8 +40,9 @@ static int by_layer_and_kind(const void *a, const void *b)
     return left->kind < right->kind ? -1 : left->kind > right->kind;
 }
 
-/* Which kinds stand in which layers. kinds gives each scope and kind a number. */
-static bool survey(const struct ts_side *side, struct ts_table *kinds, struct ts_arena *arena, struct layers *out)
+/* Which kinds stand in which layers. kinds gives each scope and kind a number; or each kind, without scopes. */
+static bool survey(const struct ts_side *side, bool scopes, struct ts_table *kinds, struct ts_arena *arena,
+                   struct layers *out)
 {
     struct spot *spots = ts_arena_array(arena, side->count, sizeof *spots);
     size_t count = 0, kept = 0;
@@ -54,7 +55,7 @@ static bool survey(const struct ts_side *side, struct ts_table *kinds, struct ts
         const char *key;
         if (name->layer < 0)
             continue;
-        key = ts_arena_printf(arena, "%s|%s", name->scope, name->kind);
+        key = ts_arena_printf(arena, "%s|%s", scopes ? name->scope : "", name->kind);
         if (!key)
             return false;
         ts_table_put(kinds, key, number, &number);
@@ -137,7 +138,8 @@ static bool equal_layers(const struct layers *a, const struct layers *b)
 }
 
 /* How many of some tensors have the content of those they would stand beside. */
-static enum ts_status probe(struct ts_pairer *pairer, int64_t offset, size_t *agreeing, struct ts_error *error)
+static enum ts_status probe(struct ts_pairer *pairer, int64_t offset, bool scopes, size_t *agreeing,
+                            struct ts_error *error)
 {
     const struct ts_side *a = &pairer->a, *b = &pairer->b;
     size_t looked_at = 0;
@@ -150,7 +152,7 @@ static enum ts_status probe(struct ts_pairer *pairer, int64_t offset, size_t *ag
             const struct ts_name *other = &b->read.list[k];
             struct ts_sketch left, right;
             if (other->layer != name->layer - offset || strcmp(other->kind, name->kind) != 0 ||
-                strcmp(other->scope, name->scope) != 0 || other->expert != name->expert ||
+                (scopes && strcmp(other->scope, name->scope) != 0) || other->expert != name->expert ||
                 b->bundle->tensors[k]->count != a->bundle->tensors[i]->count)
                 continue;
             TS_TRY(ts_sketch_make(a->bundle->tensors[i], &left, error));
@@ -163,8 +165,9 @@ static enum ts_status probe(struct ts_pairer *pairer, int64_t offset, size_t *ag
     return TS_OK;
 }
 
-static enum ts_status choose(struct ts_pairer *pairer, const struct layers *a, const struct layers *b, size_t *known,
-                             struct ts_error *error)
+/* *found: some offset makes pairs at all. */
+static enum ts_status choose(struct ts_pairer *pairer, const struct layers *a, const struct layers *b, bool scopes,
+                             size_t *known, bool *found, struct ts_error *error)
 {
     int64_t first_a = a->list[0].number, last_a = a->list[a->count - 1].number;
     int64_t first_b = b->list[0].number, last_b = b->list[b->count - 1].number;
@@ -180,6 +183,7 @@ static enum ts_status choose(struct ts_pairer *pairer, const struct layers *a, c
         if (pairs == best && pairs && count < MAX_TIED)
             tied[count++] = offset;
     }
+    *found = count > 0;
     if (!count)
         return TS_OK;
     /* without any content to go by: no offset when that is as good, then first layer against first layer */
@@ -190,7 +194,7 @@ static enum ts_status choose(struct ts_pairer *pairer, const struct layers *a, c
     if (count > 1) {
         for (size_t i = 0; i < count; i++) {
             size_t agreeing;
-            TS_TRY(probe(pairer, tied[i], &agreeing, error));
+            TS_TRY(probe(pairer, tied[i], scopes, &agreeing, error));
             if (agreeing > most || (agreeing == most && most && tied[i] == chosen)) {
                 told = agreeing > most;
                 most = agreeing;
@@ -209,29 +213,40 @@ static enum ts_status choose(struct ts_pairer *pairer, const struct layers *a, c
     return TS_OK;
 }
 
-enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error)
+/* scopes: parts of a model with other names are not compared. */
+static enum ts_status search(struct ts_pairer *pairer, bool scopes, struct layers *a, struct layers *b, bool *found,
+                             struct ts_error *error)
 {
     struct ts_table kinds = {0};
-    struct layers a, b;
-    enum ts_status status = TS_OK;
+    enum ts_status status;
     size_t *known;
+    bool done = ts_table_init(&kinds, pairer->a.count + pairer->b.count) &&
+                survey(&pairer->a, scopes, &kinds, &pairer->scratch, a) &&
+                survey(&pairer->b, scopes, &kinds, &pairer->scratch, b);
+    ts_table_release(&kinds);
+    *found = true;
+    if (!done)
+        return ts_fail_memory(error);
+    if (a->count == 0 || b->count == 0 || equal_layers(a, b) ||
+        a->list[a->count - 1].number - a->list[0].number > MAX_LAYERS ||
+        b->list[b->count - 1].number - b->list[0].number > MAX_LAYERS)
+        return TS_OK;
+    known = calloc(a->count * b->count, sizeof *known);
+    status = known ? choose(pairer, a, b, scopes, known, found, error) : ts_fail_memory(error);
+    free(known);
+    return status;
+}
+
+enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct layers a = {0}, b = {0};
+    bool found;
     if (pairer->options->layer_offset_given) {
         pairer->offset = pairer->options->layer_offset;
     } else {
-        if (!ts_table_init(&kinds, pairer->a.count + pairer->b.count) ||
-            !survey(&pairer->a, &kinds, &pairer->scratch, &a) || !survey(&pairer->b, &kinds, &pairer->scratch, &b)) {
-            ts_table_release(&kinds);
-            return ts_fail_memory(error);
-        }
-        ts_table_release(&kinds);
-        if (a.count == 0 || b.count == 0 || equal_layers(&a, &b) ||
-            a.list[a.count - 1].number - a.list[0].number > MAX_LAYERS ||
-            b.list[b.count - 1].number - b.list[0].number > MAX_LAYERS)
-            return TS_OK;
-        known = calloc(a.count * b.count, sizeof *known);
-        status = known ? choose(pairer, &a, &b, known, error) : ts_fail_memory(error);
-        free(known);
-        TS_TRY(status);
+        TS_TRY(search(pairer, true, &a, &b, &found, error));
+        if (!found) /* an engine's own word in front of its layers */
+            TS_TRY(search(pairer, false, &a, &b, &found, error));
     }
     if (pairer->offset == 0)
         return TS_OK;

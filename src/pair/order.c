@@ -136,6 +136,25 @@ static bool looks_sorted(const struct sorted *list, size_t from, size_t to, bool
     return bytes || natural;
 }
 
+/* The same pairs jump back and forth between layers: archives of folders have the order in which the disk kept the
+ * names. A run goes through its layers, and back only where another pass begins. */
+static bool looks_scrambled(const struct ts_side *side, const struct sorted *list, size_t from, size_t to, bool b)
+{
+    int64_t last = -1, least = INT64_MAX, most = -1;
+    size_t back = 0, layered = 0;
+    for (size_t i = from; i < to; i++) {
+        int64_t layer = side->read.list[b ? list[i].found->b : list[i].found->a].layer;
+        if (layer < 0)
+            continue;
+        back += layer < last;
+        least = layer < least ? layer : least;
+        most = layer > most ? layer : most;
+        last = layer;
+        layered++;
+    }
+    return most - least >= 3 && back * 4 > layered;
+}
+
 /* Sorts by the order of one side and finds the groups in which it says something; false when it does in none. */
 static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t count, bool b)
 {
@@ -147,7 +166,8 @@ static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t 
         bool ordered;
         for (to = from + 1; to < count && same_group(name_of(&list[from], b), name_of(&list[to], b));)
             to++;
-        ordered = given || (to - from > 2 && !looks_sorted(list, from, to, b));
+        ordered = given || (to - from > 2 && !looks_sorted(list, from, to, b) &&
+                            !(side->read.list && looks_scrambled(side, list, from, to, b)));
         any = any || ordered;
         for (size_t i = from; i < to; i++) {
             list[i].rank = from;
@@ -170,35 +190,30 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
                            struct ts_error *error)
 {
     bool all = true;
+    TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
     if (keeps_order(&pairer->a, list, count, false)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
-        if (!all) {
-            TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
+        if (!all)
             qsort(list, count, sizeof *list, by_group_a);
-        }
         *source = ts_arena_printf(&pairer->out->arena, "%s of A", pairer->a.bundle->order);
         return *source ? TS_OK : ts_fail_memory(error);
     }
+    TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
     if (keeps_order(&pairer->b, list, count, true)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
-        if (!all) {
-            TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
+        if (!all)
             qsort(list, count, sizeof *list, by_group_b);
-        }
         *source = ts_arena_printf(&pairer->out->arena, "%s of B", pairer->b.bundle->order);
         return *source ? TS_OK : ts_fail_memory(error);
     }
-    TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
-    if (pairer->b.count && pairer->b.names[0][0] >= '0' && pairer->b.names[0][0] <= '9') /* else it counts nothing */
-        TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
     if (pairer->a.read.sequences) {
         qsort(list, count, sizeof *list, by_sequence_a);
-        *source = "sequence numbers in the names of A";
+        *source = "order of the numbers in front of the names of A";
     } else if (pairer->b.read.sequences) {
         qsort(list, count, sizeof *list, by_sequence_b);
-        *source = "sequence numbers in the names of B";
+        *source = "order of the numbers in front of the names of B";
     } else if (is_model(pairer)) {
         qsort(list, count, sizeof *list, by_model);
         *source = "order of a forward pass";
@@ -235,7 +250,7 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
     if (named < count)
         TS_TRY(ts_pairer_note(pairer, error, "%zu pairs are not in the order file and come last: %s", count - named,
                               *source));
-    *source = "order file";
+    *source = "the order of the order file";
     return TS_OK;
 }
 

@@ -40,8 +40,13 @@ enum ts_status ts_pairer_read_side(struct ts_pairer *pairer, struct ts_side *sid
 
 enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *error)
 {
+    const bool read = pairer->a.read.list && pairer->b.read.list;
     TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
-    return ts_pairer_read_side(pairer, &pairer->b, error);
+    TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
+    if (read)
+        return TS_OK;
+    TS_TRY(ts_ranks_of_folders(pairer, &pairer->a, &pairer->b, error));
+    return ts_ranks_of_folders(pairer, &pairer->b, &pairer->a, error);
 }
 
 enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
@@ -178,7 +183,7 @@ static enum ts_status apply_map(struct ts_pairer *pairer, bool *alone_a, bool *a
     struct ts_table a[2] = {{0}}, b[2] = {{0}};
     enum ts_status status = ts_map_load(pairer->options->map_file, &pairer->scratch, &map, error);
     const char *first_missing = NULL;
-    size_t missing = 0, missing_line = 0;
+    size_t missing = 0, missing_line = 0, again = 0;
     bool missing_in_b = false;
     if (status == TS_OK && (!index_names(&pairer->a, a) || !index_names(&pairer->b, b)))
         status = ts_fail_memory(error);
@@ -202,8 +207,10 @@ static enum ts_status apply_map(struct ts_pairer *pairer, bool *alone_a, bool *a
             }
             continue;
         }
-        if (!there)
+        if (!there) {
+            again = again ? again : line->number;
             continue;
+        }
         status = map_line(pairer, line, in_a, in_b, &alone, error);
         for (size_t k = 0; alone && k < line->a_count; k++)
             alone_a[in_a[k]] = true;
@@ -214,10 +221,14 @@ static enum ts_status apply_map(struct ts_pairer *pairer, bool *alone_a, bool *a
         ts_table_release(&a[i]);
         ts_table_release(&b[i]);
     }
+    if (status == TS_OK && again)
+        status = ts_pairer_note(pairer, error, "line %zu of %s names a tensor that a line before it has paired", again,
+                                pairer->options->map_file);
     if (status == TS_OK && missing)
-        status = ts_pairer_note(
-            pairer, error, "%zu lines of %s name tensors that are not here, the first \"%s\" of %c%s", missing,
-            pairer->options->map_file, first_missing, missing_in_b ? 'B' : 'A', missing_line ? "" : " (JSON)");
+        status =
+            ts_pairer_note(pairer, error, "%zu line%s of %s name%s tensors that are not here, the first \"%s\" of %c%s",
+                           missing, missing == 1 ? "" : "s", pairer->options->map_file, missing == 1 ? "s" : "",
+                           first_missing, missing_in_b ? 'B' : 'A', missing_line ? "" : " (JSON)");
     return status;
 }
 
@@ -280,6 +291,57 @@ static enum ts_status prove_by_others(struct ts_pairer *pairer, struct ts_error 
     return status;
 }
 
+static size_t count_words(const char *text)
+{
+    size_t count = 0;
+    while (*(text += strspn(text, " \t"))) {
+        text += strcspn(text, " \t");
+        count++;
+    }
+    return count;
+}
+
+/* Declared axes that no tensor has, or that are too few or too many for the first that has the name, are told. */
+static enum ts_status check_dims(struct ts_pairer *pairer, struct ts_error *error)
+{
+    const struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    for (size_t k = 0; k < pairer->dims.count; k++) {
+        const size_t named = count_words(pairer->dims.axes[k]);
+        const struct ts_tensor *other = NULL;
+        bool any = false;
+        for (int s = 0; s < 2; s++)
+            for (size_t i = 0; i < sides[s]->count && !any; i++) {
+                const struct ts_tensor *tensor = sides[s]->bundle->tensors[i];
+                if ((pairer->dims.sides[k] && pairer->dims.sides[k] != "AB"[s]) ||
+                    regexec(&pairer->dims.patterns[k], tensor->name, 0, NULL, 0) != 0)
+                    continue;
+                any = tensor->rank == named;
+                other = other ? other : tensor;
+            }
+        if (!any && other)
+            TS_TRY(ts_pairer_note(pairer, error, "--dims names %zu axes for \"%s\", and %s has %u: nothing is done",
+                                  named, pairer->dims.texts[k], other->name, other->rank));
+        else if (!any)
+            TS_TRY(ts_pairer_note(pairer, error, "--dims \"%s\" fits no name", pairer->dims.texts[k]));
+    }
+    return TS_OK;
+}
+
+static enum ts_status rename_all(struct ts_pairer *pairer, const char *rename, struct ts_error *error)
+{
+    struct ts_side *side = &pairer->b;
+    const char **before = ts_arena_array(&pairer->scratch, side->count, sizeof *before);
+    if (!before)
+        return ts_fail_memory(error);
+    if (side->count)
+        memcpy(before, side->names, side->count * sizeof *before);
+    TS_TRY(ts_rename(rename, side->names, side->count, &pairer->scratch, error));
+    for (size_t i = 0; i < side->count; i++)
+        if (side->names[i] != before[i])
+            return TS_OK;
+    return ts_pairer_note(pairer, error, "--rename \"%s\" changes no name of B", rename);
+}
+
 static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
 {
     const struct ts_pair_options *options = pairer->options;
@@ -289,12 +351,15 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     if (!alone_a || !alone_b)
         return ts_fail_memory(error);
     for (const char *const *rename = options->renames; rename && *rename; rename++)
-        TS_TRY(ts_rename(*rename, pairer->b.names, pairer->b.count, &pairer->scratch, error));
+        TS_TRY(rename_all(pairer, *rename, error));
     TS_TRY(ts_match_steps(pairer, error));
     if (options->dims)
         TS_TRY(ts_dims_parse(options->dims, &pairer->scratch, &pairer->dims, error));
+    TS_TRY(check_dims(pairer, error));
     if (options->map_file) {
         TS_TRY(ts_pairer_read_names(pairer, error)); /* the recipes want to know what is being paired */
+        TS_TRY(ts_ranks_read(pairer, &pairer->a, error));
+        TS_TRY(ts_ranks_read(pairer, &pairer->b, error));
         TS_TRY(apply_map(pairer, alone_a, alone_b, error));
     }
     TS_TRY(ts_match_names(pairer, error));
@@ -421,11 +486,15 @@ static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buff
         const struct ts_pair *pair = &pairing->pairs[i];
         if (*pair->recipe)
             ts_buffer_printf(out, "# %s\n", pair->recipe);
-        if (!pair->by_hand && !is_line(pair, used, uses))
+        if (!pair->by_hand && !pair->members[0] && !pair->members[1] && !is_line(pair, used, uses))
             ts_buffer_string(out, "# ");
-        ts_map_put_name(out, pair->name);
-        ts_buffer_string(out, " = ");
-        ts_map_put_name(out, pair->name_b);
+        for (int side = 0; side < 2; side++) {
+            if (pair->members[side])
+                ts_buffer_string(out, pair->members[side]);
+            else
+                ts_map_put_name(out, side ? pair->name_b : pair->name);
+            ts_buffer_string(out, side ? "" : " = ");
+        }
         if (pair->by_hand)
             ts_buffer_printf(out, " | %s", pair->by_hand);
         ts_buffer_byte(out, '\n');
@@ -436,6 +505,22 @@ static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buff
     return fits ? TS_OK : ts_fail_memory(error);
 }
 
+enum ts_status ts_pairing_put(const struct ts_pairing *pairing, struct ts_buffer *out, struct ts_error *error)
+{
+    ts_buffer_string(out, "# name of A = name of B; a name without a partner stays alone\n");
+    TS_TRY(put_pairs(pairing, out, error));
+    for (size_t i = 0; i < pairing->only_a_count; i++) {
+        ts_map_put_name(out, pairing->only_a[i]->name);
+        ts_buffer_string(out, " =\n");
+    }
+    for (size_t i = 0; i < pairing->only_b_count; i++) {
+        ts_buffer_string(out, "= ");
+        ts_map_put_name(out, pairing->only_b[i]->name);
+        ts_buffer_byte(out, '\n');
+    }
+    return out->failed ? ts_fail_memory(error) : TS_OK;
+}
+
 enum ts_status ts_pairing_save(const struct ts_pairing *pairing, const char *path, struct ts_error *error)
 {
     struct ts_buffer out;
@@ -443,23 +528,9 @@ enum ts_status ts_pairing_save(const struct ts_pairing *pairing, const char *pat
     bool written;
     int number;
     ts_buffer_init(&out, (size_t)1 << 30);
-    ts_buffer_string(&out, "# name of A = name of B; a name without a partner stays alone\n");
-    if (put_pairs(pairing, &out, error) != TS_OK) {
+    if (ts_pairing_put(pairing, &out, error) != TS_OK) {
         ts_buffer_release(&out);
         return error->status;
-    }
-    for (size_t i = 0; i < pairing->only_a_count; i++) {
-        ts_map_put_name(&out, pairing->only_a[i]->name);
-        ts_buffer_string(&out, " =\n");
-    }
-    for (size_t i = 0; i < pairing->only_b_count; i++) {
-        ts_buffer_string(&out, "= ");
-        ts_map_put_name(&out, pairing->only_b[i]->name);
-        ts_buffer_byte(&out, '\n');
-    }
-    if (out.failed) {
-        ts_buffer_release(&out);
-        return ts_fail_memory(error);
     }
     file = fopen(path, "w");
     written = file && fwrite(out.data, 1, out.size, file) == out.size;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/pool.h"
 #include "base/progress.h"
@@ -19,15 +20,16 @@
 #include "tensor/view.h"
 
 struct ts_pair {
-    const char *name;    /* A's tensor; for joins the common part of the names */
-    const char *name_b;  /* B's */
-    struct ts_view a, b; /* equal shapes, unless `problem` is set */
-    const char *how;     /* "name", "map", "canonical name", "layer offset +3", "content" */
-    const char *recipe;  /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
-    const char *by_hand; /* the words of a mapping (pair/mapping.h) that a person gave, or NULL */
-    bool ambiguous;      /* another recipe fits equally well */
-    bool guess;          /* no recipe makes the values agree; this is the best one */
-    const char *problem; /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
+    const char *name;       /* A's tensor; for joins the common part of the names */
+    const char *name_b;     /* B's */
+    struct ts_view a, b;    /* equal shapes, unless `problem` is set */
+    const char *how;        /* "name", "map", "canonical name", "layer offset +3", "content" */
+    const char *recipe;     /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
+    const char *members[2]; /* A's and B's tensors as a map lists them, where there are several; or NULL */
+    const char *by_hand;    /* the words of a mapping (pair/mapping.h) that a person gave, or NULL */
+    bool ambiguous;         /* another recipe fits equally well */
+    bool guess;             /* no recipe makes the values agree; this is the best one */
+    const char *problem;    /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
 };
 
 struct ts_pairing {
@@ -66,7 +68,8 @@ const struct ts_tensor *ts_pair_origin(const struct ts_view *view, uint64_t flat
 /* The name of that tensor where the view is made of several, else NULL. */
 const char *ts_pair_member(const struct ts_view *view, uint64_t flat);
 
-/* Writes the map that reproduces the pairing, for --map. */
+/* The map that reproduces the pairing, for --map: appended, or written to a file. */
+enum ts_status ts_pairing_put(const struct ts_pairing *pairing, struct ts_buffer *out, struct ts_error *error);
 enum ts_status ts_pairing_save(const struct ts_pairing *pairing, const char *path, struct ts_error *error);
 
 #endif

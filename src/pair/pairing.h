@@ -10,6 +10,7 @@
 #include "pair/align.h"
 #include "pair/facts.h"
 #include "pair/map.h"
+#include "pair/name_rows.h"
 #include "pair/names.h"
 #include "pair/pair.h"
 
@@ -24,6 +25,7 @@ struct ts_side {
     /* ranks of a parallel run that names speak of, below rank_end; set by ts_ranks_read */
     bool *has_rank;
     uint64_t rank_end, rank_count;
+    bool apart; /* folders with numbers are no ranks here */
 };
 
 /* A pair and what its place in execution order is found by. */
@@ -42,12 +44,13 @@ struct ts_pairer {
     struct ts_dims dims;
     struct ts_found *found;
     size_t count, room;
-    int64_t offset;          /* layer in A minus layer in B */
-    const char *offset_text; /* "layer offset +3", or NULL when it is 0 */
-    unsigned strange;        /* weights that a converter should have changed and did not */
-    bool ranks_only;         /* match.c looks only at what both sides have in shards */
-    bool resharded;          /* ... and some of it is in other shards than on the other side */
-    uint64_t lacking_of[2];  /* not 0: ranks of A or of B are missing, of so many */
+    int64_t offset;                 /* layer in A minus layer in B */
+    const char *offset_text;        /* "layer offset +3", or NULL when it is 0 */
+    unsigned strange;               /* weights that a converter should have changed and did not */
+    bool ranks_only;                /* match.c looks only at what both sides have in shards */
+    bool resharded;                 /* ... and some of it is in other shards than on the other side */
+    bool same_kinds[TS_KIND_PAIRS]; /* rows of ts_kind_pairs that were found to be one kind in some layer */
+    uint64_t lacking_of[2];         /* not 0: ranks of A or of B are missing, of so many */
 };
 
 enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, const char *format, ...)
@@ -79,6 +82,8 @@ enum ts_status ts_layout_single(struct ts_pairer *pairer, size_t a, size_t b, co
                                 struct ts_error *error);
 /* The same, taken back unless the values agree. */
 enum ts_status ts_layout_proved(struct ts_pairer *pairer, size_t a, size_t b, const char *how, struct ts_error *error);
+enum ts_status ts_layout_shards_proved(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
+                                       bool shards_are_b, const char *how, struct ts_error *error);
 /* As ts_layout_single for given views, with the recipe so far and the names to show. */
 enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
                                const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
@@ -92,9 +97,22 @@ enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const siz
 /* The tensors as one view, [count, ...]; for count 1 the tensor itself. False where shapes differ. */
 bool ts_layout_stacked(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena,
                        struct ts_view *view);
+/* "rank0/x + rank1/x" as a map lists them; NULL without memory. */
+const char *ts_layout_members(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena);
 /* "model.layers.0.experts.*.w1.weight" */
 const char *ts_layout_common_name(const struct ts_side *side, const size_t *indices, size_t count,
                                   struct ts_arena *arena);
+
+/* sample.c: axis i of the view, in the order of its axes, is axis match[i] of a tensor known by its corners. False
+ * where sizes do not allow it. */
+bool ts_sample_fits(const struct ts_view *view, const struct ts_tensor *corners, unsigned match[TS_MAX_RANK]);
+/* Takes of a whole tensor what a print shows of the other. before: what was done to it already. False: it has another
+ * size, and is left alone. */
+bool ts_sample_corners(struct ts_view *view, const struct ts_tensor *corners, char side, const char *before,
+                       struct ts_arena *arena, const char **recipe);
+/* The same for a dump that holds the first numbers and the last ones; leaves the view alone where that is not so. */
+enum ts_status ts_sample_ends(struct ts_view *view, const struct ts_tensor *dump, char side, struct ts_arena *arena,
+                              const char **recipe, struct ts_error *error);
 
 /* Rows of each head from (half, 2) to (2, half): what llama.cpp's converter and Meta's own files need to meet Hugging
  * Face's. False when heads do not divide the rows so. */
@@ -167,6 +185,10 @@ enum ts_status ts_ranks_identical(const struct ts_view *one, const struct ts_vie
 enum ts_status ts_ranks_whole(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
                               const char *how, struct ts_error *error);
 /* Remembers that an alignment found ranks missing; ts_ranks_explain says so. */
+/* Whether folders with numbers are ranks: their tensors are pieces of the other side's, or all the same. Where they are
+ * not, the names of the side are read again. */
+enum ts_status ts_ranks_of_folders(struct ts_pairer *pairer, struct ts_side *side, const struct ts_side *other,
+                                   struct ts_error *error);
 void ts_ranks_lacking(struct ts_pairer *pairer, const struct ts_alignment *alignment);
 enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error);
 

@@ -15,6 +15,8 @@
 
 enum ts_status ts_ranks_read(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
 {
+    if (side->has_rank)
+        return TS_OK;
     for (size_t i = 0; i < side->count; i++)
         if (side->read.list[i].rank >= (int64_t)side->rank_end && side->read.list[i].rank < MAX_RANK)
             side->rank_end = (uint64_t)side->read.list[i].rank + 1;
@@ -26,6 +28,88 @@ enum ts_status ts_ranks_read(struct ts_pairer *pairer, struct ts_side *side, str
             side->has_rank[side->read.list[i].rank] = true;
     for (uint64_t i = 0; i < side->rank_end; i++)
         side->rank_count += side->has_rank[i];
+    return TS_OK;
+}
+
+/* Tensors of this side that the other has whole, or has as they are. *pieces: one is smaller than all of its kind
+ * there.
+ */
+static bool look_for_pieces(const struct ts_side *side, const struct ts_side *other, bool *pieces)
+{
+    /* a rank's share of several is smaller than the first of them */
+    static const char *const fused[][2] = {{"attn_qkv.weight", "attn_q.weight"},
+                                           {"attn_qkv", "attn_q"},
+                                           {"ffn_gate_up.weight", "ffn_gate.weight"},
+                                           {"ffn_gate_up", "ffn_gate"}};
+    struct ts_table kinds;
+    uint64_t *least = calloc(other->count + 1, sizeof *least);
+    const bool done = least && ts_table_init(&kinds, other->count);
+    *pieces = false;
+    for (size_t i = 0; i < other->count && done; i++) {
+        const uint64_t count = other->bundle->tensors[i]->count;
+        size_t at = i;
+        if (ts_table_put(&kinds, other->read.list[i].kind, i, &at) || count < least[at])
+            least[at] = count;
+    }
+    for (size_t i = 0; i < side->count && done && !*pieces; i++) {
+        size_t at = ts_table_get(&kinds, side->read.list[i].kind);
+        for (size_t k = 0; at == SIZE_MAX && k < sizeof fused / sizeof *fused; k++)
+            if (strncmp(side->read.list[i].kind, fused[k][0], strlen(fused[k][0])) == 0)
+                at = ts_table_get(&kinds, fused[k][1]);
+        *pieces = at != SIZE_MAX && side->bundle->tensors[i]->count < least[at];
+    }
+    if (done)
+        ts_table_release(&kinds);
+    free(least);
+    return done;
+}
+
+/* All that stands under one number stands under the others with the same values, as far as some of it tells. */
+static enum ts_status look_for_copies(struct ts_pairer *pairer, const struct ts_side *side, bool *copies,
+                                      struct ts_error *error)
+{
+    struct ts_table first;
+    enum ts_status status = TS_OK;
+    size_t seen = 0;
+    if (!ts_table_init(&first, side->count))
+        return ts_fail_memory(error);
+    *copies = true;
+    for (size_t i = 0; i < side->count && *copies && seen < 32 && status == TS_OK; i++) {
+        const struct ts_name *name = &side->read.list[i];
+        const char *key = ts_arena_printf(&pairer->scratch, "%s|%s|%" PRId64 "|%s", name->group, name->scope,
+                                          name->layer, name->text);
+        struct ts_view one, other;
+        size_t at = i;
+        if (!key || !ts_view_of(side->bundle->tensors[i], &pairer->scratch, &other))
+            status = ts_fail_memory(error);
+        else if (!ts_table_put(&first, key, i, &at)) {
+            if (!ts_view_of(side->bundle->tensors[at], &pairer->scratch, &one))
+                status = ts_fail_memory(error);
+            else
+                status = ts_ranks_identical(&one, &other, copies, error);
+            seen++;
+        }
+    }
+    ts_table_release(&first);
+    return status;
+}
+
+enum ts_status ts_ranks_of_folders(struct ts_pairer *pairer, struct ts_side *side, const struct ts_side *other,
+                                   struct ts_error *error)
+{
+    bool pieces, copies = false;
+    if (!side->read.folders)
+        return TS_OK;
+    for (size_t i = 0; i < other->count; i++)
+        if (other->read.list[i].rank >= 0) /* a parallel run against another */
+            return TS_OK;
+    if (!look_for_pieces(side, other, &pieces))
+        return ts_fail_memory(error);
+    if (!pieces)
+        TS_TRY(look_for_copies(pairer, side, &copies, error));
+    side->apart = !pieces && !copies;
+    if (side->apart && !ts_names_make_apart(side->names, side->count, 0, &pairer->scratch, &side->read))
+        return ts_fail_memory(error);
     return TS_OK;
 }
 
@@ -108,6 +192,10 @@ static enum ts_status pair_whole(struct ts_pairer *pairer, const struct ts_slot 
         return TS_OK;
     pair.name = ts_layout_common_name(&pairer->a, a->indices, a->count, arena);
     pair.name_b = ts_layout_common_name(&pairer->b, b->indices, b->count, arena);
+    for (int s = 0; s < 2; s++)
+        if (slots[s]->count > 1 &&
+            !(pair.members[s] = ts_layout_members(sides[s], slots[s]->indices, slots[s]->count, arena)))
+            return ts_fail_memory(error);
     if (!pair.name || !pair.name_b)
         return ts_fail_memory(error);
     pair.a = alignment.a;

@@ -60,18 +60,24 @@ bool ts_words_is(const struct ts_words *words, unsigned i, const char *text)
     return i < words->count && strcmp(words->list[i].text, text) == 0;
 }
 
-/* "rank3" -> 3 for one of the words. */
-static bool numbered(const char *word, const char *list, uint64_t *number)
+/* "rank3" -> "rank" and 3. */
+static bool ends_in_number(const char *word, char letters[16], uint64_t *number)
 {
-    char letters[16];
     size_t length = strcspn(word, "0123456789");
-    if (length == 0 || length >= sizeof letters || !word[length] || strlen(word + length) > 9 ||
+    if (length == 0 || length >= 16 || !word[length] || strlen(word + length) > 9 ||
         strspn(word + length, "0123456789") != strlen(word + length))
         return false;
     memcpy(letters, word, length);
     letters[length] = '\0';
     *number = strtoull(word + length, NULL, 10);
-    return ts_word_in(letters, list);
+    return true;
+}
+
+/* "rank3" -> 3 for one of the words. */
+static bool numbered(const char *word, const char *list, uint64_t *number)
+{
+    char letters[16];
+    return ends_in_number(word, letters, number) && ts_word_in(letters, list);
 }
 
 int64_t ts_words_take_rank(struct ts_words *words)
@@ -96,6 +102,38 @@ int64_t ts_words_take_rank(struct ts_words *words)
         if (i > 0 && ts_word_in(list[i - 1].text, "tp mp tensor parallel model") && !strncmp(list[i].text, "rank", 4))
             list[i - 1].gone = true;
         return (int64_t)number;
+    }
+    return -1;
+}
+
+/* A word in front of a number that may count ranks. any: whatever does not count something else for sure. */
+static bool counts_ranks(const char *word, bool any)
+{
+    if (any)
+        return !ts_word_in(word,
+                           "layers layer h l blocks block blk step steps iter iteration pass call token tokens "
+                           "tok batch sample prompt epoch checkpoint ckpt expert experts head heads f fp bf int q");
+    return ts_word_in(word, "model part partition split chunk piece cuda npu xpu card dev proc process node host pe");
+}
+
+int64_t ts_words_take_folder_rank(struct ts_words *words, bool any)
+{
+    struct ts_word *list = words->list;
+    for (unsigned i = 0; i + 1 < words->count; i++) {
+        uint64_t number;
+        char letters[16];
+        if (list[i + 1].before != '/' && (!list[i].in_file || list[i + 1].in_file))
+            continue; /* not the end of a folder's or a file's name */
+        if (ends_in_number(list[i].text, letters, &number) && counts_ranks(letters, any)) {
+            list[i].gone = true;
+            return (int64_t)number;
+        }
+        if (list[i].number && i > 0 && list[i].before != '/' && !list[i - 1].number &&
+            counts_ranks(list[i - 1].text, any)) {
+            list[i].gone = true;
+            list[i - 1].gone = list[i - 1].gone || !any; /* trace_0: the file is called trace */
+            return (int64_t)list[i].value;
+        }
     }
     return -1;
 }
@@ -174,6 +212,9 @@ bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned 
         }
     /* Qcur-3, as llama.cpp's callbacks name what they see */
     if (last >= opening + 2 && list[last - 1].number && list[last - 1].before == '-') {
+        while (opening + 1 < last && list[opening].in_file &&
+               !list[last - 1].in_file) /* the file says something else */
+            opening = ts_words_next(words, opening + 1);
         *first = opening;
         *behind = opening;
         *layer = list[last - 1].value;

@@ -36,6 +36,9 @@ bool ts_word_in(const char *word, const char *list);                          /*
 /* Marks as gone what says the rank of a tensor-parallel run and gives it; -1 when nothing does. rank0, rank_0,
  * tp_rank_0, mp_rank_00, tp0, shard0, gpu0, device_0, worker0, Meta's consolidated.00, and "00001-of-00008". */
 int64_t ts_words_take_rank(struct ts_words *words);
+/* The same for words that say it less clearly, at the end of a folder's or a file's name: model_0/, part1/, cuda_0:;
+ * any: also for words that say nothing, dump.0:. Whether they mean ranks only all names together can tell. */
+int64_t ts_words_take_folder_rank(struct ts_words *words, bool any);
 /* Marks as gone what frameworks wrap around a module, and file types at the end. */
 void ts_words_drop_wrappers(struct ts_words *words);
 /* Where the layer number stands: words [*first, *behind) say it; *first equals *behind when the number stands elsewhere

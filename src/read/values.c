@@ -372,6 +372,7 @@ enum ts_status ts_values_tensor(struct ts_values *values, struct ts_bundle *bund
     added->source = source;
     added->offset = offset;
     added->printed_bits = printed_bits(values);
+    added->parsed = true;
     added->swapped = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     status = ts_tensor_finish(added, error);
     if (status == TS_OK && values->digits) {

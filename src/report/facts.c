@@ -350,7 +350,7 @@ void ts_put_standing(struct ts_buffer *out, const struct ts_comparison *comparis
         ts_buffer_string(out, "equal");
         return;
     }
-    ts_buffer_printf(out, "%s, ", ts_judged_name(verdict->judged));
+    ts_buffer_printf(out, "%s, ", verdict->allowed ? "allowed" : ts_judged_name(verdict->judged));
     if (delta->non_finite_mismatch) {
         ts_buffer_printf(out, "%" PRIu64 " nan/inf on one side", delta->non_finite_mismatch);
     } else if (!ts_has_roundings(comparison, index)) {

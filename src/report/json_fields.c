@@ -78,6 +78,10 @@ static void evidence_json(struct ts_json_writer *json, const struct ts_diagnosis
         words_json(json, "against", diagnosis->against, "what the candidate was held against");
     if (proof->of)
         words_json(json, "part", proof->of, "the part of it that was looked at");
+    if (proof->of_rows > 0) {
+        number_json(json, "rows", proof->rows, "tokens or rows that the cause was tried on");
+        number_json(json, "of_rows", proof->of_rows, "how many there are");
+    }
     if (proof->elements > 0) { /* of NaN alone nothing can be summed up */
         number_json(json, "elements", proof->elements, "elements looked at that carry the error");
         number_json(json, "error", proof->error, "size of the error, relative to what was expected");

@@ -128,6 +128,16 @@ static void delta_json(struct ts_json_writer *json, const struct ts_comparison *
         ts_field_text(json, "grade", ts_comparison_grade(delta));
 }
 
+static void place_json(struct ts_json_writer *json, const char *key, uint64_t place)
+{
+    if (place != TS_EXACT_NOWHERE) {
+        ts_field_count(json, key, place);
+    } else {
+        ts_json_key(json, key);
+        ts_json_null(json);
+    }
+}
+
 /* Bit by bit: which byte of its data, and of each file, is the first that differs. */
 static void bytes_json(struct ts_json_writer *json, const struct ts_comparison *comparison, size_t i)
 {
@@ -146,8 +156,8 @@ static void bytes_json(struct ts_json_writer *json, const struct ts_comparison *
     ts_exact_places(pair, first, &in_a, &in_b);
     ts_json_begin_object(json);
     ts_field_count(json, "of_data", first);
-    ts_field_count(json, "of_file_a", in_a);
-    ts_field_count(json, "of_file_b", in_b);
+    place_json(json, "of_file_a", in_a);
+    place_json(json, "of_file_b", in_b);
     ts_json_end_object(json);
 }
 

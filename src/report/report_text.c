@@ -83,11 +83,12 @@ static void put_recipes(const struct text *text)
         const char *recipe;
         size_t count;
     } found[MOST_RECIPES];
-    size_t kinds = 0, pairs = 0, others = 0;
+    size_t kinds = 0, pairs = 0, others = 0, ambiguous = 0;
     struct ts_buffer line;
     for (size_t i = 0; i < pairing->count; i++) {
         const char *recipe = pairing->pairs[i].recipe;
         size_t k = 0;
+        ambiguous += pairing->pairs[i].ambiguous;
         if (!recipe || !recipe[0] || pairing->pairs[i].problem)
             continue;
         pairs++;
@@ -118,6 +119,8 @@ static void put_recipes(const struct text *text)
         others += found[k].count;
     if (others)
         ts_buffer_printf(&line, "; others (%zu)", others);
+    if (ambiguous)
+        ts_buffer_printf(&line, "; another fits %zu of them as well", ambiguous);
     put_sentence(text, text_of(&line), 0);
     ts_buffer_release(&line);
 }

@@ -403,7 +403,10 @@ static void put_remark(const struct table *table, const struct ts_line *line, st
     else if (table->options->all || judged(table, line->first) == TS_JUDGED_DIFFERS)
         ts_put_remark(&text, pair);
     else if (pair->recipe) /* a layout that was found is told with what it makes equal */
-        ts_buffer_string(&text, pair->recipe);
+        ts_buffer_printf(&text, "%s%s", pair->recipe,
+                         !pair->ambiguous  ? ""
+                         : pair->recipe[0] ? "; another layout fits as well"
+                                           : "another layout fits as well");
     if (text.size) {
         ts_put_spaces(out, 6);
         ts_put_folded(table->layout, out, text.data, 6, 6);

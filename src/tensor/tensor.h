@@ -41,6 +41,7 @@ struct ts_tensor {
     enum ts_type type;
     bool swapped;     /* big-endian file */
     int printed_bits; /* numbers that were printed with few digits: mantissa bits that are worth as much; else 0 */
+    bool parsed;      /* its bytes were made here from text: they are not those of the file */
     bool sampled;     /* the file holds only some of the elements (truncated dump); shape says what was written */
     unsigned rank;
     uint64_t *shape;       /* rank entries; may be NULL when rank is 0 */

@@ -26,3 +26,8 @@ $TSLEUTH trace "$MODEL" --tokens $TOKENS --local "$GOLDEN/compare/a.safetensors"
 ls
 # a capture of transformers has fewer points than the reference: that alone is no gap
 $TSLEUTH compare "$MODEL/trace_prompt.safetensors" --model "$MODEL" > out; echo "exit $?"; tail -1 out; rm out
+# a model's folder of links, as the cache of Hugging Face makes it
+mkdir linked
+for file in "$PWD/$MODEL"/*; do ln -s "$file" linked/; done
+$TSLEUTH compare mine.safetensors --model linked > out 2>&1; echo "exit $?"
+$TSLEUTH compare mine.safetensors --model linked --follow-links | tail -1; echo "exit ${PIPESTATUS[0]}"

@@ -172,6 +172,32 @@ static void check_join(struct table *table, size_t rank, const uint64_t *shape, 
     assert_found(table, &found, text, total, 0);
 }
 
+/* Two sequences, padded to one length, tokens first, against one of them alone, heads first. */
+static void test_one_of_a_padded_batch(void **state)
+{
+    struct table *table = *state;
+    double *values = random_values(table, 2 * 9 * 4 * 16);
+    double *turned = random_values(table, 4 * 7 * 16), *narrow = random_values(table, 2 * 16 * 4 * 7);
+    struct ts_view a = make(table, TS_F32, values, SHAPE(2, 9, 4, 16)), b;
+    struct ts_alignment found;
+    for (size_t head = 0; head < 4; head++)
+        for (size_t token = 0; token < 7; token++)
+            for (size_t i = 0; i < 16; i++) {
+                turned[(head * 7 + token) * 16 + i] = values[((9 + token) * 4 + head) * 16 + i];
+                narrow[((16 + i) * 4 + head) * 7 + token] = values[((9 + token) * 4 + head) * 16 + i];
+            }
+    b = make(table, TS_F32, turned, SHAPE(1, 4, 7, 16));
+    found = aligned(table, &a, &b, NULL);
+    assert_found(table, &found, "A: index 1 of 2 on axis 0, take 0..7 of 9 on axis 0; B: squeeze 0, permute 1 0 2",
+                 4 * 7 * 16, 0);
+    /* each is longer somewhere */
+    a = make(table, TS_BF16, values + 9 * 4 * 16, SHAPE(9, 4, 16));
+    b = make(table, TS_F32, narrow, SHAPE(2, 16, 4, 7));
+    found = aligned(table, &a, &b, NULL);
+    assert_found(table, &found, "A: permute 2 1 0, take 0..7 of 9 on axis 2; B: index 1 of 2 on axis 0", 4 * 7 * 16,
+                 0.004);
+}
+
 static void test_join(void **state)
 {
     check_join(*state, SHAPE(76, 64), 1, 8, "join 8 shards on axis 1");
@@ -330,6 +356,19 @@ static void test_join_and_slice(void **state)
         shards[i] = make(table, TS_BF16, values + i * 26 * 16, SHAPE(26, 16));
     found = joined(table, &whole, shards, 4, NULL);
     assert_found(table, &found, "B: join 4 shards on axis 0, take 0..101 of 104 on axis 0", 101 * 16, 0.004);
+    /* columns: one shard against a piece of the whole fits as well, and is less */
+    for (size_t i = 0; i < 4; i++) {
+        double *part = random_values(table, 9 * 14);
+        for (size_t k = 0; k < 9 * 14; k++)
+            part[k] = i * 14 + k % 14 < 50 ? values[k / 14 * 50 + i * 14 + k % 14] : 0;
+        shards[i] = make(table, TS_F32, part, SHAPE(9, 14));
+    }
+    whole = make(table, TS_F32, values, SHAPE(9, 50));
+    found = joined(table, &whole, shards, 4, NULL);
+    assert_found(table, &found, "B: join 4 shards on axis 1, take 0..50 of 56 on axis 1", 9 * 50, 0);
+    assert_false(found.ambiguous);
+    for (size_t i = 0; i < 4; i++)
+        shards[i] = make(table, TS_BF16, values + i * 26 * 16, SHAPE(26, 16));
     whole = make(table, TS_F32, values, SHAPE(104, 16));
     found = joined(table, &whole, shards, 2, NULL);
     assert_found(table, &found, "A: shard 0 of 2 on axis 0; B: join 2 shards on axis 0", 52 * 16, 0.004);
@@ -358,6 +397,7 @@ int main(void)
         TEST(test_interleaved_and_fused_shard),
         TEST(test_repeated_heads),
         TEST(test_two_axes),
+        TEST(test_one_of_a_padded_batch),
         TEST(test_join),
         TEST(test_join_and_layout),
         TEST(test_join_transposed_weight),

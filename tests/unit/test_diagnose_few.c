@@ -1,4 +1,5 @@
 /* Diagnosis of a few wrong elements, and words that must not be said of tensors they do not fit. */
+#include "base/progress.h"
 #include "made_trace.h"
 
 enum { TOKENS = 12, HIDDEN = 48, TOTAL = TOKENS * HIDDEN };
@@ -201,9 +202,55 @@ static void test_a_large_square_that_is_turned(void **state)
     free(b);
 }
 
+/* Whoever stops the program does not wait for every hypothesis. */
+static void test_interrupted(void **state)
+{
+    float a[TOTAL], b[TOTAL];
+    struct trace trace;
+    struct ts_diagnosis diagnosis;
+    struct ts_error error;
+    (void)state;
+    fill_normal(a, TOTAL);
+    fill_normal(b, TOTAL);
+    trace_start(&trace);
+    trace_add(&trace, "hidden", a, b, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, 0); /* measures */
+    atomic_store(&ts_cancelled, true);
+    assert_int_equal(ts_diagnose(trace.pairs, trace.deltas, 1, 0, &diagnosis, &error), TS_ERR_CANCELLED);
+    atomic_store(&ts_cancelled, false);
+    trace_end(&trace);
+}
+
+/* A reference of zeros has no size for anything to stand out against, and infinities of another sign are no rounding.
+ */
+static void test_nothing_to_compare_with(void **state)
+{
+    float a[TOTAL] = {0}, b[TOTAL];
+    struct trace trace;
+    (void)state;
+    fill_normal(b, TOTAL);
+    trace_start(&trace);
+    trace_add(&trace, "hidden", a, b, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, 0);
+    if (!trace.diagnosis.count)
+        assert_non_null(strstr(trace.diagnosis.strongest, "nothing but zero"));
+    trace_end(&trace);
+    for (size_t i = 0; i < TOTAL; i++) {
+        a[i] = INFINITY;
+        b[i] = -INFINITY;
+    }
+    trace_start(&trace);
+    trace_add(&trace, "hidden", a, b, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, 0);
+    if (!trace.diagnosis.count)
+        assert_null(strstr(trace.diagnosis.strongest, "rounding"));
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interrupted),           cmocka_unit_test(test_nothing_to_compare_with),
         cmocka_unit_test(test_place_of_a_nan),        cmocka_unit_test(test_advice_for_runs),
         cmocka_unit_test(test_no_mask_without_masks), cmocka_unit_test(test_one_number_on_top_of_rounding),
         cmocka_unit_test(test_softcap_needs_a_curve), cmocka_unit_test(test_a_large_square_that_is_turned),

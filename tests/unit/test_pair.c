@@ -202,7 +202,7 @@ static void test_order_of_sequence_numbers(void **state)
     paired.a->order = paired.b->order = "natural order of names";
     paired_run(&paired, NULL);
     assert_all_equal(&paired, 4, 0);
-    assert_string_equal(paired.pairing.order, "sequence numbers in the names of A");
+    assert_string_equal(paired.pairing.order, "order of the numbers in front of the names of A");
     for (int i = 0; i < 4; i++)
         assert_string_equal(paired.pairing.pairs[i].name, names[order[i]]);
     paired_end(&paired);
@@ -246,7 +246,7 @@ static void test_order_file(void **state)
     options.order_file = scratch_path("order.txt");
     paired_run(&paired, &options);
     assert_all_equal(&paired, 4, 0);
-    assert_string_equal(paired.pairing.order, "order file");
+    assert_string_equal(paired.pairing.order, "the order of the order file");
     assert_string_equal(paired.pairing.pairs[0].name, "x3");
     assert_string_equal(paired.pairing.pairs[1].name, "x1");
     assert_string_equal(paired.pairing.pairs[2].name, "x0");

@@ -34,15 +34,41 @@ enum architecture {
     SINKS,
     FACTORS,
     THREE_HUNDRED,
+    LLAMA_PROJECTIONS,
+    LONE_LAYER,
     ARCHITECTURES
 };
 
-static const char *const names[ARCHITECTURES] = {
-    "llama",        "llama_hooks",  "llama_fused", "llama_deep", "llama_long", "llama_outliers",
-    "llama_layers", "single_token", "qwen",        "qwen_half",  "gemma",      "gemma_hooks",
-    "gpt",          "gptj",         "neox",        "mqa",        "moe",        "moe_shared",
-    "moe_sigmoid",  "dit",          "dit_tokens",  "vit",        "bert",       "olmo",
-    "alibi",        "sinks",        "granite",     "long300"};
+static const char *const names[ARCHITECTURES] = {"llama",
+                                                 "llama_hooks",
+                                                 "llama_fused",
+                                                 "llama_deep",
+                                                 "llama_long",
+                                                 "llama_outliers",
+                                                 "llama_layers",
+                                                 "single_token",
+                                                 "qwen",
+                                                 "qwen_half",
+                                                 "gemma",
+                                                 "gemma_hooks",
+                                                 "gpt",
+                                                 "gptj",
+                                                 "neox",
+                                                 "mqa",
+                                                 "moe",
+                                                 "moe_shared",
+                                                 "moe_sigmoid",
+                                                 "dit",
+                                                 "dit_tokens",
+                                                 "vit",
+                                                 "bert",
+                                                 "olmo",
+                                                 "alibi",
+                                                 "sinks",
+                                                 "granite",
+                                                 "long300",
+                                                 "llama_projections",
+                                                 "lone_layer"};
 
 int zoo_architecture_count(void)
 {
@@ -87,6 +113,7 @@ static void show(struct zoo_config *c)
     static const enum zoo_point fused[] = {
         ZOO_EMBED, ZOO_ATTN_NORM, ZOO_QKV,     ZOO_Q_NORM,       ZOO_K_NORM, ZOO_Q_ROPE, ZOO_K_ROPE,     ZOO_CONTEXT,
         ZOO_O,     ZOO_MLP_NORM,  ZOO_GATE_UP, ZOO_INTERMEDIATE, ZOO_DOWN,   ZOO_LAYER,  ZOO_FINAL_NORM, ZOO_LOGITS};
+    static const enum zoo_point projections[] = {ZOO_EMBED, ZOO_Q, ZOO_K, ZOO_V, ZOO_O, ZOO_DOWN, ZOO_LOGITS};
     static const enum zoo_point layers[] = {ZOO_EMBED, ZOO_LAYER, ZOO_ROUTER_LOGITS, ZOO_FINAL_NORM, ZOO_LOGITS};
     if (c->capture == ZOO_CAPTURE_FULL) {
         for (int i = 0; i < ZOO_POINTS; i++)
@@ -114,6 +141,9 @@ static void show(struct zoo_config *c)
     } else if (c->capture == ZOO_CAPTURE_BLOCKS) {
         for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
             c->shown[blocks[i]] = true;
+    } else if (c->capture == ZOO_CAPTURE_PROJECTIONS) {
+        for (size_t i = 0; i < sizeof projections / sizeof *projections; i++)
+            c->shown[projections[i]] = true;
     } else {
         for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
             c->shown[layers[i]] = true;
@@ -281,6 +311,15 @@ void zoo_config_draw(struct zoo_config *c, int architecture, uint64_t seed)
     case LLAMA_LAYERS:
         c->capture = zoo_random_chance(&random, 0.5) ? ZOO_CAPTURE_LAYERS : ZOO_CAPTURE_BLOCKS;
         c->layers = PICK(&random, 4, 6, 8);
+        break;
+    case LLAMA_PROJECTIONS:
+        c->capture = ZOO_CAPTURE_PROJECTIONS;
+        c->naming = zoo_random_chance(&random, 0.5) ? ZOO_NAMES_GGML : ZOO_NAMES_HF;
+        c->layers = PICK(&random, 3, 6, 9);
+        break;
+    case LONE_LAYER: /* nothing behind says whether a precision starts */
+        c->capture = zoo_random_chance(&random, 0.5) ? ZOO_CAPTURE_LAYERS : ZOO_CAPTURE_BLOCKS;
+        c->layers = 1;
         break;
     case SINGLE_TOKEN:
         c->tokens = 1;

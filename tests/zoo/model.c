@@ -284,7 +284,8 @@ void zoo_model_lower(struct zoo_model *model, const struct zoo_numerics *numeric
         struct zoo_norm *norms[] = {&layer->attn_norm, &layer->mlp_norm,       &layer->q_norm,
                                     &layer->k_norm,    &layer->post_attn_norm, &layer->post_mlp_norm};
         for (size_t k = 0; k < sizeof matrices / sizeof *matrices; k++)
-            lower(matrices[k], numerics, quantized);
+            lower(matrices[k], numerics,
+                  quantized && !(numerics->mlp_only && k < 4)); /* the first four are attention's */
         for (int e = 0; e < c->experts; e++)
             for (int k = 0; k < 3; k++)
                 lower(&layer->expert[e][k], numerics, quantized);

@@ -93,6 +93,7 @@ struct zoo_numerics {
     bool wide_norms;   /* norms in fp32, one rounding at the end */
     bool online;       /* softmax and context in one pass over blocks of keys */
     bool from_half;    /* quantized weights only from the middle layer on */
+    bool mlp_only;     /* quantized weights in the mlp alone */
     bool head_kept;    /* the output projection is not quantized */
     bool cache_shown;  /* captured keys and values are those of the cache */
     bool router_exact; /* the router runs in fp32 */
@@ -160,10 +161,11 @@ enum zoo_layout {
 };
 enum zoo_capture_set {
     ZOO_CAPTURE_FULL,
-    ZOO_CAPTURE_HOOKS,  /* outputs of modules, as framework hooks give them */
-    ZOO_CAPTURE_FUSED,  /* the same of a server that fuses projections: qkv, gate and up */
-    ZOO_CAPTURE_BLOCKS, /* norms, attention, mlp and layer outputs */
-    ZOO_CAPTURE_LAYERS  /* layer outputs only */
+    ZOO_CAPTURE_HOOKS,      /* outputs of modules, as framework hooks give them */
+    ZOO_CAPTURE_FUSED,      /* the same of a server that fuses projections: qkv, gate and up */
+    ZOO_CAPTURE_BLOCKS,     /* norms, attention, mlp and layer outputs */
+    ZOO_CAPTURE_LAYERS,     /* layer outputs only */
+    ZOO_CAPTURE_PROJECTIONS /* q, k, v, what comes out of attention and of the mlp, and no stream */
 };
 enum zoo_masked { ZOO_SCORES_UNMASKED, ZOO_SCORES_INFINITE, ZOO_SCORES_LOWEST };
 

@@ -1,0 +1,37 @@
+/* Attention in one step over a long sequence, of which a case holds some tokens: internal to src/diagnose.
+ *
+ * A query sees every key, so keys and values are read head by head, all tokens of one head at a time; queries and
+ * contexts one token at a time. Memory is that of one head, whatever the model's width. */
+#ifndef TS_DIAGNOSE_ATTENTION_LONG_H
+#define TS_DIAGNOSE_ATTENTION_LONG_H
+
+#include "diagnose/attention_chain.h"
+
+struct ts_long {
+    struct ts_case *the_case;
+    size_t tokens;  /* of the sequence */
+    uint64_t first; /* its first token */
+    float *read;    /* [tokens, size] */
+    /* keys and values of one head, [tokens, size]: whose, and how far they are turned */
+    double *keys, *values, *turned, *scores;
+    struct ts_chain held;
+    bool held_candidate;
+    size_t held_head, turned_count, room;
+};
+
+bool ts_long_open(struct ts_long *it, struct ts_case *the_case, size_t largest_head);
+void ts_long_close(struct ts_long *it);
+/* The context of one query head at one token, `size` numbers. False when something cannot be read. */
+bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                     double *out);
+/* Captured numbers of a head at a token. */
+bool ts_long_captured(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                      double *out);
+
+/* Finds the chain that gives the reference's context, then what the candidate does otherwise, and proposes it. False
+ * when no chain does. `chains` calls back with every way a reference may do attention. */
+typedef bool (*ts_long_test)(void *context, const struct ts_chain *chain);
+bool ts_propose_long_attention(struct ts_case *the_case, size_t largest_head,
+                               void (*chains)(void *from, ts_long_test test, void *context), void *from);
+
+#endif

@@ -1,0 +1,183 @@
+/* Turned: queries or keys that differ from the reference by a turn of their pairs, where what was turned was not
+ * captured (a norm stands between, or the projection itself is missing). The turn of the candidate against the
+ * reference is the difference of their angles: the same in every token when positions are off, growing with the
+ * position when the base or the scaling is another, any when single positions are wrong. */
+#include <complex.h>
+#include <stdlib.h>
+
+#include "diagnose/families.h"
+#include "diagnose/variant.h"
+
+#define WORTHWHILE 0.5
+#define SCAN       720 /* steps of a rate between two tokens, -pi to pi */
+#define MOST_WORK  ((size_t)1 << 26)
+
+struct turned {
+    struct ts_case *the_case;
+    size_t heads, inner, group;
+    bool interleaved;
+    double complex *turns; /* [rows, pairs]: the sum over heads of what takes the expected pair to the found one */
+    double *angles;        /* [rows, pairs] */
+    double *out;
+};
+
+static size_t first_of(const struct turned *turned, size_t head, size_t pair)
+{
+    return head * turned->inner + (turned->interleaved ? 2 * pair : pair);
+}
+
+static size_t second_of(const struct turned *turned, size_t head, size_t pair)
+{
+    return head * turned->inner + (turned->interleaved ? 2 * pair + 1 : pair + turned->group / 2);
+}
+
+/* Sums of turns; false when pairs do not keep their lengths, so that nothing turned. */
+static bool find_turns(struct turned *turned)
+{
+    const struct ts_case *the_case = turned->the_case;
+    size_t width = the_case->actor->width, pairs = turned->group / 2;
+    double apart = 0, all = 0, limit;
+    for (size_t row = 0; row < the_case->actor->rows; row++)
+        for (size_t pair = 0; pair < pairs; pair++) {
+            double complex sum = 0;
+            for (size_t head = 0; head < turned->heads; head++) {
+                size_t a = row * width + first_of(turned, head, pair), b = row * width + second_of(turned, head, pair);
+                double complex x = the_case->expected[a] + I * the_case->expected[b];
+                double complex y = the_case->found[a] + I * the_case->found[b];
+                double difference = cabs(x) - cabs(y);
+                if (!isfinite(cabs(x)) || !isfinite(cabs(y)))
+                    return false;
+                sum += conj(x) * y;
+                apart += difference * difference;
+                all += cabs(x) * cabs(x);
+            }
+            turned->turns[row * pairs + pair] = sum;
+        }
+    limit = 0.1 * the_case->error;
+    limit = limit > 2 * the_case->noise ? limit : 2 * the_case->noise;
+    return all > 0 && apart < limit;
+}
+
+static void turn(const struct turned *turned)
+{
+    const struct ts_case *the_case = turned->the_case;
+    size_t width = the_case->actor->width, pairs = turned->group / 2;
+    for (size_t i = 0; i < the_case->total; i++)
+        turned->out[i] = the_case->expected[i];
+    for (size_t row = 0; row < the_case->actor->rows; row++)
+        for (size_t pair = 0; pair < pairs; pair++)
+            for (size_t head = 0; head < turned->heads; head++) {
+                size_t a = row * width + first_of(turned, head, pair), b = row * width + second_of(turned, head, pair);
+                double c = cos(turned->angles[row * pairs + pair]), s = sin(turned->angles[row * pairs + pair]);
+                turned->out[a] = c * the_case->expected[a] - s * the_case->expected[b];
+                turned->out[b] = s * the_case->expected[a] + c * the_case->expected[b];
+            }
+}
+
+/* One angle per pair, in every token. */
+static void same_in_all(struct turned *turned)
+{
+    size_t rows = turned->the_case->actor->rows, pairs = turned->group / 2;
+    for (size_t pair = 0; pair < pairs; pair++) {
+        double complex sum = 0;
+        for (size_t row = 0; row < rows; row++)
+            sum += turned->turns[row * pairs + pair];
+        for (size_t row = 0; row < rows; row++)
+            turned->angles[row * pairs + pair] = carg(sum);
+    }
+}
+
+/* An angle per pair that grows with the position. */
+static void growing(struct turned *turned)
+{
+    size_t rows = turned->the_case->actor->rows, pairs = turned->group / 2;
+    for (size_t pair = 0; pair < pairs; pair++) {
+        double best = 0, most = -INFINITY, width = 2 * M_PI / SCAN;
+        for (int pass = 0; pass < 4; pass++, width /= 10) {
+            double middle = best;
+            for (int step = pass ? -10 : -SCAN / 2; step <= (pass ? 10 : SCAN / 2); step++) {
+                double rate = (pass ? middle : 0) + step * width, sum = 0;
+                for (size_t row = 0; row < rows; row++)
+                    sum += creal(turned->turns[row * pairs + pair] *
+                                 cexp(-I * rate * (double)ts_case_row(turned->the_case, row)));
+                if (sum > most) {
+                    most = sum;
+                    best = rate;
+                }
+            }
+        }
+        for (size_t row = 0; row < rows; row++)
+            turned->angles[row * pairs + pair] = best * (double)ts_case_row(turned->the_case, row);
+    }
+}
+
+/* Any angle in each token and pair, the same in all heads. */
+static void any(struct turned *turned)
+{
+    size_t count = turned->the_case->actor->rows * (turned->group / 2);
+    for (size_t i = 0; i < count; i++)
+        turned->angles[i] = carg(turned->turns[i]);
+}
+
+/* Half a turn of every pair is the other sign, which has a name of its own. */
+static bool are_half_turns(const struct turned *turned)
+{
+    size_t count = turned->the_case->actor->rows * (turned->group / 2);
+    for (size_t i = 0; i < count; i++)
+        if (cos(turned->angles[i]) > -0.98)
+            return false;
+    return true;
+}
+
+static void try_pairing(struct turned *turned)
+{
+    static const struct {
+        void (*angles)(struct turned *);
+        const char *text;
+    } ways[] = {{same_in_all, "by the same angles in every token: positions are off by a constant"},
+                {growing, "by angles that grow with the position: another base or scaling, or none at all"},
+                {any, "by an angle of their own in each token: other positions"}};
+    struct ts_case *the_case = turned->the_case;
+    size_t rows = the_case->actor->rows, pairs = turned->group / 2;
+    if (!find_turns(turned))
+        return;
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        if (way == 2 && turned->heads < 2)
+            continue;
+        ways[way].angles(turned);
+        if (are_half_turns(turned))
+            return;
+        turn(turned);
+        if (ts_explained(the_case, turned->out) > (way == 2 ? 0.9 : WORTHWHILE))
+            ts_propose(the_case, "rotation", turned->out, way == 2 ? rows * pairs : pairs,
+                       "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding",
+                       "pairs (%s) keep their lengths and turn against the reference's %s",
+                       turned->interleaved ? "2i, 2i + 1" : "i, i + half", ways[way].text);
+    }
+}
+
+static void propose(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct turned turned = {.the_case = the_case};
+    size_t heads = actor->heads > 1 ? actor->heads : the_case->scene->score_heads;
+    if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE || actor->rows < 3 ||
+        actor->width < 4 || !ts_names_operand(ts_case_name(the_case, actor)) || the_case->total * SCAN > MOST_WORK)
+        return;
+    heads = heads > 1 && actor->width % heads == 0 ? heads : 1;
+    turned.turns = calloc(the_case->total, sizeof *turned.turns);
+    turned.angles = calloc(the_case->total, sizeof *turned.angles);
+    turned.out = ts_case_scratch(the_case);
+    turned.heads = heads;
+    turned.inner = actor->width / heads;
+    for (int variant = 0; variant < 6 && turned.turns && turned.angles && turned.out; variant++) {
+        turned.interleaved = variant % 2;
+        turned.group = turned.inner >> variant / 2;
+        if (turned.group >= 4 && turned.group % 2 == 0)
+            try_pairing(&turned);
+    }
+    free(turned.turns);
+    free(turned.angles);
+}
+
+const struct ts_family ts_family_turned = {.name = "turned", .propose = propose};

@@ -1,0 +1,39 @@
+/* Experts: what their outputs are weighed with, their order, and choices on a near tie. */
+#include "test_causes.h"
+
+#define GATES  .at = "layer_0_router_weights", .made = make_mixture
+#define CHOICE .at = "layer_0_router_indices", .made = make_mixture
+#define OUT    .at = "layer_0_experts_output", .made = make_mixture
+#define SUM    .at = "layer_0_mlp_output", .made = make_mixture
+
+static void other_choice(struct side *side, double *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) /* no tie: any expert */
+        values[i] = (double)((size_t)(values[i] + 1 + (double)(i % 2)) % side->size->experts);
+}
+
+static const struct row rows[] = {
+    {"router-gate", "sigmoid for softmax", GATES, .candidate = {.sigmoid = true},
+     .words = {"sigmoids divided by their sum"}, .near = "row-scaled activation"},
+    {"router-gate", "softmax for sigmoid", GATES, .reference = {.sigmoid = true}, .words = {"softmax"}},
+    {"router-gate", "not renormalised", GATES, .candidate = {.unnormalized = true},
+     .words = {"not divided by their sum"}, .near = "row-scaled scaled"},
+    {"router-gate", "renormalised", GATES, .reference = {.unnormalized = true}, .near = "row-scaled"},
+    {"router-gate", "scaling factor", GATES, .reference = {.routed_scale = 2.5}, .near = "scaled"},
+    {"router-gate", "weights ignored", OUT, .candidate = {.ignored = true}, .words = {"without the router's weights"},
+     .near = "scaled unrelated"},
+    {"router-gate", "experts exchanged", OUT, .candidate = {.exchanged_expert = 1}, .words = {"are wrong, the other"},
+     .near = "rows unrelated"},
+    {"term-missing", "shared expert", SUM, .reference = {.shared = true},
+     .candidate = {.shared = true, .shared_missing = true}, .words = {"layer_0_shared_expert_output"},
+     .near = "router-gate"},
+    {"routing", "near ties", CHOICE, .candidate = {.tied = true}, .words = {"not a bug", " tokens (3, 7, 11"},
+     .near = "router-gate rows"},
+    {"routing", "what experts make of such tokens", OUT, .candidate = {.tied = true},
+     .words = {"not a bug", " tokens (3, 7, 11"}, .near = "rows router-gate unrelated"},
+    {"router-gate", "all experts moved", OUT, .candidate = {.rolled = true}, .words = {"experts in another order"},
+     .near = "unrelated permuted"},
+    {"router-gate", "no tie", CHOICE, .plant = other_choice, .near = "routing shifted"},
+};
+
+const struct table causes_experts = TABLE("experts", rows);

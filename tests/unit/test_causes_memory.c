@@ -1,0 +1,172 @@
+/* Memory: NaN and infinities, zeros, what was there before, elements that were hit. */
+#include "base/number.h"
+#include "test_causes.h"
+
+#define EACH for (size_t i = 0; i < count; i++)
+#define WIDE hidden(side->size)
+
+static void one_nan(struct side *side, double *values, size_t count)
+{
+    (void)count;
+    values[3 * WIDE + side->size->head + 5] = NAN;
+}
+
+static void nan_from_before(struct side *side, double *values, size_t count)
+{
+    side->points[0].values[3 * WIDE + 7] = (double)INFINITY;
+    one_nan(side, values, count);
+}
+
+/* A norm without an epsilon. */
+static void nan_of_zeros(struct side *side, double *values, size_t count)
+{
+    (void)count;
+    for (size_t i = 2 * WIDE; i < 3 * WIDE; i++)
+        values[i] = NAN;
+}
+
+static void nan_rows(struct side *side, double *values, size_t count)
+{
+    size_t lane = side->size->tokens;
+    EACH if (i / lane == 2 * side->size->heads) values[i] = NAN;
+}
+
+static void one_inf(struct side *side, double *values, size_t count)
+{
+    (void)count;
+    values[4 * WIDE + side->size->head] = -(double)INFINITY;
+}
+
+static void nan_beside_inf(struct side *side, double *values, size_t count)
+{
+    one_inf(side, values, count);
+    one_nan(side, values, count);
+}
+
+static void overflow(struct side *side, double *values, size_t count)
+{
+    size_t beyond = 0;
+    EACH
+    {
+        values[i] = round_to(values[i], F16);
+        beyond += isinf(values[i]) != 0;
+    }
+    side->told[0] = (double)beyond;
+    side->told[1] = (double)count;
+}
+
+static void zero_head(struct side *side, double *values, size_t count)
+{
+    side->told[0] = (double)side->size->heads - 1;
+    EACH values[i] = i % WIDE / side->size->head + 1 == side->size->heads ? 0 : values[i];
+}
+
+static void zero_tail(struct side *side, double *values, size_t count)
+{
+    side->told[0] = (double)(side->size->tokens - 2);
+    side->told[1] = (double)(WIDE - 18);
+    side->told[2] = (double)(WIDE + 18);
+    for (size_t i = count - WIDE - 18; i < count; i++)
+        values[i] = 0;
+}
+
+static void zero_all(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    memset(values, 0, count * sizeof *values);
+}
+
+static void filled_half(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    for (size_t i = count / 2; i < count; i++)
+        values[i] = (double)ts_float_from_bits(0xc15a0000u);
+}
+
+static void one_value(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    EACH values[i] = 3;
+}
+
+static void old_channels(struct side *side, double *values, size_t count)
+{
+    const double *before = value_of(side, "x");
+    size_t from = WIDE - side->size->head;
+    side->told[0] = (double)side->size->heads - 1;
+    side->told[1] = (double)(side->size->head * side->size->tokens);
+    EACH values[i] = i % WIDE >= from ? before[i] : values[i];
+}
+
+static void old_tokens(struct side *side, double *values, size_t count)
+{
+    const double *before = value_of(side, "x");
+    EACH values[i] = i / WIDE >= 8 ? before[i] : values[i];
+}
+
+static void repeated_token(struct side *side, double *values, size_t count)
+{
+    (void)count;
+    memcpy(values + 6 * WIDE, values + 5 * WIDE, WIDE * sizeof *values);
+}
+
+/* One bit of the number as it is stored. */
+static void flipped_bit(struct side *side, double *values, size_t count)
+{
+    size_t at = 6 * WIDE + 3, bit = (size_t)side->row->number;
+    uint32_t bits = ts_float_bits((float)values[at]) ^ (uint32_t)1 << (bit + (side->precision == BF16 ? 16 : 0));
+    (void)count;
+    side->told[0] = values[at];
+    values[at] = side->precision == F16 ? (double)ts_f16_to_float((uint16_t)(f16_code(values[at]) ^ 1u << bit))
+                                        : (double)ts_float_from_bits(bits);
+}
+
+static void three_wrong(struct side *side, double *values, size_t count)
+{
+    (void)count;
+    values[2 * WIDE + 7] = 9;
+    values[5 * WIDE + 1] = -11;
+    values[9 * WIDE + 13] = 7.5;
+}
+
+#define Q .at = "q_proj", .made = make_two
+
+static const struct row rows[] = {
+    {"nan", "one", Q, .plant = one_nan, .words = {"1 of ", "token 3, head 1, channel 5", "born here"},
+     .near = "inf sparse"},
+    {"nan", "from an infinity before", Q, .plant = nan_from_before,
+     .words = {"token 3, head 1, channel 5", "x, before it, already holds an infinity"}, .near = "inf sparse"},
+    {"nan", "zero by zero", .at = "layer_0_attn_norm_output", .made = make_layer, .plant = nan_of_zeros,
+     .reference = {.zero_token = true}, .candidate = {.zero_token = true},
+     .words = {"the first at token 2, channel 0", "all zero there", "0 by 0"}, .near = "rows zeros"},
+    {"nan", "whole rows", .at = "layer_0_attn_probs", .made = make_layer, .plant = nan_rows,
+     .words = {"{tokens} of ", "token 2, head 0", "whole rows"}, .near = "rows softmax mask"},
+    {"inf", "NaN beside it", Q, .plant = nan_beside_inf, .words = {"token 4, head 1, channel 0"}, .near = "nan sparse"},
+    {"inf", "one", Q, .plant = one_inf, .words = {"1 of ", "token 4, head 1, channel 0"},
+     .near = "nan sparse mask clamped"},
+    {"inf", "overflow of f16", .at = "y", .made = make_large, .plant = overflow, .clean = true, .wide = true,
+     .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan"},
+    {"zeros", "a head", Q, .plant = zero_head, .words = {"head {0}: zero"}, .near = "heads channels unwritten scaled"},
+    {"zeros", "the end", Q, .plant = zero_tail, .words = {"everything from row {0}, column {1} on: zero ({2} of"},
+     .near = "rows unwritten stale"},
+    {"zeros", "all", Q, .plant = zero_all, .words = {"every element is zero"}, .near = "scaled unrelated unwritten"},
+    {"unwritten", "the second half", Q, .plant = filled_half, .words = {"-13.625 (bits 0xc15a0000)"},
+     .near = "rows zeros stale inf"},
+    {"unwritten", "all", Q, .plant = one_value, .words = {"every element is 3 "}, .near = "offset zeros affine"},
+    {"stale", "channels", Q, .plant = old_channels, .words = {"head {0}: {1} elements still hold x"},
+     .near = "heads channels swapped-with"},
+    {"stale", "tokens", Q, .plant = old_tokens, .words = {"still hold x"}, .near = "rows swapped-with skipped-op"},
+    {"stale", "a token again", Q, .plant = repeated_token, .words = {"repeats the row before it"},
+     .near = "rows shifted permuted"},
+    {"sparse", "a bit of the exponent", Q, .plant = flipped_bit, .number = 27,
+     .words = {"1 of ", "token 6, head 0, channel 3", "bit 27"}, .check = "one bit", .clean = true,
+     .near = "rows nan inf rounding"},
+    {"sparse", "the sign", Q, .plant = flipped_bit, .number = 31, .words = {"xor 0x80000000: bit 31"}, .clean = true,
+     .near = "sign-flipped"},
+    {"sparse", "a bit, stored in 16", Q, .plant = flipped_bit, .number = 13,
+     .words = {"token 6, head 0, channel 3", "xor 0x2000: bit 13"}, .near = "rows"},
+    {"sparse", "three", Q, .plant = three_wrong, .words = {"3 of ", "token 2, head 0, channel 7: 9 for", "-11 for"},
+     .check = "a race", .near = "rows channels unrelated"},
+};
+
+const struct table causes_memory = TABLE("memory", rows);

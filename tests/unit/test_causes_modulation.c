@@ -1,0 +1,29 @@
+/* Adaptive norms. */
+#include "test_causes.h"
+
+#define MODULATED .at = "block_0_modulated", .made = make_block
+#define RESIDUAL  .at = "block_0_residual", .made = make_block
+
+static const struct row rows[] = {
+    {"modulation", "scale and shift swapped", MODULATED, .candidate = {.chunks_exchanged = true},
+     .words = {"scale and shift of block_0_modulation are swapped"}, .near = "affine permuted channel-scaled"},
+    {"term-missing", "1 +", MODULATED, .candidate = {.one_missing = true}, .words = {"\"1 +\" is missing"},
+     .near = "modulation channel-scaled"},
+    {"modulation", "no shift", MODULATED, .candidate = {.shift_missing = true},
+     .words = {"the shift of block_0_modulation is not applied"}, .near = "offset"},
+    {"modulation", "gate's sign", RESIDUAL, .candidate = {.gate_negative = true},
+     .words = {"subtracts gate * block_0_attn_out"}, .near = "sign-flipped"},
+    {"modulation", "no gate", RESIDUAL, .candidate = {.gate_missing = true},
+     .words = {"the gate of block_0_modulation is missing"}, .near = "term-extra channel-scaled"},
+    {"modulation", "another gate", RESIDUAL, .candidate = {.gate_other = true}, .words = {"with chunk 5"},
+     .near = "channel-scaled wrong-input"},
+    {"wrong-input", "norm missing", MODULATED, .candidate = {.modulated_unnormed = true},
+     .words = {"block_0_input in place of block_0_normed"}, .near = "modulation row-scaled"},
+    {"modulation", "swapped, large values", MODULATED, .reference = {.large = true},
+     .candidate = {.large = true, .chunks_exchanged = true}, .words = {"are swapped"}, .near = "inf clamped"},
+    {"modulation", "gate's sign, large values", RESIDUAL, .reference = {.large = true},
+     .candidate = {.large = true, .gate_negative = true}, .words = {"subtracts gate * block_0_attn_out"},
+     .near = "inf"},
+};
+
+const struct table causes_modulation = TABLE("modulation", rows);

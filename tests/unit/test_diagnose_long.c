@@ -1,0 +1,258 @@
+/* Long sequences and wide tensors, of which judging and diagnosing hold some rows: attention over every key, errors in
+ * rows that no spread would meet, and how much of it all a claim was tried on. */
+#include "judged_trace.h"
+
+enum { TOKENS = 600, HEADS = 4, SERVED = 2, SIZE = 16, WIDTH = HEADS * SIZE, KEYS = SERVED * SIZE };
+
+struct way {
+    long ahead, window; /* keys up to row + ahead, and window of them in all; 0: no window */
+    bool none, tiled;
+    double scale;        /* times the usual one */
+    size_t stale;        /* this token's key and value are those of the one before; 0: none */
+    size_t hidden, from; /* this key is hidden from so many tokens on; 0: none */
+};
+
+struct sides {
+    struct judged judged;
+    float q[2][TOKENS * WIDTH], k[2][TOKENS * KEYS], v[2][TOKENS * KEYS], context[2][TOKENS * WIDTH];
+    float scores[2][HEADS * TOKENS * TOKENS], probabilities[2][HEADS * TOKENS * TOKENS];
+};
+
+static bool sees(const struct way *way, long row, long key)
+{
+    if (way->from && row >= (long)way->from && key == (long)way->hidden)
+        return false;
+    return way->none || (row - key >= -way->ahead && (!way->window || row - key < way->window));
+}
+
+static void attend(struct sides *sides, int side, struct way way)
+{
+    for (size_t head = 0; head < HEADS; head++)
+        for (size_t row = 0; row < TOKENS; row++) {
+            size_t served = way.tiled ? head % SERVED : head / (HEADS / SERVED), start = (head * TOKENS + row) * TOKENS;
+            double sum = 0, *out = calloc(SIZE, sizeof *out);
+            for (size_t key = 0; key < TOKENS; key++) {
+                size_t at = way.stale && key == way.stale ? key - 1 : key;
+                double product = 0, weight;
+                for (size_t i = 0; i < SIZE; i++)
+                    product += (double)sides->q[side][row * WIDTH + head * SIZE + i] *
+                               (double)sides->k[side][at * KEYS + served * SIZE + i];
+                product *= (way.scale > 0 ? way.scale : 1) / sqrt(SIZE);
+                weight = sees(&way, (long)row, (long)key) ? exp(product) : 0;
+                sides->scores[side][start + key] = weight > 0 ? (float)product : -INFINITY;
+                sides->probabilities[side][start + key] = (float)weight;
+                sum += weight;
+                for (size_t i = 0; i < SIZE; i++)
+                    out[i] += weight * (double)sides->v[side][at * KEYS + served * SIZE + i];
+            }
+            for (size_t key = 0; key < TOKENS; key++)
+                sides->probabilities[side][start + key] =
+                    (float)((double)sides->probabilities[side][start + key] / sum);
+            for (size_t i = 0; i < SIZE; i++)
+                sides->context[side][row * WIDTH + head * SIZE + i] = (float)(out[i] / sum);
+            free(out);
+        }
+}
+
+static struct sides *start(struct way reference, struct way candidate)
+{
+    struct sides *sides = calloc(1, sizeof *sides);
+    assert_non_null(sides);
+    trace_start(&sides->judged.trace);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        sides->q[0][i] = (float)(dice_number() * 3);
+    for (size_t i = 0; i < TOKENS * KEYS; i++) {
+        sides->k[0][i] = (float)(dice_number() * 3);
+        sides->v[0][i] = (float)(dice_number() * 3);
+    }
+    shake(sides->q[0], sides->q[1], TOKENS * WIDTH, 1e-6);
+    shake(sides->k[0], sides->k[1], TOKENS * KEYS, 1e-6);
+    shake(sides->v[0], sides->v[1], TOKENS * KEYS, 1e-6);
+    attend(sides, 0, reference);
+    attend(sides, 1, candidate);
+    trace_add(&sides->judged.trace, "layer_0_attn_q", sides->q[0], sides->q[1], SHAPE(TOKENS, HEADS, SIZE));
+    trace_add(&sides->judged.trace, "layer_0_attn_k", sides->k[0], sides->k[1], SHAPE(TOKENS, SERVED, SIZE));
+    trace_add(&sides->judged.trace, "layer_0_attn_v", sides->v[0], sides->v[1], SHAPE(TOKENS, SERVED, SIZE));
+    return sides;
+}
+
+static size_t add_scores(struct sides *sides)
+{
+    return trace_add(&sides->judged.trace, "layer_0_attn_scores", sides->scores[0], sides->scores[1],
+                     SHAPE(HEADS, TOKENS, TOKENS));
+}
+
+static size_t add_context(struct sides *sides)
+{
+    return trace_add(&sides->judged.trace, "layer_0_attn_context", sides->context[0], sides->context[1],
+                     SHAPE(TOKENS, HEADS, SIZE));
+}
+
+static void expect_fused(struct way reference, struct way candidate, const char *id, const char *words)
+{
+    struct sides *sides = start(reference, candidate);
+    trace_diagnose(&sides->judged.trace, add_context(sides));
+    assert_first(&sides->judged.trace, id, words);
+    assert_true(sides->judged.trace.diagnosis.causes[0].confidence > 0.9);
+    assert_true(sides->judged.trace.diagnosis.causes[0].proof.of_rows == TOKENS);
+    assert_true(sides->judged.trace.diagnosis.causes[0].proof.rows > 48);
+    trace_end(&sides->judged.trace);
+    free(sides);
+}
+
+/* Between queries, keys and values and the context nothing was captured. */
+static void test_fused(void **state)
+{
+    struct way plain = {0}, window = {.window = 300};
+    (void)state;
+    expect_fused(plain, (struct way){.none = true}, "mask", "the causal mask is missing");
+    expect_fused(plain, (struct way){.ahead = 1}, "mask", "each token sees one ahead");
+    expect_fused(plain, (struct way){.window = 333}, "mask", "the candidate has a window of 333, the reference none");
+    expect_fused(window, (struct way){.window = 301}, "mask", "the window is 301 long, the reference's 300");
+    expect_fused(window, plain, "mask", "the window of 300 is missing");
+    expect_fused(plain, (struct way){.tiled = true}, "heads", "tiled instead of repeated");
+    expect_fused(plain, (struct way){.scale = 2}, "softmax", "2 times the reference's");
+    expect_fused(plain, (struct way){.stale = 417}, "stale", "of token 417 are those of token 416");
+}
+
+static void expect_scores(struct way candidate, const char *id, const char *words)
+{
+    struct sides *sides = start((struct way){0}, candidate);
+    trace_diagnose(&sides->judged.trace, add_scores(sides));
+    assert_first(&sides->judged.trace, id, words);
+    trace_end(&sides->judged.trace);
+    free(sides);
+}
+
+static void test_scores(void **state)
+{
+    (void)state;
+    expect_scores((struct way){.ahead = 1}, "mask", "in the candidate each token sees 1 token ahead");
+    expect_scores((struct way){.window = 333}, "mask", "at most 332 back");
+    expect_scores((struct way){.hidden = 123, .from = 411}, "mask", "from token 411 on, keys 123 to 123 are masked");
+    expect_scores((struct way){.tiled = true}, "heads", "key heads are tiled instead of repeated");
+    expect_scores((struct way){.stale = 417}, "stale", "the key of token 417 is that of token 416");
+}
+
+/* Scores, probabilities and context are learnt, so that what the candidate makes of its own inputs is replayed. */
+static void test_replayed(void **state)
+{
+    struct sides *sides = start((struct way){0}, (struct way){0});
+    struct judged *judged = &sides->judged;
+    size_t scores = add_scores(sides), probabilities, context;
+    (void)state;
+    probabilities = trace_add(&judged->trace, "layer_0_attn_probs", sides->probabilities[0], sides->probabilities[1],
+                              SHAPE(HEADS, TOKENS, TOKENS));
+    context = add_context(sides);
+    judged_run(judged);
+    assert_int_equal(judged->judgement.first, SIZE_MAX);
+    assert_non_null(judged->judgement.verdicts[scores].operation);
+    assert_non_null(strstr(judged->judgement.verdicts[scores].operation, "layer_0_attn_q . layer_0_attn_k"));
+    assert_string_equal(judged->judgement.verdicts[probabilities].operation, "softmax(layer_0_attn_scores)");
+    assert_string_equal(judged->judgement.verdicts[context].operation, "layer_0_attn_probs x layer_0_attn_v");
+    judged_end(judged);
+    free(sides);
+}
+
+/* x, and x after something that goes wrong in some tokens. */
+enum { ROWS = 1500, CHANNELS = 48 };
+
+static void make_rows(float *a, float *b)
+{
+    for (size_t i = 0; i < ROWS * CHANNELS; i++)
+        a[i] = (float)(dice_number() * 2);
+    shake(a, b, ROWS * CHANNELS, 1e-6);
+}
+
+static void expect_rows(void (*spoil)(float *b), const char *id, const char *words)
+{
+    float *a = malloc(ROWS * CHANNELS * sizeof *a), *b = malloc(ROWS * CHANNELS * sizeof *b);
+    struct trace trace;
+    size_t index = 0;
+    trace_start(&trace);
+    for (int k = 0; k < 4; k++) {
+        char name[32];
+        make_rows(a, b);
+        if (k == 3)
+            spoil(b);
+        snprintf(name, sizeof name, "block.%d.output", k);
+        index = trace_add(&trace, name, a, b, SHAPE(ROWS, CHANNELS));
+    }
+    trace_diagnose(&trace, index);
+    assert_first(&trace, id, words);
+    if (!strstr(trace.diagnosis.causes[0].summary, "all 1500 tokens"))
+        fail_msg("%s", trace.diagnosis.causes[0].summary);
+    trace_end(&trace);
+    free(a);
+    free(b);
+}
+
+static void clear_some(float *b)
+{
+    memset(b + 1013 * CHANNELS, 0, (size_t)7 * CHANNELS * sizeof *b);
+}
+
+static void copy_some(float *b)
+{
+    memcpy(b + 1013 * CHANNELS, b + 333 * CHANNELS, (size_t)7 * CHANNELS * sizeof *b);
+}
+
+static void scale_late(float *b)
+{
+    for (size_t i = 1131 * CHANNELS; i < ROWS * CHANNELS; i++)
+        b[i] *= 1.25f;
+}
+
+/* Where it errs is measured on every token, so that it does not matter which ones a spread would have met. */
+static void test_rows(void **state)
+{
+    (void)state;
+    expect_rows(clear_some, "zeros", "tokens 1013 to 1019: zero");
+    expect_rows(copy_some, "rows",
+                "tokens 1013 to 1019 hold what belongs elsewhere, and is there as well: 1013 is a "
+                "copy of 333");
+    expect_rows(scale_late, "row-scaled", "row 1131 to 1499: wrong by a factor, from 1.25 to 1.25");
+}
+
+enum { PROMPT = 50, HIDDEN = 32, VOCABULARY = 100000 };
+
+/* One logit of five million: more than a scene holds of other tensors. */
+static void test_logits(void **state)
+{
+    float *a = malloc((size_t)PROMPT * VOCABULARY * sizeof *a), *b = malloc((size_t)PROMPT * VOCABULARY * sizeof *b);
+    float hidden[2][PROMPT * HIDDEN];
+    struct judged judged = {0};
+    size_t logits;
+    (void)state;
+    assert_true(a && b);
+    trace_start(&judged.trace);
+    for (int k = 0; k < 6; k++) {
+        char name[32];
+        for (size_t i = 0; i < PROMPT * HIDDEN; i++)
+            hidden[0][i] = (float)(dice_number() * 2);
+        shake(hidden[0], hidden[1], PROMPT * HIDDEN, 1e-3);
+        snprintf(name, sizeof name, "block.%d.output", k);
+        trace_add(&judged.trace, name, hidden[0], hidden[1], SHAPE(PROMPT, HIDDEN));
+    }
+    for (size_t i = 0; i < (size_t)PROMPT * VOCABULARY; i++)
+        a[i] = (float)(dice_number() * 2);
+    shake(a, b, (size_t)PROMPT * VOCABULARY, 1e-3);
+    b[(size_t)29 * VOCABULARY + 71234] += 3;
+    logits = trace_add(&judged.trace, "lm_head", a, b, SHAPE(PROMPT, VOCABULARY));
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, logits);
+    trace_diagnose(&judged.trace, logits);
+    assert_first(&judged.trace, "sparse", "token 29, channel 71234");
+    judged_end(&judged);
+    free(a);
+    free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fused), cmocka_unit_test(test_scores), cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_rows),  cmocka_unit_test(test_logits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

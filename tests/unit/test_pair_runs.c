@@ -1,0 +1,462 @@
+/* Whole runs that are captured by two programs: ranks in folders of any name, other names, other layer numbers, outputs
+ * that are tuples; and the map that is saved of such a pairing. */
+#include "made_bundle.h"
+#include "scratch.h"
+
+enum { LAYERS = 3, FIRST = 3, RANKS = 4, TOKENS = 5, WIDTH = 16 };
+
+static const uint64_t whole[3] = {1, TOKENS, WIDTH};
+
+/* What one rank holds: columns of q, all of a norm's output, a part of the sum that the output projection makes. */
+static void add_ranks(struct ts_bundle *bundle, const char *folder, int layer, const float *q, const float *norm,
+                      const float *parts)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        float share[TOKENS * WIDTH / RANKS];
+        char name[128];
+        for (int token = 0; token < TOKENS; token++)
+            for (int i = 0; i < WIDTH / RANKS; i++)
+                share[token * WIDTH / RANKS + i] = q[token * WIDTH + rank * WIDTH / RANKS + i];
+        snprintf(name, sizeof name, "%strace:attn_norm-%d", made_name(folder, rank), layer);
+        made_add(bundle, name, norm, SHAPE(TOKENS, WIDTH));
+        snprintf(name, sizeof name, "%strace:Qcur-%d", made_name(folder, rank), layer);
+        made_add(bundle, name, share, SHAPE(TOKENS, WIDTH / RANKS));
+        snprintf(name, sizeof name, "%strace:attn_out-%d", made_name(folder, rank), layer);
+        made_add(bundle, name, parts + (size_t)rank * TOKENS * WIDTH, SHAPE(TOKENS, WIDTH));
+    }
+}
+
+static void add_both(struct paired *paired, const char *folder, int spoiled)
+{
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *q = made_values(TOKENS * WIDTH), *norm = made_values(TOKENS * WIDTH);
+        float *parts = made_values(RANKS * TOKENS * WIDTH), sum[TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            sum[i] = 0;
+            for (size_t rank = 0; rank < RANKS; rank++)
+                sum[i] += parts[rank * TOKENS * WIDTH + i];
+        }
+        if (layer == spoiled)
+            for (size_t i = 0; i < RANKS * TOKENS * WIDTH; i++)
+                parts[i] = (float)(i % 7) - 3;
+        made_add(paired->a, made_name("model.layers.%d.input_layernorm", layer + FIRST), norm, 3, whole);
+        made_add(paired->a, made_name("model.layers.%d.self_attn.q_proj", layer + FIRST), q, 3, whole);
+        made_add(paired->a, made_name("model.layers.%d.self_attn.o_proj", layer + FIRST), sum, 3, whole);
+        add_ranks(paired->b, folder, layer, q, norm, parts);
+        free(q);
+        free(norm);
+        free(parts);
+    }
+}
+
+static void test_ranks_in_folders(void **state)
+{
+    static const char *const folders[] = {"rank%d/", "tp-%d/",  "model_%d/",       "part%d/",  "cuda_%d/",
+                                          "run/p%d", "node%d/", "shards/part_%d/", "dump.%d/", "engine%d/"};
+    (void)state;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        struct paired paired;
+        const bool ranks = strcmp(folders[i], "run/p%d") != 0; /* run/p0trace: says nothing */
+        paired_start(&paired);
+        add_both(&paired, folders[i], -1);
+        paired_run(&paired, NULL);
+        if (ranks) {
+            assert_all_equal(&paired, 3 * LAYERS, 1e-6);
+            assert_int_equal(paired.pairing.layer_offset, FIRST);
+            assert_string_equal(paired_find(&paired, "model.layers.4.self_attn.o_proj", NULL)->recipe,
+                                "A: squeeze 0; B: sum of 4 shards");
+            assert_string_equal(paired_find(&paired, "model.layers.3.self_attn.q_proj", NULL)->recipe,
+                                "A: squeeze 0; B: join 4 shards on axis 1");
+            assert_string_equal(paired_find(&paired, "model.layers.5.input_layernorm", NULL)->recipe,
+                                "A: squeeze 0; B: rank 0 of 4 equal shards");
+        } else {
+            assert_int_equal(paired.pairing.count, 0);
+        }
+        paired_end(&paired);
+    }
+}
+
+/* Numbers of modules are no ranks: nn.Sequential has model.0, and a tensor that stands under one number only is none.
+ */
+static void test_numbers_that_are_no_ranks(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < 4; i++) {
+        float *values = made_values(24);
+        made_add(paired.a, made_name("model.%d.conv", i), values, SHAPE(4, 6));
+        made_add(paired.b, made_name("model/part%d:conv_", i), values, SHAPE(4, 6));
+        free(values);
+    }
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_int_equal(paired.pairing.count, 0); /* four tensors on each side, and none joined of the others */
+    ts_pairing_release(&paired.pairing);
+    paired_run(&paired, NULL); /* by content each finds its own */
+    assert_all_equal(&paired, 4, 0);
+    paired_end(&paired);
+}
+
+/* Two whole dumps in one folder, one of which is the other side's: the other one is nobody's rank. */
+static void test_two_dumps_in_a_folder(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < 4; layer++) {
+        float *values = made_values(40), *others = made_values(40);
+        made_add(paired.a, made_name("model.layers.%d.mlp", layer), values, SHAPE(5, 8));
+        made_add(paired.b, made_name("model_0:model.layers.%d.mlp", layer), values, SHAPE(5, 8));
+        made_add(paired.b, made_name("model_1:model.layers.%d.mlp", layer), others, SHAPE(5, 8));
+        free(values);
+        free(others);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 4);
+    assert_int_equal(paired.pairing.only_b_count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(pair_error(&paired.pairing.pairs[i]) == 0);
+        assert_non_null(strstr(paired.pairing.only_b[i]->name, "model_1:"));
+    }
+    paired_end(&paired);
+}
+
+/* An error in a share that several ranks hold, where the other side has an axis more: only one of them is read, and the
+ * others are looked at all the same. */
+static void test_share_that_differs(void **state)
+{
+    enum { HEAD = 4, KEYS = 2 * HEAD };
+    static const char *const folders[] = {"rank%d/layer_0_qkv_proj", "dump.%d:layer_0_qkv_proj"};
+    (void)state;
+    for (size_t folder = 0; folder < 2; folder++) {
+        struct paired paired;
+        float *parts[3] = {made_values(TOKENS * WIDTH), made_values(TOKENS * KEYS), made_values(TOKENS * KEYS)};
+        paired_start(&paired);
+        made_add(paired.a, "model.layers.0.self_attn.q_proj", parts[0], 3, whole);
+        made_add(paired.a, "model.layers.0.self_attn.k_proj", parts[1], SHAPE(1, TOKENS, KEYS));
+        made_add(paired.a, "model.layers.0.self_attn.v_proj", parts[2], SHAPE(1, TOKENS, KEYS));
+        for (int rank = 0; rank < RANKS; rank++) { /* 4 columns of q, then a head of k and of v for two ranks each */
+            float fused[TOKENS * 12];
+            for (int token = 0; token < TOKENS; token++)
+                for (int i = 0; i < 12; i++)
+                    fused[token * 12 + i] = i < 4 ? parts[0][token * WIDTH + rank * 4 + i]
+                                                  : parts[i / 4][token * KEYS + rank / 2 * HEAD + i % 4];
+            if (rank == 3)
+                fused[2 * 12 + 9] += 9; /* of v */
+            made_add(paired.b, made_name(folders[folder], rank), fused, SHAPE(TOKENS, 12));
+        }
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 4);
+        for (size_t i = 0; i < 4; i++)
+            if (strchr(paired.pairing.pairs[i].name_b, '*'))
+                assert_true(pair_error(&paired.pairing.pairs[i]) == 0);
+        assert_true(pair_error(paired_find(&paired, "model.layers.0.self_attn.v_proj", made_name(folders[folder], 3))) >
+                    0.5);
+        for (int i = 0; i < 3; i++)
+            free(parts[i]);
+        paired_end(&paired);
+    }
+}
+
+/* As many ranks on both sides, called otherwise: rank by rank. */
+static void test_same_ranks_in_other_folders(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int rank = 0; rank < 4; rank++) {
+        float *values = made_values(40);
+        made_add(paired.a, made_name("rank%d/t:model.layers.0.mlp", rank), values, SHAPE(5, 8));
+        values[7] += 9;
+        made_add(paired.b, made_name("part_%d/dump:model.layers.0.mlp", rank), values, SHAPE(5, 8));
+        free(values);
+    }
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_int_equal(paired.pairing.count, 4);
+    paired_find(&paired, "rank2/t:model.layers.0.mlp", "part_2/dump:model.layers.0.mlp");
+    paired_end(&paired);
+}
+
+/* What the output projection is called is proved in the other layers; in the one that is wrong it is paired as well. */
+static void test_kind_proved_elsewhere(void **state)
+{
+    (void)state;
+    for (int ranks = 0; ranks < 2; ranks++) {
+        struct paired paired;
+        paired_start(&paired);
+        if (ranks) {
+            add_both(&paired, "rank%d/", 1);
+        } else {
+            for (int layer = 0; layer < LAYERS; layer++) {
+                float *values = made_values(TOKENS * WIDTH);
+                made_add(paired.a, made_name("model.layers.%d.mlp.down_proj", layer), values, 3, whole);
+                for (size_t i = 0; i < TOKENS * WIDTH && layer == 1; i++)
+                    values[i] = (float)(i % 5);
+                made_add(paired.b, made_name("ffn_out-%d", layer), values, SHAPE(TOKENS, WIDTH));
+                free(values);
+            }
+        }
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.only_a_count, 0);
+        assert_int_equal(paired.pairing.only_b_count, 0);
+        assert_true(
+            pair_error(paired_find(&paired, ranks ? "model.layers.4.self_attn.o_proj" : "model.layers.1.mlp.down_proj",
+                                   NULL)) > 0.1);
+        paired_end(&paired);
+    }
+}
+
+static void test_map_keeps_ranks(void **state)
+{
+    struct paired paired;
+    struct ts_pairing first;
+    struct ts_pair_options options = {.by_content = true};
+    (void)state;
+    paired_start(&paired);
+    add_both(&paired, "model_%d/", 2);
+    paired_run(&paired, &options);
+    assert_int_equal(paired.pairing.count, 3 * LAYERS);
+    assert_int_equal(ts_pairing_save(&paired.pairing, scratch_path("ranks.map"), &paired.error), TS_OK);
+    first = paired.pairing;
+    options.map_file = scratch_path("ranks.map");
+    paired_run(&paired, &options);
+    assert_int_equal(paired.status, TS_OK);
+    assert_int_equal(paired.pairing.count, first.count);
+    assert_false(has_note(&paired, "ranks.map"));
+    for (size_t i = 0; i < first.count; i++) {
+        assert_string_equal(paired.pairing.pairs[i].how, "map");
+        assert_string_equal(paired.pairing.pairs[i].name, first.pairs[i].name);
+        assert_string_equal(paired.pairing.pairs[i].name_b, first.pairs[i].name_b);
+        assert_string_equal(paired.pairing.pairs[i].recipe, first.pairs[i].recipe);
+    }
+    ts_pairing_release(&first);
+    paired_end(&paired);
+}
+
+static void test_map_of_any_name(void **state)
+{
+    static const char *const names[] = {"two\nlines", "a \\n b", " blank ", "x = y", "#", "q\" + r"};
+    const size_t count = sizeof names / sizeof *names;
+    struct paired paired;
+    struct ts_pair_options options = {.by_content = true};
+    (void)state;
+    paired_start(&paired);
+    for (size_t i = 0; i < count; i++) {
+        float *values = made_values(16);
+        made_add(paired.a, names[i], values, SHAPE(16));
+        made_add(paired.b, names[count - 1 - i], values, SHAPE(16));
+        free(values);
+    }
+    paired_run(&paired, &options);
+    assert_int_equal(paired.pairing.count, count);
+    assert_int_equal(ts_pairing_save(&paired.pairing, scratch_path("names.map"), &paired.error), TS_OK);
+    ts_pairing_release(&paired.pairing);
+    options.map_file = scratch_path("names.map");
+    paired_run(&paired, &options);
+    assert_int_equal(paired.status, TS_OK);
+    assert_int_equal(paired.pairing.count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(paired_find(&paired, names[i], names[i])->how, "map");
+    paired_end(&paired);
+}
+
+/* An engine's own word in front of layers that begin at another number. */
+static void test_offset_under_a_prefix(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < 4; layer++) {
+        float *values = made_values(32);
+        made_add(paired.a, made_name("model.layers.%d.mlp.up_proj", layer + 5), values, SHAPE(4, 8));
+        values[3] += 9; /* no content to go by */
+        values[17] -= 9;
+        made_add(paired.b, made_name("my_engine.layers.%d.mlp.up_proj", layer), values, SHAPE(4, 8));
+        free(values);
+    }
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_int_equal(paired.pairing.count, 4);
+    assert_int_equal(paired.pairing.layer_offset, 5);
+    assert_string_equal(paired_find(&paired, "model.layers.7.mlp.up_proj", NULL)->name_b,
+                        "my_engine.layers.2.mlp.up_proj");
+    paired_end(&paired);
+}
+
+static void test_outputs_of_tuples(void **state)
+{
+    static const char *const names[][2] = {
+        {"model.layers.0.self_attn.0", "model.layers.0.self_attn"},
+        {"model.layers.0.self_attn.1", "model.layers.0.self_attn.output.1"},
+        {"model.layers.0.0", "model.layers.0"},
+        {"model.layers.0.1", "model.layers.0.output.1"},
+        {"model.rotary_emb.0", "model.rotary_emb"},
+        {"model.rotary_emb.1", "model.rotary_emb.output.1"},
+        {"model.layers.0.self_attn.input", "model.layers.0.self_attn.input.hidden_states"},
+        {"model.layers.0.odd.part.0", "model.layers.0.odd.part"},
+        {"model.layers.0.odd.part.2", "model.layers.0.odd.part.output.2"},
+    };
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int side = 0; side < 2; side++) { /* unrelated values: names alone bring them together */
+            float *values = made_values(20);
+            made_add(side ? paired.b : paired.a, names[i][side], values, SHAPE(4, 5));
+            free(values);
+        }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, sizeof names / sizeof *names);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        paired_find(&paired, names[i][0], names[i][1]);
+    paired_end(&paired);
+}
+
+/* Options that do nothing are told. */
+static void test_idle_options(void **state)
+{
+    static const char *const renames[] = {"s/nothing/else/", NULL};
+    struct paired paired;
+    FILE *file = fopen(scratch_path("twice.map"), "w");
+    (void)state;
+    assert_non_null(file);
+    fputs("x = y\nx = z\n", file);
+    fclose(file);
+    paired_start(&paired);
+    for (int i = 0; i < 2; i++) {
+        float *values = made_values(12);
+        made_add(paired.a, i ? "w" : "x", values, SHAPE(3, 4));
+        made_add(paired.b, i ? "z" : "y", values, SHAPE(3, 4));
+        free(values);
+    }
+    paired_run(&paired, &(struct ts_pair_options){.renames = renames,
+                                                  .dims = "x: tokens; nowhere: tokens dim",
+                                                  .map_file = scratch_path("twice.map")});
+    assert_int_equal(paired.status, TS_OK);
+    assert_true(has_note(&paired, "changes no name"));
+    assert_true(has_note(&paired, "names 1 axes for \"x\", and x has 2"));
+    assert_true(has_note(&paired, "\"nowhere\" fits no name"));
+    assert_true(has_note(&paired, "line 2 of"));
+    paired_end(&paired);
+}
+
+/* A dump of the first and the last numbers against the whole: in the same order it is taken at its word, in another
+ * only where the values agree. */
+static void check_ends(const char *declared, const char *sample, size_t head, size_t tail, float spoil, bool taken)
+{
+    struct paired paired;
+    struct ts_error error;
+    float *values = made_values(2 * 30 * 4), *part = made_values(head + tail);
+    paired_start(&paired);
+    made_add(paired.a, "layers.0.mlp", values, SHAPE(1, 8, 30));
+    memcpy(part, values, head * sizeof *part);
+    memcpy(part + head, values + 240 - tail, tail * sizeof *part);
+    for (size_t i = 0; i < head + tail; i++)
+        part[i] += spoil * (float)(i % 3);
+    made_add(paired.b, "layer_0_mlp", part, SHAPE(head + tail));
+    paired.b->tensors[0]->sampled = true;
+    assert_int_equal(ts_bundle_attribute(paired.b, paired.b->tensors[0], "declared shape", declared, &error), TS_OK);
+    assert_int_equal(ts_bundle_attribute(paired.b, paired.b->tensors[0], "sample", sample, &error), TS_OK);
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 1);
+    if ((paired.pairing.pairs[0].problem == NULL) != taken)
+        fail_msg("%s, %s: %s, off by %g", declared, sample, paired.pairing.pairs[0].recipe,
+                 pair_error(&paired.pairing.pairs[0]));
+    if (taken && spoil == 0)
+        assert_true(pair_error(&paired.pairing.pairs[0]) == 0);
+    else if (taken)
+        assert_true(pair_error(&paired.pairing.pairs[0]) > 0.1);
+    free(values);
+    free(part);
+    paired_end(&paired);
+}
+
+static void test_ends_of_dumps(void **state)
+{
+    (void)state;
+    check_ends("8x30", "first 20 and last 25 of 240", 20, 25, 0, true);
+    check_ends("(8, 30)", "first 35 of 240", 35, 0, 0, true);
+    check_ends("8x30", "first 20 and last 25 of 240", 20, 25, 3, true); /* a finding */
+    check_ends("8x2x15", "first 20 and last 25 of 240", 20, 25, 0, true);
+    check_ends("2x8x15", "first 20 and last 25 of 240", 20, 25, 3, false); /* another order, perhaps */
+    check_ends("8x31", "first 20 and last 25 of 248", 20, 25, 3, false);
+    check_ends("8x30", "first 21 and last 25 of 240", 20, 25, 3, false); /* hostile */
+    check_ends("8x30", "first 18446744073709551615 and last 46 of 240", 20, 25, 3, false);
+}
+
+/* Nothing in the names, and some tensors several times over: the same number of them on both sides are partners. */
+static void test_copies_without_names(void **state)
+{
+    struct paired paired;
+    float *twice = made_values(40), *once = made_values(40), *thrice = made_values(40);
+    (void)state;
+    paired_start(&paired);
+    made_add(paired.a, "foo", twice, SHAPE(5, 8));
+    made_add(paired.a, "bar", once, SHAPE(5, 8));
+    made_add(paired.a, "baz", twice, SHAPE(5, 8));
+    made_add(paired.a, "boo", thrice, SHAPE(5, 8));
+    made_add(paired.b, "one", thrice, SHAPE(5, 8));
+    made_add(paired.b, "two", twice, SHAPE(40));
+    made_add(paired.b, "three", twice, SHAPE(5, 8));
+    made_add(paired.b, "four", thrice, SHAPE(5, 8));
+    made_add(paired.b, "five", once, SHAPE(5, 8));
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 3);
+    paired_find(&paired, "foo", "two");
+    paired_find(&paired, "baz", "three");
+    paired_find(&paired, "bar", "five");
+    assert_int_equal(paired.pairing.only_a_count, 1); /* one against two: which, cannot be told */
+    free(twice);
+    free(once);
+    free(thrice);
+    paired_end(&paired);
+}
+
+/* An archive whose members lie as a disk kept them says nothing about a run; one that goes through its layers does. */
+static void test_order_of_members(void **state)
+{
+    static const char *const kinds[] = {"value", "key", "query", "post_mlp"};
+    (void)state;
+    for (int scrambled = 0; scrambled < 2; scrambled++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (size_t i = 0; i < 24; i++) {
+            /* values before keys, which no forward pass does: the order of the file is told by that */
+            const size_t place = scrambled ? i * 11 % 24 : i;
+            float *values = made_values(32);
+            char name[64];
+            snprintf(name, sizeof name, "%zu_%s", place / 4, kinds[place % 4]);
+            made_add(paired.a, name, values, SHAPE(4, 8));
+            made_add(paired.b, name, values, SHAPE(4, 8));
+            free(values);
+        }
+        paired.a->order = paired.b->order = "order of the files";
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 24);
+        assert_string_equal(paired.pairing.order, scrambled ? "order of a forward pass" : "order of the files of A");
+        assert_string_equal(paired.pairing.pairs[5].name, "1_key");
+        assert_string_equal(paired.pairing.pairs[4].name, scrambled ? "1_query" : "1_value");
+        paired_end(&paired);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_dumps_in_a_folder),
+        cmocka_unit_test(test_share_that_differs),
+        cmocka_unit_test(test_same_ranks_in_other_folders),
+        cmocka_unit_test(test_ranks_in_folders),
+        cmocka_unit_test(test_numbers_that_are_no_ranks),
+        cmocka_unit_test(test_kind_proved_elsewhere),
+        cmocka_unit_test(test_map_keeps_ranks),
+        cmocka_unit_test(test_map_of_any_name),
+        cmocka_unit_test(test_offset_under_a_prefix),
+        cmocka_unit_test(test_outputs_of_tuples),
+        cmocka_unit_test(test_idle_options),
+        cmocka_unit_test(test_ends_of_dumps),
+        cmocka_unit_test(test_order_of_members),
+        cmocka_unit_test(test_copies_without_names),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
