@@ -28,9 +28,10 @@
 /* Tokens of a long sequence that are looked at because the worst elements are there. */
 #define WORST_TOKENS 12
 /* No mask is as high as this, no score as low. */
-#define VISIBLE     (-1000.0f)
-#define MOST_TOKENS ((uint64_t)1 << 22)
-#define ONE_OF      100000 /* elements, of which one alone is never honest noise */
+#define VISIBLE        (-1000.0f)
+#define MOST_TOKENS    ((uint64_t)1 << 22)
+#define MODULATED_MORE 2.0    /* other weights of the same precision err by as much, more or less */
+#define ONE_OF         100000 /* elements, of which one alone is never honest noise */
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
 {
@@ -63,7 +64,8 @@ double ts_judge_rounding(const struct ts_delta *delta)
     return ts_rounding(bits > 0 ? bits : 23);
 }
 
-/* A scale and a shift, that no token has for itself, in one tensor before. */
+/* A scale and a shift, that no token has for itself, in one tensor before; that of the norm itself, or of another one
+ * like it. */
 static double error_of_modulation(struct ts_judge *state, size_t i)
 {
     const struct ts_actor *actor = ts_scene_actor(&state->scene, i);
@@ -160,7 +162,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     double room = 1;
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (hides_products(state, i) && replay->local < 0.01 && replay->local < 2.5 * product_level(state)) ||
-        (state->adaptive[i] && replay->local < state->modulated[i]))
+        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = FINE;
@@ -292,6 +294,16 @@ static void note_one_element(struct ts_judge *state, size_t i)
         ts_judge_differs(state, i, "one element makes most of its error, and is no rounding of what it should be");
 }
 
+/* The weights of experts stand before the indices they belong to in most captures: tokens that chose others are set
+ * aside in time. */
+static void look_ahead(struct ts_judge *state, size_t i)
+{
+    for (size_t k = i + 1; k <= i + 2 && k < state->out->count && state->deltas[i].unequal; k++)
+        if (!state->pairs[k].problem && state->deltas[k].unequal && state->deltas[k].exact && !state->deltas[i].exact &&
+            state->pairs[k].a.count == state->pairs[i].a.count)
+            ts_judge_integers(state, k);
+}
+
 /* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
 static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
 {
@@ -301,6 +313,7 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
     struct ts_replay replay;
     enum ts_status status = TS_OK;
     size_t shown;
+    look_ahead(state, i);
     actor = ts_scene_next(&state->scene, error);
     if (!actor)
         return error->status;

@@ -333,7 +333,8 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
                 e += error[i];
                 s += size[i];
             }
-            scratch[block] = s > 0 ? e / s : 0;
+            /* what a product rounds off has the size of what goes in, however small the result */
+            scratch[block] = s > 0 ? e / (s + (double)head * typical) : 0;
             if (scratch[block] > structure->block) {
                 structure->block = scratch[block];
                 structure->worst_block = block;

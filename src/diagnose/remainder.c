@@ -4,6 +4,7 @@
 
 #include "compare/structure.h"
 #include "diagnose/case.h"
+#include "diagnose/variant.h"
 
 /* Nothing is said of an error that is not this many times, in energy, what the tensors around it hold. */
 #define ABOVE_NOISE 9.0
@@ -13,6 +14,8 @@
 /* Relative errors that rounded weights make: eight bits per channel at the one end, three in groups at the other. */
 #define FINEST   2e-3
 #define COARSEST 0.35
+/* Cosine with an earlier tensor from which on that one was added in. */
+#define PART_OF_IT 0.3
 /* Tokens whose products are compared, and multiplications for it. */
 #define TOKENS_MOST  48
 #define TOKENS_LEAST 6
@@ -115,15 +118,36 @@ static bool inputs_agree(const struct ts_case_state *state, double relative)
     return true;
 }
 
+/* One product makes this tensor, as far as what was captured tells. A whole layer between two points of the residual
+ * stream, or attention of which only the end is there, spreads any fault of its inside as evenly. */
+static bool is_one_product(const struct ts_case_state *state)
+{
+    const struct ts_case *the_case = &state->face;
+    const struct ts_actor *actor = the_case->actor, *before = NULL;
+    for (size_t back = 1; back <= LOOKED_BACK && back <= actor->pair; back++) {
+        const struct ts_actor *other = ts_scene_actor((struct ts_scene *)&state->scene, actor->pair - back);
+        double dot = 0;
+        before = before ? before : other;
+        if (!other || other->rows != actor->rows || other->width != actor->width || !(other->norm_a > 0))
+            continue;
+        for (size_t i = 0; i < the_case->total; i++)
+            dot += (double)actor->a[i] * (double)other->a[i];
+        if (fabs(dot) > PART_OF_IT * actor->norm_a * other->norm_a)
+            return false;
+    }
+    return before &&
+           (!ts_names_attention(ts_case_name(the_case, actor)) || ts_names_attention(ts_case_name(the_case, before)));
+}
+
 /* Weights that were rounded: every output is a sum of many small errors, so that none stands out. */
 static bool is_like_rounded_weights(struct ts_case_state *state, const struct spread *spread)
 {
     const struct ts_case *the_case = &state->face;
     struct ts_structure structure = {0};
     double chance = 4 / sqrt((double)the_case->total);
-    if (the_case->operation.kind != TS_OPERATION_NONE || the_case->total < 128 || spread->relative < FINEST ||
-        spread->relative > COARSEST || fabs(spread->following) > 0.08 + chance || spread->least < 0.1 ||
-        spread->most > 8)
+    if (the_case->operation.kind != TS_OPERATION_NONE || !is_one_product(state) || the_case->total < 128 ||
+        spread->relative < FINEST || spread->relative > COARSEST || fabs(spread->following) > 0.08 + chance ||
+        spread->least < 0.1 || spread->most > 8)
         return false;
     ts_structure_measure(&state->scene, the_case->actor, &structure);
     return structure.known && structure.channel <= ts_channel_limit(&structure) && structure.block <= TS_BLOCK_LIMIT &&

@@ -70,6 +70,33 @@ static void test_flips_without_logits(void **state)
     expect_first(&judged, 4);
 }
 
+/* The experts' weights before their indices: a token that chose otherwise has other weights, and no fault. Where it did
+ * not, they are one. */
+static void judge_weights_first(size_t flipped, size_t expected)
+{
+    static const char *const names[4] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj", "layers.0.o_proj"};
+    struct judged judged;
+    float a[TOKENS * CHOSEN], b[TOKENS * CHOSEN];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, names[i], 1e-2);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++)
+        a[i] = (float)(0.5 + 0.2 * dice_number());
+    shake(a, b, TOKENS * CHOSEN, 1e-2);
+    b[3 * CHOSEN] += 0.4f;
+    b[3 * CHOSEN + 1] -= 0.4f;
+    trace_add(&judged.trace, "layers.0.mlp.router_weights", a, b, SHAPE(TOKENS, CHOSEN));
+    add_choice(&judged.trace, "layers.0.mlp.router_indices", all_tokens + 3, flipped);
+    expect_first(&judged, expected);
+}
+
+static void test_weights_before_indices(void **state)
+{
+    (void)state;
+    judge_weights_first(1, SIZE_MAX);
+    judge_weights_first(0, 4);
+}
+
 /* Layers of thirteen tensors, of which the output of the experts is the last; in some layers a token of it took another
  * expert. Neither choice nor logits were captured. */
 static void run_unseen(struct judged *judged, const size_t *flipped, size_t layers)
@@ -368,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flips_without_logits),
+        cmocka_unit_test(test_weights_before_indices),
         cmocka_unit_test(test_flips_without_a_router),
         cmocka_unit_test(test_flips_where_routing_is_hidden),
         cmocka_unit_test(test_coarse_layers_of_a_growing_stream),
