@@ -13,7 +13,10 @@
 #include "compare/moments.h"
 #include "compare/pieces.h"
 
-#define PIECE ((uint64_t)1 << 21)
+#define PIECE_BYTES ((uint64_t)8 << 20) /* of both sides */
+#define LARGEST     ((uint64_t)1 << 21) /* elements of a piece, a multiple of any run */
+#define SMALLEST    ((uint64_t)1 << 17)
+#define SMALL       ((uint64_t)1 << 18) /* elements of a pair */
 #define DECODED                                                                                                        \
     2048 /* numbers decoded at a time: both sides and what is decoded next stay in the first-level cache               \
           */
@@ -40,7 +43,7 @@ struct job {
     const struct ts_pair *pairs;
     struct piece *pieces;
     _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
-    uint64_t stride; /* elements after which pages are given back: fewer the more threads; a multiple of any run */
+    bool many;                /* threads, which give pages back the more often */
     const struct ts_delta_options *options;
     const struct ts_delta_kernels *kernels;
     struct ts_progress *progress;
@@ -431,16 +434,35 @@ static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pai
     return TS_OK;
 }
 
-/* Small pieces are not worth a system call. */
-static void forget_piece(void *context, uint64_t index)
+static uint64_t piece_size(const struct ts_pair *pair)
 {
-    const struct job *job = context;
-    uint64_t first;
-    const struct ts_pair *pair = &job->pairs[ts_pieces_item(&job->cut, index, &first)];
-    if (pair->a.count - first < PIECE)
+    const struct ts_type_info *a = ts_type_info(pair->a.tensor->type), *b = ts_type_info(pair->b.tensor->type);
+    uint64_t size = LARGEST;
+    while (size > SMALLEST &&
+           size * a->block_bytes / a->block_elements + size * b->block_bytes / b->block_elements > PIECE_BYTES)
+        size /= 2;
+    return size;
+}
+
+/* Of small pairs, which are not worth a system call each, all that was read of their files every now and then. */
+static void forget_pair(struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end)
+{
+    const struct ts_view *views[2] = {&pair->a, &pair->b};
+    const bool small = pair->a.count < SMALL;
+    end = end < pair->a.count ? end : pair->a.count;
+    if (small && !ts_pieces_enough(&job->cut, pair->a.tensor->bytes + pair->b.tensor->bytes))
         return;
-    ts_view_forget(&pair->a, first, PIECE);
-    ts_view_forget(&pair->b, first, PIECE);
+    for (int side = 0; side < 2; side++)
+        if (small && views[side]->join == TS_JOIN_NONE)
+            ts_source_forget(views[side]->tensor->source, 0, views[side]->tensor->source->size);
+        else
+            ts_view_forget(views[side], first, end - first);
+}
+
+static void forget_elements(void *context, size_t which, uint64_t first, uint64_t end)
+{
+    struct job *job = context;
+    forget_pair(job, &job->pairs[which], first, end);
 }
 
 /* The largest relative difference that any piece of the pair has found, a little less: pieces need not look for smaller
@@ -465,14 +487,15 @@ static void work(void *context, uint64_t index)
     uint64_t first;
     size_t which = ts_pieces_item(&job->cut, index, &first);
     const struct ts_pair *pair = &job->pairs[which];
-    uint64_t end = pair->a.count - first < PIECE ? pair->a.count : first + PIECE;
+    const uint64_t size = job->cut.sizes[which], stride = job->many ? size / 8 : size;
+    const uint64_t end = pair->a.count - first < size ? pair->a.count : first + size;
     struct piece *piece = &job->pieces[index];
     struct ts_tolerance tolerance = tolerance_of(job, pair);
     struct ts_error error;
     enum ts_status status = TS_OK;
     piece_init(piece);
     for (uint64_t from = first, to; from < end && status == TS_OK; from = to) {
-        to = end - from < job->stride ? end : from + job->stride;
+        to = end - from < stride ? end : from + stride;
         if (ts_is_exact(pair))
             status = walk_integers(pair, from, to, piece, &tolerance, &error);
         else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
@@ -644,12 +667,13 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t co
     ts_pieces_begin(&job->cut);
     for (size_t i = 0; i < count; i++) {
         atomic_store_explicit(&job->ratios[i], 0, memory_order_relaxed);
-        ts_pieces_add(&job->cut, job->pairs[i].problem ? 0 : job->pairs[i].a.count);
+        ts_pieces_add(&job->cut, job->pairs[i].problem ? 0 : job->pairs[i].a.count,
+                      job->pairs[i].problem ? LARGEST : piece_size(&job->pairs[i]));
     }
     job->pieces = malloc((ts_pieces_count(&job->cut) + 1) * sizeof *job->pieces);
     if (!job->pieces)
         return ts_fail_memory(error);
-    status = ts_pieces_run(&job->cut, pool, work, forget_piece, job, error);
+    status = ts_pieces_run(&job->cut, pool, work, forget_elements, job, error);
     for (size_t i = 0; i < count && status == TS_OK; i++) {
         struct piece all;
         if (job->pairs[i].problem) {
@@ -658,10 +682,7 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t co
         }
         join_pieces(job, i, &all);
         status = finish(&job->pairs[i], &all, &deltas[i], error);
-        if (job->pairs[i].a.count >= PIECE) { /* samples touch pages all over */
-            ts_view_forget(&job->pairs[i].a, 0, job->pairs[i].a.count);
-            ts_view_forget(&job->pairs[i].b, 0, job->pairs[i].b.count);
-        }
+        forget_pair(job, &job->pairs[i], 0, job->pairs[i].a.count); /* samples touch pages all over */
     }
     free(job->pieces);
     return status;
@@ -673,9 +694,9 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
 {
     struct job job = {.options = options, .progress = progress, .kernels = TS_TABLE(ts_delta_kernels)};
     enum ts_status status = TS_OK;
-    job.stride = ts_pool_width(pool) > 4 ? PIECE / 8 : PIECE;
+    job.many = ts_pool_width(pool) > 4;
     job.ratios = calloc(TS_PIECES_BATCH, sizeof *job.ratios);
-    if (!ts_pieces_init(&job.cut, PIECE, pool) || !job.ratios)
+    if (!ts_pieces_init(&job.cut, pool) || !job.ratios)
         status = ts_fail_memory(error);
     for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
         job.pairs = pairs + i;

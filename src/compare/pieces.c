@@ -6,19 +6,26 @@
 
 #include "base/progress.h"
 
-bool ts_pieces_init(struct ts_pieces *pieces, uint64_t size, const struct ts_pool *pool)
+#define FEW      4 /* threads */
+#define TOGETHER 4
+#define ENOUGH   ((uint64_t)32 << 20)
+
+bool ts_pieces_init(struct ts_pieces *pieces, const struct ts_pool *pool)
 {
-    *pieces = (struct ts_pieces){.size = size, .lag = (uint64_t)4 * ts_pool_width(pool)};
+    const bool few = ts_pool_width(pool) <= FEW;
+    *pieces = (struct ts_pieces){.lag = (few ? 2 : 4) * (uint64_t)ts_pool_width(pool), .together = few ? TOGETHER : 1};
     pieces->first = calloc(TS_PIECES_BATCH + 1, sizeof *pieces->first);
+    pieces->sizes = calloc(TS_PIECES_BATCH, sizeof *pieces->sizes);
     pthread_mutex_init(&pieces->lock, NULL);
     ts_error_clear(&pieces->error);
-    return pieces->first != NULL;
+    return pieces->first && pieces->sizes;
 }
 
 void ts_pieces_release(struct ts_pieces *pieces)
 {
     pthread_mutex_destroy(&pieces->lock);
     free(pieces->first);
+    free(pieces->sizes);
 }
 
 void ts_pieces_begin(struct ts_pieces *pieces)
@@ -27,9 +34,10 @@ void ts_pieces_begin(struct ts_pieces *pieces)
     pieces->first[0] = 0;
 }
 
-void ts_pieces_add(struct ts_pieces *pieces, uint64_t elements)
+void ts_pieces_add(struct ts_pieces *pieces, uint64_t elements, uint64_t size)
 {
-    uint64_t count = elements / pieces->size + (elements % pieces->size != 0);
+    uint64_t count = elements / size + (elements % size != 0);
+    pieces->sizes[pieces->items] = size;
     pieces->first[pieces->items + 1] = pieces->first[pieces->items] + count;
     pieces->items++;
 }
@@ -44,30 +52,45 @@ size_t ts_pieces_item(const struct ts_pieces *pieces, uint64_t index, uint64_t *
         else
             high = middle;
     }
-    *first = (index - pieces->first[low]) * pieces->size;
+    *first = (index - pieces->first[low]) * pieces->sizes[low];
     return low;
 }
 
 struct run {
     const struct ts_pieces *pieces;
-    ts_piece_task *work, *forget;
+    ts_piece_task *work;
+    ts_piece_forget *forget;
     void *context;
 };
+
+static void forget_pieces(const struct run *run, uint64_t from, uint64_t to)
+{
+    const struct ts_pieces *pieces = run->pieces;
+    while (from < to) {
+        uint64_t first;
+        size_t item = ts_pieces_item(pieces, from, &first);
+        uint64_t stop = to < pieces->first[item + 1] ? to : pieces->first[item + 1];
+        run->forget(run->context, item, first, first + (stop - from) * pieces->sizes[item]);
+        from = stop;
+    }
+}
 
 static void run_piece(void *context, uint64_t index, unsigned worker)
 {
     const struct run *run = context;
+    const uint64_t lag = run->pieces->lag, together = run->pieces->together;
     (void)worker;
     if (atomic_load(&ts_cancelled))
         return;
     run->work(run->context, index);
-    run->forget(run->context, index);
-    if (index >= run->pieces->lag)
-        run->forget(run->context, index - run->pieces->lag);
+    if (together == 1)
+        forget_pieces(run, index, index + 1);
+    if (index % together == 0 && index >= lag + together)
+        forget_pieces(run, index - lag - together, index - lag);
 }
 
-enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work, ts_piece_task *forget,
-                             void *context, struct ts_error *error)
+enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work,
+                             ts_piece_forget *forget, void *context, struct ts_error *error)
 {
     struct run run = {pieces, work, forget, context};
     ts_pool_run(pool, ts_pieces_count(pieces), run_piece, &run);
@@ -76,6 +99,12 @@ enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_
     if (pieces->error.status != TS_OK)
         *error = pieces->error;
     return pieces->error.status;
+}
+
+bool ts_pieces_enough(struct ts_pieces *pieces, uint64_t bytes)
+{
+    const uint64_t before = atomic_fetch_add(&pieces->small, bytes);
+    return before / ENOUGH != (before + bytes) / ENOUGH;
 }
 
 void ts_pieces_fail(struct ts_pieces *pieces, const struct ts_error *error, const char *name)

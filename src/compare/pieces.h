@@ -6,6 +6,7 @@
 #define TS_COMPARE_PIECES_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,20 +18,22 @@
 #define TS_PIECES_BATCH 4096
 
 struct ts_pieces {
-    uint64_t size;   /* elements of a piece; the last of an item may have fewer */
-    uint64_t lag;    /* so many pieces later, all threads are past a piece */
-    uint64_t *first; /* piece of each item, and the number of all behind the last */
+    uint64_t lag;      /* so many pieces later, all threads are past a piece */
+    uint64_t together; /* pieces that are forgotten at a time */
+    uint64_t *first;   /* piece of each item, and the number of all behind the last */
+    uint64_t *sizes;   /* elements of a piece of each item; the last of an item may have fewer */
     size_t items;
-    pthread_mutex_t lock; /* guards error */
+    _Atomic uint64_t small; /* bytes of items that had no call of their own */
+    pthread_mutex_t lock;   /* guards error */
     struct ts_error error;
 };
 
-bool ts_pieces_init(struct ts_pieces *pieces, uint64_t size, const struct ts_pool *pool); /* false without memory */
+bool ts_pieces_init(struct ts_pieces *pieces, const struct ts_pool *pool); /* false without memory */
 void ts_pieces_release(struct ts_pieces *pieces);
 
-/* A batch: begin, add up to TS_PIECES_BATCH items of so many elements, run. */
+/* A batch: begin, add up to TS_PIECES_BATCH items of so many elements, in pieces of such a size, run. */
 void ts_pieces_begin(struct ts_pieces *pieces);
-void ts_pieces_add(struct ts_pieces *pieces, uint64_t elements);
+void ts_pieces_add(struct ts_pieces *pieces, uint64_t elements, uint64_t size);
 static inline uint64_t ts_pieces_count(const struct ts_pieces *pieces)
 {
     return pieces->first[pieces->items];
@@ -40,11 +43,17 @@ static inline uint64_t ts_pieces_count(const struct ts_pieces *pieces)
 size_t ts_pieces_item(const struct ts_pieces *pieces, uint64_t index, uint64_t *first);
 
 typedef void ts_piece_task(void *context, uint64_t index);
-/* Calls work for every piece, by all threads, and then forget for it; and once more when all threads are past it: the
- * system maps more than the page that is asked for, so the end of one piece brings back pages of the next, which may be
- * done and forgotten already. After an interruption the rest is skipped. */
-enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work, ts_piece_task *forget,
-                             void *context, struct ts_error *error);
+/* Gives back the pages of elements [first, end) of an item. */
+typedef void ts_piece_forget(void *context, size_t item, uint64_t first, uint64_t end);
+/* Calls work for every piece, by all threads, and forget when all threads are past it: the system maps more than the
+ * page that is asked for, so the end of one piece brings back pages of the next. Each time all processors are
+ * interrupted, so that few threads wait for some pieces; many, which hold more of them, forget each at once as well.
+ * After an interruption the rest is skipped. */
+enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work,
+                             ts_piece_forget *forget, void *context, struct ts_error *error);
+/* Items that are too small for a call of their own: counts their bytes, and tells every so many that it is time to give
+ * back all of the file. */
+bool ts_pieces_enough(struct ts_pieces *pieces, uint64_t bytes);
 /* From within work: what went wrong, with which tensor. */
 void ts_pieces_fail(struct ts_pieces *pieces, const struct ts_error *error, const char *name);
 

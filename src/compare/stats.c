@@ -10,6 +10,7 @@
 
 /* Elements per piece: some hundred microseconds of work, and a multiple of every block size. */
 #define PIECE ((uint64_t)1 << 20)
+#define SMALL ((uint64_t)1 << 18) /* elements of a tensor */
 
 /* See add_sums. Sums in double are good to some 2^-50, so this keeps 2^-30 of the variance; sums of sixteen-bit numbers
  * go through f32 in between and are good to 2^-22. */
@@ -259,15 +260,19 @@ static const struct ts_tensor *elements_of_piece(const struct job *job, uint64_t
     return view;
 }
 
-static void forget_piece(void *context, uint64_t index)
+static void forget_elements(void *context, size_t item, uint64_t first, uint64_t end)
 {
-    const struct job *job = context;
-    uint64_t first, end;
-    const struct ts_tensor *view = elements_of_piece(job, index, &first, &end);
+    struct job *job = context;
+    const struct ts_tensor *view = job->views[item];
     const struct ts_type_info *info = ts_type_info(view->type);
-    if (ts_tensor_is_contiguous(view))
+    end = end < view->count ? end : view->count;
+    if (view->count < SMALL) { /* not worth a system call each */
+        if (ts_pieces_enough(&job->cut, view->bytes))
+            ts_source_forget(view->source, 0, view->source->size);
+    } else if (ts_tensor_is_contiguous(view)) {
         ts_source_forget(view->source, view->offset + first / info->block_elements * info->block_bytes,
                          (end - first) / info->block_elements * info->block_bytes);
+    }
 }
 
 static void work(void *context, uint64_t index)
@@ -445,18 +450,20 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t co
     ts_pieces_begin(&job->cut);
     for (size_t i = 0; i < count; i++) {
         times[i] = collapse(job->tensors[i], &job->views[i]);
-        ts_pieces_add(&job->cut, job->views[i]->count);
+        ts_pieces_add(&job->cut, job->views[i]->count, PIECE);
         if (!times[i])
             status = ts_fail_memory(error);
     }
     job->pieces = status == TS_OK ? calloc(ts_pieces_count(&job->cut) + 1, sizeof *job->pieces) : NULL;
     if (job->pieces)
-        status = ts_pieces_run(&job->cut, pool, work, forget_piece, job, error);
+        status = ts_pieces_run(&job->cut, pool, work, forget_elements, job, error);
     else if (status == TS_OK)
         status = ts_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
-        if (status == TS_OK)
+        if (status == TS_OK) {
             join(job, i, times[i], &out[i]);
+            forget_elements(job, i, 0, job->views[i]->count); /* where the extremes are was looked up */
+        }
         if (job->views[i] != job->tensors[i])
             free((void *)job->views[i]);
     }
@@ -471,7 +478,7 @@ enum ts_status ts_stats_run(struct ts_pool *pool, struct ts_tensor *const *tenso
     struct job job = {.progress = progress, .kernels = TS_TABLE(ts_stats_kernels)};
     enum ts_status status = TS_OK;
     job.views = calloc(TS_PIECES_BATCH, sizeof(struct ts_tensor *));
-    if (!ts_pieces_init(&job.cut, PIECE, pool) || !job.views)
+    if (!ts_pieces_init(&job.cut, pool) || !job.views)
         status = ts_fail_memory(error);
     for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
         job.tensors = tensors + i;
