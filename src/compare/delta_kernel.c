@@ -130,8 +130,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
     for (size_t i = 0; i < groups * 64; i += 64) {
         ts_vf32 x[2], y[2];
         ts_vu16 bits_a, bits_b;
-        fetch_ahead(kind, a + i);
-        fetch_ahead(kind, b + i);
+        fetch_ahead(same ? F32 : kind, a + i); /* there is little to do for equal numbers */
+        fetch_ahead(same ? F32 : kind, b + i);
         load(kind, a + i, k, x);
         if (same)
             differ |=

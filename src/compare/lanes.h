@@ -18,8 +18,8 @@ enum kind { F32, BF16, F16 };
 #define GROUP(kind) (64 / SIZE(kind))
 
 /* Asks for bytes that a loop comes to later: hardware does not look beyond a page. Loops over sixteen-bit numbers are
- * busy long enough to fetch them from the second-level cache themselves, and leave the first its few places for lines
- * on their way. */
+ * mostly busy long enough to fetch them from the second-level cache themselves, and leave the first its few places for
+ * lines on their way. */
 TS_KERNEL_INLINE void fetch_ahead(enum kind kind, const uint8_t *group)
 {
     if (kind == F32)
