@@ -28,14 +28,12 @@ bool ts_fill_is_scannable(const struct ts_tensor *tensor)
 struct reader {
     const struct ts_tensor *tensor;
     unsigned per; /* numbers per element */
-    struct ts_visits visits;
     double values[2 * CHUNK];
 };
 
 static bool get(struct reader *reader, uint64_t first, size_t count)
 {
     struct ts_error ignored;
-    ts_tensor_visit(reader->tensor, first, &reader->visits);
     return ts_tensor_read_f64(reader->tensor, first, count, reader->values, &ignored) == TS_OK;
 }
 

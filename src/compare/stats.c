@@ -495,7 +495,6 @@ enum ts_status ts_stats_histogram(const struct ts_tensor *tensor, const struct t
     const uint64_t runs = 256, length = 256;
     const unsigned per = ts_type_info(tensor->type)->components;
     double values[2 * 256], width = stats->max - stats->min;
-    struct ts_visits visits = {0};
     uint64_t step = tensor->count / runs + (tensor->count % runs != 0);
     *sampled = 0;
     memset(counts, 0, bins * sizeof *counts);
@@ -503,7 +502,6 @@ enum ts_status ts_stats_histogram(const struct ts_tensor *tensor, const struct t
         step = length;
     for (uint64_t first = 0; first < tensor->count; first += step) {
         size_t now = tensor->count - first < length ? (size_t)(tensor->count - first) : (size_t)length;
-        ts_tensor_visit(tensor, first, &visits);
         TS_TRY(ts_tensor_read_f64(tensor, first, now, values, error));
         for (size_t i = 0; i < now * per; i++)
             if (isfinite(values[i])) {

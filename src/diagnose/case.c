@@ -443,7 +443,6 @@ static bool is_turned_square(const struct ts_pair *pair)
     const struct ts_view *view = &pair->a;
     uint64_t side = view->rank ? view->shape[view->rank - 1] : 0;
     double left = 0, size = 0, stays = 0;
-    struct ts_visits visits[2] = {{0}, {0}};
     if (side < 2 || view->count / side != side || view->count % side || view->rank < 2 ||
         view->shape[view->rank - 2] != side || pair->b.count != view->count ||
         ts_type_info(view->tensor->type)->components != 1 || ts_type_info(pair->b.tensor->type)->components != 1)
@@ -452,9 +451,6 @@ static bool is_turned_square(const struct ts_pair *pair)
         uint64_t row = (i * 2654435761u + 1) % side, column = (i * 40503u * 977u + side / 3) % side;
         struct ts_error ignored;
         double here, there, turned;
-        ts_view_visit(&pair->a, row * side + column, &visits[0]);
-        ts_view_visit(&pair->b, row * side + column, &visits[1]);
-        ts_view_visit(&pair->b, column * side + row, &visits[1]);
         if (ts_view_read_f64(&pair->a, row * side + column, 1, &here, &ignored) != TS_OK ||
             ts_view_read_f64(&pair->b, row * side + column, 1, &there, &ignored) != TS_OK ||
             ts_view_read_f64(&pair->b, column * side + row, 1, &turned, &ignored) != TS_OK)

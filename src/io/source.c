@@ -9,6 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* See ts_source_look. */
+#define LOOK_BITS 21
+#define LOOKS     ((uint64_t)16)
+#define FILES     8
+
 static const uint8_t nothing[1];
 
 static struct ts_source *new_source(const char *path)
@@ -165,4 +170,32 @@ void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t 
     last = (uintptr_t)(source->data + offset + length) & ~(page - 1);
     if (first < last)
         madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
+void ts_source_look(const struct ts_source *source, uint64_t offset)
+{
+    static _Thread_local struct {
+        const struct ts_source *source;
+        uint64_t place;
+        unsigned count;
+    } looks[FILES], *look;
+    static _Thread_local unsigned oldest;
+    const uint64_t place = offset >> LOOK_BITS;
+    if (source->size < LOOKS << LOOK_BITS)
+        return;
+    look = looks;
+    while (look < looks + FILES && look->source != source)
+        look++;
+    if (look == looks + FILES) {
+        look = &looks[oldest++ % FILES];
+        look->source = source;
+        look->count = 0;
+    } else if (look->place == place) {
+        return;
+    }
+    look->place = place;
+    if (++look->count < LOOKS)
+        return;
+    look->count = 0;
+    ts_source_forget(source, 0, source->size);
 }

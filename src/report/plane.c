@@ -97,8 +97,6 @@ static enum ts_status read_piece(struct ts_plane *plane, unsigned row, uint64_t 
         return TS_OK;
     if (size > plane->count - flat)
         size = plane->count - flat;
-    ts_view_visit(&plane->pair->a, flat, &plane->visits[0]);
-    ts_view_visit(&plane->pair->b, flat, &plane->visits[1]);
     TS_TRY(ts_view_read_f32(&plane->pair->a, flat, (size_t)size, plane->buffer_a, error));
     TS_TRY(ts_view_read_f32(&plane->pair->b, flat, (size_t)size, plane->buffer_b, error));
     for (uint64_t i = 0, next = ts_cut(plane->columns, plane->width, column + 1); i < size; i++) {

@@ -28,7 +28,6 @@ struct ts_plane {
     uint64_t take_rows, take_columns; /* per cell */
     unsigned components;              /* numbers per element */
     float *buffer_a, *buffer_b;
-    struct ts_visits visits[2];
 };
 
 /* Looks at the pair of a plane in which only pair and mark are set. The pair has no problem, at least one element, and

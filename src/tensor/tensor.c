@@ -135,19 +135,11 @@ const uint8_t *ts_tensor_bytes(const struct ts_tensor *tensor)
     return ts_tensor_is_contiguous(tensor) ? tensor->source->data + tensor->offset : NULL;
 }
 
-bool ts_visits_enough(struct ts_visits *visits, const struct ts_tensor *tensor, uint64_t first, uint64_t count)
+void ts_tensor_look(const struct ts_tensor *tensor, uint64_t first, uint64_t count)
 {
-    const uint64_t place = count ? (uint64_t)((double)first / (double)count * (double)tensor->bytes) >> 21 : 0;
-    if (place == visits->place)
-        return false;
-    visits->place = place;
-    return ++visits->places % 16 == 0;
-}
-
-void ts_tensor_visit(const struct ts_tensor *tensor, uint64_t first, struct ts_visits *visits)
-{
-    if (ts_visits_enough(visits, tensor, first, tensor->count) && tensor->type != TS_CODED)
-        ts_source_forget(tensor->source, tensor->span_offset, tensor->bytes);
+    if (count && tensor->source)
+        ts_source_look(tensor->source,
+                       tensor->offset + (uint64_t)((double)first / (double)count * (double)tensor->bytes));
 }
 
 static enum ts_status check_range(const struct ts_tensor *tensor, uint64_t first, size_t count, struct ts_error *error)
@@ -241,6 +233,7 @@ static enum ts_status read_plain(enum precision as, const struct ts_tensor *tens
     TS_TRY(check_range(tensor, first, count, error));
     if (!count)
         return TS_OK;
+    ts_tensor_look(tensor, first, tensor->count);
     if (tensor->strides)
         read_strided(as, tensor, first, count, out);
     else

@@ -69,14 +69,8 @@ bool ts_tensor_is_contiguous(const struct ts_tensor *tensor);
 /* Its bytes, when contiguous and not coded; else NULL. */
 const uint8_t *ts_tensor_bytes(const struct ts_tensor *tensor);
 
-/* For looking at a tensor here and there, where each look may bring two megabytes of the file into this process: say
- * where the next look is. Every now and then all pages are given back (see ts_source_forget). Begins as zeros. */
-struct ts_visits {
-    uint64_t place;
-    unsigned places;
-};
-bool ts_visits_enough(struct ts_visits *visits, const struct ts_tensor *tensor, uint64_t first, uint64_t count);
-void ts_tensor_visit(const struct ts_tensor *tensor, uint64_t first, struct ts_visits *visits);
+/* The functions that read say here where: element `first` of `count` that stand for the tensor (see ts_source_look). */
+void ts_tensor_look(const struct ts_tensor *tensor, uint64_t first, uint64_t count);
 
 /* Decode count elements from flat row-major index first: in range, any alignment to blocks, any strides, any type.
  * Complex elements give two numbers each. Thread-safe. Ask for some thousand elements at a time. */

@@ -60,7 +60,5 @@ enum ts_status ts_view_read_i64(const struct ts_view *view, uint64_t first, size
 const uint8_t *ts_view_bytes(const struct ts_view *view);
 /* Says that elements [first, first + count) will not be needed soon; see ts_source_forget. */
 void ts_view_forget(const struct ts_view *view, uint64_t first, uint64_t count);
-/* As ts_tensor_visit. */
-void ts_view_visit(const struct ts_view *view, uint64_t first, struct ts_visits *visits);
 
 #endif

@@ -18,9 +18,6 @@ enum form { AS_F32, AS_F64, AS_I64 };
 #define SHORT_ROW 32
 #define CHUNK     512
 
-#define LOOK_BITS 21
-#define LOOKS     ((uint64_t)16)
-
 struct walker {
     enum form form;
     const struct ts_tensor *tensor;
@@ -218,40 +215,6 @@ static uint64_t rows_at_a_time(const struct walker *walker)
     return llabs(down) < llabs(across) ? 64 : 1;
 }
 
-/* One look at a mapped file may bring two megabytes of it into this process. Whoever reads here and there, or all of it
- * in small steps, holds no more than so many of them: then all pages are given back. Per thread and file, of which few
- * are read in turn. */
-static void count_look(const struct ts_view *view, uint64_t first)
-{
-    static _Thread_local struct {
-        const struct ts_source *source;
-        uint64_t place;
-        unsigned count;
-    } looks[8], *look;
-    static _Thread_local unsigned oldest;
-    const struct ts_tensor *tensor = view->tensor;
-    const struct ts_source *source = tensor->source;
-    uint64_t place;
-    if (!source || source->size < LOOKS << LOOK_BITS)
-        return;
-    place = (tensor->offset + (uint64_t)((double)first / (double)view->count * (double)tensor->bytes)) >> LOOK_BITS;
-    look = looks;
-    while (look < looks + 8 && look->source != source)
-        look++;
-    if (look == looks + 8) {
-        look = &looks[oldest++ % 8];
-        look->source = source;
-        look->count = 0;
-    } else if (look->place == place) {
-        return;
-    }
-    look->place = place;
-    if (++look->count < LOOKS)
-        return;
-    look->count = 0;
-    ts_source_forget(source, 0, source->size);
-}
-
 static enum ts_status read_plain(const struct ts_view *view, enum form form, uint64_t first, size_t count, char *out,
                                  struct ts_error *error)
 {
@@ -260,7 +223,7 @@ static enum ts_status read_plain(const struct ts_view *view, enum form form, uin
     uint64_t at[TS_MAX_RANK], index;
     uint64_t together;
     unsigned last;
-    count_look(view, first);
+    ts_tensor_look(view->tensor, first, view->count);
     walker_init(view, form, &walker);
     index = walker.base;
     if (axes->rank == 0)
@@ -510,10 +473,4 @@ void ts_view_forget(const struct ts_view *view, uint64_t first, uint64_t count)
             ts_view_forget(&view->parts[i], low, high - low);
         begin += piece;
     }
-}
-
-void ts_view_visit(const struct ts_view *view, uint64_t first, struct ts_visits *visits)
-{
-    if (ts_visits_enough(visits, view->tensor, first, view->count))
-        ts_view_forget(view, 0, view->count);
 }
