@@ -356,6 +356,8 @@ static bool measure_scaled(const struct job *job, const struct ts_pair *pair, ui
     }
     limits.atol *= scale;
     limits.same = false;
+    limits.min_b = INFINITY;
+    limits.max_b = -INFINITY;
     job->kernels->f32.measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
     for (int side = 0; side < 2; side++) {
         struct ts_moments *moments = side ? &sums->b : &sums->a;
@@ -411,6 +413,8 @@ static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pai
         const uint8_t *a = (const uint8_t *)x, *b = (const uint8_t *)y;
         struct ts_delta_sums sums;
         limits.ratio = (float)(piece->max_rel > ratio ? piece->max_rel : ratio);
+        limits.min_b = piece->min_b;
+        limits.max_b = piece->max_b;
         if (plain) {
             a = bytes_a + first * size;
             b = bytes_b + first * size;

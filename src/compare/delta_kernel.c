@@ -84,7 +84,7 @@ TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
 /* What is kept over a whole run. */
 struct state {
     struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares;
-    struct extremes a, b;
+    struct extremes a;
     ts_vf32 furthest[TS_VECTORS];
     ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
     ts_vu16 least[TS_VECTORS]; /* sixteen bits: -2 times the least magnitude of a that is not zero; eager: twice the
@@ -100,7 +100,6 @@ TS_KERNEL_INLINE void state_init(enum kind kind, bool eager, struct state *state
     for (int k = 0; k < TS_VECTORS; k++)
         state->least[k] = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
     extremes_init(kind, &state->a);
-    extremes_init(kind, &state->b);
 }
 
 /* Some groups, no more than may go without flushing; vector k of each, so that the accumulators are registers at every
@@ -116,8 +115,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
     const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
     ts_vu16 furthest_bits = {0};
     ts_vf32 furthest = state->furthest[k];
-    ts_vi32 signed_a = state->a.as_signed[k], signed_b = state->b.as_signed[k];
-    ts_vu32 unsigned_a = state->a.as_unsigned[k], unsigned_b = state->b.as_unsigned[k];
+    ts_vi32 signed_a = state->a.as_signed[k];
+    ts_vu32 unsigned_a = state->a.as_unsigned[k];
     ts_vu16 apart = state->apart[k], least = state->least[k], minus_two = (ts_vu16){0} + 0xfffe;
     ts_vi32 differ = state->differ;
     uint64_t unequal = 0, mismatched = 0, above = 0;
@@ -141,11 +140,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
         bits_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES);
         signed_a = extend_signed(kind, signed_a, (ts_vu32)bits_a);
         unsigned_a = extend_unsigned(kind, unsigned_a, (ts_vu32)bits_a);
-        if (!same) {
+        if (!same)
             bits_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
-            signed_b = extend_signed(kind, signed_b, (ts_vu32)bits_b);
-            unsigned_b = extend_unsigned(kind, unsigned_b, (ts_vu32)bits_b);
-        }
         if (kind != F32) {
             if (!same) {
                 COUNT_OTHER_BITS(bits_a, bits_b);
@@ -206,8 +202,6 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
     flush(&state->sum_abs, k, sum_abs);
     flush(&state->squares_b, k, squares_b);
     flush(&state->squares, k, squares);
-    state->b.as_signed[k] = signed_b;
-    state->b.as_unsigned[k] = unsigned_b;
     if (dots && !eager)
         furthest = ts_vf32_max(furthest, ts_vf32_max((ts_vf32)((ts_vu32)furthest_bits << 16),
                                                      (ts_vf32)((ts_vu32)furthest_bits & 0xffff0000u)));
@@ -308,6 +302,11 @@ TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t
     return (double)highest_ratio;
 }
 
+TS_KERNEL_INLINE bool is_spread(double sum, double squares, size_t count)
+{
+    return squares - sum * (sum / (double)count) >= squares * SPREAD;
+}
+
 /* Moments from sums, and once more about the mean where the numbers lie far from zero and close together, or where the
  * sum is known to be a rough one. */
 TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *from, size_t count, double sum,
@@ -318,7 +317,7 @@ TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *fro
     if (constant) { /* and to be seen as exactly that */
         moments.mean = (double)scalar(kind, from) + 0.0;
         moments.deviation = 0;
-    } else if (rough || !(moments.deviation >= squares * SPREAD)) {
+    } else if (rough || !is_spread(sum, squares, count)) {
         const float middle = (float)moments.mean;
         struct wide wide_sum = {0}, wide_squares = {0};
         size_t i = 0, whole = count / GROUP(kind) * GROUP(kind);
@@ -387,6 +386,35 @@ TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bound
            2 * bounds->apart * SUBNORMAL(kind) <= (double)limits.atol;
 }
 
+TS_KERNEL_INLINE void find_extremes_b(enum kind kind, const uint8_t *b, size_t count, struct ts_delta_sums *sums)
+{
+    const size_t groups = count / GROUP(kind);
+    struct extremes extremes;
+    extremes_init(kind, &extremes);
+    for (size_t i = 0; i < groups * 64; i += 64)
+        for (int k = 0; k < TS_VECTORS; k++) {
+            ts_vu32 bits = (ts_vu32)ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+            extremes.as_signed[k] = extend_signed(kind, extremes.as_signed[k], bits);
+            extremes.as_unsigned[k] = extend_unsigned(kind, extremes.as_unsigned[k], bits);
+        }
+    find_extremes(kind, &extremes, b, groups, &sums->min_b, &sums->max_b);
+    for (size_t i = groups * GROUP(kind); i < count; i++) {
+        double y = (double)scalar(kind, b + i * SIZE(kind));
+        sums->min_b = y < sums->min_b ? y + 0.0 : sums->min_b;
+        sums->max_b = y > sums->max_b ? y + 0.0 : sums->max_b;
+    }
+}
+
+/* No number of b lies further from one of a than max_abs. Where that is inside of what runs before have shown, nobody
+ * has to look. */
+TS_KERNEL_INLINE bool is_inside(struct ts_delta_limits limits, struct ts_delta_sums *sums)
+{
+    const double reach = sums->max_abs * (1 + 0x1p-20);
+    sums->min_b = sums->min_a - reach;
+    sums->max_b = sums->max_a + reach;
+    return sums->min_b >= limits.min_b && sums->max_b <= limits.max_b;
+}
+
 /* The sums of a tail, in double; of one side or of both. */
 struct tail {
     double sum_a, squares_a, squares_b, sum, sum_abs, squares;
@@ -405,8 +433,6 @@ TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *
     tail->squares += d * d;
     sums->min_a = x < sums->min_a ? x + 0.0 : sums->min_a;
     sums->max_a = x > sums->max_a ? x + 0.0 : sums->max_a;
-    sums->min_b = y < sums->min_b ? y + 0.0 : sums->min_b;
-    sums->max_b = y > sums->max_b ? y + 0.0 : sums->max_b;
     sums->max_abs = (double)distance > sums->max_abs ? (double)distance : sums->max_abs;
     sums->unequal += x != y;
     sums->mismatched += limits.eager && distance > fused(fabsf(low), limits.rtol, limits.atol);
@@ -491,10 +517,6 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     }
     sums->max_abs = (double)highest(state.furthest);
     find_extremes(kind, &state.a, a, groups, &sums->min_a, &sums->max_a);
-    if (same)
-        sums->min_b = sums->min_a, sums->max_b = sums->max_a;
-    else
-        find_extremes(kind, &state.b, b, groups, &sums->min_b, &sums->max_b);
     total = (struct tail){.sum_a = total_of(&state.sum_a), .squares_a = total_of(&state.squares_a)};
     if (same) {
         total.squares_b = total.squares_a;
@@ -506,6 +528,11 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     }
     for (size_t i = groups * GROUP(kind); i < count; i++)
         add_tail(kind, a + i * SIZE(kind), b + i * SIZE(kind), limits, &total, &bounds, sums);
+    if (same)
+        sums->min_b = sums->min_a, sums->max_b = sums->max_a;
+    else if (!is_inside(limits, sums) || !is_spread(total.sum_a + total.sum, total.squares_b, count) ||
+             !within_range(kind, sums, &total))
+        find_extremes_b(kind, b, count, sums);
     sums->clean = within_range(kind, sums, &total);
     if (!sums->clean)
         return;

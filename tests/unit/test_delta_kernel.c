@@ -140,7 +140,8 @@ static void same_bits(const struct ts_delta_sums *one, const struct ts_delta_sum
     assert_memory_equal(&one->a, &other->a, sizeof one->a);
     assert_memory_equal(&one->b, &other->b, sizeof one->b);
     assert_memory_equal(&one->sum, &other->sum, 3 * sizeof(double));
-    assert_memory_equal(&one->min_a, &other->min_a, 6 * sizeof(double));
+    assert_memory_equal(&one->min_a, &other->min_a, 3 * sizeof(double));
+    assert_memory_equal(&one->max_rel, &other->max_rel, sizeof(double));
     assert_int_equal(one->unequal, other->unequal);
     assert_int_equal(one->mismatched, other->mismatched);
 }
@@ -153,15 +154,27 @@ static void try(int kind, const uint8_t *a, const uint8_t *b, size_t count, floa
     struct ts_delta_sums first = {0}, sums;
     size_t found = levels(tables);
     for (size_t level = 0; level < found; level++)
-        for (int hints = 0; hints < 4; hints++) {
-            const struct ts_delta_limits limits = {
-                .rtol = rtol, .atol = atol, .ratio = ratio, .eager = hints & 1, .same = hints & 2};
+        for (int hints = 0; hints < 8; hints++) {
+            const bool known = hints & 4 && first.clean; /* all that b can be, and more */
+            const struct ts_delta_limits limits = {.rtol = rtol,
+                                                   .atol = atol,
+                                                   .ratio = ratio,
+                                                   .min_b = known ? first.min_b - first.max_abs * 3 : INFINITY,
+                                                   .max_b = known ? first.max_b + first.max_abs * 3 : -INFINITY,
+                                                   .eager = hints & 1,
+                                                   .same = hints & 2};
             kernel_of(tables[level], kind)->measure(a, b, count, limits, &sums);
             if (level == 0 && hints == 0)
                 first = sums;
             same_bits(&first, &sums);
             if (must_be_clean)
                 assert_true(sums.clean);
+            if (known) {
+                assert_true(sums.min_b >= limits.min_b && sums.min_b <= first.min_b);
+                assert_true(sums.max_b <= limits.max_b && sums.max_b >= first.max_b);
+                sums.min_b = first.min_b;
+                sums.max_b = first.max_b;
+            }
             if (sums.clean) {
                 check(kind, a, b, count, limits, &sums);
                 assert_int_equal(kernel_of(tables[level], kind)->beyond(a, b, count, rtol, atol), sums.mismatched);
@@ -238,7 +251,8 @@ static void test_special_numbers(void **state)
                 for (int where = 0; where < 6; where++) { /* in a, in b, in both; among numbers, among zeros */
                     const struct ts_delta_kernels *tables[4];
                     struct ts_delta_sums sums;
-                    const struct ts_delta_limits limits = {.rtol = 1e-2f, .atol = 1e-5f};
+                    const struct ts_delta_limits limits = {
+                        .rtol = 1e-2f, .atol = 1e-5f, .min_b = -INFINITY, .max_b = INFINITY};
                     size_t found = levels(tables), at = place * size_of(kind) + size_of(kind) - 2;
                     const bool finite = special >= 4, moderate = special >= 6 || kind == F16;
                     fill(kind, NOISE, a, b, COUNT);
