@@ -249,6 +249,14 @@ TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
 #endif
 }
 
+/* As many bf16 numbers as there are lanes. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_from_bf16(const void *from)
+{
+    ts_vu16_half half;
+    memcpy(&half, from, sizeof half);
+    return (ts_vf32)(__builtin_convertvector(half, ts_vu32) << 16);
+}
+
 /* a * a + sum, for squares that are exact in f32, where fusing does not change a bit. */
 TS_KERNEL_INLINE ts_vf32 ts_vf32_add_exact_square(ts_vf32 sum, ts_vf32 a)
 {

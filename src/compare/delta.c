@@ -287,31 +287,15 @@ static enum ts_status add_allclose(const struct ts_pair *pair, uint64_t first, s
     return TS_OK;
 }
 
-/* The kernel for the type of a view that is plain bytes, or NULL. */
-static const struct ts_delta_kernel *kernel_of(const struct job *job, const struct ts_view *view)
+/* Whether a kernel takes a side as it stands; if not, it is decoded to f32, the kind given. */
+static bool stands_plain(const struct ts_view *view, enum ts_delta_kind *kind)
 {
-    if (!ts_view_bytes(view))
-        return NULL;
-    switch (view->tensor->type) {
-    case TS_F32:
-        return &job->kernels->f32;
-    case TS_BF16:
-        return &job->kernels->bf16;
-    case TS_F16:
-        return &job->kernels->f16;
-    default:
-        return NULL;
-    }
-}
-
-/* One side of a run as f32. */
-static enum ts_status read_side(const struct ts_view *view, const struct ts_delta_kernel *kernel, uint64_t first,
-                                size_t count, float *out, struct ts_error *error)
-{
-    if (!kernel)
-        return ts_view_read_f32(view, first, count, out, error);
-    kernel->widen(ts_view_bytes(view) + first * ts_type_info(view->tensor->type)->block_bytes, count, out);
-    return TS_OK;
+    const enum ts_type type = view->tensor->type;
+    *kind = TS_DELTA_F32;
+    if ((type != TS_F32 && type != TS_BF16 && type != TS_F16) || !ts_view_bytes(view))
+        return false;
+    *kind = type == TS_F32 ? TS_DELTA_F32 : type == TS_BF16 ? TS_DELTA_BF16 : TS_DELTA_F16;
+    return true;
 }
 
 /* Asks for the bytes of the run that comes next while this one is worked on: decoding by itself reads them too late. A
@@ -328,6 +312,19 @@ static void fetch_ahead(const struct ts_view *view, uint64_t first, uint64_t end
     for (uint64_t at = first / info->block_elements * info->block_bytes;
          at < stop / info->block_elements * info->block_bytes; at += 64)
         __builtin_prefetch(bytes + at, 0, 2);
+}
+
+/* One side of a run that ends by `end`: where it stands, or decoded into the buffer. */
+static enum ts_status read_side(const struct ts_view *view, bool plain, uint64_t first, uint64_t end, size_t count,
+                                float *buffer, const uint8_t **out, struct ts_error *error)
+{
+    if (plain) {
+        *out = ts_view_bytes(view) + first * ts_type_info(view->tensor->type)->block_bytes;
+        return TS_OK;
+    }
+    *out = (const uint8_t *)buffer;
+    fetch_ahead(view, first + count, end, count);
+    return ts_view_read_f32(view, first, count, buffer, error);
 }
 
 static bool is_fast(const struct ts_tensor *tensor)
@@ -358,7 +355,7 @@ static bool measure_scaled(const struct job *job, const struct ts_pair *pair, ui
     limits.same = false;
     limits.min_b = INFINITY;
     limits.max_b = -INFINITY;
-    job->kernels->f32.measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
+    job->kernels->of[TS_DELTA_F32][TS_DELTA_F32].measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
     for (int side = 0; side < 2; side++) {
         struct ts_moments *moments = side ? &sums->b : &sums->a;
         moments->mean *= back;
@@ -401,29 +398,21 @@ static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pai
                                 double ratio, struct piece *piece, const struct ts_tolerance *tolerance,
                                 struct ts_error *error)
 {
-    const struct ts_delta_kernel *of_a = kernel_of(job, &pair->a), *of_b = kernel_of(job, &pair->b);
-    const struct ts_delta_kernel *plain = of_a == of_b ? of_a : NULL, *kernel = plain ? plain : &job->kernels->f32;
-    const unsigned size = ts_type_info(pair->a.tensor->type)->block_bytes;
-    const uint8_t *bytes_a = plain ? ts_view_bytes(&pair->a) : NULL, *bytes_b = plain ? ts_view_bytes(&pair->b) : NULL;
-    const size_t run = plain ? TS_DELTA_RUN : DECODED;
+    enum ts_delta_kind of_a, of_b;
+    const bool plain_a = stands_plain(&pair->a, &of_a), plain_b = stands_plain(&pair->b, &of_b);
+    const struct ts_delta_kernel *kernel = &job->kernels->of[of_a][of_b];
+    const size_t run = plain_a && plain_b ? TS_DELTA_RUN : DECODED;
     float x[DECODED], y[DECODED];
     struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
     while (first < end) {
         const size_t now = end - first < run ? (size_t)(end - first) : run;
-        const uint8_t *a = (const uint8_t *)x, *b = (const uint8_t *)y;
+        const uint8_t *a, *b;
         struct ts_delta_sums sums;
         limits.ratio = (float)(piece->max_rel > ratio ? piece->max_rel : ratio);
         limits.min_b = piece->min_b;
         limits.max_b = piece->max_b;
-        if (plain) {
-            a = bytes_a + first * size;
-            b = bytes_b + first * size;
-        } else {
-            fetch_ahead(&pair->a, first + now, end, now);
-            fetch_ahead(&pair->b, first + now, end, now);
-            TS_TRY(read_side(&pair->a, of_a, first, now, x, error));
-            TS_TRY(read_side(&pair->b, of_b, first, now, y, error));
-        }
+        TS_TRY(read_side(&pair->a, plain_a, first, end, now, x, &a, error));
+        TS_TRY(read_side(&pair->b, plain_b, first, end, now, y, &b, error));
         kernel->measure(a, b, now, limits, &sums);
         if (!sums.clean || sums.max_abs > SUSPICIOUS) {
             TS_TRY(walk_rest(job, pair, first, first + now, limits, &sums, piece, tolerance, error));

@@ -105,8 +105,9 @@ TS_KERNEL_INLINE void state_init(enum kind kind, bool eager, struct state *state
 /* Some groups, no more than may go without flushing; vector k of each, so that the accumulators are registers at every
  * width. same: b is taken to be a, bit for bit. Without eager, sixteen-bit numbers are taken to be near each other; see
  * is_near. Of two numbers a lane the odd one comes first, as dot takes them. */
-TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
-                                 size_t groups, int k, struct ts_delta_limits limits, struct state *state)
+TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, bool eager, const uint8_t *a,
+                                 const uint8_t *b, size_t groups, int k, struct ts_delta_limits limits,
+                                 struct state *state)
 {
     ts_vf32 sum = {0}, sum_abs = {0}, squares_b = {0}, squares = {0};
     ts_vf32 sum_a[2] = {{0}}, squares_a[2] = {{0}}; /* two, where each addition would wait for the one before */
@@ -126,23 +127,19 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
 #if defined(__x86_64__)
     __asm__("" : "+x"(minus_two)); /* one multiplication, not a shift and a subtraction */
 #endif
-    for (size_t i = 0; i < groups * 64; i += 64) {
+    for (size_t i = 0; i < groups; i++, a += STRIDE(kind), b += STRIDE(other)) {
         ts_vf32 x[2], y[2];
-        ts_vu16 bits_a, bits_b;
-        fetch_ahead(same ? F32 : kind, a + i); /* there is little to do for equal numbers */
-        fetch_ahead(same ? F32 : kind, b + i);
-        load(kind, a + i, k, x);
+        ts_vu16 bits_a = (ts_vu16)load_bits(kind, a, k), bits_b = (ts_vu16)load_bits(other, b, k);
+        fetch_ahead(same ? F32 : kind, a); /* there is little to do for equal numbers */
+        fetch_ahead(same ? F32 : other, b);
+        load(kind, a, k, x);
         if (same)
-            differ |=
-                (ts_vi32)ts_vf32_load(a + i + k * TS_VECTOR_BYTES) ^ (ts_vi32)ts_vf32_load(b + i + k * TS_VECTOR_BYTES);
+            differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;
         else
-            load(kind, b + i, k, y);
-        bits_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES);
+            load(other, b, k, y);
         signed_a = extend_signed(kind, signed_a, (ts_vu32)bits_a);
         unsigned_a = extend_unsigned(kind, unsigned_a, (ts_vu32)bits_a);
-        if (!same)
-            bits_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
-        if (kind != F32) {
+        if (PARTS(kind) == 2) {
             if (!same) {
                 COUNT_OTHER_BITS(bits_a, bits_b);
                 least = eager ? ts_vu16_min(least, bits_a + bits_a) : ts_vu16_max(least, bits_a * minus_two);
@@ -173,18 +170,19 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
                 ts_vf32 d = y[p] - x[p], distance = absolute(d);
                 sum += d;
                 sum_abs += distance;
-                squares = kind != F32 && !eager ? ts_vf32_add_exact_square(squares, d) : ts_vf32_fused(d, d, squares);
+                squares =
+                    PARTS(kind) == 2 && !eager ? ts_vf32_add_exact_square(squares, d) : ts_vf32_fused(d, d, squares);
                 squares_b = dots ? squares_b : add_square(kind, squares_b, y[p]);
                 furthest = further(distance, furthest);
-                if (kind == F32 || eager) {
+                if (PARTS(kind) == 1 || eager) {
                     ts_vf32 size = absolute(x[p]);
                     if (eager)
                         mismatched += COUNT_ABOVE(distance, ts_vf32_fused(size, rtol, atol));
                     /* eager: one bit less, so that zero becomes NaN, which nothing is above */
-                    if (kind == F32)
+                    if (PARTS(kind) == 1)
                         above |= COUNT_ABOVE(distance, (ts_vf32)((ts_vi32)size - (int32_t)eager) * limits.ratio);
                 }
-                if (kind == F32)
+                if (PARTS(kind) == 1)
                     unequal += COUNT_UNEQUAL(x[p], y[p]);
             }
         }
@@ -212,7 +210,7 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
     state->mismatched += mismatched;
     state->above |= above;
 #if !defined(__AVX512BW__)
-    if (kind != F32) {
+    if (PARTS(kind) == 2) {
         state->unequal += groups * (TS_VECTOR_BYTES / 2);
         for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
             state->unequal -= equal[i];
@@ -220,8 +218,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const ui
 #endif
 }
 
-TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol,
-                                 float atol)
+TS_KERNEL_INLINE uint64_t beyond(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b, size_t count,
+                                 float rtol, float atol)
 {
     const ts_vf32 wide_rtol = (ts_vf32){0} + rtol, wide_atol = (ts_vf32){0} + atol;
     uint64_t found = 0;
@@ -230,12 +228,12 @@ TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t
         for (int k = 0; k < TS_VECTORS; k++) {
             ts_vf32 x[2], y[2];
             load(kind, a + i * SIZE(kind), k, x);
-            load(kind, b + i * SIZE(kind), k, y);
+            load(other, b + i * SIZE(other), k, y);
             for (int p = 0; p < PARTS(kind); p++)
                 found += COUNT_ABOVE(absolute(y[p] - x[p]), ts_vf32_fused(absolute(x[p]), wide_rtol, wide_atol));
         }
     for (; i < count; i++) {
-        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind));
+        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(other, b + i * SIZE(other));
         found += fabsf(y - x) > fused(fabsf(x), rtol, atol);
     }
     return found;
@@ -269,10 +267,10 @@ TS_KERNEL_INLINE uint16_t bits_up_to(enum kind kind, double limit)
 }
 
 /* The largest |d| / |a| with a != 0, if any is above the ratio: |a| is at most max_abs / ratio there. */
-TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, double max_abs,
-                                 double ratio_before)
+TS_KERNEL_INLINE double steepest(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b, size_t count,
+                                 double max_abs, double ratio_before)
 {
-    const uint16_t limit = kind == F32 ? 0 : bits_up_to(kind, max_abs / ratio_before * (1 + 0x1p-20));
+    const uint16_t limit = PARTS(kind) == 1 ? 0 : bits_up_to(kind, max_abs / ratio_before * (1 + 0x1p-20));
     const ts_vu16 below = (ts_vu16){0} + (uint16_t)(2 * limit);
     ts_vf32 most[TS_VECTORS] = {{0}};
     float highest_ratio;
@@ -286,7 +284,7 @@ TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t
                     continue;
             }
             load(kind, a + i * SIZE(kind), k, x);
-            load(kind, b + i * SIZE(kind), k, y);
+            load(other, b + i * SIZE(other), k, y);
             for (int p = 0; p < PARTS(kind); p++) {
                 ts_vf32 size = absolute(x[p]), ratio = absolute(y[p] - x[p]) / size;
                 ratio = (ts_vf32)((ts_vi32)ratio & (ts_vi32)(size > 0.0f));
@@ -295,7 +293,7 @@ TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t
         }
     highest_ratio = highest(most);
     for (; i < count; i++) {
-        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind)),
+        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(other, b + i * SIZE(other)),
               ratio = fabsf(y - x) / fabsf(x);
         highest_ratio = x != 0 && ratio > highest_ratio ? ratio : highest_ratio;
     }
@@ -380,9 +378,9 @@ TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bound
     const double one = (double)(1u << FRACTION(kind));
     if (max_abs <= (double)limits.atol)
         return true;
-    if (kind == F32 && !bounds->above && (double)limits.ratio <= (double)limits.rtol * (1 - 0x1p-20))
+    if (PARTS(kind) == 1 && !bounds->above && (double)limits.ratio <= (double)limits.rtol * (1 - 0x1p-20))
         return true;
-    return kind != F32 && bounds->apart < one && bounds->apart / one <= (double)limits.rtol * (1 - 0x1p-20) &&
+    return PARTS(kind) == 2 && bounds->apart < one && bounds->apart / one <= (double)limits.rtol * (1 - 0x1p-20) &&
            2 * bounds->apart * SUBNORMAL(kind) <= (double)limits.atol;
 }
 
@@ -391,9 +389,9 @@ TS_KERNEL_INLINE void find_extremes_b(enum kind kind, const uint8_t *b, size_t c
     const size_t groups = count / GROUP(kind);
     struct extremes extremes;
     extremes_init(kind, &extremes);
-    for (size_t i = 0; i < groups * 64; i += 64)
+    for (size_t i = 0; i < groups * STRIDE(kind); i += STRIDE(kind))
         for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vu32 bits = (ts_vu32)ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+            ts_vu32 bits = load_bits(kind, b + i, k);
             extremes.as_signed[k] = extend_signed(kind, extremes.as_signed[k], bits);
             extremes.as_unsigned[k] = extend_unsigned(kind, extremes.as_unsigned[k], bits);
         }
@@ -420,10 +418,11 @@ struct tail {
     double sum_a, squares_a, squares_b, sum, sum_abs, squares;
 };
 
-TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *b, struct ts_delta_limits limits,
-                               struct tail *tail, struct bounds *bounds, struct ts_delta_sums *sums)
+TS_KERNEL_INLINE void add_tail(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b,
+                               struct ts_delta_limits limits, struct tail *tail, struct bounds *bounds,
+                               struct ts_delta_sums *sums)
 {
-    float low = scalar(kind, a), high = scalar(kind, b), distance = fabsf(high - low);
+    float low = scalar(kind, a), high = scalar(other, b), distance = fabsf(high - low);
     double x = (double)low, y = (double)high, d = y - x;
     tail->sum_a += x;
     tail->squares_a += x * x;
@@ -437,7 +436,7 @@ TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *
     sums->unequal += x != y;
     sums->mismatched += limits.eager && distance > fused(fabsf(low), limits.rtol, limits.atol);
     bounds->above = bounds->above || distance > fabsf(low) * limits.ratio;
-    if (kind != F32) {
+    if (PARTS(kind) == 2) {
         uint16_t bits_a = ts_load_le16(a), bits_b = ts_load_le16(b);
         unsigned size = bits_a & 0x7fff, apart = (uint16_t)(bits_a - bits_b);
         apart = apart > 0x8000 ? 0x10000 - apart : apart;
@@ -447,33 +446,36 @@ TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *
     }
 }
 
+/* All zero, or some number whose square does not vanish. */
+TS_KERNEL_INLINE bool is_visible(enum kind kind, double min, double max)
+{
+    const double smallest = PARTS(kind) == 1 ? SMALLEST : SMALLEST_FUSED;
+    return (min == 0 && max == 0) || max > smallest || min < -smallest;
+}
+
 TS_KERNEL_INLINE bool within_range(enum kind kind, const struct ts_delta_sums *sums, const struct tail *total)
 {
-    double a = sums->max_a > -sums->min_a ? sums->max_a : -sums->min_a;
-    double b = sums->max_b > -sums->min_b ? sums->max_b : -sums->min_b;
-    double largest = a > b ? a : b;
     /* each for itself: a NaN would slip through a maximum */
     if (!(sums->max_a < LARGEST && sums->min_a > -LARGEST && sums->max_b < LARGEST && sums->min_b > -LARGEST))
         return false;
     return isfinite(total->squares_a) && isfinite(total->squares_b) && isfinite(total->squares) &&
-           (largest == 0 || largest > (kind == F32 ? SMALLEST : SMALLEST_FUSED)) &&
+           is_visible(kind, sums->min_a, sums->max_a) && is_visible(kind, sums->min_b, sums->max_b) &&
            (sums->max_abs == 0 || sums->max_abs > SMALLEST);
 }
 
-TS_KERNEL_INLINE void add_run(enum kind kind, bool same, const uint8_t *a, const uint8_t *b, size_t groups,
-                              struct ts_delta_limits limits, struct state *state)
+TS_KERNEL_INLINE void add_run(enum kind kind, enum kind other, bool same, const uint8_t *a, const uint8_t *b,
+                              size_t groups, struct ts_delta_limits limits, struct state *state)
 {
-    const size_t step = FLUSH; /* of sixteen-bit numbers twice as many, whose sums are exact the longer */
     state_init(kind, limits.eager, state);
-    for (size_t i = 0; i < groups; i += step) {
-        size_t now = groups - i < step ? groups - i : step;
+    for (size_t i = 0; i < groups; i += FLUSH, a += FLUSH * STRIDE(kind), b += FLUSH * STRIDE(other)) {
+        size_t now = groups - i < FLUSH ? groups - i : FLUSH;
         for (int k = 0; k < TS_VECTORS; k++) {
             if (same)
-                add_groups(kind, true, false, a + i * 64, b + i * 64, now, k, limits, state);
+                add_groups(kind, other, true, false, a, b, now, k, limits, state);
             else if (limits.eager)
-                add_groups(kind, false, true, a + i * 64, b + i * 64, now, k, limits, state);
+                add_groups(kind, other, false, true, a, b, now, k, limits, state);
             else
-                add_groups(kind, false, false, a + i * 64, b + i * 64, now, k, limits, state);
+                add_groups(kind, other, false, false, a, b, now, k, limits, state);
         }
     }
 }
@@ -485,27 +487,27 @@ TS_KERNEL_INLINE bool is_near(enum kind kind, const struct state *state)
     return highest_u16(state->apart) < 1u << FRACTION(kind) && (furthest == 0 || furthest > (float)SMALLEST_FUSED);
 }
 
-TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count,
+TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b, size_t count,
                               struct ts_delta_limits limits, struct ts_delta_sums *sums)
 {
     const size_t groups = count / GROUP(kind);
-    const size_t tail = groups * 64; /* where it begins */
-    bool same = limits.same || memcmp(a, b, count * SIZE(kind)) == 0;
+    const size_t tail = groups * STRIDE(kind); /* where it begins */
+    bool same = kind == other && (limits.same || memcmp(a, b, count * SIZE(kind)) == 0);
     struct state state;
     struct tail total;
     struct bounds bounds;
-    add_run(kind, same, a, b, groups, limits, &state);
+    add_run(kind, other, same, a, b, groups, limits, &state);
     if (same && (ts_any_bit(state.differ) || memcmp(a + tail, b + tail, count * SIZE(kind) - tail) != 0)) {
         same = false;
-        add_run(kind, false, a, b, groups, limits, &state);
+        add_run(kind, other, false, a, b, groups, limits, &state);
     }
-    if (kind != F32 && !same && !limits.eager && !is_near(kind, &state)) {
+    if (PARTS(kind) == 2 && !same && !limits.eager && !is_near(kind, &state)) {
         limits.eager = true;
-        add_run(kind, false, a, b, groups, limits, &state);
+        add_run(kind, other, false, a, b, groups, limits, &state);
     }
     *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
     bounds = (struct bounds){.above = state.above != 0};
-    if (kind != F32 && !same) {
+    if (PARTS(kind) == 2 && !same) {
         unsigned least = limits.eager ? lowest_u16(state.least) : highest_u16(state.least);
         bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
         bounds.least = limits.eager ? least / 2 : least ? (0x10000 - least) / 2 : 0;
@@ -527,12 +529,12 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
         total.squares = total_of(&state.squares);
     }
     for (size_t i = groups * GROUP(kind); i < count; i++)
-        add_tail(kind, a + i * SIZE(kind), b + i * SIZE(kind), limits, &total, &bounds, sums);
+        add_tail(kind, other, a + i * SIZE(kind), b + i * SIZE(other), limits, &total, &bounds, sums);
     if (same)
         sums->min_b = sums->min_a, sums->max_b = sums->max_a;
-    else if (!is_inside(limits, sums) || !is_spread(total.sum_a + total.sum, total.squares_b, count) ||
-             !within_range(kind, sums, &total))
-        find_extremes_b(kind, b, count, sums);
+    else if (!is_inside(limits, sums) || !(total.squares_b > (double)count * SMALLEST_FUSED * SMALLEST_FUSED) ||
+             !is_spread(total.sum_a + total.sum, total.squares_b, count) || !within_range(kind, sums, &total))
+        find_extremes_b(other, b, count, sums);
     sums->clean = within_range(kind, sums, &total);
     if (!sums->clean)
         return;
@@ -545,47 +547,43 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
         return;
     }
     /* b as a + d: rough when a is much the larger */
-    sums->b = moments_of(kind, b, count, total.sum_a + total.sum, total.squares_b, sums->min_b == sums->max_b,
+    sums->b = moments_of(other, b, count, total.sum_a + total.sum, total.squares_b, sums->min_b == sums->max_b,
                          total.squares_a > 64 * total.squares_b);
-    if (kind == F32 ? bounds.above : steepest_bound(kind, &bounds, sums->max_abs) > (double)limits.ratio) {
-        sums->max_rel = steepest(kind, a, b, count, sums->max_abs, (double)limits.ratio);
+    if (PARTS(kind) == 1 ? bounds.above : steepest_bound(kind, &bounds, sums->max_abs) > (double)limits.ratio) {
+        sums->max_rel = steepest(kind, other, a, b, count, sums->max_abs, (double)limits.ratio);
         if (!(sums->max_rel > (double)limits.ratio))
             sums->max_rel = 0;
     }
     sums->eager = !cannot_mismatch(kind, &bounds, limits, sums->max_abs);
     if (sums->eager && !limits.eager)
-        sums->mismatched = beyond(kind, a, b, count, limits.rtol, limits.atol);
-    if (kind != F32 && limits.eager) /* nobody looked whether they are near */
+        sums->mismatched = beyond(kind, other, a, b, count, limits.rtol, limits.atol);
+    if (PARTS(kind) == 2 && limits.eager) /* nobody looked whether they are near */
         sums->eager = true;
 }
 
-TS_KERNEL_INLINE void widen(enum kind kind, const uint8_t *from, size_t count, float *to)
-{
-    for (size_t i = 0; i < count; i++)
-        to[i] = scalar(kind, from + i * SIZE(kind));
-}
-
-#define KERNEL(NAME, KIND)                                                                                             \
+#define KERNEL(NAME, KIND, OTHER)                                                                                      \
     static void measure_##NAME(const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,        \
                                struct ts_delta_sums *sums)                                                             \
     {                                                                                                                  \
-        measure(KIND, a, b, count, limits, sums);                                                                      \
+        measure(KIND, OTHER, a, b, count, limits, sums);                                                               \
     }                                                                                                                  \
     static uint64_t beyond_##NAME(const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol)            \
     {                                                                                                                  \
-        return beyond(KIND, a, b, count, rtol, atol);                                                                  \
-    }                                                                                                                  \
-    static void widen_##NAME(const uint8_t *from, size_t count, float *to)                                             \
-    {                                                                                                                  \
-        widen(KIND, from, count, to);                                                                                  \
+        return beyond(KIND, OTHER, a, b, count, rtol, atol);                                                           \
     }
 
-KERNEL(f32, F32)
-KERNEL(bf16, BF16)
-KERNEL(f16, F16)
+KERNEL(f32, F32, F32)
+KERNEL(bf16, BF16, BF16)
+KERNEL(f16, F16, F16)
+KERNEL(f32_bf16, F32, WIDE_BF16)
+KERNEL(f32_f16, F32, WIDE_F16)
+KERNEL(bf16_f32, WIDE_BF16, F32)
+KERNEL(f16_f32, WIDE_F16, F32)
+KERNEL(bf16_f16, WIDE_BF16, WIDE_F16)
+KERNEL(f16_bf16, WIDE_F16, WIDE_BF16)
 
 const struct ts_delta_kernels TS_AT_LEVEL(ts_delta_kernels) = {
-    .f32 = {measure_f32, beyond_f32, widen_f32},
-    .bf16 = {measure_bf16, beyond_bf16, widen_bf16},
-    .f16 = {measure_f16, beyond_f16, widen_f16},
+    .of = {{{measure_f32, beyond_f32}, {measure_f32_bf16, beyond_f32_bf16}, {measure_f32_f16, beyond_f32_f16}},
+           {{measure_bf16_f32, beyond_bf16_f32}, {measure_bf16, beyond_bf16}, {measure_bf16_f16, beyond_bf16_f16}},
+           {{measure_f16_f32, beyond_f16_f32}, {measure_f16_bf16, beyond_f16_bf16}, {measure_f16, beyond_f16}}},
 };

@@ -1,4 +1,4 @@
-/* The inner loops of measuring a difference: two runs of numbers of one type that stand side by side.
+/* The inner loops of measuring a difference: two runs of numbers, f32, bf16 or f16.
  *
  * As in stats_kernel.h, a run with NaN, infinities or magnitudes that leave the accumulators' range comes back with
  * clean = false and is walked element by element by the caller. Results are the same to the last bit at every SIMD
@@ -43,16 +43,16 @@ typedef void ts_delta_measure(const uint8_t *a, const uint8_t *b, size_t count, 
 /* How many have |d| > atol + rtol * |a|, in f32. Any numbers; NaN is never above anything. */
 typedef uint64_t ts_delta_beyond(const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol);
 
-typedef void ts_delta_widen(const uint8_t *from, size_t count, float *to);
-
 struct ts_delta_kernel {
     ts_delta_measure *measure;
     ts_delta_beyond *beyond;
-    ts_delta_widen *widen; /* to f32 */
 };
 
+/* The types that they know. */
+enum ts_delta_kind { TS_DELTA_F32, TS_DELTA_BF16, TS_DELTA_F16, TS_DELTA_KINDS };
+
 struct ts_delta_kernels {
-    struct ts_delta_kernel f32, bf16, f16;
+    struct ts_delta_kernel of[TS_DELTA_KINDS][TS_DELTA_KINDS]; /* type of a, type of b */
 };
 
 TS_DECLARE_TABLES(const struct ts_delta_kernels, ts_delta_kernels);

@@ -10,19 +10,21 @@
 #include "base/number.h"
 #include "base/vector.h"
 
-enum kind { F32, BF16, F16 };
+/* WIDE: sixteen-bit numbers that meet numbers of another type, and are f32 from the start. */
+enum kind { F32, BF16, F16, WIDE_BF16, WIDE_F16 };
 
-/* A group is 64 bytes: sixteen lanes of one or two numbers. */
-#define PARTS(kind) ((kind) == F32 ? 1 : 2)
-#define SIZE(kind)  ((kind) == F32 ? (size_t)4 : (size_t)2)
-#define GROUP(kind) (64 / SIZE(kind))
+/* A group is sixteen lanes of one or two numbers: 64 bytes, or 32 that become 64. */
+#define PARTS(kind)  ((kind) == BF16 || (kind) == F16 ? 2 : 1)
+#define SIZE(kind)   ((kind) == F32 ? (size_t)4 : (size_t)2)
+#define GROUP(kind)  ((size_t)16 * PARTS(kind))
+#define STRIDE(kind) (GROUP(kind) * SIZE(kind))
 
 /* Asks for bytes that a loop comes to later: hardware does not look beyond a page. Loops over sixteen-bit numbers are
  * mostly busy long enough to fetch them from the second-level cache themselves, and leave the first its few places for
  * lines on their way. */
 TS_KERNEL_INLINE void fetch_ahead(enum kind kind, const uint8_t *group)
 {
-    if (kind == F32)
+    if (PARTS(kind) == 1)
         __builtin_prefetch(group + 4096, 0, 3);
     else
         __builtin_prefetch(group + 6144, 0, 2);
@@ -38,6 +40,10 @@ TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 
         memcpy(&two, group + k * TS_VECTOR_BYTES, sizeof two);
         out[0] = (ts_vf32)(two << 16);
         out[1] = (ts_vf32)(two & 0xffff0000u);
+    } else if (kind == WIDE_BF16) {
+        out[0] = ts_vf32_from_bf16(group + k * (TS_VECTOR_BYTES / 2));
+    } else if (kind == WIDE_F16) {
+        out[0] = ts_vf32_from_f16(group + k * (TS_VECTOR_BYTES / 2));
     } else {
         out[0] = ts_vf32_from_f16(group + k * (TS_VECTOR_BYTES / 2));
         out[1] = ts_vf32_from_f16(group + 32 + k * (TS_VECTOR_BYTES / 2));
@@ -63,6 +69,16 @@ TS_KERNEL_INLINE ts_vf32 dot(ts_vf32 sum, ts_vu16 a, ts_vu16 b)
 }
 #endif
 
+/* The bits of vector k of a group: of one number a lane, or of two. */
+TS_KERNEL_INLINE ts_vu32 load_bits(enum kind kind, const uint8_t *group, int k)
+{
+    ts_vf32 x[2];
+    if (PARTS(kind) == 2)
+        return (ts_vu32)ts_vu16_load(group + k * TS_VECTOR_BYTES);
+    load(kind, group, k, x);
+    return (ts_vu32)x[0];
+}
+
 /* Two bf16 numbers a lane out of f32 numbers that need no more: the first are the even ones. */
 TS_KERNEL_INLINE ts_vu16 pack(ts_vf32 even, ts_vf32 odd)
 {
@@ -71,9 +87,9 @@ TS_KERNEL_INLINE ts_vu16 pack(ts_vf32 even, ts_vf32 odd)
 
 TS_KERNEL_INLINE float scalar(enum kind kind, const uint8_t *from)
 {
-    return kind == F32    ? ts_float_from_bits(ts_load_le32(from))
-           : kind == BF16 ? ts_bf16_to_float(ts_load_le16(from))
-                          : ts_f16_to_float(ts_load_le16(from));
+    return kind == F32                         ? ts_float_from_bits(ts_load_le32(from))
+           : kind == BF16 || kind == WIDE_BF16 ? ts_bf16_to_float(ts_load_le16(from))
+                                               : ts_f16_to_float(ts_load_le16(from));
 }
 
 TS_KERNEL_INLINE double from_bits(enum kind kind, uint16_t bits)
@@ -83,7 +99,7 @@ TS_KERNEL_INLINE double from_bits(enum kind kind, uint16_t bits)
 
 TS_KERNEL_INLINE ts_vf32 add_square(enum kind kind, ts_vf32 sum, ts_vf32 v)
 {
-    return kind == F32 ? ts_vf32_fused(v, v, sum) : ts_vf32_add_exact_square(sum, v);
+    return PARTS(kind) == 1 ? ts_vf32_fused(v, v, sum) : ts_vf32_add_exact_square(sum, v);
 }
 
 /* Sixteen doubles that the f32 accumulators are flushed into, number i into number i. */
@@ -176,52 +192,52 @@ struct extremes {
 
 TS_KERNEL_INLINE ts_vi32 extend_signed(enum kind kind, ts_vi32 most, ts_vu32 bits)
 {
-    return kind == F32 ? ts_vi32_max(most, (ts_vi32)bits) : (ts_vi32)ts_vi16_max((ts_vi16)most, (ts_vi16)bits);
+    return PARTS(kind) == 1 ? ts_vi32_max(most, (ts_vi32)bits) : (ts_vi32)ts_vi16_max((ts_vi16)most, (ts_vi16)bits);
 }
 
 TS_KERNEL_INLINE ts_vu32 extend_unsigned(enum kind kind, ts_vu32 most, ts_vu32 bits)
 {
-    return kind == F32 ? ts_vu32_max(most, bits) : (ts_vu32)ts_vu16_max((ts_vu16)most, (ts_vu16)bits);
+    return PARTS(kind) == 1 ? ts_vu32_max(most, bits) : (ts_vu32)ts_vu16_max((ts_vu16)most, (ts_vu16)bits);
 }
 
 TS_KERNEL_INLINE void extremes_init(enum kind kind, struct extremes *extremes)
 {
     memset(extremes, 0, sizeof *extremes);
     for (int k = 0; k < TS_VECTORS; k++)
-        extremes->as_signed[k] = kind == F32 ? (ts_vi32){0} + INT32_MIN : (ts_vi32)((ts_vi16){0} + INT16_MIN);
+        extremes->as_signed[k] = PARTS(kind) == 1 ? (ts_vi32){0} + INT32_MIN : (ts_vi32)((ts_vi16){0} + INT16_MIN);
 }
 
 TS_KERNEL_INLINE double number_of(enum kind kind, uint32_t bits)
 {
-    return kind == F32 ? (double)ts_float_from_bits(bits) + 0.0 : from_bits(kind, (uint16_t)bits);
+    return PARTS(kind) == 1 ? (double)ts_float_from_bits(bits) + 0.0 : from_bits(kind, (uint16_t)bits);
 }
 
 TS_KERNEL_INLINE uint32_t most_unsigned(enum kind kind, const ts_vu32 v[TS_VECTORS])
 {
-    return kind == F32 ? highest_u32(v) : highest_u16((const ts_vu16 *)v);
+    return PARTS(kind) == 1 ? highest_u32(v) : highest_u16((const ts_vu16 *)v);
 }
 
 TS_KERNEL_INLINE uint32_t least_bits(enum kind kind, const uint8_t *from, size_t groups)
 {
     ts_vu32 most[TS_VECTORS] = {{0}};
-    for (size_t i = 0; i < groups * 64; i += 64)
+    for (size_t i = 0; i < groups * STRIDE(kind); i += STRIDE(kind))
         for (int k = 0; k < TS_VECTORS; k++)
-            most[k] = extend_unsigned(kind, most[k], ~(ts_vu32)ts_vu16_load(from + i + k * TS_VECTOR_BYTES));
-    return kind == F32 ? ~most_unsigned(kind, most) : ~most_unsigned(kind, most) & 0xffff;
+            most[k] = extend_unsigned(kind, most[k], ~load_bits(kind, from + i, k));
+    return PARTS(kind) == 1 ? ~most_unsigned(kind, most) : ~most_unsigned(kind, most) & 0xffff;
 }
 
 TS_KERNEL_INLINE void find_extremes(enum kind kind, const struct extremes *extremes, const uint8_t *from, size_t groups,
                                     double *min, double *max)
 {
-    const uint32_t sign = kind == F32 ? 0x80000000u : 0x8000u;
+    const uint32_t sign = PARTS(kind) == 1 ? 0x80000000u : 0x8000u;
     uint32_t top, bottom;
     if (!groups) {
         *min = INFINITY;
         *max = -INFINITY;
         return;
     }
-    top = kind == F32 ? (uint32_t)highest_i32(extremes->as_signed)
-                      : (uint16_t)highest_i16((const ts_vi16 *)extremes->as_signed);
+    top = PARTS(kind) == 1 ? (uint32_t)highest_i32(extremes->as_signed)
+                           : (uint16_t)highest_i16((const ts_vi16 *)extremes->as_signed);
     bottom = most_unsigned(kind, extremes->as_unsigned);
     if (top >= sign) /* all are negative */
         top = least_bits(kind, from, groups);
