@@ -25,6 +25,7 @@
 
 typedef float ts_vf32 __attribute__((vector_size(TS_VECTOR_BYTES)));
 typedef double ts_vf64 __attribute__((vector_size(TS_VECTOR_BYTES)));
+typedef int64_t ts_vi64 __attribute__((vector_size(TS_VECTOR_BYTES)));
 typedef int32_t ts_vi32 __attribute__((vector_size(TS_VECTOR_BYTES)));
 typedef uint32_t ts_vu32 __attribute__((vector_size(TS_VECTOR_BYTES)));
 typedef int16_t ts_vi16 __attribute__((vector_size(TS_VECTOR_BYTES)));
@@ -74,6 +75,34 @@ TS_KERNEL_INLINE ts_vf32 ts_vf32_max(ts_vf32 a, ts_vf32 b)
 #else
     ts_vi32 more = a > b;
     return (ts_vf32)((more & (ts_vi32)a) | (~more & (ts_vi32)b));
+#endif
+}
+
+TS_KERNEL_INLINE ts_vf64 ts_vf64_min(ts_vf64 a, ts_vf64 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vf64)_mm512_min_pd((__m512d)a, (__m512d)b);
+#elif defined(__AVX2__)
+    return (ts_vf64)_mm256_min_pd((__m256d)a, (__m256d)b);
+#elif defined(__x86_64__)
+    return (ts_vf64)_mm_min_pd((__m128d)a, (__m128d)b);
+#else
+    ts_vi64 less = a < b;
+    return (ts_vf64)((less & (ts_vi64)a) | (~less & (ts_vi64)b));
+#endif
+}
+
+TS_KERNEL_INLINE ts_vf64 ts_vf64_max(ts_vf64 a, ts_vf64 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vf64)_mm512_max_pd((__m512d)a, (__m512d)b);
+#elif defined(__AVX2__)
+    return (ts_vf64)_mm256_max_pd((__m256d)a, (__m256d)b);
+#elif defined(__x86_64__)
+    return (ts_vf64)_mm_max_pd((__m128d)a, (__m128d)b);
+#else
+    ts_vi64 more = a > b;
+    return (ts_vf64)((more & (ts_vi64)a) | (~more & (ts_vi64)b));
 #endif
 }
 

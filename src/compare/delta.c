@@ -9,6 +9,7 @@
 
 #include "base/number.h"
 #include "compare/delta_close.h"
+#include "compare/delta_f64_kernel.h"
 #include "compare/delta_kernel.h"
 #include "compare/moments.h"
 #include "compare/pieces.h"
@@ -18,8 +19,9 @@
 #define SMALLEST    ((uint64_t)1 << 17)
 #define SMALL       ((uint64_t)1 << 18) /* elements of a pair */
 #define DECODED                                                                                                        \
-    2048 /* numbers decoded at a time: both sides and what is decoded next stay in the first-level cache               \
-          */
+    2048            /* numbers decoded at a time: both sides and what is decoded next stay in the first-level cache    \
+                     */
+#define CAREFUL 512 /* elements at a time, as doubles */
 #define NOWHERE UINT64_MAX
 #define SLACK   0x1p-20
 /* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
@@ -46,6 +48,7 @@ struct job {
     bool many;                /* threads, which give pages back the more often */
     const struct ts_delta_options *options;
     const struct ts_delta_kernels *kernels;
+    const struct ts_delta_f64_kernels *doubles;
     struct ts_progress *progress;
 };
 
@@ -167,66 +170,6 @@ static void add_pair_values(struct piece *piece, double x, double y, uint64_t at
     add_finite(piece, x, y, y - x, at, tolerance, stretch);
 }
 
-/* Element by element: any values, any types. Values are taken times 2^shift, which is exact, so that squares of the
- * largest and smallest doubles stay numbers. */
-static enum ts_status walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end, int shift,
-                                   struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
-{
-    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
-    const struct ts_masks masks = ts_masks_of(pair);
-    double x[2 * 512], y[2 * 512];
-    if (per != ts_type_info(pair->b.tensor->type)->components)
-        return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
-    while (first < end) {
-        const size_t now = end - first < 512 ? (size_t)(end - first) : 512;
-        struct stretch stretch = {0};
-        TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
-        TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
-        for (size_t i = 0; i < now * per; i++)
-            if (!shift)
-                add_pair_values(piece, x[i], y[i], first + i / per, &masks, tolerance, &stretch);
-            else if (isfinite(x[i]) && isfinite(y[i]) && !ts_is_masked(&masks, x[i], y[i]))
-                add_finite(piece, ldexp(x[i], shift), ldexp(y[i], shift), ldexp(y[i], shift) - ldexp(x[i], shift),
-                           first + i / per, tolerance, &stretch);
-        add_stretch(piece, &stretch);
-        first += now;
-    }
-    return TS_OK;
-}
-
-static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
-                                   const struct ts_tolerance *tolerance, struct ts_error *error)
-{
-    return walk_shifted(pair, first, end, 0, piece, tolerance, error);
-}
-
-/* The number itself: u64 is read with its bits in an i64. */
-static __int128 whole(int64_t bits, enum ts_type type)
-{
-    return type == TS_U64 ? (__int128)(uint64_t)bits : (__int128)bits;
-}
-
-/* Integers: differences are exact before they are rounded to a double, so that 2^62 and 2^62 + 1 are one apart. No
- * number masks anything here. */
-static enum ts_status walk_integers(const struct ts_pair *pair, uint64_t first, uint64_t end, struct piece *piece,
-                                    const struct ts_tolerance *tolerance, struct ts_error *error)
-{
-    int64_t x[512], y[512];
-    while (first < end) {
-        const size_t now = end - first < 512 ? (size_t)(end - first) : 512;
-        struct stretch stretch = {0};
-        TS_TRY(ts_view_read_i64(&pair->a, first, now, x, error));
-        TS_TRY(ts_view_read_i64(&pair->b, first, now, y, error));
-        for (size_t i = 0; i < now; i++) {
-            const __int128 of_a = whole(x[i], pair->a.tensor->type), of_b = whole(y[i], pair->b.tensor->type);
-            add_finite(piece, (double)of_a, (double)of_b, (double)(of_b - of_a), first + i, tolerance, &stretch);
-        }
-        add_stretch(piece, &stretch);
-        first += now;
-    }
-    return TS_OK;
-}
-
 static void add_sums(struct piece *piece, const struct ts_delta_sums *sums, uint64_t first)
 {
     ts_moments_join(&piece->a, &sums->a);
@@ -248,6 +191,142 @@ static void add_sums(struct piece *piece, const struct ts_delta_sums *sums, uint
         piece->max_rel = sums->max_rel;
         piece->steepest = first;
     }
+}
+
+/* Finite numbers of which none masks anything, `per` to an element; false if they are not that. */
+static bool add_doubles(const struct job *job, const double *x, const double *y, size_t count, unsigned per,
+                        uint64_t first, const struct ts_masks *masks, const struct ts_tolerance *tolerance,
+                        struct piece *piece)
+{
+    const struct ts_delta_f64_limits limits = {tolerance->rtol, tolerance->atol, piece->max_rel};
+    const double furthest = piece->max_abs, ratio = piece->max_rel;
+    struct ts_delta_sums sums;
+    size_t i = 0;
+    job->doubles->measure(x, y, count, limits, &sums);
+    if (!sums.clean || (masks && ts_may_mask(sums.min_a, masks->lowest_a) && ts_may_mask(sums.min_b, masks->lowest_b)))
+        return false;
+    add_sums(piece, &sums, first);
+    if (piece->max_abs > furthest) {
+        while (i + 1 < count && fabs(y[i] - x[i]) < sums.max_abs)
+            i++;
+        piece->worst = first + i / per;
+    }
+    for (i = 0; i < count && piece->max_rel > ratio; i++)
+        if (x[i] != 0 && fabs(y[i] - x[i]) / fabs(x[i]) >= sums.max_rel) {
+            piece->steepest = first + i / per;
+            break;
+        }
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        for (i = 0; i < count && !piece->apart[t] && sums.max_abs > allclose_steps[t]; i++)
+            piece->apart[t] = fabs(y[i] - x[i]) > allclose_steps[t] + allclose_steps[t] * fabs(x[i]);
+    return true;
+}
+
+/* A side that can be read where it stands, or NULL. */
+static const double *doubles_of(const struct ts_view *view)
+{
+    const uint8_t *bytes = view->tensor->type == TS_F64 ? ts_view_bytes(view) : NULL;
+    return (uintptr_t)bytes % sizeof(double) ? NULL : (const double *)(const void *)bytes;
+}
+
+/* Element by element: any values, any types. Values are taken times 2^shift, which is exact, so that squares of the
+ * largest and smallest doubles stay numbers. */
+static enum ts_status walk_shifted(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                   int shift, struct piece *piece, const struct ts_tolerance *tolerance,
+                                   struct ts_error *error)
+{
+    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
+    const struct ts_masks masks = ts_masks_of(pair);
+    const double *doubles_a = doubles_of(&pair->a), *doubles_b = doubles_of(&pair->b);
+    double x[2 * CAREFUL], y[2 * CAREFUL];
+    if (per != ts_type_info(pair->b.tensor->type)->components)
+        return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
+    while (first < end) {
+        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
+        struct stretch stretch = {0};
+        const double *of_a = doubles_a ? doubles_a + first : x, *of_b = doubles_b ? doubles_b + first : y;
+        if (!doubles_a)
+            TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
+        if (!doubles_b)
+            TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
+        if (!shift && add_doubles(job, of_a, of_b, now * per, per, first, &masks, tolerance, piece)) {
+            first += now;
+            continue;
+        }
+        for (size_t i = 0; i < now * per; i++)
+            if (!shift)
+                add_pair_values(piece, of_a[i], of_b[i], first + i / per, &masks, tolerance, &stretch);
+            else if (isfinite(of_a[i]) && isfinite(of_b[i]) && !ts_is_masked(&masks, of_a[i], of_b[i]))
+                add_finite(piece, ldexp(of_a[i], shift), ldexp(of_b[i], shift),
+                           ldexp(of_b[i], shift) - ldexp(of_a[i], shift), first + i / per, tolerance, &stretch);
+        add_stretch(piece, &stretch);
+        first += now;
+    }
+    return TS_OK;
+}
+
+static enum ts_status walk_careful(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                   struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    return walk_shifted(job, pair, first, end, 0, piece, tolerance, error);
+}
+
+/* The number itself: u64 is read with its bits in an i64. */
+static __int128 whole(int64_t bits, enum ts_type type)
+{
+    return type == TS_U64 ? (__int128)(uint64_t)bits : (__int128)bits;
+}
+
+/* As doubles; false unless each is less than 2^51. They are added to the bits of 1.5 * 2^52, where a double's last bit
+ * counts one. */
+static bool fit_doubles(const int64_t *values, size_t count, enum ts_type type, double *out)
+{
+    const uint64_t bias = type == TS_U64 ? 0 : (uint64_t)1 << 51;
+    const unsigned width = type == TS_U64 ? 51 : 52;
+    uint64_t beyond = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t bits = (uint64_t)values[i];
+        beyond |= (bits + bias) >> width;
+        out[i] = ts_double_from_bits(bits + 0x4338000000000000u) - 0x1.8p52;
+    }
+    return !beyond;
+}
+
+static bool is_long(enum ts_type type)
+{
+    return type == TS_I64 || type == TS_U64;
+}
+
+/* Integers: differences are exact before they are rounded to a double, so that 2^62 and 2^62 + 1 are one apart. No
+ * number masks anything here. */
+static enum ts_status walk_integers(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                    struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    const enum ts_type type_a = pair->a.tensor->type, type_b = pair->b.tensor->type;
+    const bool long_ones = is_long(type_a) || is_long(type_b);
+    int64_t x[CAREFUL], y[CAREFUL];
+    double of_x[CAREFUL], of_y[CAREFUL];
+    while (first < end) {
+        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
+        struct stretch stretch = {0};
+        bool fit = true;
+        if (long_ones) {
+            TS_TRY(ts_view_read_i64(&pair->a, first, now, x, error));
+            TS_TRY(ts_view_read_i64(&pair->b, first, now, y, error));
+            fit = fit_doubles(x, now, type_a, of_x) && fit_doubles(y, now, type_b, of_y);
+        } else {
+            TS_TRY(ts_view_read_f64(&pair->a, first, now, of_x, error));
+            TS_TRY(ts_view_read_f64(&pair->b, first, now, of_y, error));
+        }
+        fit = fit && add_doubles(job, of_x, of_y, now, 1, first, NULL, tolerance, piece);
+        for (size_t i = 0; i < now && !fit; i++) {
+            const __int128 of_a = whole(x[i], type_a), of_b = whole(y[i], type_b);
+            add_finite(piece, (double)of_a, (double)of_b, (double)(of_b - of_a), first + i, tolerance, &stretch);
+        }
+        add_stretch(piece, &stretch);
+        first += now;
+    }
+    return TS_OK;
 }
 
 /* Whether some |d| > step + step * |a|, in double. */
@@ -327,9 +406,12 @@ static enum ts_status read_side(const struct ts_view *view, bool plain, uint64_t
     return ts_view_read_f32(view, first, count, buffer, error);
 }
 
+/* Numbers that f32 has; of integers also the squares, and as many of them as are added up in f32. */
 static bool is_fast(const struct ts_tensor *tensor)
 {
     const struct ts_type_info *info = ts_type_info(tensor->type);
+    if (ts_type_is_integer(tensor->type))
+        return info->block_bytes == 1; /* of one number, or of several smaller ones */
     return info->components == 1 &&
            (info->kind == TS_CLASS_QUANT ||
             (info->kind == TS_CLASS_FLOAT && tensor->type != TS_F64 && tensor->type != TS_F80));
@@ -388,7 +470,7 @@ static enum ts_status walk_rest(const struct job *job, const struct ts_pair *pai
             sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1])
             add_sums(piece, &sums, first);
         else
-            TS_TRY(walk_careful(pair, first, first + now, piece, tolerance, error));
+            TS_TRY(walk_careful(job, pair, first, first + now, piece, tolerance, error));
         first += now;
     }
     return TS_OK;
@@ -489,12 +571,12 @@ static void work(void *context, uint64_t index)
     piece_init(piece);
     for (uint64_t from = first, to; from < end && status == TS_OK; from = to) {
         to = end - from < stride ? end : from + stride;
-        if (ts_is_exact(pair))
-            status = walk_integers(pair, from, to, piece, &tolerance, &error);
-        else if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
+        if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
             status = walk_fast(job, pair, from, to, ratio_so_far(&job->ratios[which]), piece, &tolerance, &error);
+        else if (ts_is_exact(pair))
+            status = walk_integers(job, pair, from, to, piece, &tolerance, &error);
         else
-            status = walk_careful(pair, from, to, piece, &tolerance, &error);
+            status = walk_careful(job, pair, from, to, piece, &tolerance, &error);
         if (to < end) {
             ts_view_forget(&pair->a, from, to - from);
             ts_view_forget(&pair->b, from, to - from);
@@ -563,7 +645,8 @@ static double largest_of(const struct piece *all)
 
 /* Doubles whose squares overflow or vanish: the sums once more, of values that were shifted to about one. Tells by how
  * many powers of two. */
-static enum ts_status sum_again(const struct ts_pair *pair, struct piece *all, int *shift, struct ts_error *error)
+static enum ts_status sum_again(const struct job *job, const struct ts_pair *pair, struct piece *all, int *shift,
+                                struct ts_error *error)
 {
     const struct ts_tolerance any = {0};
     const double largest = all->a.count ? largest_of(all) : 1;
@@ -573,7 +656,7 @@ static enum ts_status sum_again(const struct ts_pair *pair, struct piece *all, i
         return TS_OK;
     *shift = -ilogb(largest);
     piece_init(&again);
-    TS_TRY(walk_shifted(pair, 0, pair->a.count, *shift, &again, &any, error));
+    TS_TRY(walk_shifted(job, pair, 0, pair->a.count, *shift, &again, &any, error));
     all->a = again.a;
     all->b = again.b;
     all->sum = again.sum;
@@ -586,7 +669,7 @@ static enum ts_status sum_again(const struct ts_pair *pair, struct piece *all, i
 static enum ts_status find_largest(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
                                    struct ts_error *error)
 {
-    if (!delta->exact || all->worst == NOWHERE)
+    if (!delta->exact || all->worst == NOWHERE || (is_fast(pair->a.tensor) && is_fast(pair->b.tensor)))
         return ts_find_largest(pair, all->worst, all->steepest, delta, error);
     delta->worst = all->worst;
     delta->max_rel = all->max_rel;
@@ -595,12 +678,12 @@ static enum ts_status find_largest(const struct ts_pair *pair, const struct piec
     return ts_view_read_f64(&pair->b, all->worst, 1, &delta->worst_b, error);
 }
 
-static enum ts_status finish(const struct ts_pair *pair, struct piece *all, struct ts_delta *delta,
-                             struct ts_error *error)
+static enum ts_status finish(const struct job *job, const struct ts_pair *pair, struct piece *all,
+                             struct ts_delta *delta, struct ts_error *error)
 {
     double norm_a, norm_b, distance;
     int shift;
-    TS_TRY(sum_again(pair, all, &shift, error));
+    TS_TRY(sum_again(job, pair, all, &shift, error));
     distance = sqrt(all->squares);
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,
@@ -674,7 +757,7 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t co
             continue;
         }
         join_pieces(job, i, &all);
-        status = finish(&job->pairs[i], &all, &deltas[i], error);
+        status = finish(job, &job->pairs[i], &all, &deltas[i], error);
         forget_pair(job, &job->pairs[i], 0, job->pairs[i].a.count); /* samples touch pages all over */
     }
     free(job->pieces);
@@ -685,7 +768,10 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
                             const struct ts_delta_options *options, struct ts_delta *deltas,
                             struct ts_progress *progress, struct ts_error *error)
 {
-    struct job job = {.options = options, .progress = progress, .kernels = TS_TABLE(ts_delta_kernels)};
+    struct job job = {.options = options,
+                      .progress = progress,
+                      .kernels = TS_TABLE(ts_delta_kernels),
+                      .doubles = TS_TABLE(ts_delta_f64_kernels)};
     enum ts_status status = TS_OK;
     job.many = ts_pool_width(pool) > 4;
     job.ratios = calloc(TS_PIECES_BATCH, sizeof *job.ratios);

@@ -52,7 +52,7 @@ bool ts_is_mask(double value, double lowest)
     static const float constants[] = {1e4f, 65504, 1e5f, 1e9f, 1e10f, 1e30f, 0.7f * FLT_MAX, 0.5f * FLT_MAX};
     if (value == lowest)
         return true;
-    if (!(value < -9000))
+    if (!(value < TS_MASK_CONSTANTS))
         return false;
     if (value == -(double)INFINITY || value == -DBL_MAX || value == -(double)FLT_MAX ||
         value == -(double)ts_bf16_to_float(0x7f7f))

@@ -30,6 +30,15 @@ struct ts_masks ts_masks_of(const struct ts_pair *pair);
  * types round them. */
 bool ts_is_mask(double value, double lowest);
 
+/* Such constants are lower than this. */
+#define TS_MASK_CONSTANTS (-9000)
+
+/* Whether a tensor whose least number is this may hold a mask. */
+static inline bool ts_may_mask(double least, double lowest)
+{
+    return least <= lowest || least < TS_MASK_CONSTANTS;
+}
+
 /* No mask is larger: the lowest number of f8_e4m3fnuz is -240. */
 #define TS_MASKS_BELOW (-200)
 

@@ -397,47 +397,31 @@ void ts_type_decode_f64(enum ts_type type, bool swapped, const uint8_t *src, siz
 
 void ts_type_decode_i64(enum ts_type type, bool swapped, const uint8_t *src, size_t count, int64_t *dst)
 {
-    for (size_t i = 0; i < count; i++) {
-        switch (type) {
-        case TS_I64:
-        case TS_U64:
+    switch (type) {
+    case TS_I64:
+    case TS_U64:
+        for (size_t i = 0; i < count; i++)
             dst[i] = (int64_t)load64(src + i * 8, swapped);
-            break;
-        case TS_I32:
+        break;
+    case TS_I32:
+        for (size_t i = 0; i < count; i++)
             dst[i] = (int32_t)load32(src + i * 4, swapped);
-            break;
-        case TS_U32:
+        break;
+    case TS_U32:
+        for (size_t i = 0; i < count; i++)
             dst[i] = load32(src + i * 4, swapped);
-            break;
-        case TS_I16:
-            dst[i] = (int16_t)load16(src + i * 2, swapped);
-            break;
-        case TS_U16:
-            dst[i] = load16(src + i * 2, swapped);
-            break;
-        case TS_I8:
-            dst[i] = (int8_t)src[i];
-            break;
-        case TS_U8:
-            dst[i] = src[i];
-            break;
-        case TS_I4:
-        case TS_U4:
-            dst[i] = type == TS_I4 ? sign_extend(packed_bits(src, i, 4), 4) : (int)packed_bits(src, i, 4);
-            break;
-        case TS_I2:
-        case TS_U2:
-            dst[i] = type == TS_I2 ? sign_extend(packed_bits(src, i, 2), 2) : (int)packed_bits(src, i, 2);
-            break;
-        case TS_U1:
-            dst[i] = packed_bits(src, i, 1);
-            break;
-        case TS_BOOL:
-            dst[i] = src[i] != 0;
-            break;
-        default:
-            dst[i] = 0;
-            break;
+        break;
+    default: /* f32 has all of their values */
+        for (size_t done = 0; done < count;) {
+            float part[256]; /* a multiple of what a byte holds */
+            size_t now = count - done < 256 ? count - done : 256;
+            if (ts_type_is_integer(type))
+                ts_type_decode_f32(type, swapped, src, now, part);
+            for (size_t i = 0; i < now; i++)
+                dst[done + i] = ts_type_is_integer(type) ? (int64_t)part[i] : 0;
+            src += now / ts_type_info(type)->block_elements * ts_type_info(type)->block_bytes;
+            done += now;
         }
+        break;
     }
 }

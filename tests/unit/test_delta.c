@@ -409,6 +409,78 @@ static void integers_are_what_their_types_say(void **state)
     drop_pair(&made);
 }
 
+/* Types that are measured as f32 and as double: some runs of each, by a plain loop. Numbers of 64 bits stay where a
+ * double is exact, on both sides of where they are taken one by one. */
+static void other_types_equal_a_plain_loop(void **state)
+{
+    static const enum ts_type types[] = {TS_F64, TS_I64, TS_U64, TS_I32, TS_U32, TS_I16, TS_U16, TS_I8, TS_U8, TS_BOOL};
+    enum { COUNT = 5000 };
+    static uint8_t bytes[2][COUNT * 8];
+    static double values[2][COUNT];
+    uint64_t random = 11;
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const unsigned size = ts_type_info(types[t])->block_bytes;
+        const double largest = types[t] == TS_BOOL  ? 1
+                               : types[t] == TS_F64 ? 3
+                                                    : ldexp(1, size == 8 ? 52 : 8 * (int)size);
+        const bool negative =
+            types[t] == TS_F64 || types[t] == TS_I64 || types[t] == TS_I32 || types[t] == TS_I16 || types[t] == TS_I8;
+        long double squares = 0, absolute = 0, sum_a = 0, squares_a = 0;
+        double furthest = 0, steepest = 0, least = INFINITY, most = -INFINITY;
+        uint64_t unequal = 0, worst = 0;
+        struct made made;
+        struct ts_delta delta;
+        for (size_t i = 0; i < COUNT; i++) {
+            const double share = (double)dice(&random) / 0x1p31;
+            double x = share * largest - (negative ? largest / 2 : 0), y = x;
+            if (i < 1200 && size == 8 && types[t] != TS_F64) /* a run or two of small ones */
+                x = floor(ldexp(x, -20));
+            if (types[t] == TS_BOOL)
+                x = share > 0.5, y = dice(&random) % 7 ? x : 1 - x;
+            else if (types[t] == TS_F64)
+                y = x + (dice(&random) % 2 ? 0 : share * 1e-3);
+            else
+                x = floor(x), y = dice(&random) % 5 ? x : x > 0 ? floor(x * share) : x + floor(1 + share * 9);
+            for (int side = 0; side < 2; side++) {
+                const double value = side ? y : x;
+                const int64_t whole = types[t] == TS_F64 ? 0 : (int64_t)value;
+                memcpy(bytes[side] + i * size, types[t] == TS_F64 ? (const void *)&value : (const void *)&whole, size);
+                values[side][i] = value;
+            }
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            const double x = values[0][i], d = values[1][i] - x;
+            squares += (long double)d * (long double)d;
+            absolute += fabsl((long double)d);
+            sum_a += (long double)x;
+            squares_a += (long double)x * (long double)x;
+            unequal += d != 0;
+            least = fmin(least, x);
+            most = fmax(most, x);
+            if (fabs(d) > furthest) {
+                furthest = fabs(d);
+                worst = i;
+            }
+            if (x != 0)
+                steepest = fmax(steepest, fabs(d) / fabs(x));
+        }
+        make_pair(&made, types[t], bytes[0], bytes[1], COUNT * size, 1, COUNT);
+        delta = measure(&made, 1);
+        assert_int_equal(delta.unequal, unequal);
+        assert_int_equal(delta.worst, worst);
+        assert_true(delta.max_abs == furthest && delta.worst_a == values[0][worst] &&
+                    delta.worst_b == values[1][worst]);
+        assert_true(delta.a.min == least && delta.a.max == most);
+        assert_true(fabs(delta.max_rel - steepest) <= 1e-15 * steepest);
+        assert_true(fabsl((long double)delta.mse - squares / COUNT) <= 1e-13L * squares / COUNT);
+        assert_true(fabsl((long double)delta.mean_abs - absolute / COUNT) <= 1e-13L * absolute / COUNT);
+        assert_true(fabsl((long double)delta.a.mean - sum_a / COUNT) <= 1e-13L * sqrtl(squares_a));
+        assert_true(fabsl((long double)delta.rel_l2 - sqrtl(squares / squares_a)) <= 1e-13L);
+        drop_pair(&made);
+    }
+}
+
 /* Squares of such doubles are no doubles. */
 static void doubles_of_any_size_have_a_relative_error(void **state)
 {
@@ -607,6 +679,7 @@ int main(void)
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
         cmocka_unit_test(integers_are_exact),
         cmocka_unit_test(integers_are_what_their_types_say),
+        cmocka_unit_test(other_types_equal_a_plain_loop),
         cmocka_unit_test(doubles_of_any_size_have_a_relative_error),
         cmocka_unit_test(a_small_spread_far_from_zero_keeps_its_digits),
         cmocka_unit_test(units_in_the_last_place),
