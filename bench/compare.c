@@ -11,7 +11,7 @@
 #include "plain.h"
 #include "read/open.h"
 
-#define RUN   ((size_t)2048)      /* elements decoded at a time, as the comparison does it */
+#define RUN   ((size_t)8192)      /* elements decoded at a time, as the comparison does it */
 #define PIECE ((uint64_t)1 << 21) /* what a thread takes */
 
 static struct ts_bundle *open_bundle(const char *path)

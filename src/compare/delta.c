@@ -18,12 +18,10 @@
 #define LARGEST     ((uint64_t)1 << 21) /* elements of a piece, a multiple of any run */
 #define SMALLEST    ((uint64_t)1 << 17)
 #define SMALL       ((uint64_t)1 << 18) /* elements of a pair */
-#define DECODED                                                                                                        \
-    2048            /* numbers decoded at a time: both sides and what is decoded next stay in the first-level cache    \
-                     */
-#define CAREFUL 512 /* elements at a time, as doubles */
-#define NOWHERE UINT64_MAX
-#define SLACK   0x1p-20
+#define DECODED     8192 /* numbers decoded at a time; of both sides half as many, to stay in the second-level cache */
+#define CAREFUL     512  /* elements at a time, as doubles */
+#define NOWHERE     UINT64_MAX
+#define SLACK       0x1p-20
 /* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
 #define SUSPICIOUS 9000.0
 
@@ -483,7 +481,7 @@ static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pai
     enum ts_delta_kind of_a, of_b;
     const bool plain_a = stands_plain(&pair->a, &of_a), plain_b = stands_plain(&pair->b, &of_b);
     const struct ts_delta_kernel *kernel = &job->kernels->of[of_a][of_b];
-    const size_t run = plain_a && plain_b ? TS_DELTA_RUN : DECODED;
+    const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
     float x[DECODED], y[DECODED];
     struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
     while (first < end) {
