@@ -61,6 +61,7 @@ struct run {
     ts_piece_task *work;
     ts_piece_forget *forget;
     void *context;
+    _Atomic uint64_t given; /* pieces before this one have been given back */
 };
 
 static void forget_pieces(const struct run *run, uint64_t from, uint64_t to)
@@ -75,24 +76,32 @@ static void forget_pieces(const struct run *run, uint64_t from, uint64_t to)
     }
 }
 
+/* Whoever comes by gives back what lies far enough behind, so that nothing waits for a thread the system has stopped.
+ * When that one goes on, it brings pages back, of its piece and of the ones beside it, that nobody else looks at again.
+ */
 static void run_piece(void *context, uint64_t index, unsigned worker)
 {
-    const struct run *run = context;
+    struct run *run = context;
     const uint64_t lag = run->pieces->lag, together = run->pieces->together;
+    uint64_t given;
     (void)worker;
     if (atomic_load(&ts_cancelled))
         return;
     run->work(run->context, index);
-    if (together == 1)
-        forget_pieces(run, index, index + 1);
-    if (index % together == 0 && index >= lag + together)
-        forget_pieces(run, index - lag - together, index - lag);
+    given = atomic_load(&run->given);
+    if (together == 1 || given > index)
+        forget_pieces(run, index && given > index ? index - 1 : index, given > index + 1 ? index + 2 : index + 1);
+    while (given + together + lag <= index)
+        if (atomic_compare_exchange_weak(&run->given, &given, given + together)) {
+            forget_pieces(run, given, given + together);
+            given += together;
+        }
 }
 
 enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work,
                              ts_piece_forget *forget, void *context, struct ts_error *error)
 {
-    struct run run = {pieces, work, forget, context};
+    struct run run = {.pieces = pieces, .work = work, .forget = forget, .context = context};
     ts_pool_run(pool, ts_pieces_count(pieces), run_piece, &run);
     if (atomic_load(&ts_cancelled))
         return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
