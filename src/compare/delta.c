@@ -1,4 +1,4 @@
-/* Owns how pairs are cut into pieces and pieces joined, and what happens to elements the fast kernels hand back. */
+/* Owns how pairs are cut into pieces, who walks them, and how pieces are joined. */
 #include "compare/delta.h"
 
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "compare/delta_box.h"
 #include "compare/delta_close.h"
-#include "compare/delta_f64_kernel.h"
-#include "compare/delta_kernel.h"
+#include "compare/delta_walk.h"
 #include "compare/moments.h"
 #include "compare/pieces.h"
 
@@ -18,35 +18,17 @@
 #define LARGEST     ((uint64_t)1 << 21) /* elements of a piece, a multiple of any run */
 #define SMALLEST    ((uint64_t)1 << 17)
 #define SMALL       ((uint64_t)1 << 18) /* elements of a pair */
-#define DECODED     8192 /* numbers decoded at a time; of both sides half as many, to stay in the second-level cache */
-#define CAREFUL     512  /* elements at a time, as doubles */
 #define NOWHERE     UINT64_MAX
-#define SLACK       0x1p-20
-/* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
-#define SUSPICIOUS 9000.0
-
-static const double allclose_steps[TS_DELTA_TOLERANCES] = {1e-3, 1e-4, 1e-5};
-
-struct piece {
-    struct ts_moments a, b;
-    double min_a, max_a, min_b, max_b;
-    uint64_t nan_a, nan_b, plus_a, plus_b, minus_a, minus_b, nan_both, inf_both, masked, non_finite, first_non_finite;
-    uint64_t unequal, mismatched;
-    double sum, sum_abs, squares; /* of d */
-    double max_abs, max_rel;      /* max_rel as found in f32 where the kernels found it */
-    uint64_t worst, steepest;     /* where they are: the element, or the start of its run */
-    bool apart[TS_DELTA_TOLERANCES];
-};
 
 struct job {
     struct ts_pieces cut;
     const struct ts_pair *pairs;
-    struct piece *pieces;
+    struct ts_delta_piece *pieces;
     _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
     bool many;                /* threads, which give pages back the more often */
+    struct ts_boxes **boxes;  /* of each pair, NULL where it is walked as it stands */
+    struct ts_box_shelf shelf;
     const struct ts_delta_options *options;
-    const struct ts_delta_kernels *kernels;
-    const struct ts_delta_f64_kernels *doubles;
     struct ts_progress *progress;
 };
 
@@ -64,447 +46,6 @@ static struct ts_tolerance tolerance_of(const struct job *job, const struct ts_p
                                          : bits >= 7  ? 1.6e-2
                                                       : 0.1,
                                  .atol = bits >= 52 ? 1e-7 : 1e-5};
-}
-
-static void piece_init(struct piece *piece)
-{
-    *piece = (struct piece){.min_a = INFINITY,
-                            .max_a = -INFINITY,
-                            .min_b = INFINITY,
-                            .max_b = -INFINITY,
-                            .first_non_finite = NOWHERE,
-                            .worst = NOWHERE,
-                            .steepest = NOWHERE};
-}
-
-/* Sums of a stretch of elements. Deviations are from the first of them: numbers that differ little from each other keep
- * their digits. */
-struct stretch {
-    uint64_t count;
-    double origin[2], sum[2], deviation[2], squares[2]; /* of a and of b */
-};
-
-static void add_to_stretch(struct stretch *stretch, int side, double value)
-{
-    double from_origin;
-    if (!stretch->count)
-        stretch->origin[side] = value;
-    from_origin = value - stretch->origin[side];
-    stretch->sum[side] += from_origin;
-    stretch->deviation[side] += from_origin * from_origin;
-    stretch->squares[side] += value * value;
-}
-
-static void join_stretch(struct ts_moments *moments, const struct stretch *stretch, int side)
-{
-    const double n = (double)stretch->count;
-    struct ts_moments more = {.count = stretch->count, .squares = stretch->squares[side]};
-    if (!stretch->count)
-        return;
-    more.mean = stretch->origin[side] + stretch->sum[side] / n;
-    more.deviation = fmax(0, stretch->deviation[side] - stretch->sum[side] * stretch->sum[side] / n);
-    ts_moments_join(moments, &more);
-}
-
-static void add_stretch(struct piece *piece, const struct stretch *stretch)
-{
-    join_stretch(&piece->a, stretch, 0);
-    join_stretch(&piece->b, stretch, 1);
-}
-
-/* Two finite numbers and their difference, which of integers is not always that of the doubles. */
-static void add_finite(struct piece *piece, double x, double y, double d, uint64_t at,
-                       const struct ts_tolerance *tolerance, struct stretch *stretch)
-{
-    const double distance = fabs(d);
-    add_to_stretch(stretch, 0, x);
-    add_to_stretch(stretch, 1, y);
-    stretch->count++;
-    piece->min_a = x < piece->min_a ? x : piece->min_a;
-    piece->max_a = x > piece->max_a ? x : piece->max_a;
-    piece->min_b = y < piece->min_b ? y : piece->min_b;
-    piece->max_b = y > piece->max_b ? y : piece->max_b;
-    piece->sum += d;
-    piece->sum_abs += distance;
-    piece->squares += d * d;
-    piece->unequal += d != 0;
-    if (distance > piece->max_abs) {
-        piece->max_abs = distance;
-        piece->worst = at;
-    }
-    piece->mismatched += distance > tolerance->atol + tolerance->rtol * fabs(x);
-    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
-        piece->apart[t] = piece->apart[t] || distance > allclose_steps[t] + allclose_steps[t] * fabs(x);
-    if (x != 0 && distance > piece->max_rel * fabs(x)) {
-        piece->max_rel = distance / fabs(x);
-        piece->steepest = at;
-    }
-}
-
-static void add_pair_values(struct piece *piece, double x, double y, uint64_t at, const struct ts_masks *masks,
-                            const struct ts_tolerance *tolerance, struct stretch *stretch)
-{
-    bool finite_x = isfinite(x), finite_y = isfinite(y);
-    piece->nan_a += isnan(x) != 0;
-    piece->nan_b += isnan(y) != 0;
-    piece->plus_a += isinf(x) && x > 0;
-    piece->plus_b += isinf(y) && y > 0;
-    piece->minus_a += isinf(x) && x < 0;
-    piece->minus_b += isinf(y) && y < 0;
-    if (ts_is_masked(masks, x, y)) {
-        piece->masked += x != y;
-        return;
-    }
-    if (!finite_x || !finite_y) {
-        piece->nan_both += isnan(x) && isnan(y);
-        piece->inf_both += x == y;
-        if (!(isnan(x) && isnan(y)) && x != y) {
-            piece->unequal++;
-            if (!piece->non_finite++)
-                piece->first_non_finite = at;
-        }
-        return;
-    }
-    add_finite(piece, x, y, y - x, at, tolerance, stretch);
-}
-
-static void add_sums(struct piece *piece, const struct ts_delta_sums *sums, uint64_t first)
-{
-    ts_moments_join(&piece->a, &sums->a);
-    ts_moments_join(&piece->b, &sums->b);
-    piece->min_a = sums->min_a < piece->min_a ? sums->min_a : piece->min_a;
-    piece->max_a = sums->max_a > piece->max_a ? sums->max_a : piece->max_a;
-    piece->min_b = sums->min_b < piece->min_b ? sums->min_b : piece->min_b;
-    piece->max_b = sums->max_b > piece->max_b ? sums->max_b : piece->max_b;
-    piece->sum += sums->sum;
-    piece->sum_abs += sums->sum_abs;
-    piece->squares += sums->squares;
-    piece->unequal += sums->unequal;
-    piece->mismatched += sums->mismatched;
-    if (sums->max_abs > piece->max_abs) {
-        piece->max_abs = sums->max_abs;
-        piece->worst = first;
-    }
-    if (sums->max_rel > piece->max_rel) {
-        piece->max_rel = sums->max_rel;
-        piece->steepest = first;
-    }
-}
-
-/* Finite numbers of which none masks anything, `per` to an element; false if they are not that. */
-static bool add_doubles(const struct job *job, const double *x, const double *y, size_t count, unsigned per,
-                        uint64_t first, const struct ts_masks *masks, const struct ts_tolerance *tolerance,
-                        struct piece *piece)
-{
-    const struct ts_delta_f64_limits limits = {tolerance->rtol, tolerance->atol, piece->max_rel};
-    const double furthest = piece->max_abs, ratio = piece->max_rel;
-    struct ts_delta_sums sums;
-    size_t i = 0;
-    job->doubles->measure(x, y, count, limits, &sums);
-    if (!sums.clean || (masks && ts_may_mask(sums.min_a, masks->lowest_a) && ts_may_mask(sums.min_b, masks->lowest_b)))
-        return false;
-    add_sums(piece, &sums, first);
-    if (piece->max_abs > furthest) {
-        while (i + 1 < count && fabs(y[i] - x[i]) < sums.max_abs)
-            i++;
-        piece->worst = first + i / per;
-    }
-    for (i = 0; i < count && piece->max_rel > ratio; i++)
-        if (x[i] != 0 && fabs(y[i] - x[i]) / fabs(x[i]) >= sums.max_rel) {
-            piece->steepest = first + i / per;
-            break;
-        }
-    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
-        for (i = 0; i < count && !piece->apart[t] && sums.max_abs > allclose_steps[t]; i++)
-            piece->apart[t] = fabs(y[i] - x[i]) > allclose_steps[t] + allclose_steps[t] * fabs(x[i]);
-    return true;
-}
-
-/* A side that can be read where it stands, or NULL. */
-static const double *doubles_of(const struct ts_view *view)
-{
-    const uint8_t *bytes = view->tensor->type == TS_F64 ? ts_view_bytes(view) : NULL;
-    return (uintptr_t)bytes % sizeof(double) ? NULL : (const double *)(const void *)bytes;
-}
-
-/* Element by element: any values, any types. Values are taken times 2^shift, which is exact, so that squares of the
- * largest and smallest doubles stay numbers. */
-static enum ts_status walk_shifted(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                   int shift, struct piece *piece, const struct ts_tolerance *tolerance,
-                                   struct ts_error *error)
-{
-    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
-    const struct ts_masks masks = ts_masks_of(pair);
-    const double *doubles_a = doubles_of(&pair->a), *doubles_b = doubles_of(&pair->b);
-    double x[2 * CAREFUL], y[2 * CAREFUL];
-    if (per != ts_type_info(pair->b.tensor->type)->components)
-        return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
-    while (first < end) {
-        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
-        struct stretch stretch = {0};
-        const double *of_a = doubles_a ? doubles_a + first : x, *of_b = doubles_b ? doubles_b + first : y;
-        if (!doubles_a)
-            TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
-        if (!doubles_b)
-            TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
-        if (!shift && add_doubles(job, of_a, of_b, now * per, per, first, &masks, tolerance, piece)) {
-            first += now;
-            continue;
-        }
-        for (size_t i = 0; i < now * per; i++)
-            if (!shift)
-                add_pair_values(piece, of_a[i], of_b[i], first + i / per, &masks, tolerance, &stretch);
-            else if (isfinite(of_a[i]) && isfinite(of_b[i]) && !ts_is_masked(&masks, of_a[i], of_b[i]))
-                add_finite(piece, ldexp(of_a[i], shift), ldexp(of_b[i], shift),
-                           ldexp(of_b[i], shift) - ldexp(of_a[i], shift), first + i / per, tolerance, &stretch);
-        add_stretch(piece, &stretch);
-        first += now;
-    }
-    return TS_OK;
-}
-
-static enum ts_status walk_careful(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                   struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
-{
-    return walk_shifted(job, pair, first, end, 0, piece, tolerance, error);
-}
-
-/* The number itself: u64 is read with its bits in an i64. */
-static __int128 whole(int64_t bits, enum ts_type type)
-{
-    return type == TS_U64 ? (__int128)(uint64_t)bits : (__int128)bits;
-}
-
-/* As doubles; false unless each is less than 2^51. They are added to the bits of 1.5 * 2^52, where a double's last bit
- * counts one. */
-static bool fit_doubles(const int64_t *values, size_t count, enum ts_type type, double *out)
-{
-    const uint64_t bias = type == TS_U64 ? 0 : (uint64_t)1 << 51;
-    const unsigned width = type == TS_U64 ? 51 : 52;
-    uint64_t beyond = 0;
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t bits = (uint64_t)values[i];
-        beyond |= (bits + bias) >> width;
-        out[i] = ts_double_from_bits(bits + 0x4338000000000000u) - 0x1.8p52;
-    }
-    return !beyond;
-}
-
-static bool is_long(enum ts_type type)
-{
-    return type == TS_I64 || type == TS_U64;
-}
-
-/* Integers: differences are exact before they are rounded to a double, so that 2^62 and 2^62 + 1 are one apart. No
- * number masks anything here. */
-static enum ts_status walk_integers(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                    struct piece *piece, const struct ts_tolerance *tolerance, struct ts_error *error)
-{
-    const enum ts_type type_a = pair->a.tensor->type, type_b = pair->b.tensor->type;
-    const bool long_ones = is_long(type_a) || is_long(type_b);
-    int64_t x[CAREFUL], y[CAREFUL];
-    double of_x[CAREFUL], of_y[CAREFUL];
-    while (first < end) {
-        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
-        struct stretch stretch = {0};
-        bool fit = true;
-        if (long_ones) {
-            TS_TRY(ts_view_read_i64(&pair->a, first, now, x, error));
-            TS_TRY(ts_view_read_i64(&pair->b, first, now, y, error));
-            fit = fit_doubles(x, now, type_a, of_x) && fit_doubles(y, now, type_b, of_y);
-        } else {
-            TS_TRY(ts_view_read_f64(&pair->a, first, now, of_x, error));
-            TS_TRY(ts_view_read_f64(&pair->b, first, now, of_y, error));
-        }
-        fit = fit && add_doubles(job, of_x, of_y, now, 1, first, NULL, tolerance, piece);
-        for (size_t i = 0; i < now && !fit; i++) {
-            const __int128 of_a = whole(x[i], type_a), of_b = whole(y[i], type_b);
-            add_finite(piece, (double)of_a, (double)of_b, (double)(of_b - of_a), first + i, tolerance, &stretch);
-        }
-        add_stretch(piece, &stretch);
-        first += now;
-    }
-    return TS_OK;
-}
-
-/* Whether some |d| > step + step * |a|, in double. */
-static enum ts_status exceeds(const struct ts_pair *pair, uint64_t first, size_t count, double step, bool *found,
-                              struct ts_error *error)
-{
-    double x[512], y[512];
-    *found = false;
-    for (size_t done = 0; done < count && !*found;) {
-        size_t now = count - done < 512 ? count - done : 512;
-        TS_TRY(ts_view_read_f64(&pair->a, first + done, now, x, error));
-        TS_TRY(ts_view_read_f64(&pair->b, first + done, now, y, error));
-        for (size_t i = 0; i < now && !*found; i++)
-            *found = fabs(y[i] - x[i]) > step + step * fabs(x[i]);
-        done += now;
-    }
-    return TS_OK;
-}
-
-/* The fixed tolerances, where a run can exceed one that is not exceeded yet. What f32 cannot tell is looked at in
- * double; SLACK is some times its rounding. */
-static enum ts_status add_allclose(const struct ts_pair *pair, uint64_t first, size_t count, const uint8_t *a,
-                                   const uint8_t *b, const struct ts_delta_kernel *kernel,
-                                   const struct ts_delta_sums *sums, struct piece *piece, struct ts_error *error)
-{
-    const double largest = sums->max_a > -sums->min_a ? sums->max_a : -sums->min_a;
-    for (int t = 0; t < TS_DELTA_TOLERANCES; t++) {
-        const double step = allclose_steps[t];
-        const float less = (float)(step * (1 - SLACK));
-        if (piece->apart[t] || sums->max_abs <= step * (1 - SLACK))
-            continue;
-        if (sums->max_abs > (step + step * largest) * (1 + SLACK))
-            piece->apart[t] = true;
-        else if (kernel->beyond(a, b, count, less, less))
-            TS_TRY(exceeds(pair, first, count, step, &piece->apart[t], error));
-    }
-    return TS_OK;
-}
-
-/* Whether a kernel takes a side as it stands; if not, it is decoded to f32, the kind given. */
-static bool stands_plain(const struct ts_view *view, enum ts_delta_kind *kind)
-{
-    const enum ts_type type = view->tensor->type;
-    *kind = TS_DELTA_F32;
-    if ((type != TS_F32 && type != TS_BF16 && type != TS_F16) || !ts_view_bytes(view))
-        return false;
-    *kind = type == TS_F32 ? TS_DELTA_F32 : type == TS_BF16 ? TS_DELTA_BF16 : TS_DELTA_F16;
-    return true;
-}
-
-/* Asks for the bytes of the run that comes next while this one is worked on: decoding by itself reads them too late. A
- * hint, so only for tensors as they are. */
-static void fetch_ahead(const struct ts_view *view, uint64_t first, uint64_t end, size_t count)
-{
-    const struct ts_tensor *tensor = view->tensor;
-    const struct ts_type_info *info = ts_type_info(tensor->type);
-    const uint64_t stop = end - first < count ? end : first + count;
-    const uint8_t *bytes;
-    if (view->join != TS_JOIN_NONE || view->count != tensor->count || !ts_tensor_is_contiguous(tensor))
-        return;
-    bytes = ts_tensor_bytes(tensor);
-    for (uint64_t at = first / info->block_elements * info->block_bytes;
-         at < stop / info->block_elements * info->block_bytes; at += 64)
-        __builtin_prefetch(bytes + at, 0, 2);
-}
-
-/* One side of a run that ends by `end`: where it stands, or decoded into the buffer. */
-static enum ts_status read_side(const struct ts_view *view, bool plain, uint64_t first, uint64_t end, size_t count,
-                                float *buffer, const uint8_t **out, struct ts_error *error)
-{
-    if (plain) {
-        *out = ts_view_bytes(view) + first * ts_type_info(view->tensor->type)->block_bytes;
-        return TS_OK;
-    }
-    *out = (const uint8_t *)buffer;
-    fetch_ahead(view, first + count, end, count);
-    return ts_view_read_f32(view, first, count, buffer, error);
-}
-
-/* Numbers that f32 has; of integers also the squares, and as many of them as are added up in f32. */
-static bool is_fast(const struct ts_tensor *tensor)
-{
-    const struct ts_type_info *info = ts_type_info(tensor->type);
-    if (ts_type_is_integer(tensor->type))
-        return info->block_bytes == 1; /* of one number, or of several smaller ones */
-    return info->components == 1 &&
-           (info->kind == TS_CLASS_QUANT ||
-            (info->kind == TS_CLASS_FLOAT && tensor->type != TS_F64 && tensor->type != TS_F80));
-}
-
-/* Numbers whose squares vanish in f32, such as the second moments of an optimizer: once more, scaled up, which is
- * exact. */
-static bool measure_scaled(const struct job *job, const struct ts_pair *pair, uint64_t first, size_t count,
-                           struct ts_delta_limits limits, struct ts_delta_sums *sums)
-{
-    const float scale = 0x1p60f;
-    const double back = 0x1p-60;
-    float x[DECODED], y[DECODED];
-    struct ts_error ignored;
-    if (ts_view_read_f32(&pair->a, first, count, x, &ignored) != TS_OK ||
-        ts_view_read_f32(&pair->b, first, count, y, &ignored) != TS_OK)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        x[i] *= scale;
-        y[i] *= scale;
-    }
-    limits.atol *= scale;
-    limits.same = false;
-    limits.min_b = INFINITY;
-    limits.max_b = -INFINITY;
-    job->kernels->of[TS_DELTA_F32][TS_DELTA_F32].measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
-    for (int side = 0; side < 2; side++) {
-        struct ts_moments *moments = side ? &sums->b : &sums->a;
-        moments->mean *= back;
-        moments->deviation *= back * back;
-        moments->squares *= back * back;
-    }
-    sums->sum *= back;
-    sums->sum_abs *= back;
-    sums->squares *= back * back;
-    sums->min_a *= back;
-    sums->max_a *= back;
-    sums->min_b *= back;
-    sums->max_b *= back;
-    sums->max_abs *= back;
-    return sums->clean;
-}
-
-/* What the kernel handed back. */
-static enum ts_status walk_rest(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                struct ts_delta_limits limits, const struct ts_delta_sums *whole, struct piece *piece,
-                                const struct ts_tolerance *tolerance, struct ts_error *error)
-{
-    const bool small = whole->max_a < 0.5 && whole->min_a > -0.5 && whole->max_b < 0.5 && whole->min_b > -0.5;
-    while (first < end) {
-        size_t now = end - first < DECODED ? (size_t)(end - first) : DECODED;
-        struct ts_delta_sums sums;
-        limits.ratio = (float)piece->max_rel;
-        /* nothing of this size is beyond a fixed tolerance but for what is careful work anyway */
-        if (small && measure_scaled(job, pair, first, now, limits, &sums) &&
-            sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1])
-            add_sums(piece, &sums, first);
-        else
-            TS_TRY(walk_careful(job, pair, first, first + now, piece, tolerance, error));
-        first += now;
-    }
-    return TS_OK;
-}
-
-static enum ts_status walk_fast(const struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                double ratio, struct piece *piece, const struct ts_tolerance *tolerance,
-                                struct ts_error *error)
-{
-    enum ts_delta_kind of_a, of_b;
-    const bool plain_a = stands_plain(&pair->a, &of_a), plain_b = stands_plain(&pair->b, &of_b);
-    const struct ts_delta_kernel *kernel = &job->kernels->of[of_a][of_b];
-    const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
-    float x[DECODED], y[DECODED];
-    struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
-    while (first < end) {
-        const size_t now = end - first < run ? (size_t)(end - first) : run;
-        const uint8_t *a, *b;
-        struct ts_delta_sums sums;
-        limits.ratio = (float)(piece->max_rel > ratio ? piece->max_rel : ratio);
-        limits.min_b = piece->min_b;
-        limits.max_b = piece->max_b;
-        TS_TRY(read_side(&pair->a, plain_a, first, end, now, x, &a, error));
-        TS_TRY(read_side(&pair->b, plain_b, first, end, now, y, &b, error));
-        kernel->measure(a, b, now, limits, &sums);
-        if (!sums.clean || sums.max_abs > SUSPICIOUS) {
-            TS_TRY(walk_rest(job, pair, first, first + now, limits, &sums, piece, tolerance, error));
-        } else {
-            add_sums(piece, &sums, first);
-            TS_TRY(add_allclose(pair, first, now, a, b, kernel, &sums, piece, error));
-            limits.eager = sums.eager;
-            limits.same = sums.same;
-        }
-        first += now;
-    }
-    return TS_OK;
 }
 
 static uint64_t piece_size(const struct ts_pair *pair)
@@ -535,14 +76,15 @@ static void forget_pair(struct job *job, const struct ts_pair *pair, uint64_t fi
 static void forget_elements(void *context, size_t which, uint64_t first, uint64_t end)
 {
     struct job *job = context;
-    forget_pair(job, &job->pairs[which], first, end);
+    if (!job->boxes[which])
+        forget_pair(job, &job->pairs[which], first, end);
 }
 
 /* The largest relative difference that any piece of the pair has found, a little less: pieces need not look for smaller
  * ones, and those that have it too still find it, so that what is reported does not depend on who came first. */
 static double ratio_so_far(const _Atomic uint64_t *ratio)
 {
-    return ts_double_from_bits(atomic_load_explicit(ratio, memory_order_relaxed)) * (1 - SLACK);
+    return ts_double_from_bits(atomic_load_explicit(ratio, memory_order_relaxed)) * (1 - 0x1p-20);
 }
 
 static void raise_ratio(_Atomic uint64_t *ratio, double found)
@@ -554,43 +96,96 @@ static void raise_ratio(_Atomic uint64_t *ratio, double found)
     }
 }
 
+/* Of large integers the walk found the elements themselves, with differences that doubles may not have. */
+static enum ts_status find_largest(const struct ts_pair *pair, const struct ts_delta_piece *all, struct ts_delta *delta,
+                                   struct ts_error *error)
+{
+    if (ts_delta_is_fast(pair) || !ts_is_exact(pair) || all->worst == NOWHERE)
+        return ts_find_largest(pair, all->worst, all->steepest, delta, error);
+    delta->worst = all->worst;
+    delta->max_rel = all->max_rel;
+    delta->max_ulp = all->max_abs;
+    TS_TRY(ts_view_read_f64(&pair->a, all->worst, 1, &delta->worst_a, error));
+    return ts_view_read_f64(&pair->b, all->worst, 1, &delta->worst_b, error);
+}
+
+/* While the box is there: its elements are far apart in the pair. The two apart, since whether a box looks for its
+ * steepest depends on what others have found. */
+static enum ts_status look_at_box(const struct ts_box *box, const struct ts_boxes *boxes, struct ts_delta_piece *piece,
+                                  struct ts_error *error)
+{
+    struct ts_delta worst = {.worst = NOWHERE}, steepest = {0};
+    struct ts_delta_piece only = *piece;
+    only.steepest = NOWHERE;
+    TS_TRY(find_largest(&box->pair, &only, &worst, error));
+    if (ts_is_exact(&box->pair) && !ts_delta_is_fast(&box->pair))
+        steepest = (struct ts_delta){.max_rel = piece->max_rel};
+    else
+        TS_TRY(ts_find_largest(&box->pair, NOWHERE, piece->steepest, &steepest, error));
+    piece->worst = worst.worst == NOWHERE ? NOWHERE : ts_box_place(box, boxes, worst.worst);
+    piece->worst_a = worst.worst_a;
+    piece->worst_b = worst.worst_b;
+    piece->worst_ulp = worst.max_ulp;
+    piece->steepest_ratio = steepest.max_rel;
+    piece->steepest_ulp = steepest.max_ulp;
+    if (piece->first_non_finite != NOWHERE)
+        piece->first_non_finite = ts_box_place(box, boxes, piece->first_non_finite);
+    return TS_OK;
+}
+
+static enum ts_status work_on_box(struct job *job, size_t which, uint64_t index, const struct ts_tolerance *tolerance,
+                                  struct ts_delta_piece *piece, uint64_t *elements, struct ts_error *error)
+{
+    const struct ts_boxes *boxes = job->boxes[which];
+    struct ts_box *box = ts_box_take(&job->shelf);
+    enum ts_status status;
+    if (!box)
+        return ts_fail_memory(error);
+    status = ts_box_load(box, boxes, &job->pairs[which], index, error);
+    *elements = box->pair.a.count;
+    if (status == TS_OK)
+        status = ts_delta_walk(&box->pair, 0, *elements, ratio_so_far(&job->ratios[which]), tolerance, piece, error);
+    if (status == TS_OK)
+        status = look_at_box(box, boxes, piece, error);
+    ts_box_return(&job->shelf, box);
+    return status;
+}
+
 static void work(void *context, uint64_t index)
 {
     struct job *job = context;
-    uint64_t first;
+    uint64_t first, elements;
     size_t which = ts_pieces_item(&job->cut, index, &first);
     const struct ts_pair *pair = &job->pairs[which];
     const uint64_t size = job->cut.sizes[which], stride = job->many ? size / 8 : size;
     const uint64_t end = pair->a.count - first < size ? pair->a.count : first + size;
-    struct piece *piece = &job->pieces[index];
+    struct ts_delta_piece *piece = &job->pieces[index];
     struct ts_tolerance tolerance = tolerance_of(job, pair);
     struct ts_error error;
     enum ts_status status = TS_OK;
-    piece_init(piece);
-    for (uint64_t from = first, to; from < end && status == TS_OK; from = to) {
+    ts_delta_piece_init(piece);
+    elements = end - first;
+    if (job->boxes[which])
+        status = work_on_box(job, which, first, &tolerance, piece, &elements, &error);
+    for (uint64_t from = first, to; !job->boxes[which] && from < end && status == TS_OK; from = to) {
         to = end - from < stride ? end : from + stride;
-        if (is_fast(pair->a.tensor) && is_fast(pair->b.tensor))
-            status = walk_fast(job, pair, from, to, ratio_so_far(&job->ratios[which]), piece, &tolerance, &error);
-        else if (ts_is_exact(pair))
-            status = walk_integers(job, pair, from, to, piece, &tolerance, &error);
-        else
-            status = walk_careful(job, pair, from, to, piece, &tolerance, &error);
+        status = ts_delta_walk(pair, from, to, ratio_so_far(&job->ratios[which]), &tolerance, piece, &error);
         if (to < end) {
             ts_view_forget(&pair->a, from, to - from);
             ts_view_forget(&pair->b, from, to - from);
         }
     }
     raise_ratio(&job->ratios[which], piece->max_rel);
-    ts_progress_add(job->progress, end - first);
+    ts_progress_add(job->progress, elements);
     if (status != TS_OK)
         ts_pieces_fail(&job->cut, &error, pair->name);
 }
 
-static void join_pieces(const struct job *job, size_t which, struct piece *all)
+static void join_pieces(const struct job *job, size_t which, struct ts_delta_piece *all)
 {
-    piece_init(all);
+    ts_delta_piece_init(all);
     for (uint64_t i = job->cut.first[which]; i < job->cut.first[which + 1]; i++) {
-        const struct piece *piece = &job->pieces[i];
+        const struct ts_delta_piece *piece = &job->pieces[i];
         ts_moments_join(&all->a, &piece->a);
         ts_moments_join(&all->b, &piece->b);
         all->min_a = piece->min_a < all->min_a ? piece->min_a : all->min_a;
@@ -607,20 +202,26 @@ static void join_pieces(const struct job *job, size_t which, struct piece *all)
         all->inf_both += piece->inf_both;
         all->masked += piece->masked;
         all->non_finite += piece->non_finite;
-        if (all->first_non_finite == NOWHERE)
+        if (piece->first_non_finite < all->first_non_finite)
             all->first_non_finite = piece->first_non_finite;
         all->unequal += piece->unequal;
         all->mismatched += piece->mismatched;
         all->sum += piece->sum;
         all->sum_abs += piece->sum_abs;
         all->squares += piece->squares;
-        if (piece->max_abs > all->max_abs) {
+        /* of equal ones the first, also where boxes do not follow each other */
+        if (piece->max_abs > all->max_abs || (piece->max_abs == all->max_abs && piece->worst < all->worst)) {
             all->max_abs = piece->max_abs;
             all->worst = piece->worst;
+            all->worst_a = piece->worst_a;
+            all->worst_b = piece->worst_b;
+            all->worst_ulp = piece->worst_ulp;
         }
         if (piece->max_rel > all->max_rel) {
             all->max_rel = piece->max_rel;
             all->steepest = piece->steepest;
+            all->steepest_ratio = piece->steepest_ratio;
+            all->steepest_ulp = piece->steepest_ulp;
         }
         for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
             all->apart[t] = all->apart[t] || piece->apart[t];
@@ -636,25 +237,25 @@ static void put_side(struct ts_side *side, const struct ts_moments *moments, dou
     side->norm = ldexp(sqrt(moments->squares), -shift);
 }
 
-static double largest_of(const struct piece *all)
+static double largest_of(const struct ts_delta_piece *all)
 {
     return fmax(fmax(fabs(all->min_a), fabs(all->max_a)), fmax(fabs(all->min_b), fabs(all->max_b)));
 }
 
 /* Doubles whose squares overflow or vanish: the sums once more, of values that were shifted to about one. Tells by how
  * many powers of two. */
-static enum ts_status sum_again(const struct job *job, const struct ts_pair *pair, struct piece *all, int *shift,
+static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piece *all, int *shift,
                                 struct ts_error *error)
 {
     const struct ts_tolerance any = {0};
     const double largest = all->a.count ? largest_of(all) : 1;
-    struct piece again;
+    struct ts_delta_piece again;
     *shift = 0;
     if (largest == 0 || !isfinite(largest) || (largest < 0x1p480 && largest > 0x1p-480))
         return TS_OK;
     *shift = -ilogb(largest);
-    piece_init(&again);
-    TS_TRY(walk_shifted(job, pair, 0, pair->a.count, *shift, &again, &any, error));
+    ts_delta_piece_init(&again);
+    TS_TRY(ts_delta_walk_shifted(pair, 0, pair->a.count, *shift, &any, &again, error));
     all->a = again.a;
     all->b = again.b;
     all->sum = again.sum;
@@ -663,25 +264,21 @@ static enum ts_status sum_again(const struct job *job, const struct ts_pair *pai
     return TS_OK;
 }
 
-/* Of integers the walk found the elements themselves, with differences that doubles may not have. */
-static enum ts_status find_largest(const struct ts_pair *pair, const struct piece *all, struct ts_delta *delta,
-                                   struct ts_error *error)
+static void put_largest(const struct ts_delta_piece *all, struct ts_delta *delta)
 {
-    if (!delta->exact || all->worst == NOWHERE || (is_fast(pair->a.tensor) && is_fast(pair->b.tensor)))
-        return ts_find_largest(pair, all->worst, all->steepest, delta, error);
     delta->worst = all->worst;
-    delta->max_rel = all->max_rel;
-    delta->max_ulp = all->max_abs;
-    TS_TRY(ts_view_read_f64(&pair->a, all->worst, 1, &delta->worst_a, error));
-    return ts_view_read_f64(&pair->b, all->worst, 1, &delta->worst_b, error);
+    delta->worst_a = all->worst_a;
+    delta->worst_b = all->worst_b;
+    delta->max_rel = all->steepest_ratio;
+    delta->max_ulp = fmax(all->worst_ulp, all->steepest_ulp);
 }
 
-static enum ts_status finish(const struct job *job, const struct ts_pair *pair, struct piece *all,
-                             struct ts_delta *delta, struct ts_error *error)
+static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_delta_piece *all, struct ts_delta *delta,
+                             struct ts_error *error)
 {
     double norm_a, norm_b, distance;
     int shift;
-    TS_TRY(sum_again(job, pair, all, &shift, error));
+    TS_TRY(sum_again(pair, all, &shift, error));
     distance = sqrt(all->squares);
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,
@@ -727,38 +324,55 @@ static enum ts_status finish(const struct job *job, const struct ts_pair *pair, 
         delta->cosine = -1;
     delta->precision_a = ts_bits_in_use(&pair->a);
     delta->precision_b = ts_bits_in_use(&pair->b);
-    TS_TRY(find_largest(pair, all, delta, error));
+    if (boxed)
+        put_largest(all, delta);
+    else
+        TS_TRY(find_largest(pair, all, delta, error));
     if (norm_a == 0 && norm_b > 0) /* no element of the reference to be relative to */
         delta->max_rel = (double)INFINITY;
     return TS_OK;
 }
 
 /* A batch of pairs, so that the pieces of a huge comparison do not fill memory. */
-static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_delta *deltas,
-                                struct ts_error *error)
+static enum ts_status measure_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_delta *deltas,
+                                    struct ts_error *error)
 {
     enum ts_status status;
     ts_pieces_begin(&job->cut);
     for (size_t i = 0; i < count; i++) {
         atomic_store_explicit(&job->ratios[i], 0, memory_order_relaxed);
-        ts_pieces_add(&job->cut, job->pairs[i].problem ? 0 : job->pairs[i].a.count,
-                      job->pairs[i].problem ? LARGEST : piece_size(&job->pairs[i]));
+        job->boxes[i] = ts_boxes_plan(&job->pairs[i]);
+        if (job->boxes[i])
+            ts_pieces_add(&job->cut, job->boxes[i]->count, 1);
+        else
+            ts_pieces_add(&job->cut, job->pairs[i].problem ? 0 : job->pairs[i].a.count,
+                          job->pairs[i].problem ? LARGEST : piece_size(&job->pairs[i]));
     }
     job->pieces = malloc((ts_pieces_count(&job->cut) + 1) * sizeof *job->pieces);
     if (!job->pieces)
         return ts_fail_memory(error);
     status = ts_pieces_run(&job->cut, pool, work, forget_elements, job, error);
     for (size_t i = 0; i < count && status == TS_OK; i++) {
-        struct piece all;
+        struct ts_delta_piece all;
         if (job->pairs[i].problem) {
             deltas[i] = (struct ts_delta){.worst = NOWHERE, .first_non_finite_mismatch = NOWHERE};
             continue;
         }
         join_pieces(job, i, &all);
-        status = finish(job, &job->pairs[i], &all, &deltas[i], error);
+        status = finish(&job->pairs[i], job->boxes[i], &all, &deltas[i], error);
         forget_pair(job, &job->pairs[i], 0, job->pairs[i].a.count); /* samples touch pages all over */
     }
     free(job->pieces);
+    return status;
+}
+
+static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_delta *deltas,
+                                struct ts_error *error)
+{
+    enum ts_status status = measure_batch(pool, job, count, deltas, error);
+    for (size_t i = 0; i < count; i++)
+        free(job->boxes[i]);
+    ts_box_shelf_clear(&job->shelf);
     return status;
 }
 
@@ -766,20 +380,21 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
                             const struct ts_delta_options *options, struct ts_delta *deltas,
                             struct ts_progress *progress, struct ts_error *error)
 {
-    struct job job = {.options = options,
-                      .progress = progress,
-                      .kernels = TS_TABLE(ts_delta_kernels),
-                      .doubles = TS_TABLE(ts_delta_f64_kernels)};
+    struct job job = {.options = options, .progress = progress};
     enum ts_status status = TS_OK;
     job.many = ts_pool_width(pool) > 4;
     job.ratios = calloc(TS_PIECES_BATCH, sizeof *job.ratios);
-    if (!ts_pieces_init(&job.cut, pool) || !job.ratios)
+    job.boxes = calloc(TS_PIECES_BATCH, sizeof *job.boxes);
+    ts_box_shelf_init(&job.shelf);
+    if (!ts_pieces_init(&job.cut, pool) || !job.ratios || !job.boxes)
         status = ts_fail_memory(error);
     for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
         job.pairs = pairs + i;
         status = run_batch(pool, &job, count - i < TS_PIECES_BATCH ? count - i : TS_PIECES_BATCH, deltas + i, error);
     }
     ts_pieces_release(&job.cut);
+    ts_box_shelf_release(&job.shelf);
     free(job.ratios);
+    free(job.boxes);
     return status;
 }

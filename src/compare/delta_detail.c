@@ -6,6 +6,8 @@
 
 #include "base/progress.h"
 #include "compare/delta_close.h"
+#include "tensor/view_box.h"
+#include "tensor/view_far.h"
 
 /* Elements looked at; of larger pairs every n-th row. */
 #define MOST   ((uint64_t)1 << 20)
@@ -105,15 +107,12 @@ static bool make_profiles(struct look *look, struct ts_arena *arena)
     return look->profiles != NULL;
 }
 
-/* Elements [first, first + count) of one row (the last axis); at[] are the coordinates of the first. */
-static enum ts_status add_run(struct look *look, uint64_t first, size_t count, const uint64_t *at,
-                              struct ts_error *error)
+/* count elements of one row (the last axis); at[] are the coordinates of the first. */
+static void add_run(struct look *look, const double *x, const double *y, size_t count, const uint64_t *at)
 {
     const struct ts_view *view = &look->pair->a;
-    double x[RUN], y[RUN], errors = 0, references = 0;
+    double errors = 0, references = 0;
     struct ts_profile *last = view->rank ? &look->profiles[view->rank - 1] : NULL;
-    TS_TRY(ts_view_read_f64(&look->pair->a, first, count, x, error));
-    TS_TRY(ts_view_read_f64(&look->pair->b, first, count, y, error));
     for (size_t i = 0; i < count; i++) {
         double d = y[i] - x[i];
         if (!isfinite(d) || (!look->unit.whole && ts_is_masked(&look->masks, x[i], y[i])))
@@ -136,7 +135,47 @@ static enum ts_status add_run(struct look *look, uint64_t first, size_t count, c
             look->profiles[axis].error[at[axis]] += errors;
             look->profiles[axis].reference[at[axis]] += references;
         }
-    return TS_OK;
+}
+
+static void place_of(const struct ts_view *view, uint64_t row, uint64_t *at)
+{
+    for (unsigned i = view->rank; i-- > 0;) {
+        at[i] = i + 1 == view->rank ? 0 : row % view->shape[i];
+        row /= i + 1 == view->rank ? 1 : view->shape[i];
+    }
+}
+
+/* The same rows where they are stored far from each other: read together, and then looked at. */
+static enum ts_status walk_far(struct look *look, uint64_t step, struct ts_error *error)
+{
+    const struct ts_view *view = &look->pair->a;
+    const uint64_t width = view->shape[view->rank - 1], rows = view->count / width;
+    const size_t most = (size_t)(MOST / width + 1);
+    uint64_t *taken = malloc(most * sizeof *taken), at[TS_MAX_RANK];
+    double *x = malloc(most * (size_t)width * sizeof *x), *y = malloc(most * (size_t)width * sizeof *y);
+    enum ts_status status = taken && x && y ? TS_OK : ts_fail_memory(error);
+    for (uint64_t row = 0; row < rows && status == TS_OK;) {
+        size_t count = 0;
+        for (; row < rows && count < most; row += step)
+            taken[count++] = row;
+        status = ts_view_read_rows_f64(view, taken, count, x, error);
+        if (status == TS_OK)
+            status = ts_view_read_rows_f64(&look->pair->b, taken, count, y, error);
+        for (size_t i = 0; i < count && status == TS_OK; i++) {
+            place_of(view, taken[i], at);
+            for (size_t start = 0; start < width; start += RUN) { /* sums as of other pairs */
+                at[view->rank - 1] = start;
+                add_run(look, x + i * width + start, y + i * width + start, width - start < RUN ? width - start : RUN,
+                        at);
+            }
+        }
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+    }
+    free(taken);
+    free(x);
+    free(y);
+    return status;
 }
 
 /* A step that shares no factor with an axis but the last, so that it meets every index of each. */
@@ -164,8 +203,10 @@ static enum ts_status walk(struct look *look, struct ts_error *error)
     const struct ts_view *view = &look->pair->a;
     uint64_t width = view->rank ? view->shape[view->rank - 1] : 1, rows = width ? view->count / width : 0;
     uint64_t step = row_step(view, view->count / MOST + 1), at[TS_MAX_RANK], forgotten = 0;
+    double x[RUN], y[RUN];
+    if (view->rank > 1 && width <= MOST && (ts_view_is_far(view) || ts_view_is_far(&look->pair->b)))
+        return walk_far(look, step, error);
     for (uint64_t row = 0; row < rows; row += step) {
-        uint64_t rest = row;
         if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
             return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         if ((row - forgotten) * width >= BEHIND) { /* also what lies between the rows: the system reads ahead */
@@ -173,19 +214,14 @@ static enum ts_status walk(struct look *look, struct ts_error *error)
             ts_view_forget(&look->pair->b, forgotten * width, (row - forgotten) * width);
             forgotten = row;
         }
-        for (unsigned i = view->rank; i-- > 0;) {
-            if (i + 1 == view->rank) {
-                at[i] = 0;
-                continue;
-            }
-            at[i] = rest % view->shape[i];
-            rest /= view->shape[i];
-        }
+        place_of(view, row, at);
         for (uint64_t start = 0; start < width; start += RUN) {
             size_t now = width - start < RUN ? (size_t)(width - start) : RUN;
             if (view->rank)
                 at[view->rank - 1] = start;
-            TS_TRY(add_run(look, row * width + start, now, at, error));
+            TS_TRY(ts_view_read_f64(view, row * width + start, now, x, error));
+            TS_TRY(ts_view_read_f64(&look->pair->b, row * width + start, now, y, error));
+            add_run(look, x, y, now, at);
         }
     }
     return TS_OK;

@@ -7,12 +7,15 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "tensor/view_box.h"
+#include "tensor/view_far.h"
 
 /* Tokens taken of a longer sequence; all of them up to WHOLE. */
 #define TAKEN        48
 #define TAKEN_LEAST  12
 #define WHOLE        256
 #define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
+#define MANY         512                 /* elements read at a time */
 /* Numbers of one side of one actor: 16 MiB of floats; the logits of some tokens may have more. */
 #define LARGEST      ((uint64_t)1 << 22)
 #define LARGEST_LAST ((uint64_t)1 << 23)
@@ -311,6 +314,15 @@ static enum ts_status read_token(const struct ts_scene *scene, const struct ts_v
     return TS_OK;
 }
 
+/* Far from each other in the file, and each token a row of the view: [tokens, width]. */
+static bool is_rows_of(const struct ts_scene *scene, const struct ts_view *view, const struct place *place,
+                       const struct ts_actor *actor)
+{
+    return view->rank == 2 && place->rank == 2 && place->axis == 0 && !place->batched &&
+           view->shape[1] == actor->width && (place->all || ts_scene_sequence(scene) >= view->shape[0]) &&
+           scene->taken[scene->taken_count - 1] < view->shape[0] && ts_view_is_far(view);
+}
+
 /* One side, tokens first. */
 static enum ts_status load_side(const struct ts_scene *scene, const struct ts_view *view, const struct place *place,
                                 const struct ts_actor *actor, float *out, struct ts_error *error)
@@ -320,6 +332,8 @@ static enum ts_status load_side(const struct ts_scene *scene, const struct ts_vi
         uint64_t first = actor->rows == 1 && place->batched ? scene->taken[0] / sequence : 0;
         return ts_view_read_f32(view, first * actor->width, actor->rows * actor->width, out, error);
     }
+    if (is_rows_of(scene, view, place, actor))
+        return ts_view_read_rows_f32(view, scene->taken, scene->taken_count, out, error);
     for (size_t row = 0; row < scene->taken_count; row++) {
         TS_TRY(read_token(scene, view, place, scene->taken[row], 0, actor->width, out + row * actor->width, error));
         /* of a large tensor not even the pages around these rows stay resident */
@@ -679,7 +693,8 @@ enum ts_status ts_scene_read(const struct ts_scene *scene, size_t pair, bool can
         return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "%s has no tokens", scene->pairs[pair].name);
     for (size_t row = 0; row < tokens; row++)
         TS_TRY(read_token(scene, view, &place, first + row, column, count, out + row * count, error));
-    if (view->count > FORGET_ABOVE)
+    /* a few numbers at a time are counted where they are read, and are read in their thousands */
+    if (view->count > FORGET_ABOVE && tokens * count > MANY)
         ts_view_forget(view, 0, view->count);
     return TS_OK;
 }

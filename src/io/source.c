@@ -9,10 +9,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/window.h"
+
 /* See ts_source_look. */
 #define LOOK_BITS 21
 #define LOOKS     ((uint64_t)16)
 #define FILES     8
+/* Pages of files that may stay: some looks of a few threads, small beside the limit of 256 MB. */
+#define RESIDENT ((uint64_t)48 << 20)
+
+/* Files from this size on stay open for ts_source_read, so many at most: most systems allow a process 1024, macOS 256
+ * to begin with. */
+#define LARGE     ((uint64_t)8 << 20)
+#define MOST_OPEN 128
+/* Linux reads at most 2 GiB less a page in one call, macOS refuses more. */
+#define MOST_AT_ONCE ((size_t)1 << 30)
+
+static _Atomic unsigned open_files;
+static _Atomic uint64_t serials;
 
 static const uint8_t nothing[1];
 
@@ -26,6 +40,21 @@ static struct ts_source *new_source(const char *path)
     source->data = nothing;
     atomic_init(&source->references, 1);
     return source;
+}
+
+void ts_source_attach(struct ts_source *source, int file, uint64_t offset)
+{
+    if (source->size < LARGE)
+        return;
+    if (atomic_fetch_add(&open_files, 1) < MOST_OPEN)
+        source->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    else
+        source->file = -1;
+    source->has_file = source->file >= 0;
+    source->file_offset = offset;
+    source->serial = source->has_file ? 1 + atomic_fetch_add(&serials, 1) : 0;
+    if (!source->has_file)
+        atomic_fetch_sub(&open_files, 1);
 }
 
 /* Files up to this size are read, not mapped: a folder of a hundred thousand dumps would run out of mappings. */
@@ -75,6 +104,7 @@ static enum ts_status map_file(int file, const char *path, struct ts_source **so
         }
         mapped->data = mapped->mapping = mapping;
         mapped->size = mapped->mapping_size = (size_t)info.st_size;
+        ts_source_attach(mapped, file, 0);
     }
     *source = mapped;
     return TS_OK;
@@ -145,6 +175,11 @@ void ts_source_release(struct ts_source *source)
             munmap(source->mapping, source->mapping_size);
         else
             free(source->mapping);
+        if (source->has_file) {
+            ts_window_drop(source);
+            close(source->file);
+            atomic_fetch_sub(&open_files, 1);
+        }
         free((char *)source->path);
         free(source);
         source = parent;
@@ -157,12 +192,57 @@ const char *ts_source_name(const struct ts_source *source)
     return slash && slash[1] ? slash + 1 : source->path;
 }
 
+static const struct ts_source *root_of(const struct ts_source *source)
+{
+    while (source->parent)
+        source = source->parent;
+    return source;
+}
+
+bool ts_source_is_open(const struct ts_source *source)
+{
+    return root_of(source)->has_file;
+}
+
+uint64_t ts_source_serial(const struct ts_source *source)
+{
+    return root_of(source)->serial;
+}
+
+enum ts_status ts_source_read(const struct ts_source *source, uint64_t offset, uint64_t length, void *out,
+                              struct ts_error *error)
+{
+    const struct ts_source *root = root_of(source);
+    const uint8_t *bytes = ts_source_at(source, offset, length);
+    uint8_t *to = out;
+    off_t at;
+    if (!bytes)
+        return ts_fail(error, TS_ERR_FORMAT, offset, "needs %" PRIu64 " bytes from here, the file has %" PRIu64, length,
+                       source->size);
+    if (!root->has_file) {
+        memcpy(out, bytes, (size_t)length);
+        return TS_OK;
+    }
+    at = (off_t)(root->file_offset + (uint64_t)(bytes - root->data));
+    while (length) {
+        ssize_t got = pread(root->file, to, length < MOST_AT_ONCE ? (size_t)length : MOST_AT_ONCE, at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ts_fail_errno(error, errno, "cannot read \"%s\"", source->path);
+        if (got == 0)
+            return ts_fail(error, TS_ERR_IO, (uint64_t)at, "\"%s\" became shorter while it was read", root->path);
+        to += got;
+        at += got;
+        length -= (uint64_t)got;
+    }
+    return TS_OK;
+}
+
 void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t length)
 {
-    const struct ts_source *root = source;
+    const struct ts_source *root = root_of(source);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first, last;
-    while (root->parent)
-        root = root->parent;
     if (!root->mapping_size || !ts_source_at(source, offset, length))
         return;
     /* Whole pages inside the range only: its ends may be shared with what is still being read. */
@@ -170,6 +250,38 @@ void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t 
     last = (uintptr_t)(source->data + offset + length) & ~(page - 1);
     if (first < last)
         madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
+/* Whether the pages of files in this process are few, as far as the system tells: 64 KB and not two megabytes come with
+ * a look where the system keeps the file in small pages. */
+static bool few_pages(void)
+{
+#ifdef __linux__
+    static _Atomic int statm = -1;
+    char text[128], *field = text;
+    unsigned long long shared = 0;
+    ssize_t got;
+    int file = atomic_load(&statm), none = -1;
+    if (file == -1) {
+        file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+        file = file < 0 ? -2 : file;
+        if (!atomic_compare_exchange_strong(&statm, &none, file)) {
+            if (file >= 0)
+                close(file);
+            file = none;
+        }
+    }
+    got = file >= 0 ? pread(file, text, sizeof text - 1, 0) : 0;
+    text[got > 0 ? got : 0] = 0;
+    for (int i = 0; i < 2 && field; i++) /* size, resident, shared: in pages */
+        field = (field = strchr(field, ' ')) ? field + 1 : NULL;
+    if (!field || *field < '0' || *field > '9')
+        return false;
+    shared = strtoull(field, NULL, 10);
+    return shared < RESIDENT / (uint64_t)sysconf(_SC_PAGESIZE);
+#else
+    return false;
+#endif
 }
 
 void ts_source_look(const struct ts_source *source, uint64_t offset)
@@ -197,5 +309,6 @@ void ts_source_look(const struct ts_source *source, uint64_t offset)
     if (++look->count < LOOKS)
         return;
     look->count = 0;
-    ts_source_forget(source, 0, source->size);
+    if (!few_pages())
+        ts_source_forget(source, 0, source->size);
 }

@@ -7,6 +7,7 @@
 #define TS_IO_SOURCE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ struct ts_source {
     struct ts_source *parent; /* slices */
     void *mapping;            /* to unmap or to free */
     size_t mapping_size;      /* 0: mapping came from malloc */
+    bool has_file;            /* `file` is open on what is mapped, which begins at file_offset there */
+    int file;
+    uint64_t file_offset;
+    uint64_t serial; /* of the file */
     atomic_uint references;
 };
 
@@ -48,8 +53,19 @@ const char *ts_source_name(const struct ts_source *source);
  * stay in the system's cache), so that resident memory does not grow with the file. Only a hint. */
 void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t length);
 /* Says where the caller looks next: one look may bring two megabytes of a mapped file into this process. Whoever looks
- * here and there, or at all of it in small steps, holds no more than so many of them: then all pages are given back.
- * Per thread and file, of which few are read in turn. */
+ * here and there, or at all of it in small steps, holds no more than so many of them: then all pages are given back,
+ * where the system does not say that they are few. Per thread and file, of which few are read in turn. */
 void ts_source_look(const struct ts_source *source, uint64_t offset);
+
+/* Whether ts_source_read reads a file without its pages coming into this process. Large mapped files are kept open for
+ * that, as many as a process may well have open. */
+bool ts_source_is_open(const struct ts_source *source);
+/* A number that no other open file has or had; 0 for what is not open. */
+uint64_t ts_source_serial(const struct ts_source *source);
+/* Copies the bytes [offset, offset + length). Fails where they are not there, also when a file was shortened since. */
+enum ts_status ts_source_read(const struct ts_source *source, uint64_t offset, uint64_t length, void *out,
+                              struct ts_error *error);
+/* For the spool: what is mapped at the offset of a file, of which the source gets a descriptor of its own. */
+void ts_source_attach(struct ts_source *source, int file, uint64_t offset);
 
 #endif

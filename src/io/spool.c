@@ -200,6 +200,7 @@ static enum ts_status add_extent(struct ts_spool *spool, uint64_t size, struct e
     added->source->size = size;
     added->source->mapping = mapping;
     added->source->mapping_size = (size_t)size;
+    ts_source_attach(added->source, spool->file, spool->file_size);
     atomic_init(&added->source->references, 1);
     added->data = mapping;
     added->offset = spool->file_size;

@@ -14,9 +14,12 @@
 #include <string.h>
 
 #include "pair/align_search.h"
+#include "tensor/view_box.h"
 
 /* Elements read at a time. Complex numbers take two places. */
 #define CHUNK 1024
+/* Numbers looked at of views whose neighbours are far apart in their file: each is a read by itself. */
+#define FAR ((uint64_t)1 << 17)
 
 struct tally {
     double pairs, wrong, unequal; /* wrong: NaN on one side only */
@@ -145,6 +148,8 @@ enum ts_status ts_align_measure(const struct ts_align_search *search, const stru
                                 uint64_t budget, struct ts_align_fit *fit, struct ts_error *error)
 {
     struct tally tally = {0};
+    if (budget > FAR && a->count > budget && (ts_view_is_far(a) || ts_view_is_far(b)))
+        budget = FAR;
     if (a->count <= budget) {
         TS_TRY(read_both(search, a, b, 0, a->count, &tally, error));
     } else {

@@ -59,6 +59,48 @@ bool ts_view_of(const struct ts_tensor *tensor, struct ts_arena *arena, struct t
     return true;
 }
 
+bool ts_view_walk_through(const struct ts_view *view, struct ts_view_walk *axes, uint64_t *base)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    struct ts_view_walk own;
+    uint64_t inner[TS_MAX_RANK], reach[TS_MAX_RANK], at = view->offset;
+    ts_view_walk_merge(tensor->shape, tensor->strides, tensor->rank, &own);
+    *base = 0;
+    for (unsigned k = own.rank; k-- > 0;) {
+        inner[k] = k + 1 < own.rank ? inner[k + 1] * own.shape[k + 1] : 1;
+        reach[k] = at % own.shape[k];
+        at /= own.shape[k];
+        *base += reach[k] * (uint64_t)own.strides[k];
+    }
+    for (unsigned i = 0; i < axes->rank; i++) {
+        uint64_t stride = (uint64_t)axes->strides[i], steps;
+        unsigned k = 0;
+        if (axes->shape[i] == 1)
+            continue;
+        while (k + 1 < own.rank && inner[k] > stride)
+            k++;
+        if (own.rank == 0 || stride % inner[k] != 0)
+            return false;
+        steps = stride / inner[k];
+        reach[k] += steps * (axes->shape[i] - 1);
+        if (reach[k] >= own.shape[k])
+            return false;
+        axes->strides[i] = (int64_t)(steps * (uint64_t)own.strides[k]);
+    }
+    return true;
+}
+
+bool ts_view_axes(const struct ts_view *view, struct ts_view_walk *axes, uint64_t *base)
+{
+    axes->rank = view->rank;
+    for (unsigned i = 0; i < view->rank; i++) {
+        axes->shape[i] = view->shape[i];
+        axes->strides[i] = view->shape[i] == 1 ? 0 : view->strides[i];
+    }
+    *base = view->offset;
+    return !view->tensor->strides || ts_view_walk_through(view, axes, base);
+}
+
 bool ts_view_permute(const struct ts_view *view, const unsigned *order, struct ts_arena *arena, struct ts_view *out)
 {
     struct ts_view made;

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "io/window.h"
 #include "tensor/view.h"
+#include "tensor/view_far.h"
 #include "tensor/view_walk.h"
 
 enum form { AS_F32, AS_F64, AS_I64 };
@@ -25,38 +27,26 @@ struct walker {
     size_t size;         /* bytes per element, when data is set */
     size_t out_size;     /* bytes per element in the output */
     struct ts_view_walk axes;
-    uint64_t base; /* index of the view's first element; wraps on the way with negative strides */
+    uint64_t base;   /* index of the view's first element; wraps on the way with negative strides */
+    bool far;        /* elements are read by position, not through the mapping */
+    uint64_t places; /* far: others that are visited between two neighbours */
 };
 
-/* A tensor with strides of its own: each axis of the view must run along one axis of the tensor, without crossing its
- * end. False where it does not; then the tensor is asked run by run. */
-static bool through_strides(const struct ts_view *view, struct walker *walker)
+/* Elements between one and its neighbour in the file, where they do not follow each other. */
+static uint64_t places_between(const struct ts_view_walk *axes)
 {
-    const struct ts_tensor *tensor = view->tensor;
-    struct ts_view_walk own;
-    uint64_t inner[TS_MAX_RANK], reach[TS_MAX_RANK], at = view->offset;
-    ts_view_walk_merge(tensor->shape, tensor->strides, tensor->rank, &own);
-    walker->base = 0;
-    for (unsigned k = own.rank; k-- > 0;) {
-        inner[k] = k + 1 < own.rank ? inner[k + 1] * own.shape[k + 1] : 1;
-        reach[k] = at % own.shape[k];
-        at /= own.shape[k];
-        walker->base += reach[k] * (uint64_t)own.strides[k];
+    uint64_t places = 1, best = UINT64_MAX, result = 1;
+    for (unsigned i = axes->rank; i-- > 0;) {
+        const uint64_t stride = (uint64_t)llabs(axes->strides[i]);
+        if (stride == 1 && i + 1 == axes->rank)
+            continue; /* one place */
+        if (stride && stride < best) {
+            best = stride;
+            result = places;
+        }
+        places *= axes->shape[i];
     }
-    for (unsigned i = 0; i < walker->axes.rank; i++) {
-        uint64_t stride = (uint64_t)walker->axes.strides[i], steps;
-        unsigned k = 0;
-        while (k + 1 < own.rank && inner[k] > stride)
-            k++;
-        if (own.rank == 0 || stride % inner[k] != 0)
-            return false;
-        steps = stride / inner[k];
-        reach[k] += steps * (walker->axes.shape[i] - 1);
-        if (reach[k] >= own.shape[k])
-            return false;
-        walker->axes.strides[i] = (int64_t)(steps * (uint64_t)own.strides[k]);
-    }
-    return true;
+    return result;
 }
 
 /* For a plain view with elements. */
@@ -67,22 +57,25 @@ static void walker_init(const struct ts_view *view, enum form form, struct walke
     walker->tensor = view->tensor;
     walker->out_size = (form == AS_F32 ? sizeof(float) : sizeof(double)) * info->components;
     walker->data = NULL;
+    walker->far = false;
     walker->size = info->block_bytes;
     walker->base = view->offset;
     ts_view_walk_merge(view->shape, view->strides, view->rank, &walker->axes);
     if (view->tensor->type == TS_CODED || info->block_elements != 1)
         return;
     if (view->tensor->strides) {
-        struct ts_view_walk logical = walker->axes, physical;
-        if (!through_strides(view, walker)) {
-            walker->axes = logical;
+        struct ts_view_walk physical = walker->axes;
+        if (!ts_view_walk_through(view, &physical, &walker->base)) {
             walker->base = view->offset;
             return;
         }
-        physical = walker->axes;
         ts_view_walk_merge(physical.shape, physical.strides, physical.rank, &walker->axes);
     }
     walker->data = view->tensor->source->data + view->tensor->offset;
+    walker->far = view->tensor->bytes >= TS_VIEW_FAR && ts_view_walk_is_far(&walker->axes, walker->size) &&
+                  ts_source_is_open(view->tensor->source);
+    if (walker->far)
+        walker->places = places_between(&walker->axes);
 }
 
 static const uint8_t *element(const struct walker *walker, uint64_t index)
@@ -135,16 +128,33 @@ static void gather(const uint8_t *src, int64_t src_step, size_t count, size_t si
     }
 }
 
+/* count elements from index, stride apart, to places dst_step bytes apart. */
+static enum ts_status fetch(const struct walker *walker, uint64_t index, int64_t stride, size_t count, uint8_t *dst,
+                            size_t dst_step, struct ts_error *error)
+{
+    const struct ts_gather far = {.offset = walker->tensor->offset + index * walker->size,
+                                  .step = stride * (int64_t)walker->size,
+                                  .count = count,
+                                  .size = walker->size,
+                                  .out = dst,
+                                  .out_step = dst_step,
+                                  .places = walker->places};
+    if (walker->far)
+        return ts_window_gather(walker->tensor->source, &far, error);
+    gather(element(walker, index), far.step, count, walker->size, dst, dst_step);
+    return TS_OK;
+}
+
 /* count elements from index, stride apart. */
 static enum ts_status read_row(const struct walker *walker, uint64_t index, int64_t stride, size_t count, char *out,
                                struct ts_error *error)
 {
     alignas(double) uint8_t tile[TILE * 16];
-    if (stride == 1 && walker->data) {
+    if (stride == 1 && walker->data && !walker->far) {
         decode(walker, element(walker, index), count, out);
         return TS_OK;
     }
-    if (stride == 1)
+    if (stride == 1 && !walker->data)
         return ask(walker, index, count, out, error);
     if (!walker->data) {
         for (size_t i = 0; i < count; i++, index += (uint64_t)stride)
@@ -153,7 +163,7 @@ static enum ts_status read_row(const struct walker *walker, uint64_t index, int6
     }
     while (count) {
         size_t now = count < TILE ? count : TILE;
-        gather(element(walker, index), stride * (int64_t)walker->size, now, walker->size, tile, walker->size);
+        TS_TRY(fetch(walker, index, stride, now, tile, walker->size, error));
         decode(walker, tile, now, out);
         index += now * (uint64_t)stride;
         out += now * walker->out_size;
@@ -182,12 +192,10 @@ static enum ts_status read_rows(const struct walker *walker, uint64_t index, siz
         const uint64_t corner = index + column * across;
         if (downwards)
             for (size_t i = 0; i < now; i++)
-                gather(element(walker, corner + i * across), (int64_t)(down * size), rows, size, tile + i * size,
-                       now * size);
+                TS_TRY(fetch(walker, corner + i * across, (int64_t)down, rows, tile + i * size, now * size, error));
         else
             for (size_t j = 0; j < rows; j++)
-                gather(element(walker, corner + j * down), (int64_t)(across * size), now, size, tile + j * now * size,
-                       size);
+                TS_TRY(fetch(walker, corner + j * down, (int64_t)across, now, tile + j * now * size, size, error));
         if (now == columns)
             decode(walker, tile, rows * columns, out);
         for (size_t j = 0; j < rows && now < columns; j++)
@@ -215,6 +223,21 @@ static uint64_t rows_at_a_time(const struct walker *walker)
     return llabs(down) < llabs(across) ? 64 : 1;
 }
 
+static enum ts_status read_slabs(const struct ts_view *view, const struct walker *walker, uint64_t first, size_t count,
+                                 char *out, struct ts_error *error)
+{
+    alignas(double) uint8_t tile[TILE * 16];
+    while (count) {
+        size_t now;
+        TS_TRY(ts_view_slab_read(view, first, count < TILE ? count : TILE, tile, &now, error));
+        decode(walker, tile, now, out);
+        first += now;
+        count -= now;
+        out += now * walker->out_size;
+    }
+    return TS_OK;
+}
+
 static enum ts_status read_plain(const struct ts_view *view, enum form form, uint64_t first, size_t count, char *out,
                                  struct ts_error *error)
 {
@@ -223,8 +246,11 @@ static enum ts_status read_plain(const struct ts_view *view, enum form form, uin
     uint64_t at[TS_MAX_RANK], index;
     uint64_t together;
     unsigned last;
-    ts_tensor_look(view->tensor, first, view->count);
     walker_init(view, form, &walker);
+    if (!walker.far)
+        ts_tensor_look(view->tensor, first, view->count);
+    else if (ts_view_slab_follows(view, first, count))
+        return read_slabs(view, &walker, first, count, out, error);
     index = walker.base;
     if (axes->rank == 0)
         return read_row(&walker, index, 1, count, out, error);

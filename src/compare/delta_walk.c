@@ -1,0 +1,479 @@
+/* Owns the walk over some elements of a pair: by the fast kernels where they know the types, in double elsewhere, and
+ * element by element what those hand back. */
+#include "compare/delta_walk.h"
+
+#include <math.h>
+
+#include "base/number.h"
+#include "compare/delta_close.h"
+#include "compare/delta_f64_kernel.h"
+#include "compare/delta_kernel.h"
+
+#define DECODED 8192 /* numbers decoded at a time; of both sides half as many, to stay in the second-level cache */
+#define CAREFUL 512  /* elements at a time, as doubles */
+#define NOWHERE UINT64_MAX
+#define SLACK   0x1p-20
+/* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
+#define SUSPICIOUS 9000.0
+
+static const double allclose_steps[TS_DELTA_TOLERANCES] = {1e-3, 1e-4, 1e-5};
+
+void ts_delta_piece_init(struct ts_delta_piece *piece)
+{
+    *piece = (struct ts_delta_piece){.min_a = INFINITY,
+                                     .max_a = -INFINITY,
+                                     .min_b = INFINITY,
+                                     .max_b = -INFINITY,
+                                     .first_non_finite = NOWHERE,
+                                     .worst = NOWHERE,
+                                     .steepest = NOWHERE};
+}
+
+/* Sums of a stretch of elements. Deviations are from the first of them: numbers that differ little from each other keep
+ * their digits. */
+struct stretch {
+    uint64_t count;
+    double origin[2], sum[2], deviation[2], squares[2]; /* of a and of b */
+};
+
+static void add_to_stretch(struct stretch *stretch, int side, double value)
+{
+    double from_origin;
+    if (!stretch->count)
+        stretch->origin[side] = value;
+    from_origin = value - stretch->origin[side];
+    stretch->sum[side] += from_origin;
+    stretch->deviation[side] += from_origin * from_origin;
+    stretch->squares[side] += value * value;
+}
+
+static void join_stretch(struct ts_moments *moments, const struct stretch *stretch, int side)
+{
+    const double n = (double)stretch->count;
+    struct ts_moments more = {.count = stretch->count, .squares = stretch->squares[side]};
+    if (!stretch->count)
+        return;
+    more.mean = stretch->origin[side] + stretch->sum[side] / n;
+    more.deviation = fmax(0, stretch->deviation[side] - stretch->sum[side] * stretch->sum[side] / n);
+    ts_moments_join(moments, &more);
+}
+
+static void add_stretch(struct ts_delta_piece *piece, const struct stretch *stretch)
+{
+    join_stretch(&piece->a, stretch, 0);
+    join_stretch(&piece->b, stretch, 1);
+}
+
+/* Two finite numbers and their difference, which of integers is not always that of the doubles. */
+static void add_finite(struct ts_delta_piece *piece, double x, double y, double d, uint64_t at,
+                       const struct ts_tolerance *tolerance, struct stretch *stretch)
+{
+    const double distance = fabs(d);
+    add_to_stretch(stretch, 0, x);
+    add_to_stretch(stretch, 1, y);
+    stretch->count++;
+    piece->min_a = x < piece->min_a ? x : piece->min_a;
+    piece->max_a = x > piece->max_a ? x : piece->max_a;
+    piece->min_b = y < piece->min_b ? y : piece->min_b;
+    piece->max_b = y > piece->max_b ? y : piece->max_b;
+    piece->sum += d;
+    piece->sum_abs += distance;
+    piece->squares += d * d;
+    piece->unequal += d != 0;
+    if (distance > piece->max_abs) {
+        piece->max_abs = distance;
+        piece->worst = at;
+    }
+    piece->mismatched += distance > tolerance->atol + tolerance->rtol * fabs(x);
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        piece->apart[t] = piece->apart[t] || distance > allclose_steps[t] + allclose_steps[t] * fabs(x);
+    if (x != 0 && distance > piece->max_rel * fabs(x)) {
+        piece->max_rel = distance / fabs(x);
+        piece->steepest = at;
+    }
+}
+
+static void add_pair_values(struct ts_delta_piece *piece, double x, double y, uint64_t at, const struct ts_masks *masks,
+                            const struct ts_tolerance *tolerance, struct stretch *stretch)
+{
+    bool finite_x = isfinite(x), finite_y = isfinite(y);
+    piece->nan_a += isnan(x) != 0;
+    piece->nan_b += isnan(y) != 0;
+    piece->plus_a += isinf(x) && x > 0;
+    piece->plus_b += isinf(y) && y > 0;
+    piece->minus_a += isinf(x) && x < 0;
+    piece->minus_b += isinf(y) && y < 0;
+    if (ts_is_masked(masks, x, y)) {
+        piece->masked += x != y;
+        return;
+    }
+    if (!finite_x || !finite_y) {
+        piece->nan_both += isnan(x) && isnan(y);
+        piece->inf_both += x == y;
+        if (!(isnan(x) && isnan(y)) && x != y) {
+            piece->unequal++;
+            if (!piece->non_finite++)
+                piece->first_non_finite = at;
+        }
+        return;
+    }
+    add_finite(piece, x, y, y - x, at, tolerance, stretch);
+}
+
+static void add_sums(struct ts_delta_piece *piece, const struct ts_delta_sums *sums, uint64_t first)
+{
+    ts_moments_join(&piece->a, &sums->a);
+    ts_moments_join(&piece->b, &sums->b);
+    piece->min_a = sums->min_a < piece->min_a ? sums->min_a : piece->min_a;
+    piece->max_a = sums->max_a > piece->max_a ? sums->max_a : piece->max_a;
+    piece->min_b = sums->min_b < piece->min_b ? sums->min_b : piece->min_b;
+    piece->max_b = sums->max_b > piece->max_b ? sums->max_b : piece->max_b;
+    piece->sum += sums->sum;
+    piece->sum_abs += sums->sum_abs;
+    piece->squares += sums->squares;
+    piece->unequal += sums->unequal;
+    piece->mismatched += sums->mismatched;
+    if (sums->max_abs > piece->max_abs) {
+        piece->max_abs = sums->max_abs;
+        piece->worst = first;
+    }
+    if (sums->max_rel > piece->max_rel) {
+        piece->max_rel = sums->max_rel;
+        piece->steepest = first;
+    }
+}
+
+/* Finite numbers of which none masks anything, `per` to an element; false if they are not that. */
+static bool add_doubles(const double *x, const double *y, size_t count, unsigned per, uint64_t first,
+                        const struct ts_masks *masks, const struct ts_tolerance *tolerance,
+                        struct ts_delta_piece *piece)
+{
+    const struct ts_delta_f64_limits limits = {tolerance->rtol, tolerance->atol, piece->max_rel};
+    const double furthest = piece->max_abs, ratio = piece->max_rel;
+    struct ts_delta_sums sums;
+    size_t i = 0;
+    TS_TABLE(ts_delta_f64_kernels)->measure(x, y, count, limits, &sums);
+    if (!sums.clean || (masks && ts_may_mask(sums.min_a, masks->lowest_a) && ts_may_mask(sums.min_b, masks->lowest_b)))
+        return false;
+    add_sums(piece, &sums, first);
+    if (piece->max_abs > furthest) {
+        while (i + 1 < count && fabs(y[i] - x[i]) < sums.max_abs)
+            i++;
+        piece->worst = first + i / per;
+    }
+    for (i = 0; i < count && piece->max_rel > ratio; i++)
+        if (x[i] != 0 && fabs(y[i] - x[i]) / fabs(x[i]) >= sums.max_rel) {
+            piece->steepest = first + i / per;
+            break;
+        }
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
+        for (i = 0; i < count && !piece->apart[t] && sums.max_abs > allclose_steps[t]; i++)
+            piece->apart[t] = fabs(y[i] - x[i]) > allclose_steps[t] + allclose_steps[t] * fabs(x[i]);
+    return true;
+}
+
+/* A side that can be read where it stands, or NULL. */
+static const double *doubles_of(const struct ts_view *view)
+{
+    const uint8_t *bytes = view->tensor->type == TS_F64 ? ts_view_bytes(view) : NULL;
+    return (uintptr_t)bytes % sizeof(double) ? NULL : (const double *)(const void *)bytes;
+}
+
+/* Any values, any types. */
+enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end, int shift,
+                                     const struct ts_tolerance *tolerance, struct ts_delta_piece *piece,
+                                     struct ts_error *error)
+{
+    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
+    const struct ts_masks masks = ts_masks_of(pair);
+    const double *doubles_a = doubles_of(&pair->a), *doubles_b = doubles_of(&pair->b);
+    double x[2 * CAREFUL], y[2 * CAREFUL];
+    if (per != ts_type_info(pair->b.tensor->type)->components)
+        return ts_fail(error, TS_ERR_UNSUPPORTED, TS_NO_OFFSET, "a complex tensor against a real one");
+    while (first < end) {
+        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
+        struct stretch stretch = {0};
+        const double *of_a = doubles_a ? doubles_a + first : x, *of_b = doubles_b ? doubles_b + first : y;
+        if (!doubles_a)
+            TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
+        if (!doubles_b)
+            TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
+        if (!shift && add_doubles(of_a, of_b, now * per, per, first, &masks, tolerance, piece)) {
+            first += now;
+            continue;
+        }
+        for (size_t i = 0; i < now * per; i++)
+            if (!shift)
+                add_pair_values(piece, of_a[i], of_b[i], first + i / per, &masks, tolerance, &stretch);
+            else if (isfinite(of_a[i]) && isfinite(of_b[i]) && !ts_is_masked(&masks, of_a[i], of_b[i]))
+                add_finite(piece, ldexp(of_a[i], shift), ldexp(of_b[i], shift),
+                           ldexp(of_b[i], shift) - ldexp(of_a[i], shift), first + i / per, tolerance, &stretch);
+        add_stretch(piece, &stretch);
+        first += now;
+    }
+    return TS_OK;
+}
+
+static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                   struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
+                                   struct ts_error *error)
+{
+    return ts_delta_walk_shifted(pair, first, end, 0, tolerance, piece, error);
+}
+
+/* The number itself: u64 is read with its bits in an i64. */
+static __int128 whole(int64_t bits, enum ts_type type)
+{
+    return type == TS_U64 ? (__int128)(uint64_t)bits : (__int128)bits;
+}
+
+/* As doubles; false unless each is less than 2^51. They are added to the bits of 1.5 * 2^52, where a double's last bit
+ * counts one. */
+static bool fit_doubles(const int64_t *values, size_t count, enum ts_type type, double *out)
+{
+    const uint64_t bias = type == TS_U64 ? 0 : (uint64_t)1 << 51;
+    const unsigned width = type == TS_U64 ? 51 : 52;
+    uint64_t beyond = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t bits = (uint64_t)values[i];
+        beyond |= (bits + bias) >> width;
+        out[i] = ts_double_from_bits(bits + 0x4338000000000000u) - 0x1.8p52;
+    }
+    return !beyond;
+}
+
+static bool is_long(enum ts_type type)
+{
+    return type == TS_I64 || type == TS_U64;
+}
+
+/* Integers: differences are exact before they are rounded to a double, so that 2^62 and 2^62 + 1 are one apart. No
+ * number masks anything here. */
+static enum ts_status walk_integers(const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                    struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
+                                    struct ts_error *error)
+{
+    const enum ts_type type_a = pair->a.tensor->type, type_b = pair->b.tensor->type;
+    const bool long_ones = is_long(type_a) || is_long(type_b);
+    int64_t x[CAREFUL], y[CAREFUL];
+    double of_x[CAREFUL], of_y[CAREFUL];
+    while (first < end) {
+        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
+        struct stretch stretch = {0};
+        bool fit = true;
+        if (long_ones) {
+            TS_TRY(ts_view_read_i64(&pair->a, first, now, x, error));
+            TS_TRY(ts_view_read_i64(&pair->b, first, now, y, error));
+            fit = fit_doubles(x, now, type_a, of_x) && fit_doubles(y, now, type_b, of_y);
+        } else {
+            TS_TRY(ts_view_read_f64(&pair->a, first, now, of_x, error));
+            TS_TRY(ts_view_read_f64(&pair->b, first, now, of_y, error));
+        }
+        fit = fit && add_doubles(of_x, of_y, now, 1, first, NULL, tolerance, piece);
+        for (size_t i = 0; i < now && !fit; i++) {
+            const __int128 of_a = whole(x[i], type_a), of_b = whole(y[i], type_b);
+            add_finite(piece, (double)of_a, (double)of_b, (double)(of_b - of_a), first + i, tolerance, &stretch);
+        }
+        add_stretch(piece, &stretch);
+        first += now;
+    }
+    return TS_OK;
+}
+
+/* Whether some |d| > step + step * |a|, in double. */
+static enum ts_status exceeds(const struct ts_pair *pair, uint64_t first, size_t count, double step, bool *found,
+                              struct ts_error *error)
+{
+    double x[512], y[512];
+    *found = false;
+    for (size_t done = 0; done < count && !*found;) {
+        size_t now = count - done < 512 ? count - done : 512;
+        TS_TRY(ts_view_read_f64(&pair->a, first + done, now, x, error));
+        TS_TRY(ts_view_read_f64(&pair->b, first + done, now, y, error));
+        for (size_t i = 0; i < now && !*found; i++)
+            *found = fabs(y[i] - x[i]) > step + step * fabs(x[i]);
+        done += now;
+    }
+    return TS_OK;
+}
+
+/* The fixed tolerances, where a run can exceed one that is not exceeded yet. What f32 cannot tell is looked at in
+ * double; SLACK is some times its rounding. */
+static enum ts_status add_allclose(const struct ts_pair *pair, uint64_t first, size_t count, const uint8_t *a,
+                                   const uint8_t *b, const struct ts_delta_kernel *kernel,
+                                   const struct ts_delta_sums *sums, struct ts_delta_piece *piece,
+                                   struct ts_error *error)
+{
+    const double largest = sums->max_a > -sums->min_a ? sums->max_a : -sums->min_a;
+    for (int t = 0; t < TS_DELTA_TOLERANCES; t++) {
+        const double step = allclose_steps[t];
+        const float less = (float)(step * (1 - SLACK));
+        if (piece->apart[t] || sums->max_abs <= step * (1 - SLACK))
+            continue;
+        if (sums->max_abs > (step + step * largest) * (1 + SLACK))
+            piece->apart[t] = true;
+        else if (kernel->beyond(a, b, count, less, less))
+            TS_TRY(exceeds(pair, first, count, step, &piece->apart[t], error));
+    }
+    return TS_OK;
+}
+
+/* Whether a kernel takes a side as it stands; if not, it is decoded to f32, the kind given. */
+static bool stands_plain(const struct ts_view *view, enum ts_delta_kind *kind)
+{
+    const enum ts_type type = view->tensor->type;
+    *kind = TS_DELTA_F32;
+    if ((type != TS_F32 && type != TS_BF16 && type != TS_F16) || !ts_view_bytes(view))
+        return false;
+    *kind = type == TS_F32 ? TS_DELTA_F32 : type == TS_BF16 ? TS_DELTA_BF16 : TS_DELTA_F16;
+    return true;
+}
+
+/* Asks for the bytes of the run that comes next while this one is worked on: decoding by itself reads them too late. A
+ * hint, so only for tensors as they are. */
+static void fetch_ahead(const struct ts_view *view, uint64_t first, uint64_t end, size_t count)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    const struct ts_type_info *info = ts_type_info(tensor->type);
+    const uint64_t stop = end - first < count ? end : first + count;
+    const uint8_t *bytes;
+    if (view->join != TS_JOIN_NONE || view->count != tensor->count || !ts_tensor_is_contiguous(tensor))
+        return;
+    bytes = ts_tensor_bytes(tensor);
+    for (uint64_t at = first / info->block_elements * info->block_bytes;
+         at < stop / info->block_elements * info->block_bytes; at += 64)
+        __builtin_prefetch(bytes + at, 0, 2);
+}
+
+/* One side of a run that ends by `end`: where it stands, or decoded into the buffer. */
+static enum ts_status read_side(const struct ts_view *view, bool plain, uint64_t first, uint64_t end, size_t count,
+                                float *buffer, const uint8_t **out, struct ts_error *error)
+{
+    if (plain) {
+        *out = ts_view_bytes(view) + first * ts_type_info(view->tensor->type)->block_bytes;
+        return TS_OK;
+    }
+    *out = (const uint8_t *)buffer;
+    fetch_ahead(view, first + count, end, count);
+    return ts_view_read_f32(view, first, count, buffer, error);
+}
+
+/* Numbers that f32 has; of integers also the squares, and as many of them as are added up in f32. */
+static bool is_fast(const struct ts_tensor *tensor)
+{
+    const struct ts_type_info *info = ts_type_info(tensor->type);
+    if (ts_type_is_integer(tensor->type))
+        return info->block_bytes == 1; /* of one number, or of several smaller ones */
+    return info->components == 1 &&
+           (info->kind == TS_CLASS_QUANT ||
+            (info->kind == TS_CLASS_FLOAT && tensor->type != TS_F64 && tensor->type != TS_F80));
+}
+
+bool ts_delta_is_fast(const struct ts_pair *pair)
+{
+    return is_fast(pair->a.tensor) && is_fast(pair->b.tensor);
+}
+
+/* Numbers whose squares vanish in f32, such as the second moments of an optimizer: once more, scaled up, which is
+ * exact. */
+static bool measure_scaled(const struct ts_pair *pair, uint64_t first, size_t count, struct ts_delta_limits limits,
+                           struct ts_delta_sums *sums)
+{
+    const float scale = 0x1p60f;
+    const double back = 0x1p-60;
+    float x[DECODED], y[DECODED];
+    struct ts_error ignored;
+    if (ts_view_read_f32(&pair->a, first, count, x, &ignored) != TS_OK ||
+        ts_view_read_f32(&pair->b, first, count, y, &ignored) != TS_OK)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        x[i] *= scale;
+        y[i] *= scale;
+    }
+    limits.atol *= scale;
+    limits.same = false;
+    limits.min_b = INFINITY;
+    limits.max_b = -INFINITY;
+    TS_TABLE(ts_delta_kernels)
+        ->of[TS_DELTA_F32][TS_DELTA_F32]
+        .measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
+    for (int side = 0; side < 2; side++) {
+        struct ts_moments *moments = side ? &sums->b : &sums->a;
+        moments->mean *= back;
+        moments->deviation *= back * back;
+        moments->squares *= back * back;
+    }
+    sums->sum *= back;
+    sums->sum_abs *= back;
+    sums->squares *= back * back;
+    sums->min_a *= back;
+    sums->max_a *= back;
+    sums->min_b *= back;
+    sums->max_b *= back;
+    sums->max_abs *= back;
+    return sums->clean;
+}
+
+/* What the kernel handed back. */
+static enum ts_status walk_rest(const struct ts_pair *pair, uint64_t first, uint64_t end, struct ts_delta_limits limits,
+                                const struct ts_delta_sums *whole, struct ts_delta_piece *piece,
+                                const struct ts_tolerance *tolerance, struct ts_error *error)
+{
+    const bool small = whole->max_a < 0.5 && whole->min_a > -0.5 && whole->max_b < 0.5 && whole->min_b > -0.5;
+    while (first < end) {
+        size_t now = end - first < DECODED ? (size_t)(end - first) : DECODED;
+        struct ts_delta_sums sums;
+        limits.ratio = (float)piece->max_rel;
+        /* nothing of this size is beyond a fixed tolerance but for what is careful work anyway */
+        if (small && measure_scaled(pair, first, now, limits, &sums) &&
+            sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1])
+            add_sums(piece, &sums, first);
+        else
+            TS_TRY(walk_careful(pair, first, first + now, piece, tolerance, error));
+        first += now;
+    }
+    return TS_OK;
+}
+
+static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint64_t end, double ratio,
+                                struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
+                                struct ts_error *error)
+{
+    enum ts_delta_kind of_a, of_b;
+    const bool plain_a = stands_plain(&pair->a, &of_a), plain_b = stands_plain(&pair->b, &of_b);
+    const struct ts_delta_kernel *kernel = &TS_TABLE(ts_delta_kernels)->of[of_a][of_b];
+    const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
+    float x[DECODED], y[DECODED];
+    struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
+    while (first < end) {
+        const size_t now = end - first < run ? (size_t)(end - first) : run;
+        const uint8_t *a, *b;
+        struct ts_delta_sums sums;
+        limits.ratio = (float)(piece->max_rel > ratio ? piece->max_rel : ratio);
+        limits.min_b = piece->min_b;
+        limits.max_b = piece->max_b;
+        TS_TRY(read_side(&pair->a, plain_a, first, end, now, x, &a, error));
+        TS_TRY(read_side(&pair->b, plain_b, first, end, now, y, &b, error));
+        kernel->measure(a, b, now, limits, &sums);
+        if (!sums.clean || sums.max_abs > SUSPICIOUS) {
+            TS_TRY(walk_rest(pair, first, first + now, limits, &sums, piece, tolerance, error));
+        } else {
+            add_sums(piece, &sums, first);
+            TS_TRY(add_allclose(pair, first, now, a, b, kernel, &sums, piece, error));
+            limits.eager = sums.eager;
+            limits.same = sums.same;
+        }
+        first += now;
+    }
+    return TS_OK;
+}
+
+enum ts_status ts_delta_walk(const struct ts_pair *pair, uint64_t first, uint64_t end, double ratio,
+                             const struct ts_tolerance *tolerance, struct ts_delta_piece *piece, struct ts_error *error)
+{
+    if (ts_delta_is_fast(pair))
+        return walk_fast(pair, first, end, ratio, piece, tolerance, error);
+    if (ts_is_exact(pair))
+        return walk_integers(pair, first, end, piece, tolerance, error);
+    return walk_careful(pair, first, end, piece, tolerance, error);
+}
