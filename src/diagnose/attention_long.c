@@ -348,14 +348,11 @@ static bool is_out_of_reach(const struct ts_chain_guess *guess)
            guess->chain.numbers_first || guess->chain.values;
 }
 
-static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess)
+/* The context of all rows of the case. */
+static bool run_chain(struct ts_long *it, const struct ts_chain *chain, double *out)
 {
-    struct ts_case *the_case = it->the_case;
-    const struct ts_chain *chain = &guess->chain;
+    const struct ts_case *the_case = it->the_case;
     size_t rows = the_case->actor->rows, width = the_case->actor->width;
-    double *out = ts_case_scratch(the_case);
-    if (!out || 2.0 * (double)rows * (double)width * (double)it->tokens > MOST_WORK)
-        return;
     /* heads that share keys one behind the other, so that these are read once */
     for (size_t served = 0; served < chain->served; served++)
         for (size_t head = 0; head < chain->heads; head++) {
@@ -364,8 +361,39 @@ static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess
             for (size_t row = 0; row < rows; row++)
                 if (!ts_long_context(it, chain, true, head, (size_t)ts_case_row(the_case, row),
                                      out + row * width + head * chain->size))
-                    return;
+                    return false;
         }
+    return true;
+}
+
+static bool predict_chain(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_chain *chain = formula->numbers;
+    struct ts_long it;
+    bool good = ts_long_open(&it, the_case, chain->size) && run_chain(&it, chain, out);
+    ts_long_close(&it);
+    return good;
+}
+
+/* Multiplications for a row: with the keys that it sees, twice. */
+static double work_of(const struct ts_long *it, const struct ts_chain *chain)
+{
+    double seen = chain->shift >= (long)it->tokens ? (double)it->tokens : (double)it->tokens / 2;
+    seen = chain->window > 0 && (double)chain->window < seen ? (double)chain->window : seen;
+    return 2 * (double)it->the_case->actor->width * seen;
+}
+
+static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess)
+{
+    struct ts_case *the_case = it->the_case;
+    const struct ts_chain *chain = &guess->chain;
+    size_t rows = the_case->actor->rows, width = the_case->actor->width;
+    double *out = ts_case_scratch(the_case);
+    if (!out || 2.0 * (double)rows * (double)width * (double)it->tokens > MOST_WORK || !run_chain(it, chain, out))
+        return;
+    ts_formula_next(the_case,
+                    &(struct ts_formula){
+                        .predict = predict_chain, .numbers = chain, .size = sizeof *chain, .work = work_of(it, chain)});
     ts_propose(the_case, guess->id, out, 0,
                "what the attention kernel is given: scale, mask, window, positions, head counts", "%s", guess->text);
 }

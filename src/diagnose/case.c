@@ -1,21 +1,13 @@
-/* Owns the building of a case: the values, what was expected of them, and what rounding explains. */
+/* Owns the building of a case: which rows it holds, their values, and what was expected of them. */
 #include "diagnose/case.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compare/structure.h"
 
 /* Elements of a pair that is read directly: enough for any fit, and read in a moment. */
 #define DIRECT_MOST ((uint64_t)1 << 20)
 /* An axis that is longer is cut into rows of so many, of which a spread is read. */
 #define FOLDED ((uint64_t)1 << 12)
-/* Families may keep values of many earlier tensors: 48 of 4 million doubles would be too much. */
-#define VALUES_MOST ((size_t)1 << 27)
-/* Neighbours with more error than this say nothing about noise: something is wrong with them as well. */
-#define LEVEL_MOST 0.7
 /* Numbers of one side of one tensor that a scene takes. */
 #define SEQUENCE_LEAST 4
 #define SCENE_MOST     ((uint64_t)1 << 22)
@@ -24,20 +16,6 @@
 #define REPLAY_MOST     4e9
 #define REPLAY_RESIDUAL 2e-3
 #define TURNED_PROBES   32
-#define LEVEL_LOOK      12 /* earlier tensors whose error says what this run's noise is */
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), size = strlen(end);
-    return length >= size && strcmp(text + length - size, end) == 0;
-}
-
-/* Parameters are matrices without tokens, whatever sizes they have in common with the sequence. */
-bool ts_is_weight(const char *name)
-{
-    return ends_with(name, "weight") || ends_with(name, "bias") || ends_with(name, ".scale") ||
-           strstr(name, ".weight.") || strstr(name, ".weight_"); /* "gate.weights" are a router's output */
-}
 
 static enum ts_status read_row(const struct ts_view *view, uint64_t first, size_t numbers, unsigned components,
                                double *out, struct ts_error *error)
@@ -126,7 +104,7 @@ static enum ts_status load_direct(struct ts_case_state *state, const struct ts_p
 
 /* Tokens whose chosen experts differ before this pair were routed otherwise on a near tie (had it been more, the
  * divergence would have been there): they are wrong in their own right and are left out. */
-static void set_aside(struct ts_case_state *state, size_t index)
+void ts_case_set_aside(struct ts_case_state *state, size_t index)
 {
     struct ts_scene *scene = &state->scene;
     for (size_t i = 0; i < index; i++) {
@@ -143,196 +121,6 @@ static void set_aside(struct ts_case_state *state, size_t index)
                 memcmp(a, b, (size_t)width * sizeof *a) != 0)
                 scene->aside[row] = true;
         }
-    }
-}
-
-/* Near 1 in size and without a pattern, the same in every run. */
-static double shake_at(uint64_t seed, uint64_t index)
-{
-    uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15u ^ (index + 1) * 0xd6e8feb86659fd93u;
-    double sum = 0;
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93u;
-    x ^= x >> 29;
-    for (int i = 0; i < 4; i++)
-        sum += (double)(x >> (16 * i) & 0xffff) / 65536.0 - 0.5;
-    return sum * 1.7320508; /* the variance of four uniform numbers is one third */
-}
-
-/* What the candidate should hold, and the energy that one more rounding of its inputs and of its output explains. */
-static enum ts_status replay(struct ts_case_state *state, double *noise, struct ts_error *error)
-{
-    const struct ts_actor *actor = state->face.actor;
-    const struct ts_operation *operation = &state->face.operation;
-    double *plain[3] = {NULL, NULL, NULL}, *shaken[3] = {NULL, NULL, NULL}, *moved = NULL;
-    double drift = 0, size = 0, rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
-    bool good = (moved = malloc(state->face.total * sizeof *moved)) != NULL;
-    for (unsigned k = 0; k < operation->input_count && good; k++) {
-        const struct ts_actor *input = ts_operation_input(&state->scene, operation, k);
-        size_t count = input->rows * input->width;
-        double step = ts_rounding(input->bits_b);
-        plain[k] = malloc(count * sizeof **plain);
-        shaken[k] = malloc(count * sizeof **shaken);
-        good = plain[k] && shaken[k];
-        for (size_t i = 0; i < count && good; i++) {
-            plain[k][i] = (double)input->b[i];
-            shaken[k][i] = (double)input->b[i] * (1 + step * shake_at(input->pair, i));
-        }
-    }
-    if (good) {
-        ts_operation_apply(&state->scene, operation, actor, plain, state->expected);
-        ts_operation_apply(&state->scene, operation, actor, shaken, moved);
-        for (size_t i = 0; i < state->face.total; i++)
-            if (isfinite(state->expected[i]) && isfinite(moved[i])) {
-                drift += (moved[i] - state->expected[i]) * (moved[i] - state->expected[i]);
-                size += state->expected[i] * state->expected[i];
-            }
-        drift = sqrt(drift) + (rounding + 2 * operation->residual) * sqrt(size);
-        *noise = drift * drift;
-    }
-    for (int k = 0; k < 3; k++) {
-        free(plain[k]);
-        free(shaken[k]);
-    }
-    free(moved);
-    return good ? TS_OK : ts_fail_memory(error);
-}
-
-/* What the judge takes for noise, which knows more about products; where NaN spoil that, our own measure. */
-static double agreed_noise(const struct ts_case_state *state, const struct ts_replay *judged, double own)
-{
-    double error = 0;
-    if (!isfinite(judged->ratio) || !(judged->ratio > 0))
-        return own;
-    for (size_t i = 0; i < state->face.total; i++) {
-        double cost = ts_element_cost(state->found[i], state->expected[i], state->expected[i]);
-        error += cost > 0 ? cost : 0;
-    }
-    return error / (judged->ratio * judged->ratio);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
-/* Relative error of the tensors around: of those before in a trace, on both sides in a checkpoint. */
-static double usual_level(const struct ts_case_state *state, size_t index)
-{
-    double levels[LEVEL_LOOK];
-    size_t count = 0;
-    for (size_t step = 1; step < state->pair_count && count < LEVEL_LOOK && state->deltas; step++)
-        for (int side = 0; side < (state->direct ? 2 : 1) && count < LEVEL_LOOK; side++) {
-            size_t i = side ? index + step : index - step;
-            const struct ts_actor *actor;
-            double level;
-            if ((side ? index + step >= state->pair_count : step > index) || state->scene.pairs[i].problem)
-                continue;
-            actor = state->direct ? NULL : ts_scene_actor((struct ts_scene *)&state->scene, i);
-            level = actor ? actor->error : state->deltas[i].rel_l2;
-            if (isfinite(level) && level > 0 && level < LEVEL_MOST && !state->deltas[i].exact)
-                levels[count++] = level;
-        }
-    if (!count)
-        return 0;
-    qsort(levels, count, sizeof *levels, by_value);
-    return levels[count / 2];
-}
-
-/* Error energy of the whole if every row (or column) were as wrong as the one in the middle: what is left when the
- * error is confined to a minority. Infinity when there are too few. */
-static double spread_of_the_middle(const struct ts_case_state *state, bool columns)
-{
-    const struct ts_actor *actor = state->face.actor;
-    size_t parts = columns ? actor->width : actor->rows, used = 0;
-    double *error, *size, all = 0, middle;
-    if (parts < 8 || (columns && actor->rows < 2))
-        return (double)INFINITY;
-    error = calloc(parts * 2, sizeof *error);
-    if (!error)
-        return (double)INFINITY;
-    size = error + parts;
-    for (size_t i = 0; i < state->face.total; i++) {
-        size_t row = i / actor->width, part = columns ? i % actor->width : row;
-        double cost = ts_element_cost(state->found[i], state->expected[i], state->expected[i]);
-        if (cost < 0 || ts_case_aside(&state->face, row) || !isfinite(state->expected[i]))
-            continue;
-        error[part] += cost;
-        size[part] += state->expected[i] * state->expected[i];
-        all += state->expected[i] * state->expected[i];
-    }
-    for (size_t part = 0; part < parts; part++)
-        if (size[part] > 0)
-            error[used++] = error[part] / size[part];
-    qsort(error, used, sizeof *error, by_value);
-    middle = used >= 8 ? error[used / 2] * all : (double)INFINITY;
-    free(error);
-    return middle;
-}
-
-/* True when no row (or head of a row) is further off than chance allows. */
-static bool parts_are_quiet(const struct ts_case_state *state, double noise)
-{
-    const struct ts_actor *actor = state->face.actor;
-    double size = 0;
-    for (size_t i = 0; i < state->face.total; i++)
-        if (isfinite(state->expected[i]))
-            size += state->expected[i] * state->expected[i];
-    for (size_t start = 0; start + actor->inner <= state->face.total; start += actor->inner) {
-        double error = 0, own = 0, floor = 1e-4 * size / (double)(actor->rows * actor->heads);
-        for (size_t i = start; i < start + actor->inner; i++) {
-            double cost = ts_element_cost(state->found[i], state->expected[i], state->expected[i]);
-            error += cost > 0 ? cost : 0;
-            own += isfinite(state->expected[i]) ? state->expected[i] * state->expected[i] : 0;
-        }
-        own = own > floor ? own : floor;
-        if (!ts_case_aside(&state->face, start / actor->width) && size > 0 && error > 100 * noise * own / size)
-            return false;
-    }
-    return true;
-}
-
-/* Sets error, noise, elements and quiet. modelled: energy that replaying explains, or 0 when nothing was learnt. */
-static void weigh(struct ts_case_state *state, size_t index, double modelled)
-{
-    struct ts_case *face = &state->face;
-    const struct ts_actor *actor = face->actor;
-    double size = 0, level, rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
-    double rows, columns, limit, counted = 0;
-    bool learnt = face->operation.kind != TS_OPERATION_NONE;
-    for (size_t i = 0; i < face->total; i++) {
-        double cost = ts_element_cost(face->found[i], face->expected[i], face->expected[i]);
-        if (cost < 0 || ts_case_aside(face, i / actor->width))
-            continue;
-        face->error += cost;
-        counted += cost > 0;
-        state->size += isfinite(face->found[i]) ? face->found[i] * face->found[i] : 0;
-        size += isfinite(face->expected[i]) ? face->expected[i] * face->expected[i] : 0;
-    }
-    level = usual_level(state, index);
-    level = level > 2 * rounding ? level : 2 * rounding;
-    if (state->replayed) /* the reference's own distance from the product is no fault of the candidate's */
-        level = level > 2 * state->product.residual ? level : 2 * state->product.residual;
-    face->noise = learnt ? modelled : level * level * size;
-    if (learnt) {
-        state->quiet = face->error <= 25 * face->noise && parts_are_quiet(state, face->noise);
-    } else {
-        struct ts_structure structure = {0};
-        if (!state->direct && !state->replayed)
-            ts_structure_measure(&state->scene, actor, &structure);
-        state->quiet = face->error <= 4 * face->noise && structure.channel <= ts_channel_limit(&structure) &&
-                       structure.block <= TS_BLOCK_LIMIT && structure.row <= TS_ROW_LIMIT &&
-                       ((!state->direct && !state->replayed) || parts_are_quiet(state, face->noise));
-    }
-    rows = spread_of_the_middle(state, false);
-    columns = spread_of_the_middle(state, true);
-    limit = 1.5 * (rows < columns ? rows : columns);
-    face->noise = face->noise < limit ? face->noise : limit;
-    face->noise = face->noise < 0.8 * face->error ? face->noise : 0.8 * face->error;
-    for (size_t i = 0; i < face->total; i++) {
-        double cost = ts_element_cost(face->found[i], face->expected[i], face->expected[i]);
-        state->elements += cost > 0 && !ts_case_aside(face, i / actor->width) && cost * counted > 1e-3 * face->error;
     }
 }
 
@@ -515,7 +303,7 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
             if (evidence)
                 name_axes(&evidence->config, pairs[actor->pair].name, actor);
         }
-        set_aside(state, index);
+        ts_case_set_aside(state, index);
     }
     state->direct = !actor || !actor->usable;
     if (state->direct) {
@@ -539,20 +327,20 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
         TS_TRY(ts_operation_learn(&state->scene, actor, &state->face.operation, error));
         if (state->face.operation.kind != TS_OPERATION_NONE) {
             struct ts_replay judged;
-            TS_TRY(replay(state, &modelled, error));
+            TS_TRY(ts_case_replay(state, &modelled, error));
             TS_TRY(ts_operation_replay(&state->scene, &state->face.operation, actor, &judged, error));
-            modelled = agreed_noise(state, &judged, modelled);
+            modelled = ts_case_agreed_noise(state, &judged, modelled);
         } else if (evidence) {
             replay_product(state);
         }
     }
     state->face.expected = state->expected;
     state->face.found = state->found;
-    weigh(state, index, modelled);
+    ts_case_weigh(state, index, modelled);
     return TS_OK;
 }
 
-void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
+void ts_case_of_part(struct ts_case_state *part, struct ts_case_state *whole, double *expected, double *found,
                      double noise_factor, const char *about)
 {
     struct ts_case *face = &part->face;
@@ -562,6 +350,8 @@ void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *who
     face->expected = part->expected = expected;
     face->found = part->found = found;
     part->about = about;
+    part->whole = whole;
+    part->part = TS_PART_OTHER;
     part->cached = part->scratch_count = 0;
     part->size = part->elements = face->error = 0;
     for (int pass = 0; pass < 2; pass++)
@@ -607,162 +397,8 @@ void ts_case_release(struct ts_case_state *state)
     free(state->expected);
     free(state->found);
     ts_operation_release(&state->face.operation);
+    ts_arena_release(&state->formulas);
     if (!state->glance_borrowed)
         ts_glance_release(&state->glance);
     ts_scene_release(&state->scene);
-}
-
-const double *ts_case_values(struct ts_case *the_case, const struct ts_actor *actor, bool candidate)
-{
-    struct ts_case_state *state = (struct ts_case_state *)the_case;
-    const float *from = candidate ? actor->b : actor->a;
-    double *values;
-    if (!actor->usable || actor->rows != the_case->actor->rows || actor->width != the_case->actor->width)
-        return NULL;
-    for (size_t i = 0; i < state->cached; i++)
-        if (state->cache[i].actor == actor && state->cache[i].candidate == candidate)
-            return state->cache[i].values;
-    if (state->cached == 2 * TS_SCENE_WINDOW || (state->cached + 1) * the_case->total > VALUES_MOST)
-        return NULL;
-    values = malloc(the_case->total * sizeof *values);
-    for (size_t i = 0; values && i < the_case->total; i++)
-        values[i] = (double)from[i];
-    if (values)
-        state->cache[state->cached++] = (struct ts_case_values){actor, candidate, values};
-    return values;
-}
-
-const double *ts_case_norm_input(struct ts_case *the_case)
-{
-    const struct ts_operation *operation = &the_case->operation;
-    double *sum;
-    if (operation->kind != TS_OPERATION_NORM || !(sum = ts_case_scratch(the_case)))
-        return NULL;
-    for (unsigned k = 0; k < operation->input_count; k++) {
-        const struct ts_actor *input = ts_scene_actor(the_case->scene, operation->inputs[k]);
-        if (!input || input->rows * input->width != the_case->total)
-            return NULL;
-        for (size_t i = 0; i < the_case->total; i++)
-            sum[i] += (double)input->b[i];
-    }
-    return sum;
-}
-
-double *ts_case_scratch(struct ts_case *the_case)
-{
-    struct ts_case_state *state = (struct ts_case_state *)the_case;
-    double *scratch;
-    if (state->scratch_count == sizeof state->scratch / sizeof *state->scratch)
-        return NULL;
-    scratch = calloc(the_case->total, sizeof *scratch);
-    if (scratch)
-        state->scratch[state->scratch_count++] = scratch;
-    return scratch;
-}
-
-const char *ts_case_name(const struct ts_case *the_case, const struct ts_actor *actor)
-{
-    return the_case->scene->pairs[actor->pair].name;
-}
-
-bool ts_case_aside(const struct ts_case *the_case, size_t row)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    return !state->direct && the_case->actor->rows == state->scene.taken_count && state->scene.aside[row];
-}
-
-bool ts_case_index(const struct ts_case *the_case, size_t i, uint64_t *flat)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    const struct ts_actor *actor = the_case->actor;
-    const struct ts_view *view = &state->scene.pairs[actor->pair].a;
-    if (!state->direct)
-        return ts_scene_index(&state->scene, actor, i, flat);
-    *flat = state->own_rows[i / actor->width] * state->own_last + i % actor->width;
-    return actor->width <= state->own_last && *flat < view->count;
-}
-
-bool ts_case_folded(const struct ts_case *the_case)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    const struct ts_view *view = &state->scene.pairs[the_case->actor->pair].a;
-    return state->direct && view->rank && state->own_last < view->shape[view->rank - 1];
-}
-
-uint64_t ts_case_row(const struct ts_case *the_case, size_t row)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    return state->direct                                       ? state->own_rows[row]
-           : the_case->actor->rows == state->scene.taken_count ? state->scene.taken[row] - ts_scene_first(&state->scene)
-                                                               : row;
-}
-
-const struct ts_product *ts_case_product(const struct ts_case *the_case)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    return state->product.weight ? &state->product : NULL;
-}
-
-const struct ts_evidence *ts_case_evidence(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->evidence;
-}
-
-bool ts_case_direct(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->direct;
-}
-
-bool ts_case_is_part(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->about != NULL;
-}
-
-const struct ts_glance *ts_case_glance(const struct ts_case *the_case)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    return state->glance.tokens && !state->direct ? &state->glance : NULL;
-}
-
-bool ts_case_wants(const struct ts_case *the_case, const char *id)
-{
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    return !state->only || strcmp(state->only, id) == 0;
-}
-
-bool ts_case_complete(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->complete;
-}
-
-const struct ts_pair *ts_case_pair(const struct ts_case *the_case)
-{
-    return &the_case->scene->pairs[the_case->actor->pair];
-}
-
-size_t ts_case_pair_count(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->pair_count;
-}
-
-const struct ts_delta *ts_case_deltas(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->deltas;
-}
-
-bool ts_case_quiet(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->quiet;
-}
-
-const char *ts_case_text(struct ts_case *the_case, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    const char *kept;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    kept = ts_arena_string(&the_case->diagnosis->arena, text);
-    return kept ? kept : "";
 }

@@ -1,8 +1,10 @@
-/* The case behind struct ts_case: what the core knows beyond what families see. Internal to core.c and case.c. */
+/* The case behind struct ts_case: what the core knows beyond what families see. Internal to the
+ * files that build, rank and prove it. */
 #ifndef TS_DIAGNOSE_CASE_H
 #define TS_DIAGNOSE_CASE_H
 
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 #include "diagnose/glance.h"
 #include "diagnose/product.h"
 
@@ -17,15 +19,25 @@ struct ts_case_entry {
     struct ts_cause cause;
     double rank, evidence, explained;
     size_t freedom, family;
-    bool plain; /* not a prediction */
+    bool plain;                /* not a prediction */
+    struct ts_formula formula; /* predict is NULL when there is none */
 };
 
 #define TS_CASE_ENTRIES 16 /* some are dropped in the end */
+#define TS_CASE_FAILING 64
 
 /* Causes, best first. */
 struct ts_case_book {
     struct ts_case_entry entries[TS_CASE_ENTRIES];
     size_t count;
+};
+
+/* How a part of a case follows from the whole and one earlier tensor. */
+enum ts_part {
+    TS_PART_OTHER,  /* in no simple way */
+    TS_PART_TERM,   /* that tensor is expected; found is what is left without the rest of the sum */
+    TS_PART_ADDED,  /* what is added to the candidate's */
+    TS_PART_STREAM, /* what is added to each side's own */
 };
 
 struct ts_case_state {
@@ -51,8 +63,16 @@ struct ts_case_state {
     size_t cached;
     double *scratch[64]; /* freed when the family returns */
     size_t scratch_count;
-    struct ts_case_book *book; /* shared with parts */
-    const char *about;         /* what part of it this is; NULL: the whole */
+    struct ts_case_book *book;         /* shared with parts */
+    const char *about;                 /* what part of it this is; NULL: the whole */
+    struct ts_case_state *whole;       /* of a part: the case it is of */
+    enum ts_part part;                 /* and how it follows from that, */
+    size_t part_pair;                  /* and from this tensor */
+    struct ts_formula next;            /* of the proposal that comes next */
+    struct ts_arena formulas;          /* what they point to */
+    bool proving;                      /* rows that a formula is put to */
+    uint64_t failing[TS_CASE_FAILING]; /* some rows in which the best claim does not hold, in order */
+    size_t failing_count;
 };
 
 /* Rows that a case is to hold, instead of those it would choose: tokens of the run, or rows of the matrix where it is
@@ -71,11 +91,40 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
                                size_t count, size_t index, const struct ts_evidence *evidence,
                                const struct ts_case_rows *rows, struct ts_diagnosis *diagnosis, struct ts_error *error);
 void ts_case_release(struct ts_case_state *state);
+/* Marks the tokens of the scene that were routed to other experts before this pair. */
+void ts_case_set_aside(struct ts_case_state *state, size_t index);
+
+/* What a formula makes of all rows of the pair. Energies are sums of squares. */
+struct ts_everywhere {
+    uint64_t rows, of_rows; /* looked at, and how many there are */
+    uint64_t failing;       /* rows in which it leaves more than the limit's share of the error, rounding aside */
+    uint64_t first_failing;
+    uint64_t calm;                  /* sequences of a batch without an error: their rows are not counted as looked at */
+    uint64_t some[TS_CASE_FAILING]; /* of those, a spread, in order */
+    size_t some_count;
+    double error, left, expected, found;
+    double elements; /* that carry the error */
+    double equal;    /* share of the elements that it predicts to the last bit */
+};
+
+/* noise: energy of rounding over that of what is expected. False when the formula cannot be put to other rows, or the
+ * walk was interrupted. In stretch.c. */
+bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formula *formula, double noise, double limit,
+                        struct ts_everywhere *all);
+/* Whether an entry of the book is worth saying beside those before it. */
+bool ts_case_is_said(const struct ts_case_book *book, size_t i);
 /* Puts the best claims about a part of the rows to the others. In prove.c. */
 void ts_case_prove(struct ts_case_state *state);
+/* What the candidate should hold, in state->expected, and the energy that one more rounding of its inputs and of its
+ * output explains. These three are in case_noise.c. */
+enum ts_status ts_case_replay(struct ts_case_state *state, double *noise, struct ts_error *error);
+/* What the judge takes for noise, which knows more about products; where NaN spoil that, our own measure. */
+double ts_case_agreed_noise(const struct ts_case_state *state, const struct ts_replay *judged, double own);
+/* Sets error, noise, elements and quiet. modelled: energy that replaying explains, or 0 when nothing was learnt. */
+void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled);
 /* A case about a part of another: the same pair, other values, which are borrowed; its noise is the whole's times the
  * factor. */
-void ts_case_of_part(struct ts_case_state *part, const struct ts_case_state *whole, double *expected, double *found,
+void ts_case_of_part(struct ts_case_state *part, struct ts_case_state *whole, double *expected, double *found,
                      double noise_factor, const char *about);
 void ts_case_release_part(struct ts_case_state *part);
 /* "; in the configuration: rope_theta 1000000 (config.json)" where it decides the matter, else "". */

@@ -38,6 +38,9 @@
 /* So much less evidence than the best one's, which explains all: not what happened. */
 #define REFUTED 0.25
 
+/* So much more of everything must a claim of the second look explain to take the place of the first one's. */
+#define BETTER 0.05
+
 /* When no cause holds: a row or a channel that has so many times its share of the error, and this much of all, is said.
  */
 #define OVER_ITS_SHARE 4.0
@@ -165,6 +168,7 @@ static void keep(struct ts_case_state *state, struct ts_case_entry *entry, const
     cause->confidence -= state->about ? DETOUR : 0;
     cause->proof.of = state->about ? ts_arena_string(arena, state->about) : NULL;
     entry->family = state->family;
+    entry->formula = state->next;
     entry->rank = cause->confidence + bonus_of(id) + EVIDENCE_WEIGHT * entry->evidence;
     if (cause->id && cause->check && cause->summary)
         insert(state->book, entry);
@@ -277,29 +281,29 @@ static double weigh_claim(struct ts_case *the_case, const char *id, double left,
 double ts_propose(struct ts_case *the_case, const char *id, const double *prediction, size_t freedom, const char *check,
                   const char *summary, ...)
 {
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    double confidence;
+    struct ts_case_state *state = (struct ts_case_state *)the_case;
+    double confidence = 0;
     va_list args;
-    if (state->quiet || !prediction || !(state->elements > 0))
-        return 0;
     va_start(args, summary);
-    confidence = weigh_claim(the_case, id, left_by(the_case, prediction), freedom, check, summary, args);
+    if (!state->quiet && prediction && state->elements > 0)
+        confidence = weigh_claim(the_case, id, left_by(the_case, prediction), freedom, check, summary, args);
     va_end(args);
+    state->next = (struct ts_formula){0};
     return confidence;
 }
 
 double ts_propose_measured(struct ts_case *the_case, const char *id, double left_share, size_t freedom,
                            const char *check, const char *summary, ...)
 {
-    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
-    double confidence;
+    struct ts_case_state *state = (struct ts_case_state *)the_case;
+    double confidence = 0;
     va_list args;
-    if (state->quiet || !(left_share >= 0) || !(state->elements > 0))
-        return 0;
     va_start(args, summary);
-    confidence =
-        weigh_claim(the_case, id, left_share * (to_explain(the_case) + the_case->noise), freedom, check, summary, args);
+    if (!state->quiet && left_share >= 0 && state->elements > 0)
+        confidence = weigh_claim(the_case, id, left_share * (to_explain(the_case) + the_case->noise), freedom, check,
+                                 summary, args);
     va_end(args);
+    state->next = (struct ts_formula){0};
     return confidence;
 }
 
@@ -310,8 +314,10 @@ void ts_propose_plain(struct ts_case *the_case, const char *id, double confidenc
     struct ts_case_entry entry = {.plain = true};
     char text[1024];
     va_list args;
-    if (!(confidence >= LEAST_CONFIDENCE) || (state->quiet && !is_about_rounding(id)))
+    if (!(confidence >= LEAST_CONFIDENCE) || (state->quiet && !is_about_rounding(id))) {
+        state->next = (struct ts_formula){0};
         return;
+    }
     va_start(args, summary);
     vsnprintf(text, sizeof text, summary, args);
     va_end(args);
@@ -319,6 +325,7 @@ void ts_propose_plain(struct ts_case *the_case, const char *id, double confidenc
     entry.evidence = 0.5 * entry.cause.confidence; /* half: it was not put to the proof of numbers */
     note_proof(&entry, state, 0);
     keep(state, &entry, id, check, text);
+    state->next = (struct ts_formula){0};
 }
 
 /* A relation with more freedom that explains no more than a better one is only its shadow: a factor per row where one
@@ -335,10 +342,20 @@ static bool is_far_weaker(const struct ts_case_entry *entry, const struct ts_cas
     return entry->cause.confidence < best->cause.confidence - 0.4;
 }
 
-static bool is_worth_saying(const struct ts_case_book *book, size_t i, bool else_explained)
+/* Something else explains it, so that "unrelated" is not said. */
+static bool is_explained(const struct ts_case_book *book)
+{
+    for (size_t i = 0; i < book->count; i++)
+        if (strcmp(book->entries[i].cause.id, "unrelated") != 0 && book->entries[i].cause.confidence > ANYTHING_ELSE &&
+            !is_far_weaker(&book->entries[i], &book->entries[0]))
+            return true;
+    return false;
+}
+
+bool ts_case_is_said(const struct ts_case_book *book, size_t i)
 {
     const struct ts_case_entry *entry = &book->entries[i], *best = &book->entries[0];
-    if (else_explained && strcmp(entry->cause.id, "unrelated") == 0)
+    if (strcmp(entry->cause.id, "unrelated") == 0 && is_explained(book))
         return false;
     if (i == 0)
         return true;
@@ -387,13 +404,8 @@ static bool is_tie(const struct ts_case_entry *first, const struct ts_case_entry
 static void write_down(const struct ts_case_book *book, struct ts_diagnosis *diagnosis)
 {
     const struct ts_case_entry *first = NULL;
-    bool else_explained = false;
-    for (size_t i = 0; i < book->count; i++)
-        else_explained = else_explained || (strcmp(book->entries[i].cause.id, "unrelated") != 0 &&
-                                            book->entries[i].cause.confidence > ANYTHING_ELSE &&
-                                            !is_far_weaker(&book->entries[i], &book->entries[0]));
     for (size_t i = 0; i < book->count && diagnosis->count < TS_MOST_CAUSES; i++)
-        if (is_worth_saying(book, i, else_explained)) {
+        if (ts_case_is_said(book, i)) {
             struct ts_cause *cause = &diagnosis->causes[diagnosis->count++];
             first = first ? first : &book->entries[i];
             *cause = book->entries[i].cause;
@@ -497,6 +509,97 @@ static void say_strongest(struct ts_case_state *state)
             where_it_stands(the_case));
 }
 
+static enum ts_status ask_families(struct ts_case_state *state, struct ts_error *error)
+{
+    const struct ts_pair *pair = &state->scene.pairs[state->face.actor->pair];
+    for (size_t i = 0; ts_families[i]; i++) {
+        state->family = i;
+        ts_families[i]->propose(&state->face);
+        ts_case_drop_scratch(state);
+        ts_view_forget(&pair->a, 0, pair->a.count); /* samples touch pages everywhere */
+        ts_view_forget(&pair->b, 0, pair->b.count);
+        if (atomic_load(&ts_cancelled))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+    }
+    ts_case_look_at_parts(state);
+    settle_doubts(state->book);
+    ts_case_prove(state);
+    if (atomic_load(&ts_cancelled))
+        return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+    return TS_OK;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Rows in which the best claim fails, and as many of those that it was found on. */
+static size_t mixed_rows(const struct ts_case_state *state, uint64_t *list)
+{
+    size_t rows = state->face.actor->rows, count = 0, kept = 0, half = rows / 2;
+    uint64_t first = state->direct ? 0 : ts_scene_first(&state->scene);
+    uint64_t end = state->direct ? UINT64_MAX : first + ts_scene_sequence(&state->scene);
+    for (size_t i = 0; i < state->failing_count && count < half; i++)
+        if (state->failing[i] >= first && state->failing[i] < end)
+            list[count++] = state->failing[i];
+    for (size_t i = 0, old = rows - count; i < old && count; i++)
+        list[count + i] = ts_case_row(&state->face, i * rows / old) + first;
+    if (!count)
+        return 0;
+    qsort(list, rows, sizeof *list, by_number);
+    for (size_t i = 0; i < rows; i++)
+        if (!kept || list[i] != list[kept - 1])
+            list[kept++] = list[i];
+    return kept;
+}
+
+/* Whether the best claim of a second look was proved as the first one was, and holds better. */
+static bool holds_better(const struct ts_case_book *book, double best)
+{
+    const struct ts_cause *cause = &book->entries[0].cause;
+    return book->count && cause->confidence > best + BETTER && cause->proof.of_rows > 0 &&
+           (cause->proof.rows == cause->proof.of_rows || best < ANYTHING_ELSE);
+}
+
+/* The claims of the second look, then what is left of the first one's. */
+static void put_before(struct ts_case_book *book, const struct ts_case_book *second)
+{
+    struct ts_case_book first = *book;
+    *book = *second;
+    for (size_t i = 0; i < first.count && book->count < TS_CASE_ENTRIES; i++) {
+        size_t at = 0;
+        while (at < book->count && strcmp(book->entries[at].cause.id, first.entries[i].cause.id) != 0)
+            at++;
+        if (at == book->count)
+            book->entries[book->count++] = first.entries[i];
+    }
+}
+
+/* The best claim does not hold in other rows: a second look, with some of those. What holds better then is said. */
+static enum ts_status look_again(struct ts_case_state *state, struct ts_error *error)
+{
+    struct ts_case_state *other = malloc(sizeof *other);
+    uint64_t *list = calloc(state->face.actor->rows, sizeof *list);
+    struct ts_case_rows rows = {.list = list, .reach = TS_SCENE_WINDOW, .glance = &state->glance};
+    enum ts_status status = TS_OK;
+    double best = state->book->count ? state->book->entries[0].cause.confidence : 0;
+    rows.count = list ? mixed_rows(state, list) : 0;
+    if (other && rows.count) {
+        status = ts_case_open_at(other, state->scene.pairs, state->deltas, state->pair_count, state->face.actor->pair,
+                                 state->evidence, &rows, state->face.diagnosis, error);
+        if (status == TS_OK && other->face.total && other->direct == state->direct && !other->quiet)
+            status = ask_families(other, error);
+        if (status == TS_OK && holds_better(other->book, best))
+            put_before(state->book, other->book);
+        ts_case_release(other);
+    }
+    free(other);
+    free(list);
+    return status;
+}
+
 enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
                            struct ts_diagnosis *diagnosis, struct ts_error *error)
 {
@@ -521,22 +624,12 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
     if (!state)
         return ts_fail_memory(error);
     status = ts_case_open(state, pairs, deltas, count, index, evidence, diagnosis, error);
+    if (status == TS_OK && state->face.total && pairs[index].a.count)
+        status = ask_families(state, error);
+    if (status == TS_OK && state->failing_count)
+        status = look_again(state, error);
     if (status == TS_OK && state->face.total && pairs[index].a.count) {
-        for (size_t i = 0; ts_families[i] && status == TS_OK; i++) {
-            state->family = i;
-            ts_families[i]->propose(&state->face);
-            ts_case_drop_scratch(state);
-            ts_view_forget(&pairs[index].a, 0, pairs[index].a.count); /* samples touch pages everywhere */
-            ts_view_forget(&pairs[index].b, 0, pairs[index].b.count);
-            if (atomic_load(&ts_cancelled))
-                status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
-        }
-    }
-    if (status == TS_OK && state->face.total && pairs[index].a.count) {
-        ts_case_look_at_parts(state);
         diagnosis->against = held_against(state);
-        settle_doubts(state->book);
-        ts_case_prove(state);
         write_down(state->book, diagnosis);
         if (!diagnosis->count) {
             say_strongest(state);

@@ -279,19 +279,43 @@ static bool is_constant(const struct ts_case *the_case)
     return true;
 }
 
-static void propose_curve(struct ts_variants *variants, double explained)
+static void fill_curve(const struct ts_variants *variants, const double *knots, const double *heights)
 {
-    struct ts_case *the_case = variants->the_case;
-    double knots[KNOTS], heights[KNOTS], share;
-    if (is_constant(the_case) || !fit_curve(variants, knots, heights))
-        return;
-    for (size_t i = 0; i < the_case->total; i++) {
+    for (size_t i = 0; i < variants->the_case->total; i++) {
         double along;
         size_t k = piece_of(knots, variants->inputs[0][i], &along);
         variants->out[i] =
             ((1 - along) * heights[k] + along * heights[k + 1]) * (variants->inputs[1] ? variants->inputs[1][i] : 1);
     }
+}
+
+/* The curve for other rows. */
+static bool predict_curve(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_variants variants;
+    bool good;
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return false;
+    good = split_operands(&variants);
+    if (good) {
+        fill_curve(&variants, formula->table, formula->table + KNOTS);
+        memcpy(out, variants.out, the_case->total * sizeof *out);
+    }
+    ts_variants_close(&variants);
+    return good;
+}
+
+static void propose_curve(struct ts_variants *variants, double explained)
+{
+    struct ts_case *the_case = variants->the_case;
+    double knots[KNOTS], heights[KNOTS], table[2 * KNOTS], share;
+    if (is_constant(the_case) || !fit_curve(variants, knots, heights))
+        return;
+    fill_curve(variants, knots, heights);
     share = ts_explained(the_case, variants->out);
+    memcpy(table, knots, sizeof knots);
+    memcpy(table + KNOTS, heights, sizeof heights);
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_curve, .table = table, .table_count = 2 * KNOTS});
     if (share > explained + CURVE_MARGIN)
         ts_propose(the_case, "activation", variants->out, KNOTS, "the activation function of the candidate",
                    "what was found is a function of %s, but none of the usual ones: it goes through %.3g at %.3g, %.3g "
@@ -333,6 +357,22 @@ static void consider(struct ts_variants *variants, const struct guess *guess, st
     }
 }
 
+/* The guess for other rows. */
+static bool predict_guess(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_variants variants;
+    bool good;
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return false;
+    good = split_operands(&variants);
+    if (good) {
+        fill(&variants, formula->numbers, 0, the_case->actor->rows);
+        memcpy(out, variants.out, the_case->total * sizeof *out);
+    }
+    ts_variants_close(&variants);
+    return good;
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const double limits[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50};
@@ -368,6 +408,8 @@ static void propose(struct ts_case *the_case)
         fill(&variants, &best, 0, the_case->actor->rows);
         explained = ts_explained(the_case, variants.out);
         twin = twin_of(&variants, &best);
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_guess, .numbers = &best, .size = sizeof best});
         ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
                    clipped ? "limits on the inputs of the activation"
                            : "the activation function (hidden_act), and which projection it is applied to",

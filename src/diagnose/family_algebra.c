@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 #include "diagnose/product.h"
 
 /* A part (a row, a channel) gets a parameter of its own when it errs this many times more than noise would make it. */
@@ -242,6 +243,7 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     spread = 4 * sqrt(left / (all->count * all->xx));
     /* a factor that is known to no better than a tenth has no name */
     suspect(the_case, factor, fmin(fmax(spread / fabs(factor), 2e-3), 0.1), what, sizeof what);
+    ts_formula_affine(the_case, factor, 0);
     /* what the run makes of itself elsewhere moves the factor as well: a tenth of it and more under coarse weights */
     if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))
         ts_propose(the_case, "sign-flipped", prediction, 1,
@@ -254,6 +256,7 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     offset = (all->y - all->x) / all->count;
     for (size_t i = 0; i < the_case->total; i++)
         prediction[i] = the_case->expected[i] + offset;
+    ts_formula_affine(the_case, 1, offset);
     ts_propose(the_case, "offset", prediction, 1, "a constant added or left out: (1 + w), an epsilon, a zero point",
                "every element is larger by %.6g", offset);
 
@@ -263,6 +266,7 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
         offset = (all->y - slope * all->x) / all->count;
         for (size_t i = 0; i < the_case->total; i++)
             prediction[i] = slope * the_case->expected[i] + offset;
+        ts_formula_affine(the_case, slope, offset);
         if (fabs(slope) > 1e-3 && fabs(slope) > 4 * sqrt(left / (all->count * spread)))
             ts_propose(the_case, "affine", prediction, 2, "scale and zero point, or a normalization of inputs",
                        "every element is %.6g times what it should be, plus %.6g", slope, offset);
@@ -326,7 +330,7 @@ static void one_run(struct ts_case *the_case, const struct sums *sums, const boo
                     double *prediction)
 {
     size_t first = 0, last = parts, heads, size = 0;
-    double xx = 0, xy = 0, factor;
+    double xx = 0, xy = 0, factor, *factors;
     while (first < parts && !chosen[first])
         first++;
     while (last > first && !chosen[last - 1])
@@ -337,13 +341,17 @@ static void one_run(struct ts_case *the_case, const struct sums *sums, const boo
         xx += sums[p].xx;
         xy += sums[p].xy;
     }
-    if (!(xx > 0) || !(fabs(xy / xx) > 0.02)) /* zeros have a name of their own */
+    if (!(xx > 0) || !(fabs(xy / xx) > 0.02) || /* zeros have a name of their own */
+        !(factors = malloc(parts * sizeof *factors)))
         return;
     factor = xy / xx;
     for (size_t i = 0; i < the_case->total; i++) {
         size_t p = i % the_case->actor->width;
         prediction[i] = the_case->expected[i] * (p >= first && p < last ? factor : 1);
+        factors[p] = p >= first && p < last ? factor : 1;
     }
+    ts_formula_channels(the_case, factors, NULL);
+    free(factors);
     size = head_size(the_case, &heads);
     size = size ? size : the_case->scene->score_heads ? parts / the_case->scene->score_heads : 0;
     if (size && (last - first) % size == 0 && first % size == 0 && parts % size == 0)
@@ -354,6 +362,24 @@ static void one_run(struct ts_case *the_case, const struct sums *sums, const boo
         ts_propose(the_case, "channels", prediction, 3,
                    "the slice, shard or block of the weights that makes these channels: its sign, its scale",
                    "channels %zu to %zu of %zu: %.5g times what they should be", first, last - 1, parts, factor);
+}
+
+/* The numbers of the parts for rows that are not here; where each row has its own they are fitted to it. */
+static void give_formula(struct ts_case *the_case, enum partition partition, const double *numbers, bool offset,
+                         double low, double high)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double *wide;
+    if (partition == BY_ROW || partition == BY_HEAD_OF_ROW) {
+        ts_formula_rows(the_case, partition == BY_HEAD_OF_ROW, offset, low, high);
+        return;
+    }
+    wide = malloc(actor->width * sizeof *wide);
+    for (size_t i = 0; wide && i < actor->width; i++)
+        wide[i] = numbers[part_at(actor, partition, i)];
+    if (wide)
+        ts_formula_channels(the_case, offset ? NULL : wide, offset ? wide : NULL);
+    free(wide);
 }
 
 struct words {
@@ -380,11 +406,12 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     size_t parts, number;
     struct sums *sums = add_up(the_case, partition, &parts);
     bool *chosen = calloc(parts ? parts : 1, sizeof *chosen);
-    double low = INFINITY, high = -INFINITY;
+    double low = INFINITY, high = -INFINITY, *numbers = calloc(parts ? parts : 1, sizeof *numbers);
     char which[128];
-    if (!sums || !chosen || parts < 2 || !(number = choose(the_case, sums, parts, chosen))) {
+    if (!sums || !chosen || !numbers || parts < 2 || !(number = choose(the_case, sums, parts, chosen))) {
         free(sums);
         free(chosen);
+        free(numbers);
         return;
     }
     list_chosen(the_case, chosen, parts, partition == BY_ROW, which, sizeof which);
@@ -396,8 +423,10 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         }
     for (size_t i = 0; i < the_case->total; i++) {
         size_t p = part_at(actor, partition, i);
-        prediction[i] = the_case->expected[i] * (chosen[p] && sums[p].xx > 0 ? sums[p].xy / sums[p].xx : 1);
+        numbers[p] = chosen[p] && sums[p].xx > 0 ? sums[p].xy / sums[p].xx : 1;
+        prediction[i] = the_case->expected[i] * numbers[p];
     }
+    give_formula(the_case, partition, numbers, false, low, high);
     if ((fabs(low) > 1e-3 || fabs(high) > 1e-3) && /* all near zero: that is for "zeros" to say */
         are_multiples(sums, parts, chosen) &&
         (partition != BY_CHANNEL || number * 2 < parts || follows_tokens(the_case, prediction, ONE_NUMBER)))
@@ -410,6 +439,7 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     if (!words->offset_id) {
         free(sums);
         free(chosen);
+        free(numbers);
         return;
     }
     low = INFINITY, high = -INFINITY;
@@ -421,8 +451,10 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         }
     for (size_t i = 0; i < the_case->total; i++) {
         size_t p = part_at(actor, partition, i);
-        prediction[i] = the_case->expected[i] + (chosen[p] ? (sums[p].y - sums[p].x) / sums[p].count : 0);
+        numbers[p] = chosen[p] ? (sums[p].y - sums[p].x) / sums[p].count : 0;
+        prediction[i] = the_case->expected[i] + numbers[p];
     }
+    give_formula(the_case, partition, numbers, true, low, high);
     /* a constant per channel follows the mean of anything over a few rows: a bias leaves nothing */
     if (partition == BY_CHANNEL &&
         (ts_explained(the_case, prediction) < 0.9 || !follows_tokens(the_case, prediction, ONE_NUMBER)))
@@ -436,6 +468,7 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
                    words->what, number == parts ? words->per : which, low, high);
     free(sums);
     free(chosen);
+    free(numbers);
 }
 
 /* A factor and an offset per channel: two normalizations of inputs, or a norm with weight and bias. */
@@ -444,8 +477,15 @@ static void affine_by_channel(struct ts_case *the_case, double *prediction)
     const struct ts_actor *actor = the_case->actor;
     size_t parts, follow = 0;
     struct sums *sums;
+    double *factors, *offsets;
     if (actor->rows < 6 || !(sums = add_up(the_case, BY_CHANNEL, &parts)))
         return;
+    factors = calloc(2 * parts, sizeof *factors);
+    if (!factors) {
+        free(sums);
+        return;
+    }
+    offsets = factors + parts;
     for (size_t i = 0; i < the_case->total; i++) {
         const struct sums *s = &sums[i % actor->width];
         double spread = s->xx - s->x * s->x / s->count, slope = 1;
@@ -453,7 +493,10 @@ static void affine_by_channel(struct ts_case *the_case, double *prediction)
             slope = (s->xy - s->x * s->y / s->count) / spread;
         follow += fabs(slope) > 1e-3;
         prediction[i] = s->count > 0 ? slope * (the_case->expected[i] - s->x / s->count) + s->y / s->count : 0;
+        factors[i % actor->width] = s->count > 0 ? slope : 0;
+        offsets[i % actor->width] = s->count > 0 ? (s->y - slope * s->x) / s->count : 0;
     }
+    ts_formula_channels(the_case, factors, offsets);
     /* two numbers per channel follow anything of low rank half of the way: this is for what they give exactly; factors
      * of zero would make a relation of any constant */
     if (2 * follow > the_case->total && ts_explained(the_case, prediction) > 0.97 &&
@@ -462,6 +505,7 @@ static void affine_by_channel(struct ts_case *the_case, double *prediction)
                    "weight and bias of a norm, or the statistics of its inputs",
                    "each channel has a factor and an offset of its own");
     free(sums);
+    free(factors);
 }
 
 static void propose(struct ts_case *the_case)

@@ -252,6 +252,86 @@ static const char *factor_text(struct ts_case *the_case, double factor)
     return "";
 }
 
+/* What a claim about masks or softmaxes says of any row. */
+struct band {
+    long window, shift;
+    bool used; /* else the mask is the reference's */
+    struct soft soft;
+};
+
+/* The mask of some rows; to be closed. */
+static bool band_open(struct mask *mask, const struct band *band, const struct ts_case *the_case, bool scores)
+{
+    if (!mask_open(mask, the_case))
+        return false;
+    if (band->used)
+        mask_band(mask, band->window, band->shift);
+    else
+        mask_read(mask, the_case->actor, the_case->actor->a, scores);
+    return true;
+}
+
+/* Scores as they are without any mask, straight from queries and keys, or as they were captured. */
+static bool bare_scores(struct ts_case *the_case, double *out)
+{
+    struct ts_operation product = the_case->operation;
+    struct ts_actor bare = *the_case->actor;
+    struct ts_variants variants;
+    bool captured = product.kind == TS_OPERATION_SOFTMAX && product.input_count == 1;
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return false;
+    product.kind = TS_OPERATION_SCORES;
+    if (the_case->operation.kind == TS_OPERATION_SCORES)
+        bare.a = calloc(the_case->total, sizeof *bare.a);
+    if (captured)
+        memcpy(out, variants.inputs[0], the_case->total * sizeof *out);
+    else if (bare.a)
+        ts_operation_apply(the_case->scene, &product, &bare, variants.inputs, out);
+    if (bare.a != the_case->actor->a)
+        free(bare.a);
+    ts_variants_close(&variants);
+    return captured || bare.a;
+}
+
+static bool predict_masked(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct band *band = formula->numbers;
+    const struct ts_actor *actor = the_case->actor;
+    struct mask mask = {0};
+    bool good = band_open(&mask, band, the_case, true) && bare_scores(the_case, out);
+    for (size_t at = 0; at < the_case->total && good; at++)
+        if (!mask.allowed[at / actor->width * actor->inner + at % actor->inner])
+            out[at] = -(double)INFINITY;
+    mask_close(&mask);
+    return good;
+}
+
+static bool predict_soft(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct band *band = formula->numbers;
+    struct soft soft = band->soft;
+    struct mask mask = {0};
+    double *scores = malloc(the_case->total * sizeof *scores);
+    bool good = scores && band_open(&mask, band, the_case, false) && bare_scores(the_case, scores);
+    soft.mask = &mask;
+    soft.sinks = the_case->operation.table;
+    if (good)
+        soft_fill(the_case->actor, &soft, scores, out);
+    mask_close(&mask);
+    free(scores);
+    return good;
+}
+
+static void give_band(struct ts_case *the_case, const struct band *band)
+{
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    if (scores || band->soft.way != OVER_QUERIES)
+        ts_formula_next(the_case, &(struct ts_formula){.predict = scores ? predict_masked : predict_soft,
+                                                       .numbers = band,
+                                                       .size = sizeof *band,
+                                                       .work = ts_operation_work(the_case, &the_case->operation)});
+}
+
 struct softmax_search {
     struct ts_case *the_case;
     const double *scores, *sinks;
@@ -274,6 +354,7 @@ static void propose_masks(struct softmax_search *search)
     soft.mask = &search->reference;
     soft.way = MASKED_LATE;
     soft_fill(actor, &soft, search->scores, search->out);
+    give_band(the_case, &(struct band){.soft = soft});
     ts_propose(the_case, "mask", search->out, 0, "the mask must be added to the scores before the softmax",
                "the mask is applied after the softmax: what remains is not normalized again");
     soft.way = OVER_KEYS;
@@ -282,6 +363,7 @@ static void propose_masks(struct softmax_search *search)
         mask_describe(&search->found, &window, &shift);
         mask_band(&search->trial, window, shift);
         soft_fill(actor, &soft, search->scores, search->out);
+        give_band(the_case, &(struct band){window, shift, true, soft});
         banded = ts_propose(
             the_case, "mask", search->out, 0, "the attention mask: its diagonal, and the sliding window of this layer",
             "in the candidate %s; in the reference %s", mask_text(the_case, window, shift, actor->inner), reference);
@@ -334,11 +416,13 @@ static void propose_ways(struct softmax_search *search)
         soft.way = ways[which].way;
         soft.cap = ways[which].cap;
         soft_fill(the_case->actor, &soft, search->scores, search->out);
+        give_band(the_case, &(struct band){.soft = soft});
         ts_propose(the_case, "softmax", search->out, 0, "the softmax: its axis and its normalization", "%s",
                    ways[which].text);
     }
     soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference, .sinks = search->sinks};
     soft_fill(the_case->actor, &soft, search->scores, search->out);
+    give_band(the_case, &(struct band){.soft = soft});
     if (factor > 0 && fabs(factor - 1) > 0.005)
         ts_propose(the_case, "softmax", search->out, 1,
                    "the scale inside the softmax: 1 / sqrt(head size) applied twice, left out, or a temperature",
@@ -408,6 +492,17 @@ static void fill_heads(const struct ts_variants *variants, const size_t *serves,
         }
 }
 
+static bool predict_heads(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_variants variants;
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return false;
+    fill_heads(&variants, formula->numbers, 0, the_case->actor->rows, false);
+    memcpy(out, variants.out, the_case->total * sizeof *out);
+    ts_variants_close(&variants);
+    return true;
+}
+
 /* Cost of one head on the rows tried first. */
 static double head_cost(const struct ts_variants *variants, size_t heads, size_t head)
 {
@@ -460,6 +555,10 @@ static void propose_heads(struct ts_case *the_case, struct ts_variants *variants
     }
     if (changed) {
         fill_heads(variants, best, 0, the_case->actor->rows, false);
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_heads,
+                                                       .numbers = best,
+                                                       .size = heads * sizeof *best,
+                                                       .work = ts_operation_work(the_case, &the_case->operation)});
         if (tiled)
             ts_propose(the_case, "heads", variants->out, 0,
                        "how key and value heads are repeated for grouped queries: repeat_interleave, not repeat",
@@ -518,6 +617,8 @@ static void propose_score_mask(struct ts_case *the_case, struct ts_variants *var
                 for (size_t at = 0; at < the_case->total; at++)
                     if (!found.allowed[at / actor->width * actor->inner + at % actor->inner])
                         variants->out[at] = -(double)INFINITY;
+                if (window != own_window || shift != own_shift)
+                    give_band(the_case, &(struct band){.window = window, .shift = shift, .used = true});
                 if (window == own_window && shift == own_shift)
                     ts_propose(the_case, "mask", variants->out, 1, "the attention mask: what else it hides",
                                "%zu of %zu places of the mask are visible on one side only%s", differing,

@@ -104,6 +104,8 @@ static void propose_weights(struct ts_case *the_case)
         }
     }
     if (found)
+        ts_formula_operation(the_case, &best);
+    if (found)
         ts_propose(the_case, "router-gate", ts_variants_apply(&variants, &best, variants.inputs), 0,
                    "how the router turns logits into weights: scoring function, and norm_topk_prob",
                    "the candidate's weights are %s%s of %s; the reference takes %s%s",
@@ -114,11 +116,13 @@ static void propose_weights(struct ts_case *the_case)
     if (fabs(own->factor - 1) > 0.01) {
         struct ts_operation other = *own;
         other.factor = 1;
+        ts_formula_operation(the_case, &other);
         ts_propose(the_case, "router-gate", ts_variants_apply(&variants, &other, variants.inputs), 0,
                    "routed_scaling_factor", "the factor %.5g on the router's weights is missing", own->factor);
     }
     for (size_t i = 0; i < the_case->total; i++)
         variants.out[i] = own->factor / (double)the_case->actor->width;
+    ts_formula_affine(the_case, 0, own->factor / (double)the_case->actor->width);
     ts_propose(the_case, "router-gate", variants.out, 0, "whether the router's scores reach the weights",
                "all chosen experts have the same weight, 1 / %zu", the_case->actor->width);
     ts_variants_close(&variants);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/match.h"
 #include "diagnose/region.h"
 #include "diagnose/shuffle.h"
@@ -208,6 +209,8 @@ static void swaps(struct ts_case *the_case, double *prediction)
             double left = prove(the_case, &full);
             if (left >= 0.5)
                 continue;
+            if (!isnan(left))
+                ts_formula_next(the_case, &(struct ts_formula){.proved = true});
             proof = isnan(left) ? " (seen on a sample)"
                                 : ts_case_text(the_case, " (on all %" PRIu64 " elements; %.2g of their size is left)",
                                                pair->a.count, sqrt(left));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "diagnose/formula.h"
 #include "diagnose/region.h"
 
 #define LARGEST_F16 65504.0
@@ -210,6 +211,41 @@ static void fill(const struct ts_case *the_case, const bool *mask, double *predi
         prediction[i] = mask[i] ? the_case->found[i] : the_case->expected[i];
 }
 
+/* One value, or an older tensor's, wherever it is found in the channels that have some of it here. */
+static bool predict_left_over(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const bool *channels = formula->numbers;
+    const struct ts_actor *older = formula->pair_count ? ts_scene_actor(the_case->scene, formula->pairs[0]) : NULL;
+    size_t width = the_case->actor->width;
+    if (formula->size != width * sizeof *channels ||
+        (formula->pair_count && (!older || older->rows * older->width != the_case->total)))
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double value = older ? (double)older->b[i] : formula->table[0];
+        out[i] = channels[i % width] && the_case->found[i] == value && (!older || value != 0) ? value
+                                                                                              : the_case->expected[i];
+    }
+    return true;
+}
+
+/* older: NULL for the value. */
+static void give_left_over(struct ts_case *the_case, const bool *mask, double value, const struct ts_actor *older)
+{
+    size_t width = the_case->actor->width;
+    bool *channels = calloc(width, sizeof *channels);
+    for (size_t i = 0; channels && i < the_case->total; i++)
+        channels[i % width] = channels[i % width] || mask[i];
+    if (channels)
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_left_over,
+                                                       .numbers = channels,
+                                                       .size = width * sizeof *channels,
+                                                       .table = &value,
+                                                       .table_count = 1,
+                                                       .pairs = {older ? older->pair : 0},
+                                                       .pair_count = older ? 1 : 0});
+    free(channels);
+}
+
 static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
 {
     struct ts_region region;
@@ -230,6 +266,10 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
         ts_region_of(the_case, mask, &region);
     }
     fill(the_case, mask, prediction);
+    if (region.whole)
+        ts_formula_affine(the_case, 0, 0);
+    else
+        give_left_over(the_case, mask, 0, NULL);
     if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
         ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written",
                             "every element is zero");
@@ -265,6 +305,10 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
         return;
     fill(the_case, mask, prediction);
     if (region.whole)
+        ts_formula_affine(the_case, 0, value);
+    else
+        give_left_over(the_case, mask, value, NULL);
+    if (region.whole)
         ts_propose_measured(the_case, "unwritten", 0, 1,
                             "whether the step ran at all: this is what the buffer was filled with",
                             "every element is %.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
@@ -294,6 +338,7 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
         if (number >= RUN_LEAST && number * 20 > written * 19 &&
             written * 20 < the_case->total * 19) { /* it is that tensor, but for what is masked */
             fill(the_case, mask, prediction);
+            give_left_over(the_case, mask, 0, other);
             ts_propose(the_case, "skipped-op", prediction, 0,
                        ts_case_text(the_case, "whether the step from %s to here runs", ts_case_name(the_case, other)),
                        "the candidate holds %s unchanged wherever it is not zero: the step from there to here was not "
@@ -305,6 +350,7 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
         if (number < RUN_LEAST || !ts_region_of(the_case, mask, &region) || region.whole)
             continue;
         fill(the_case, mask, prediction);
+        give_left_over(the_case, mask, 0, other);
         ts_propose(the_case, "stale", prediction, region.pieces,
                    "whether all of it is written: buffers that are reused, the length a kernel is given",
                    "%s: %zu elements still hold %s", region.text, region.count, ts_case_name(the_case, other));

@@ -38,6 +38,23 @@ static void fill(const struct ts_variants *variants, const struct guess *guess, 
         }
 }
 
+/* The guess for other rows. */
+static bool predict_guess(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_variants variants;
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return false;
+    fill(&variants, formula->numbers, 0, the_case->actor->rows);
+    memcpy(out, variants.out, the_case->total * sizeof *out);
+    ts_variants_close(&variants);
+    return true;
+}
+
+static void give_formula(struct ts_case *the_case, const struct guess *guess)
+{
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_guess, .numbers = guess, .size = sizeof *guess});
+}
+
 static void consider(struct ts_variants *variants, const struct guess *guess, struct guess *best, double *most)
 {
     double share;
@@ -106,6 +123,7 @@ static void propose_modulate(struct ts_case *the_case, struct ts_variants *varia
             }
     if (most > WORTHWHILE) {
         fill(variants, &best, 0, the_case->actor->rows);
+        give_formula(the_case, &best);
         say_modulate(the_case, variants, &best);
     }
 }
@@ -160,6 +178,7 @@ static void propose_gate(struct ts_case *the_case, struct ts_variants *variants)
         }
     if (most > WORTHWHILE) {
         fill(variants, &best, 0, the_case->actor->rows);
+        give_formula(the_case, &best);
         say_gate(the_case, variants, &best);
     }
 }
@@ -236,13 +255,15 @@ static void propose_adaptive(struct ts_case *the_case)
             table[i] = (double)own.from->b[scale * width + i] + (one ? 1 : 0);
             table[width + i] = (double)own.from->b[shift * width + i];
         }
-        if (ts_variants_try(&variants, &changed, variants.inputs) > WORTHWHILE)
-            ts_propose(the_case, "modulation", ts_variants_apply(&variants, &changed, variants.inputs), 0,
-                       "how the modulation tensor is split into shift and scale, and whether the scale counts from one",
-                       "an adaptive norm: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
-                       "shift, the reference %u%s and %u",
-                       scale, ts_case_name(the_case, own.from), one ? " (1 +)" : "", shift, own.scale,
-                       own.one ? " (1 +)" : "", own.shift);
+        if (!(ts_variants_try(&variants, &changed, variants.inputs) > WORTHWHILE))
+            continue;
+        ts_formula_operation(the_case, &changed);
+        ts_propose(the_case, "modulation", ts_variants_apply(&variants, &changed, variants.inputs), 0,
+                   "how the modulation tensor is split into shift and scale, and whether the scale counts from one",
+                   "an adaptive norm: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
+                   "shift, the reference %u%s and %u",
+                   scale, ts_case_name(the_case, own.from), one ? " (1 +)" : "", shift, own.scale,
+                   own.one ? " (1 +)" : "", own.shift);
     }
     free(table);
     ts_variants_close(&variants);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 
 #define MOST_OTHER_NORMS 12
 
@@ -63,6 +64,7 @@ static void other_weights(const struct norm *norm)
                 table[group + i] = 0;
         }
         changed.table = table;
+        ts_formula_operation(norm->the_case, &changed);
         ts_propose(norm->the_case, words[change].id, apply(norm, &changed), 0, words[change].check, "%s",
                    words[change].text);
     }
@@ -73,6 +75,7 @@ static void other_mean(const struct norm *norm)
 {
     struct ts_operation changed = norm->the_case->operation;
     changed.centred = !changed.centred;
+    ts_formula_operation(norm->the_case, &changed);
     ts_propose(norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
                changed.centred ? "the mean of each row is removed, as LayerNorm does; the reference's norm does not"
                                : "the mean of each row is not removed, as in RMSNorm; the reference's norm does");
@@ -81,6 +84,8 @@ static void other_mean(const struct norm *norm)
         if (table)
             memcpy(table, changed.table, changed.group * sizeof *table);
         changed.table = table;
+        if (table)
+            ts_formula_operation(norm->the_case, &changed);
         if (table)
             ts_propose(
                 norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
@@ -106,6 +111,9 @@ static void other_group(const struct norm *norm)
         table[changed.group + i] = right->table[right->group + i % right->group];
     }
     changed.table = table;
+    changed.table_count = 2 * changed.group;
+    if (table)
+        ts_formula_operation(norm->the_case, &changed);
     if (table)
         ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 0, "over which axis the norm is taken",
                    "the norm is taken over all %zu numbers of a token instead of over each head's %zu", actor->width,
@@ -147,6 +155,7 @@ static void other_epsilon(const struct norm *norm)
         best = exp((low + high) / 2);
     }
     changed.epsilon = best;
+    ts_formula_operation(norm->the_case, &changed);
     ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 1, "the epsilon of this norm (rms_norm_eps)",
                "each row has a factor that fits another epsilon: %.3g in the candidate, %.3g in the reference", best,
                norm->the_case->operation.epsilon);
@@ -156,6 +165,15 @@ static void other_epsilon(const struct norm *norm)
 static const double *scaled_before_bias(const struct norm *norm, double factor)
 {
     const struct ts_operation *right = &norm->the_case->operation;
+    size_t width = norm->the_case->actor->width;
+    double *factors = malloc(2 * width * sizeof *factors);
+    for (size_t i = 0; factors && i < width; i++) {
+        factors[i] = factor;
+        factors[width + i] = (1 - factor) * right->table[right->group + i % right->group];
+    }
+    if (factors)
+        ts_formula_channels(norm->the_case, factors, factors + width);
+    free(factors);
     for (size_t i = 0; i < norm->the_case->total; i++) {
         double bias = right->table[right->group + i % right->group];
         norm->prediction[i] = (norm->the_case->expected[i] - bias) * factor + bias;
@@ -163,19 +181,35 @@ static const double *scaled_before_bias(const struct norm *norm, double factor)
     return norm->prediction;
 }
 
+static void undivided(const struct ts_case *the_case, const double *input, double *out)
+{
+    const struct ts_operation *right = &the_case->operation;
+    size_t group = right->group;
+    for (size_t start = 0; start + group <= the_case->total; start += group) {
+        double mean = 0;
+        for (size_t i = 0; right->centred && i < group; i++)
+            mean += input[start + i];
+        mean /= (double)group;
+        for (size_t i = 0; i < group; i++)
+            out[start + i] = (input[start + i] - mean) * right->table[i] + right->table[group + i];
+    }
+}
+
+static bool predict_undivided(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const double *input = ts_case_norm_input(the_case);
+    (void)formula;
+    if (input)
+        undivided(the_case, input, out);
+    return input != NULL;
+}
+
 /* Weights without the division, the variance over n - 1, and a sum where the mean belongs. */
 static void other_size(const struct norm *norm)
 {
-    const struct ts_operation *right = &norm->the_case->operation;
-    size_t group = right->group;
-    for (size_t start = 0; start + group <= norm->the_case->total; start += group) {
-        double mean = 0;
-        for (size_t i = 0; right->centred && i < group; i++)
-            mean += norm->input[start + i];
-        mean /= (double)group;
-        for (size_t i = 0; i < group; i++)
-            norm->prediction[start + i] = (norm->input[start + i] - mean) * right->table[i] + right->table[group + i];
-    }
+    size_t group = norm->the_case->operation.group;
+    undivided(norm->the_case, norm->input, norm->prediction);
+    ts_formula_next(norm->the_case, &(struct ts_formula){.predict = predict_undivided});
     ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
                "whether the division by the root mean square is done",
                "the weights are applied and the row is not divided by its root mean square");
@@ -222,6 +256,7 @@ static void fitted_weights(const struct norm *norm)
             table[i] = spread > 0 ? (s[3] - s[0] * s[2] / count) / spread : 0;
             table[group + i] = (s[2] - table[i] * s[0]) / count;
         }
+        ts_formula_operation(norm->the_case, &changed);
         ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 2 * group,
                    "which norm's weight and bias are loaded here",
                    "the norm has another weight and another bias for each of %zu channels", group);
@@ -247,6 +282,7 @@ static void weights_of_another(const struct norm *norm)
             continue;
         if (learnt.kind == TS_OPERATION_NORM && learnt.group == right->group) {
             changed.table = learnt.table;
+            ts_formula_operation(norm->the_case, &changed);
             ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 1, "which norm's weight is loaded here",
                        "each channel has the factor w' / w, w' the weight of %s: that norm's weights are used here",
                        ts_case_name(norm->the_case, other));

@@ -5,15 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/region.h"
 
-#define HOLDS        0.85 /* share of the error that must be inside */
-#define MOST_SHARE   0.5  /* share of the parts that still is "some of them" */
-#define MODESTY      0.85
-#define REST         0.5  /* what all tokens from one position on count as at most */
-#define LEAST_BEFORE 3    /* tokens that agree before it */
-#define STANDS_OUT   6.0  /* times a part's share of the noise */
-#define BELOW_WORST  0.02 /* or this share of the worst part's error, whichever is more */
+#define HOLDS          0.85 /* share of the error that must be inside */
+#define MOST_SHARE     0.5  /* share of the parts that still is "some of them" */
+#define MODESTY        0.85
+#define REST           0.5  /* what all tokens from one position on count as at most */
+#define LEAST_BEFORE   3    /* tokens that agree before it */
+#define STANDS_OUT     6.0  /* times a part's share of the noise */
+#define MOST_STRETCHES 32   /* of tokens */
+#define BELOW_WORST    0.02 /* or this share of the worst part's error, whichever is more */
 
 struct part {
     double error, size;
@@ -114,6 +116,69 @@ static bool are_heads(const struct ts_actor *actor, const bool *chosen)
     return actor->heads > 1;
 }
 
+/* Stretches of tokens, both ends included. */
+struct stretches {
+    size_t count;
+    uint64_t ends[MOST_STRETCHES][2];
+};
+
+/* Inside these tokens, or channels, it is what it is, and elsewhere what was expected. */
+static bool predict_tokens(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct stretches *inside = formula->numbers;
+    size_t width = the_case->actor->width;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        uint64_t token = ts_case_row(the_case, row);
+        const double *from = the_case->expected;
+        for (size_t i = 0; i < inside->count; i++)
+            if (token >= inside->ends[i][0] && token <= inside->ends[i][1])
+                from = the_case->found;
+        memcpy(out + row * width, from + row * width, width * sizeof *out);
+    }
+    return true;
+}
+
+static bool predict_channels(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const bool *inside = formula->numbers;
+    size_t width = the_case->actor->width;
+    if (formula->size != width * sizeof *inside)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = inside[i % width] ? the_case->found[i] : the_case->expected[i];
+    return true;
+}
+
+static void give_formula(struct ts_case *the_case, const bool *chosen, size_t parts, int way)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct stretches tokens = {0};
+    bool *channels;
+    if (way) {
+        channels = calloc(actor->width, sizeof *channels);
+        for (size_t i = 0; channels && i < actor->width; i++)
+            channels[i] = chosen[way == 1 ? i / actor->inner : i];
+        if (channels)
+            ts_formula_next(the_case, &(struct ts_formula){.predict = predict_channels,
+                                                           .numbers = channels,
+                                                           .size = actor->width * sizeof *channels});
+        free(channels);
+        return;
+    }
+    for (size_t row = 0; row < parts; row++) {
+        if (!chosen[row])
+            continue;
+        if (!row || !chosen[row - 1]) {
+            if (tokens.count == MOST_STRETCHES)
+                return;
+            tokens.ends[tokens.count++][0] = ts_case_row(the_case, row);
+        }
+        tokens.ends[tokens.count - 1][1] = ts_case_row(the_case, row);
+    }
+    ts_formula_next(the_case,
+                    &(struct ts_formula){.predict = predict_tokens, .numbers = &tokens, .size = sizeof tokens});
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const struct {
@@ -152,6 +217,7 @@ static void propose(struct ts_case *the_case)
                 fraction = REST;
             if (way == 2 && are_heads(actor, chosen))
                 fraction = 1;
+            give_formula(the_case, chosen, parts, way);
             if (share > HOLDS && fraction <= MOST_SHARE)
                 ts_propose_plain(the_case, ways[way].id, MODESTY * share * (1 - fraction), ways[way].check,
                                  "%s %s of %s%zu%s hold%s %.0f %% of the error%s",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/product.h"
 #include "diagnose/shuffle.h"
 #include "diagnose/variant.h"
@@ -13,6 +14,7 @@
 #define LOOK_CHANNELS  12
 #define PROOF_ROWS     48
 #define PROOF_CHANNELS 256
+#define PROOF_WORK     4e9 /* multiplications for the rows of the case, before others are looked at */
 /* A look that explains this much is worth a proof; of two, the simpler one unless the other explains this much more. */
 #define WORTHWHILE 0.5
 #define SIMPLER    0.02
@@ -391,6 +393,44 @@ static void say_random(struct search *search)
                      fabs(deviation / wanted - 1) < 0.1 ? ", the initializer_range of the configuration" : "", looks);
 }
 
+/* The product for other rows; the order of its inputs, where it is another, is in the table. */
+static bool predict_product(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_product product = *(const struct ts_product *)formula->numbers;
+    size_t *order = formula->table_count ? malloc(formula->table_count * sizeof *order) : NULL;
+    bool good = !formula->table_count || order;
+    product.input = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    for (size_t i = 0; i < formula->table_count && order; i++)
+        order[i] = (size_t)formula->table[i];
+    product.order = order;
+    good = good && product.input && product.input->rows == the_case->actor->rows &&
+           ts_product_replay(&product, the_case->actor, out);
+    free(order);
+    return good;
+}
+
+static void give_formula(struct ts_case *the_case, const struct ts_product *product)
+{
+    double work = ts_product_work(product, the_case->actor), *table = NULL;
+    struct ts_formula formula = {.predict = predict_product,
+                                 .numbers = product,
+                                 .size = sizeof *product,
+                                 .pairs = {product->input->pair},
+                                 .pair_count = 1,
+                                 .work = work / (double)the_case->actor->rows};
+    if (work > PROOF_WORK || product->input->rows != the_case->actor->rows)
+        return;
+    if (product->order) {
+        formula.table_count = product->input->width;
+        formula.table = table = malloc(formula.table_count * sizeof *table);
+        for (size_t i = 0; table && i < formula.table_count; i++)
+            table[i] = (double)product->order[i];
+    }
+    if (table || !product->order)
+        ts_formula_next(the_case, &formula);
+    free(table);
+}
+
 static void propose_best(struct search *search)
 {
     struct ts_case *the_case = search->the_case;
@@ -402,6 +442,7 @@ static void propose_best(struct search *search)
     made = made_of(the_case, &sample);
     if (values && made > 0 && ts_product_values(&search->best.product, true, &sample, values)) {
         left = left_of(the_case, &sample, values);
+        give_formula(the_case, &search->best.product);
         ts_propose_measured(the_case, search->best.id, left / made, 0, search->best.check,
                             "%s (replayed on %s: %zu products, %.2g of their size is left)", search->best.text,
                             actor_name(search, search->best.product.input), sample.row_count * sample.channel_count,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/turning.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
@@ -20,84 +21,34 @@
 #define LOWEST_BASE  10.0
 #define HIGHEST_BASE 1e9
 
-/* Where the pairs of a head are, and how many of its numbers turn. */
-struct pairing {
-    size_t heads, inner; /* of the tensor; heads * inner = width */
-    size_t group;
-    bool interleaved;
-};
-
 struct rotary {
     struct ts_case *the_case;
     const struct ts_actor *input;
-    struct ts_actor slice;  /* what input points to when it is a part of a fused projection; owns its values */
-    struct pairing pairing; /* the reference's */
-    double *angles;         /* the reference's: [rows, group / 2] */
-    double *steps;          /* per pair: its angle per position, in the reference */
-    double *places;         /* position of each row */
-    double base;            /* theta that the reference's angles fit, 0 when they fit none */
-    float *turned;          /* the candidate's input, times what the reference multiplies it with */
+    size_t offset;                  /* of the columns of input in their tensor */
+    struct ts_actor slice;          /* what input points to when it is a part of a fused projection; owns its values */
+    struct ts_turned_pairs pairing; /* the reference's */
+    double *angles;                 /* the reference's: [rows, group / 2] */
+    double *steps;                  /* per pair: its angle per position, in the reference */
+    double *places;                 /* position of each row */
+    double base;                    /* theta that the reference's angles fit, 0 when they fit none */
+    float *turned;                  /* the candidate's input, times what the reference multiplies it with */
 };
 
 struct guess {
-    struct pairing pairing;
+    struct ts_turned_pairs pairing;
+    struct ts_angles how;
     size_t freedom;
     double share;
     double *angles; /* [rows, pairing.group / 2] */
     char text[400];
 };
 
-static size_t at_first(const struct pairing *pairing, size_t head, size_t i)
-{
-    return head * pairing->inner + (pairing->interleaved ? 2 * i : i);
-}
-
-static size_t at_second(const struct pairing *pairing, size_t head, size_t i)
-{
-    return at_first(pairing, head, i) + (pairing->interleaved ? 1 : pairing->group / 2);
-}
-
-/* The turns from one tensor to another, [rows, group / 2]. */
-static void find_turns(const struct ts_actor *actor, const struct pairing *pairing, const float *from, const float *to,
-                       double complex *turns)
-{
-    size_t pairs = pairing->group / 2;
-    for (size_t row = 0; row < actor->rows; row++)
-        for (size_t i = 0; i < pairs; i++) {
-            double complex sum = 0;
-            for (size_t head = 0; head < pairing->heads; head++) {
-                size_t x = row * actor->width + at_first(pairing, head, i),
-                       y = row * actor->width + at_second(pairing, head, i);
-                sum += ((double)to[x] + I * (double)to[y]) * ((double)from[x] - I * (double)from[y]);
-            }
-            turns[row * pairs + i] = isfinite(creal(sum)) && isfinite(cimag(sum)) ? sum : 0;
-        }
-}
-
-static void rotate(const struct ts_actor *actor, const struct pairing *pairing, const float *from, const double *angles,
-                   double *out)
-{
-    size_t pairs = pairing->group / 2;
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        out[i] = (double)from[i];
-    for (size_t row = 0; row < actor->rows; row++)
-        for (size_t i = 0; i < pairs; i++) {
-            double cosine = cos(angles[row * pairs + i]), sine = sin(angles[row * pairs + i]);
-            for (size_t head = 0; head < pairing->heads; head++) {
-                size_t x = row * actor->width + at_first(pairing, head, i),
-                       y = row * actor->width + at_second(pairing, head, i);
-                out[x] = (double)from[x] * cosine - (double)from[y] * sine;
-                out[y] = (double)from[x] * sine + (double)from[y] * cosine;
-            }
-        }
-}
-
 /* Relative error of turning `from` by the angles against `to`. */
-static double turned_error(const struct ts_actor *actor, const struct pairing *pairing, const float *from,
+static double turned_error(const struct ts_actor *actor, const struct ts_turned_pairs *pairing, const float *from,
                            const double *angles, const float *to, double *scratch)
 {
     double error = 0, size = 0;
-    rotate(actor, pairing, from, angles, scratch);
+    ts_turn_by(actor, pairing, from, angles, scratch);
     for (size_t i = 0; i < actor->rows * actor->width; i++) {
         error += (scratch[i] - (double)to[i]) * (scratch[i] - (double)to[i]);
         size += (double)to[i] * (double)to[i];
@@ -211,7 +162,7 @@ static double usual_base(double base)
 }
 
 /* Share of the case's error that a table leaves explained, from the turns alone. */
-static double share_of(const struct rotary *rotary, const struct pairing *pairing, const double complex *turns,
+static double share_of(const struct rotary *rotary, const struct ts_turned_pairs *pairing, const double complex *turns,
                        const double *angles)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
@@ -248,7 +199,7 @@ static bool make_angles(const struct rotary *rotary, struct guess *guess)
     return guess->angles != NULL;
 }
 
-static const char *pairing_text(const struct pairing *pairing)
+static const char *pairing_text(const struct ts_turned_pairs *pairing)
 {
     return pairing->interleaved ? "interleaved pairs (2i, 2i + 1)" : "half-split pairs (i, i + half)";
 }
@@ -264,7 +215,8 @@ static void try_fixed(const struct rotary *rotary, const double complex *turns, 
                 {2, 0, "every pair turns by twice the angle: the rotation is applied twice"},
                 {-1, M_PI_2, "cosine and sine are exchanged"}};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-        struct guess guess = {.pairing = rotary->pairing};
+        struct guess guess = {.pairing = rotary->pairing,
+                              .how = {TS_FROM_REFERENCE, ways[w].factor, ways[w].constant, 0}};
         if (!make_angles(rotary, &guess))
             return;
         for (size_t i = 0; i < count; i++)
@@ -280,12 +232,12 @@ static void try_fixed(const struct rotary *rotary, const double complex *turns, 
 static void try_pairing(const struct rotary *rotary, double complex *scratch, struct guess *best)
 {
     size_t count = rotary->the_case->actor->rows * rotary->pairing.group / 2;
-    struct guess guess = {.pairing = rotary->pairing};
+    struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_REFERENCE, 1, 0, 0}};
     guess.pairing.interleaved = !guess.pairing.interleaved;
     if (!make_angles(rotary, &guess))
         return;
     memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
-    find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
+    ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
     guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
     snprintf(guess.text, sizeof guess.text,
              "the right angles on the wrong pairs: the candidate turns %s, the reference %s",
@@ -301,7 +253,8 @@ static void try_partial(const struct rotary *rotary, double complex *scratch, st
     size_t own_pairs = rotary->pairing.group / 2;
     for (size_t group = rotary->pairing.inner; group >= 4; group /= 2)
         for (int variant = 0; variant < 2 && group % 2 == 0; variant++) {
-            struct guess guess = {.pairing = rotary->pairing};
+            struct guess guess = {.pairing = rotary->pairing,
+                                  .how = {variant ? TS_FROM_REFERENCE : TS_FROM_POSITION, 1, 0, 0}};
             size_t pairs = group / 2;
             guess.pairing.group = group;
             if (group == rotary->pairing.group || (variant == 0 && rotary->base == 0) ||
@@ -312,7 +265,7 @@ static void try_partial(const struct rotary *rotary, double complex *scratch, st
                     guess.angles[row * pairs + i] =
                         variant ? rotary->angles[row * own_pairs + i]
                                 : rotary->places[row] * pow(rotary->base, -(double)i / (double)pairs);
-            find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
+            ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
             guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
             snprintf(guess.text, sizeof guess.text,
                      "the candidate turns %zu numbers of each head, the reference %zu of %zu (partial rotary)", group,
@@ -341,6 +294,7 @@ static void try_offset(const struct rotary *rotary, const double complex *turns,
             found = offset;
         }
     }
+    guess.how = (struct ts_angles){TS_FROM_REFERENCE, 1, 0, found};
     for (size_t k = 0; k < actor->rows * pairs; k++)
         guess.angles[k] = rotary->angles[k] + found * rotary->steps[k % pairs];
     guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
@@ -363,6 +317,7 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
         return;
     }
     base = find_base(rotary, turns, pairs);
+    guess.how.follows = TS_FROM_POSITION;
     for (size_t k = 0; k < actor->rows * pairs; k++)
         guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
     guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
@@ -381,6 +336,7 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
         lower += rotary->steps[i] * rotary->steps[i];
     }
     factor = lower > 0 ? upper / lower : 1;
+    guess.how = (struct ts_angles){TS_FROM_UNWOUND, factor, 0, 0};
     guess.freedom = 1;
     if (make_angles(rotary, &guess)) {
         /* angles of the reference lie on the circle only: its steps tell how often they went around */
@@ -395,6 +351,7 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
         keep(best, &guess);
     }
     guess.freedom = pairs;
+    guess.how.follows = TS_FROM_POSITION;
     if (make_angles(rotary, &guess)) {
         for (size_t k = 0; k < actor->rows * pairs; k++)
             guess.angles[k] = rotary->places[k / pairs] * steps[k % pairs];
@@ -460,7 +417,7 @@ static void try_free(const struct rotary *rotary, double complex *scratch, struc
         guess.freedom = actor->rows * pairs;
         if (!make_angles(rotary, &guess))
             return;
-        find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
+        ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
         angles_of(scratch, actor->rows * pairs, guess.angles);
         guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
         snprintf(guess.text, sizeof guess.text, "%s keep their length and turn by other angles",
@@ -481,17 +438,18 @@ static void try_unturned(struct rotary *rotary, double complex *turns, double *s
                                              : 128;
          heads >= 1; heads = actor->heads > 1 ? 0 : heads - 1)
         for (int variant = 0; variant < 4 && actor->width % heads == 0 && !best->angles; variant++) {
-            struct pairing pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2, variant % 2};
+            struct ts_turned_pairs pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2,
+                                              variant % 2};
             size_t pairs = pairing.group / 2, count = actor->rows * pairs;
             if (pairing.group < 4 || pairing.group % 2)
                 continue;
-            find_turns(actor, &pairing, rotary->turned, actor->b, turns);
+            ts_find_turns(actor, &pairing, rotary->turned, actor->b, turns);
             angles_of(turns, count, rotary->angles);
             rotary->pairing = pairing;
             if (turned_error(actor, &pairing, rotary->turned, rotary->angles, actor->b, scratch) > 0.02)
                 continue;
             for (int first = -2; first <= 4 && actor->rows * pairs < rotary->the_case->total / 2; first++) {
-                struct guess guess = {.pairing = pairing, .freedom = 2};
+                struct guess guess = {.pairing = pairing, .how = {TS_FROM_POSITION, 1, 0, first}, .freedom = 2};
                 double base;
                 for (size_t row = 0; row < actor->rows; row++)
                     rotary->places[row] = (double)(ts_case_row(rotary->the_case, row)) + first;
@@ -542,6 +500,7 @@ static bool take_slice(struct rotary *rotary, const struct ts_actor *whole, size
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t total = actor->rows * actor->width;
     rotary->input = whole;
+    rotary->offset = offset;
     if (whole->width == actor->width)
         return rows_keep_length(whole, actor);
     if (!rotary->slice.a) {
@@ -567,10 +526,11 @@ static bool fits_turning(struct rotary *rotary, double complex *turns, double *s
     /* most heads first: with fewer the same turns fit as well, with more freedom */
     for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
         for (int variant = 0; variant < 6 && actor->width % heads == 0; variant++) {
-            struct pairing pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2, variant % 2};
+            struct ts_turned_pairs pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2,
+                                              variant % 2};
             if (pairing.group < 4 || pairing.group % 2)
                 continue;
-            find_turns(actor, &pairing, input->a, actor->a, turns);
+            ts_find_turns(actor, &pairing, input->a, actor->a, turns);
             angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
             if (turned_error(actor, &pairing, input->a, rotary->angles, actor->a, scratch) > limit)
                 continue;
@@ -592,8 +552,8 @@ static bool find_reference(struct rotary *rotary, double complex *turns, double 
     if (operation->kind == TS_OPERATION_ROTARY) {
         size_t count = actor->rows * operation->group / 2;
         rotary->input = ts_scene_actor(the_case->scene, operation->inputs[0]);
-        rotary->pairing = (struct pairing){operation->heads, actor->width / operation->heads, operation->group,
-                                           operation->interleaved};
+        rotary->pairing = (struct ts_turned_pairs){operation->heads, actor->width / operation->heads, operation->group,
+                                                   operation->interleaved};
         for (size_t i = 0; i < count; i++)
             rotary->angles[i] = atan2(operation->table[count + i], operation->table[i]);
         return rotary->input != NULL;
@@ -630,12 +590,44 @@ static void study_reference(struct rotary *rotary, double complex *turns)
         rotary->base = 0;
 }
 
+static void give_formula(const struct rotary *rotary, const struct guess *guess, double factor)
+{
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how, rotary->offset, factor};
+    size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
+    size_t last = rotary->the_case->actor->rows - 1;
+    double *table, place = (double)ts_case_row(rotary->the_case, last) + guess->how.positions;
+    if (guess->how.follows == TS_FROM_NOTHING || !(table = calloc(own + pairs, sizeof *table)))
+        return;
+    memcpy(table, rotary->steps, own * sizeof *table);
+    for (size_t i = 0; i < pairs; i++)
+        table[own + i] = place != 0 ? guess->angles[last * pairs + i] / place : 0;
+    ts_formula_next(rotary->the_case, &(struct ts_formula){.predict = ts_predict_turned,
+                                                           .numbers = &turning,
+                                                           .size = sizeof turning,
+                                                           .table = table,
+                                                           .table_count = own + pairs,
+                                                           .pairs = {rotary->input->pair},
+                                                           .pair_count = 1,
+                                                           .reference = guess->how.follows != TS_FROM_POSITION});
+    free(table);
+}
+
+static void give_slice(const struct rotary *rotary)
+{
+    size_t width = rotary->the_case->actor->width, *order = malloc(width * sizeof *order);
+    for (size_t i = 0; order && i < width; i++)
+        order[i] = rotary->offset + i;
+    if (order)
+        ts_formula_slices(rotary->the_case, rotary->input->pair, order);
+    free(order);
+}
+
 static void propose(struct ts_case *the_case)
 {
     struct rotary rotary = {.the_case = the_case};
     struct guess best = {0};
     double complex *turns = NULL, *spare = NULL;
-    double *scratch, still = 0;
+    double *scratch, still = 0, factor = 1;
     size_t most;
     bool copied = the_case->operation.kind == TS_OPERATION_COPY;
     if (!ts_case_in_scene(the_case) || the_case->actor->width < 4 || (the_case->actor->rows < 2 && !copied) ||
@@ -653,17 +645,18 @@ static void propose(struct ts_case *the_case)
         goto done;
     if (copied) {
         const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
+        rotary.input = input;
         for (size_t i = 0; i < the_case->total; i++)
             rotary.turned[i] = input->b[i];
         try_unturned(&rotary, turns, scratch, &best);
         still = 0;
     } else if (find_reference(&rotary, turns, scratch)) {
-        double factor = the_case->operation.kind == TS_OPERATION_ROTARY ? the_case->operation.factor : 1;
+        factor = the_case->operation.kind == TS_OPERATION_ROTARY ? the_case->operation.factor : 1;
         study_reference(&rotary, turns);
         for (size_t i = 0; i < the_case->total; i++) /* what does not turn is not multiplied */
             rotary.turned[i] =
                 rotary.input->b[i] * (float)(i % rotary.pairing.inner < rotary.pairing.group ? factor : 1);
-        find_turns(the_case->actor, &rotary.pairing, rotary.turned, the_case->actor->b, turns);
+        ts_find_turns(the_case->actor, &rotary.pairing, rotary.turned, the_case->actor->b, turns);
         for (size_t i = 0; i < the_case->total; i++)
             scratch[i] = (double)rotary.turned[i];
         still = ts_explained(the_case, scratch);
@@ -678,13 +671,15 @@ static void propose(struct ts_case *the_case)
     if (rotary.input == &rotary.slice && rotary.input && still > WORTHWHILE) {
         for (size_t i = 0; i < the_case->total; i++)
             scratch[i] = (double)rotary.turned[i];
+        give_slice(&rotary);
         ts_propose(the_case, "skipped-op", scratch, 0, "whether the rotary embedding is applied to this tensor",
                    "the candidate holds its part of %s unchanged: it was not turned",
                    ts_case_name(the_case, rotary.input));
     }
     /* what does not turn at all was left out, which has its own name */
     if (best.angles && best.share > still + SIMPLER) {
-        rotate(the_case->actor, &best.pairing, rotary.turned, best.angles, scratch);
+        ts_turn_by(the_case->actor, &best.pairing, rotary.turned, best.angles, scratch);
+        give_formula(&rotary, &best, factor);
         ts_propose(the_case, "rotation", scratch, best.freedom,
                    "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding", "%s", best.text);
     }

@@ -7,6 +7,7 @@
 
 #include "base/number.h"
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 
 /* Elements beyond the border that are looked at. */
 #define BORDER_MOST    4096
@@ -84,6 +85,7 @@ static void clamped(struct ts_case *the_case, double *prediction)
     }
     if (!beyond)
         return;
+    ts_formula_clamp(the_case, low, high);
     if (at_low > 1 && at_high > 1 && isfinite(low) && isfinite(high))
         ts_propose(the_case, "clamped", prediction, 2, check,
                    "%zu elements that should lie beyond stand at the border of %.6g to %.6g", beyond, low, high);
@@ -139,6 +141,29 @@ static bool is_curve(const struct ts_case *the_case, double cap, bool missing)
     return distinct >= LEAST_DISTINCT;
 }
 
+static void predict_softcap(const struct ts_case *the_case, double cap, bool missing, double *out)
+{
+    for (size_t i = 0; i < the_case->total; i++) {
+        double back = missing ? capped(the_case->found[i], cap, false) - the_case->expected[i] : 0;
+        out[i] = capped(the_case->expected[i], cap, missing);
+        /* at the end of the curve any number will do that leads there */
+        if (isnan(out[i]) || (missing && fabs(the_case->expected[i]) > FLAT * cap && fabs(back) < 1e-3 * cap))
+            out[i] = the_case->found[i];
+    }
+}
+
+static bool predict_capped(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    predict_softcap(the_case, formula->table[0], false, out);
+    return true;
+}
+
+static bool predict_uncapped(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    predict_softcap(the_case, formula->table[0], true, out);
+    return true;
+}
+
 /* cap * tanh(x / cap), in the candidate only or in the reference only. */
 static void softcapped(struct ts_case *the_case, double *prediction)
 {
@@ -173,14 +198,10 @@ static void softcapped(struct ts_case *the_case, double *prediction)
             }
         if (left > 0.5 || !is_curve(the_case, best, missing))
             continue;
-        for (size_t i = 0; i < the_case->total; i++) {
-            double back = missing ? capped(the_case->found[i], best, false) - the_case->expected[i] : 0;
-            prediction[i] = capped(the_case->expected[i], best, missing);
-            /* at the end of the curve any number will do that leads there */
-            if (isnan(prediction[i]) ||
-                (missing && fabs(the_case->expected[i]) > FLAT * best && fabs(back) < 1e-3 * best))
-                prediction[i] = the_case->found[i];
-        }
+        predict_softcap(the_case, best, missing, prediction);
+        ts_formula_next(the_case, &(struct ts_formula){.predict = missing ? predict_uncapped : predict_capped,
+                                                       .table = &best,
+                                                       .table_count = 1});
         ts_propose(the_case, "clamped", prediction, 1, "softcapping of scores or logits (logit_softcapping)",
                    missing ? "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of it"
                            : "it is capped softly: %.4g * tanh(x / %.4g)",
@@ -372,13 +393,15 @@ static void confused_float8(struct ts_case *the_case, double *prediction)
 /* Rounded to so many stored mantissa bits, to nearest even or towards zero. */
 static double rounded(double value, int bits, bool cut)
 {
-    int exponent;
-    double scaled;
+    uint64_t word, rest = ((uint64_t)1 << (52 - bits)) - 1; /* of the 52 that a double stores */
     if (value == 0 || !isfinite(value))
         return value;
-    (void)frexp(value, &exponent);
-    scaled = ldexp(value, bits + 1 - exponent);
-    return ldexp(cut ? trunc(scaled) : nearbyint(scaled), exponent - bits - 1);
+    memcpy(&word, &value, sizeof word);
+    if (!cut) /* half a step, less the least bit where the last one kept is even; carries move the exponent on */
+        word += rest / 2 + (word >> (52 - bits) & 1);
+    word &= ~rest;
+    memcpy(&value, &word, sizeof value);
+    return value;
 }
 
 /* Both have ten bits behind the point: f16 ends at 65504 and has a grid of 2^-24 at the bottom. */
@@ -398,6 +421,19 @@ static const char *ten_bits(const struct ts_case *the_case)
         }
     }
     return chances >= SURE_OF_F16 ? "f16" : "f16 or TF32";
+}
+
+struct rounding {
+    int bits;
+    bool cut;
+};
+
+static bool predict_rounded(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct rounding *how = formula->numbers;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = rounded((double)the_case->actor->a[i], how->bits, how->cut);
+    return true;
 }
 
 static void rounded_to(struct ts_case *the_case)
@@ -426,6 +462,10 @@ static void rounded_to(struct ts_case *the_case)
                 continue;
             /* nearly all are rounded, and the few that are not may be the matter */
             share = (double)equal / (double)counted * (made > 0 ? 1 - left / made : 1);
+            ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rounded,
+                                                           .numbers = &(struct rounding){types[t].bits, cut},
+                                                           .size = sizeof(struct rounding),
+                                                           .exact = true});
             ts_propose_plain(the_case, "rounding", share,
                              cut ? "conversions: to nearest, not by dropping bits"
                                  : "nothing: this is the precision of the type and no fault",

@@ -124,6 +124,7 @@ static void propose_equal(struct ts_case *the_case)
     other = ts_earlier(the_case, best);
     name = ts_case_name(the_case, other);
     take_values(the_case, other, prediction);
+    ts_formula_sum(the_case, 0, &other->pair, &(double){1}, 1);
     /* what equals another norm's result is that norm's, or the norm of its input */
     if (ts_is_input(the_case, other->pair) ||
         (operation->kind != TS_OPERATION_COPY && operation->kind != TS_OPERATION_NORM &&
@@ -247,6 +248,7 @@ static void propose_swapped(struct ts_case *the_case)
     if (best != SIZE_MAX && read_like_case(the_case, &scene, best, prediction)) {
         const char *name = pairs[best].name;
         bool later = best > index;
+        ts_formula_other(the_case, best, 0);
         if (later || ts_case_direct(the_case) || are_siblings(name, own->name))
             ts_propose(the_case, "swapped-with", prediction, 0,
                        "the order in which tensors or weights are bound to names, and layer numbers",
@@ -326,6 +328,7 @@ static void propose_wrong_input(struct ts_case *the_case)
         other = ts_operation_input(the_case->scene, &changed, best_slot);
         memcpy(inputs, variants.inputs, sizeof inputs);
         inputs[best_slot] = ts_actor_doubles(other->b, other->rows * other->width);
+        ts_formula_operation(the_case, &changed);
         if (inputs[best_slot])
             ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,
                        ts_case_text(the_case, "which tensor is passed to the step that makes %s",

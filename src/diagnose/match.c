@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/region.h"
 
 #define SIGNS       24 /* numbers that a line is known by */
@@ -32,6 +33,7 @@ struct lines {
     const struct ts_view *view; /* NULL: the reference lines are those of the case, or of the scene */
     uint64_t view_columns;
     bool tokens;               /* the reference lines are all tokens of a long sequence */
+    struct ts_token_axis axis; /* where those are */
     size_t count, found_count; /* reference lines, found lines */
     size_t signs;
     double *reference, *found; /* [count, signs] */
@@ -93,12 +95,31 @@ static bool read_token(const struct lines *lines, bool candidate, size_t token, 
     return true;
 }
 
+/* One number of such a token; its pages are given back by the caller, some tokens at a time. */
+static bool read_number(const struct lines *lines, bool candidate, size_t token, size_t column, double *out)
+{
+    const struct ts_pair *pair = ts_case_pair(lines->the_case);
+    const struct ts_token_axis *axis = &lines->axis;
+    uint64_t own = ts_scene_first(lines->the_case->scene) + token, start = 0;
+    struct ts_error ignored;
+    if (axis->sequence) {
+        start = own / axis->sequence * axis->length;
+        own %= axis->sequence;
+    }
+    if (ts_view_read_f64(candidate ? &pair->b : &pair->a,
+                         start + (column / axis->after * axis->size + own) * axis->after + column % axis->after, 1, out,
+                         &ignored) != TS_OK)
+        return false;
+    *out = isfinite(*out) ? (double)(float)*out : 0; /* as scenes hold them */
+    return true;
+}
+
 static bool read_signs(const struct lines *lines, bool candidate, size_t line, double *signs)
 {
     struct ts_error ignored;
     for (size_t k = 0; k < lines->signs; k++)
         if (lines->tokens) {
-            if (!read_token(lines, candidate, line, across_at(lines, k), 1, &signs[k]))
+            if (!read_number(lines, candidate, line, across_at(lines, k), &signs[k]))
                 return false;
         } else if (!lines->view) {
             signs[k] = case_value(lines, lines->the_case->expected, line, across_at(lines, k));
@@ -134,7 +155,8 @@ static bool open_lines(struct lines *lines, struct ts_case *the_case, bool colum
             return false;
         lines->count = (size_t)(pair->a.count / lines->view_columns);
     }
-    if (!columns && !ts_case_direct(the_case) && !ts_case_is_part(the_case) && has_more_tokens(the_case)) {
+    if (!columns && !ts_case_direct(the_case) && !ts_case_is_part(the_case) && has_more_tokens(the_case) &&
+        ts_scene_axis(the_case->scene, actor->pair, &lines->axis)) {
         lines->tokens = true;
         lines->count = (size_t)ts_scene_sequence(the_case->scene);
     }
@@ -157,6 +179,8 @@ static bool open_lines(struct lines *lines, struct ts_case *the_case, bool colum
         lines->order[line] = (struct keyed){key_of(lines, signs), line};
         if (lines->view && line % BEHIND == BEHIND - 1) /* a few numbers of each line, and the pages around them */
             ts_view_forget(lines->view, (line + 1 - BEHIND) * lines->view_columns, BEHIND * lines->view_columns);
+        if (lines->tokens && (line % BEHIND == BEHIND - 1 || line + 1 == lines->count))
+            ts_view_forget(&pair->a, 0, pair->a.count);
     }
     qsort(lines->order, lines->count, sizeof *lines->order, by_key);
     return true;
@@ -578,6 +602,24 @@ void ts_match_blocks(struct ts_case *the_case, double *prediction)
     }
 }
 
+/* For rows that are not in the case: channels stand as they do here, and rows that moved alike have moved alike. */
+static void give_formula(const struct lines *lines)
+{
+    struct ts_case *the_case = lines->the_case;
+    int64_t step = common_step(lines);
+    if (!lines->columns) {
+        if (step && !lines->emptied)
+            ts_formula_other(the_case, the_case->actor->pair, step);
+    } else if (!lines->emptied) {
+        size_t *order = malloc(lines->count * sizeof *order);
+        for (size_t i = 0; order && i < lines->count; i++)
+            order[i] = lines->from[i] == SIZE_MAX ? i : lines->from[i];
+        if (order)
+            ts_formula_order(the_case, order);
+        free(order);
+    }
+}
+
 static void match(struct ts_case *the_case, bool columns, double *prediction)
 {
     struct lines lines;
@@ -588,6 +630,7 @@ static void match(struct ts_case *the_case, bool columns, double *prediction)
         if (lines.moved) {
             for (size_t i = 0; i < lines.found_count; i++)
                 take(&lines, i, prediction);
+            give_formula(&lines);
             say(&lines, prediction);
         }
     }

@@ -9,7 +9,7 @@
 
 /* Runs the families that need nothing but numbers on another expectation. */
 static void look_at_part(struct ts_case_state *state, double *expected, double *found, double noise_factor,
-                         const char *about)
+                         enum ts_part kind, size_t pair, const char *about)
 {
     static const struct ts_family *const families[] = {&ts_family_memory, &ts_family_types, &ts_family_layout,
                                                        &ts_family_algebra};
@@ -17,6 +17,8 @@ static void look_at_part(struct ts_case_state *state, double *expected, double *
     if (!part)
         return;
     ts_case_of_part(part, state, expected, found, noise_factor, about);
+    part->part = kind;
+    part->part_pair = pair;
     for (size_t i = 0; i < sizeof families / sizeof *families && part->face.error > 0; i++) {
         families[i]->propose(&part->face);
         ts_case_drop_scratch(part);
@@ -85,7 +87,7 @@ static void look_before_the_norm(struct ts_case_state *state, double *expected, 
             found[start + i] *= factor;
     }
     if (ratios && input && size > 0)
-        look_at_part(state, expected, found, size_after / size, "seen in what the norm is given");
+        look_at_part(state, expected, found, size_after / size, TS_PART_OTHER, 0, "seen in what the norm is given");
     free(ratios);
     ts_case_drop_scratch(state);
 }
@@ -113,7 +115,7 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             found[i] = state->face.found[i] - (state->face.expected[i] - expected[i]);
         }
         look_at_part(
-            state, expected, found, 1,
+            state, expected, found, 1, TS_PART_TERM, terms[k]->pair,
             ts_case_text(&state->face, "seen in the term %s of the sum", ts_case_name(&state->face, terms[k])));
     }
     for (unsigned k = 0; operation->kind == TS_OPERATION_GATED_SUM && k < operation->input_count; k++) {
@@ -124,7 +126,7 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             expected[i] = state->face.expected[i] - (double)term->b[i];
             found[i] = state->face.found[i] - (double)term->b[i];
         }
-        look_at_part(state, expected, found, 1,
+        look_at_part(state, expected, found, 1, TS_PART_ADDED, term->pair,
                      ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, term)));
     }
     if (operation->kind == TS_OPERATION_NORM && expected && found)
@@ -134,7 +136,7 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             expected[i] = state->face.expected[i] - (double)before->a[i];
             found[i] = state->face.found[i] - (double)before->b[i];
         }
-        look_at_part(state, expected, found, 1,
+        look_at_part(state, expected, found, 1, TS_PART_STREAM, before->pair,
                      ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, before)));
     }
     free(expected);

@@ -1,20 +1,25 @@
 /* Owns the proof of what a case has found: a case of a large tensor holds some of its rows, and a claim about all of
- * them is put to the others, so many at a time that memory stays what it was. What becomes of the claim there decides
- * its confidence, and the summary says how many rows it was tried on. */
+ * them is put to the others, so many at a time that memory stays what it was. A claim with a formula is put to every
+ * row with the numbers it was found with; of any other its family is asked again, on some of the rows. What becomes of
+ * the claim there decides its confidence, and the summary says how many rows it was tried on. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "diagnose/case.h"
 
-#define PROVED     2   /* claims, from the best one on */
-#define RIVAL      0.1 /* that are so near it in rank */
-#define MOST_WORK  6e7 /* numbers that are read and looked at for one proof: a few seconds */
-#define LOOKS      8   /* so often a family looks at each number of the case */
-#define REACH      10  /* earlier tensors that are loaded at least */
-#define LEAST_ROWS 4   /* fewer say nothing */
-#define HOLDS      0.9 /* share of what it explained at first that a claim must explain everywhere */
+#define PROVED     4    /* claims, from the best one on */
+#define RIVAL      0.1  /* that are so near it in rank */
+#define MOST_WORK  6e7  /* numbers that are read and looked at for one proof: a few seconds */
+#define LOOKS      8    /* so often a family looks at each number of the case */
+#define REACH      10   /* earlier tensors that are loaded at least */
+#define LEAST_ROWS 4    /* fewer say nothing */
+#define HOLDS      0.9  /* share of what it explained at first that a claim must explain everywhere */
+#define AGREES     0.01 /* a formula explains as much as the prediction did that it stands for */
+#define FEW_ROWS   0.01 /* in which a claim may fail and still hold */
+#define REFUTED    0.3  /* a claim that explains less of everything is not said */
 
 /* Which rows have been looked at. */
 struct rows {
@@ -133,94 +138,183 @@ static bool try_batch(const struct ts_case_state *state, const struct ts_case_en
     return good;
 }
 
-/* A factor is told by what was measured on every element: what it leaves is the part of the candidate that is not along
- * the reference. */
-static bool is_proved_by_delta(const struct ts_case_state *state, const struct ts_case_entry *entry, double *share)
+/* Whether the formula is the claim: it explains as much of the rows that the claim was found on. */
+static bool is_formula_of(struct ts_case_state *state, const struct ts_case_entry *entry)
 {
-    const struct ts_delta *delta = state->face.delta;
-    double ratio, left;
-    if ((strcmp(entry->cause.id, "scaled") != 0 && strcmp(entry->cause.id, "sign-flipped") != 0) || !delta ||
-        entry->freedom > 1 || state->replayed || state->face.operation.kind != TS_OPERATION_NONE ||
-        entry->cause.proof.of || !(delta->rel_l2 > 0) || !isfinite(delta->rel_l2) || !isfinite(delta->norm_ratio) ||
-        !isfinite(delta->cosine))
+    struct ts_case *face = &state->face;
+    double *out = malloc(face->total * sizeof *out);
+    bool good = out && entry->formula.predict(face, &entry->formula, out) &&
+                (entry->formula.exact || entry->plain || fabs(ts_explained(face, out) - entry->explained) < AGREES);
+    ts_case_drop_scratch(state);
+    free(out);
+    return good;
+}
+
+/* What a proof has shown. */
+struct shown {
+    uint64_t rows, of_rows, failing, first_failing, calm;
+    double share; /* of the error's energy that the claim explains there */
+};
+
+/* The claim's formula on every row. */
+static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *entry, struct shown *shown)
+{
+    const struct ts_case *face = &state->face;
+    struct ts_cause_proof *proof = &entry->cause.proof;
+    double limit = 1 - HOLDS * entry->explained, size = 0, noise, made, left;
+    struct ts_everywhere all;
+    if (!entry->formula.predict || !is_formula_of(state, entry))
         return false;
-    ratio = delta->norm_ratio / delta->rel_l2;
-    left = ratio * ratio * (1 - delta->cosine * delta->cosine);
-    *share = left > 0 ? 1 - left : 1;
-    return *share >= HOLDS * entry->explained;
+    for (size_t i = 0; i < face->total; i++)
+        size += isfinite(face->expected[i]) ? face->expected[i] * face->expected[i] : 0;
+    noise = size > 0 ? face->noise / size : 0;
+    if (!ts_case_everywhere(state, &entry->formula, noise, limit, &all))
+        return false;
+    *shown = (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal};
+    if (!state->failing_count) {
+        memcpy(state->failing, all.some, sizeof all.some);
+        state->failing_count = all.some_count;
+    }
+    if (entry->formula.exact)
+        return true;
+    noise *= all.expected;
+    noise = noise < 0.8 * all.error ? noise : 0.8 * all.error;
+    /* as where the claim was found: predicting nothing at all is no explanation */
+    made = all.found < all.error && all.found > 4 * noise ? all.found - noise : all.error - noise;
+    left = all.left > noise ? all.left - noise : 0;
+    shown->share = made > 0 ? 1 - left / made : entry->explained;
+    size = all.expected > 0 ? all.expected : 1;
+    proof->error = sqrt(all.error / size);
+    proof->left = sqrt(all.left / size);
+    proof->rounding = sqrt(noise / size);
+    proof->elements = all.elements;
+    return true;
 }
 
-static void say(struct ts_case_state *state, struct ts_case_entry *entry, const struct rows *rows, double share)
-{
-    struct ts_cause *cause = &entry->cause;
-    const char *unit = ts_case_folded(&state->face) ? "stretches" : state->direct ? "rows" : "tokens", *text;
-    char number[32];
-    struct ts_arena *arena = &state->face.diagnosis->arena;
-    if (rows->looked == rows->count)
-        snprintf(number, sizeof number, "all");
-    else
-        snprintf(number, sizeof number, "%zu of", rows->looked);
-    if (share >= HOLDS * entry->explained)
-        text = ts_arena_printf(arena, entry->plain ? "%s; seen on %s %" PRIu64 " %s" : "%s; tried on %s %" PRIu64 " %s",
-                               cause->summary, number, rows->count, unit);
-    else
-        text = ts_arena_printf(arena, "%s; on %s %" PRIu64 " %s it explains %.0f %% of the error", cause->summary,
-                               number, rows->count, unit, 100 * share);
-    cause->summary = text ? text : cause->summary;
-    cause->proof.rows = (double)rows->looked;
-    cause->proof.of_rows = (double)rows->count;
-}
-
-static void prove(struct ts_case_state *state, struct ts_case_entry *entry)
+/* Without a formula: the family is asked again, as long as that takes no more than a few seconds. */
+static bool prove_on_some(struct ts_case_state *state, struct ts_case_entry *entry, struct shown *shown)
 {
     struct rows rows;
-    double made = state->face.error - state->face.noise, explained, work, done = 0, share = entry->explained;
+    double made = state->face.error - state->face.noise, explained, work, done = 0, share;
     size_t most = state->face.actor->rows, reach;
     uint64_t batches, *list = NULL;
-    bool known;
-    /* every token has been measured */
-    bool places = entry->plain && strcmp(entry->cause.id, "rows") == 0 && state->glance.tokens;
     if (!rows_open(&rows, state))
-        return;
+        return false;
     explained = made * entry->explained;
     reach = state->direct ? 0 : reach_of(state, &entry->cause);
     work = work_of(state, reach, entry->family);
     batches = (rows.count + most - 1) / most;
     list = calloc(most, sizeof *list);
-    known = is_proved_by_delta(state, entry, &share);
-    if (places || known)
-        rows.looked = (size_t)rows.count;
     /* a claim about a part of the tensor, and one that predicts nothing, is left as it is */
-    while (list && !known && !entry->plain && !entry->cause.proof.of && made > 0 && (done += work) <= MOST_WORK) {
+    while (list && !entry->plain && !entry->cause.proof.of && made > 0 && (done += work) <= MOST_WORK) {
         size_t count = next_rows(&rows, batches, most, list);
-        if (count < LEAST_ROWS || !try_batch(state, entry, reach, list, count, &made, &explained))
+        if (count < LEAST_ROWS || atomic_load(&ts_cancelled) ||
+            !try_batch(state, entry, reach, list, count, &made, &explained))
             break;
         rows.looked += count;
     }
-    if (!known)
-        share = made > 0 ? explained / made : entry->explained;
-    if (share < HOLDS * entry->explained && share < entry->cause.confidence) {
+    share = made > 0 ? explained / made : entry->explained;
+    *shown = (struct shown){.rows = rows.looked, .of_rows = rows.count, .share = share};
+    if (!state->direct && state->scene.batch > 1) /* of a batch one sequence is looked at */
+        shown->of_rows = state->scene.tokens;
+    free(list);
+    free(rows.seen);
+    return true;
+}
+
+static void say(struct ts_case_state *state, struct ts_case_entry *entry, const struct shown *shown)
+{
+    struct ts_cause *cause = &entry->cause;
+    const char *unit = ts_case_folded(&state->face) ? "stretch" : state->direct ? "row" : "token", *text;
+    const char *plural = ts_case_folded(&state->face) ? "stretches" : state->direct ? "rows" : "tokens";
+    char number[32], where[160] = "";
+    struct ts_arena *arena = &state->face.diagnosis->arena;
+    if (shown->rows == shown->of_rows)
+        snprintf(number, sizeof number, "all");
+    else
+        snprintf(number, sizeof number, "%" PRIu64 " of", shown->rows);
+    if (shown->failing)
+        snprintf(where, sizeof where, "; it does not hold in %" PRIu64 " of them, first in %s %" PRIu64, shown->failing,
+                 unit, shown->first_failing);
+    if (shown->calm)
+        snprintf(where + strlen(where), sizeof where - strlen(where), "; %" PRIu64 " of %" PRIu64 " sequences %s right",
+                 shown->calm, state->scene.batch, shown->calm == 1 ? "is" : "are");
+    if (shown->share >= HOLDS * entry->explained && (double)shown->failing <= FEW_ROWS * (double)shown->rows)
+        text = ts_arena_printf(arena,
+                               entry->plain ? "%s; seen on %s %" PRIu64 " %s%s" : "%s; tried on %s %" PRIu64 " %s%s",
+                               cause->summary, number, shown->of_rows, plural, where);
+    else
+        text = ts_arena_printf(arena,
+                               entry->formula.exact ? "%s; on %s %" PRIu64 " %s it holds for %.0f %% of the elements%s"
+                                                    : "%s; on %s %" PRIu64 " %s it explains %.0f %% of the error%s",
+                               cause->summary, number, shown->of_rows, plural,
+                               100 * (shown->share > 0 ? shown->share : 0), where);
+    cause->summary = text ? text : cause->summary;
+    cause->proof.rows = (double)shown->rows;
+    cause->proof.of_rows = (double)shown->of_rows;
+}
+
+static void prove(struct ts_case_state *state, struct ts_case_entry *entry)
+{
+    struct shown shown;
+    bool everywhere;
+    if (entry->formula.proved) {
+        const struct ts_view *view = &state->scene.pairs[state->face.actor->pair].a;
+        uint64_t rows = state->direct ? view->count / state->own_last : state->scene.tokens;
+        entry->cause.proof.rows = entry->cause.proof.of_rows = (double)rows;
+        return;
+    }
+    everywhere = prove_everywhere(state, entry, &shown);
+    if (!everywhere && !prove_on_some(state, entry, &shown))
+        return;
+    /* what was fitted again says less about the numbers, and moves with every row */
+    if (shown.share < (everywhere ? 1 : HOLDS) * entry->explained && shown.share < entry->cause.confidence) {
+        double share = shown.share > 0 ? shown.share : 0;
         entry->rank -= entry->cause.confidence - share;
         entry->cause.confidence = share;
         entry->cause.proof.explained = share;
+        say(state, entry, &shown);
+        entry->explained = share;
+        return;
     }
-    say(state, entry, &rows, share);
-    free(list);
-    free(rows.seen);
+    say(state, entry, &shown);
+}
+
+/* Moves an entry whose rank fell behind those that are better now, by more than a margin. */
+static void sink(struct ts_case_book *book, size_t at, double margin)
+{
+    while (at + 1 < book->count && book->entries[at].rank < book->entries[at + 1].rank &&
+           book->entries[at].cause.confidence + margin < book->entries[at + 1].cause.confidence) {
+        struct ts_case_entry first = book->entries[at + 1];
+        book->entries[at + 1] = book->entries[at];
+        book->entries[at++] = first;
+    }
 }
 
 void ts_case_prove(struct ts_case_state *state)
 {
     struct ts_case_book *book = state->book;
-    if (state->complete || state->quiet)
+    size_t kept = 0;
+    if (state->complete)
         return;
-    for (size_t i = 0; i < PROVED && i < book->count; i++)
-        if (i == 0 || book->entries[i].rank > book->entries[0].rank - RIVAL)
-            prove(state, &book->entries[i]);
-    if (book->count > 1 && book->entries[1].rank > book->entries[0].rank &&
-        book->entries[0].cause.confidence + 0.1 < book->entries[1].cause.confidence) {
-        struct ts_case_entry first = book->entries[1];
-        book->entries[1] = book->entries[0];
-        book->entries[0] = first;
+    for (size_t proved = 0; proved < PROVED; proved++) {
+        size_t at = 0;
+        while (at < book->count && (book->entries[at].cause.proof.of_rows > 0 || !ts_case_is_said(book, at)))
+            at++;
+        if (at == book->count || book->entries[at].rank <= book->entries[0].rank - RIVAL)
+            break;
+        prove(state, &book->entries[at]);
+        if (!proved && book->entries[at].explained != book->entries[at].cause.confidence)
+            state->failing_count = 0; /* the best one holds */
+        if (!(book->entries[at].cause.proof.of_rows > 0))
+            break;
+        sink(book, at, 0.1);
     }
+    for (size_t i = book->count; i-- > 0;) /* those that fell, by rank */
+        if (book->entries[i].explained == book->entries[i].cause.confidence)
+            sink(book, i, -1.0);
+    for (size_t i = 0; i < book->count; i++)
+        if (!(book->entries[i].cause.proof.of_rows > 0) || book->entries[i].cause.confidence >= REFUTED)
+            book->entries[kept++] = book->entries[i];
+    book->count = kept;
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 
 struct ts_variants {
     struct ts_case *the_case;

@@ -3,6 +3,7 @@
 #define TS_DIAGNOSE_WIRING_H
 
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 
 /* Terms of sums: missing, doubled, subtracted, from elsewhere; also where the sum itself was not captured. */
 void ts_wiring_sums(struct ts_case *the_case);

@@ -59,6 +59,7 @@ static bool try_length(struct ts_case *the_case, const struct ts_actor *whole, s
 {
     const struct ts_actor *actor = the_case->actor;
     size_t blocks = actor->width / length, right[MOST_BLOCKS], wrong[MOST_BLOCKS], moved = 0;
+    size_t *order;
     double *prediction;
     char reference[96], candidate[96];
     for (size_t b = 0; b < blocks; b++) {
@@ -75,9 +76,15 @@ static bool try_length(struct ts_case *the_case, const struct ts_actor *whole, s
     prediction = moved ? ts_case_scratch(the_case) : NULL;
     if (!prediction)
         return false;
+    order = malloc(actor->width * sizeof *order);
     for (size_t i = 0; i < the_case->total; i++)
         prediction[i] =
             (double)whole->b[i / actor->width * whole->width + wrong[i % actor->width / length] * length + i % length];
+    for (size_t i = 0; order && i < actor->width; i++)
+        order[i] = wrong[i / length] * length + i % length;
+    if (order)
+        ts_formula_slices(the_case, whole->pair, order);
+    free(order);
     list_blocks(right, blocks, reference, sizeof reference);
     list_blocks(wrong, blocks, candidate, sizeof candidate);
     return ts_propose(the_case, "permuted", prediction, 1,

@@ -18,6 +18,7 @@ static void propose_subset(struct ts_case *the_case)
     for (unsigned kept = 1; kept < all; kept <<= 1) { /* one of them; with two left the terms' own search finds it */
         unsigned slot = kept == 1 ? 0 : kept == 2 ? 1 : 2;
         memcpy(variants.out, variants.inputs[slot], the_case->total * sizeof *variants.out);
+        ts_formula_sum(the_case, 0, &variants.from[slot]->pair, &(double){1}, 1);
         ts_propose(the_case, "term-missing", variants.out, 0,
                    ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
                    "of the sum only %s is left: %s and %s are missing", ts_case_name(the_case, variants.from[slot]),
@@ -57,6 +58,7 @@ static void propose_replaced(struct ts_case *the_case)
     if (best) {
         for (size_t i = 0; i < the_case->total; i++)
             variants.out[i] = (double)best->b[i] + variants.inputs[kept][i];
+        ts_formula_sum(the_case, 0, (size_t[]){best->pair, variants.from[kept]->pair}, (double[]){1, 1}, 2);
         ts_propose(the_case, "wrong-input", variants.out, 0,
                    ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
                    "%s is added to %s in place of %s + %s", ts_case_name(the_case, best),
@@ -103,6 +105,29 @@ static bool is_whole_later(struct ts_case *the_case, const struct ts_variants *v
     return whole;
 }
 
+/* The norm of multiples of its two inputs. */
+static bool predict_norm_of_multiples(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_operation *norm = &the_case->operation;
+    double *inputs[3] = {NULL, NULL, NULL};
+    for (unsigned k = 0; k < 2; k++) {
+        const struct ts_actor *input = ts_scene_actor(the_case->scene, norm->inputs[k]);
+        if (!input || input->rows * input->width != the_case->total || !(inputs[k] = ts_case_scratch(the_case)))
+            return false;
+        for (size_t i = 0; i < the_case->total; i++)
+            inputs[k][i] = formula->table[k] * (double)input->b[i];
+    }
+    ts_operation_apply(the_case->scene, norm, the_case->actor, inputs, out);
+    return true;
+}
+
+static void give_norm_of_multiples(struct ts_case *the_case, double first, double second)
+{
+    double times[2] = {first, second};
+    ts_formula_next(the_case,
+                    &(struct ts_formula){.predict = predict_norm_of_multiples, .table = times, .table_count = 2});
+}
+
 /* The norm of a sum that was captured nowhere: its terms in other proportions, or the norm left out. */
 static void propose_norm_of_sum(struct ts_case *the_case)
 {
@@ -121,6 +146,7 @@ static void propose_norm_of_sum(struct ts_case *the_case)
     names[1] = ts_case_name(the_case, variants.from[1]);
     for (size_t i = 0; i < the_case->total; i++)
         variants.out[i] = variants.inputs[0][i] + variants.inputs[1][i];
+    ts_formula_sum(the_case, 0, norm->inputs, (double[]){1, 1}, 2);
     ts_propose(the_case, "skipped-op", variants.out, 0, "whether the norm is applied",
                "the candidate holds %s + %s: the norm was not applied", names[0], names[1]);
     scaled[0] = ts_case_scratch(the_case);
@@ -136,6 +162,7 @@ static void propose_norm_of_sum(struct ts_case *the_case)
         if (ts_variants_try(&variants, norm, scaled) < WORTHWHILE)
             continue;
         prediction = ts_variants_apply(&variants, norm, scaled);
+        give_norm_of_multiples(the_case, ways[w].first, ways[w].second);
         if (missing && is_whole_later(the_case, &variants, kept))
             ts_propose(the_case, "wrong-input", prediction, 0, "which tensor is passed to this norm",
                        "the norm is that of %s alone instead of %s + %s; the residual stream after it has both",
@@ -223,6 +250,7 @@ static void propose_terms(struct ts_case *the_case)
         return;
     for (size_t i = 0; i < the_case->total; i++)
         prediction[i] = the_case->expected[i] + coefficient * (double)best->b[i];
+    ts_formula_sum(the_case, 1, &best->pair, &coefficient, 1);
     say_term(the_case, best, coefficient, fitted, prediction);
 }
 
@@ -276,6 +304,7 @@ static void propose_factors(struct ts_case *the_case)
             for (size_t n = 0; n < the_case->total; n++)
                 prediction[n] = wrong[0] * (double)near[i]->b[n] + wrong[1] * (double)near[k]->b[n];
             second = fabs(wrong[1] - right[1]) > fabs(wrong[0] - right[0]);
+            ts_formula_sum(the_case, 0, (size_t[]){near[i]->pair, near[k]->pair}, wrong, 2);
             ts_propose(the_case, "scaled", prediction, 2,
                        "the factor of the residual: residual_multiplier, a scale of the branch",
                        "%s enters the sum %.4g times, and %.4g times in the reference (the other term, %s: %.4g and "

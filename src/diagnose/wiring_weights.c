@@ -125,12 +125,26 @@ static double main_direction(const struct ts_case *the_case, size_t tokens, doub
     return trace > 0 && isfinite(trace) ? largest / trace : 0;
 }
 
+/* What was expected, plus one channel of an input times a vector. */
+static bool predict_channel(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *actor = the_case->actor, *from = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    size_t channel = *(const size_t *)formula->numbers;
+    if (!from || from->rows != actor->rows || formula->table_count != actor->width)
+        return false;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = 0; i < actor->width; i++)
+            out[row * actor->width + i] = the_case->expected[row * actor->width + i] +
+                                          formula->table[i] * (double)from->b[row * from->width + channel];
+    return true;
+}
+
 /* The difference is one channel of an input times a vector: a column of a weight is wrong, or one number of it. */
 static void propose_input_channel(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, channel = 0, worst = 0;
-    double direction[TOKENS_OF_PRODUCTS], most = 0.9, *prediction, all = 0, largest = 0, fourth = 0;
+    double direction[TOKENS_OF_PRODUCTS], most = 0.9, *prediction, *weights, all = 0, largest = 0, fourth = 0;
     if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 6)
         return;
     while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
@@ -161,6 +175,7 @@ static void propose_input_channel(struct ts_case *the_case)
     prediction = ts_case_scratch(the_case);
     if (!best || !prediction)
         return;
+    weights = malloc(actor->width * sizeof *weights);
     for (size_t o = 0; o < actor->width; o++) {
         double dot = 0, square = 0, weight;
         for (size_t t = 0; t < actor->rows; t++) {
@@ -169,6 +184,8 @@ static void propose_input_channel(struct ts_case *the_case)
             square += x * x;
         }
         weight = square > 0 ? dot / square : 0;
+        if (weights)
+            weights[o] = weight;
         all += weight * weight;
         if (weight * weight > largest) {
             largest = weight * weight;
@@ -178,6 +195,15 @@ static void propose_input_channel(struct ts_case *the_case)
             prediction[t * actor->width + o] =
                 the_case->expected[t * actor->width + o] + weight * (double)best->b[t * best->width + channel];
     }
+    if (weights)
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_channel,
+                                                       .numbers = &channel,
+                                                       .size = sizeof channel,
+                                                       .table = weights,
+                                                       .table_count = actor->width,
+                                                       .pairs = {best->pair},
+                                                       .pair_count = 1});
+    free(weights);
     if (largest > 0.9 * all)
         ts_propose(the_case, "channels", prediction, 2, "this one number of the weight: a flipped bit",
                    "channel %zu is off by %.4g times channel %zu of %s: one number of the weight is wrong", worst,

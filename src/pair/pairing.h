@@ -51,6 +51,7 @@ struct ts_pairer {
     bool resharded;                 /* ... and some of it is in other shards than on the other side */
     bool same_kinds[TS_KIND_PAIRS]; /* rows of ts_kind_pairs that were found to be one kind in some layer */
     uint64_t lacking_of[2];         /* not 0: ranks of A or of B are missing, of so many */
+    size_t differing[2];            /* tensors of ranks of A or of B that are not the same as those of the first rank */
 };
 
 enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, const char *format, ...)

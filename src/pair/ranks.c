@@ -408,6 +408,7 @@ enum ts_status ts_ranks_copies(struct ts_pairer *pairer, const struct ts_pair *p
             TS_TRY(ts_ranks_identical(&shards[last], &shards[i], &identical, error));
         if (identical)
             continue;
+        pairer->differing[shards_are_b]++;
         recipe = ts_arena_printf(&pairer->out->arena, "%c: rank %zu, not the same as rank %zu",
                                  shards_are_b ? 'B' : 'A', i, last);
         if (!recipe)
@@ -455,6 +456,24 @@ static enum ts_status note_missing(struct ts_pairer *pairer, const struct ts_sid
     return status;
 }
 
+/* Ranks that hold other values under the same names, and on the other side as many tensors that nothing stands against:
+ * stages of a pipeline, each of which counts its layers from 0. */
+static enum ts_status note_stages(struct ts_pairer *pairer, bool of_b, struct ts_error *error)
+{
+    const struct ts_side *other = of_b ? &pairer->a : &pairer->b;
+    size_t left = 0;
+    for (size_t i = 0; i < other->bundle->count; i++)
+        left += !other->taken[i];
+    if (!pairer->differing[of_b] || left != pairer->differing[of_b])
+        return TS_OK;
+    return ts_pairer_note(
+        pairer, error,
+        "the ranks of %c hold other values under the same names, and %c has as many tensors left over: "
+        "stages of a pipeline that each count their layers from 0 are compared one by one, with each "
+        "rank's file in place of %c",
+        of_b ? 'B' : 'A', of_b ? 'A' : 'B', of_b ? 'B' : 'A');
+}
+
 enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct ts_side *sides[2] = {&pairer->a, &pairer->b};
@@ -467,6 +486,7 @@ enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error
             of = sides[s]->rank_end;
         if (of)
             TS_TRY(note_missing(pairer, sides[s], of, error));
+        TS_TRY(note_stages(pairer, s == 1, error));
     }
     return TS_OK;
 }

@@ -362,6 +362,14 @@ void ts_put_standing(struct ts_buffer *out, const struct ts_comparison *comparis
     }
 }
 
+/* "3 tensors", "3 of 5 tensors" */
+static void put_share(struct ts_buffer *out, size_t some, size_t all)
+{
+    if (some != all)
+        ts_buffer_printf(out, "%zu of ", some);
+    ts_buffer_printf(out, "%zu tensor%s", all, all == 1 ? "" : "s");
+}
+
 void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *comparison)
 {
     struct tally ways[32] = {{0}};
@@ -370,9 +378,18 @@ void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *compariso
     for (size_t i = 0; i < pairing->count; i++)
         tally(ways, sizeof ways / sizeof *ways, &used, pairing->pairs[i].how ? pairing->pairs[i].how : "name");
     qsort(ways, used, sizeof *ways, by_count);
-    ts_buffer_printf(out, "%zu of %zu", pairing->count + comparison->filtered, comparison->a->count);
-    if (comparison->b->count != comparison->a->count)
-        ts_buffer_printf(out, " and %zu", comparison->b->count);
+    if (!comparison->filtered && (pairing->count > comparison->a->count - pairing->only_a_count ||
+                                  pairing->count > comparison->b->count - pairing->only_b_count)) {
+        /* some stand in several pairs, as one tensor of A does beside ranks of B that differ */
+        put_share(out, comparison->a->count - pairing->only_a_count, comparison->a->count);
+        ts_buffer_string(out, " with ");
+        put_share(out, comparison->b->count - pairing->only_b_count, comparison->b->count);
+        ts_buffer_printf(out, " in %zu pairs", pairing->count);
+    } else {
+        ts_buffer_printf(out, "%zu of %zu", pairing->count + comparison->filtered, comparison->a->count);
+        if (comparison->b->count != comparison->a->count)
+            ts_buffer_printf(out, " and %zu", comparison->b->count);
+    }
     if (used == 1)
         ts_buffer_printf(out, " by %s", ways[0].name);
     for (size_t i = 0; used > 1 && i < used; i++)

@@ -1,0 +1,369 @@
+/* Owns the formulas that several families share. */
+#include "diagnose/formula.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/case.h"
+#include "diagnose/variant.h"
+
+#define MOST_BYTES   ((size_t)1 << 25) /* of all formulas of a case */
+#define SAME_NUMBERS 0.2               /* numbers that are no further apart, of their size, are meant to be one */
+
+/* A formula about a part of a case, for the whole. */
+struct lifted {
+    struct ts_formula inner;
+    enum ts_part part;
+    size_t pair;
+};
+
+/* The part as it was laid open where the claim was found (parts.c), the formula on it, and the rest put back. */
+static bool predict_lifted(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct lifted *lifted = formula->numbers;
+    const struct ts_actor *term = ts_scene_actor(the_case->scene, lifted->pair);
+    struct ts_case_state *part = malloc(sizeof *part);
+    double *expected = malloc(the_case->total * sizeof *expected), *found = malloc(the_case->total * sizeof *found);
+    bool good = part && expected && found && term && term->rows * term->width == the_case->total;
+    for (size_t i = 0; i < the_case->total && good; i++) {
+        double value = (double)term->b[i];
+        expected[i] = lifted->part == TS_PART_TERM
+                          ? value
+                          : the_case->expected[i] - (lifted->part == TS_PART_ADDED ? value : (double)term->a[i]);
+        found[i] = the_case->found[i] - (lifted->part == TS_PART_TERM ? the_case->expected[i] - value : value);
+    }
+    if (good) {
+        *part = *(const struct ts_case_state *)the_case;
+        part->face.operation = (struct ts_operation){0};
+        part->face.expected = expected;
+        part->face.found = found;
+        part->cached = part->scratch_count = 0;
+        good = lifted->inner.predict(&part->face, &lifted->inner, out);
+        ts_case_drop_scratch(part);
+    }
+    for (size_t i = 0; i < the_case->total && good; i++)
+        out[i] += the_case->found[i] - found[i];
+    free(part);
+    free(expected);
+    free(found);
+    return good;
+}
+
+/* A copy that lives as long as the case does. */
+static bool keep(struct ts_case_state *state, const struct ts_formula *formula, struct ts_formula *kept)
+{
+    void *numbers, *table;
+    if (!state->formulas.limit)
+        ts_arena_init(&state->formulas, MOST_BYTES);
+    numbers = ts_arena_alloc(&state->formulas, formula->size);
+    table = ts_arena_array(&state->formulas, formula->table_count, sizeof *formula->table);
+    if (!numbers || !table)
+        return false;
+    if (formula->size)
+        memcpy(numbers, formula->numbers, formula->size);
+    if (formula->table_count)
+        memcpy(table, formula->table, formula->table_count * sizeof *formula->table);
+    *kept = *formula;
+    kept->numbers = numbers;
+    kept->table = table;
+    return true;
+}
+
+void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
+{
+    struct ts_case_state *state = (struct ts_case_state *)the_case;
+    struct ts_formula whole, kept;
+    struct lifted lifted = {.part = state->part, .pair = state->part_pair};
+    state->next = (struct ts_formula){0};
+    /* what holds every row is proved already */
+    if (state->complete || state->only || state->proving)
+        return;
+    if (!state->about) {
+        if (keep(state, formula, &kept))
+            state->next = kept;
+        return;
+    }
+    if (state->part == TS_PART_OTHER || formula->proved || formula->pair_count == 3 ||
+        !keep(state->whole, formula, &lifted.inner))
+        return;
+    whole = *formula;
+    whole.predict = predict_lifted;
+    whole.numbers = &lifted;
+    whole.size = sizeof lifted;
+    whole.table_count = 0;
+    whole.pairs[whole.pair_count++] = state->part_pair;
+    whole.reference = whole.reference || state->part == TS_PART_STREAM;
+    if (keep(state->whole, &whole, &kept))
+        state->next = kept;
+}
+
+static bool predict_affine(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    double factor = formula->table[0], offset = formula->table[1];
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = factor * the_case->expected[i] + offset;
+    return true;
+}
+
+void ts_formula_affine(struct ts_case *the_case, double factor, double offset)
+{
+    double numbers[2] = {factor, offset};
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_affine, .table = numbers, .table_count = 2});
+}
+
+static bool predict_channels(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    size_t width = the_case->actor->width;
+    const double *factors = formula->table, *offsets = formula->table + width;
+    if (formula->table_count != 2 * width)
+        return false;
+    for (size_t start = 0; start < the_case->total; start += width)
+        for (size_t i = 0; i < width; i++)
+            out[start + i] = factors[i] * the_case->expected[start + i] + offsets[i];
+    return true;
+}
+
+void ts_formula_channels(struct ts_case *the_case, const double *factors, const double *offsets)
+{
+    size_t width = the_case->actor->width;
+    double *table = calloc(2 * width, sizeof *table);
+    for (size_t i = 0; table && i < width; i++) {
+        table[i] = factors ? factors[i] : 1;
+        table[width + i] = offsets ? offsets[i] : 0;
+    }
+    if (table)
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_channels, .table = table, .table_count = 2 * width});
+    free(table);
+}
+
+struct by_rows {
+    bool heads, offset;
+    double low, high; /* none: high < low */
+};
+
+/* The number of a row, which must be one that was found, or do nothing. */
+static double limited(const struct by_rows *how, double number, double nothing)
+{
+    double near = number < how->low ? how->low : number > how->high ? how->high : number;
+    return fabs(number - near) <= fabs(number - nothing) ? near : nothing;
+}
+
+static bool predict_rows(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct by_rows *how = formula->numbers;
+    size_t size = how->heads ? the_case->actor->inner : the_case->actor->width;
+    for (size_t start = 0; start + size <= the_case->total; start += size) {
+        double xx = 0, xy = 0, apart = 0, count = 0, factor, offset;
+        for (size_t i = start; i < start + size; i++) {
+            double x = the_case->expected[i], y = the_case->found[i];
+            if (!isfinite(x) || !isfinite(y))
+                continue;
+            xx += x * x;
+            xy += x * y;
+            apart += y - x;
+            count++;
+        }
+        factor = !how->offset && xx > 0 ? xy / xx : 1;
+        offset = how->offset && count > 0 ? apart / count : 0;
+        if (how->high >= how->low) {
+            factor = how->offset ? 1 : limited(how, factor, 1);
+            offset = how->offset ? limited(how, offset, 0) : 0;
+        }
+        for (size_t i = start; i < start + size; i++)
+            out[i] = factor * the_case->expected[i] + offset;
+    }
+    return true;
+}
+
+void ts_formula_rows(struct ts_case *the_case, bool heads, bool offset, double low, double high)
+{
+    double slack = high - low + 0.001 * fmax(fabs(low), fabs(high));
+    struct by_rows how = {heads, offset, 1, 0};
+    if (high - low < SAME_NUMBERS * fmax(fabs(low), fabs(high))) {
+        how.low = low - slack;
+        how.high = high + slack;
+    }
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = &how, .size = sizeof how});
+}
+
+static bool predict_sum(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = formula->table[0] != 0 ? formula->table[0] * the_case->expected[i] : 0;
+    for (unsigned k = 0; k < formula->pair_count; k++) {
+        const struct ts_actor *term = ts_scene_actor(the_case->scene, formula->pairs[k]);
+        double times = formula->table[1 + k];
+        if (!term || term->rows * term->width != the_case->total)
+            return false;
+        for (size_t i = 0; i < the_case->total; i++)
+            out[i] += times * (double)term->b[i];
+    }
+    return true;
+}
+
+void ts_formula_sum(struct ts_case *the_case, double expected, const size_t *pairs, const double *times, unsigned count)
+{
+    double table[4] = {expected};
+    struct ts_formula formula = {.predict = predict_sum, .table = table, .table_count = 1 + count, .pair_count = count};
+    for (unsigned k = 0; k < count && k < 3; k++) {
+        formula.pairs[k] = pairs[k];
+        table[1 + k] = times[k];
+    }
+    if (count <= 3)
+        ts_formula_next(the_case, &formula);
+}
+
+static bool predict_operation(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_operation operation = *(const struct ts_operation *)formula->numbers;
+    operation.table = operation.table_count ? (double *)formula->table : NULL;
+    return ts_formula_apply(the_case, &operation, out);
+}
+
+void ts_formula_operation(struct ts_case *the_case, const struct ts_operation *operation)
+{
+    struct ts_formula formula = {.predict = predict_operation,
+                                 .numbers = operation,
+                                 .size = sizeof *operation,
+                                 .table = operation->table,
+                                 .table_count = operation->table ? operation->table_count : 0,
+                                 .pair_count = operation->input_count,
+                                 .work = ts_operation_work(the_case, operation)};
+    memcpy(formula.pairs, operation->inputs, sizeof formula.pairs);
+    /* angles are those of the rows it was learnt on */
+    if (operation->kind != TS_OPERATION_ROTARY && operation->kind != TS_OPERATION_NONE)
+        ts_formula_next(the_case, &formula);
+}
+
+double ts_operation_work(const struct ts_case *the_case, const struct ts_operation *operation)
+{
+    const struct ts_actor *first = ts_scene_actor(the_case->scene, operation->inputs[0]);
+    size_t heads;
+    if (!ts_operation_is_product(operation) || !first)
+        return 0;
+    if (operation->kind == TS_OPERATION_CONTEXT) /* probabilities times values */
+        return (double)first->width * (double)the_case->actor->width / (double)(first->heads ? first->heads : 1);
+    heads = the_case->actor->heads ? the_case->actor->heads : 1;
+    return (double)the_case->actor->width * (double)first->width / (double)heads;
+}
+
+bool ts_formula_apply(struct ts_case *the_case, const struct ts_operation *operation, double *out)
+{
+    double *inputs[3] = {NULL, NULL, NULL};
+    bool good = true;
+    for (unsigned k = 0; k < operation->input_count && good; k++) {
+        const struct ts_actor *input = ts_operation_input(the_case->scene, operation, k);
+        good = input && (inputs[k] = ts_actor_doubles(input->b, input->rows * input->width)) != NULL;
+    }
+    if (good)
+        ts_operation_apply(the_case->scene, operation, the_case->actor, inputs, out);
+    for (int k = 0; k < 3; k++)
+        free(inputs[k]);
+    return good;
+}
+
+static bool predict_order(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const size_t *order = formula->numbers;
+    size_t width = the_case->actor->width;
+    if (formula->size != width * sizeof *order)
+        return false;
+    for (size_t start = 0; start < the_case->total; start += width)
+        for (size_t i = 0; i < width; i++)
+            out[start + i] = the_case->expected[start + order[i]];
+    return true;
+}
+
+void ts_formula_order(struct ts_case *the_case, const size_t *order)
+{
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_order,
+                                                   .numbers = order,
+                                                   .size = the_case->actor->width * sizeof *order});
+}
+
+struct other {
+    size_t pair;
+    int64_t step;
+};
+
+static bool predict_other(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    const struct ts_scene *scene = &state->scene;
+    const struct other *other = formula->numbers;
+    const struct ts_actor *actor = the_case->actor;
+    size_t width = actor->width, run;
+    uint64_t all = state->direct ? scene->pairs[other->pair].a.count / width : ts_scene_sequence(scene);
+    float *values = malloc(actor->rows * width * sizeof *values);
+    bool good = values != NULL;
+    for (size_t row = 0; row < actor->rows && good; row += run) {
+        uint64_t from = ts_case_row(the_case, row);
+        int64_t at = (int64_t)from + other->step;
+        struct ts_error ignored;
+        run = 1;
+        if (at < 0 || (uint64_t)at >= all) {
+            memcpy(out + row * width, the_case->found + row * width, width * sizeof *out);
+            continue;
+        }
+        while (row + run < actor->rows && ts_case_row(the_case, row + run) == from + run && (uint64_t)at + run < all)
+            run++;
+        if (state->direct) {
+            good = ts_view_read_f64(&scene->pairs[other->pair].a, (uint64_t)at * width, run * width, out + row * width,
+                                    &ignored) == TS_OK;
+            continue;
+        }
+        good = ts_scene_read(scene, other->pair, false, ts_scene_first(scene) + (uint64_t)at, run, 0, width, values,
+                             &ignored) == TS_OK;
+        for (size_t i = 0; i < run * width && good; i++)
+            out[row * width + i] = (double)values[i];
+    }
+    free(values);
+    return good;
+}
+
+void ts_formula_other(struct ts_case *the_case, size_t pair, int64_t step)
+{
+    struct other other = {pair, step};
+    const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    if (!state->direct || state->own_last == the_case->actor->width)
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_other, .numbers = &other, .size = sizeof other});
+}
+
+static bool predict_slices(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *from = ts_scene_actor(the_case->scene, formula->pairs[0]), *actor = the_case->actor;
+    const size_t *order = formula->numbers;
+    if (!from || from->rows != actor->rows || formula->size != actor->width * sizeof *order)
+        return false;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = 0; i < actor->width; i++)
+            out[row * actor->width + i] = (double)from->b[row * from->width + order[i]];
+    return true;
+}
+
+void ts_formula_slices(struct ts_case *the_case, size_t pair, const size_t *order)
+{
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_slices,
+                                                   .numbers = order,
+                                                   .size = the_case->actor->width * sizeof *order,
+                                                   .pairs = {pair},
+                                                   .pair_count = 1});
+}
+
+static bool predict_clamp(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    double low = formula->table[0], high = formula->table[1];
+    for (size_t i = 0; i < the_case->total; i++) {
+        double x = the_case->expected[i];
+        out[i] = x < low ? low : x > high ? high : x;
+    }
+    return true;
+}
+
+void ts_formula_clamp(struct ts_case *the_case, double low, double high)
+{
+    double numbers[2] = {low, high};
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_clamp, .table = numbers, .table_count = 2});
+}

@@ -1,0 +1,58 @@
+/* Formula: how a claim predicts the candidate's rows, whatever rows they are, with the numbers it was found with.
+ * Internal to src/diagnose.
+ *
+ * A case of a large tensor holds some of its rows. A family that says by which formula it made a prediction has it put
+ * to all of them (prove.c): nothing is fitted again there but what the claim itself leaves open for every row. A
+ * formula belongs to the next proposal, which it must predict: one that does not, on the rows it was found on, is not
+ * used. Without a formula a claim is tried by asking its family again, on some of the rows. */
+#ifndef TS_DIAGNOSE_FORMULA_H
+#define TS_DIAGNOSE_FORMULA_H
+
+#include "diagnose/family.h"
+
+struct ts_formula {
+    /* Fills out for the case's rows; called from several threads, each with a case of its own. False when it cannot.
+     * Tensors that the formula names are in the case's scene; nothing else is but the inputs of its operation. */
+    bool (*predict)(struct ts_case *the_case, const struct ts_formula *formula, double *out);
+    const void *numbers; /* of the predictor; copied */
+    size_t size;
+    const double *table; /* copied */
+    size_t table_count;
+    size_t pairs[3]; /* earlier tensors that it reads, beside the inputs of the case's operation */
+    unsigned pair_count;
+    bool reference; /* of the earlier tensors the reference's side is wanted as well */
+    bool proved;    /* there is no predictor: the family has put the claim to every element itself */
+    bool exact;     /* a prediction of the last bit: counted are the elements that are equal */
+    double work;    /* multiplications for a row, where they are far more than its numbers */
+};
+
+/* The next proposal is made by this. Families that say nothing are asked again. */
+void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula);
+
+/* factor * expected + offset */
+void ts_formula_affine(struct ts_case *the_case, double factor, double offset);
+/* The same for each number of a row. NULL: factors of one, offsets of zero. */
+void ts_formula_channels(struct ts_case *the_case, const double *factors, const double *offsets);
+/* A factor for each row (or head of a row), or an offset, fitted to it. Where those that were found are all but the
+ * same, from low to high, it is one of them or none. */
+void ts_formula_rows(struct ts_case *the_case, bool heads, bool offset, double low, double high);
+/* What the reference holds in a tensor of the same shape, so many rows further on; beyond its end anything. */
+void ts_formula_other(struct ts_case *the_case, size_t pair, int64_t step);
+/* Numbers of the candidate's rows of an earlier, wider tensor: number i is the one at order[i]. */
+void ts_formula_slices(struct ts_case *the_case, size_t pair, const size_t *order);
+/* Nothing above and below. */
+void ts_formula_clamp(struct ts_case *the_case, double low, double high);
+/* The expected values so many times, plus the candidate's earlier tensors so many times each. */
+void ts_formula_sum(struct ts_case *the_case, double expected, const size_t *pairs, const double *times,
+                    unsigned count);
+/* Another operation, or one on other inputs, of the candidate's own values. */
+void ts_formula_operation(struct ts_case *the_case, const struct ts_operation *operation);
+/* The numbers of a row in another order: number i is the expected one at order[i]. */
+void ts_formula_order(struct ts_case *the_case, const size_t *order);
+
+/* Applies an operation to the candidate's values of the inputs in the case's scene. */
+bool ts_formula_apply(struct ts_case *the_case, const struct ts_operation *operation, double *out);
+/* Multiplications that it takes for a row where it is a product of captured tensors, else 0. */
+double ts_operation_work(const struct ts_case *the_case, const struct ts_operation *operation);
+
+#endif

@@ -1,0 +1,573 @@
+/* Owns the walk of a formula over every row of a pair, a stretch of rows at a time, on every processor: what the error
+ * is there, and what the formula leaves of it. A stretch is a small case of its own that holds the pair and the
+ * tensors that the formula reads, and nothing else. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "base/progress.h"
+#include "diagnose/case.h"
+
+#define STRETCH   ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
+#define LONGER    4                   /* times that, where every stretch reads all keys */
+#define MOST_WORK 1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
+#define MOST_ROWS ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
+#define ALONG     ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
+#define LANES     8                   /* sums that are added to in turn, for the sake of the processor */
+#define NOTHING   1e-3                /* of the usual error of a row: is none */
+#define BY_CHANCE 4.0                 /* so much more than the usual noise is still noise in one row */
+
+struct sums {
+    double error, left, expected, found, elements, counted, equal;
+};
+
+struct result {
+    struct sums sums;
+    size_t rows, failing;
+    uint64_t first_failing;
+    bool failed;
+};
+
+struct worker {
+    struct ts_case_state state;
+    double *out, *angles;
+    float *piece;
+    bool ready, broken;
+};
+
+struct walk {
+    const struct ts_case_state *whole;
+    const struct ts_formula *formula;
+    double noise, limit;         /* of a row: noise over size; share of its error that may be left */
+    double least;                /* error of an element that carries some */
+    double typical;              /* error of a row */
+    size_t pairs[8], pair_count; /* what a stretch holds */
+    bool masked[8];
+    size_t widest;
+    uint64_t first, rows;          /* that are walked */
+    uint64_t sequence;             /* rows of one: no stretch crosses its end */
+    uint64_t parts, count, chosen; /* stretches of a sequence, of all, and those that are walked */
+    size_t step;                   /* rows of a stretch */
+    struct worker *workers;
+    struct result *results;
+    bool *fails; /* per row, where there are not too many */
+};
+
+static size_t place_of(const struct walk *walk)
+{
+    return walk->whole->face.actor->pair;
+}
+
+static bool holds(const struct walk *walk, size_t pair)
+{
+    for (size_t i = 0; i < walk->pair_count; i++)
+        if (walk->pairs[i] == pair)
+            return true;
+    return false;
+}
+
+/* Which tensors a stretch needs; false when one of them is not in the scene. */
+static bool find_pairs(struct walk *walk)
+{
+    const struct ts_operation *operation = &walk->whole->face.operation;
+    struct ts_scene *scene = (struct ts_scene *)&walk->whole->scene;
+    walk->pairs[walk->pair_count++] = place_of(walk);
+    for (unsigned k = 0; k < operation->input_count && operation->kind != TS_OPERATION_NONE; k++)
+        if (!holds(walk, operation->inputs[k]))
+            walk->pairs[walk->pair_count++] = operation->inputs[k];
+    if (walk->whole->replayed && !holds(walk, walk->whole->product.input->pair))
+        walk->pairs[walk->pair_count++] = walk->whole->product.input->pair;
+    for (unsigned k = 0; k < walk->formula->pair_count; k++)
+        if (!holds(walk, walk->formula->pairs[k]))
+            walk->pairs[walk->pair_count++] = walk->formula->pairs[k];
+    for (size_t i = 0; i < walk->pair_count; i++) {
+        const struct ts_actor *actor = ts_scene_actor(scene, walk->pairs[i]);
+        if (!actor)
+            return false;
+        for (size_t k = 0; k < actor->rows * actor->width && !walk->masked[i]; k++)
+            walk->masked[i] = actor->a[k] == -INFINITY;
+        walk->widest = actor->width > walk->widest ? actor->width : walk->widest;
+    }
+    return true;
+}
+
+static bool has_tokens(const struct walk *walk, const struct ts_actor *actor)
+{
+    struct ts_token_axis axis;
+    return !actor->apart && actor->rows == walk->whole->scene.taken_count &&
+           ts_scene_axis(&walk->whole->scene, actor->pair, &axis);
+}
+
+static bool open_walk(struct walk *walk)
+{
+    const struct ts_case_state *whole = walk->whole;
+    const struct ts_actor *actor = whole->face.actor;
+    const struct ts_view *view = &whole->scene.pairs[actor->pair].a;
+    double work = walk->formula->work;
+    if (whole->direct) {
+        unsigned components = (unsigned)(actor->width / whole->own_last);
+        if (walk->formula->pair_count || actor->width != whole->own_last * components)
+            return false;
+        walk->rows = walk->sequence = view->count / whole->own_last;
+    } else {
+        if (!find_pairs(walk) || !has_tokens(walk, actor))
+            return false;
+        if (whole->replayed)
+            work += ts_product_work(&whole->product, actor) / (double)actor->rows;
+        walk->rows = whole->scene.tokens;
+        walk->sequence = ts_scene_sequence(&whole->scene);
+        /* weights that were learnt may be those of its sequence; angles are found anew */
+        if (whole->face.operation.table && whole->face.operation.kind != TS_OPERATION_ROTARY &&
+            walk->sequence < walk->rows) {
+            walk->first = ts_scene_first(&whole->scene);
+            walk->rows = walk->sequence;
+        }
+        work += ts_operation_work(&whole->face, &whole->face.operation);
+    }
+    walk->step = STRETCH / actor->width ? STRETCH / actor->width : 1;
+    walk->step *= work > 0 ? LONGER : 1;
+    walk->parts = (walk->sequence + walk->step - 1) / walk->step;
+    walk->count = walk->parts * (walk->rows / walk->sequence);
+    walk->chosen = walk->count;
+    if (work * (double)walk->rows > MOST_WORK)
+        walk->chosen = (uint64_t)((double)walk->count * MOST_WORK / (work * (double)walk->rows)) + 1;
+    return walk->chosen <= SIZE_MAX / sizeof *walk->results;
+}
+
+/* Room for `rows` rows of a tensor like the whole case's. */
+static bool take_place(struct worker *worker, const struct ts_actor *like, size_t rows)
+{
+    struct ts_actor *actor = &worker->state.scene.window[like->pair % TS_SCENE_WINDOW];
+    *actor = *like;
+    actor->whole = false;
+    actor->a = malloc(rows * like->width * sizeof *actor->a);
+    actor->b = malloc(rows * like->width * sizeof *actor->b);
+    return actor->a && actor->b;
+}
+
+static bool open_worker(const struct walk *walk, struct worker *worker)
+{
+    const struct ts_case_state *whole = walk->whole;
+    const struct ts_scene *scene = &whole->scene;
+    struct ts_case_state *state = &worker->state;
+    size_t total = walk->step * whole->face.actor->width;
+    bool good;
+    state->deltas = whole->deltas;
+    state->pair_count = whole->pair_count;
+    state->direct = whole->direct;
+    state->own_last = whole->own_last;
+    state->proving = true;
+    state->scene = (struct ts_scene){.pairs = scene->pairs,
+                                     .pair_count = scene->pair_count,
+                                     .tokens = scene->tokens,
+                                     .batch = scene->batch,
+                                     .heads_first = scene->heads_first,
+                                     .score_heads = scene->score_heads,
+                                     .loaded = place_of(walk) + 1};
+    state->scene.taken = calloc(walk->step + 1, sizeof *state->scene.taken);
+    state->scene.aside = calloc(walk->step + 1, sizeof *state->scene.aside);
+    state->own_rows = calloc(walk->step, sizeof *state->own_rows);
+    state->expected = malloc(total * sizeof *state->expected);
+    state->found = malloc(total * sizeof *state->found);
+    worker->out = malloc(total * sizeof *worker->out);
+    worker->piece = malloc((walk->step * walk->widest + 1) * sizeof *worker->piece);
+    good = worker->piece && state->scene.taken && state->scene.aside && state->own_rows && state->expected &&
+           state->found && worker->out;
+    if (whole->direct) {
+        state->own = *whole->face.actor;
+        state->own.a = malloc(total * sizeof *state->own.a);
+        state->own.b = malloc(total * sizeof *state->own.b);
+        good = good && state->own.a && state->own.b;
+        state->face.actor = &state->own;
+    } else {
+        for (size_t i = 0; i < walk->pair_count && good; i++) {
+            const struct ts_actor *like = ts_scene_actor((struct ts_scene *)scene, walk->pairs[i]);
+            good = take_place(worker, like, has_tokens(walk, like) ? walk->step : like->rows);
+        }
+        state->face.actor = &state->scene.window[place_of(walk) % TS_SCENE_WINDOW];
+    }
+    state->face.scene = &state->scene;
+    state->face.expected = state->expected;
+    state->face.found = state->found;
+    state->face.operation = whole->face.operation;
+    if (whole->face.operation.kind == TS_OPERATION_ROTARY) {
+        worker->angles = malloc(walk->step * whole->face.operation.group * sizeof *worker->angles);
+        good = good && worker->angles;
+    }
+    return good;
+}
+
+static void close_worker(struct worker *worker)
+{
+    struct ts_case_state *state = &worker->state;
+    ts_case_drop_scratch(state);
+    free(worker->out);
+    free(worker->angles);
+    free(worker->piece);
+    free(state->own.a);
+    free(state->own.b);
+    free(state->own_rows);
+    free(state->expected);
+    free(state->found);
+    ts_scene_release(&state->scene);
+}
+
+/* A very low value stands for a mask, as in the whole case. */
+static void hide_mask(struct ts_actor *actor)
+{
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        if (actor->a[i] < -1e4f && actor->b[i] < -1e4f)
+            actor->a[i] = actor->b[i] = -INFINITY;
+}
+
+/* Gives pages back, and those beside them, which the system maps along and whose own turn may be over. */
+static void forget(const struct ts_view *view, uint64_t from, uint64_t count)
+{
+    uint64_t start = from > ALONG ? from - ALONG : 0, end = from + count + ALONG;
+    ts_view_forget(view, start, (end < view->count ? end : view->count) - start);
+}
+
+/* Reads rows in the layout of an actor, and gives their pages back: where tokens come first they stand in one piece,
+ * elsewhere they do so for each head. */
+static bool read_rows(const struct worker *worker, const struct ts_actor *actor, bool candidate, uint64_t first,
+                      size_t rows, float *out)
+{
+    const struct ts_pair *pair = &worker->state.scene.pairs[actor->pair];
+    const struct ts_view *view = candidate ? &pair->b : &pair->a;
+    struct ts_token_axis axis;
+    struct ts_error ignored;
+    uint64_t start;
+    if (!ts_scene_axis(&worker->state.scene, actor->pair, &axis))
+        return false;
+    start =
+        axis.sequence ? first / axis.sequence * axis.length + first % axis.sequence * axis.after : first * axis.after;
+    for (uint64_t outer = 0; outer * axis.after < actor->width; outer++) {
+        uint64_t from = start + outer * axis.size * axis.after;
+        bool whole = axis.after == actor->width;
+        if (ts_view_read_f32(view, from, rows * (size_t)axis.after, whole ? out : worker->piece, &ignored) != TS_OK)
+            return false;
+        forget(view, from, rows * axis.after);
+        for (size_t row = 0; row < rows && !whole; row++)
+            memcpy(out + row * actor->width + outer * axis.after, worker->piece + row * axis.after,
+                   (size_t)axis.after * sizeof *out);
+    }
+    return true;
+}
+
+static bool load_pair(const struct walk *walk, struct worker *worker, size_t at, uint64_t first, size_t rows)
+{
+    struct ts_scene *scene = &worker->state.scene;
+    size_t pair = walk->pairs[at];
+    const struct ts_actor *like = ts_scene_actor((struct ts_scene *)&walk->whole->scene, pair);
+    struct ts_actor *actor = &scene->window[pair % TS_SCENE_WINDOW];
+    struct ts_error ignored;
+    bool both = pair == place_of(walk) || walk->formula->reference || walk->masked[at] ||
+                walk->whole->face.operation.kind == TS_OPERATION_ROTARY;
+    if (has_tokens(walk, like)) {
+        actor->rows = rows;
+        if (!read_rows(worker, actor, true, first, rows, actor->b) ||
+            (both && !read_rows(worker, actor, false, first, rows, actor->a)))
+            return false;
+        if (walk->masked[at])
+            hide_mask(actor);
+        return true;
+    }
+    if (!actor->apart) { /* one row for all */
+        memcpy(actor->a, like->a, like->rows * like->width * sizeof *actor->a);
+        memcpy(actor->b, like->b, like->rows * like->width * sizeof *actor->b);
+        return true;
+    }
+    actor->rows = 1; /* one for each sequence */
+    return ts_view_read_f32(&scene->pairs[pair].b, first / walk->sequence * actor->width, actor->width, actor->b,
+                            &ignored) == TS_OK &&
+           ts_view_read_f32(&scene->pairs[pair].a, first / walk->sequence * actor->width, actor->width, actor->a,
+                            &ignored) == TS_OK;
+}
+
+/* By which angles the reference turns these rows. */
+static void find_angles(struct worker *worker)
+{
+    struct ts_case *face = &worker->state.face;
+    struct ts_operation *rotary = &face->operation;
+    const struct ts_actor *actor = face->actor, *input = ts_scene_actor(face->scene, rotary->inputs[0]);
+    size_t pairs = rotary->group / 2, inner = actor->width / rotary->heads;
+    rotary->table = worker->angles;
+    rotary->table_count = 2 * actor->rows * pairs;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = 0; i < pairs; i++) {
+            double real = 0, imaginary = 0, size;
+            for (size_t head = 0; head < rotary->heads; head++) {
+                size_t x = row * actor->width + head * inner + (rotary->interleaved ? 2 * i : i);
+                size_t y = x + (rotary->interleaved ? 1 : pairs);
+                real += (double)actor->a[x] * (double)input->a[x] + (double)actor->a[y] * (double)input->a[y];
+                imaginary += (double)actor->a[y] * (double)input->a[x] - (double)actor->a[x] * (double)input->a[y];
+            }
+            size = hypot(real, imaginary);
+            rotary->table[row * pairs + i] = size > 0 ? real / size : 1;
+            rotary->table[(actor->rows + row) * pairs + i] = size > 0 ? imaginary / size : 0;
+        }
+}
+
+static bool load_direct(const struct walk *walk, struct worker *worker, uint64_t first, size_t rows)
+{
+    struct ts_case_state *state = &worker->state;
+    const struct ts_pair *pair = &state->scene.pairs[place_of(walk)];
+    struct ts_actor *actor = &state->own;
+    uint64_t from = first * state->own_last, count = rows * state->own_last;
+    struct ts_error ignored;
+    actor->rows = rows;
+    for (size_t i = 0; i < rows; i++)
+        state->own_rows[i] = first + i;
+    if (ts_view_read_f64(&pair->a, from, (size_t)count, state->expected, &ignored) != TS_OK ||
+        ts_view_read_f64(&pair->b, from, (size_t)count, state->found, &ignored) != TS_OK)
+        return false;
+    forget(&pair->a, from, count);
+    forget(&pair->b, from, count);
+    for (size_t i = 0; i < rows * actor->width; i++) {
+        actor->a[i] = (float)state->expected[i];
+        actor->b[i] = (float)state->found[i];
+    }
+    return true;
+}
+
+static bool load_tokens(const struct walk *walk, struct worker *worker, uint64_t first, size_t rows)
+{
+    struct ts_case_state *state = &worker->state;
+    struct ts_scene *scene = &state->scene;
+    const struct ts_actor *actor = state->face.actor;
+    /* keys and values of every token are kept as long as they are those of the sequence */
+    if (scene->taken_count && scene->taken[0] / walk->sequence != first / walk->sequence) {
+        for (size_t i = 0; i < scene->all_count; i++) {
+            free(scene->all[i].a);
+            free(scene->all[i].b);
+        }
+        scene->all_count = 0;
+    }
+    scene->taken_count = rows;
+    for (size_t i = 0; i < rows; i++)
+        scene->taken[i] = first + i;
+    memset(scene->aside, 0, walk->step * sizeof *scene->aside);
+    ts_case_set_aside(state, actor->pair);
+    for (size_t i = 0; i < walk->pair_count; i++)
+        if (!load_pair(walk, worker, i, first, rows))
+            return false;
+    for (size_t i = 0; i < rows * actor->width; i++) {
+        state->expected[i] = (double)actor->a[i];
+        state->found[i] = (double)actor->b[i];
+    }
+    if (walk->whole->replayed) {
+        struct ts_product product = walk->whole->product;
+        product.input = ts_scene_actor(scene, product.input->pair);
+        return product.input && ts_product_replay(&product, actor, state->expected);
+    }
+    if (state->face.operation.kind == TS_OPERATION_NONE)
+        return true;
+    if (state->face.operation.kind == TS_OPERATION_ROTARY)
+        find_angles(worker);
+    return ts_formula_apply(&state->face, &state->face.operation, state->expected);
+}
+
+/* Masks and what is not a number. */
+static struct sums add_slowly(const struct walk *walk, const double *expected, const double *found, const double *out,
+                              size_t count)
+{
+    struct sums sums = {0};
+    for (size_t i = 0; i < count; i++) {
+        double error = ts_element_cost(found[i], expected[i], expected[i]), left;
+        if (error < 0)
+            continue;
+        left = ts_element_cost(found[i], out[i], expected[i]);
+        sums.error += error;
+        sums.left += left < 0 ? 4 * found[i] * found[i] + 1 : left; /* nothing like a number was found */
+        sums.expected += isfinite(expected[i]) ? expected[i] * expected[i] : 0;
+        sums.found += isfinite(found[i]) ? found[i] * found[i] : 0;
+        sums.elements += error > walk->least;
+        sums.counted += expected[i] != 0;
+        sums.equal += expected[i] != 0 && out[i] == found[i];
+    }
+    return sums;
+}
+
+static void add(struct sums *sums, const struct sums *more)
+{
+    sums->error += more->error;
+    sums->left += more->left;
+    sums->expected += more->expected;
+    sums->found += more->found;
+    sums->elements += more->elements;
+    sums->counted += more->counted;
+    sums->equal += more->equal;
+}
+
+static struct sums add_row(const struct walk *walk, const double *expected, const double *found, const double *out,
+                           size_t count)
+{
+    double error[LANES] = {0}, left[LANES] = {0}, x[LANES] = {0}, y[LANES] = {0}, many[LANES] = {0};
+    double least = walk->least;
+    struct sums sums = {0};
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (size_t k = 0; k < LANES; k++) {
+            double e = expected[i + k], f = found[i + k], p = out[i + k];
+            error[k] += (f - e) * (f - e);
+            many[k] += (f - e) * (f - e) > least ? 1.0 : 0.0;
+            left[k] += (f - p) * (f - p);
+            x[k] += e * e;
+            y[k] += f * f;
+        }
+    for (size_t k = 0; k < LANES; k++) {
+        sums.error += error[k];
+        sums.left += left[k];
+        sums.expected += x[k];
+        sums.found += y[k];
+        sums.elements += many[k];
+    }
+    if (!isfinite(sums.error + sums.left + sums.expected + sums.found) || walk->formula->exact)
+        return add_slowly(walk, expected, found, out, count);
+    if (i < count) {
+        struct sums rest = add_slowly(walk, expected + i, found + i, out + i, count - i);
+        add(&sums, &rest);
+    }
+    return sums;
+}
+
+static void measure(const struct walk *walk, struct worker *worker, uint64_t first, struct result *result)
+{
+    const struct ts_case *face = &worker->state.face;
+    size_t width = face->actor->width;
+    for (size_t row = 0; row < face->actor->rows; row++) {
+        size_t at = row * width;
+        struct sums sums = add_row(walk, face->expected + at, face->found + at, worker->out + at, width);
+        double noise = BY_CHANCE * walk->noise * sums.expected;
+        bool fails = walk->formula->exact
+                         ? sums.counted - sums.equal > walk->limit * sums.counted
+                         : sums.left > noise + walk->limit * sums.error && sums.left > NOTHING * walk->typical;
+        result->rows++;
+        if (ts_case_aside(face, row))
+            continue;
+        add(&result->sums, &sums);
+        if (fails && !result->failing++)
+            result->first_failing = first + row;
+        if (fails && walk->fails)
+            walk->fails[first + row] = true;
+    }
+}
+
+/* Which stretch comes so manieth: of all of them an even spread. */
+static uint64_t place_in(const struct walk *walk, uint64_t index)
+{
+    return walk->chosen < walk->count ? index * walk->count / walk->chosen : index;
+}
+
+static void walk_stretch(void *context, uint64_t index, unsigned number)
+{
+    struct walk *walk = context;
+    struct worker *worker = &walk->workers[number];
+    struct result *result = &walk->results[index];
+    struct ts_case *face = &worker->state.face;
+    uint64_t at = place_in(walk, index);
+    uint64_t within = at % walk->parts * walk->step, first = walk->first + at / walk->parts * walk->sequence + within;
+    size_t rows = walk->sequence - within < walk->step ? (size_t)(walk->sequence - within) : walk->step;
+    result->failed = true;
+    worker->broken = worker->broken || (!worker->ready && !open_worker(walk, worker));
+    worker->ready = true;
+    if (worker->broken || atomic_load(&ts_cancelled))
+        return;
+    if (walk->whole->direct ? !load_direct(walk, worker, first, rows) : !load_tokens(walk, worker, first, rows))
+        return;
+    face->total = rows * face->actor->width;
+    if (!walk->formula->predict(face, walk->formula, worker->out))
+        return;
+    ts_case_drop_scratch(&worker->state);
+    measure(walk, worker, first, result);
+    result->failed = false;
+}
+
+static uint64_t sequence_of(const struct walk *walk, uint64_t index)
+{
+    return place_in(walk, index) / walk->parts;
+}
+
+/* Whether a sequence, which is not the one that the claim was found in, has no error. */
+static bool is_calm(const struct walk *walk, uint64_t sequence, const struct sums *sums)
+{
+    const struct ts_scene *scene = &walk->whole->scene;
+    double rounding = BY_CHANCE * walk->noise * sums->expected, nothing = NOTHING * walk->typical;
+    return walk->rows > walk->sequence && scene->taken[0] / walk->sequence != sequence &&
+           sums->error <= rounding + nothing * (double)walk->sequence;
+}
+
+/* Adds up in order, so that nothing depends on who came first. */
+static bool add_up(const struct walk *walk, struct ts_everywhere *all)
+{
+    struct sums sums = {0};
+    for (uint64_t from = 0, end; from < walk->chosen; from = end) {
+        struct sums own = {0};
+        for (end = from; end < walk->chosen && sequence_of(walk, end) == sequence_of(walk, from); end++) {
+            if (walk->results[end].failed)
+                return false;
+            add(&own, &walk->results[end].sums);
+        }
+        /* of a batch some sequences may be right: a claim about what is wrong says nothing about them */
+        if (is_calm(walk, sequence_of(walk, from), &own)) {
+            all->calm++;
+            if (walk->fails)
+                memset(walk->fails + walk->first + sequence_of(walk, from) * walk->sequence, 0,
+                       (size_t)walk->sequence * sizeof *walk->fails);
+            continue;
+        }
+        add(&sums, &own);
+        for (uint64_t i = from; i < end; i++) {
+            const struct result *result = &walk->results[i];
+            all->rows += result->rows;
+            if (result->failing && !all->failing)
+                all->first_failing = result->first_failing;
+            all->failing += result->failing;
+        }
+    }
+    all->error = sums.error;
+    all->left = sums.left;
+    all->expected = sums.expected;
+    all->found = sums.found;
+    for (uint64_t row = 0, seen = 0; walk->fails && row < walk->first + walk->rows; row++)
+        if (walk->fails[row] && seen++ * TS_CASE_FAILING / all->failing >= all->some_count &&
+            all->some_count < TS_CASE_FAILING)
+            all->some[all->some_count++] = row;
+    all->elements = sums.elements;
+    all->equal = sums.counted > 0 ? sums.equal / sums.counted : 1;
+    return true;
+}
+
+bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formula *formula, double noise, double limit,
+                        struct ts_everywhere *all)
+{
+    struct walk walk = {.whole = state, .formula = formula, .noise = noise, .limit = limit};
+    struct ts_pool *pool;
+    bool good = false;
+    double counted = 0;
+    *all = (struct ts_everywhere){0};
+    for (size_t i = 0; i < state->face.total; i++)
+        counted += state->face.found[i] != state->face.expected[i];
+    walk.typical = state->face.error / (double)state->face.actor->rows;
+    walk.least = counted > 0 ? 1e-3 * state->face.error / counted : 0;
+    if (!open_walk(&walk) || !(pool = ts_pool_new(0)))
+        return false;
+    walk.workers = calloc(ts_pool_width(pool), sizeof *walk.workers);
+    walk.results = calloc((size_t)walk.chosen, sizeof *walk.results);
+    walk.fails = walk.first + walk.rows < MOST_ROWS ? calloc((size_t)(walk.first + walk.rows), 1) : NULL;
+    if (walk.workers && walk.results) {
+        ts_pool_run(pool, walk.chosen, walk_stretch, &walk);
+        good = add_up(&walk, all);
+        all->of_rows = state->direct ? walk.rows : state->scene.tokens;
+        /* what is left over of a folded axis has not been looked at */
+        if (state->direct && state->scene.pairs[place_of(&walk)].a.count % state->own_last)
+            all->of_rows++;
+    }
+    for (unsigned i = 0; walk.workers && i < ts_pool_width(pool); i++)
+        close_worker(&walk.workers[i]);
+    free(walk.workers);
+    free(walk.results);
+    free(walk.fails);
+    ts_pool_free(pool);
+    return good;
+}
