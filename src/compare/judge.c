@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "compare/judge_state.h"
+#include "tensor/layer.h"
 
 /* Above this many times what rounding explains, the operation itself is wrong. Honest replays of coarse runs stay below
  * 1.9, and 2.9 where a cache in fp8 is captured behind the rotation; a single row or head strays up to 4 by chance, and
@@ -30,6 +31,7 @@
 /* No mask is as high as this, no score as low. */
 #define VISIBLE        (-1000.0f)
 #define MOST_TOKENS    ((uint64_t)1 << 22)
+#define PARTS          4      /* pairs before, of which one may be a part */
 #define MODULATED_MORE 2.0    /* other weights of the same precision err by as much, more or less */
 #define ONE_OF         100000 /* elements, of which one alone is never honest noise */
 
@@ -102,28 +104,46 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
         state->modulated[i] = error_of_modulation(state, i);
 }
 
+struct usual {
+    double ratios[64], locals[64], slopes[64];
+    size_t count;
+};
+
+static void add_usual(struct usual *usual, const struct ts_judge *state, enum ts_operation_kind kind, bool parts)
+{
+    usual->count = 0;
+    for (size_t i = 0; i < state->out->count && usual->count < 64; i++)
+        if (state->products[i] && (state->kinds[i] == kind || kind == TS_OPERATION_NONE) &&
+            isfinite(state->replays[i].ratio)) {
+            usual->ratios[usual->count] = parts ? state->replays[i].worst_part : state->replays[i].ratio;
+            usual->slopes[usual->count] = fabs(state->replays[i].slope);
+            usual->locals[usual->count++] = state->replays[i].local;
+        }
+}
+
 /* Products may run in a precision that neither side shows: a cache in fp8, autocast. Then all of a kind err alike, by
  * little, and the one that errs more than the others is looked for. A cache in four bits makes more of it, which does
- * not follow the result, as that of another factor does. */
+ * not follow the result, as that of another factor does. Of one layer, the scores and the context are taken together.
+ */
 static double usual_replay(const struct ts_judge *state, enum ts_operation_kind kind, bool parts)
 {
-    double ratios[64], locals[64], slopes[64];
-    size_t count = 0;
-    for (size_t i = 0; i < state->out->count && count < 64; i++)
-        if (state->products[i] && state->kinds[i] == kind && isfinite(state->replays[i].ratio)) {
-            ratios[count] = parts ? state->replays[i].worst_part : state->replays[i].ratio;
-            slopes[count] = fabs(state->replays[i].slope);
-            locals[count++] = state->replays[i].local;
-        }
-    if (count < 2)
+    struct usual usual;
+    double most;
+    add_usual(&usual, state, kind, parts);
+    if (usual.count < 2)
+        add_usual(&usual, state, TS_OPERATION_NONE, parts);
+    if (usual.count < 2)
         return 0;
-    if (count == 2) /* two that agree are evidence of a small error, or of one that does not follow */
-        return fmax(locals[0], locals[1]) < (fmax(slopes[0], slopes[1]) < 0.3 ? 0.25 : 0.05) &&
-                       fmax(locals[0], locals[1]) < 2 * fmin(locals[0], locals[1])
-                   ? fmax(ratios[0], ratios[1])
+    if (usual.count == 2) { /* two that agree are evidence of a small error, or of one that does not follow */
+        most = fmax(usual.locals[0], usual.locals[1]);
+        return most < (fmax(usual.slopes[0], usual.slopes[1]) < 0.3 ? 0.25 : 0.05) &&
+                       most < 2 * fmin(usual.locals[0], usual.locals[1])
+                   ? fmax(usual.ratios[0], usual.ratios[1])
                    : 0;
-    return ts_nth(locals, count, count / 2) < (ts_nth(slopes, count, count / 2) < 0.3 ? 0.25 : 0.1)
-               ? ts_nth(ratios, count, count / 2)
+    }
+    return ts_nth(usual.locals, usual.count, usual.count / 2) <
+                   (ts_nth(usual.slopes, usual.count, usual.count / 2) < 0.3 ? 0.25 : 0.1)
+               ? ts_nth(usual.ratios, usual.count, usual.count / 2)
                : 0;
 }
 
@@ -304,6 +324,41 @@ static void look_ahead(struct ts_judge *state, size_t i)
             ts_judge_integers(state, k);
 }
 
+/* The stream goes on from layer to layer: what a layer added to it errs by its own, where that was not captured. The
+ * first layer continues the embeddings. */
+static void note_update(struct ts_judge *state, size_t i, const struct ts_actor *actor)
+{
+    const char *name = state->pairs[i].name;
+    uint64_t layer;
+    if (ts_judge_is_norm(name))
+        return;
+    for (size_t back = 1; back <= i && back < TS_SCENE_WINDOW; back++) {
+        const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
+        const char *other = state->pairs[i - back].name;
+        if (!before || before->rows != actor->rows || before->width != actor->width || ts_judge_is_norm(other) ||
+            (ts_layer_of(other, &layer) && !ts_judge_same_point(other, name)))
+            continue;
+        state->updates[i] = ts_structure_update(&state->scene, before, actor);
+        state->follows[i] = state->updates[i] > 0 ? i - back + 1 : 0;
+        return;
+    }
+}
+
+/* Numbers of the reference that stand side by side in a wider tensor just before: q, k or v, captured once more. */
+static bool is_part(struct ts_judge *state, size_t i, const struct ts_actor *actor)
+{
+    for (size_t back = 1; back <= i && back <= PARTS; back++) {
+        const struct ts_actor *whole = ts_scene_actor(&state->scene, i - back);
+        size_t inner = actor->inner < actor->width ? actor->inner : actor->width;
+        if (!whole || whole->rows != actor->rows || whole->width <= actor->width || inner < 4)
+            continue;
+        for (size_t at = 0; at + inner <= whole->width; at++)
+            if (memcmp(whole->a + at, actor->a, inner * sizeof *actor->a) == 0)
+                return true;
+    }
+    return false;
+}
+
 /* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
 static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
 {
@@ -360,6 +415,8 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
         inherit_element(state, i, actor);
         inherit_channel(state, i, actor);
         note_one_element(state, i);
+        note_update(state, i, actor);
+        state->parts[i] = is_part(state, i, actor);
     }
     if (state->reordered[i])
         return status;
@@ -560,6 +617,9 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     judgement->verdicts = ts_arena_array(&judgement->arena, count + 1, sizeof *judgement->verdicts);
     state.errors = calloc(count + 1, sizeof *state.errors);
     state.strays = calloc(count + 1, sizeof *state.strays);
+    state.follows = calloc(count + 1, sizeof *state.follows);
+    state.updates = calloc(count + 1, sizeof *state.updates);
+    state.parts = calloc(count + 1, sizeof *state.parts);
     state.reordered = calloc(count + 1, sizeof *state.reordered);
     state.learnt = calloc(count + 1, sizeof *state.learnt);
     state.replays = calloc(count + 1, sizeof *state.replays);
@@ -572,7 +632,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.structures = calloc(count + 1, sizeof *state.structures);
     status = judgement->verdicts && state.errors && state.learnt && state.reordered && state.structures &&
                      state.strays && state.replays && state.kinds && state.fed_by && state.products && state.adaptive &&
-                     state.modulated && state.summed
+                     state.modulated && state.summed && state.follows && state.updates && state.parts
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -581,6 +641,9 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     }
     free(state.errors);
     free(state.strays);
+    free(state.follows);
+    free(state.updates);
+    free(state.parts);
     free(state.learnt);
     free(state.reordered);
     free(state.replays);

@@ -1,6 +1,6 @@
-/* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c (error where no
- * operation could be learnt), judge_router.c (chosen experts and other integers) and judge_order.c (rows that experts
- * gather). For these files only. */
+/* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
+ * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers) and
+ * judge_order.c (rows that experts gather). For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -28,6 +28,9 @@ struct ts_judge {
     bool *products;    /* per pair: learnt as a matrix product of captured tensors */
     bool *adaptive;    /* per pair: learnt as a layer norm whose weight and bias may come from products */
     double *modulated; /* per pair: error of the captured tensor they may have come from, 0 when there is none */
+    size_t *follows;   /* per pair: 1 + the pair that it continues, as a stream does from layer to layer; 0: none */
+    double *updates;   /* per pair that continues another: relative error of what was added to that */
+    bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
     double *strays;    /* per pair: how far its worst row stands out */
     bool flipped;      /* tokens seem to have taken other experts, unseen */
     size_t
@@ -47,6 +50,13 @@ static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
     return !state->learnt[i] && isfinite(state->errors[i]);
 }
 
+/* The same point of another layer: names that are equal but for one number. */
+bool ts_judge_same_point(const char *a, const char *b);
+bool ts_judge_is_norm(const char *name);
+/* Its error is the same in every token, far more so than the tokens themselves are. */
+bool ts_judge_is_offset(const struct ts_structure *structure);
+/* A low precision may start at this pair, which was not learnt: judge_start.c. */
+bool ts_judge_may_start(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are

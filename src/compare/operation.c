@@ -123,16 +123,41 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
 }
 
 /* In place. A sink is one more score per head that takes its share and is not kept. */
-static void apply_softmax(const struct ts_operation *operation, const struct ts_actor *actor, double *out)
+/* Probabilities below this vanish in half precision; a score may be so much below the largest one. */
+#define VANISHED (-14.0)
+#define NO_SCORE (-1000.0) /* masks are written as lower numbers */
+
+/* Whether element i of the row at `start` takes part. The mask is read off the reference's zeros; but of a score far
+ * below the row's largest nothing is left without any mask, and whether there was one, the candidate knows. */
+static bool is_visible(const struct ts_actor *actor, const float *scores, size_t start, size_t i, double largest)
+{
+    if (actor->a[start + i] != 0)
+        return true;
+    return scores && actor->b[start + i] != 0 && (double)scores[start + i] > NO_SCORE &&
+           (double)scores[start + i] < largest + VANISHED;
+}
+
+static double largest_visible(const struct ts_actor *actor, const float *scores, size_t start)
+{
+    double largest = -INFINITY;
+    for (size_t i = 0; scores && i < actor->inner; i++)
+        if (actor->a[start + i] != 0 && (double)scores[start + i] > largest)
+            largest = (double)scores[start + i];
+    return largest;
+}
+
+/* `scores`: those of the reference, NULL when they were not captured. */
+static void apply_softmax(const struct ts_operation *operation, const struct ts_actor *actor, const float *scores,
+                          double *out)
 {
     for (size_t start = 0; start + actor->inner <= actor->rows * actor->width; start += actor->inner) {
         double sink = operation->table ? operation->table[start / actor->inner % actor->heads] : -INFINITY;
-        double largest = sink, sum = 0;
+        double largest = sink, sum = 0, highest = largest_visible(actor, scores, start);
         for (size_t i = 0; i < actor->inner; i++)
-            if (actor->a[start + i] != 0 && out[start + i] > largest)
+            if (is_visible(actor, scores, start, i, highest) && out[start + i] > largest)
                 largest = out[start + i];
         for (size_t i = 0; i < actor->inner; i++) {
-            out[start + i] = actor->a[start + i] != 0 ? exp(out[start + i] - largest) : 0;
+            out[start + i] = is_visible(actor, scores, start, i, highest) ? exp(out[start + i] - largest) : 0;
             sum += out[start + i];
         }
         sum += isfinite(sink) ? exp(sink - largest) : 0;
@@ -256,7 +281,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
             apply_scores(scene, operation, actor, from[0], from[1], inputs[0], inputs[1], out);
         else
             memcpy(out, inputs[0], total * sizeof *out);
-        apply_softmax(operation, actor, out);
+        apply_softmax(operation, actor, operation->input_count > 1 ? NULL : from[0]->a, out);
         break;
     case TS_OPERATION_CONTEXT:
         apply_context(scene, actor, from[0], from[1], inputs[0], inputs[1], out);

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define LEAST_FOR_FACTOR 16 /* numbers: a factor fits two of a few tensors to any two numbers */
+
 #include "compare/operation_search.h"
 
 /* Residual of the values against the actor's reference. */
@@ -125,6 +127,8 @@ static bool line_strays(const struct ts_search *search, const struct line *line)
 static void learn_scaled_sums(struct ts_search *search)
 {
     const float *to = search->actor->a;
+    if (search->total < LEAST_FOR_FACTOR)
+        return;
     for (size_t i = 0; i < search->same_count && i < 12; i++)
         for (size_t j = 0; j < search->same_count && j < 12; j++) {
             const float *x = search->same[i]->a, *y = search->same[j]->a;

@@ -50,6 +50,9 @@ static double ratio_to(double value, double median)
 
 /* A token with so many times the median token's error energy took another way: another expert, if anything honest. */
 #define STRAY 25.0
+/* Correlation of a stream with itself one layer on; that of other tensors is that of chance. */
+#define CONTINUES 0.25
+#define RELATED   0.3
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -198,6 +201,8 @@ static void measure_elements(const struct ts_actor *actor, size_t only, struct t
             structure->worst_element = i;
         }
     }
+    if (only == SIZE_MAX && used > 2 * actor->rows)
+        structure->element_gap = ratio_to(structure->element, ts_nth(scratch, used, used - 1 - 2 * actor->rows));
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
     free(scratch);
 }
@@ -252,6 +257,24 @@ double ts_structure_channel(struct ts_scene *scene, const struct ts_actor *actor
     return found;
 }
 
+double ts_structure_update(struct ts_scene *scene, const struct ts_actor *before, const struct ts_actor *actor)
+{
+    double error = 0, added = 0, dot = 0, sizes = 0, others = 0;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width && counts(scene, actor, row); i++) {
+            double a = (double)actor->a[i], old = (double)before->a[i];
+            double d = (double)actor->b[i] - a - ((double)before->b[i] - old);
+            if (!isfinite(d))
+                continue;
+            error += d * d;
+            added += (a - old) * (a - old);
+            dot += a * old;
+            sizes += a * a;
+            others += old * old;
+        }
+    return correlation(dot, sizes, others) > CONTINUES && added > 0 ? sqrt(error / added) : 0;
+}
+
 double ts_channel_limit(const struct ts_structure *structure)
 {
     double rows = structure->rows ? (double)structure->rows : 16, alike = fmax(0, 2 * structure->alike - 1);
@@ -278,10 +301,28 @@ static double rows_of_channel(struct ts_scene *scene, const struct ts_actor *act
     return fourths > 0 ? squares * squares / fourths : 0;
 }
 
+static bool is_mostly_related(const struct ts_actor *actor)
+{
+    size_t related = 0;
+    for (size_t row = 0; row < actor->rows; row++) {
+        double dot = 0, one = 0, other = 0;
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++)
+            if (isfinite(actor->a[i]) && isfinite(actor->b[i])) {
+                dot += (double)actor->a[i] * (double)actor->b[i];
+                one += (double)actor->a[i] * (double)actor->a[i];
+                other += (double)actor->b[i] * (double)actor->b[i];
+            }
+        related += correlation(dot, one, other) > RELATED;
+    }
+    return related * 2 > actor->rows;
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *error, *size, *scratch, *sum, *mean, *dot, typical, median;
     size_t head = head_size(scene), rows = 0;
+    if (actor->usable)
+        structure->mostly_related = is_mostly_related(actor);
     if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16) {
         measure_elements(actor, SIZE_MAX, structure);
         structure->slope = slope_of(actor);
@@ -321,6 +362,8 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
             structure->channel = scratch[i];
             structure->worst_channel = i;
         }
+    structure->channel_gap =
+        ratio_to(structure->channel, ts_nth(scratch, actor->width, actor->width - 1 - actor->width / 16));
     median = median_of(scratch, actor->width);
     structure->channel_error = structure->channel;
     structure->channel_rows = rows_of_channel(scene, actor, structure->worst_channel);

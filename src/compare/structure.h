@@ -11,21 +11,27 @@
 /* Beyond these no honest run has been seen: see docs/noise.md. */
 #define TS_CHANNEL_LIMIT 11.0 /* weights of eight bits, over forty tokens: 10 */
 #define TS_CHANNEL_FEW   8.0  /* of sixteen tokens, and more where there are fewer */
+#define TS_CHANNEL_GAP   6.0  /* a sixteenth of all lies beyond 1.8 medians: eleven; three bits, activated: 5.4 */
 #define TS_BLOCK_LIMIT   15.0
 #define TS_ROW_LIMIT     60.0
 #define TS_OFFSET_LIMIT  0.8
 
 #define TS_ELEMENT_LIMIT 40.0
+#define TS_ELEMENT_GAP   12.0 /* scans and norms with weights that differ much: 8.4 */
 
 struct ts_structure {
     double element; /* of a token or three, where channels have no statistics: the worst number's relative error over
                        the median's; else 0 */
     size_t worst_element;
+    double element_gap;       /* the same number's over that of the largest ones behind it, two tokens' worth of which
+                                 are left out: a wrong channel stands out alone, what has a long tail does not */
     double inherited_element; /* the same number's, largest among the tensors before: set by the judge */
+    bool mostly_related;      /* most tokens have a relation to the reference (cosine above 0.3) */
     bool known;               /* what follows */
     size_t rows;              /* tokens that count */
     double channel;           /* the worst channel's relative error over the median channel's */
     size_t worst_channel;
+    double channel_gap;   /* the same over the largest ones behind it, a sixteenth of all being left out */
     double channel_error; /* its relative error */
     double channel_rows;  /* in how many tokens it errs: those of equal errors that would be as much spread */
     double block;         /* the worst block of channels (a head), error energy over the median block's */
@@ -58,6 +64,8 @@ double ts_nth(double *values, size_t count, size_t nth);
 /* Of a token or three: how far this number stands out, by its relative error over the median's. */
 double ts_structure_element(const struct ts_actor *actor, size_t index);
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure);
+/* Relative error of what `actor` added to `before`, which it continues; 0 when it does not. */
+double ts_structure_update(struct ts_scene *scene, const struct ts_actor *before, const struct ts_actor *actor);
 /* How far the worst token stands out. `structure` (may be NULL) is told which, how much it errs, and about the others.
  */
 double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "diagnose/attention_chain.h"
+#include "diagnose/variant.h"
 
 struct list {
     const struct ts_chain *own;
@@ -48,8 +49,8 @@ static void guess_rotary(struct list *list)
             continue;
         guess = add(list, "rotation");
         guess->chain.base = base;
-        snprintf(guess->text, sizeof guess->text, "the angles fit theta = %.4g, the reference's %.4g", base,
-                 list->own->base);
+        snprintf(guess->text, sizeof guess->text, "the angles fit theta = %s, the reference's %s",
+                 ts_plain_number(base, 4, (char[32]){0}), ts_plain_number(list->own->base, 4, (char[32]){0}));
     }
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
         guess = add(list, "rotation");

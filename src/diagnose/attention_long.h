@@ -34,4 +34,8 @@ typedef bool (*ts_long_test)(void *context, const struct ts_chain *chain);
 bool ts_propose_long_attention(struct ts_case *the_case, size_t largest_head,
                                void (*chains)(void *from, ts_long_test test, void *context), void *from);
 
+/* The softmax over the queries of each key, of which the case holds some: the other scores are read. False when that is
+ * too much, or cannot be done. */
+bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, double *out);
+
 #endif

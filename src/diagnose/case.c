@@ -124,6 +124,19 @@ void ts_case_set_aside(struct ts_case_state *state, size_t index)
     }
 }
 
+/* A small error that does nothing but follow the result, or that one channel makes, is no rounding: what the judge goes
+ * by as well (compare/judge.c). Products round on the way as nothing that was captured tells. */
+static bool is_structured(const struct ts_case_state *state, const struct ts_replay *judged)
+{
+    const struct ts_actor *actor = state->face.actor;
+    enum ts_operation_kind kind = state->face.operation.kind;
+    bool fine = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a) < ts_rounding(10);
+    if (kind == TS_OPERATION_SCORES || kind == TS_OPERATION_CONTEXT || kind == TS_OPERATION_ROTARY ||
+        state->face.total < 64 || !isfinite(judged->ratio))
+        return false;
+    return (judged->ratio > 2 && fabs(judged->slope) > 0.8) || judged->worst_channel_part > (fine ? 24 : 12);
+}
+
 /* Of a batch the sequence with the worst element is enough, and what works across tokens is one thing then. A few
  * tokens say too little alone. */
 static void choose_sequence(struct ts_case_state *state, size_t index)
@@ -282,6 +295,8 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
 {
     size_t reach = rows && rows->reach < TS_SCENE_WINDOW - 1 ? rows->reach + 1 : TS_SCENE_WINDOW;
     struct ts_actor *actor = NULL;
+    struct ts_replay judged;
+    bool structured = false;
     double modelled = 0;
     *state =
         (struct ts_case_state){.deltas = deltas, .pair_count = count, .own = {.pair = index}, .evidence = evidence};
@@ -326,10 +341,10 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
         }
         TS_TRY(ts_operation_learn(&state->scene, actor, &state->face.operation, error));
         if (state->face.operation.kind != TS_OPERATION_NONE) {
-            struct ts_replay judged;
             TS_TRY(ts_case_replay(state, &modelled, error));
             TS_TRY(ts_operation_replay(&state->scene, &state->face.operation, actor, &judged, error));
             modelled = ts_case_agreed_noise(state, &judged, modelled);
+            structured = is_structured(state, &judged);
         } else if (evidence) {
             replay_product(state);
         }
@@ -337,6 +352,7 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
     state->face.expected = state->expected;
     state->face.found = state->found;
     ts_case_weigh(state, index, modelled);
+    state->quiet = state->quiet && !structured;
     return TS_OK;
 }
 

@@ -10,6 +10,8 @@
 #define KNOTS 24
 /* A named function wins over the free curve unless the curve explains this much more. */
 #define CURVE_MARGIN 0.02
+/* A limit that is not a usual one must explain this much more than what else was found. */
+#define BETWEEN_MARGIN 0.01
 
 /* Functions beside those that operations are learnt with. */
 struct function {
@@ -83,6 +85,7 @@ enum shape {
     PRODUCT_PLUS, /* f(x) * (y + 1) */
     TWICE,        /* f(f(x)) * y */
     CLIPPED,      /* f(min(x, limit)) * y clipped to limit */
+    CLIPPED_ONE,  /* f(min(x, limit)) * y */
     CAPPED,       /* f(limit * tanh(x / limit)) * y */
     SHAPES
 };
@@ -122,6 +125,9 @@ static double guess_value(const struct guess *guess, double x, double y, bool ga
     case CLIPPED:
         f = function_value(guess->function, x < guess->limit ? x : guess->limit);
         return gated ? f * clip(y, -guess->limit, guess->limit) : f;
+    case CLIPPED_ONE:
+        f = function_value(guess->function, x < guess->limit ? x : guess->limit);
+        return gated ? f * y : f;
     case CAPPED:
         f = function_value(guess->function, guess->limit * tanh(x / guess->limit));
         return gated ? f * y : f;
@@ -168,6 +174,8 @@ static const char *guess_text(struct ts_case *the_case, const struct guess *gues
         return ts_case_text(the_case, "%s applied twice to %s", f, x);
     case CLIPPED:
         return ts_case_text(the_case, "%s with its inputs clipped at %.4g", f, guess->limit);
+    case CLIPPED_ONE:
+        return ts_case_text(the_case, "%s of %s clipped at %.4g%s%s", f, x, guess->limit, *y ? ", times " : "", y);
     case CAPPED:
         return ts_case_text(the_case, "%s after a soft cap of %.4g on %s", f, guess->limit, x);
     default:
@@ -373,6 +381,28 @@ static bool predict_guess(struct ts_case *the_case, const struct ts_formula *for
     return good;
 }
 
+/* Limits that are not among the usual ones: a coarse walk, then ever smaller steps around the best. */
+static void consider_limits_between(struct ts_variants *variants, size_t function, struct guess *best, double *most)
+{
+    struct guess found = {.shape = SHAPES};
+    double share = *most + BETWEEN_MARGIN;
+    for (int shape = CLIPPED; shape <= CLIPPED_ONE; shape++)
+        for (double limit = 0.25; limit < 60; limit *= 1.15) {
+            struct guess guess = {.shape = (enum shape)shape, .function = function, .limit = limit};
+            consider(variants, &guess, &found, &share);
+        }
+    for (double step = 0.08; step > 1e-4 && found.shape != SHAPES; step /= 2)
+        for (int side = -1; side <= 1; side += 2) {
+            struct guess guess = found;
+            guess.limit *= 1 + side * step;
+            consider(variants, &guess, &found, &share);
+        }
+    if (found.shape != SHAPES) {
+        *best = found;
+        *most = share;
+    }
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const double limits[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50};
@@ -398,12 +428,15 @@ static void propose(struct ts_case *the_case)
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         struct guess guess = {.shape = CLIPPED, .function = (size_t)operation->activation, .limit = limits[i]};
         consider(&variants, &guess, &best, &most);
+        guess.shape = CLIPPED_ONE;
+        consider(&variants, &guess, &best, &most);
         guess.shape = CAPPED;
         consider(&variants, &guess, &best, &most);
     }
+    consider_limits_between(&variants, (size_t)operation->activation, &best, &most);
     if (best.shape != SHAPES) {
         const char *x = operand_name(the_case, &variants, 0), *y = operand_name(the_case, &variants, 1);
-        bool clipped = best.shape == CLIPPED;
+        bool clipped = best.shape == CLIPPED || best.shape == CLIPPED_ONE;
         size_t twin;
         fill(&variants, &best, 0, the_case->actor->rows);
         explained = ts_explained(the_case, variants.out);

@@ -1,13 +1,15 @@
 /* Algebra: the candidate is a simple function of what was expected of it: one factor, one offset, a factor or an offset
  * per channel, per row or per head. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "diagnose/families.h"
 #include "diagnose/formula.h"
 #include "diagnose/product.h"
+#include "diagnose/region.h"
+#include "diagnose/variant.h"
 
 /* A part (a row, a channel) gets a parameter of its own when it errs this many times more than noise would make it. */
 #define STANDS_OUT 6.0
@@ -145,89 +147,144 @@ static size_t common_width(const struct ts_case *the_case)
     return best;
 }
 
-/* Of queries: the inner axis of a tensor with heads that is not a square of tokens. */
-static size_t head_size(const struct ts_case *the_case, size_t *heads)
+/* The list of suspects, those of the likeliest kind first. */
+struct suspects {
+    struct suspect list[96];
+    size_t count;
+};
+
+static void add_suspect(struct suspects *suspects, double value, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_suspect(struct suspects *suspects, double value, const char *format, ...)
 {
-    size_t size = 0;
-    *heads = 0;
-    for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
-        const struct ts_actor *other = &the_case->scene->window[i];
-        if (other->usable && other->heads > 1 && other->inner != other->sequence && other->heads > *heads) {
-            *heads = other->heads;
-            size = other->inner;
-        }
-    }
-    return size;
+    struct suspect *suspect = &suspects->list[suspects->count];
+    va_list arguments;
+    if (suspects->count == sizeof suspects->list / sizeof *suspects->list)
+        return;
+    suspect->value = value;
+    va_start(arguments, format);
+    vsnprintf(suspect->text, sizeof suspect->text, format, arguments);
+    va_end(arguments);
+    suspects->count++;
 }
 
-static void suspect(const struct ts_case *the_case, double factor, double tolerance, char *text, size_t room)
+static void suspect_settings(struct suspects *suspects, const struct ts_evidence *evidence)
 {
-    struct suspect list[96];
-    const struct ts_evidence *evidence = ts_case_evidence(the_case);
-    size_t count = 0, heads, head = head_size(the_case, &heads), width = common_width(the_case), best = SIZE_MAX;
-    static const double plain[] = {2, 3, 4, 5, 8, 10, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
-#define ADD(number, ...)                                                                                               \
-    do {                                                                                                               \
-        if (count == sizeof list / sizeof *list)                                                                       \
-            break;                                                                                                     \
-        list[count].value = (number);                                                                                  \
-        snprintf(list[count++].text, sizeof list[0].text, __VA_ARGS__);                                                \
-    } while (0)
     for (int key = TS_SETTING_ROUTED_SCALE; evidence && key <= TS_SETTING_LOGITS_SCALE; key++) {
         double value = evidence->config.values[key];
+        const char *name = evidence->config.names[key];
         if (!(value > 0) || value == 1)
             continue;
-        ADD(value, "%s of the configuration (%.6g), applied once too often", evidence->config.names[key], value);
-        ADD(1 / value, "1/%s of the configuration (%.6g), left out", evidence->config.names[key], value);
-        ADD(1 / sqrt(value), "1/sqrt(%s) of the configuration (%.6g)", evidence->config.names[key], value);
-        ADD(sqrt(value), "sqrt(%s) of the configuration (%.6g)", evidence->config.names[key], value);
+        add_suspect(suspects, value, "%s of the configuration (%.6g), applied once too often", name, value);
+        add_suspect(suspects, 1 / value, "1/%s of the configuration (%.6g), left out", name, value);
+        add_suspect(suspects, 1 / sqrt(value), "1/sqrt(%s) of the configuration (%.6g)", name, value);
+        add_suspect(suspects, sqrt(value), "sqrt(%s) of the configuration (%.6g)", name, value);
     }
-    if (head) {
-        double d = (double)head;
-        ADD(1 / sqrt(d), "1/sqrt(%zu), the head size: the attention scale is applied twice, or where it should not be",
-            head);
-        ADD(sqrt(d), "sqrt(%zu), the head size: the attention scale is missing", head);
-        ADD(pow(d, -0.25), "%zu^(-1/4), the head size: the scale is split over q and k on one side only", head);
-        ADD(pow(d, 0.25), "%zu^(1/4), the head size: the scale is split over q and k on one side only", head);
-        ADD(d, "%zu, the head size", head);
-        ADD(1 / d, "1/%zu, the head size", head);
-    }
-    if (width) {
-        ADD(sqrt((double)width), "sqrt(%zu), the hidden size: the embedding scale", width);
-        ADD(1 / sqrt((double)width), "1/sqrt(%zu), the hidden size: the embedding scale", width);
-        ADD(1 / (double)width, "1/%zu, the hidden size", width);
-    }
-    ADD(M_SQRT2, "sqrt(2)");
-    ADD(M_SQRT1_2, "1/sqrt(2)");
-    ADD(M_LOG2E, "log2(e): the exponent's base");
-    ADD(M_LN2, "ln(2): the exponent's base");
+}
+
+static void suspect_head(struct suspects *suspects, size_t head, bool of_heads)
+{
+    double d = (double)head;
+    if (!head)
+        return;
+    add_suspect(suspects, 1 / sqrt(d),
+                "1/sqrt(%zu), the head size: the attention scale is applied twice, or where it should not be", head);
+    add_suspect(suspects, sqrt(d), "sqrt(%zu), the head size: the attention scale is missing", head);
+    if (!of_heads)
+        return;
+    add_suspect(suspects, pow(d, -0.25), "%zu^(-1/4), the head size: the scale is split over q and k on one side only",
+                head);
+    add_suspect(suspects, pow(d, 0.25), "%zu^(1/4), the head size: the scale is split over q and k on one side only",
+                head);
+    add_suspect(suspects, d, "%zu, the head size", head);
+    add_suspect(suspects, 1 / d, "1/%zu, the head size", head);
+}
+
+static void suspect_width(struct suspects *suspects, size_t width)
+{
+    if (!width)
+        return;
+    add_suspect(suspects, sqrt((double)width), "sqrt(%zu), the hidden size: the embedding scale", width);
+    add_suspect(suspects, 1 / sqrt((double)width), "1/sqrt(%zu), the hidden size: the embedding scale", width);
+    add_suspect(suspects, 1 / (double)width, "1/%zu, the hidden size", width);
+}
+
+static void suspect_plain(struct suspects *suspects)
+{
+    static const double plain[] = {2, 3, 4, 5, 8, 10, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
+    add_suspect(suspects, M_SQRT2, "sqrt(2)");
+    add_suspect(suspects, M_SQRT1_2, "1/sqrt(2)");
+    add_suspect(suspects, M_LOG2E, "log2(e): the exponent's base");
+    add_suspect(suspects, M_LN2, "ln(2): the exponent's base");
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         bool ranks = plain[i] <= 8 && plain[i] != 3 && plain[i] != 5;
-        ADD(plain[i], "%g%s", plain[i],
-            ranks ? ": summed or applied more than once (all-reduce, residual, scale)" : "");
-        ADD(1 / plain[i], "1/%g%s", plain[i], ranks ? ": averaged, halved, or a partial sum of that many ranks" : "");
+        add_suspect(suspects, plain[i], "%g%s", plain[i],
+                    ranks ? ": summed or applied more than once (all-reduce, residual, scale)" : "");
+        add_suspect(suspects, 1 / plain[i], "1/%g%s", plain[i],
+                    ranks ? ": averaged, halved, or a partial sum of that many ranks" : "");
     }
-    if (head && width && head != width) {
-        ADD(sqrt((double)head / (double)width), "sqrt(%zu/%zu): scaled by the hidden size instead of the head size",
-            head, width);
-        ADD(sqrt((double)width / (double)head), "sqrt(%zu/%zu): scaled by the head size instead of the hidden size",
-            width, head);
-    }
-#undef ADD
-    for (size_t i = 0; i < count; i++)
-        if (fabs(factor / list[i].value - 1) < tolerance &&
-            (best == SIZE_MAX || fabs(factor / list[i].value - 1) < 0.5 * fabs(factor / list[best].value - 1)))
+}
+
+/* The first of them that fits, unless another one fits far better. */
+static size_t best_suspect(const struct suspects *suspects, size_t from, size_t to, double factor, double tolerance)
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = from; i < to; i++) {
+        double off = fabs(factor / suspects->list[i].value - 1);
+        if (off < tolerance && (best == SIZE_MAX || off < 0.5 * fabs(factor / suspects->list[best].value - 1)))
             best = i;
+    }
+    return best;
+}
+
+/* What a factor may be. The size of a head is looked at first where a scale made of it belongs: in queries, keys and
+ * scores. Elsewhere four is four ranks before it is the root of sixteen, and what else it may be is said behind that.
+ */
+static void suspect(const struct ts_case *the_case, double factor, double tolerance, char *text, size_t room)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const char *name = ts_case_name(the_case, actor);
+    struct suspects suspects = {.count = 0};
+    size_t heads, head = ts_head_size(the_case, &heads), width = common_width(the_case), best, other = SIZE_MAX, common;
+    bool of_heads = ts_names_operand(name) || strstr(name, "score") || strstr(name, "kq") ||
+                    (actor->heads > 1 && actor->inner == actor->sequence);
+    bool of_width = strstr(name, "embed") || strstr(name, "embd") || strstr(name, "wte");
+    suspect_settings(&suspects, ts_case_evidence(the_case));
+    if (of_heads)
+        suspect_head(&suspects, head, true);
+    if (of_width || of_heads)
+        suspect_width(&suspects, width);
+    suspect_plain(&suspects);
+    common = suspects.count;
+    if (!of_heads)
+        suspect_head(&suspects, head, false);
+    if (!of_width && !of_heads)
+        suspect_width(&suspects, width);
+    if (of_heads && head && width && head != width) {
+        add_suspect(&suspects, sqrt((double)head / (double)width),
+                    "sqrt(%zu/%zu): scaled by the hidden size instead of the head size", head, width);
+        add_suspect(&suspects, sqrt((double)width / (double)head),
+                    "sqrt(%zu/%zu): scaled by the head size instead of the hidden size", width, head);
+    }
+    best = best_suspect(&suspects, 0, common, factor, tolerance);
+    other = best_suspect(&suspects, common, suspects.count, factor, tolerance);
+    if (best == SIZE_MAX || (other != SIZE_MAX && fabs(factor / suspects.list[other].value - 1) <
+                                                      0.5 * fabs(factor / suspects.list[best].value - 1))) {
+        best = other;
+        other = SIZE_MAX;
+    }
     text[0] = 0;
     if (best != SIZE_MAX)
-        snprintf(text, room, ", which is %s", list[best].text);
+        snprintf(text, room, ", which is %s%s%s", suspects.list[best].text, other == SIZE_MAX ? "" : "; or ",
+                 other == SIZE_MAX ? "" : suspects.list[other].text);
 }
 
 static void whole_tensor(struct ts_case *the_case, double *prediction)
 {
     size_t parts;
     struct sums *all = add_up(the_case, ALL, &parts);
-    double factor, offset, slope, left = 0, spread;
+    double factor, offset, slope, left = 0, spread, inherited;
     char what[336];
     if (!all || all->count < 2 || !(all->xx > 0)) {
         free(all);
@@ -241,10 +298,12 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     }
     /* four standard errors of the fit, and what a constant rounded to bf16 is off by */
     spread = 4 * sqrt(left / (all->count * all->xx));
-    /* a factor that is known to no better than a tenth has no name */
-    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), 2e-3), 0.1), what, sizeof what);
+    /* what the run makes of itself elsewhere moves the factor as well; a factor that is known to no better than a tenth
+     * has no name */
+    inherited = fmin(0.5 * sqrt(the_case->noise / all->xx) / fabs(factor), 0.01);
+    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), fmax(inherited, 2e-3)), 0.1), what, sizeof what);
     ts_formula_affine(the_case, factor, 0);
-    /* what the run makes of itself elsewhere moves the factor as well: a tenth of it and more under coarse weights */
+    /* a tenth of it and more under coarse weights */
     if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))
         ts_propose(the_case, "sign-flipped", prediction, 1,
                    "a missing or doubled minus, a - b for b - a, sine and cosine with the other sign",
@@ -325,25 +384,25 @@ static bool follows_tokens(const struct ts_case *the_case, const double *predict
 }
 
 /* One factor for a run of channels: a head that is folded into the width, a shard. A factor per channel says the same
- * with more words. */
-static void one_run(struct ts_case *the_case, const struct sums *sums, const bool *chosen, size_t parts,
+ * with more words: true when it says no more, `share` being what that explains. */
+static bool one_run(struct ts_case *the_case, const struct sums *sums, const bool *chosen, size_t parts, double share,
                     double *prediction)
 {
-    size_t first = 0, last = parts, heads, size = 0;
+    size_t first = 0, last = parts, size;
     double xx = 0, xy = 0, factor, *factors;
     while (first < parts && !chosen[first])
         first++;
     while (last > first && !chosen[last - 1])
         last--;
-    if (last - first < 4 || 2 * (last - first) > parts + parts / 2)
-        return;
+    if (!prediction || last - first < 4 || 2 * (last - first) > parts + parts / 2)
+        return false;
     for (size_t p = first; p < last; p++) {
         xx += sums[p].xx;
         xy += sums[p].xy;
     }
     if (!(xx > 0) || !(fabs(xy / xx) > 0.02) || /* zeros have a name of their own */
         !(factors = malloc(parts * sizeof *factors)))
-        return;
+        return false;
     factor = xy / xx;
     for (size_t i = 0; i < the_case->total; i++) {
         size_t p = i % the_case->actor->width;
@@ -352,9 +411,8 @@ static void one_run(struct ts_case *the_case, const struct sums *sums, const boo
     }
     ts_formula_channels(the_case, factors, NULL);
     free(factors);
-    size = head_size(the_case, &heads);
-    size = size ? size : the_case->scene->score_heads ? parts / the_case->scene->score_heads : 0;
-    if (size && (last - first) % size == 0 && first % size == 0 && parts % size == 0)
+    size = ts_folded_head(the_case);
+    if (size && (last - first) % size == 0 && first % size == 0)
         ts_propose(the_case, "heads", prediction, 3, "this head's weights, its sign and its scale",
                    "channels %zu to %zu, which are head %zu of %zu%s: %.5g times what they should be", first, last - 1,
                    first / size, parts / size, last - first > size ? " and the next" : "", factor);
@@ -362,6 +420,7 @@ static void one_run(struct ts_case *the_case, const struct sums *sums, const boo
         ts_propose(the_case, "channels", prediction, 3,
                    "the slice, shard or block of the weights that makes these channels: its sign, its scale",
                    "channels %zu to %zu of %zu: %.5g times what they should be", first, last - 1, parts, factor);
+    return ts_explained(the_case, prediction) > share - WORTH_MORE;
 }
 
 /* The numbers of the parts for rows that are not here; where each row has its own they are fitted to it. */
@@ -407,6 +466,7 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     struct sums *sums = add_up(the_case, partition, &parts);
     bool *chosen = calloc(parts ? parts : 1, sizeof *chosen);
     double low = INFINITY, high = -INFINITY, *numbers = calloc(parts ? parts : 1, sizeof *numbers);
+    bool one = false;
     char which[128];
     if (!sums || !chosen || !numbers || parts < 2 || !(number = choose(the_case, sums, parts, chosen))) {
         free(sums);
@@ -426,16 +486,16 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         numbers[p] = chosen[p] && sums[p].xx > 0 ? sums[p].xy / sums[p].xx : 1;
         prediction[i] = the_case->expected[i] * numbers[p];
     }
+    if (partition == BY_CHANNEL)
+        one = one_run(the_case, sums, chosen, parts, ts_explained(the_case, prediction), ts_case_scratch(the_case));
     give_formula(the_case, partition, numbers, false, low, high);
-    if ((fabs(low) > 1e-3 || fabs(high) > 1e-3) && /* all near zero: that is for "zeros" to say */
+    if (!one && (fabs(low) > 1e-3 || fabs(high) > 1e-3) && /* all near zero: that is for "zeros" to say */
         are_multiples(sums, parts, chosen) &&
         (partition != BY_CHANNEL || number * 2 < parts || follows_tokens(the_case, prediction, ONE_NUMBER)))
         ts_propose(the_case, words->scaled_id, prediction, number, words->scaled_check,
                    number == parts ? "each %s has a factor of its own%s, from %.4g to %.4g"
                                    : "%s %s: wrong by a factor, from %.4g to %.4g",
                    words->what, number == parts ? words->per : which, low, high);
-    if (partition == BY_CHANNEL)
-        one_run(the_case, sums, chosen, parts, prediction);
     if (!words->offset_id) {
         free(sums);
         free(chosen);

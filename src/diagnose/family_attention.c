@@ -3,10 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/attention_long.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
-#define MASKED     (-1e4) /* scores below are masked, whatever constant was used */
+/* Of this tensor's error, what one that agrees may have. */
+#define AGREES 0.2
+#define MASKED (-1e4) /* scores below are masked, whatever constant was used */
 
 static bool is_allowed(double score)
 {
@@ -45,6 +48,14 @@ static void mask_band(struct mask *mask, long window, long shift)
             long distance = (long)mask->at[row] - (long)key;
             mask->allowed[row * mask->keys + key] = distance >= -shift && (window <= 0 || distance < window);
         }
+}
+
+/* A row that sees nothing cannot be: what it does then is up to the program, and taken as it is. */
+static void mask_fill_empty(struct mask *mask, const struct mask *found)
+{
+    for (size_t row = 0; row < mask->rows; row++)
+        if (!memchr(mask->allowed + row * mask->keys, 1, mask->keys))
+            memcpy(mask->allowed + row * mask->keys, found->allowed + row * mask->keys, mask->keys);
 }
 
 /* The mask that values show, in any head. `scores`: masked are those far below zero; else those that are zero. */
@@ -111,13 +122,16 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
 
 static const char *mask_text(struct ts_case *the_case, long window, long shift, size_t keys)
 {
-    const char *back = window > 0 ? ts_case_text(the_case, ", at most %ld back", window - 1) : "";
+    const char *back =
+        window > 0 ? ts_case_text(the_case, ", at most %ld back (a window of %ld)", window - 1, window) : "";
     if (shift >= (long)keys - 1)
         return ts_case_text(the_case, "every key is visible%s", back);
     if (shift == 0)
         return ts_case_text(the_case, "each token sees itself and those before it%s", back);
     if (shift > 0)
         return ts_case_text(the_case, "each token sees %ld token%s ahead%s", shift, shift == 1 ? "" : "s", back);
+    if (shift == -1)
+        return ts_case_text(the_case, "each token sees those before it and not itself%s", back);
     return ts_case_text(the_case, "each token sees only those at least %ld before it%s", -shift, back);
 }
 
@@ -362,6 +376,7 @@ static void propose_masks(struct softmax_search *search)
     if (differing) {
         mask_describe(&search->found, &window, &shift);
         mask_band(&search->trial, window, shift);
+        mask_fill_empty(&search->trial, &search->found);
         soft_fill(actor, &soft, search->scores, search->out);
         give_band(the_case, &(struct band){window, shift, true, soft});
         banded = ts_propose(
@@ -401,8 +416,12 @@ static void propose_ways(struct softmax_search *search)
     size_t which = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double share;
-        if (ways[i].way == OVER_QUERIES && !the_case->actor->whole)
+        if (ways[i].way == OVER_QUERIES && !the_case->actor->whole) {
+            if (ts_softmax_over_queries(the_case, search->scores, search->out))
+                ts_propose(the_case, "softmax", search->out, 0, "the softmax: its axis and its normalization", "%s",
+                           ways[i].text);
             continue;
+        }
         soft.way = ways[i].way;
         soft.cap = ways[i].cap;
         soft_fill(the_case->actor, &soft, search->scores, search->out);
@@ -760,6 +779,21 @@ static void propose_shifted_tokens(struct ts_case *the_case, struct ts_variants 
     free(moved);
 }
 
+/* What attention made was captured before this tensor and agrees, so that no fault of attention can be seen here. */
+static bool is_attention_right(const struct ts_case *the_case)
+{
+    size_t newest = the_case->actor->pair;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
+        const char *name = other ? ts_case_name(the_case, other) : "";
+        if (other && ts_names_context(name))
+            return other->error < AGREES * the_case->actor->error;
+        if (ts_names_operand(name))
+            return false;
+    }
+    return false;
+}
+
 static void propose(struct ts_case *the_case)
 {
     struct ts_variants variants;
@@ -771,7 +805,7 @@ static void propose(struct ts_case *the_case)
     if ((the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_NONE) &&
         ts_case_in_scene(the_case))
         ts_propose_distance_bias(the_case);
-    if (the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case)) {
+    if (the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case) && !is_attention_right(the_case)) {
         ts_propose_unseen_attention(the_case);
         if (ts_names_attention(ts_case_name(the_case, the_case->actor)))
             ts_propose_head_factors(the_case);

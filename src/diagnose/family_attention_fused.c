@@ -507,8 +507,8 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
     if (fabs(log(*number / start)) < 0.05)
         return;
     if (base)
-        snprintf(best->guess.text, sizeof best->guess.text, "the angles fit theta = %.2g, the reference's %.4g",
-                 *number, best->own.base);
+        snprintf(best->guess.text, sizeof best->guess.text, "the angles fit theta = %s, the reference's %s",
+                 ts_plain_number(*number, 2, (char[32]){0}), ts_plain_number(best->own.base, 4, (char[32]){0}));
     else
         snprintf(best->guess.text, sizeof best->guess.text,
                  "the scores are about %.2g times the reference's before the softmax", *number / best->own.scale);
@@ -625,6 +625,12 @@ bool ts_names_attention(const char *name)
     return (strstr(name, "attn") || strstr(name, "attention") || strstr(name, "o_proj") || strstr(name, "out_proj") ||
             strstr(name, "kqv")) &&
            !ts_names_operand(name);
+}
+
+bool ts_names_context(const char *name)
+{
+    return strstr(name, "context") || strstr(name, "attn_ctx") || strstr(name, "kqv") || strstr(name, "attn_values") ||
+           strstr(name, "o_proj_input");
 }
 
 void ts_propose_fused_attention(struct ts_case *the_case)

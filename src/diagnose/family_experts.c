@@ -108,10 +108,10 @@ static void propose_weights(struct ts_case *the_case)
     if (found)
         ts_propose(the_case, "router-gate", ts_variants_apply(&variants, &best, variants.inputs), 0,
                    "how the router turns logits into weights: scoring function, and norm_topk_prob",
-                   "the candidate's weights are %s%s of %s; the reference takes %s%s",
-                   best.sigmoid ? "sigmoids" : "softmax probabilities",
+                   "made of %s, the candidate's weights are %s%s, the reference's are %s%s",
+                   ts_case_name(the_case, variants.from[0]), best.sigmoid ? "sigmoids" : "softmax probabilities",
                    best.flag ? " divided by their sum" : " that are not divided by their sum",
-                   ts_case_name(the_case, variants.from[0]), own->sigmoid ? "sigmoids" : "softmax probabilities",
+                   own->sigmoid ? "sigmoids" : "softmax probabilities",
                    own->flag ? " divided by their sum" : " as they are");
     if (fabs(own->factor - 1) > 0.01) {
         struct ts_operation other = *own;
@@ -433,9 +433,11 @@ static void propose_some_experts(struct ts_case *the_case, const struct router *
         explained += has;
     }
     if (wrong_rows >= 2 && wrong_rows + 2 <= rows && explained == wrong_rows && culprits * 2 <= experts)
-        ts_propose_plain(the_case, "router-gate", 0.8, "the weights and the order of these experts",
-                         "only the %zu tokens that went to experts %s are wrong, the other %zu agree", wrong_rows,
-                         names, rows - wrong_rows);
+        ts_propose_plain(the_case, "router-gate", wrong_rows >= 4 && wrong_rows + 4 <= rows ? 0.9 : 0.8,
+                         "the weights and the order of these experts",
+                         culprits == 1 ? "only the %zu tokens that went to expert %s are wrong, the other %zu agree"
+                                       : "only the %zu tokens that went to experts %s are wrong, the other %zu agree",
+                         wrong_rows, names, rows - wrong_rows);
     free(seen);
 }
 

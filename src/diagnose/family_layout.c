@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "diagnose/formula.h"
+#include "diagnose/layout.h"
 #include "diagnose/match.h"
 #include "diagnose/region.h"
 #include "diagnose/shuffle.h"
@@ -18,6 +19,8 @@
 #define TILES_KEPT   4                   /* tiles whose pages may stay resident */
 /* Share of the probes' energy that may be left. */
 #define WORTH 0.5
+/* Confidence of a swap beside which nothing else need be looked for. */
+#define NEARLY_ALL 0.95
 
 /* The values that are shuffled: in memory, or of a pair too large for it. */
 struct source {
@@ -36,6 +39,7 @@ struct probing {
     uint64_t at[PROBES]; /* in the domain */
     double found[PROBES], base;
     size_t count;
+    bool across; /* between rows alone */
     struct trial best[BEST_KEPT];
     size_t kept;
 };
@@ -55,13 +59,27 @@ static double value_at(struct source *source, uint64_t i)
     return ts_view_read_f64(source->view, i, 1, &value, &ignored) == TS_OK ? value : (double)NAN;
 }
 
-static struct source source_of(struct ts_case *the_case)
+bool ts_layout_reads_memory(const struct ts_case *the_case)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    const struct ts_actor *actor = the_case->actor;
+    return !ts_case_direct(the_case) && !ts_case_is_part(the_case) && !actor->whole && !actor->apart &&
+           the_case->scene->batch <= 1 && ts_tokens_come_first(the_case) && pair->a.count == pair->b.count &&
+           pair->a.count == the_case->scene->tokens * actor->width;
+}
+
+/* All of the tokens, where the case holds some: what moves from token to token is seen there alone. */
+static struct source source_of(struct ts_case *the_case, bool all_tokens)
 {
     const struct ts_pair *pair = ts_case_pair(the_case);
     struct source source = {.the_case = the_case, .rows = the_case->actor->rows, .columns = the_case->actor->width};
     if (ts_case_direct(the_case) && !ts_case_complete(the_case)) {
         source.view = &pair->a;
         source.columns = pair->a.shape[pair->a.rank - 1];
+        source.rows = pair->a.count / source.columns;
+    }
+    if (all_tokens) {
+        source.view = &pair->a;
         source.rows = pair->a.count / source.columns;
     }
     return source;
@@ -88,6 +106,8 @@ static void try_shuffle(const struct ts_shuffle *shuffle, void *context)
     struct probing *probing = context;
     double left = 0;
     size_t at;
+    if (probing->across && shuffle->outer % probing->source.rows == 0) /* inside the rows: tried on what is expected */
+        return;
     for (size_t k = 0; k < probing->kept; k++) /* some are enumerated in several ways */
         if (probing->best[k].shuffle.outer == shuffle->outer && probing->best[k].shuffle.first == shuffle->first &&
             probing->best[k].shuffle.second == shuffle->second)
@@ -176,18 +196,20 @@ static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
     return !good ? (double)NAN : size > 0 ? left / size : 0;
 }
 
-static void swaps(struct ts_case *the_case, double *prediction)
+/* True when one of them explains next to everything. */
+static bool swaps(struct ts_case *the_case, double *prediction, bool all_tokens)
 {
+    bool all = false;
     const struct ts_actor *actor = the_case->actor;
     const struct ts_pair *pair = ts_case_pair(the_case);
-    struct probing probing = {.source = source_of(the_case)};
-    uint64_t tokens_first[3] = {actor->rows, actor->heads, actor->inner};
+    struct probing probing = {.source = source_of(the_case, all_tokens), .across = all_tokens};
+    uint64_t tokens_first[3] = {probing.source.rows, actor->heads, actor->inner};
     bool direct = ts_case_direct(the_case);
     char text[256], recipe[160];
     choose_probes(&probing);
     if (probing.count < 8)
-        return;
-    ts_shuffle_each(probing.source.rows, probing.source.columns, direct || actor->whole,
+        return false;
+    ts_shuffle_each(probing.source.rows, probing.source.columns, direct || actor->whole || all_tokens,
                     direct ? pair->a.shape : tokens_first, direct ? pair->a.rank : 3, MOST_TRIED, try_shuffle,
                     &probing);
     for (size_t k = 0; k < probing.kept; k++) {
@@ -198,13 +220,14 @@ static void swaps(struct ts_case *the_case, double *prediction)
             prediction[i] = value_at(&probing.source, ts_shuffle_source(shuffle, domain_index(&probing.source, i)));
         ts_shuffle_text(shuffle, probing.source.rows, probing.source.columns, actor->heads, text, sizeof text);
         full = *shuffle;
-        if (!direct) { /* some tokens, or one sequence, stand for all of them */
-            uint64_t all = pair->a.count / actor->width;
+        if (!direct && !all_tokens) { /* some tokens, or one sequence, stand for all of them */
+            uint64_t tokens = pair->a.count / actor->width;
             full.outer =
-                full.outer % actor->rows == 0 ? full.outer / actor->rows * all : full.outer * (all / actor->rows);
+                full.outer % actor->rows == 0 ? full.outer / actor->rows * tokens : full.outer * (tokens / actor->rows);
         }
         ts_shuffle_recipe(&full, recipe, sizeof recipe);
-        if ((direct || ts_tokens_come_first(the_case)) && !ts_case_complete(the_case) &&
+        if (ts_case_wants(the_case, "") && /* not once more for every batch of a proof */
+            (direct || ts_tokens_come_first(the_case)) && !ts_case_complete(the_case) &&
             ts_explained(the_case, prediction) > 0.5) {
             double left = prove(the_case, &full);
             if (left >= 0.5)
@@ -215,11 +238,13 @@ static void swaps(struct ts_case *the_case, double *prediction)
                                 : ts_case_text(the_case, " (on all %" PRIu64 " elements; %.2g of their size is left)",
                                                pair->a.count, sqrt(left));
         }
-        ts_propose(the_case, "permuted", prediction, 1,
-                   ts_case_text(the_case, "reshapes and transposes around it; to undo: %s%s", recipe,
-                                ts_recipe_remark(the_case)),
-                   "the same values in another order: %s%s", text, proof);
+        all = ts_propose(the_case, "permuted", prediction, 1,
+                         ts_case_text(the_case, "reshapes and transposes around it; to undo: %s%s", recipe,
+                                      ts_recipe_remark(the_case)),
+                         "the same values in another order: %s%s", text, proof) > NEARLY_ALL ||
+              all;
     }
+    return all;
 }
 
 /* A norm over heads that were cut out wrongly: another order before the operation. */
@@ -308,104 +333,41 @@ static void rolls(struct ts_case *the_case, double *prediction)
     }
 }
 
-/* Where in `among` the numbers from `wanted` on stand; SIZE_MAX when nowhere. */
-static size_t locate(const double *wanted, size_t window, const double *among, size_t total)
+/* The last token first: of a long sequence, where matching by content sees single tokens only. */
+static void flips(struct ts_case *the_case, double *prediction)
 {
-    double closest = 0;
-    size_t at = SIZE_MAX;
-    for (size_t i = 0; i < window; i++)
-        closest += 0.1 * wanted[i] * wanted[i];
-    for (size_t i = 0; i + window <= total; i++) {
-        double left = 0;
-        for (size_t k = 0; k < window && left < closest; k++)
-            left += (wanted[k] - among[i + k]) * (wanted[k] - among[i + k]);
-        if (left < closest) {
-            closest = left;
-            at = i;
-        }
-    }
-    return at;
-}
-
-/* Rows that start at base + row * pitch of the flat array: an offset, or a wrong row pitch. */
-static void pitches(struct ts_case *the_case, double *prediction)
-{
-    const struct ts_actor *actor = the_case->actor;
-    size_t width = actor->width, window = width < 12 ? width : 12, missing = 0, first, second;
-    int64_t base, pitch = (int64_t)width;
-    bool one_row = actor->rows == 1 && width >= 24;
-    if ((actor->rows < 3 && !one_row) || width < 4 || !ts_case_complete(the_case))
-        return;
-    first = locate(the_case->found + (one_row ? width / 2 : width), window, the_case->expected, the_case->total);
-    second = one_row ? 0 : locate(the_case->found + 2 * width, window, the_case->expected, the_case->total);
-    if (first == SIZE_MAX || second == SIZE_MAX)
-        return;
-    if (!one_row)
-        pitch = (int64_t)second - (int64_t)first;
-    base = (int64_t)first - (one_row ? (int64_t)(width / 2) : pitch);
-    if (pitch == (int64_t)width && base % (int64_t)width == 0) /* nothing, or whole rows: matched elsewhere */
-        return;
-    for (size_t i = 0; i < the_case->total; i++) {
-        int64_t from = base + (int64_t)(i / width) * pitch + (int64_t)(i % width);
-        bool inside = from >= 0 && (size_t)from < the_case->total;
-        prediction[i] = inside ? the_case->expected[from] : the_case->found[i];
-        missing += !inside;
-    }
-    if (pitch == (int64_t)width)
-        ts_propose(the_case, "shifted", prediction, 1 + missing,
-                   "a pointer or a slice that starts at the wrong element",
-                   "everything is moved by %" PRId64 " elements", -base);
-    else
-        ts_propose(the_case, "permuted", prediction, 2 + missing,
-                   "the row pitch (leading dimension, padding): a strided view read as if it were contiguous",
-                   "rows are %" PRId64 " elements apart instead of %zu", pitch, width);
-}
-
-/* Rows that were written so many elements apart into a buffer that is then read as if they stood close: what lies
- * between them and behind was never written. */
-static void written_pitches(struct ts_case *the_case, double *prediction)
-{
-    const struct ts_actor *actor = the_case->actor;
-    size_t width = actor->width, window = width < 12 ? width : 12, first, second, foreign = 0, base, pitch;
-    bool *reached;
-    if (actor->rows < 4 || width < 4 || !ts_case_complete(the_case))
-        return;
-    first = locate(the_case->expected + width, window, the_case->found, the_case->total);
-    second = locate(the_case->expected + 2 * width, window, the_case->found, the_case->total);
-    if (first == SIZE_MAX || second == SIZE_MAX || second <= first || (pitch = second - first) <= width ||
-        first < pitch || !(reached = calloc(the_case->total, sizeof *reached)))
-        return;
-    base = first - pitch;
-    for (size_t i = 0; i < the_case->total; i++) {
-        size_t to = base + i / width * pitch + i % width;
-        if (to < the_case->total) {
-            prediction[to] = the_case->expected[i];
-            reached[to] = true;
-        }
-    }
-    for (size_t i = 0; i < the_case->total; i++)
-        if (!reached[i]) {
-            prediction[i] = the_case->found[i];
-            foreign += the_case->found[i] != 0;
-        }
-    free(reached);
-    ts_propose(the_case, "permuted", prediction, 2 + foreign,
-               "the row pitch (leading dimension, padding) with which the buffer is written and read",
-               "rows were written %zu elements apart and are read %zu apart: the gaps and the end of the buffer were "
-               "never written",
-               pitch, width);
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    uint64_t width = the_case->actor->width, tokens = pair->a.count / width;
+    struct ts_error ignored;
+    for (size_t row = 0; row < the_case->actor->rows; row++)
+        if (ts_view_read_f64(&pair->a, (tokens - 1 - ts_case_row(the_case, row)) * width, (size_t)width,
+                             prediction + row * width, &ignored) != TS_OK)
+            return;
+    if (ts_explained(the_case, prediction) > 0.97)
+        ts_propose(the_case, "permuted", prediction, 0,
+                   ts_case_text(the_case,
+                                "a flip, a negative stride, the other end of an axis; to undo: reshape(%" PRIu64
+                                ", %" PRIu64 ").flip(0), then its own shape",
+                                tokens, width),
+                   "tokens stand in reverse order");
 }
 
 static void propose(struct ts_case *the_case)
 {
     double *prediction = ts_case_scratch(the_case);
+    bool all;
     if (!prediction || !(the_case->error > 0) || ts_case_quiet(the_case))
         return;
-    swaps(the_case, prediction);
+    all = swaps(the_case, prediction, false);
+    if (ts_layout_reads_memory(the_case)) {
+        all = swaps(the_case, prediction, true) || all;
+        if (all && !ts_case_wants(the_case, "")) /* a batch of a proof, and it holds there */
+            return;
+        flips(the_case, prediction);
+    }
     swaps_before(the_case, prediction);
     rolls(the_case, prediction);
-    pitches(the_case, prediction);
-    written_pitches(the_case, prediction);
+    ts_layout_pitches(the_case, prediction);
     ts_match_rows(the_case, prediction);
     ts_match_columns(the_case, prediction);
     ts_match_blocks(the_case, prediction);

@@ -9,6 +9,7 @@
 #include "diagnose/formula.h"
 #include "diagnose/region.h"
 
+#define FEW_BITS    4 /* bits that may have been flipped together */
 #define LARGEST_F16 65504.0
 /* What is masked lies below this, when it is not minus infinity. */
 #define MASKED -1e4f
@@ -246,6 +247,15 @@ static void give_left_over(struct ts_case *the_case, const bool *mask, double va
     free(channels);
 }
 
+/* Not one element that counts is left out. */
+static bool is_everything(const struct ts_case *the_case, const bool *mask)
+{
+    for (size_t i = 0; i < the_case->total; i++)
+        if (!mask[i] && !ts_case_aside(the_case, i / the_case->actor->width))
+            return false;
+    return true;
+}
+
 static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
 {
     struct ts_region region;
@@ -260,7 +270,9 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
     ts_region_trim(the_case, mask);
     if (!wanted || !ts_region_of(the_case, mask, &region))
         return;
-    if (!region.rectangle) { /* zeros that belong there may spoil the shape: without them */
+    if (!region.rectangle ||
+        (region.whole &&
+         !is_everything(the_case, mask))) { /* zeros that belong there may spoil the shape: without them */
         for (size_t i = 0; i < the_case->total; i++)
             mask[i] = mask[i] && fabs(the_case->expected[i]) > 2 * nothing;
         ts_region_of(the_case, mask, &region);
@@ -272,7 +284,9 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
         give_left_over(the_case, mask, 0, NULL);
     if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
         ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written",
-                            "every element is zero");
+                            is_everything(the_case, mask) ? "every element is zero"
+                                                          : "nearly every element is zero (%zu of %zu)",
+                            region.count, the_case->total);
     else
         ts_propose(the_case, "zeros", prediction, region.pieces,
                    "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
@@ -357,38 +371,55 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
     }
 }
 
-/* Rows that repeat the row before, or the first one. */
+/* A row whose numbers are those of another, and not all the same. */
+static bool is_copy(const double *row, const double *other, size_t width)
+{
+    bool spread = false;
+    for (size_t i = 1; i < width && !spread; i++)
+        spread = row[i] != row[0];
+    return spread && memcmp(row, other, width * sizeof *row) == 0;
+}
+
+/* Rows that repeat the row before, or the first one. Of a long sequence the row before may not be at hand. */
 static void repeated_rows(struct ts_case *the_case, bool *mask, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
+    size_t number[2] = {0, 0}, width = actor->width;
     struct ts_region region;
-    size_t number = 0;
-    if (actor->rows < 2 || actor->width < RUN_LEAST)
+    char text[2][80];
+    bool *chosen;
+    if (actor->rows < 2 || width < RUN_LEAST || !(chosen = calloc(2 * actor->rows, sizeof *chosen)))
         return;
     memset(mask, 0, the_case->total * sizeof *mask);
     for (size_t row = 1; row < actor->rows; row++) {
-        const double *now = the_case->found + row * actor->width;
-        for (size_t step = 0; step < 2; step++) {
-            const double *then = step ? now - actor->width : the_case->found;
-            bool same = memcmp(now, then, actor->width * sizeof *now) == 0, spread = false;
-            for (size_t i = 1; i < actor->width && same && !spread; i++)
-                spread = now[i] != now[0];
-            for (size_t i = 0; i < actor->width && same && spread; i++)
-                mask[row * actor->width + i] = now[i] != the_case->expected[row * actor->width + i];
-            if (same && spread) {
-                number++;
-                break;
-            }
-        }
+        const double *now = the_case->found + row * width;
+        bool neighbours = ts_case_row(the_case, row) == ts_case_row(the_case, row - 1) + 1;
+        bool before = neighbours && is_copy(now, now - width, width), first = is_copy(now, the_case->found, width);
+        if (!before && !first)
+            continue;
+        chosen[(before ? 0 : actor->rows) + row] = true;
+        number[before ? 0 : 1]++;
+        for (size_t i = row * width; i < (row + 1) * width; i++)
+            mask[i] = the_case->found[i] != the_case->expected[i];
     }
-    if (!number || !ts_region_of(the_case, mask, &region))
-        return;
-    fill(the_case, mask, prediction);
-    ts_propose(the_case, "stale", prediction, region.pieces,
-               "whether the position advances: the same row is read or written again",
-               number == 1 ? "%zu of %zu rows repeats the row before it or the first one"
-                           : "%zu of %zu rows repeat the row before them or the first one",
-               number, actor->rows);
+    if (ts_region_of(the_case, mask, &region)) {
+        const char *one = ts_case_direct(the_case) ? "row" : "token";
+        fill(the_case, mask, prediction);
+        for (int way = 0; way < 2; way++)
+            ts_region_list(the_case, chosen + (way ? actor->rows : 0), actor->rows, true, text[way], sizeof text[way]);
+        if (number[0])
+            ts_propose(the_case, "stale", prediction, region.pieces,
+                       "whether the position advances: the same row is read or written again",
+                       number[0] == 1 ? "%s %s repeats the %s before it%s%s" : "%ss %s repeat the %s before them%s%s",
+                       one, text[0], one, number[1] ? "; the first one is repeated by " : "", number[1] ? text[1] : "");
+        else
+            ts_propose(the_case, "stale", prediction, region.pieces,
+                       "whether the position advances: the same row is read or written again",
+                       number[1] == 1 ? "%s %s repeats %s %" PRIu64 ", the first one"
+                                      : "%ss %s repeat %s %" PRIu64 ", the first one",
+                       one, text[1], one, ts_case_row(the_case, 0));
+    }
+    free(chosen);
 }
 
 /* The code of a number that f16 holds: codes of one sign are in the order of their values. */
@@ -417,7 +448,8 @@ static double decode(uint32_t bits, enum ts_type type)
                                    : ts_float_from_bits(type == TS_BF16 ? bits << 16 : bits));
 }
 
-/* The one bit whose flip brings the value back to what was expected; -1 when there is none. */
+/* The one bit whose flip brings the value back to what was expected, noise aside; -1 when there is none. xored: it, or
+ * the few bits in which the two differ. */
 static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored)
 {
     uint32_t bits;
@@ -426,6 +458,9 @@ static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored
                                                                          : TS_F32;
     int width = encode(the_case->found[i], type, &bits), best = -1;
     double expected = the_case->expected[i], closest = 0.02 * fabs(expected) + 1e-30;
+    double slack = 4 * sqrt(the_case->noise / (double)the_case->total);
+    if (slack > closest && fabs(the_case->found[i] - expected) > 4 * slack)
+        closest = slack;
     for (int bit = 0; bit < width; bit++) {
         double back = decode(bits ^ (uint32_t)1 << bit, type);
         if (isfinite(back) && fabs(back - expected) < closest) {
@@ -433,7 +468,8 @@ static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored
             best = bit;
         }
     }
-    *xored = best >= 0 ? (uint32_t)1 << best : 0;
+    (void)encode(expected, type, xored);
+    *xored = best >= 0 ? (uint32_t)1 << best : *xored ^ bits;
     return best;
 }
 
@@ -490,6 +526,9 @@ static void sparse(struct ts_case *the_case)
                                  the_case->found[i], the_case->expected[i]);
         if (bit >= 0 && used < sizeof text)
             used += (size_t)snprintf(text + used, sizeof text - used, " (xor 0x%" PRIx32 ": bit %d)", xored, bit);
+        else if (used < sizeof text && __builtin_popcount(xored) <= FEW_BITS)
+            used += (size_t)snprintf(text + used, sizeof text - used, " (xor 0x%" PRIx32 ": %d bits)", xored,
+                                     __builtin_popcount(xored));
         used = used < sizeof text ? used : sizeof text - 1;
         shown++;
     }

@@ -7,6 +7,9 @@
 
 #define WORTHWHILE 0.3
 #define NO_CHUNK   UINT32_MAX
+/* How many tensors before it the gated one may be, and how near the product must come to the reference. */
+#define GATED_BACK 4
+#define GATED_NEAR 1e-3
 
 /* x * (constant + sign * scale) + shift, or x + sign * gate * y. */
 struct guess {
@@ -269,12 +272,102 @@ static void propose_adaptive(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+/* y times a chunk of a captured row, the sum with the residual being a tensor of its own. */
+struct gated {
+    const struct ts_actor *y, *from;
+    unsigned chunk, chunks;
+};
+
+/* How far y * chunk is from the reference, over its size. */
+static double gated_distance(const struct ts_case *the_case, const struct gated *gated)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double left = 0, size = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        size_t row = ts_scene_row(the_case->scene, gated->from, i / actor->width);
+        double gate = (double)gated->from->a[row * gated->from->width + gated->chunk * actor->width + i % actor->width];
+        double off = (double)actor->a[i] - gate * (double)gated->y->a[i];
+        left += off * off;
+        size += (double)actor->a[i] * (double)actor->a[i];
+        if (i % actor->width == actor->width - 1 && left > GATED_NEAR * size) /* the first row tells */
+            return 1;
+    }
+    return size > 0 ? left / size : 1;
+}
+
+static bool find_gated(const struct ts_case *the_case, struct gated *gated)
+{
+    const struct ts_actor *actor = the_case->actor;
+    for (size_t back = 1; back <= GATED_BACK && back <= actor->pair; back++) {
+        gated->y = ts_scene_actor(the_case->scene, actor->pair - back);
+        if (!gated->y || gated->y->rows != actor->rows || gated->y->width != actor->width)
+            continue;
+        for (size_t other = 1; other < TS_SCENE_WINDOW && other <= actor->pair; other++) {
+            gated->from = ts_scene_actor(the_case->scene, actor->pair - other);
+            if (!gated->from || gated->from == gated->y || gated->from->width % actor->width ||
+                gated->from->width / actor->width > 16 ||
+                (gated->from->rows != 1 && gated->from->rows != actor->rows && !gated->from->apart))
+                continue;
+            gated->chunks = (unsigned)(gated->from->width / actor->width);
+            for (gated->chunk = 0; gated->chunk < gated->chunks; gated->chunk++)
+                if (gated_distance(the_case, gated) < GATED_NEAR)
+                    return true;
+        }
+    }
+    return false;
+}
+
+/* What the candidate does with y and a chunk: another one, 1 + gate, tanh, the other sign. */
+static void propose_gated(struct ts_case *the_case)
+{
+    static const struct {
+        double constant, sign;
+        bool squashed;
+        const char *text;
+    } ways[] = {{0, 1, false, ""},
+                {0, -1, false, ", with the other sign"},
+                {1, 1, false, ", with 1 + gate"},
+                {0, 1, true, ", through tanh"}};
+    const struct ts_actor *actor = the_case->actor;
+    double *out = ts_case_scratch(the_case), most = WORTHWHILE;
+    unsigned best_chunk = 0, best_way = 0;
+    struct gated gated;
+    if (!out || !find_gated(the_case, &gated))
+        return;
+    for (unsigned at = 0; at <= gated.chunks * 4; at++) { /* the last: the best of them once more */
+        bool last = at == gated.chunks * 4;
+        unsigned chunk = last ? best_chunk : at / 4, way = last ? best_way : at % 4;
+        double share;
+        if ((last && most <= WORTHWHILE) || (!last && chunk == gated.chunk && way == 0))
+            continue;
+        for (size_t i = 0; i < the_case->total; i++) {
+            size_t row = ts_scene_row(the_case->scene, gated.from, i / actor->width);
+            double gate = (double)gated.from->b[row * gated.from->width + chunk * actor->width + i % actor->width];
+            out[i] = (ways[way].constant + ways[way].sign * (ways[way].squashed ? tanh(gate) : gate)) *
+                     (double)gated.y->b[i];
+        }
+        share = last ? 0 : ts_explained(the_case, out);
+        if (share > most) {
+            most = share;
+            best_chunk = chunk;
+            best_way = way;
+        }
+    }
+    if (most > WORTHWHILE)
+        ts_propose(the_case, "modulation", out, 0, "how the modulation tensor is split into shift, scale and gate",
+                   "the candidate gates %s with chunk %u of %s%s, the reference with chunk %u",
+                   ts_case_name(the_case, gated.y), best_chunk, ts_case_name(the_case, gated.from), ways[best_way].text,
+                   gated.chunk);
+}
+
 static void propose(struct ts_case *the_case)
 {
     enum ts_operation_kind kind = the_case->operation.kind;
     struct ts_variants variants;
     if (kind == TS_OPERATION_NORM && ts_case_in_scene(the_case))
         propose_adaptive(the_case);
+    if (kind == TS_OPERATION_NONE && ts_case_in_scene(the_case))
+        propose_gated(the_case);
     if ((kind != TS_OPERATION_MODULATE && kind != TS_OPERATION_GATED_SUM) ||
         !ts_variants_open(&variants, the_case, &the_case->operation))
         return;

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "diagnose/families.h"
 #include "diagnose/formula.h"
+#include "diagnose/variant.h"
 
+#define BETTER           1.1 /* an epsilon that is not a usual one must leave that many times less */
 #define MOST_OTHER_NORMS 12
 
 struct norm {
@@ -121,39 +122,84 @@ static void other_group(const struct norm *norm)
     free(table);
 }
 
-static double explained_with(const struct norm *norm, double epsilon)
+static void by_pieces(const struct norm *norm, size_t size)
+{
+    const struct ts_operation *right = &norm->the_case->operation;
+    for (size_t start = 0; start + size <= norm->the_case->total; start += size) {
+        double mean = 0, squares = 0;
+        for (size_t i = start; right->centred && i < start + size; i++)
+            mean += norm->input[i] / (double)size;
+        for (size_t i = start; i < start + size; i++)
+            squares += (norm->input[i] - mean) * (norm->input[i] - mean) / (double)size;
+        for (size_t i = start; i < start + size; i++)
+            norm->prediction[i] =
+                (norm->input[i] - mean) / sqrt(squares + right->epsilon) * right->table[i % right->group] +
+                right->table[right->group + i % right->group];
+    }
+}
+
+/* Each of several equal pieces of the row has a mean of its own: a rank, a head or a group that is normalized alone. */
+static void pieces(const struct norm *norm)
+{
+    const struct ts_operation *right = &norm->the_case->operation;
+    size_t group = right->group, total = norm->the_case->total, best = 0;
+    double most = 0.5;
+    for (size_t parts = 2; parts <= 64 && parts * 2 <= group; parts++) {
+        double share;
+        if (group % parts)
+            continue;
+        by_pieces(norm, group / parts);
+        share = ts_explained(norm->the_case, norm->prediction);
+        if (share > most) {
+            most = share;
+            best = group / parts;
+        }
+    }
+    if (!best || total % group)
+        return;
+    by_pieces(norm, best);
+    ts_propose(
+        norm->the_case, "row-scaled", norm->prediction, 1,
+        "over which axis the norm is taken; of a sharded row, whether the sum of squares is reduced over all ranks",
+        "the norm is taken over pieces of %zu numbers instead of all %zu", best, group);
+}
+
+/* What is left with another epsilon. Not the share it explains, which is one for all that noise cannot tell apart. */
+static double left_with(const struct norm *norm, double epsilon)
 {
     struct ts_operation changed = norm->the_case->operation;
     changed.epsilon = epsilon;
-    return ts_explained(norm->the_case, apply(norm, &changed));
+    return ts_rows_cost(norm->the_case, apply(norm, &changed), 0, norm->the_case->actor->rows);
 }
 
 static void other_epsilon(const struct norm *norm)
 {
     static const double usual[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1};
     struct ts_operation changed = norm->the_case->operation;
-    double best = 0, explains = -INFINITY, low, high;
+    double best = 0, least = INFINITY, low, high, between;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        double share = explained_with(norm, usual[i]);
-        if (share > explains) {
-            explains = share;
+        double left = left_with(norm, usual[i]);
+        if (left < least) {
+            least = left;
             best = usual[i];
         }
     }
-    if (explains < 0.3)
+    changed.epsilon = best;
+    if (ts_explained(norm->the_case, apply(norm, &changed)) < 0.3)
         return;
-    if (explains < 0.99) { /* none of the usual ones: between its neighbours, by ternary search on the logarithm */
-        low = log(best > 0 ? best / 10 : 1e-14);
-        high = log(best > 0 ? best * 10 : 1e-6);
-        for (int step = 0; step < 40; step++) {
-            double left = low + (high - low) / 3, right = high - (high - low) / 3;
-            if (explained_with(norm, exp(left)) < explained_with(norm, exp(right)))
-                low = left;
-            else
-                high = right;
-        }
-        best = exp((low + high) / 2);
+    /* none of the usual ones: between its neighbours, by ternary search on the logarithm */
+    low = log(best > 0 ? best / 10 : 1e-14);
+    high = log(best > 0 ? best * 10 : 1e-6);
+    for (int step = 0; step < 40; step++) {
+        double left = low + (high - low) / 3, right = high - (high - low) / 3;
+        if (left_with(norm, exp(left)) > left_with(norm, exp(right)))
+            low = left;
+        else
+            high = right;
     }
+    between = exp((low + high) / 2);
+    if (left_with(norm, between) * BETTER < least)
+        best = between;
     changed.epsilon = best;
     ts_formula_operation(norm->the_case, &changed);
     ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 1, "the epsilon of this norm (rms_norm_eps)",
@@ -303,6 +349,7 @@ static void propose(struct ts_case *the_case)
     other_mean(&norm);
     other_weights(&norm);
     other_group(&norm);
+    pieces(&norm);
     other_epsilon(&norm);
     other_size(&norm);
     weights_of_another(&norm);

@@ -21,14 +21,14 @@ struct part {
     double error, size;
 };
 
-static struct part *measure(const struct ts_case *the_case, size_t parts,
+static struct part *measure(const struct ts_case *the_case, const struct ts_actor *actor, size_t parts,
                             size_t (*part_at)(const struct ts_actor *, size_t))
 {
     struct part *list = calloc(parts, sizeof *list);
     for (size_t i = 0; list && i < the_case->total; i++) {
         double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        struct part *part = &list[part_at(the_case->actor, i)];
-        if (cost < 0 || ts_case_aside(the_case, i / the_case->actor->width))
+        struct part *part = &list[part_at(actor, i)];
+        if (cost < 0 || ts_case_aside(the_case, i / actor->width))
             continue;
         part->error += cost;
         part->size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
@@ -69,6 +69,18 @@ static size_t channel_at(const struct ts_actor *actor, size_t i)
 static size_t head_at(const struct ts_actor *actor, size_t i)
 {
     return i % actor->width / actor->inner;
+}
+
+/* An actor whose heads are folded into its channels, seen with them. */
+static struct ts_actor unfolded(const struct ts_case *the_case)
+{
+    struct ts_actor actor = *the_case->actor;
+    size_t size = ts_folded_head(the_case);
+    if (size) {
+        actor.heads = actor.width / size;
+        actor.inner = size;
+    }
+    return actor;
 }
 
 /* ", stripe 1 of 4: one rank's part" when the chosen channels are one of several equal pieces. */
@@ -192,7 +204,7 @@ static void propose(struct ts_case *the_case)
          "the slice, shard or block of the weights that makes these channels: its load, its scale, its bounds",
          channel_at},
     };
-    const struct ts_actor *actor = the_case->actor;
+    struct ts_actor own = unfolded(the_case), *actor = &own;
     size_t counts[] = {actor->rows, actor->heads, actor->width};
     if (!(the_case->error > 0) || ts_case_quiet(the_case))
         return;
@@ -206,7 +218,7 @@ static void propose(struct ts_case *the_case)
         if (parts < 2)
             continue;
         sampled = way == 0 && ts_case_row(the_case, parts - 1) != parts - 1;
-        list = measure(the_case, parts, ways[way].at);
+        list = measure(the_case, actor, parts, ways[way].at);
         chosen = calloc(parts, sizeof *chosen);
         if (list && chosen && (number = choose(the_case, list, parts, chosen, &share)) > 0) {
             fraction = (double)number / (double)parts;

@@ -102,15 +102,64 @@ static const char *actor_name(const struct search *search, const struct ts_actor
     return ts_case_name(search->the_case, actor);
 }
 
+/* What is left of the reference when it is the product, capped softly. */
+static double left_by_cap(const struct search *search, double cap)
+{
+    const struct ts_actor *actor = search->the_case->actor;
+    double left = 0;
+    for (size_t t = 0; t < search->sample.row_count; t++)
+        for (size_t c = 0; c < search->sample.channel_count; c++) {
+            double x = search->right[t * search->sample.channel_count + c];
+            double off = (double)actor->a[search->sample.rows[t] * actor->width + search->sample.channels[c]] -
+                         (cap > 0 ? cap * tanh(x / cap) : x);
+            left += isfinite(off) ? off * off : 0;
+        }
+    return left;
+}
+
+/* The cap under which the product is the reference; 0 when there is none. */
+static double cap_behind(const struct search *search)
+{
+    const struct ts_actor *actor = search->the_case->actor;
+    double largest = 0, low, high, cap, usual;
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        largest = fmax(largest, isfinite(actor->a[i]) ? fabs((double)actor->a[i]) : 0);
+    low = log(largest);
+    high = log(largest * 30);
+    for (int step = 0; step < 32 && largest > 0; step++) {
+        double a = low + (high - low) / 3, b = high - (high - low) / 3;
+        if (left_by_cap(search, exp(a)) < left_by_cap(search, exp(b)))
+            high = b;
+        else
+            low = a;
+    }
+    cap = exp((low + high) / 2);
+    usual = nearbyint(cap);
+    if (usual > 0 && fabs(cap / usual - 1) < 0.02)
+        cap = usual;
+    return largest > 0 && left_by_cap(search, cap) < 0.05 * left_by_cap(search, 0) ? cap : 0;
+}
+
 /* The product itself, where the reference goes on from it: a softcap, a factor. */
 static void nothing_behind(struct search *search)
 {
+    double cap;
     if (!consider(search, search->own, "skipped-op"))
         return;
     search->best.text = ts_case_text(
         search->the_case, "the candidate holds the plain product of %s with %s, which the reference changes afterwards",
         ts_product_name(search->the_case, search->own), actor_name(search, search->own->input));
     search->best.check = "what comes behind the product: a softcap, a scale";
+    cap = cap_behind(search);
+    if (cap > 0) {
+        search->best.id = "clamped";
+        search->best.text = ts_case_text(search->the_case,
+                                         "the softcap is missing: the candidate holds the plain product of %s with %s, "
+                                         "the reference %.4g * tanh(x / %.4g) of it",
+                                         ts_product_name(search->the_case, search->own),
+                                         actor_name(search, search->own->input), cap, cap);
+        search->best.check = "softcapping of scores or logits (logit_softcapping)";
+    }
 }
 
 /* The bias of the weight, left out or added twice. */
@@ -125,6 +174,17 @@ static void other_bias(struct search *search)
         search->best.text =
             ts_case_text(search->the_case, "%s is %s", product.bias->full, times[i] == 0 ? "not added" : "added twice");
         search->best.check = "whether the bias is loaded, and where it is added";
+    }
+    product.bias_times = 1;
+    for (size_t i = 0; i < search->evidence->counts[TS_WEIGHTS_REFERENCE] && search->own->bias; i++) {
+        const struct ts_weight *other = &search->evidence->weights[TS_WEIGHTS_REFERENCE][i];
+        product.bias = other;
+        if (other == search->own->bias || other->inputs || other->rows != search->own->bias->rows ||
+            !strstr(other->full, "bias") || !consider(search, &product, "offset"))
+            continue;
+        search->best.text =
+            ts_case_text(search->the_case, "%s is added; it should be %s", other->full, search->own->bias->full);
+        search->best.check = "which bias is bound to this step: names, layer numbers";
     }
 }
 

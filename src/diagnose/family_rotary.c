@@ -323,12 +323,13 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
     guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
     if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate's angles fit theta = %.5g, the reference's theta = %.5g (%zu turning numbers per head)",
-                 usual_base(base), usual_base(rotary->base), rotary->pairing.group);
+                 "the candidate's angles fit theta = %s, the reference's theta = %s (%zu turning numbers per head)",
+                 ts_plain_number(usual_base(base), 5, (char[32]){0}),
+                 ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), rotary->pairing.group);
     else
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate's angles are plain with theta = %.5g; the reference's are scaled or come from a table",
-                 usual_base(base));
+                 "the candidate's angles are plain with theta = %s; the reference's are scaled or come from a table",
+                 ts_plain_number(usual_base(base), 5, (char[32]){0}));
     keep(best, &guess);
     find_steps(rotary, turns, pairs, steps);
     for (size_t i = 0; i < pairs; i++) {
@@ -461,8 +462,8 @@ static void try_unturned(struct rotary *rotary, double complex *turns, double *s
                 guess.share = share_of(rotary, &pairing, turns, guess.angles);
                 snprintf(guess.text, sizeof guess.text,
                          "the reference does not turn this tensor and the candidate does: as at position %+.0f for the "
-                         "first token, with theta = %.5g and %s",
-                         rotary->places[0], base, pairing_text(&pairing));
+                         "first token, with theta = %s and %s",
+                         rotary->places[0], ts_plain_number(base, 5, (char[32]){0}), pairing_text(&pairing));
                 keep(best, &guess);
                 free(guess.angles);
             }

@@ -7,9 +7,13 @@
 
 #include "base/number.h"
 #include "diagnose/families.h"
+#include "diagnose/float_grid.h"
 #include "diagnose/formula.h"
+#include "diagnose/layout.h"
 
 /* Elements beyond the border that are looked at. */
+#define LEAST_COLUMN   64   /* rows, so that a channel shows its grid */
+#define ONE_STEP       1.01 /* steps of all blocks are that near each other where there is one for all */
 #define BORDER_MOST    4096
 #define FEW_CONFUSED   2048 /* elements looked at before all are */
 #define CAP_PROBES     4096 /* elements that a softcap is searched on */
@@ -285,6 +289,30 @@ static void say_confused(struct ts_case *the_case, const double *prediction, siz
                          "%.0f %% of the elements are what comes out when %s", 100 * share, what);
 }
 
+/* The same where a prediction says something about some elements only: of the first rows, and of f32 every second. */
+static void say_widths(struct ts_case *the_case, const double *prediction, size_t rows, bool pairs, const char *what)
+{
+    double slack = 4 * sqrt(the_case->noise / (double)the_case->total), share;
+    size_t near = 0, counted = 0, width = the_case->actor->width;
+    for (size_t i = 0; i < rows * width; i++) {
+        uint64_t own = (ts_case_complete(the_case) ? i / width : ts_case_row(the_case, i / width)) * width + i % width;
+        double found = the_case->found[i], value = prediction[i], expected = the_case->expected[i];
+        if (!pairs && own % 2 == 0)
+            continue;
+        if (fabs(found - expected) <= 0.05 * fabs(expected) + slack)
+            continue;
+        counted++;
+        near += (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) + slack;
+    }
+    share = counted >= 16 && counted * 8 > the_case->total ? (double)near / (double)counted : 0;
+    if (share > 0.7)
+        ts_propose_plain(the_case, "dtype-confusion", share,
+                         "the element type given to the reader, the kernel or the view",
+                         pairs ? "%.0f %% of the elements are what comes out when %s"
+                               : "%.0f %% of every second element are what comes out when %s",
+                         100 * share, what);
+}
+
 static bool are_bytes(const struct ts_case *the_case, bool with_sign)
 {
     for (size_t i = 0; i < the_case->total; i++) {
@@ -322,31 +350,62 @@ static void confused(struct ts_case *the_case, double *prediction)
     }
 }
 
+/* What is expected from a place of the flat memory on, whether the case holds it or not. False where it ends. */
+static bool read_expected(const struct ts_case *the_case, uint64_t first, size_t count, double *out)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct ts_error ignored;
+    if (!ts_case_complete(the_case))
+        return first + count <= pair->a.count && ts_view_read_f64(&pair->a, first, count, out, &ignored) == TS_OK;
+    if (first + count > the_case->total)
+        return false;
+    memcpy(out, the_case->expected + first, count * sizeof *out);
+    return true;
+}
+
+/* Two numbers of 16 bits as one of 32. */
+static double joined(const double *pair, uint16_t (*bits)(double))
+{
+    return (double)ts_float_from_bits((uint32_t)bits(pair[1]) << 16 | bits(pair[0]));
+}
+
 /* Two bf16 or f16 read as one f32, and f32 read as pairs of them: the values stand at other places, in the first half.
- */
+ * Of f32 the lower halves are as good as drawn at random, and only the upper ones count. */
 static void confused_widths(struct ts_case *the_case, double *prediction)
 {
-    size_t half = the_case->total / 2;
-    if (the_case->total < 64 || !ts_case_complete(the_case))
+    static const struct {
+        bool pairs;
+        uint16_t (*bits)(double);
+        float (*value)(uint16_t);
+        const char *text;
+    } ways[] = {{true, bf16_bits, NULL, "pairs of bf16 are read as f32"},
+                {true, f16_bits, NULL, "pairs of f16 are read as f32"},
+                {false, NULL, ts_bf16_to_float, "f32 is read as pairs of bf16"},
+                {false, NULL, ts_f16_to_float, "f32 is read as pairs of f16"}};
+    size_t width = the_case->actor->width;
+    double *row = malloc((2 * width + 2) * sizeof *row);
+    if (the_case->total < 64 || (!ts_case_complete(the_case) && !ts_layout_reads_memory(the_case))) {
+        free(row);
         return;
-    for (size_t i = 0; i < half; i++) /* what is behind the end is anyone's guess */
-        prediction[i] = (double)ts_float_from_bits((uint32_t)bf16_bits(the_case->expected[2 * i + 1]) << 16 |
-                                                   bf16_bits(the_case->expected[2 * i]));
-    say_confused(the_case, prediction, half, "pairs of bf16 are read as f32");
-    for (size_t i = 0; i < half; i++)
-        prediction[i] = (double)ts_float_from_bits((uint32_t)f16_bits(the_case->expected[2 * i + 1]) << 16 |
-                                                   f16_bits(the_case->expected[2 * i]));
-    say_confused(the_case, prediction, half, "pairs of f16 are read as f32");
-    for (size_t i = 0; i < the_case->total; i++) {
-        uint32_t bits = ts_float_bits((float)the_case->expected[i / 2]);
-        prediction[i] = (double)ts_bf16_to_float((uint16_t)(i % 2 ? bits >> 16 : bits & 0xffff));
     }
-    say_confused(the_case, prediction, the_case->total, "f32 is read as pairs of bf16");
-    for (size_t i = 0; i < the_case->total; i++) {
-        uint32_t bits = ts_float_bits((float)the_case->expected[i / 2]);
-        prediction[i] = (double)ts_f16_to_float((uint16_t)(i % 2 ? bits >> 16 : bits & 0xffff));
+    for (size_t w = 0; w < sizeof ways / sizeof *ways && row; w++) {
+        size_t r = 0;
+        for (; r < the_case->actor->rows; r++) {
+            uint64_t own = (ts_case_complete(the_case) ? r : ts_case_row(the_case, r)) * width;
+            double *out = prediction + r * width;
+            if (ways[w].pairs && !read_expected(the_case, 2 * own, 2 * width, row))
+                break; /* what is behind the end is anyone's guess */
+            if (!ways[w].pairs && !read_expected(the_case, own / 2, (width + own % 2 + 1) / 2, row))
+                break;
+            for (size_t i = 0; i < width; i++)
+                if (ways[w].pairs)
+                    out[i] = joined(row + 2 * i, ways[w].bits);
+                else if ((own + i) % 2)
+                    out[i] = (double)ways[w].value((uint16_t)(ts_float_bits((float)row[(own % 2 + i) / 2]) >> 16));
+        }
+        say_widths(the_case, prediction, r, ways[w].pairs, ways[w].text);
     }
-    say_confused(the_case, prediction, the_case->total, "f32 is read as pairs of f16");
+    free(row);
 }
 
 /* Every value of an 8-bit type, by code. */
@@ -543,6 +602,62 @@ static double step_of_largest(const double *values, size_t count, unsigned *code
     return 0;
 }
 
+/* Levels of one grid between the smallest and the largest value. */
+static double levels_of(const struct ts_case *the_case, double step)
+{
+    double low = INFINITY, high = -INFINITY;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i])) {
+            low = fmin(low, the_case->found[i]);
+            high = fmax(high, the_case->found[i]);
+        }
+    return high > low ? nearbyint((high - low) / step) + 1 : 1;
+}
+
+/* A grid of its own in each channel, which is no run of numbers. */
+static void quantized_columns(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t stride = actor->width / 128 + 1, columns = 0, good = 0;
+    double *column = malloc(actor->rows * sizeof *column), steps = 0, error = 0, ideal = 0;
+    unsigned most = 0;
+    for (size_t c = 0;
+         c < actor->width && column && actor->rows >= LEAST_COLUMN && !(the_case->delta && the_case->delta->exact);
+         c += stride) {
+        unsigned codes = 0;
+        int exponent;
+        double step, worst = 0, sum = 0;
+        for (size_t row = 0; row < actor->rows; row++)
+            column[row] = the_case->found[row * actor->width + c];
+        step = step_of(column, actor->rows, &codes);
+        step = step > 0 ? step : step_of_largest(column, actor->rows, &codes);
+        for (size_t row = 0; row < actor->rows && step > 0; row++) {
+            double d = fabs(column[row] - (double)actor->a[row * actor->width + c]);
+            worst = d > worst ? d : worst;
+            sum += d * d;
+        }
+        if (columns++ == 8 && !good)
+            break;
+        /* numbers of one binade that were rounded to some type lie on powers of two */
+        if (!(step > 0) || worst > 1.05 * step || codes > 256 || frexp(step, &exponent) == 0.5)
+            continue;
+        good++;
+        steps += step;
+        error += sum;
+        ideal += step * step / 12 * (double)actor->rows;
+        most = codes > most ? codes : most;
+    }
+    free(column);
+    if (!(error > 0.25 * ideal)) /* the reference lies on it as well */
+        return;
+    if (columns >= 2 && (double)good >= 0.9 * (double)columns && most >= 2)
+        ts_propose_plain(the_case, "quantization", 0.94 * (double)good / (double)columns,
+                         "nothing, when this quantization is meant; else the file or the setting it comes from",
+                         "values lie on a grid of their own in each channel, up to %u levels (%.0f bits), a step of "
+                         "%.4g on average; the error is %.2f times what such steps must make",
+                         most, ceil(log2((double)most)), steps / (double)good, ideal > 0 ? sqrt(error / ideal) : 0);
+}
+
 /* Values on a grid of its own in each block, the error no more than half a step. */
 static void quantized(struct ts_case *the_case)
 {
@@ -551,7 +666,7 @@ static void quantized(struct ts_case *the_case)
     size_t width = actor->width;
     for (size_t s = 0; s <= sizeof sizes / sizeof *sizes; s++) {
         size_t size = s ? sizes[s - 1] : width, blocks = 0, good = 0, stride;
-        double steps = 0, error = 0, ideal = 0;
+        double steps = 0, error = 0, ideal = 0, finest = INFINITY, coarsest = 0;
         unsigned most = 0;
         if (size < 8 || width % size || (s && size == width))
             continue;
@@ -571,21 +686,33 @@ static void quantized(struct ts_case *the_case)
                 continue;
             good++;
             steps += step;
+            finest = step < finest ? step : finest;
+            coarsest = step > coarsest ? step : coarsest;
             error += sum;
             ideal += step * step / 12 * (double)size;
             most = codes > most ? codes : most;
         }
         if (blocks < 2 || (double)good < 0.9 * (double)blocks || most < 2)
             continue;
-        ts_propose_plain(the_case, "quantization", 0.95 * (double)good / (double)blocks,
-                         "nothing, when this quantization is meant; else the file or the setting it comes from",
-                         "values lie on a grid of their own in each block of %zu, up to %u levels (%.0f bits), a step "
-                         "of %.4g on average; "
-                         "the error is %.2f times what such steps must make",
-                         size, most, ceil(log2((double)most)), steps / (double)good,
-                         ideal > 0 ? sqrt(error / ideal) : 0);
+        if (!s && coarsest < ONE_STEP * finest)
+            ts_propose_plain(the_case, "quantization", 0.95 * (double)good / (double)blocks,
+                             "nothing, when this quantization is meant; else the file or the setting it comes from",
+                             "all values lie on one grid, %.0f levels (%.0f bits), a step of %.4g; the error is %.2f "
+                             "times what such steps must make",
+                             levels_of(the_case, steps / (double)good),
+                             ceil(log2(levels_of(the_case, steps / (double)good))), steps / (double)good,
+                             ideal > 0 ? sqrt(error / ideal) : 0);
+        else
+            ts_propose_plain(
+                the_case, "quantization", 0.95 * (double)good / (double)blocks,
+                "nothing, when this quantization is meant; else the file or the setting it comes from",
+                "values lie on a grid of their own in each block of %zu, up to %u levels (%.0f bits), a step "
+                "of %.4g on average; "
+                "the error is %.2f times what such steps must make",
+                size, most, ceil(log2((double)most)), steps / (double)good, ideal > 0 ? sqrt(error / ideal) : 0);
         return;
     }
+    quantized_columns(the_case);
 }
 
 static void propose(struct ts_case *the_case)
@@ -595,6 +722,7 @@ static void propose(struct ts_case *the_case)
         return;
     rounded_to(the_case);
     quantized(the_case);
+    ts_propose_float_grid(the_case);
     if (ts_case_quiet(the_case) || !(the_case->error > 0))
         return;
     clamped(the_case, prediction);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/variant.h"
+
 /* A few elements inside may be right by chance. */
 #define NEARLY_ALL  0.97
 #define RUNS_LISTED 3
@@ -37,6 +39,33 @@ size_t ts_region_list(const struct ts_case *the_case, const bool *chosen, size_t
     return runs;
 }
 
+size_t ts_head_size(const struct ts_case *the_case, size_t *heads)
+{
+    size_t size = 0;
+    *heads = 0;
+    for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
+        const struct ts_actor *other = &the_case->scene->window[i];
+        if (other->usable && other->heads > 1 && other->inner != other->sequence && other->heads > *heads) {
+            *heads = other->heads;
+            size = other->inner;
+        }
+    }
+    return size;
+}
+
+size_t ts_folded_head(const struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const char *name = ts_case_name(the_case, actor);
+    size_t heads, size;
+    if (ts_case_direct(the_case) || actor->heads > 1 || (!ts_names_operand(name) && !ts_names_context(name)))
+        return 0;
+    size = ts_head_size(the_case, &heads);
+    if (!size && the_case->scene->score_heads && ts_names_context(name))
+        size = actor->width / the_case->scene->score_heads;
+    return size > 1 && actor->width % size == 0 && actor->width > size ? size : 0;
+}
+
 static size_t count_true(const bool *values, size_t count)
 {
     size_t number = 0;
@@ -46,13 +75,13 @@ static size_t count_true(const bool *values, size_t count)
 }
 
 /* Heads that are touched, when whole heads are. */
-static bool by_heads(const struct ts_actor *actor, const bool *channels, bool *heads)
+static bool by_heads(const struct ts_actor *actor, size_t size, const bool *channels, bool *heads)
 {
-    if (actor->heads < 2)
+    if (!size || size == actor->width)
         return false;
-    for (size_t head = 0; head < actor->heads; head++) {
-        size_t touched = count_true(channels + head * actor->inner, actor->inner);
-        if (touched && (double)touched < NEARLY_ALL * (double)actor->inner)
+    for (size_t head = 0; head < actor->width / size; head++) {
+        size_t touched = count_true(channels + head * size, size);
+        if (touched && (double)touched < NEARLY_ALL * (double)size)
             return false;
         heads[head] = touched > 0;
     }
@@ -63,7 +92,8 @@ static void describe_rectangle(const struct ts_case *the_case, const bool *rows,
                                struct ts_region *region)
 {
     const struct ts_actor *actor = the_case->actor;
-    bool *heads = calloc(actor->heads + 1, sizeof *heads);
+    size_t size = actor->heads > 1 ? actor->inner : ts_folded_head(the_case), number = size ? actor->width / size : 0;
+    bool *heads = calloc(number + 1, sizeof *heads);
     char row_text[64] = "", channel_text[64] = "";
     const char *row_word = ts_case_direct(the_case) ? "row" : "token";
     const char *channel_word = ts_case_direct(the_case) ? "column" : "channel";
@@ -71,11 +101,10 @@ static void describe_rectangle(const struct ts_case *the_case, const bool *rows,
     if (!region->all_rows)
         region->pieces += 2 * ts_region_list(the_case, rows, actor->rows, true, row_text, sizeof row_text);
     if (!region->all_channels) {
-        if (heads && by_heads(actor, channels, heads)) {
-            region->pieces +=
-                2 * ts_region_list(the_case, heads, actor->heads, false, channel_text, sizeof channel_text);
+        if (heads && by_heads(actor, size, channels, heads)) {
+            region->pieces += 2 * ts_region_list(the_case, heads, number, false, channel_text, sizeof channel_text);
             channel_word = "head";
-            named = count_true(heads, actor->heads);
+            named = count_true(heads, number);
         } else {
             region->pieces +=
                 2 * ts_region_list(the_case, channels, actor->width, false, channel_text, sizeof channel_text);

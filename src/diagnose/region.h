@@ -22,4 +22,10 @@ bool ts_region_of(const struct ts_case *the_case, const bool *mask, struct ts_re
 size_t ts_region_list(const struct ts_case *the_case, const bool *chosen, size_t count, bool rows, char *text,
                       size_t room);
 
+/* The size of a head where heads are folded into the channels of queries, keys, values or a context, as other tensors
+ * of the run show it; 0 when there are none, or they are an axis of their own. */
+size_t ts_folded_head(const struct ts_case *the_case);
+/* The largest number of heads that a tensor of the window shows, and their size; 0 when none does. */
+size_t ts_head_size(const struct ts_case *the_case, size_t *heads);
+
 #endif

@@ -1,5 +1,7 @@
 #include "diagnose/variant.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,4 +138,14 @@ const double *ts_variants_apply(struct ts_variants *variants, const struct ts_op
 {
     ts_operation_apply(variants->the_case->scene, operation, variants->the_case->actor, inputs, variants->out);
     return variants->out;
+}
+
+const char *ts_plain_number(double value, int digits, char text[32])
+{
+    double unit = value > 0 ? pow(10, floor(log10(value)) - digits + 1) : 1;
+    if (value >= 1000 && value < 1e12)
+        snprintf(text, 32, "%.0f", unit > 1 ? nearbyint(value / unit) * unit : value);
+    else
+        snprintf(text, 32, "%.*g", digits, value);
+    return text;
 }

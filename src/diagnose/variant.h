@@ -48,9 +48,14 @@ bool ts_case_in_scene(const struct ts_case *the_case);
 /* Doubles of one side of any actor; to be freed; NULL without memory. */
 double *ts_actor_doubles(const float *values, size_t count);
 
+/* A number with so many digits that count, written out as configurations do: 500000, not 5e+05. */
+const char *ts_plain_number(double value, int digits, char text[32]);
+
 /* What a name says: queries, keys or values; what attention makes of them. */
 bool ts_names_operand(const char *name);
 bool ts_names_attention(const char *name);
+/* What the probabilities make of the values, before the projection that follows. */
+bool ts_names_context(const char *name);
 
 /* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
  * to probabilities or context, and its variants proposed. In family_attention_fused.c. */

@@ -30,6 +30,7 @@ enum weighing {
     RANDOM,
     WITHOUT_BIAS,
     BIAS_TWICE,
+    BIAS_OF_ANOTHER,
     OTHER_INPUT,
     ROTARY_ROWS,
     NORM_OF_ANOTHER,

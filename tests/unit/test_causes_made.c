@@ -411,7 +411,7 @@ void make_block(struct side *side)
     const struct way *way = side->way;
     size_t wide = hidden(side->size), tokens = side->size->tokens;
     double *x = start(side, "block_0_input", 0), *random = weights(6 * wide, 0.1, 0.5), *weight, *normed, *modulated;
-    double *modulation = point(side, "block_0_modulation", SHAPED(1, 6 * wide)), *attention, *residual;
+    double *modulation = point(side, "block_0_modulation", SHAPED(1, 6 * wide)), *attention, *gated, *residual;
     memcpy(modulation, random, 6 * wide * sizeof *random);
     settle(side, modulation);
     normed = point(side, "block_0_normed", SHAPED(tokens, wide));
@@ -435,6 +435,12 @@ void make_block(struct side *side)
     settle(side, modulated);
     weight = weights(wide * wide, 0, way->large ? 60 : 0.7);
     attention = project(side, "block_0_attn_out", modulated, weight, wide, wide, false, NULL, 0);
+    gated = point(side, "block_0_gated", SHAPED(tokens, wide));
+    for (size_t at = 0; at < tokens * wide; at++) {
+        double gate = modulation[(way->gate_other ? 5 : 2) * wide + at % wide];
+        gated[at] = (way->gate_missing ? 1 : way->gate_negative ? -gate : gate) * attention[at];
+    }
+    settle(side, gated);
     residual = point(side, "block_0_residual", SHAPED(tokens, wide));
     for (size_t at = 0; at < tokens * wide; at++) {
         double gate = modulation[(way->gate_other ? 5 : 2) * wide + at % wide];

@@ -121,6 +121,14 @@ static void flipped_bit(struct side *side, double *values, size_t count)
                                         : (double)ts_float_from_bits(bits);
 }
 
+/* Two bits of one number. */
+static void flipped_bits(struct side *side, double *values, size_t count)
+{
+    size_t at = 6 * WIDE + 3;
+    (void)count;
+    values[at] = (double)ts_float_from_bits(ts_float_bits((float)values[at]) ^ 0x00500000u);
+}
+
 static void three_wrong(struct side *side, double *values, size_t count)
 {
     (void)count;
@@ -156,11 +164,13 @@ static const struct row rows[] = {
     {"stale", "channels", Q, .plant = old_channels, .words = {"head {0}: {1} elements still hold x"},
      .near = "heads channels swapped-with"},
     {"stale", "tokens", Q, .plant = old_tokens, .words = {"still hold x"}, .near = "rows swapped-with skipped-op"},
-    {"stale", "a token again", Q, .plant = repeated_token, .words = {"repeats the row before it"},
+    {"stale", "a token again", Q, .plant = repeated_token, .words = {"token 6 repeats the token before it"},
      .near = "rows shifted permuted"},
     {"sparse", "a bit of the exponent", Q, .plant = flipped_bit, .number = 27,
      .words = {"1 of ", "token 6, head 0, channel 3", "bit 27"}, .check = "one bit", .clean = true,
      .near = "rows nan inf rounding"},
+    {"sparse", "two bits", Q, .plant = flipped_bits, .words = {"1 of ", "token 6, head 0, channel 3"}, .clean = true,
+     .near = "rows rounding"},
     {"sparse", "the sign", Q, .plant = flipped_bit, .number = 31, .words = {"xor 0x80000000: bit 31"}, .clean = true,
      .near = "sign-flipped"},
     {"sparse", "a bit, stored in 16", Q, .plant = flipped_bit, .number = 13,

@@ -2,7 +2,8 @@
 #include "test_causes.h"
 
 #define MODULATED .at = "block_0_modulated", .made = make_block
-#define RESIDUAL  .at = "block_0_residual", .made = make_block
+#define RESIDUAL  .at = "block_0_residual", .made = make_block, .hidden = "gated"
+#define GATED     .at = "block_0_gated", .made = make_block
 
 static const struct row rows[] = {
     {"modulation", "scale and shift swapped", MODULATED, .candidate = {.chunks_exchanged = true},
@@ -17,6 +18,13 @@ static const struct row rows[] = {
      .words = {"the gate of block_0_modulation is missing"}, .near = "term-extra channel-scaled"},
     {"modulation", "another gate", RESIDUAL, .candidate = {.gate_other = true}, .words = {"with chunk 5"},
      .near = "channel-scaled wrong-input"},
+    {"modulation", "another gate, before the sum", GATED, .candidate = {.gate_other = true},
+     .words = {"gates block_0_attn_out with chunk 5 of block_0_modulation", "the reference with chunk 2"},
+     .near = "channel-scaled wrong-input"},
+    {"modulation", "gate's sign, before the sum", GATED, .candidate = {.gate_negative = true},
+     .words = {"with the other sign"}, .near = "channel-scaled"},
+    {"skipped-op", "no gate, before the sum", GATED, .candidate = {.gate_missing = true},
+     .words = {"block_0_attn_out unchanged"}, .near = "channel-scaled"},
     {"wrong-input", "norm missing", MODULATED, .candidate = {.modulated_unnormed = true},
      .words = {"block_0_input in place of block_0_normed"}, .near = "modulation row-scaled"},
     {"modulation", "swapped, large values", MODULATED, .reference = {.large = true},

@@ -35,12 +35,12 @@ static void mirror(struct side *side, double *values, size_t count)
 
 static const struct row rows[] = {
     {"rotation", "base", Q_ROPE, .candidate = {.base = 1e6},
-     .words = {"theta = 1e+06", "the reference's theta = 10000"}, .check = "rope_theta",
+     .words = {"theta = 1000000", "the reference's theta = 10000"}, .check = "rope_theta",
      .near = "permuted swapped-with unrelated wrong-input"},
     {"rotation", "base of the reference", K_ROPE, .reference = {.base = 500000}, .candidate = {.base = 10000},
-     .words = {"theta = 10000", "the reference's theta = 5e+05"}},
+     .words = {"theta = 10000", "the reference's theta = 500000"}},
     {"rotation", "base, interleaved", Q_ROPE, .reference = {.interleaved = true},
-     .candidate = {.interleaved = true, .base = 500000}, .words = {"theta = 5e+05", "the reference's theta = 10000"}},
+     .candidate = {.interleaved = true, .base = 500000}, .words = {"theta = 500000", "the reference's theta = 10000"}},
     {"rotation", "one later", Q_ROPE, .candidate = {.position = 1}, .words = {"off by +1"}, .near = "shifted rows"},
     {"rotation", "three earlier", K_ROPE, .candidate = {.position = -3}, .words = {"off by -3"}},
     {"rotation", "the last token", Q_ROPE, .candidate = {.last_position = 1},

@@ -130,6 +130,74 @@ static void int8_by_block(struct side *side, double *values, size_t count)
     on_a_grid(values, count, 32, 127, &side->told[0]);
 }
 
+/* The nearest number with so many bits behind the first, none finer than `least`; written down without the library. */
+static double small_float(double value, int bits, double least)
+{
+    double size = fabs(value), step;
+    int exponent;
+    (void)frexp(size, &exponent);
+    step = fmax(ldexp(1, exponent - 1 - bits), least);
+    return copysign(nearbyint(size / step) * step, value);
+}
+
+/* Small floats under a scale for each block, which makes the largest of a block the largest of the type. */
+static void on_levels(double *values, size_t count, size_t block, int bits, double largest, double least)
+{
+    for (size_t start = 0; start < count; start += block) {
+        double scale = 0;
+        for (size_t i = start; i < start + block; i++)
+            scale = fmax(scale, fabs(values[i]) / largest);
+        for (size_t i = start; i < start + block; i++)
+            values[i] = small_float(values[i] / scale, bits, least) * scale;
+    }
+}
+
+static void e4m3_for_all(struct side *side, double *values, size_t count)
+{
+    double largest = 0;
+    EACH largest = fmax(largest, fabs(values[i]));
+    side->told[0] = largest / 448;
+    on_levels(values, count, count, 3, 448, 0x1p-9);
+}
+
+static void e5m2_for_all(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    on_levels(values, count, count, 2, 57344, 0x1p-16);
+}
+
+static void e4m3_by_row(struct side *side, double *values, size_t count)
+{
+    on_levels(values, count, WIDE, 3, 448, 0x1p-9);
+}
+
+/* Sixteen levels and powers of two as scales. */
+static void mxfp4(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    for (size_t start = 0; start < count; start += 32) {
+        double largest = 0, scale;
+        int exponent;
+        for (size_t i = start; i < start + 32; i++)
+            largest = fmax(largest, fabs(values[i]));
+        (void)frexp(largest, &exponent);
+        scale = ldexp(1, exponent - 3);
+        for (size_t i = start; i < start + 32; i++)
+            values[i] = fmax(-6, fmin(6, small_float(values[i] / scale, 1, 0.5))) * scale;
+    }
+}
+
+static void int8_by_channel(struct side *side, double *values, size_t count)
+{
+    for (size_t channel = 0; channel < WIDE; channel++) {
+        double largest = 0;
+        for (size_t i = channel; i < count; i += WIDE)
+            largest = fmax(largest, fabs(values[i]));
+        for (size_t i = channel; i < count; i += WIDE)
+            values[i] = nearbyint(values[i] / largest * 127) * (largest / 127);
+    }
+}
+
 static void within_one(struct side *side, double *values, size_t count)
 {
     size_t beyond = 0;
@@ -194,6 +262,17 @@ static const struct row rows[] = {
      .words = {"block of 32", "(4 bits)", "a step of {~0}"}, .near = "rounding clamped unrelated"},
     {"quantization", "int4 with a zero point", W, .rough = true, .plant = int4_with_zero_point, .clean = true,
      .words = {"block of 32", "16 levels (4 bits)", "a step of {~0}"}},
+    {"quantization", "e4m3 under a scale", W, .rough = true, .plant = e4m3_for_all, .clean = true,
+     .words = {"the levels of e4m3 under a scale for all, {~0}", "times what such levels must make"},
+     .near = "rounding clamped"},
+    {"quantization", "e5m2 under a scale", W, .plant = e5m2_for_all, .clean = true,
+     .words = {"the levels of e5m2 under a scale for all"}, .near = "rounding"},
+    {"quantization", "e4m3 by row", W, .plant = e4m3_by_row, .clean = true,
+     .words = {"the levels of e4m3 under a scale for each row"}, .near = "rounding"},
+    {"quantization", "mxfp4", W, .plant = mxfp4, .clean = true, .words = {"the levels of e2m1 (fp4) ", "power"},
+     .near = "rounding unrelated"},
+    {"quantization", "int8 by channel", .at = "model.layers.0.self_attn.qkv_proj.weight", .made = make_checkpoint,
+     .plant = int8_by_channel, .clean = true, .words = {"in each channel", "(8 bits)"}, .near = "rounding"},
     {"clamped", "both ends", Q, .plant = within_one, .words = {"{0} elements", "-1 to 1"},
      .near = "scaled sparse quantization"},
     {"clamped", "the other end", Q, .plant = at_least_minus_one, .words = {"nothing lies below -1"},

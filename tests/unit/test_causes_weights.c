@@ -57,7 +57,7 @@ static void make_weighed(struct side *side)
             line = line / head * head + line % 2 * (head / 2) + line % head / 2;
         to[at] =
             dot(side, from + at / wide * wide, turned ? matrix + line : matrix + line * wide, wide, turned ? wide : 1) +
-            times * bias[way->weights == OF_ANOTHER_LAYER ? 1 : OWN][line];
+            times * bias[way->weights == OF_ANOTHER_LAYER || way->weights == BIAS_OF_ANOTHER ? 1 : OWN][line];
     }
     settle(side, to);
     to = point(side, "model.layers.2.mlp.gate_proj", SHAPE(tokens, inner));
@@ -91,6 +91,9 @@ static const struct row rows[] = {
      .words = {"model.layers.2.self_attn.q_proj.bias"}, .near = "unrelated"},
     {"offset", "bias twice, with the file", Q, .candidate = {.weights = BIAS_TWICE},
      .words = {"model.layers.2.self_attn.q_proj.bias"}, .near = "scaled"},
+    {"offset", "another layer's bias, with the file", Q, .candidate = {.weights = BIAS_OF_ANOTHER},
+     .words = {"model.layers.1.self_attn.q_proj.bias is added", "it should be model.layers.2.self_attn.q_proj.bias"},
+     .near = "swapped-with affine"},
     {"wrong-input", "with the file", Q, .candidate = {.weights = OTHER_INPUT}, .words = {"model.layers.2.other"},
      .near = "unrelated swapped-with"},
     {"permuted", "rotary rows, with the file", Q, .candidate = {.weights = ROTARY_ROWS},

@@ -154,6 +154,39 @@ static void test_replayed(void **state)
     free(sides);
 }
 
+static void expect_probabilities(struct sides *sides, const char *id, const char *words)
+{
+    struct trace *trace = &sides->judged.trace;
+    add_scores(sides);
+    trace_diagnose(trace, trace_add(trace, "layer_0_attn_probs", sides->probabilities[0], sides->probabilities[1],
+                                    SHAPE(HEADS, TOKENS, TOKENS)));
+    assert_first(trace, id, words);
+    assert_null(trace_cause(trace, "zeros"));
+    trace_end(trace);
+    free(sides);
+}
+
+/* Sums over queries that the diagnosis does not hold; and a window so short that next to everything is zero. */
+static void test_probabilities(void **state)
+{
+    struct sides *sides = start((struct way){0}, (struct way){0});
+    (void)state;
+    for (size_t head = 0; head < HEADS; head++)
+        for (size_t key = 0; key < TOKENS; key++) {
+            float *found = sides->probabilities[1] + head * TOKENS * TOKENS + key;
+            const float *scores = sides->scores[1] + head * TOKENS * TOKENS + key;
+            double sum = 0;
+            for (size_t row = key; row < TOKENS; row++)
+                sum += exp((double)scores[row * TOKENS]);
+            for (size_t row = key; row < TOKENS; row++)
+                found[row * TOKENS] = (float)(exp((double)scores[row * TOKENS]) / sum);
+        }
+    expect_probabilities(sides, "softmax", "over the queries instead of the keys");
+    sides = start((struct way){0}, (struct way){.window = 5});
+    memcpy(sides->scores[1], sides->scores[0], sizeof sides->scores[0]);
+    expect_probabilities(sides, "mask", "at most 4 back (a window of 5)");
+}
+
 /* x, and x after something that goes wrong in some tokens. */
 enum { ROWS = 1500, CHANNELS = 48 };
 
@@ -251,8 +284,8 @@ static void test_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fused), cmocka_unit_test(test_scores), cmocka_unit_test(test_replayed),
-        cmocka_unit_test(test_rows),  cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_fused),         cmocka_unit_test(test_scores), cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_probabilities), cmocka_unit_test(test_rows),   cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

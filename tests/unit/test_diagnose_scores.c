@@ -78,10 +78,10 @@ static void test_masks(void **state)
     struct sight window = {.window = 4}, longer = {.window = 9};
     (void)state;
     expect(causal, ahead, false, "mask", "in the candidate each token sees 1 token ahead");
-    expect(causal, behind, false, "mask", "at least 1 before it");
+    expect(causal, behind, false, "mask", "those before it and not itself");
     expect(causal, none, false, "mask", "every key is visible");
     expect(window, causal, false, "mask", "in the reference each token sees itself and those before it, at most 3");
-    expect(causal, window, false, "mask", "at most 3 back; in the reference");
+    expect(causal, window, false, "mask", "at most 3 back (a window of 4); in the reference");
     expect(longer, causal, false, "mask", "in the reference each token sees itself and those before it, at most 8");
 }
 

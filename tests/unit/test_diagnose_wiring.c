@@ -358,7 +358,7 @@ static void test_inherited_errors_are_silent(void **state)
 static void test_rotation(void **state)
 {
     (void)state;
-    EXPECT(Q_ROPE, 0, "rotation", "theta = 1e+06, the reference's theta = 10000", .base = 1e6);
+    EXPECT(Q_ROPE, 0, "rotation", "theta = 1000000, the reference's theta = 10000", .base = 1e6);
     EXPECT(Q_ROPE, 0, "rotation", "off by +1", .position = 1);
     EXPECT(Q_ROPE, 0, "rotation", "off by -3", .position = -3);
     EXPECT(Q_ROPE, 0, "rotation", "token 11 turns as at position 12", .last_position = 1);

@@ -180,37 +180,6 @@ static void test_coarse_layers_of_a_growing_stream(void **state)
     judge_climb(late, 3);
 }
 
-/* Products of coarse weights that share their input, one of them with a bias far larger than what it varies by. */
-static void judge_biased(double error_of_one, size_t expected)
-{
-    static const char *const names[6] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj",
-                                         "layers.0.o_proj", "layers.1.q_proj", "layers.1.k_proj"};
-    struct judged judged;
-    float *x;
-    trace_start(&judged.trace);
-    x = made_values(TOKENS * WIDTH);
-    trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
-    free(x);
-    for (int i = 0; i < 6; i++) {
-        float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
-        shake(a, b, TOKENS * WIDTH, i == 1 ? error_of_one : 0.17);
-        for (size_t k = 0; i == 1 && k < TOKENS * WIDTH; k++) {
-            a[k] += 8 + (float)(k % WIDTH % 5);
-            b[k] += 8 + (float)(k % WIDTH % 5);
-        }
-        trace_add(&judged.trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
-        free(a);
-    }
-    expect_first(&judged, expected);
-}
-
-static void test_coarse_weights_beside_a_bias(void **state)
-{
-    (void)state;
-    judge_biased(0.17, SIZE_MAX);
-    judge_biased(1e-3, 1);
-}
-
 /* sqrt(128) is 11.3137, and 11.3125 in bf16: embeddings are scaled by either. */
 static void judge_factor(double factor, size_t expected)
 {
@@ -241,7 +210,7 @@ static void run_spread(struct judged *judged, bool flips)
     add_shaken(&judged->trace, "layers.0.v_proj", 1e-2);
     add_choice(&judged->trace, "layers.0.mlp.experts_chosen", all_tokens + 3, flips ? 1 : 0);
     add_flipped(&judged->trace, "layers.0.mlp", 1e-2, all_tokens + 3, flips ? 1 : 0);
-    add_shaken(&judged->trace, "layers.1.o_proj", 0.2);
+    add_shaken(&judged->trace, "layers.1.o_proj", 0.8);
 }
 
 static void test_error_that_flipped_tokens_spread(void **state)
@@ -306,7 +275,7 @@ static void test_rows_that_experts_gather(void **state)
     judge_gathered("layers.0.mlp.up_proj", REVERSED, TINY, TINY, 4);
     judge_gathered("layers.0.mlp.shared_experts.up_proj", REVERSED, TINY, TINY, 4);
     /* the order of what is inside hides nothing of what comes out */
-    judge_gathered(inside, REVERSED, TINY, 0.2, 5);
+    judge_gathered(inside, REVERSED, TINY, 0.4, 5);
 }
 
 /* One token, one number of which errs by so many times the others' error. */
@@ -399,7 +368,6 @@ int main(void)
         cmocka_unit_test(test_flips_without_a_router),
         cmocka_unit_test(test_flips_where_routing_is_hidden),
         cmocka_unit_test(test_coarse_layers_of_a_growing_stream),
-        cmocka_unit_test(test_coarse_weights_beside_a_bias),
         cmocka_unit_test(test_a_factor_of_embeddings_that_was_rounded),
         cmocka_unit_test(test_error_that_flipped_tokens_spread),
         cmocka_unit_test(test_rows_that_experts_gather),

@@ -1,0 +1,13 @@
+/* Layouts in flat memory. Internal to family_layout.c and layout_pitch.c. */
+#ifndef TS_DIAGNOSE_LAYOUT_H
+#define TS_DIAGNOSE_LAYOUT_H
+
+#include "diagnose/families.h"
+
+/* The case holds some tokens of one long sequence that stand one after the other in the pair's own memory, so that
+ * element [token, number] is at token * width + number of both sides. */
+bool ts_layout_reads_memory(const struct ts_case *the_case);
+/* Rows with a wrong pitch, read or written. prediction: scratch. */
+void ts_layout_pitches(struct ts_case *the_case, double *prediction);
+
+#endif

@@ -1,0 +1,241 @@
+/* What is said of a fault beside its id: which head where heads are folded into the channels, what a factor may be
+ * where it stands, and nothing about attention that was captured and agrees. */
+#include "made_trace.h"
+
+enum { TOKENS = 12, HEADS = 4, SIZE = 16, WIDTH = HEADS * SIZE };
+
+/* A layer from the norm to the output projection, all of which agrees but for what a test spoils. */
+struct layer {
+    struct trace trace;
+    float *norm, *q, *k, *v, *context, *output;
+};
+
+static float *plain(size_t count)
+{
+    float *values = malloc(count * sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(dice_number() * 2);
+    return values;
+}
+
+static void start(struct layer *layer)
+{
+    trace_start(&layer->trace);
+    layer->norm = plain(TOKENS * WIDTH);
+    layer->q = plain(TOKENS * WIDTH);
+    layer->k = plain(TOKENS * WIDTH);
+    layer->v = plain(TOKENS * WIDTH);
+    layer->context = plain(TOKENS * WIDTH);
+    layer->output = plain(TOKENS * WIDTH);
+}
+
+static void finish(struct layer *layer)
+{
+    trace_end(&layer->trace);
+    free(layer->norm);
+    free(layer->q);
+    free(layer->k);
+    free(layer->v);
+    free(layer->context);
+    free(layer->output);
+}
+
+/* Adds the pairs up to and with `last`; that one is spoilt, the others are shaken by `noise`. */
+static void diagnose(struct layer *layer, const char *last, void (*spoil)(float *values), double noise)
+{
+    const struct {
+        const char *name;
+        const float *values;
+        bool heads;
+    } points[] = {{"layer_0_attn_norm_output", layer->norm, false}, {"layer_0_attn_q_rope", layer->q, true},
+                  {"layer_0_attn_k_rope", layer->k, true},          {"layer_0_attn_v", layer->v, true},
+                  {"layer_0_attn_context", layer->context, false},  {"layer_0_attn_o_proj", layer->output, false}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        float *found = malloc(TOKENS * WIDTH * sizeof *found);
+        bool here = strcmp(points[i].name, last) == 0;
+        size_t index;
+        assert_non_null(found);
+        shake(points[i].values, found, TOKENS * WIDTH, noise);
+        if (here)
+            spoil(found);
+        index = points[i].heads
+                    ? trace_add(&layer->trace, points[i].name, points[i].values, found, SHAPE(TOKENS, HEADS, SIZE))
+                    : trace_add(&layer->trace, points[i].name, points[i].values, found, SHAPE(TOKENS, WIDTH));
+        free(found);
+        if (here) {
+            trace_diagnose(&layer->trace, index);
+            return;
+        }
+    }
+}
+
+static void junk_in_a_head(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] = i % WIDTH / SIZE == 2 ? (float)(dice_number() * 2) : values[i];
+}
+
+static void empty_head(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] = i % WIDTH / SIZE == 2 ? 0 : values[i];
+}
+
+static void expect(const char *point, void (*spoil)(float *values), double noise, const char *id, const char *words)
+{
+    struct layer layer;
+    start(&layer);
+    diagnose(&layer, point, spoil, noise);
+    assert_first(&layer.trace, id, words);
+    finish(&layer);
+}
+
+/* The context has its heads one behind the other, which the queries show; an output projection has none. */
+static void test_folded_heads(void **state)
+{
+    (void)state;
+    expect("layer_0_attn_context", junk_in_a_head, 1e-6, "heads", "head 2 of 4");
+    expect("layer_0_attn_context", empty_head, 1e-6, "zeros", "head 2: zero");
+    expect("layer_0_attn_o_proj", junk_in_a_head, 1e-6, "channels", "channels 32 to 47 of 64");
+    expect("layer_0_attn_o_proj", empty_head, 1e-6, "zeros", "channels 32 to 47: zero");
+}
+
+static void four_times(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] *= 4;
+}
+
+static void half(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] /= 2;
+}
+
+/* Four is the root of the head size where the scale of the scores may stand, and four ranks elsewhere. */
+static void test_factors(void **state)
+{
+    (void)state;
+    expect("layer_0_attn_q_rope", four_times, 1e-6, "scaled", "which is sqrt(16), the head size");
+    expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled", "which is 4: summed or applied more than once");
+    expect("layer_0_attn_o_proj", half, 1e-6, "scaled", "which is 1/2: averaged");
+    expect("layer_0_attn_o_proj", half, 2e-2, "scaled", "which is 1/2: averaged");
+}
+
+static void later_tokens(float *values)
+{
+    for (size_t i = 5 * WIDTH; i < TOKENS * WIDTH; i++)
+        values[i] += (float)(dice_number() * 2);
+}
+
+/* The context is there and agrees: no mask and no softmax can be at fault behind it. */
+static void test_attention_that_agrees(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", later_tokens, 1e-6);
+    assert_null(trace_cause(&layer.trace, "mask"));
+    assert_null(trace_cause(&layer.trace, "softmax"));
+    assert_null(trace_cause(&layer.trace, "rotation"));
+    assert_first(&layer.trace, "rows", "tokens 5 to 11 of 12");
+    finish(&layer);
+}
+
+static void on_one_grid(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] = nearbyintf(values[i] / 0.03125f) * 0.03125f;
+}
+
+/* One step for all is no grid of its own in each block. */
+static void test_one_grid(void **state)
+{
+    (void)state;
+    expect("layer_0_attn_o_proj", on_one_grid, 0, "quantization", "all values lie on one grid");
+    expect("layer_0_attn_o_proj", on_one_grid, 0, "quantization", "a step of 0.03125");
+}
+
+static void two_bits(float *values)
+{
+    values[3 * WIDTH + 9] = ts_float_from_bits(ts_float_bits(values[3 * WIDTH + 9]) ^ 0x00500000u);
+}
+
+static void signs(float *values)
+{
+    values[3 * WIDTH + 9] = copysignf(1.5f, -values[3 * WIDTH + 9]);
+    values[7 * WIDTH + 2] = copysignf(1.5f, -values[7 * WIDTH + 2]);
+}
+
+/* The bits are shown where few differ, and where one flip leads back to within the noise. */
+static void test_bits(void **state)
+{
+    struct layer layer;
+    (void)state;
+    expect("layer_0_attn_o_proj", two_bits, 0, "sparse", "(xor 0x500000: 2 bits)");
+    start(&layer);
+    layer.output[3 * WIDTH + 9] = -1.45f; /* three hundredths apart */
+    layer.output[7 * WIDTH + 2] = 1.55f;
+    diagnose(&layer, "layer_0_attn_o_proj", signs, 3e-2);
+    assert_first(&layer.trace, "sparse", "channel 9: 1.5 for -1.45 (xor 0x80000000: bit 31)");
+    assert_first(&layer.trace, "sparse", "channel 2: -1.5 for 1.55 (xor 0x80000000: bit 31)");
+    finish(&layer);
+}
+
+static void normalize(const float *x, float *y, size_t piece, double epsilon)
+{
+    for (size_t start_at = 0; start_at < TOKENS * WIDTH; start_at += piece) {
+        double squares = 0;
+        for (size_t i = start_at; i < start_at + piece; i++)
+            squares += (double)x[i] * (double)x[i] / (double)piece;
+        for (size_t i = start_at; i < start_at + piece; i++)
+            y[i] = (float)((double)x[i] / sqrt(squares + epsilon) * (1 + 0.3 * sin((double)(i % WIDTH))));
+    }
+}
+
+static void expect_norm(size_t piece, double epsilon, bool halves, const char *words)
+{
+    float *x, out[2][TOKENS * WIDTH];
+    struct trace trace;
+    trace_start(&trace);
+    x = plain(TOKENS * WIDTH);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++) /* of f16, so that all of the error is made by the norm */
+        x[i] = nearbyintf(x[i] * (float)(256 >> i / WIDTH % 4)) / 256;
+    normalize(x, out[0], WIDTH, 1e-6);
+    normalize(x, out[1], piece, epsilon);
+    for (size_t i = 0; i < TOKENS * WIDTH && halves; i++) { /* ten bits behind the first */
+        int exponent;
+        (void)frexpf(out[1][i], &exponent);
+        out[1][i] = ldexpf(nearbyintf(ldexpf(out[1][i], 11 - exponent)), exponent - 11);
+    }
+    trace_add(&trace, "layer_0_input", x, x, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_norm_output", out[0], out[1], SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "row-scaled", words);
+    trace_end(&trace);
+    free(x);
+}
+
+/* A rank, a head or a group that is normalized by itself; and an epsilon whose trace is no larger than rounding, but
+ * does nothing else than follow the result. */
+static void test_norms(void **state)
+{
+    (void)state;
+    expect_norm(WIDTH / 2, 1e-6, false, "over pieces of 32 numbers instead of all 64");
+    expect_norm(WIDTH / 4, 1e-6, true, "over pieces of 16 numbers instead of all 64");
+    expect_norm(WIDTH, 1e-3, true, "another epsilon: 0.001 in the candidate");
+    expect_norm(WIDTH, 3e-3, true, "another epsilon: 0.003 in the candidate");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_folded_heads),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_attention_that_agrees),
+        cmocka_unit_test(test_one_grid),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_norms),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
