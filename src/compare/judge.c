@@ -276,8 +276,8 @@ static void inherit_element(struct ts_judge *state, size_t i, const struct ts_ac
     for (size_t back = 1; structure->element > TS_ELEMENT_LIMIT && back <= TS_INHERIT_FROM && back <= i; back++) {
         const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
         if (before && before->rows == actor->rows && before->width == actor->width)
-            structure->inherited_element =
-                fmax(structure->inherited_element, ts_structure_element(before, structure->worst_element));
+            structure->inherited_element = fmax(structure->inherited_element,
+                                                ts_structure_element(&state->scene, before, structure->worst_element));
     }
 }
 

@@ -202,6 +202,25 @@ static bool channel_stands_out(const struct ts_structure *structure, double base
            structure->channel_rows > (double)structure->rows / 8;
 }
 
+static void say_element(struct ts_judge *state, size_t i)
+{
+    const struct ts_structure *structure = &state->structures[i];
+    const struct ts_actor *actor = ts_scene_actor(&state->scene, i);
+    char token[64];
+    if (!structure->known || !actor) {
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out, "element %zu errs %.0f times as much as the others do",
+                                      structure->worst_element, structure->element));
+        return;
+    }
+    ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_element / actor->width], token,
+                        sizeof token);
+    ts_judge_differs(state, i,
+                     ts_judge_say(state->out,
+                                  "one element, of %s and channel %zu, errs %.0f times as much as the others", token,
+                                  structure->worst_element % actor->width, structure->element));
+}
+
 void ts_judge_unlearnt(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
@@ -254,12 +273,9 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                       level / base));
         return;
     }
-    if (level > 3 * rounding && !few && structure->element > TS_ELEMENT_LIMIT &&
-        structure->element_gap > TS_ELEMENT_GAP &&
+    if (level > 3 * rounding && !few && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out, "element %zu errs %.0f times as much as the others do",
-                                      structure->worst_element, structure->element));
+        say_element(state, i);
     if (level > 3 * rounding && structure->known && !(flips && channel_stands_out(structure, base))) {
         char token[64];
         ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_row], token, sizeof token);

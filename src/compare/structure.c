@@ -51,8 +51,9 @@ static double ratio_to(double value, double median)
 /* A token with so many times the median token's error energy took another way: another expert, if anything honest. */
 #define STRAY 25.0
 /* Correlation of a stream with itself one layer on; that of other tensors is that of chance. */
-#define CONTINUES 0.25
-#define RELATED   0.3
+#define CONTINUES     0.25
+#define MOST_ELEMENTS ((size_t)1 << 22)
+#define RELATED       0.3
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -180,20 +181,46 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
     structure->slope = fabs(each) < fabs(all) ? each : all;
 }
 
-/* A few tokens: every number by itself. `only`: the worst is looked for at this place alone, or everywhere from
- * SIZE_MAX. */
-static void measure_elements(const struct ts_actor *actor, size_t only, struct ts_structure *structure)
+/* The error of one number over what those of its token and of its channel make likely: a large number that goes in
+ * makes errors of all that it is multiplied with. */
+static double error_alone(struct ts_scene *scene, const struct ts_actor *actor, size_t index)
+{
+    double others = 0, row = 0, channel = 0, own = fabs((double)actor->b[index] - (double)actor->a[index]);
+    size_t other_count = 0, row_count = 0, channel_count = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        double d = (double)actor->b[i] - (double)actor->a[i];
+        if (i == index || !isfinite(d) || !counts(scene, actor, i / actor->width))
+            continue;
+        if (i / actor->width == index / actor->width) {
+            row += d * d;
+            row_count++;
+        } else if (i % actor->width == index % actor->width) {
+            channel += d * d;
+            channel_count++;
+        } else {
+            others += d * d;
+            other_count++;
+        }
+    }
+    if (!(row > 0) || !(channel > 0) || !(others > 0))
+        return 0;
+    return own * sqrt(others / (double)other_count / (row / (double)row_count) / (channel / (double)channel_count));
+}
+
+/* Every number by itself. `only`: the worst is looked for at this place alone, or everywhere from SIZE_MAX. */
+static void measure_elements(struct ts_scene *scene, const struct ts_actor *actor, size_t only,
+                             struct ts_structure *structure)
 {
     size_t total = actor->rows * actor->width, used = 0;
     double *scratch = calloc(total, sizeof *scratch), typical;
     for (size_t i = 0; i < total && scratch; i++)
-        if (isfinite(actor->a[i]) && isfinite(actor->b[i]))
+        if (isfinite(actor->a[i]) && isfinite(actor->b[i]) && counts(scene, actor, i / actor->width))
             scratch[used++] = fabs((double)actor->a[i]);
     typical = scratch ? median_of(scratch, used) : 0;
     used = 0;
     for (size_t i = 0; i < total && typical > 0; i++) {
         double a = (double)actor->a[i], error = fabs((double)actor->b[i] - a) / (fabs(a) + typical);
-        if (!isfinite(error))
+        if (!isfinite(error) || !counts(scene, actor, i / actor->width))
             continue;
         scratch[used++] = error;
         if (error > structure->element && (only == SIZE_MAX || only == i)) {
@@ -204,13 +231,15 @@ static void measure_elements(const struct ts_actor *actor, size_t only, struct t
     if (only == SIZE_MAX && used > 2 * actor->rows)
         structure->element_gap = ratio_to(structure->element, ts_nth(scratch, used, used - 1 - 2 * actor->rows));
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
+    if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY)
+        structure->element_alone = error_alone(scene, actor, structure->worst_element);
     free(scratch);
 }
 
-double ts_structure_element(const struct ts_actor *actor, size_t index)
+double ts_structure_element(struct ts_scene *scene, const struct ts_actor *actor, size_t index)
 {
     struct ts_structure structure = {0};
-    measure_elements(actor, index, &structure);
+    measure_elements(scene, actor, index, &structure);
     return structure.element;
 }
 
@@ -281,6 +310,13 @@ double ts_channel_limit(const struct ts_structure *structure)
     return fmax(TS_CHANNEL_LIMIT, TS_CHANNEL_FEW * sqrt(16 / (1 + (rows - 1) * (1 - alike))));
 }
 
+bool ts_element_stands_out(const struct ts_structure *structure)
+{
+    return structure->known ? structure->element > TS_ELEMENT_MANY && structure->element_gap > TS_ELEMENT_MANY_GAP &&
+                                  structure->element_alone > TS_ELEMENT_ALONE
+                            : structure->element > TS_ELEMENT_LIMIT && structure->element_gap > TS_ELEMENT_GAP;
+}
+
 /* Rows that take part in a channel's error, each measured by its own size: (sum of squares)^2 over the sum of fourth
  * powers. */
 static double rows_of_channel(struct ts_scene *scene, const struct ts_actor *actor, size_t channel)
@@ -323,10 +359,10 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     size_t head = head_size(scene), rows = 0;
     if (actor->usable)
         structure->mostly_related = is_mostly_related(actor);
-    if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16) {
-        measure_elements(actor, SIZE_MAX, structure);
+    if (actor->usable && actor->rows * actor->width >= 16 && actor->rows * actor->width <= MOST_ELEMENTS)
+        measure_elements(scene, actor, SIZE_MAX, structure);
+    if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
         structure->slope = slope_of(actor);
-    }
     if (!actor->usable || actor->rows < 4 || actor->width < 8)
         return;
     error = calloc(actor->width * 6, sizeof *error);

@@ -6,6 +6,7 @@
 #include "diagnose/case.h"
 
 /* Neighbours with more error than this say nothing about noise: something is wrong with them as well. */
+#define LONE       0.05 /* of the largest error, squared: what belongs to it where one element is wrong by itself */
 #define LEVEL_MOST 0.7
 #define LEVEL_LOOK 12 /* earlier tensors whose error says what this run's noise is */
 
@@ -159,13 +160,14 @@ void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled)
     struct ts_case *face = &state->face;
     const struct ts_actor *actor = face->actor;
     double size = 0, level, rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
-    double rows, columns, limit, counted = 0;
-    bool learnt = face->operation.kind != TS_OPERATION_NONE;
+    double rows, columns, limit, counted = 0, most = 0, outliers = 0;
+    bool lone = false, learnt = face->operation.kind != TS_OPERATION_NONE;
     for (size_t i = 0; i < face->total; i++) {
         double cost = ts_element_cost(face->found[i], face->expected[i], face->expected[i]);
         if (cost < 0 || ts_case_aside(face, i / actor->width))
             continue;
         face->error += cost;
+        most = cost > most ? cost : most;
         counted += cost > 0;
         state->size += isfinite(face->found[i]) ? face->found[i] * face->found[i] : 0;
         size += isfinite(face->expected[i]) ? face->expected[i] * face->expected[i] : 0;
@@ -184,12 +186,20 @@ void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled)
         state->quiet = face->error <= 4 * face->noise && structure.channel <= ts_channel_limit(&structure) &&
                        structure.block <= TS_BLOCK_LIMIT && structure.row <= TS_ROW_LIMIT &&
                        ((!state->direct && !state->replayed) || parts_are_quiet(state, face->noise));
+        lone = state->quiet && ts_element_stands_out(&structure);
+        state->quiet = state->quiet && !lone;
     }
     rows = spread_of_the_middle(state, false);
     columns = spread_of_the_middle(state, true);
     limit = 1.5 * (rows < columns ? rows : columns);
     face->noise = face->noise < limit ? face->noise : limit;
     face->noise = face->noise < 0.8 * face->error ? face->noise : 0.8 * face->error;
+    for (size_t i = 0; i < face->total && lone; i++) {
+        double cost = ts_element_cost(face->found[i], face->expected[i], face->expected[i]);
+        outliers += cost > LONE * most && !ts_case_aside(face, i / actor->width) ? cost : 0;
+    }
+    if (lone) /* all but these is noise */
+        face->noise = face->error - outliers;
     for (size_t i = 0; i < face->total; i++) {
         double cost = ts_element_cost(face->found[i], face->expected[i], face->expected[i]);
         state->elements += cost > 0 && !ts_case_aside(face, i / actor->width) && cost * counted > 1e-3 * face->error;

@@ -9,7 +9,8 @@
 #include "diagnose/formula.h"
 #include "diagnose/region.h"
 
-#define FEW_BITS    4 /* bits that may have been flipped together */
+#define NOISE_TAIL  40 /* times its usual size, squared: as far as noise goes in a million elements */
+#define FEW_BITS    4  /* bits that may have been flipped together */
 #define LARGEST_F16 65504.0
 /* What is masked lies below this, when it is not minus infinity. */
 #define MASKED -1e4f
@@ -478,6 +479,7 @@ static void sparse(struct ts_case *the_case)
     double costs[FEW_MOST + 1] = {0};
     size_t most = (size_t)(FEW_SHARE * (double)the_case->total), few = 0, kept = 0, flips = 0, shown = 0;
     double above = the_case->error - the_case->noise, sum = 0, least = 0, certain;
+    const double usual = the_case->noise / (double)the_case->total;
     char text[512] = "";
     size_t used = 0, first = SIZE_MAX;
     bool together = true;
@@ -497,10 +499,11 @@ static void sparse(struct ts_case *the_case)
         memmove(&costs[at + 1], &costs[at], (kept - 1 - at) * sizeof *costs);
         costs[at] = cost;
     }
-    /* until the next one is far below; else this is only the tail of something spread */
-    while (few < most && costs[few] > 0 && (sum < 0.9 * above || costs[few] > 0.03 * costs[few - 1]))
+    /* until the next one is far below, or no more than noise makes; else this is only the tail of something spread */
+    while (few < most && costs[few] > 0 &&
+           (sum < 0.9 * above || (costs[few] > NOISE_TAIL * usual && costs[few] > 0.03 * costs[few - 1])))
         sum += costs[few++];
-    if (sum < 0.9 * above || !few || costs[few] > 0.03 * costs[few - 1])
+    if (sum < 0.9 * above || !few || (costs[few] > NOISE_TAIL * usual && costs[few] > 0.03 * costs[few - 1]))
         return;
     least = costs[few - 1];
     for (size_t i = 0; i < the_case->total; i++)
@@ -537,9 +540,10 @@ static void sparse(struct ts_case *the_case)
     ts_propose_plain(the_case, "sparse", sum < above ? certain * sum / above : certain,
                      flips == shown ? "the memory or the transport: one bit of each was flipped"
                                     : "a race, an index out of range, a boundary of a kernel, memory that is shared",
-                     few == 1 ? "%zu of %zu elements%s makes %.0f %% of the error: %s"
-                              : "%zu of %zu elements%s make %.0f %% of the error: %s",
-                     few, the_case->total, looked_at(the_case), sum / above < 1 ? 100 * sum / above : 100, text);
+                     few == 1 ? "%zu of %zu elements%s makes %.0f %% of the error%s: %s"
+                              : "%zu of %zu elements%s make %.0f %% of the error%s: %s",
+                     few, the_case->total, looked_at(the_case), sum / above < 1 ? 100 * sum / above : 100,
+                     the_case->noise > above ? " that is no noise" : "", text);
 }
 
 static void propose(struct ts_case *the_case)

@@ -253,7 +253,7 @@ test('the cause panel: sentence, confidence, numbers, what to check', async (con
   await eventually(async () => {
     const text = (await panel.innerText()).replace(/\s+/g, ' ');
     assert.match(text, /rotation/);
-    assert.match(text, /theta = 1e\+06/);
+    assert.match(text, /theta = 1000000/);
     assert.match(text, /confidence (1|0\.99)/);
     assert.match(text, /all of the error's energy follows from it, less what 1 fitted number would explain by chance/);
     assert.match(text, /Check rope_theta/);

@@ -310,6 +310,36 @@ static void test_inherited_outliers(void **state)
     judge_outliers(1, 60, 2);
 }
 
+/* One number of many tokens, wrong by so much, under noise of a hundredth that hides its energy. */
+static void judge_lone(double wrong, size_t expected)
+{
+    enum { LONG = 40, WIDE = 128 };
+    static const char *const names[4] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj", "layers.0.o_proj"};
+    struct judged judged;
+    float *x = made_values(LONG * WIDE);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "embed", x, x, SHAPE(LONG, WIDE));
+    free(x);
+    for (int i = 0; i < 4; i++) {
+        float *a = made_values(LONG * WIDE), *b = made_values(LONG * WIDE);
+        shake(a, b, LONG * WIDE, 1e-2);
+        if (i == 2)
+            b[17 * WIDE + 9] = (float)((double)a[17 * WIDE + 9] + wrong);
+        trace_add(&judged.trace, names[i], a, b, SHAPE(LONG, WIDE));
+        free(a);
+        free(b);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_wrong_element_of_many_tokens(void **state)
+{
+    (void)state;
+    judge_lone(0, SIZE_MAX);
+    judge_lone(0.05, SIZE_MAX);
+    judge_lone(2, 3);
+}
+
 /* Scores whose mask the reference writes as minus infinity and the candidate by hand. */
 static void judge_masks(float masked_a, float masked_b, size_t expected)
 {
@@ -372,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_error_that_flipped_tokens_spread),
         cmocka_unit_test(test_rows_that_experts_gather),
         cmocka_unit_test(test_inherited_outliers),
+        cmocka_unit_test(test_one_wrong_element_of_many_tokens),
         cmocka_unit_test(test_masks_written_by_hand),
         cmocka_unit_test(test_bits_of_a_constant),
     };
