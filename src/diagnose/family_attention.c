@@ -1,5 +1,5 @@
-/* Attention: the mask, the softmax (temperature, axis, what is missing of it), and which key and value heads serve
- * which query heads. */
+/* Attention: the mask, the softmax (temperature, axis, what is missing of it). Which key and value heads serve which
+ * query heads is asked in attention_heads.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +9,6 @@
 #define WORTHWHILE 0.3
 /* Of this tensor's error, what one that agrees may have. */
 #define AGREES 0.2
-#define MASKED (-1e4) /* scores below are masked, whatever constant was used */
-
-static bool is_allowed(double score)
-{
-    return score > MASKED;
-}
 
 /* Which keys each query may see: [rows, keys]. */
 struct mask {
@@ -66,7 +60,7 @@ static void mask_read(struct mask *mask, const struct ts_actor *actor, const flo
         for (size_t head = 0; head < actor->heads; head++)
             for (size_t key = 0; key < mask->keys; key++) {
                 float value = values[row * actor->width + head * actor->inner + key];
-                if (scores ? is_allowed((double)value) : value > 0)
+                if (scores ? ts_is_allowed((double)value) : value > 0)
                     mask->allowed[row * mask->keys + key] = 1;
             }
 }
@@ -199,7 +193,7 @@ static void soft_fill(const struct ts_actor *actor, const struct soft *soft, con
         double score = scores[at] * soft->factor;
         if (soft->cap > 0)
             score = soft->cap * tanh(score / soft->cap);
-        if (!is_allowed(scores[at]) || (soft->way != MASKED_LATE && !soft->mask->allowed[row * keys + key]))
+        if (!ts_is_allowed(scores[at]) || (soft->way != MASKED_LATE && !soft->mask->allowed[row * keys + key]))
             score = -INFINITY;
         out[at] = soft->way == SIGMOIDS ? 1 / (1 + exp(-score)) : score;
     }
@@ -229,7 +223,7 @@ static double find_temperature(const struct ts_case *the_case, const double *sco
         double mean_score = 0, mean_log = 0;
         size_t count = 0;
         for (size_t i = start; i < start + actor->inner; i++)
-            if (the_case->found[i] > 1e-30 && is_allowed(scores[i])) {
+            if (the_case->found[i] > 1e-30 && ts_is_allowed(scores[i])) {
                 mean_score += scores[i];
                 mean_log += log(the_case->found[i]);
                 count++;
@@ -239,7 +233,7 @@ static double find_temperature(const struct ts_case *the_case, const double *sco
         mean_score /= (double)count;
         mean_log /= (double)count;
         for (size_t i = start; i < start + actor->inner; i++)
-            if (the_case->found[i] > 1e-30 && is_allowed(scores[i])) {
+            if (the_case->found[i] > 1e-30 && ts_is_allowed(scores[i])) {
                 upper += (scores[i] - mean_score) * (log(the_case->found[i]) - mean_log);
                 lower += (scores[i] - mean_score) * (scores[i] - mean_score);
             }
@@ -475,144 +469,6 @@ static void propose_softmax(struct ts_case *the_case, struct ts_variants *varian
     free(scores);
 }
 
-/* Scores or context over some rows, with given key or value heads for each query head. */
-static void fill_heads(const struct ts_variants *variants, const size_t *serves, size_t first, size_t count,
-                       bool turned)
-{
-    const struct ts_case *the_case = variants->the_case;
-    const struct ts_actor *actor = the_case->actor, *q = variants->from[0], *k = variants->from[1];
-    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
-    size_t heads = scores ? actor->heads : q->heads, keys = scores ? actor->inner : q->inner;
-    size_t inner = scores ? q->width / heads : actor->width / heads, part = q->width / heads;
-    for (size_t row = first; row < first + count; row++)
-        for (size_t head = 0; head < heads; head++) {
-            double *out = variants->out + row * actor->width + head * (scores ? keys : inner);
-            const double *from = variants->inputs[0] + row * q->width + head * part;
-            if (!scores)
-                memset(out, 0, inner * sizeof *out);
-            for (size_t key = 0; key < keys; key++) {
-                const double *to = variants->inputs[1] + key * k->width + serves[head] * inner;
-                double sum = 0;
-                if (turned) { /* the roles of queries and keys exchanged */
-                    from = variants->inputs[0] + key * q->width + head * part;
-                    to = variants->inputs[1] + row * k->width + serves[head] * inner;
-                }
-                if (!scores) {
-                    for (size_t i = 0; i < inner && from[key] != 0; i++)
-                        out[i] += from[key] * to[i];
-                    continue;
-                }
-                for (size_t i = 0; i < inner; i++)
-                    sum += from[i] * to[i];
-                out[key] = is_allowed((double)actor->a[row * actor->width + head * keys + key])
-                               ? the_case->operation.factor * sum
-                               : -(double)INFINITY;
-            }
-        }
-}
-
-static bool predict_heads(struct ts_case *the_case, const struct ts_formula *formula, double *out)
-{
-    struct ts_variants variants;
-    if (!ts_variants_open(&variants, the_case, &the_case->operation))
-        return false;
-    fill_heads(&variants, formula->numbers, 0, the_case->actor->rows, false);
-    memcpy(out, variants.out, the_case->total * sizeof *out);
-    ts_variants_close(&variants);
-    return true;
-}
-
-/* Cost of one head on the rows tried first. */
-static double head_cost(const struct ts_variants *variants, size_t heads, size_t head)
-{
-    const struct ts_case *the_case = variants->the_case;
-    const struct ts_actor *actor = the_case->actor;
-    size_t part = actor->width / heads;
-    double sum = 0;
-    for (size_t row = variants->first; row < variants->first + variants->count; row++)
-        for (size_t i = row * actor->width + head * part; i < row * actor->width + (head + 1) * part; i++) {
-            double cost = ts_element_cost(the_case->found[i], variants->out[i], the_case->expected[i]);
-            sum += cost > 0 ? cost : 0;
-        }
-    return sum;
-}
-
-/* Which key (value) head serves each query head in the candidate. */
-static void propose_heads(struct ts_case *the_case, struct ts_variants *variants)
-{
-    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
-    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
-    size_t heads = scores ? the_case->actor->heads : q->heads;
-    size_t inner = (scores ? q->width : the_case->actor->width) / heads, served = k->width / inner;
-    size_t *best, *trial, repeat, changed = 0, first = SIZE_MAX;
-    double *costs;
-    bool tiled = true;
-    if (served < 2 || heads % served)
-        return;
-    repeat = heads / served;
-    best = calloc(heads * 2, sizeof *best);
-    costs = calloc(heads, sizeof *costs);
-    trial = best ? best + heads : NULL;
-    for (size_t shift = 0; shift < served && best && costs; shift++) {
-        for (size_t head = 0; head < heads; head++)
-            trial[head] = (head / repeat + shift) % served;
-        fill_heads(variants, trial, variants->first, variants->count, false);
-        for (size_t head = 0; head < heads; head++) {
-            double cost = head_cost(variants, heads, head);
-            if (shift == 0 || cost < 0.7 * costs[head]) {
-                costs[head] = cost;
-                best[head] = trial[head];
-            }
-        }
-    }
-    for (size_t head = 0; head < heads && best && costs; head++) {
-        tiled = tiled && best[head] == head % served;
-        if (best[head] != head / repeat) {
-            changed++;
-            first = first == SIZE_MAX ? head : first;
-        }
-    }
-    if (changed) {
-        fill_heads(variants, best, 0, the_case->actor->rows, false);
-        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_heads,
-                                                       .numbers = best,
-                                                       .size = heads * sizeof *best,
-                                                       .work = ts_operation_work(the_case, &the_case->operation)});
-        if (tiled)
-            ts_propose(the_case, "heads", variants->out, 0,
-                       "how key and value heads are repeated for grouped queries: repeat_interleave, not repeat",
-                       "%s heads are tiled instead of repeated: query head h uses head h %% %zu, the reference h / %zu",
-                       scores ? "key" : "value", served, repeat);
-        else
-            ts_propose(the_case, "heads", variants->out, changed, "how key and value heads are assigned to query heads",
-                       "%zu of %zu heads use another %s head: head %zu uses %zu, the reference %zu", changed, heads,
-                       scores ? "key" : "value", first, best[first], first / repeat);
-    }
-    free(best);
-    free(costs);
-}
-
-static void propose_exchanged(struct ts_case *the_case, struct ts_variants *variants)
-{
-    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
-    size_t *serves, heads = the_case->actor->heads;
-    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
-    if (!scores || !the_case->actor->whole)
-        return;
-    serves = calloc(heads, sizeof *serves);
-    for (size_t head = 0; head < heads && serves; head++)
-        serves[head] = head / (heads / (k->width / (q->width / heads)));
-    if (serves) {
-        fill_heads(variants, serves, variants->first, variants->count, true);
-        if (ts_variants_share(variants, variants->out) > WORTHWHILE) {
-            fill_heads(variants, serves, 0, the_case->actor->rows, true);
-            ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
-                       "queries and keys are exchanged: rows and columns of the scores are swapped");
-        }
-    }
-    free(serves);
-}
-
 /* The mask inside captured scores: masked at other places than in the reference, the same values elsewhere. */
 static void propose_score_mask(struct ts_case *the_case, struct ts_variants *variants)
 {
@@ -695,10 +551,10 @@ static void propose_one_sided(struct ts_case *the_case)
     size_t shown = 0, hidden = 0;
     bool masks = false; /* the reference does, or the candidate writes what nothing but a mask is */
     for (size_t i = 0; i < the_case->total; i++)
-        masks = masks || !is_allowed(the_case->expected[i]) || the_case->found[i] < -1e29;
+        masks = masks || !ts_is_allowed(the_case->expected[i]) || the_case->found[i] < -1e29;
     for (size_t i = 0; i < the_case->total && masks; i++) {
         double own = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        bool reference = is_allowed(the_case->expected[i]), candidate = is_allowed(the_case->found[i]);
+        bool reference = ts_is_allowed(the_case->expected[i]), candidate = ts_is_allowed(the_case->found[i]);
         if (reference == candidate || isnan(the_case->found[i]) || isnan(the_case->expected[i]))
             continue;
         cost += own > 0 ? own : 0;
@@ -816,8 +672,8 @@ static void propose(struct ts_case *the_case)
     if (the_case->operation.kind == TS_OPERATION_SOFTMAX)
         propose_softmax(the_case, &variants);
     if (the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_CONTEXT) {
-        propose_heads(the_case, &variants);
-        propose_exchanged(the_case, &variants);
+        ts_propose_heads(the_case, &variants);
+        ts_propose_exchanged(the_case, &variants);
         propose_stale_token(the_case, &variants);
         propose_shifted_tokens(the_case, &variants);
     }

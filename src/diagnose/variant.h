@@ -64,6 +64,17 @@ void ts_propose_fused_attention(struct ts_case *the_case);
 bool ts_find_stale_key(const struct ts_variants *variants, size_t *token, size_t *source);
 /* Attention of which only the end was captured. In attention_unseen.c. */
 void ts_propose_unseen_attention(struct ts_case *the_case);
+/* Scores below this are masked, whatever constant was used. */
+#define TS_MASKED_SCORE (-1e4)
+static inline bool ts_is_allowed(double score)
+{
+    return score > TS_MASKED_SCORE;
+}
+
+/* Heads of keys or values that are not those of the reference, and exchanged operands. In attention_heads.c. */
+void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants);
+void ts_propose_exchanged(struct ts_case *the_case, struct ts_variants *variants);
+
 /* Scores that differ by a slope over the distance. In attention_bias.c. */
 void ts_propose_distance_bias(struct ts_case *the_case);
 /* Contexts whose heads have a factor each, in every token. In attention_bias.c. */

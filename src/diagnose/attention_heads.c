@@ -1,0 +1,146 @@
+/* Attention: which key and value heads serve which query heads, and queries that stand where keys should. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/formula.h"
+#include "diagnose/variant.h"
+
+#define WORTHWHILE 0.3
+
+/* Scores or context over some rows, with given key or value heads for each query head. */
+static void fill_heads(const struct ts_variants *variants, const size_t *serves, size_t first, size_t count,
+                       bool turned)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const struct ts_actor *actor = the_case->actor, *q = variants->from[0], *k = variants->from[1];
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    size_t heads = scores ? actor->heads : q->heads, keys = scores ? actor->inner : q->inner;
+    size_t inner = scores ? q->width / heads : actor->width / heads, part = q->width / heads;
+    for (size_t row = first; row < first + count; row++)
+        for (size_t head = 0; head < heads; head++) {
+            double *out = variants->out + row * actor->width + head * (scores ? keys : inner);
+            const double *from = variants->inputs[0] + row * q->width + head * part;
+            if (!scores)
+                memset(out, 0, inner * sizeof *out);
+            for (size_t key = 0; key < keys; key++) {
+                const double *to = variants->inputs[1] + key * k->width + serves[head] * inner;
+                double sum = 0;
+                if (turned) { /* the roles of queries and keys exchanged */
+                    from = variants->inputs[0] + key * q->width + head * part;
+                    to = variants->inputs[1] + row * k->width + serves[head] * inner;
+                }
+                if (!scores) {
+                    for (size_t i = 0; i < inner && from[key] != 0; i++)
+                        out[i] += from[key] * to[i];
+                    continue;
+                }
+                for (size_t i = 0; i < inner; i++)
+                    sum += from[i] * to[i];
+                out[key] = ts_is_allowed((double)actor->a[row * actor->width + head * keys + key])
+                               ? the_case->operation.factor * sum
+                               : -(double)INFINITY;
+            }
+        }
+}
+
+static bool predict_heads(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_variants variants;
+    if (!ts_variants_open(&variants, the_case, &the_case->operation))
+        return false;
+    fill_heads(&variants, formula->numbers, 0, the_case->actor->rows, false);
+    memcpy(out, variants.out, the_case->total * sizeof *out);
+    ts_variants_close(&variants);
+    return true;
+}
+
+/* Cost of one head on the rows tried first. */
+static double head_cost(const struct ts_variants *variants, size_t heads, size_t head)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const struct ts_actor *actor = the_case->actor;
+    size_t part = actor->width / heads;
+    double sum = 0;
+    for (size_t row = variants->first; row < variants->first + variants->count; row++)
+        for (size_t i = row * actor->width + head * part; i < row * actor->width + (head + 1) * part; i++) {
+            double cost = ts_element_cost(the_case->found[i], variants->out[i], the_case->expected[i]);
+            sum += cost > 0 ? cost : 0;
+        }
+    return sum;
+}
+
+/* Which key (value) head serves each query head in the candidate. */
+void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    size_t heads = scores ? the_case->actor->heads : q->heads;
+    size_t inner = (scores ? q->width : the_case->actor->width) / heads, served = k->width / inner;
+    size_t *best, *trial, repeat, changed = 0, first = SIZE_MAX;
+    double *costs;
+    bool tiled = true;
+    if (served < 2 || heads % served)
+        return;
+    repeat = heads / served;
+    best = calloc(heads * 2, sizeof *best);
+    costs = calloc(heads, sizeof *costs);
+    trial = best ? best + heads : NULL;
+    for (size_t shift = 0; shift < served && best && costs; shift++) {
+        for (size_t head = 0; head < heads; head++)
+            trial[head] = (head / repeat + shift) % served;
+        fill_heads(variants, trial, variants->first, variants->count, false);
+        for (size_t head = 0; head < heads; head++) {
+            double cost = head_cost(variants, heads, head);
+            if (shift == 0 || cost < 0.7 * costs[head]) {
+                costs[head] = cost;
+                best[head] = trial[head];
+            }
+        }
+    }
+    for (size_t head = 0; head < heads && best && costs; head++) {
+        tiled = tiled && best[head] == head % served;
+        if (best[head] != head / repeat) {
+            changed++;
+            first = first == SIZE_MAX ? head : first;
+        }
+    }
+    if (changed) {
+        fill_heads(variants, best, 0, the_case->actor->rows, false);
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_heads,
+                                                       .numbers = best,
+                                                       .size = heads * sizeof *best,
+                                                       .work = ts_operation_work(the_case, &the_case->operation)});
+        if (tiled)
+            ts_propose(the_case, "heads", variants->out, 0,
+                       "how key and value heads are repeated for grouped queries: repeat_interleave, not repeat",
+                       "%s heads are tiled instead of repeated: query head h uses head h %% %zu, the reference h / %zu",
+                       scores ? "key" : "value", served, repeat);
+        else
+            ts_propose(the_case, "heads", variants->out, changed, "how key and value heads are assigned to query heads",
+                       "%zu of %zu heads use another %s head: head %zu uses %zu, the reference %zu", changed, heads,
+                       scores ? "key" : "value", first, best[first], first / repeat);
+    }
+    free(best);
+    free(costs);
+}
+
+void ts_propose_exchanged(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
+    size_t *serves, heads = the_case->actor->heads;
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    if (!scores || !the_case->actor->whole)
+        return;
+    serves = calloc(heads, sizeof *serves);
+    for (size_t head = 0; head < heads && serves; head++)
+        serves[head] = head / (heads / (k->width / (q->width / heads)));
+    if (serves) {
+        fill_heads(variants, serves, variants->first, variants->count, true);
+        if (ts_variants_share(variants, variants->out) > WORTHWHILE) {
+            fill_heads(variants, serves, 0, the_case->actor->rows, true);
+            ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
+                       "queries and keys are exchanged: rows and columns of the scores are swapped");
+        }
+    }
+    free(serves);
+}
