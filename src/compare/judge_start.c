@@ -20,6 +20,7 @@
 #define MOST_SAME   2.0
 #define MOST_OTHER  1.0
 #define MOST_OF_ALL 4.0
+#define MOST_BEFORE 1.0
 #define SIBLINGS    2
 #define WITNESSES   8 /* of each kind, that are heard */
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
@@ -163,24 +164,29 @@ static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struc
     *(found > 0 ? &evidence->kind : &evidence->others) += found;
 }
 
-/* Those before it, that were fine. */
+/* Those before it, that were fine. A precision that starts in the middle of a run leaves them as a bug does: they say
+ * that it did not start with the run, which is less usual, and no more however many they are. */
 static void hear_before(const struct ts_judge *state, size_t i, double own, struct evidence *evidence)
 {
     size_t same = 0, others = 0;
+    double kind = 0, rest = 0;
     for (size_t k = i; k-- > 1;) {
         if (!is_product(state, k))
             continue;
         if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name)) {
             if (same++ < 1)
-                evidence->kind += state->follows[i] && state->follows[k]
-                                      ? weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME)
-                                      : weigh(state->errors[i], 0, state->errors[k], MOST_SAME);
+                kind += state->follows[i] && state->follows[k]
+                            ? weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME)
+                            : weigh(state->errors[i], 0, state->errors[k], MOST_SAME);
         } else if (are_siblings(state, i, k)) {
             hear_sibling(state, i, k, evidence);
         } else if (others++ < WITNESSES) {
-            evidence->others += weigh(state->errors[i], 0, state->errors[k], MOST_OTHER);
+            rest += weigh(state->errors[i], 0, state->errors[k], MOST_OTHER);
         }
     }
+    kind = fmax(kind, -MOST_BEFORE);
+    evidence->kind += kind;
+    evidence->others += fmax(rest, -MOST_BEFORE - fmin(kind, 0)); /* what the first have left to say */
 }
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
