@@ -56,6 +56,7 @@ struct plain {
         uint64_t size, pieces;
     } files[PLAIN_FILES];
     unsigned count;
+    bool giving_back; /* pages of a mapping, piece by piece, as whoever may not keep them has to */
     uint64_t bytes;
     uint64_t *sums;    /* per piece, so that nothing can be left out */
     uint8_t **buffers; /* per worker */
@@ -75,6 +76,8 @@ static inline void plain_read_piece(void *context, uint64_t index, unsigned work
     *sum = 0;
     if (plain->files[which].mapped) {
         *sum = plain->add(plain->files[which].mapped + first, (size_t)left);
+        if (plain->giving_back)
+            madvise((void *)(plain->files[which].mapped + first), (size_t)left, MADV_DONTNEED);
         return;
     }
     while (left) {
