@@ -39,6 +39,7 @@
 #define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
 /* Slopes of honest errors that start: nine in ten below 0.1, none above 0.3; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.12
+#define CLIP_SPREAD  0.2 /* of those that make the result smaller: blocks with a common scale cut off their largest */
 #define CLEAN_SLOPE  0.3
 #define CALM_ROW     0.04
 #define OFFSET_SHARE 0.4
@@ -291,8 +292,8 @@ static double cut(double value, double most)
 bool ts_judge_may_start(const struct ts_judge *state, size_t i)
 {
     struct evidence evidence;
-    double level = state->errors[i], slope = state->structures[i].slope / (SLOPE_SPREAD + chance_of(state, i)), score,
-           likely = likely_error(state, i);
+    double level = state->errors[i], slope = state->structures[i].slope, likely = likely_error(state, i), score;
+    slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
         ts_judge_is_offset(&state->structures[i]) || (level > STRUCTURE_FROM && has_structure(state, i)))
