@@ -13,7 +13,8 @@
 #include "base/level.h"
 #include "compare/lanes.h"
 
-#define FLUSH ((size_t)32)
+#define FLUSH  ((size_t)32)
+#define BLOCKS (TS_DELTA_RUN / GROUP(BF16) / FLUSH) /* of so many groups, in a run of sixteen-bit numbers */
 /* As in stats_kernel.c: squares stay finite, and what underflows does not count. Where products are fused, what
  * underflows must not change a bit of the sum either. */
 #define LARGEST        0x1p60
@@ -87,18 +88,17 @@ struct state {
     struct extremes a;
     ts_vf32 furthest[TS_VECTORS];
     ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
-    ts_vu16 least[TS_VECTORS]; /* sixteen bits: -2 times the least magnitude of a that is not zero; eager: twice the
-                                  least */
     ts_vi32 differ;            /* same: bits that are not */
     uint64_t unequal;          /* sixteen bits, eager: bits that differ, so that 0 and -0 are not equal */
     uint64_t mismatched, above;
+    /* Sixteen bits, of each FLUSH groups: -2 times the least magnitude of a that is not zero; eager: twice the least.
+     * Small numbers are rare, so that few blocks have to be looked at again because of them. */
+    ts_vu16 least[BLOCKS][TS_VECTORS];
 };
 
-TS_KERNEL_INLINE void state_init(enum kind kind, bool eager, struct state *state)
+TS_KERNEL_INLINE void state_init(enum kind kind, struct state *state)
 {
-    memset(state, 0, sizeof *state);
-    for (int k = 0; k < TS_VECTORS; k++)
-        state->least[k] = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
+    memset(state, 0, offsetof(struct state, least));
     extremes_init(kind, &state->a);
 }
 
@@ -107,7 +107,7 @@ TS_KERNEL_INLINE void state_init(enum kind kind, bool eager, struct state *state
  * is_near. Of two numbers a lane the odd one comes first, as dot takes them. */
 TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, bool eager, const uint8_t *a,
                                  const uint8_t *b, size_t groups, int k, struct ts_delta_limits limits,
-                                 struct state *state)
+                                 struct state *state, size_t block)
 {
     ts_vf32 sum = {0}, sum_abs = {0}, squares_b = {0}, squares = {0};
     ts_vf32 sum_a[2] = {{0}}, squares_a[2] = {{0}}; /* two, where each addition would wait for the one before */
@@ -118,7 +118,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     ts_vf32 furthest = state->furthest[k];
     ts_vi32 signed_a = state->a.as_signed[k];
     ts_vu32 unsigned_a = state->a.as_unsigned[k];
-    ts_vu16 apart = state->apart[k], least = state->least[k], minus_two = (ts_vu16){0} + 0xfffe;
+    ts_vu16 apart = state->apart[k], minus_two = (ts_vu16){0} + 0xfffe;
+    ts_vu16 least = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
     ts_vi32 differ = state->differ;
     uint64_t unequal = 0, mismatched = 0, above = 0;
 #if !defined(__AVX512BW__)
@@ -130,8 +131,10 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     for (size_t i = 0; i < groups; i++, a += STRIDE(kind), b += STRIDE(other)) {
         ts_vf32 x[2], y[2];
         ts_vu16 bits_a = (ts_vu16)load_bits(kind, a, k), bits_b = (ts_vu16)load_bits(other, b, k);
-        fetch_ahead(same ? F32 : kind, a); /* there is little to do for equal numbers */
-        fetch_ahead(same ? F32 : other, b);
+        if (!same) { /* there is so little to do for equal numbers that asking is in the way */
+            fetch_ahead(kind, a);
+            fetch_ahead(other, b);
+        }
         load(kind, a, k, x);
         if (same)
             differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;
@@ -205,7 +208,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
                                                      (ts_vf32)((ts_vu32)furthest_bits & 0xffff0000u)));
     state->furthest[k] = furthest;
     state->apart[k] = apart;
-    state->least[k] = least;
+    if (PARTS(kind) == 2)
+        state->least[block][k] = least;
     state->unequal += unequal;
     state->mismatched += mismatched;
     state->above |= above;
@@ -239,20 +243,25 @@ TS_KERNEL_INLINE uint64_t beyond(enum kind kind, enum kind other, const uint8_t 
     return found;
 }
 
-/* Pairs of a zero and a negative zero, of sixteen-bit numbers. */
-TS_KERNEL_INLINE uint64_t count_other_zeros(const uint8_t *a, const uint8_t *b, size_t groups)
+/* Pairs of a zero and a negative zero, of sixteen-bit numbers, in the blocks that have zeros. */
+TS_KERNEL_INLINE uint64_t count_other_zeros(const uint8_t *a, const uint8_t *b, size_t groups,
+                                            const ts_vu16 least[BLOCKS][TS_VECTORS])
 {
-    const ts_vu16 one = (ts_vu16){0} + 1;
     uint64_t found = 0;
-    for (size_t i = 0; i < groups * 64; i += 64)
-        for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vu16 of_a = ts_vu16_load(a + i + k * TS_VECTOR_BYTES), of_b = ts_vu16_load(b + i + k * TS_VECTOR_BYTES);
+    for (size_t i = 0; i < groups; i++) {
+        if (i % FLUSH == 0 && lowest_u16(least[i / FLUSH])) {
+            i += FLUSH - 1;
+            continue;
+        }
+        for (size_t at = i * 64; at < i * 64 + 64; at += TS_VECTOR_BYTES) {
+            ts_vu16 of_a = ts_vu16_load(a + at), of_b = ts_vu16_load(b + at), one = (ts_vu16){0} + 1;
             ts_vu16 sizes = (of_a | of_b) + (of_a | of_b);
             if (!ts_vu16_any_below(sizes, one))
                 continue;
             for (size_t lane = 0; lane < TS_VECTOR_BYTES / 2; lane++)
                 found += sizes[lane] == 0 && of_a[lane] != of_b[lane];
         }
+    }
     return found;
 }
 
@@ -354,22 +363,63 @@ TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *fro
 /* What a second look has to find out after all, once the first has said how far apart the numbers can be. */
 struct bounds {
     unsigned apart; /* largest distance of bits; more than any when it was not looked for */
-    unsigned least; /* least magnitude of a that is not zero, as bits; 0: all are zero */
     bool above;     /* f32: some |d| / |a| is above the ratio; unless eager, perhaps with a = 0 */
 };
 
 /* Two numbers of one sign whose bits are `apart` apart, less than a binade: |d| is at most apart / 2^FRACTION of |a|,
- * the most when a is a power of two; of a subnormal it is apart / bits. */
-TS_KERNEL_INLINE double steepest_bound(enum kind kind, const struct bounds *bounds, double max_abs)
+ * the most when a is a power of two; of a subnormal it is apart / bits. least: the least magnitude of a that is not
+ * zero, as bits; 0: all are zero. */
+TS_KERNEL_INLINE double steepest_bound(enum kind kind, unsigned apart, unsigned least, double max_abs)
 {
     const unsigned one = 1u << FRACTION(kind);
     double by_size, by_bits = INFINITY;
-    if (!bounds->least)
+    if (!least)
         return 0;
-    by_size = max_abs / from_bits(kind, (uint16_t)bounds->least);
-    if (bounds->apart < one)
-        by_bits = (double)bounds->apart / (double)(bounds->least < one ? bounds->least : one);
+    by_size = max_abs / from_bits(kind, (uint16_t)least);
+    if (apart < one)
+        by_bits = (double)apart / (double)(least < one ? least : one);
     return by_bits < by_size ? by_bits : by_size;
+}
+
+/* Of a block. Where it has zeros, eager does not know and says the least there is. */
+TS_KERNEL_INLINE unsigned least_of(const ts_vu16 least[TS_VECTORS], bool eager)
+{
+    const unsigned twice = eager ? lowest_u16(least) : highest_u16(least);
+    if (!eager)
+        return twice ? (0x10000 - twice) / 2 : 0;
+    return twice ? twice / 2 : 1;
+}
+
+/* The least of all blocks, in lanes as theirs are. */
+TS_KERNEL_INLINE void join_least(const struct state *state, size_t blocks, bool eager, ts_vu16 out[TS_VECTORS])
+{
+    for (int k = 0; k < TS_VECTORS; k++) {
+        out[k] = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
+        for (size_t block = 0; block < blocks; block++)
+            out[k] = eager ? ts_vu16_min(out[k], state->least[block][k]) : ts_vu16_max(out[k], state->least[block][k]);
+    }
+}
+
+/* Of sixteen-bit numbers, with the least of the run: only those blocks are looked at that can have what is looked for.
+ */
+TS_KERNEL_INLINE double steepest_of_run(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b,
+                                        size_t count, struct ts_delta_limits limits, const struct state *state,
+                                        const ts_vu16 least[TS_VECTORS], unsigned apart, double max_abs)
+{
+    const double ratio = (double)limits.ratio;
+    const size_t step = FLUSH * GROUP(kind), whole = count / GROUP(kind) * GROUP(kind);
+    double most = steepest(kind, other, a + whole * SIZE(kind), b + whole * SIZE(other), count - whole, max_abs, ratio);
+    if (!(steepest_bound(kind, apart, least_of(least, limits.eager), max_abs) > ratio))
+        return most;
+    for (size_t first = 0; first < whole; first += step) {
+        const size_t now = whole - first < step ? whole - first : step;
+        const unsigned of_block = least_of(state->least[first / step], limits.eager);
+        if (steepest_bound(kind, apart, of_block, max_abs) > ratio) {
+            double found = steepest(kind, other, a + first * SIZE(kind), b + first * SIZE(other), now, max_abs, ratio);
+            most = found > most ? found : most;
+        }
+    }
+    return most;
 }
 
 TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bounds, struct ts_delta_limits limits,
@@ -437,12 +487,9 @@ TS_KERNEL_INLINE void add_tail(enum kind kind, enum kind other, const uint8_t *a
     sums->mismatched += limits.eager && distance > fused(fabsf(low), limits.rtol, limits.atol);
     bounds->above = bounds->above || distance > fabsf(low) * limits.ratio;
     if (PARTS(kind) == 2) {
-        uint16_t bits_a = ts_load_le16(a), bits_b = ts_load_le16(b);
-        unsigned size = bits_a & 0x7fff, apart = (uint16_t)(bits_a - bits_b);
+        unsigned apart = (uint16_t)(ts_load_le16(a) - ts_load_le16(b));
         apart = apart > 0x8000 ? 0x10000 - apart : apart;
         bounds->apart = apart > bounds->apart ? apart : bounds->apart;
-        if (size && (!bounds->least || size < bounds->least))
-            bounds->least = size;
     }
 }
 
@@ -466,16 +513,16 @@ TS_KERNEL_INLINE bool within_range(enum kind kind, const struct ts_delta_sums *s
 TS_KERNEL_INLINE void add_run(enum kind kind, enum kind other, bool same, const uint8_t *a, const uint8_t *b,
                               size_t groups, struct ts_delta_limits limits, struct state *state)
 {
-    state_init(kind, limits.eager, state);
+    state_init(kind, state);
     for (size_t i = 0; i < groups; i += FLUSH, a += FLUSH * STRIDE(kind), b += FLUSH * STRIDE(other)) {
         size_t now = groups - i < FLUSH ? groups - i : FLUSH;
         for (int k = 0; k < TS_VECTORS; k++) {
             if (same)
-                add_groups(kind, other, true, false, a, b, now, k, limits, state);
+                add_groups(kind, other, true, false, a, b, now, k, limits, state, i / FLUSH);
             else if (limits.eager)
-                add_groups(kind, other, false, true, a, b, now, k, limits, state);
+                add_groups(kind, other, false, true, a, b, now, k, limits, state, i / FLUSH);
             else
-                add_groups(kind, other, false, false, a, b, now, k, limits, state);
+                add_groups(kind, other, false, false, a, b, now, k, limits, state, i / FLUSH);
         }
     }
 }
@@ -496,6 +543,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a,
     struct state state;
     struct tail total;
     struct bounds bounds;
+    ts_vu16 least[TS_VECTORS] = {{0}};
     add_run(kind, other, same, a, b, groups, limits, &state);
     if (same && (ts_any_bit(state.differ) || memcmp(a + tail, b + tail, count * SIZE(kind) - tail) != 0)) {
         same = false;
@@ -508,14 +556,10 @@ TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a,
     *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
     bounds = (struct bounds){.above = state.above != 0};
     if (PARTS(kind) == 2 && !same) {
-        unsigned least = limits.eager ? lowest_u16(state.least) : highest_u16(state.least);
+        join_least(&state, (groups + FLUSH - 1) / FLUSH, limits.eager, least);
         bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
-        bounds.least = limits.eager ? least / 2 : least ? (0x10000 - least) / 2 : 0;
-        if (limits.eager && !least &&
-            groups) { /* zeros: 0 and -0 are equal after all, and what comes next is unknown */
-            sums->unequal -= count_other_zeros(a, b, groups);
-            bounds.least = 1;
-        }
+        if (limits.eager && !lowest_u16(least)) /* 0 and -0 are equal after all */
+            sums->unequal -= count_other_zeros(a, b, groups, state.least);
     }
     sums->max_abs = (double)highest(state.furthest);
     find_extremes(kind, &state.a, a, groups, &sums->min_a, &sums->max_a);
@@ -549,11 +593,12 @@ TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a,
     /* b as a + d: rough when a is much the larger */
     sums->b = moments_of(other, b, count, total.sum_a + total.sum, total.squares_b, sums->min_b == sums->max_b,
                          total.squares_a > 64 * total.squares_b);
-    if (PARTS(kind) == 1 ? bounds.above : steepest_bound(kind, &bounds, sums->max_abs) > (double)limits.ratio) {
+    if (PARTS(kind) == 2)
+        sums->max_rel = steepest_of_run(kind, other, a, b, count, limits, &state, least, bounds.apart, sums->max_abs);
+    else if (bounds.above)
         sums->max_rel = steepest(kind, other, a, b, count, sums->max_abs, (double)limits.ratio);
-        if (!(sums->max_rel > (double)limits.ratio))
-            sums->max_rel = 0;
-    }
+    if (!(sums->max_rel > (double)limits.ratio))
+        sums->max_rel = 0;
     sums->eager = !cannot_mismatch(kind, &bounds, limits, sums->max_abs);
     if (sums->eager && !limits.eager)
         sums->mismatched = beyond(kind, other, a, b, count, limits.rtol, limits.atol);

@@ -274,6 +274,29 @@ static void test_special_numbers(void **state)
     }
 }
 
+/* The steepest number of a long run, and a zero with another sign, wherever they are. */
+static void test_rare_numbers(void **state)
+{
+    static uint8_t a[4 * TS_DELTA_RUN], b[4 * TS_DELTA_RUN];
+    (void)state;
+    dice_state = 7;
+    for (int turn = 0; turn < 40; turn++) {
+        const size_t count = TS_DELTA_RUN - dice() % 40;
+        const int kind = turn % KINDS, other = turn / KINDS % KINDS;
+        const size_t small = dice() % count, zero = (small + 1 + dice() % (count - 1)) % count;
+        for (size_t i = 0; i < count; i++) {
+            const float x = (dice() % 2 ? 1.0f : -1.0f) * (1 + (float)(dice() % 100) / 100);
+            put(kind, a, i, x);
+            put(other, b, i, x * (1 + (float)(dice() % 64) / 640));
+        }
+        put(kind, a, small, 0.125f);
+        put(other, b, small, turn % 2 ? 0.25f : -0.125f);
+        put(kind, a, zero, turn % 4 < 2 ? 0.0f : -0.0f);
+        put(other, b, zero, turn % 4 < 2 ? -0.0f : 0.0f);
+        try(kind, other, a, b, count, 1.6e-2f, 1e-5f, 0.5f, true);
+    }
+}
+
 static void test_bounds(void **state)
 {
     const struct ts_delta_kernels *tables[4];
@@ -304,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_loop),
         cmocka_unit_test(test_special_numbers),
+        cmocka_unit_test(test_rare_numbers),
         cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
