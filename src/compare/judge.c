@@ -20,6 +20,7 @@
 #define PART_LIMIT    8.0
 #define CHANNEL_LIMIT 12.0
 #define FINE          2.0
+#define DOUBTFUL      30.0 /* times what the run's projections err by */
 /* An error that follows the result, as a factor's does, is none of rounding: that has no direction. */
 #define FOLLOWS_FROM  2.0
 #define FOLLOWS_SLOPE 0.8
@@ -194,6 +195,13 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     return !state->products[i] && replay->worst_channel_part > room * CHANNEL_LIMIT ? CHANNEL_FAILS : NO_FAILURE;
 }
 
+/* A product in one step is granted the precision of tensor cores, in which this run's other products do not live. */
+static bool is_doubtful(const struct ts_judge *state, size_t i)
+{
+    return state->kinds[i] == TS_OPERATION_ATTENTION && state->out->verdicts[i].judged == TS_JUDGED_NOISE &&
+           state->replays[i].local > DOUBTFUL * product_level(state);
+}
+
 static void judge_replay(struct ts_judge *state, size_t i)
 {
     const struct ts_replay *replay = &state->replays[i];
@@ -359,15 +367,41 @@ static bool is_part(struct ts_judge *state, size_t i, const struct ts_actor *act
     return false;
 }
 
+/* Scores and probabilities: a token that is set aside is a key to the others, whose numbers for it say nothing. The
+ * copy has those of the reference there; NULL when there are none. */
+static float *without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy)
+{
+    const struct ts_scene *scene = &state->scene;
+    const size_t total = actor->rows * actor->width;
+    float *b = NULL;
+    if (actor->apart || actor->heads < 2 || actor->inner != actor->sequence)
+        return NULL;
+    for (size_t key = 0; key < scene->taken_count; key++) {
+        const size_t place = (size_t)(scene->taken[key] % actor->sequence);
+        if (!scene->aside[key])
+            continue;
+        if (!b && !(b = malloc(total * sizeof *b)))
+            return NULL;
+        if (copy->b != b)
+            copy->b = memcpy(b, actor->b, total * sizeof *b);
+        for (size_t at = place; at < total; at += actor->inner)
+            if (ts_scene_keys(scene, actor, at / actor->width) + place == scene->taken[key] - ts_scene_first(scene))
+                b[at] = actor->a[at];
+    }
+    return b;
+}
+
 /* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
 static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
 {
     const struct ts_delta *delta = &state->deltas[i];
     const struct ts_actor *actor;
+    struct ts_actor calm;
     struct ts_operation operation;
     struct ts_replay replay;
     enum ts_status status = TS_OK;
     size_t shown;
+    float *without;
     look_ahead(state, i);
     actor = ts_scene_next(&state->scene, error);
     if (!actor)
@@ -410,17 +444,25 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
             note_replay(state, i, &operation, &replay);
         ts_judge_set_aside(state, &operation, actor, status == TS_OK && replay.ratio <= FINE * REPLAY_LIMIT);
         ts_operation_release(&operation);
-    } else if (!state->reordered[i]) {
-        ts_structure_measure(&state->scene, actor, &state->structures[i]);
-        inherit_element(state, i, actor);
-        inherit_channel(state, i, actor);
-        note_one_element(state, i);
-        note_update(state, i, actor);
-        state->parts[i] = is_part(state, i, actor);
     }
     if (state->reordered[i])
         return status;
-    state->strays[i] = ts_structure_rows(&state->scene, actor, NULL);
+    calm = *actor;
+    without = state->learnt[i] ? NULL : without_aside(state, actor, &calm);
+    if (without) {
+        ts_scene_measure(&state->scene, &calm);
+        state->errors[i] = calm.error;
+    }
+    if (!state->learnt[i] || state->kinds[i] == TS_OPERATION_ATTENTION) {
+        ts_structure_measure(&state->scene, &calm, &state->structures[i]);
+        inherit_element(state, i, &calm);
+        inherit_channel(state, i, &calm);
+        note_one_element(state, i);
+        note_update(state, i, &calm);
+        state->parts[i] = is_part(state, i, &calm);
+    }
+    state->strays[i] = ts_structure_rows(&state->scene, &calm, NULL);
+    free(without);
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
         if (state->strays[i - back] > state->structures[i].inherited_row)
             state->structures[i].inherited_row = state->strays[i - back];
@@ -590,7 +632,7 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
     for (size_t i = 0; i < out->count && out->first == SIZE_MAX; i++) {
         if (state->learnt[i] && out->verdicts[i].judged != TS_JUDGED_DIFFERS)
             judge_replay(state, i);
-        else if (!state->learnt[i] && out->verdicts[i].judged == TS_JUDGED_NOISE)
+        if ((!state->learnt[i] && out->verdicts[i].judged == TS_JUDGED_NOISE) || is_doubtful(state, i))
             ts_judge_unlearnt(state, i);
         if (out->verdicts[i].judged == TS_JUDGED_DIFFERS)
             out->first = i;
@@ -636,6 +678,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
+        state.scene.in_one_step = true;
         status = judge_all(&state, error);
         ts_scene_release(&state.scene);
     }

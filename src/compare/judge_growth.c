@@ -176,7 +176,7 @@ static bool hides_routing(const struct ts_judge *state)
 static bool attention_is_known(const struct ts_judge *state, size_t i)
 {
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
-        if (state->kinds[i - back] == TS_OPERATION_CONTEXT)
+        if (state->kinds[i - back] == TS_OPERATION_CONTEXT || state->kinds[i - back] == TS_OPERATION_ATTENTION)
             return true;
     return false;
 }

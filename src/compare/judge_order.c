@@ -13,7 +13,6 @@
 #define REACH        64   /* rows looked at on either side of the place where a row's key falls */
 #define CLOSE        0.25 /* of a row's energy may be left: weights of three bits leave less */
 #define MATCHED      0.5  /* the order explains the error when it leaves less than this of it */
-#define FLIPPED_MOST 0.2  /* rows without a match, where tokens took other experts */
 
 /* Inside the module of the experts: "mlp.experts.act_fn", not "mlp.experts" itself, which holds what comes out. */
 static bool is_inside_experts(const char *name)
@@ -145,11 +144,25 @@ static size_t nearest(const struct gathered *gathered, const float *row)
 
 struct order {
     size_t moved, lost;
-    double left, energy; /* of the rows that were matched */
+    double left, energy; /* of the rows that were matched, but for the worst ones that tokens set aside may have */
 };
 
-static void match_rows(struct gathered *gathered, struct order *order)
+struct matched {
+    double left, energy;
+};
+
+/* Those that err most for their size first. */
+static int by_share(const void *a, const void *b)
 {
+    const struct matched *one = a, *other = b;
+    double left = one->left * other->energy, right = other->left * one->energy;
+    return left > right ? -1 : left < right;
+}
+
+/* excused: rows that may have no match, or a bad one. */
+static void match_rows(struct gathered *gathered, size_t excused, struct matched *matched, struct order *order)
+{
+    size_t count = 0;
     *order = (struct order){0};
     for (size_t row = 0; row < gathered->rows; row++) {
         const float *found = gathered->b + row * gathered->width, *wanted;
@@ -164,17 +177,22 @@ static void match_rows(struct gathered *gathered, struct order *order)
         }
         gathered->used[at] = true;
         order->moved += gathered->order[at].row != row;
-        order->left += left;
-        order->energy += energy;
+        matched[count++] = (struct matched){left, energy};
+    }
+    qsort(matched, count, sizeof *matched, by_share);
+    for (size_t i = excused > order->lost ? excused - order->lost : 0; i < count; i++) {
+        order->left += matched[i].left;
+        order->energy += matched[i].energy;
     }
 }
 
-static bool any_aside(const struct ts_judge *state)
+/* Rows of the tokens that are set aside: each token has as many as another. */
+static size_t excused_rows(const struct ts_judge *state, size_t rows)
 {
+    size_t aside = 0;
     for (size_t row = 0; row < state->scene.taken_count; row++)
-        if (state->scene.aside[row])
-            return true;
-    return false;
+        aside += state->scene.aside[row];
+    return state->scene.taken_count ? (aside * rows + state->scene.taken_count - 1) / state->scene.taken_count : 0;
 }
 
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
@@ -183,17 +201,19 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
     const struct ts_delta *delta = &state->deltas[i];
     struct gathered gathered;
     struct order order = {0};
+    struct matched *matched = NULL;
     double left = 0;
     bool found = false;
     if (pair->problem || delta->exact || !delta->unequal || delta->non_finite_mismatch ||
         !is_inside_experts(pair->name) || !(delta->rel_l2 > 8 * ts_judge_rounding(delta)))
         return false;
-    if (open_gathered(&gathered, pair)) {
-        match_rows(&gathered, &order);
+    if (open_gathered(&gathered, pair) && (matched = malloc(gathered.rows * sizeof *matched))) {
+        const size_t excused = excused_rows(state, gathered.rows);
+        match_rows(&gathered, excused, matched, &order);
         left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
-        found = order.moved >= 2 && left < MATCHED * delta->rel_l2 &&
-                (double)order.lost <= (any_aside(state) ? FLIPPED_MOST * (double)gathered.rows : 0);
+        found = order.moved >= 2 && left < MATCHED * delta->rel_l2 && order.lost <= excused;
     }
+    free(matched);
     close_gathered(&gathered);
     if (!found)
         return false;

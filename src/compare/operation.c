@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "compare/grid.h"
+#include "compare/operation_search.h"
 
 static const char *const activation_names[TS_ACTIVATION_COUNT] = {
     "silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "sigmoid", "tanh", "relu_squared", "identity"};
@@ -226,12 +227,13 @@ static double chunk_value(const struct ts_scene *scene, const struct ts_actor *m
 bool ts_operation_is_product(const struct ts_operation *operation)
 {
     return operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
+           operation->kind == TS_OPERATION_ATTENTION ||
            (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1);
 }
 
 const struct ts_actor *ts_operation_input(struct ts_scene *scene, const struct ts_operation *operation, unsigned slot)
 {
-    return slot == 1 && ts_operation_is_product(operation) ? ts_scene_all(scene, operation->inputs[slot])
+    return slot >= 1 && ts_operation_is_product(operation) ? ts_scene_all(scene, operation->inputs[slot])
                                                            : ts_scene_actor(scene, operation->inputs[slot]);
 }
 
@@ -285,6 +287,9 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         break;
     case TS_OPERATION_CONTEXT:
         apply_context(scene, actor, from[0], from[1], inputs[0], inputs[1], out);
+        break;
+    case TS_OPERATION_ATTENTION:
+        ts_apply_attention(scene, operation, actor, from, inputs, out);
         break;
     case TS_OPERATION_TOPK:
         apply_topk(operation, actor, from[0], inputs[0], out);
@@ -548,6 +553,14 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
         break;
     case TS_OPERATION_CONTEXT:
         ts_buffer_printf(out, "%s x %s", names[0], names[1]);
+        break;
+    case TS_OPERATION_ATTENTION:
+        ts_buffer_printf(out, "%s attention(%s, %s, %s), factor %.6g", operation->flag ? "causal" : "full", names[0],
+                         names[1], names[2], operation->factor);
+        if (operation->group)
+            ts_buffer_printf(out, ", window %zu", operation->group);
+        if (operation->cap > 0)
+            ts_buffer_printf(out, ", softcap %.6g", operation->cap);
         break;
     case TS_OPERATION_TOPK:
         ts_buffer_printf(out, "largest %s of %s%s", operation->sigmoid ? "sigmoids" : "softmax probabilities", names[0],

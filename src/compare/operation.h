@@ -27,6 +27,7 @@ enum ts_operation_kind {
     TS_OPERATION_SCORES,     /* factor * q . k, grouped heads */
     TS_OPERATION_SOFTMAX,    /* with the mask read off the reference; of one input, or of factor * q . k */
     TS_OPERATION_CONTEXT,    /* probabilities times values, grouped heads */
+    TS_OPERATION_ATTENTION,  /* context of queries, keys and values, nothing between them captured */
     TS_OPERATION_TOPK,       /* the largest probabilities of a router, renormalized or not */
     TS_OPERATION_MODULATE,   /* x * (1 + scale) + shift, chunks of a modulation tensor */
     TS_OPERATION_GATED_SUM,  /* x + factor * gate * y, gate a chunk of a modulation tensor */
@@ -53,17 +54,22 @@ struct ts_operation {
     double residual; /* relative error of the learnt operation on the reference itself */
     double factor;
     double epsilon;   /* NORM */
+    double cap;       /* ATTENTION: softcap of the scores, 0 when there is none */
     bool centred;     /* NORM: the mean is removed */
     bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */
-    bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap */
+    bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap; ATTENTION: causal */
     bool sigmoid;     /* TOPK: of sigmoids instead of softmax */
     bool fused;       /* ACTIVATION: both operands are halves of one input, chunk and other_chunk */
     enum ts_activation activation;
-    size_t group; /* NORM: numbers per norm; ROTARY: numbers of a head that turn */
-    size_t heads; /* ROTARY, SCORES, SOFTMAX of two: heads of the output, whatever shape the inputs were captured in */
+    size_t group; /* NORM: numbers per norm; ROTARY: numbers of a head that turn; ATTENTION: window, 0 when there is
+                     none */
+    size_t heads; /* ROTARY, SCORES, SOFTMAX of two, ATTENTION: heads of the output, whatever shape the inputs were
+                     captured in */
+    size_t size;  /* ATTENTION: numbers of a query, and of a key */
     unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
     /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;
-     * SCORES: a bias per head and distance key - row, from 1 - sequence on, or NULL */
+     * SCORES: a bias per head and distance key - row, from 1 - sequence on, or NULL; ATTENTION: where each head begins
+     * in a row of queries, then of keys, then of values */
     double *table;
     size_t table_count;
 };

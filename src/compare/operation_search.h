@@ -43,5 +43,11 @@ void ts_learn_topk(struct ts_search *search);
 void ts_learn_scores(struct ts_search *search);
 void ts_learn_softmax(struct ts_search *search);
 void ts_learn_context(struct ts_search *search);
+void ts_learn_attention(struct ts_search *search);
+
+/* As ts_operation_apply; from: the actors of the inputs. */
+void ts_apply_attention(const struct ts_scene *scene, const struct ts_operation *operation,
+                        const struct ts_actor *actor, const struct ts_actor *const from[3], double *const *inputs,
+                        double *out);
 
 #endif

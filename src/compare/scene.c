@@ -343,7 +343,7 @@ static enum ts_status load_side(const struct ts_scene *scene, const struct ts_vi
     return TS_OK;
 }
 
-static void measure(const struct ts_scene *scene, struct ts_actor *actor)
+void ts_scene_measure(const struct ts_scene *scene, struct ts_actor *actor)
 {
     double error = 0, norm = 0;
     for (size_t row = 0; row < actor->rows; row++)
@@ -660,7 +660,7 @@ static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struc
     actor->bits_a = bits_of(&pair->a, actor->a, actor->rows * actor->width);
     actor->bits_b = bits_of(&pair->b, actor->b, actor->rows * actor->width);
     actor->usable = true;
-    measure(scene, actor);
+    ts_scene_measure(scene, actor);
     return TS_OK;
 }
 

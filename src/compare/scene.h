@@ -51,6 +51,7 @@ struct ts_scene {
     uint64_t tokens;  /* of all sequences together, 0 when unknown */
     uint64_t batch;   /* sequences that ran at once; 1 is the rule */
     bool heads_first; /* [heads, tokens, size]: how most tensors with heads are laid out */
+    bool in_one_step; /* attention is learnt from queries, keys and values as well */
     uint64_t *taken;  /* which tokens, in order */
     size_t taken_count;
     bool *aside;                             /* per taken token: not judged any more (routed otherwise on a near tie) */
@@ -90,6 +91,8 @@ bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, 
 
 /* Loads the next pair in order and returns its actor; NULL on error. */
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);
+/* Norm and error of an actor, over the rows that count. */
+void ts_scene_measure(const struct ts_scene *scene, struct ts_actor *actor);
 /* The actor of an earlier pair, NULL when it has left the window or is not usable. */
 struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair);
 

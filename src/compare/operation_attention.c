@@ -1,0 +1,360 @@
+/* Owns attention in one step: queries, keys and values in, context out, and nothing captured between, as kernels that
+ * never write their scores leave it. Learnt are the factor, which keys a token sees, and a softcap. Sinks and biases by
+ * distance are not tried. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/operation_search.h"
+
+#define NEWEST    14                  /* earlier tensors among which the inputs are */
+#define MOST_WORK ((double)(1 << 28)) /* multiplications of one pass */
+#define CLOSE     3.0                 /* times the tolerance, for one head of one token */
+#define LOOKS     12                  /* tokens looked at first */
+#define STEPS     4 /* lengths of a window that are tried: the first key it hides may have mattered little */
+
+/* Keys that a token at this place sees: [*from, *to). */
+static void seen_keys(const struct ts_operation *operation, size_t position, size_t sequence, size_t *from, size_t *to)
+{
+    *to = operation->flag ? position + 1 : sequence;
+    *from = operation->flag && operation->group && *to > operation->group ? *to - operation->group : 0;
+}
+
+/* Where the numbers of each head begin in a row of queries, keys and values: they may be parts of one tensor. */
+enum side { QUERIES, KEYS, VALUES, SIDES };
+
+struct sides {
+    const struct ts_actor *actors[SIDES]; /* of keys and values every token */
+    const double *numbers[SIDES];
+};
+
+static size_t place_of(const struct ts_operation *operation, enum side side, size_t head)
+{
+    return (size_t)operation->table[side * operation->heads + head];
+}
+
+static const double *numbers_at(const struct ts_operation *operation, const struct sides *sides, enum side side,
+                                size_t row, size_t head)
+{
+    return sides->numbers[side] + row * sides->actors[side]->width + place_of(operation, side, head);
+}
+
+/* One head of one token. `weights` has room for a sequence. */
+static void attend(const struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                   const struct sides *sides, size_t row, size_t head, double *weights, double *out)
+{
+    const size_t inner = actor->width / operation->heads, first = ts_scene_keys(scene, actor, row);
+    const double *query = numbers_at(operation, sides, QUERIES, row, head);
+    double largest = -INFINITY, sum = 0;
+    size_t from, to;
+    seen_keys(operation, ts_scene_position(scene, actor, row), actor->sequence, &from, &to);
+    for (size_t key = from; key < to; key++) {
+        const double *other = numbers_at(operation, sides, KEYS, first + key, head);
+        double score = 0;
+        for (size_t i = 0; i < operation->size; i++)
+            score += query[i] * other[i];
+        score *= operation->factor;
+        weights[key] = operation->cap > 0 ? operation->cap * tanh(score / operation->cap) : score;
+        largest = weights[key] > largest ? weights[key] : largest;
+    }
+    memset(out, 0, inner * sizeof *out);
+    for (size_t key = from; key < to; key++) {
+        const double *value = numbers_at(operation, sides, VALUES, first + key, head);
+        const double weight = exp(weights[key] - largest);
+        sum += weight;
+        for (size_t i = 0; i < inner; i++)
+            out[i] += weight * value[i];
+    }
+    for (size_t i = 0; i < inner; i++)
+        out[i] /= sum;
+}
+
+void ts_apply_attention(const struct ts_scene *scene, const struct ts_operation *operation,
+                        const struct ts_actor *actor, const struct ts_actor *const from[3], double *const *inputs,
+                        double *out)
+{
+    const struct sides sides = {{from[0], from[1], from[2]}, {inputs[0], inputs[1], inputs[2]}};
+    const size_t inner = actor->width / operation->heads;
+    double *weights = malloc(actor->sequence * sizeof *weights);
+    if (!weights)
+        memset(out, 0, actor->rows * actor->width * sizeof *out);
+    for (size_t row = 0; row < actor->rows && weights; row++)
+        for (size_t head = 0; head < operation->heads; head++)
+            attend(scene, operation, actor, &sides, row, head, weights, out + row * actor->width + head * inner);
+    free(weights);
+}
+
+/* Something to learn from: the sides with every token as doubles, and room. The operation's table is the look's. */
+struct look {
+    struct ts_search *search;
+    struct ts_operation operation;
+    struct sides sides;
+    double *numbers[SIDES], *weights, *out;
+};
+
+static bool is_close(const struct ts_search *search, double error, double size)
+{
+    return error <= CLOSE * CLOSE * search->tolerance * search->tolerance * size;
+}
+
+static bool fits_at(const struct look *look, size_t row, size_t head)
+{
+    const struct ts_actor *actor = look->search->actor;
+    const size_t inner = actor->width / look->operation.heads;
+    const float *wanted = actor->a + row * actor->width + head * inner;
+    double error = 0, size = 0;
+    attend(look->search->scene, &look->operation, actor, &look->sides, row, head, look->weights, look->out);
+    for (size_t i = 0; i < inner; i++) {
+        error += (look->out[i] - (double)wanted[i]) * (look->out[i] - (double)wanted[i]);
+        size += (double)wanted[i] * (double)wanted[i];
+    }
+    return is_close(look->search, error, size);
+}
+
+/* Some tokens, each with another head; of few tokens all. */
+static bool fits(const struct look *look)
+{
+    const size_t rows = look->search->actor->rows, count = rows < LOOKS ? rows : LOOKS;
+    for (size_t i = 0; i < count; i++)
+        if (!fits_at(look, rows - 1 - i * rows / count, i % look->operation.heads))
+            return false;
+    return true;
+}
+
+static bool consider(struct look *look)
+{
+    struct ts_operation operation = look->operation;
+    const size_t bytes = operation.table_count * sizeof *operation.table;
+    if (!fits(look))
+        return false;
+    operation.table = malloc(bytes);
+    if (!operation.table)
+        return false;
+    memcpy(operation.table, look->operation.table, bytes);
+    return ts_search_consider(look->search, &operation);
+}
+
+/* A window hides the first key from the token that is as far behind as the window is long: the first one that does not
+ * fit. */
+static bool consider_window(struct look *look)
+{
+    const struct ts_actor *actor = look->search->actor;
+    size_t length = 0;
+    bool good = true;
+    for (size_t row = 0; row < actor->rows && good; row++) {
+        length = ts_scene_position(look->search->scene, actor, row);
+        for (size_t head = 0; head < look->operation.heads && good; head++)
+            good = fits_at(look, row, head);
+    }
+    for (size_t step = 0; !good && step < STEPS && length > step + 1; step++) {
+        look->operation.group = length - step;
+        if (consider(look))
+            return true;
+    }
+    look->operation.group = 0;
+    return false;
+}
+
+/* The second token sees two keys: c = p * v0 + (1 - p) * v1, and log(p / (1 - p)) is the factor times the difference of
+ * the two products. A line through the heads; 0 when there is none. */
+static double slope_of_second(const struct look *look)
+{
+    const struct ts_actor *actor = look->search->actor;
+    const size_t heads = look->operation.heads, inner = actor->width / heads;
+    double xx = 0, xy = 0;
+    size_t row = 0;
+    while (row < actor->rows && ts_scene_position(look->search->scene, actor, row) != 1)
+        row++;
+    for (size_t head = 0; head < heads && row < actor->rows; head++) {
+        const size_t first = ts_scene_keys(look->search->scene, actor, row);
+        const double *q = numbers_at(&look->operation, &look->sides, QUERIES, row, head);
+        const double *k[2], *v[2];
+        double along = 0, length = 0, product = 0, share;
+        for (size_t i = 0; i < 2; i++) {
+            k[i] = numbers_at(&look->operation, &look->sides, KEYS, first + i, head);
+            v[i] = numbers_at(&look->operation, &look->sides, VALUES, first + i, head);
+        }
+        for (size_t i = 0; i < inner; i++) {
+            along += ((double)actor->a[row * actor->width + head * inner + i] - v[1][i]) * (v[0][i] - v[1][i]);
+            length += (v[0][i] - v[1][i]) * (v[0][i] - v[1][i]);
+        }
+        for (size_t i = 0; i < look->operation.size; i++)
+            product += q[i] * (k[0][i] - k[1][i]);
+        share = length > 0 ? along / length : 0;
+        if (share > 1e-4 && share < 1 - 1e-4) {
+            xx += product * product;
+            xy += product * log(share / (1 - share));
+        }
+    }
+    return xx > 0 && xy > 0 ? xy / xx : 0;
+}
+
+static bool learn_constants(struct look *look)
+{
+    static const double caps[] = {50, 30, 20, 15, 100};
+    const double usual = 1 / sqrt((double)look->operation.size);
+    const double factors[2] = {usual, look->operation.flag ? slope_of_second(look) : 0};
+    for (size_t f = 0; f < 2; f++) {
+        look->operation.factor = factors[f];
+        if (!(factors[f] > 0) || (f && fabs(factors[f] / usual - 1) < 1e-3))
+            continue;
+        if (consider(look) || (look->operation.flag && consider_window(look)))
+            return true;
+    }
+    look->operation.factor = usual;
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        look->operation.cap = caps[i];
+        if (consider(look) || (look->operation.flag && consider_window(look)))
+            return true;
+    }
+    return false;
+}
+
+/* Three tensors, or one, with the places that are in the table. */
+static bool learn_three(struct ts_search *search, const struct ts_actor *const from[SIDES], size_t heads, size_t size,
+                        double *places, bool causal)
+{
+    struct look look = {.search = search,
+                        .operation = {.kind = TS_OPERATION_ATTENTION,
+                                      .inputs = {from[0]->pair, from[1]->pair, from[2]->pair},
+                                      .input_count = SIDES,
+                                      .heads = heads,
+                                      .size = size,
+                                      .flag = causal,
+                                      .table = places,
+                                      .table_count = SIDES * heads}};
+    bool found = false, good = true;
+    look.weights = malloc(search->actor->sequence * sizeof *look.weights);
+    look.out = malloc(search->actor->width * sizeof *look.out);
+    for (int side = 0; side < SIDES && good; side++) {
+        const struct ts_actor *actor = side ? ts_scene_all(search->scene, from[side]->pair) : from[side];
+        look.numbers[side] = actor ? ts_as_doubles(actor->a, actor->rows * actor->width) : NULL;
+        look.sides.actors[side] = actor;
+        look.sides.numbers[side] = look.numbers[side];
+        good = look.numbers[side] != NULL;
+    }
+    if (good && look.weights && look.out)
+        found = learn_constants(&look);
+    for (int side = 0; side < SIDES; side++)
+        free(look.numbers[side]);
+    free(look.weights);
+    free(look.out);
+    return found;
+}
+
+static bool has_tokens_of(const struct ts_actor *other, const struct ts_actor *actor)
+{
+    return other->rows == actor->rows && !other->apart;
+}
+
+/* Heads of a tensor that may be the queries; 0 when it cannot. */
+static size_t query_heads(const struct ts_actor *actor, const struct ts_actor *q)
+{
+    const size_t heads = q->heads > 1 ? q->heads : actor->heads;
+    return has_tokens_of(q, actor) && heads > 1 && actor->width % heads == 0 && q->width % heads == 0 &&
+                   q->width / heads >= 2 &&
+                   (double)q->rows * (double)actor->sequence * (double)(q->width + actor->width) <= MOST_WORK
+               ? heads
+               : 0;
+}
+
+static bool is_key(const struct ts_actor *q, const struct ts_actor *k, size_t heads)
+{
+    const size_t size = q->width / heads;
+    return k != q && has_tokens_of(k, q) && k->width <= q->width && k->width % size == 0 &&
+           heads % (k->width / size) == 0 && (k->heads == 1 || k->inner == size);
+}
+
+/* Numbers of `size` to a head, one behind the other, heads that share them side by side. */
+static void place_in_order(double *places, size_t heads, size_t width, size_t size, size_t start)
+{
+    const size_t repeat = heads / (width / size);
+    for (size_t head = 0; head < heads; head++)
+        places[head] = (double)(start + head / repeat * size);
+}
+
+/* A token that sees itself alone has its own value for context: where that stands in a row of v, for each head. */
+static bool find_values(const struct ts_search *search, const struct ts_actor *v, size_t heads, double *places)
+{
+    const struct ts_actor *actor = search->actor;
+    const size_t inner = actor->width / heads;
+    if (ts_scene_position(search->scene, actor, 0) != 0 || !has_tokens_of(v, actor))
+        return false;
+    for (size_t head = 0; head < heads; head++) {
+        const float *wanted = actor->a + head * inner;
+        bool found = false;
+        for (size_t at = 0; at + inner <= v->width && !found; at++) {
+            double error = 0, size = 0;
+            for (size_t i = 0; i < inner && (i < 4 || is_close(search, error, 16 * size)); i++) {
+                error += ((double)v->a[at + i] - (double)wanted[i]) * ((double)v->a[at + i] - (double)wanted[i]);
+                size += (double)wanted[i] * (double)wanted[i];
+                found = i + 1 == inner && size > 0 && is_close(search, error, size);
+            }
+            places[head] = (double)at;
+        }
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static bool is_value(const struct ts_actor *actor, const struct ts_actor *v, size_t heads)
+{
+    const size_t inner = actor->width / heads;
+    return has_tokens_of(v, actor) && v->width % inner == 0 && v->width <= actor->width &&
+           heads % (v->width / inner) == 0;
+}
+
+/* Queries and keys beside the values in one tensor, three of the same width. */
+static bool learn_thirds(struct ts_search *search, const struct ts_actor *whole, double *places)
+{
+    const struct ts_actor *const from[SIDES] = {whole, whole, whole};
+    const size_t heads = search->actor->heads, width = search->actor->width;
+    if (heads < 2 || whole->width != 3 * width)
+        return false;
+    place_in_order(places, heads, width, width / heads, 0);
+    place_in_order(places + heads, heads, width, width / heads, width);
+    return learn_three(search, from, heads, width / heads, places, true);
+}
+
+static bool learn_with(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *v, size_t heads,
+                       double *places, bool causal)
+{
+    const size_t size = q->width / heads;
+    for (size_t j = 0; j < search->all_count && j < NEWEST; j++) {
+        const struct ts_actor *const from[SIDES] = {q, search->all[j], v};
+        if (from[1] == v || !is_key(q, from[1], heads))
+            continue;
+        place_in_order(places, heads, q->width, size, 0);
+        place_in_order(places + heads, heads, from[1]->width, size, 0);
+        if (learn_three(search, from, heads, size, places, causal))
+            return true;
+    }
+    return false;
+}
+
+void ts_learn_attention(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    const size_t count = search->all_count < NEWEST ? search->all_count : NEWEST;
+    double *places;
+    bool causal = false, found = false;
+    if (!search->scene->in_one_step || actor->apart || actor->rows < 3 || actor->sequence < 3 ||
+        !(places = malloc(SIDES * actor->width * sizeof *places)))
+        return;
+    for (int turn = 0; turn < 2 && !causal && !found; turn++) /* first those that see only what came before them */
+        for (size_t i = 0; i < count && !found; i++) {
+            const struct ts_actor *q = search->all[i];
+            const size_t heads = query_heads(actor, q);
+            for (size_t l = 0; l < count && heads && !found; l++) {
+                const struct ts_actor *v = search->all[l];
+                if (turn ? !is_value(actor, v, heads) || v == q : !find_values(search, v, heads, places + 2 * heads))
+                    continue;
+                causal = causal || turn == 0;
+                if (turn)
+                    place_in_order(places + 2 * heads, heads, v->width, actor->width / heads, 0);
+                found = v == q ? learn_thirds(search, v, places) : learn_with(search, q, v, heads, places, turn == 0);
+            }
+        }
+    free(places);
+}
