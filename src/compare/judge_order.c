@@ -144,11 +144,13 @@ static size_t nearest(const struct gathered *gathered, const float *row)
 
 struct order {
     size_t moved, lost;
+    size_t first, end;   /* of the matched ones, those that count */
     double left, energy; /* of the rows that were matched, but for the worst ones that tokens set aside may have */
 };
 
 struct matched {
     double left, energy;
+    const float *wanted, *found;
 };
 
 /* Those that err most for their size first. */
@@ -177,13 +179,41 @@ static void match_rows(struct gathered *gathered, size_t excused, struct matched
         }
         gathered->used[at] = true;
         order->moved += gathered->order[at].row != row;
-        matched[count++] = (struct matched){left, energy};
+        matched[count++] = (struct matched){left, energy, wanted, found};
     }
     qsort(matched, count, sizeof *matched, by_share);
-    for (size_t i = excused > order->lost ? excused - order->lost : 0; i < count; i++) {
+    order->first = excused > order->lost ? excused - order->lost : 0;
+    order->end = count;
+    for (size_t i = order->first; i < count; i++) {
         order->left += matched[i].left;
         order->energy += matched[i].energy;
     }
+}
+
+/* Whether the error follows the rows or is the same in all of them: what says more than its size. */
+static void measure_matched(const struct gathered *gathered, const struct matched *matched, const struct order *order,
+                            struct ts_structure *structure)
+{
+    const double rows = (double)(order->end - order->first);
+    double product = 0, common = 0, common_a = 0;
+    for (size_t channel = 0; channel < gathered->width; channel++) {
+        double errors = 0, sizes = 0;
+        for (size_t i = order->first; i < order->end; i++) {
+            double a = (double)matched[i].wanted[channel], d = (double)matched[i].found[channel] - a;
+            errors += d;
+            sizes += a;
+            product += a * d;
+        }
+        common += errors * errors;
+        common_a += sizes * sizes;
+    }
+    if (!(order->left > 0) || !(order->energy > 0))
+        return;
+    *structure = (struct ts_structure){.known = true,
+                                       .least_row = 1,
+                                       .offset = common / (rows * order->left),
+                                       .alike = common_a / (rows * order->energy),
+                                       .slope = product / sqrt(order->left * order->energy)};
 }
 
 /* Rows of the tokens that are set aside: each token has as many as another. */
@@ -212,6 +242,8 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
         match_rows(&gathered, excused, matched, &order);
         left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
         found = order.moved >= 2 && left < MATCHED * delta->rel_l2 && order.lost <= excused;
+        if (found)
+            measure_matched(&gathered, matched, &order, &state->structures[i]);
     }
     free(matched);
     close_gathered(&gathered);
