@@ -278,6 +278,77 @@ static void test_rows_that_experts_gather(void **state)
     judge_gathered(inside, REVERSED, TINY, 0.4, 5);
 }
 
+/* A token that took another expert has another row inside it, and the others are still the same. */
+static void judge_gathered_flips(size_t flipped, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), 1e-2);
+    add_choice(&judged.trace, "layers.0.mlp.experts_chosen", all_tokens + 3, flipped);
+    add_gathered(&judged.trace, "layers.0.mlp.experts.act_fn", 1e-2, ONE_ROW_WRONG);
+    expect_first(&judged, expected);
+}
+
+/* Rows in another order whose error is no noise: another activation, whose size alone a coarse precision might have. */
+static void judge_gathered_activation(bool other, size_t expected)
+{
+    enum { ROWS = TOKENS * CHOSEN };
+    struct judged judged;
+    float *x, a[ROWS * WIDTH], b[ROWS * WIDTH];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), TINY);
+    x = made_values(ROWS * WIDTH);
+    for (size_t i = 0; i < ROWS * WIDTH; i++) {
+        const size_t to = (i / WIDTH * 7 + 3) % ROWS * WIDTH + i % WIDTH;
+        const double silu = (double)x[i] / (1 + exp(-(double)x[i]));
+        const double gelu = (double)x[i] * 0.5 * (1 + erf((double)x[i] / sqrt(2)));
+        a[i] = (float)silu;
+        b[to] = (float)(other ? gelu : silu * (1 + 0.16 * dice_number()));
+    }
+    trace_add(&judged.trace, "layers.0.mlp.experts.act_fn", a, b, SHAPE(ROWS, WIDTH));
+    free(x);
+    expect_first(&judged, expected);
+}
+
+static void test_what_matched_rows_show(void **state)
+{
+    (void)state;
+    judge_gathered_flips(1, SIZE_MAX);
+    judge_gathered_flips(0, 5);
+    judge_gathered_activation(false, SIZE_MAX); /* weights of four bits in the experts alone */
+    judge_gathered_activation(true, 4);
+}
+
+/* Scores whose queries and keys were not captured: those of a token that was routed otherwise are other ones. */
+static void judge_scores_behind_flips(size_t flipped, size_t expected)
+{
+    enum { HEADS = 3, KEY = 3 };
+    struct judged judged;
+    float *scores, *others, b[HEADS * TOKENS * TOKENS];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), 1e-2);
+    add_choice(&judged.trace, "layers.0.mlp.experts_chosen", all_tokens + KEY, flipped);
+    scores = made_values(HEADS * TOKENS * TOKENS);
+    others = made_values(HEADS * TOKENS * TOKENS);
+    shake(scores, b, HEADS * TOKENS * TOKENS, 1e-2);
+    for (size_t i = KEY; i < HEADS * TOKENS * TOKENS; i += TOKENS)
+        b[i] = others[i];
+    trace_add(&judged.trace, "layers.1.attn.scores", scores, b, SHAPE(HEADS, TOKENS, TOKENS));
+    free(scores);
+    free(others);
+    expect_first(&judged, expected);
+}
+
+static void test_keys_of_tokens_set_aside(void **state)
+{
+    (void)state;
+    judge_scores_behind_flips(1, SIZE_MAX);
+    judge_scores_behind_flips(0, 5);
+}
+
 /* One token, one number of which errs by so many times the others' error. */
 static void add_outlier(struct trace *trace, const char *name, double times)
 {
@@ -401,6 +472,8 @@ int main(void)
         cmocka_unit_test(test_a_factor_of_embeddings_that_was_rounded),
         cmocka_unit_test(test_error_that_flipped_tokens_spread),
         cmocka_unit_test(test_rows_that_experts_gather),
+        cmocka_unit_test(test_what_matched_rows_show),
+        cmocka_unit_test(test_keys_of_tokens_set_aside),
         cmocka_unit_test(test_inherited_outliers),
         cmocka_unit_test(test_one_wrong_element_of_many_tokens),
         cmocka_unit_test(test_masks_written_by_hand),

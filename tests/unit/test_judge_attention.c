@@ -1,0 +1,189 @@
+/* Attention in one step: queries, keys, values and the context, nothing between them captured. The judge learns what
+ * the reference does and replays it on the candidate's own numbers. */
+#include "judged_trace.h"
+
+enum { TOKENS = 14, HEADS = 4, KEY_HEADS = 2, SIZE = 8, WIDTH = HEADS * SIZE, KEY_WIDTH = KEY_HEADS * SIZE };
+
+/* How attention is done; everything zero is plain attention of all tokens. */
+struct way {
+    bool causal;
+    size_t window, ahead; /* ahead: tokens behind its own that a token sees, which is a bug */
+    double factor;        /* times the usual one; 0: one */
+    double cap;
+};
+
+/* q [HEADS, TOKENS, SIZE], k [KEY_HEADS, TOKENS, SIZE], v [TOKENS, KEY_WIDTH] to [TOKENS, HEADS, SIZE] */
+static void attend(const struct way *way, const float *q, const float *k, const float *v, float *out)
+{
+    const double factor = (way->factor > 0 ? way->factor : 1) / sqrt((double)SIZE);
+    for (size_t row = 0; row < TOKENS; row++)
+        for (size_t head = 0; head < HEADS; head++) {
+            const size_t shared = head / (HEADS / KEY_HEADS);
+            double sum = 0, numbers[SIZE] = {0};
+            for (size_t key = 0; key < TOKENS; key++) {
+                double score = 0, weight;
+                if (way->causal && (key > row + way->ahead || (way->window && key + way->window <= row)))
+                    continue;
+                for (size_t i = 0; i < SIZE; i++)
+                    score +=
+                        (double)q[(head * TOKENS + row) * SIZE + i] * (double)k[(shared * TOKENS + key) * SIZE + i];
+                score *= factor;
+                weight = exp(way->cap > 0 ? way->cap * tanh(score / way->cap) : score);
+                sum += weight;
+                for (size_t i = 0; i < SIZE; i++)
+                    numbers[i] += weight * (double)v[key * KEY_WIDTH + shared * SIZE + i];
+            }
+            for (size_t i = 0; i < SIZE; i++)
+                out[(row * HEADS + head) * SIZE + i] = (float)(numbers[i] / sum);
+        }
+}
+
+struct sides {
+    float q[2][HEADS * TOKENS * SIZE], k[2][KEY_HEADS * TOKENS * SIZE], v[2][TOKENS * KEY_WIDTH];
+};
+
+static void fill(float *a, float *b, size_t count, double scale, double error)
+{
+    for (size_t i = 0; i < count; i++)
+        a[i] = (float)(scale * dice_number());
+    shake(a, b, count, error);
+}
+
+static void add_layer(struct trace *trace, int layer, const struct way *reference, const struct way *candidate,
+                      double error, struct sides *sides)
+{
+    float context[2][TOKENS * WIDTH];
+    attend(reference, sides->q[0], sides->k[0], sides->v[0], context[0]);
+    attend(candidate, sides->q[1], sides->k[1], sides->v[1], context[1]);
+    shake(context[1], context[1], TOKENS * WIDTH, error);
+    trace_add(trace, made_name("layers.%d.v_proj", layer), sides->v[0], sides->v[1], SHAPE(TOKENS, KEY_WIDTH));
+    trace_add(trace, made_name("layers.%d.q_rope", layer), sides->q[0], sides->q[1], SHAPE(HEADS, TOKENS, SIZE));
+    trace_add(trace, made_name("layers.%d.k_rope", layer), sides->k[0], sides->k[1], SHAPE(KEY_HEADS, TOKENS, SIZE));
+    trace_add(trace, made_name("layers.%d.attn_context", layer), context[0], context[1], SHAPE(TOKENS, HEADS, SIZE));
+}
+
+/* Two layers, the second one's attention as it is said. Both sides err by so much before and in the products. */
+static void start(struct judged *judged, const struct way *reference, const struct way *candidate, double error)
+{
+    trace_start(&judged->trace);
+    for (int layer = 0; layer < 2; layer++) {
+        struct sides sides;
+        fill(sides.v[0], sides.v[1], TOKENS * KEY_WIDTH, 1, error);
+        fill(sides.q[0], sides.q[1], HEADS * TOKENS * SIZE, 4, error);
+        fill(sides.k[0], sides.k[1], KEY_HEADS * TOKENS * SIZE, 2, error);
+        add_layer(&judged->trace, layer, reference, layer ? candidate : reference, error, &sides);
+    }
+}
+
+static void expect_learnt(const struct way *way, const char *words)
+{
+    struct judged judged;
+    const char *operation;
+    start(&judged, way, way, 2e-3);
+    judged_run(&judged);
+    operation = judged.judgement.verdicts[7].operation;
+    if (!operation || !strstr(operation, words))
+        fail_msg("learnt as %s, which does not say %s", operation ? operation : "nothing", words);
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, SIZE_MAX);
+}
+
+static void test_what_is_learnt(void **state)
+{
+    (void)state;
+    expect_learnt(&(struct way){.causal = true}, "causal attention(layers.1.q_rope, layers.1.k_rope, layers.1.v_proj), "
+                                                 "factor 0.353553");
+    expect_learnt(&(struct way){0}, "full attention(layers.1.q_rope, layers.1.k_rope, layers.1.v_proj)");
+    expect_learnt(&(struct way){.causal = true, .window = 5}, ", window 5");
+    expect_learnt(&(struct way){.causal = true, .cap = 30}, ", softcap 30");
+    expect_learnt(&(struct way){.causal = true, .cap = 50, .window = 6}, ", window 6, softcap 50");
+    expect_learnt(&(struct way){.causal = true, .factor = 0.4}, "factor 0.141421");
+}
+
+static void expect_found(const struct way *reference, const struct way *candidate, double error)
+{
+    struct judged judged;
+    start(&judged, reference, candidate, error);
+    expect_first(&judged, 7);
+}
+
+static void test_what_is_done_otherwise(void **state)
+{
+    const struct way causal = {.causal = true}, window = {.causal = true, .window = 5};
+    (void)state;
+    expect_found(&causal, &(struct way){.causal = true, .factor = 0.7}, 2e-3);
+    expect_found(&causal, &(struct way){.causal = true, .ahead = 1}, 2e-3);
+    expect_found(&causal, &(struct way){0}, 2e-3);
+    expect_found(&window, &causal, 2e-3);
+    expect_found(&window, &(struct way){.causal = true, .window = 6}, 2e-3);
+    expect_found(&(struct way){.causal = true, .cap = 15}, &causal, 2e-3);
+    /* what tensor cores would round off is nothing that a run in f32 does once */
+    expect_found(&(struct way){.causal = true, .cap = 100}, &causal, 1e-7);
+}
+
+/* Keys and values of one token are other ones: what others see of it is not made here. */
+static void test_what_came_in(void **state)
+{
+    const struct way causal = {.causal = true};
+    struct judged judged;
+    struct sides sides;
+    (void)state;
+    trace_start(&judged.trace);
+    fill(sides.v[0], sides.v[1], TOKENS * KEY_WIDTH, 1, 2e-3);
+    fill(sides.q[0], sides.q[1], HEADS * TOKENS * SIZE, 4, 2e-3);
+    fill(sides.k[0], sides.k[1], KEY_HEADS * TOKENS * SIZE, 2, 2e-3);
+    for (size_t i = 0; i < KEY_WIDTH; i++)
+        sides.v[1][3 * KEY_WIDTH + i] = (float)dice_number();
+    add_layer(&judged.trace, 0, &causal, &causal, 2e-3, &sides);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, 0); /* v itself, and not what it does to the context */
+    if (!(judged.judgement.verdicts[3].noise_ratio < 5))
+        fail_msg("ratio %g: %s", judged.judgement.verdicts[3].noise_ratio, judged.judgement.verdicts[3].operation);
+    judged_end(&judged);
+}
+
+/* Queries, keys and values as thirds of one tensor. */
+static void test_thirds_of_one(void **state)
+{
+    enum { ALL = 3 * KEY_HEADS * SIZE };
+    struct judged judged;
+    float whole[2][TOKENS * ALL], context[2][TOKENS * KEY_WIDTH];
+    (void)state;
+    trace_start(&judged.trace);
+    fill(whole[0], whole[1], TOKENS * ALL, 2, 2e-3);
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < TOKENS; row++)
+            for (size_t head = 0; head < KEY_HEADS; head++) {
+                double sum = 0, numbers[SIZE] = {0};
+                for (size_t key = 0; key <= row; key++) {
+                    double score = 0;
+                    for (size_t i = 0; i < SIZE; i++)
+                        score += (double)whole[side][row * ALL + head * SIZE + i] *
+                                 (double)whole[side][key * ALL + KEY_WIDTH + head * SIZE + i];
+                    score = exp(score / sqrt((double)SIZE));
+                    sum += score;
+                    for (size_t i = 0; i < SIZE; i++)
+                        numbers[i] += score * (double)whole[side][key * ALL + 2 * KEY_WIDTH + head * SIZE + i];
+                }
+                for (size_t i = 0; i < SIZE; i++)
+                    context[side][row * KEY_WIDTH + head * SIZE + i] = (float)(numbers[i] / sum);
+            }
+    trace_add(&judged.trace, "h.0.c_attn", whole[0], whole[1], SHAPE(TOKENS, ALL));
+    trace_add(&judged.trace, "h.0.attn_context", context[0], context[1], SHAPE(TOKENS, KEY_HEADS, SIZE));
+    judged_run(&judged);
+    assert_non_null(judged.judgement.verdicts[1].operation);
+    assert_non_null(strstr(judged.judgement.verdicts[1].operation, "causal attention(h.0.c_attn"));
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, SIZE_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_learnt),
+        cmocka_unit_test(test_what_is_done_otherwise),
+        cmocka_unit_test(test_what_came_in),
+        cmocka_unit_test(test_thirds_of_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
