@@ -86,18 +86,6 @@ static bool is_masked(double value)
     return value < -1e4;
 }
 
-static double dot(const double *x, const double *y, size_t count)
-{
-    double sums[4] = {0, 0, 0, 0};
-    size_t i = 0;
-    for (; i + 4 <= count; i += 4)
-        for (size_t k = 0; k < 4; k++)
-            sums[k] += x[i + k] * y[i + k];
-    for (; i < count; i++)
-        sums[0] += x[i] * y[i];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
 /* Heads are the output's; inputs may have been captured flat, [tokens, heads * size]. What the reference masks is left
  * as it is: it will not be looked at. */
 static void apply_scores(const struct ts_scene *scene, const struct ts_operation *operation,
@@ -115,7 +103,7 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                 const double *y = keys + (first + key) * k->width + head / repeat * size;
                 double sum = 0;
                 if (!(scores && is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
-                    sum = operation->factor * dot(x, y, size);
+                    sum = operation->factor * ts_dot(x, y, size);
                 if (scores && operation->table)
                     sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + key - position];
                 out[at] = sum;

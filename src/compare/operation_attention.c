@@ -7,11 +7,14 @@
 
 #include "compare/operation_search.h"
 
-#define NEWEST    14                  /* earlier tensors among which the inputs are */
-#define MOST_WORK ((double)(1 << 28)) /* multiplications of one pass */
-#define CLOSE     3.0                 /* times the tolerance, for one head of one token */
-#define LOOKS     12                  /* tokens looked at first */
-#define STEPS     4 /* lengths of a window that are tried: the first key it hides may have mattered little */
+#define NEWEST     14                  /* earlier tensors among which the inputs are */
+#define MOST_WORK  ((double)(1 << 27)) /* multiplications of one pass */
+#define CLOSE      3.0                 /* times the tolerance, for one head of one token */
+#define ON_A_LINE  0.95                /* of the squares: a softcap bends it a little */
+#define LOOKED_AT  8                   /* numbers of a head */
+#define MOST_SCORE 500.0               /* that exp() still has a number for */
+#define LOOKS      12                  /* tokens looked at first */
+#define STEPS      4 /* lengths of a window that are tried: the first key it hides may have mattered little */
 
 /* Keys that a token at this place sees: [*from, *to). */
 static void seen_keys(const struct ts_operation *operation, size_t position, size_t sequence, size_t *from, size_t *to)
@@ -50,10 +53,7 @@ static void attend(const struct ts_scene *scene, const struct ts_operation *oper
     seen_keys(operation, ts_scene_position(scene, actor, row), actor->sequence, &from, &to);
     for (size_t key = from; key < to; key++) {
         const double *other = numbers_at(operation, sides, KEYS, first + key, head);
-        double score = 0;
-        for (size_t i = 0; i < operation->size; i++)
-            score += query[i] * other[i];
-        score *= operation->factor;
+        const double score = operation->factor * ts_dot(query, other, operation->size);
         weights[key] = operation->cap > 0 ? operation->cap * tanh(score / operation->cap) : score;
         largest = weights[key] > largest ? weights[key] : largest;
     }
@@ -155,45 +155,11 @@ static bool consider_window(struct look *look)
     return false;
 }
 
-/* The second token sees two keys: c = p * v0 + (1 - p) * v1, and log(p / (1 - p)) is the factor times the difference of
- * the two products. A line through the heads; 0 when there is none. */
-static double slope_of_second(const struct look *look)
-{
-    const struct ts_actor *actor = look->search->actor;
-    const size_t heads = look->operation.heads, inner = actor->width / heads;
-    double xx = 0, xy = 0;
-    size_t row = 0;
-    while (row < actor->rows && ts_scene_position(look->search->scene, actor, row) != 1)
-        row++;
-    for (size_t head = 0; head < heads && row < actor->rows; head++) {
-        const size_t first = ts_scene_keys(look->search->scene, actor, row);
-        const double *q = numbers_at(&look->operation, &look->sides, QUERIES, row, head);
-        const double *k[2], *v[2];
-        double along = 0, length = 0, product = 0, share;
-        for (size_t i = 0; i < 2; i++) {
-            k[i] = numbers_at(&look->operation, &look->sides, KEYS, first + i, head);
-            v[i] = numbers_at(&look->operation, &look->sides, VALUES, first + i, head);
-        }
-        for (size_t i = 0; i < inner; i++) {
-            along += ((double)actor->a[row * actor->width + head * inner + i] - v[1][i]) * (v[0][i] - v[1][i]);
-            length += (v[0][i] - v[1][i]) * (v[0][i] - v[1][i]);
-        }
-        for (size_t i = 0; i < look->operation.size; i++)
-            product += q[i] * (k[0][i] - k[1][i]);
-        share = length > 0 ? along / length : 0;
-        if (share > 1e-4 && share < 1 - 1e-4) {
-            xx += product * product;
-            xy += product * log(share / (1 - share));
-        }
-    }
-    return xx > 0 && xy > 0 ? xy / xx : 0;
-}
-
 static bool learn_constants(struct look *look)
 {
     static const double caps[] = {50, 30, 20, 15, 100};
     const double usual = 1 / sqrt((double)look->operation.size);
-    const double factors[2] = {usual, look->operation.flag ? slope_of_second(look) : 0};
+    const double factors[2] = {usual, look->operation.factor};
     for (size_t f = 0; f < 2; f++) {
         look->operation.factor = factors[f];
         if (!(factors[f] > 0) || (f && fabs(factors[f] / usual - 1) < 1e-3))
@@ -212,7 +178,7 @@ static bool learn_constants(struct look *look)
 
 /* Three tensors, or one, with the places that are in the table. */
 static bool learn_three(struct ts_search *search, const struct ts_actor *const from[SIDES], size_t heads, size_t size,
-                        double *places, bool causal)
+                        double *places, bool causal, double factor)
 {
     struct look look = {.search = search,
                         .operation = {.kind = TS_OPERATION_ATTENTION,
@@ -220,6 +186,7 @@ static bool learn_three(struct ts_search *search, const struct ts_actor *const f
                                       .input_count = SIDES,
                                       .heads = heads,
                                       .size = size,
+                                      .factor = factor,
                                       .flag = causal,
                                       .table = places,
                                       .table_count = SIDES * heads}};
@@ -265,6 +232,41 @@ static bool is_key(const struct ts_actor *q, const struct ts_actor *k, size_t he
            heads % (k->width / size) == 0 && (k->heads == 1 || k->inner == size);
 }
 
+/* The second token sees two keys: c = p * v0 + (1 - p) * v1, and log(p / (1 - p)) is the factor times the difference of
+ * the two products. A line through the heads, if they lie on one; 0 when they do not, or when there is no such token.
+ * Nearly all queries and keys that are tried fail here, before anything large is read. */
+static double slope_of_second(const struct ts_search *search, const struct ts_actor *const from[SIDES], size_t heads,
+                              size_t size, const double *places)
+{
+    const struct ts_actor *actor = search->actor;
+    const size_t inner = actor->width / heads;
+    double xx = 0, xy = 0, yy = 0;
+    if (ts_scene_position(search->scene, actor, 0) != 0 || ts_scene_position(search->scene, actor, 1) != 1)
+        return 0;
+    for (size_t head = 0; head < heads; head++) {
+        const float *q = from[QUERIES]->a + from[QUERIES]->width + (size_t)places[head], *k[2], *v[2];
+        double along = 0, length = 0, product = 0, share;
+        for (size_t row = 0; row < 2; row++) {
+            k[row] = from[KEYS]->a + row * from[KEYS]->width + (size_t)places[heads + head];
+            v[row] = from[VALUES]->a + row * from[VALUES]->width + (size_t)places[2 * heads + head];
+        }
+        for (size_t i = 0; i < inner; i++) {
+            const double step = (double)v[0][i] - (double)v[1][i];
+            along += ((double)actor->a[actor->width + head * inner + i] - (double)v[1][i]) * step;
+            length += step * step;
+        }
+        for (size_t i = 0; i < size; i++)
+            product += (double)q[i] * ((double)k[0][i] - (double)k[1][i]);
+        share = length > 0 ? along / length : 0;
+        if (share > 1e-4 && share < 1 - 1e-4) {
+            xx += product * product;
+            xy += product * log(share / (1 - share));
+            yy += log(share / (1 - share)) * log(share / (1 - share));
+        }
+    }
+    return xy > 0 && xy * xy > ON_A_LINE * xx * yy ? xy / xx : 0;
+}
+
 /* Numbers of `size` to a head, one behind the other, heads that share them side by side. */
 static void place_in_order(double *places, size_t heads, size_t width, size_t size, size_t start)
 {
@@ -305,6 +307,42 @@ static bool is_value(const struct ts_actor *actor, const struct ts_actor *v, siz
            heads % (v->width / inner) == 0;
 }
 
+static bool learn_causal(struct ts_search *search, const struct ts_actor *const from[SIDES], size_t heads, size_t size,
+                         double *places)
+{
+    const double factor = slope_of_second(search, from, heads, size, places);
+    return factor > 0 && learn_three(search, from, heads, size, places, true, factor);
+}
+
+/* The same for tokens that see all others: one head of one of them, before anything is turned into doubles. All tokens
+ * are at hand. */
+static bool may_see_all(const struct ts_search *search, const struct ts_actor *const from[SIDES], size_t heads,
+                        size_t size, const double *places)
+{
+    const struct ts_actor *actor = search->actor;
+    const size_t inner = actor->width / heads, row = actor->rows / 2, first = ts_scene_keys(search->scene, actor, row);
+    const float *q = from[QUERIES]->a + row * from[QUERIES]->width + (size_t)places[0];
+    const float *wanted = actor->a + row * actor->width;
+    double sum = 0, error = 0, length = 0, found[LOOKED_AT] = {0};
+    const size_t numbers = inner < LOOKED_AT ? inner : LOOKED_AT;
+    for (size_t key = 0; key < actor->sequence; key++) {
+        const float *k = from[KEYS]->a + (first + key) * from[KEYS]->width + (size_t)places[heads];
+        const float *v = from[VALUES]->a + (first + key) * from[VALUES]->width + (size_t)places[2 * heads];
+        double score = 0;
+        for (size_t i = 0; i < size; i++)
+            score += (double)q[i] * (double)k[i];
+        score = exp(fmin(score / sqrt((double)size), MOST_SCORE));
+        sum += score;
+        for (size_t i = 0; i < numbers; i++)
+            found[i] += score * (double)v[i];
+    }
+    for (size_t i = 0; i < numbers; i++) {
+        error += (found[i] / sum - (double)wanted[i]) * (found[i] / sum - (double)wanted[i]);
+        length += (double)wanted[i] * (double)wanted[i];
+    }
+    return is_close(search, error, 4 * length);
+}
+
 /* Queries and keys beside the values in one tensor, three of the same width. */
 static bool learn_thirds(struct ts_search *search, const struct ts_actor *whole, double *places)
 {
@@ -314,7 +352,7 @@ static bool learn_thirds(struct ts_search *search, const struct ts_actor *whole,
         return false;
     place_in_order(places, heads, width, width / heads, 0);
     place_in_order(places + heads, heads, width, width / heads, width);
-    return learn_three(search, from, heads, width / heads, places, true);
+    return learn_causal(search, from, heads, width / heads, places);
 }
 
 static bool learn_with(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *v, size_t heads,
@@ -327,7 +365,9 @@ static bool learn_with(struct ts_search *search, const struct ts_actor *q, const
             continue;
         place_in_order(places, heads, q->width, size, 0);
         place_in_order(places + heads, heads, from[1]->width, size, 0);
-        if (learn_three(search, from, heads, size, places, causal))
+        if (causal ? learn_causal(search, from, heads, size, places)
+                   : may_see_all(search, from, heads, size, places) &&
+                         learn_three(search, from, heads, size, places, false, 0))
             return true;
     }
     return false;
@@ -342,7 +382,8 @@ void ts_learn_attention(struct ts_search *search)
     if (!search->scene->in_one_step || actor->apart || actor->rows < 3 || actor->sequence < 3 ||
         !(places = malloc(SIDES * actor->width * sizeof *places)))
         return;
-    for (int turn = 0; turn < 2 && !causal && !found; turn++) /* first those that see only what came before them */
+    /* first those that see only what came before them; all of many tokens are too many to try on a guess */
+    for (int turn = 0; turn < (actor->whole ? 2 : 1) && !causal && !found; turn++)
         for (size_t i = 0; i < count && !found; i++) {
             const struct ts_actor *q = search->all[i];
             const size_t heads = query_heads(actor, q);

@@ -33,6 +33,19 @@ static inline bool ts_search_strays(const struct ts_search *search, size_t probe
     return !(*error <= search->allowed);
 }
 
+/* Four sums, so that no addition waits for the one before. */
+static inline double ts_dot(const double *x, const double *y, size_t count)
+{
+    double sums[4] = {0, 0, 0, 0};
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (size_t k = 0; k < 4; k++)
+            sums[k] += x[i + k] * y[i + k];
+    for (; i < count; i++)
+        sums[0] += x[i] * y[i];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 double *ts_as_doubles(const float *values, size_t count);
 /* Applies a candidate to the reference's own inputs and keeps it when it is the best so far. Takes the table over. */
 bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate);
