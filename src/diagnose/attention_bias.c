@@ -2,6 +2,7 @@
  * denominator of the softmax. */
 #include <stdlib.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
 /* Slopes of n heads are 2^(-8 h / n), h from 1: so near to it they are taken for the usual ones. */
@@ -45,21 +46,37 @@ static double usual_slopes(const double *slopes, size_t heads)
     return left < NEAR * NEAR * size ? factor : 0;
 }
 
+/* A slope per head in the table. */
+static bool predict_slopes(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *actor = the_case->actor;
+    if (formula->table_count != actor->heads)
+        return false;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t at = 0; at < actor->width; at++) {
+            double distance = (double)ts_case_row(the_case, row) - (double)(at % actor->inner);
+            out[row * actor->width + at] =
+                the_case->expected[row * actor->width + at] + formula->table[at / actor->inner] * distance;
+        }
+    return true;
+}
+
 void ts_propose_distance_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     double *prediction = ts_case_scratch(the_case), *slopes, low = INFINITY, high = -INFINITY, factor;
-    if (!prediction || actor->heads < 2 || actor->inner != actor->sequence || !actor->whole || actor->rows < 3 ||
+    struct ts_formula formula = {.predict = predict_slopes, .table_count = actor->heads};
+    if (!prediction || actor->heads < 2 || actor->inner != actor->sequence || actor->rows < 3 ||
         !(slopes = calloc(actor->heads, sizeof *slopes)))
         return;
     find_slopes(the_case, slopes);
-    for (size_t i = 0; i < the_case->total; i++) {
-        size_t head = i % actor->width / actor->inner;
-        double distance = (double)ts_case_row(the_case, i / actor->width) - (double)(i % actor->inner);
-        prediction[i] = the_case->expected[i] + slopes[head] * distance;
+    formula.table = slopes;
+    (void)predict_slopes(the_case, &formula, prediction);
+    for (size_t head = 0; head < actor->heads; head++) {
         low = slopes[head] < low ? slopes[head] : low;
         high = slopes[head] > high ? slopes[head] : high;
     }
+    ts_formula_next(the_case, &formula);
     factor = usual_slopes(slopes, actor->heads);
     if (fabs(factor - 1) < NEAR)
         ts_propose(the_case, "term-missing", prediction, 1, "whether the position bias (ALiBi) is added to the scores",
@@ -75,6 +92,17 @@ void ts_propose_distance_bias(struct ts_case *the_case)
     free(slopes);
 }
 
+static double factor_of(const struct ts_case *the_case, size_t start, size_t size)
+{
+    double dot = 0, square = 0;
+    for (size_t i = start; i < start + size; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            dot += the_case->expected[i] * the_case->found[i];
+            square += the_case->expected[i] * the_case->expected[i];
+        }
+    return square > 0 ? dot / square : 1;
+}
+
 /* Factor of each piece of `size` numbers of each row; returns the share of the error that they leave explained. */
 static double scale_pieces(const struct ts_case *the_case, size_t size, double *prediction, double *low, double *high,
                            size_t *above)
@@ -83,13 +111,7 @@ static double scale_pieces(const struct ts_case *the_case, size_t size, double *
     *high = -INFINITY;
     *above = 0;
     for (size_t start = 0; start + size <= the_case->total; start += size) {
-        double dot = 0, square = 0, factor;
-        for (size_t i = start; i < start + size; i++)
-            if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-                dot += the_case->expected[i] * the_case->found[i];
-                square += the_case->expected[i] * the_case->expected[i];
-            }
-        factor = square > 0 ? dot / square : 1;
+        double factor = factor_of(the_case, start, size);
         for (size_t i = start; i < start + size; i++)
             prediction[i] = factor * the_case->expected[i];
         *low = factor < *low ? factor : *low;
@@ -97,6 +119,24 @@ static double scale_pieces(const struct ts_case *the_case, size_t size, double *
         *above += factor > 1;
     }
     return ts_explained(the_case, prediction);
+}
+
+/* Factors of pieces, for other rows: fitted to each, on the side of one where they are here. */
+struct pieces {
+    size_t size;
+    bool above;
+};
+
+static bool predict_pieces(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct pieces *pieces = formula->numbers;
+    for (size_t start = 0; start + pieces->size <= the_case->total; start += pieces->size) {
+        double factor = factor_of(the_case, start, pieces->size);
+        factor = pieces->above ? fmax(factor, 1) : fmin(factor, 1);
+        for (size_t i = start; i < start + pieces->size; i++)
+            out[i] = factor * the_case->expected[i];
+    }
+    return the_case->total % pieces->size == 0;
 }
 
 /* Probabilities that sum to one on one side and to less on the other (attention sinks, an extra one in the
@@ -119,6 +159,9 @@ void ts_propose_head_factors(struct ts_case *the_case)
         if (explained < 0.95 || explained < plain + 0.1 || low < 0.05 ||
             (above * 10 < pieces * 9 && above * 10 > pieces))
             continue;
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_pieces,
+                                                       .numbers = &(struct pieces){usual[s], above * 2 > pieces},
+                                                       .size = sizeof(struct pieces)});
         ts_propose(the_case, "softmax", prediction, pieces,
                    "attention sinks, or a one in the denominator of the softmax: learned per head, left out or added",
                    "each head of %zu numbers of each token has a factor of its own, from %.4g to %.4g: the "

@@ -474,6 +474,21 @@ static bool sums_over_keys(const struct ts_case *the_case)
     return ones * 2 > lanes;
 }
 
+/* The table: the largest score of each key, then the sum of exponentials over its queries. */
+static bool predict_over_queries(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *actor = the_case->actor,
+                          *scores = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
+    size_t width = actor->width;
+    if (!scores || scores->rows != actor->rows || scores->width != width || formula->table_count != 2 * width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double sum = formula->table[width + i % width];
+        out[i] = actor->a[i] > 0 && sum > 0 ? exp((double)scores->b[i] - formula->table[i % width]) / sum : 0;
+    }
+    return true;
+}
+
 bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, double *out)
 {
     const struct ts_actor *actor = the_case->actor;
@@ -482,6 +497,7 @@ bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, dou
     size_t from = the_case->operation.inputs[0], width = actor->width;
     struct growing *sums = NULL;
     float *row = NULL;
+    double *table = NULL;
     struct ts_error ignored;
     bool good = (double)tokens * (double)width * 2 <= SCORES_READ && ts_case_wants(the_case, "softmax") &&
                 !sums_over_keys(the_case);
@@ -503,6 +519,15 @@ bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, dou
         const struct growing *sum = &sums[i % width];
         out[i] = actor->a[i] > 0 && sum->sum > 0 ? exp(scores[i] - sum->largest) / sum->sum : 0;
     }
+    if (good && (table = malloc(2 * width * sizeof *table))) {
+        for (size_t i = 0; i < width; i++) {
+            table[i] = sums[i].largest;
+            table[width + i] = sums[i].sum;
+        }
+        ts_formula_next(
+            the_case, &(struct ts_formula){.predict = predict_over_queries, .table = table, .table_count = 2 * width});
+    }
+    free(table);
     free(sums);
     free(row);
     return good;

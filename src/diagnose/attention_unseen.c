@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
 /* No attention lies between this tensor and those before it. */
@@ -21,6 +22,52 @@ static int by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+/* Which tokens agree and which are wrong. */
+struct position {
+    double mean, limit; /* size of a row, and what one that agrees errs by, of its own size */
+    uint64_t onset;     /* those before it agree, and all others are wrong */
+    bool sees_ahead;    /* or: all are wrong but the last; those from `late` on may agree */
+    uint64_t late, last;
+};
+
+enum { TOKENS, UNLIKE };
+
+/* How wrong a row is, over its size. The first token is far larger than the others in many models: that alone makes no
+ * row agree. */
+static double level_of(const struct ts_case *the_case, size_t row, double mean)
+{
+    size_t width = the_case->actor->width;
+    double size = 0;
+    for (size_t i = row * width; i < (row + 1) * width; i++)
+        size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    size = size < mean ? size : mean;
+    return size > 0 ? ts_rows_cost(the_case, the_case->expected, row, 1) / size : 0;
+}
+
+static bool count_positions(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                            struct ts_tally *tally)
+{
+    const struct position *position = formula->numbers;
+    (void)out;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        uint64_t token = ts_case_row(the_case, row);
+        bool wrong = level_of(the_case, row, position->mean) > position->limit;
+        bool right = position->sees_ahead ? token == position->last : token < position->onset;
+        tally->sums[TOKENS]++;
+        tally->sums[UNLIKE] += wrong == right && !(position->sees_ahead && !wrong && token > position->late);
+    }
+    return true;
+}
+
+static const char *tell_positions(struct ts_case *the_case, const struct ts_formula *formula,
+                                  const struct ts_tally *tally, double *share)
+{
+    (void)the_case;
+    (void)formula;
+    *share *= 1 - tally->sums[UNLIKE] / fmax(tally->sums[TOKENS], 1);
+    return NULL;
+}
+
 /* What lies between queries, keys and the output was not captured. Which tokens are wrong still tells something: the
  * first one sees only itself, so no angle, scale or softmax can spoil it; the last one sees all, so no missing mask
  * can.
@@ -31,17 +78,11 @@ static void propose_by_position(struct ts_case *the_case)
     size_t rows = actor->rows, onset = 0;
     double *levels = calloc(2 * rows, sizeof *levels), *sorted = levels ? levels + rows : NULL, middle, limit, all = 0;
     bool after = true, before = true;
+    struct position position;
     for (size_t i = 0; i < the_case->total; i++)
         all += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] / (double)rows : 0;
-    for (size_t row = 0; row < rows && levels; row++) {
-        double size = 0;
-        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++)
-            size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
-        /* the first token is far larger than the others in many models: that alone makes no row agree */
-        size = size < all ? size : all;
-        levels[row] = size > 0 ? ts_rows_cost(the_case, the_case->expected, row, 1) / size : 0;
-        sorted[row] = levels[row];
-    }
+    for (size_t row = 0; row < rows && levels; row++)
+        sorted[row] = levels[row] = level_of(the_case, row, all);
     if (!levels || rows < 5) {
         free(levels);
         return;
@@ -59,6 +100,17 @@ static void propose_by_position(struct ts_case *the_case)
     for (size_t row = 0; row + 1 < rows; row++)
         before = before && (levels[row] > limit ||
                             (!actor->whole && ts_case_row(the_case, row) > (uint64_t)actor->sequence * 3 / 4));
+    position.mean = all;
+    position.limit = limit;
+    position.onset = ts_case_row(the_case, onset < rows ? onset : rows - 1);
+    position.late = (uint64_t)actor->sequence * 3 / 4;
+    position.last = (uint64_t)actor->sequence - 1;
+    position.sees_ahead = !(onset >= 1 && after);
+    if ((onset == 1 && after) || (onset > 1 && after && rows - onset >= 3) || (before && levels[rows - 1] < limit))
+        ts_formula_next(the_case, &(struct ts_formula){.count = count_positions,
+                                                       .tell = tell_positions,
+                                                       .numbers = &position,
+                                                       .size = sizeof position});
     if (onset == 1 && after)
         ts_propose_plain(
             the_case, "softmax", 0.5,
@@ -78,43 +130,88 @@ static void propose_by_position(struct ts_case *the_case)
     free(levels);
 }
 
+/* Slots of a tally: products of what differs between tokens, on both sides. */
+enum { DOT, EXPECTED, FOUND };
+
+/* The table: the mean of each channel over tokens, expected and found. */
+static bool count_contrast(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                           struct ts_tally *tally)
+{
+    size_t width = the_case->actor->width;
+    (void)out;
+    if (formula->table_count != 2 * width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double x = the_case->expected[i] - formula->table[i % width];
+        double y = the_case->found[i] - formula->table[width + i % width];
+        if (!isfinite(x) || !isfinite(y))
+            continue;
+        tally->sums[DOT] += x * y;
+        tally->sums[EXPECTED] += x * x;
+        tally->sums[FOUND] += y * y;
+    }
+    return true;
+}
+
+/* The factor on what differs between tokens; 0 when it is none that explains it. */
+static double contrast_of(const struct ts_tally *tally)
+{
+    double dot = tally->sums[DOT], expected = tally->sums[EXPECTED], found = tally->sums[FOUND];
+    double factor = expected > 0 ? dot / expected : 1, all = found + expected - 2 * dot, left = found - factor * dot;
+    if (!(all > 0) || !isfinite(factor) || (factor > 0.8 && factor < 1.25) || factor < 0.1 || 1 - left / all < 0.5)
+        return 0;
+    return factor;
+}
+
+static const char *contrast_text(struct ts_case *the_case, double factor)
+{
+    return ts_case_text(the_case,
+                        "what differs between tokens is about %.3g times the reference's, around much the same mean: "
+                        "attention is %s",
+                        factor, factor > 1 ? "sharper" : "flatter");
+}
+
+static const char *tell_contrast(struct ts_case *the_case, const struct ts_formula *formula,
+                                 const struct ts_tally *tally, double *share)
+{
+    double factor = contrast_of(tally);
+    (void)formula;
+    *share = factor > 0 ? *share : 0;
+    return factor > 0 ? contrast_text(the_case, factor) : NULL;
+}
+
 /* Attention with another temperature, seen from outside: near uniform probabilities, what differs between tokens grows
  * with the scale of the scores, while the mean over tokens moves little. */
 static void propose_contrast(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
-    double dot = 0, expected_size = 0, found_size = 0, mean_dot = 0, mean_expected = 0, mean_found = 0, factor, left,
-           all;
-    if (actor->rows < 5 || !ts_names_attention(ts_case_name(the_case, actor)))
+    size_t width = actor->width;
+    double *means, dot = 0, expected = 0, found = 0, factor;
+    struct ts_formula formula = {.count = count_contrast, .tell = tell_contrast, .table_count = 2 * width};
+    struct ts_tally tally;
+    if (actor->rows < 5 || !ts_names_attention(ts_case_name(the_case, actor)) ||
+        !(means = calloc(2 * width, sizeof *means)))
         return;
-    for (size_t i = 0; i < actor->width; i++) {
-        double expected = 0, found = 0;
-        for (size_t row = 0; row < actor->rows; row++) {
-            expected += the_case->expected[row * actor->width + i] / (double)actor->rows;
-            found += the_case->found[row * actor->width + i] / (double)actor->rows;
-        }
-        mean_dot += expected * found;
-        mean_expected += expected * expected;
-        mean_found += found * found;
-        for (size_t row = 0; row < actor->rows; row++) {
-            double x = the_case->expected[row * actor->width + i] - expected;
-            double y = the_case->found[row * actor->width + i] - found;
-            dot += x * y;
-            expected_size += x * x;
-            found_size += y * y;
-        }
+    for (size_t i = 0; i < the_case->total; i++) {
+        means[i % width] += the_case->expected[i] / (double)actor->rows;
+        means[width + i % width] += the_case->found[i] / (double)actor->rows;
     }
-    factor = expected_size > 0 ? dot / expected_size : 1;
-    all = found_size + expected_size - 2 * dot;
-    left = found_size - factor * dot;
-    if (!(all > 0) || !isfinite(factor) || (factor > 0.8 && factor < 1.25) || factor < 0.1 || 1 - left / all < 0.5 ||
-        mean_dot < 0.9 * sqrt(mean_expected * mean_found))
-        return;
-    ts_propose_plain(the_case, "softmax", 0.55,
-                     "the scale of the scores: 1 / sqrt(head size) left out or applied twice, a temperature",
-                     "what differs between tokens is about %.3g times the reference's, around much the same mean: "
-                     "attention is %s",
-                     factor, factor > 1 ? "sharper" : "flatter");
+    for (size_t i = 0; i < width; i++) {
+        dot += means[i] * means[width + i];
+        expected += means[i] * means[i];
+        found += means[width + i] * means[width + i];
+    }
+    formula.table = means;
+    ts_tally_open(&tally);
+    (void)count_contrast(the_case, &formula, NULL, &tally);
+    factor = contrast_of(&tally);
+    if (factor > 0 && dot >= 0.9 * sqrt(expected * found)) {
+        ts_formula_next(the_case, &formula);
+        ts_propose_plain(the_case, "softmax", 0.55,
+                         "the scale of the scores: 1 / sqrt(head size) left out or applied twice, a temperature", "%s",
+                         contrast_text(the_case, factor));
+    }
+    free(means);
 }
 
 void ts_propose_unseen_attention(struct ts_case *the_case)

@@ -20,7 +20,7 @@ struct ts_case_entry {
     double rank, evidence, explained;
     size_t freedom, family;
     bool plain;                /* not a prediction */
-    struct ts_formula formula; /* predict is NULL when there is none */
+    struct ts_formula formula; /* predict and count are NULL when there is none */
 };
 
 #define TS_CASE_ENTRIES 16 /* some are dropped in the end */
@@ -105,6 +105,7 @@ struct ts_everywhere {
     double error, left, expected, found;
     double elements; /* that carry the error */
     double equal;    /* share of the elements that it predicts to the last bit */
+    struct ts_tally tally;
 };
 
 /* noise: energy of rounding over that of what is expected. False when the formula cannot be put to other rows, or the
@@ -115,6 +116,8 @@ bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formu
 bool ts_case_is_said(const struct ts_case_book *book, size_t i);
 /* Puts the best claims about a part of the rows to the others. In prove.c. */
 void ts_case_prove(struct ts_case_state *state);
+/* Lets every claim that was put to no other rows say on how many it was seen. */
+void ts_case_own_up(struct ts_case_state *state);
 /* What the candidate should hold, in state->expected, and the energy that one more rounding of its inputs and of its
  * output explains. These three are in case_noise.c. */
 enum ts_status ts_case_replay(struct ts_case_state *state, double *noise, struct ts_error *error);

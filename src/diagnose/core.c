@@ -515,6 +515,7 @@ static enum ts_status ask_families(struct ts_case_state *state, struct ts_error 
     for (size_t i = 0; ts_families[i]; i++) {
         state->family = i;
         ts_families[i]->propose(&state->face);
+        state->next = (struct ts_formula){0};
         ts_case_drop_scratch(state);
         ts_view_forget(&pair->a, 0, pair->a.count); /* samples touch pages everywhere */
         ts_view_forget(&pair->b, 0, pair->b.count);
@@ -634,6 +635,7 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
         if (!diagnosis->count) {
             say_strongest(state);
             ts_case_say_remainder(state);
+            ts_case_own_up(state);
             write_down(state->book, diagnosis);
         }
     }

@@ -263,7 +263,8 @@ static const char *factor_text(struct ts_case *the_case, double factor)
 /* What a claim about masks or softmaxes says of any row. */
 struct band {
     long window, shift;
-    bool used; /* else the mask is the reference's */
+    bool used;  /* else the mask is the reference's, */
+    bool found; /* or what the candidate's own rows show */
     struct soft soft;
 };
 
@@ -275,7 +276,7 @@ static bool band_open(struct mask *mask, const struct band *band, const struct t
     if (band->used)
         mask_band(mask, band->window, band->shift);
     else
-        mask_read(mask, the_case->actor, the_case->actor->a, scores);
+        mask_read(mask, the_case->actor, band->found ? the_case->actor->b : the_case->actor->a, scores);
     return true;
 }
 
@@ -372,13 +373,15 @@ static void propose_masks(struct softmax_search *search)
         mask_band(&search->trial, window, shift);
         mask_fill_empty(&search->trial, &search->found);
         soft_fill(actor, &soft, search->scores, search->out);
-        give_band(the_case, &(struct band){window, shift, true, soft});
+        give_band(the_case, &(struct band){.window = window, .shift = shift, .used = true, .soft = soft});
         banded = ts_propose(
             the_case, "mask", search->out, 0, "the attention mask: its diagonal, and the sliding window of this layer",
             "in the candidate %s; in the reference %s", mask_text(the_case, window, shift, actor->inner), reference);
         memcpy(search->trial.allowed, search->found.allowed, search->found.rows * search->found.keys);
         soft_fill(actor, &soft, search->scores, search->out);
         read = ts_explained(the_case, search->out);
+        if (read > banded + 0.02)
+            give_band(the_case, &(struct band){.found = true, .soft = soft});
         if (read > banded + 0.02)
             ts_propose(the_case, "mask", search->out, differing < actor->rows ? differing : actor->rows,
                        "the attention mask",
@@ -435,12 +438,13 @@ static void propose_ways(struct softmax_search *search)
     }
     soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference, .sinks = search->sinks};
     soft_fill(the_case->actor, &soft, search->scores, search->out);
+    if (!(factor > 0) || fabs(factor - 1) <= 0.005)
+        return;
     give_band(the_case, &(struct band){.soft = soft});
-    if (factor > 0 && fabs(factor - 1) > 0.005)
-        ts_propose(the_case, "softmax", search->out, 1,
-                   "the scale inside the softmax: 1 / sqrt(head size) applied twice, left out, or a temperature",
-                   "the softmax has another temperature: it is that of %.4g times the scores%s", factor,
-                   factor_text(the_case, factor));
+    ts_propose(the_case, "softmax", search->out, 1,
+               "the scale inside the softmax: 1 / sqrt(head size) applied twice, left out, or a temperature",
+               "the softmax has another temperature: it is that of %.4g times the scores%s", factor,
+               factor_text(the_case, factor));
 }
 
 static void propose_softmax(struct ts_case *the_case, struct ts_variants *variants)
@@ -494,6 +498,8 @@ static void propose_score_mask(struct ts_case *the_case, struct ts_variants *var
                         variants->out[at] = -(double)INFINITY;
                 if (window != own_window || shift != own_shift)
                     give_band(the_case, &(struct band){.window = window, .shift = shift, .used = true});
+                else
+                    give_band(the_case, &(struct band){.found = true});
                 if (window == own_window && shift == own_shift)
                     ts_propose(the_case, "mask", variants->out, 1, "the attention mask: what else it hides",
                                "%zu of %zu places of the mask are visible on one side only%s", differing,
@@ -510,6 +516,55 @@ static void propose_score_mask(struct ts_case *the_case, struct ts_variants *var
     }
     mask_close(&reference);
     mask_close(&found);
+}
+
+/* Slots of a tally of masks: elements that are visible or masked on one side only, what those and all of them cost. */
+enum { SHOWN, HIDDEN, MASK_COST, COST };
+
+#define ONE_SIDED 0.85 /* confidence, where that is all of the error */
+
+static bool count_one_sided(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                            struct ts_tally *tally)
+{
+    (void)formula;
+    (void)out;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double own = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        bool reference = ts_is_allowed(the_case->expected[i]), candidate = ts_is_allowed(the_case->found[i]);
+        own = own > 0 && !ts_case_aside(the_case, i / the_case->actor->width) ? own : 0;
+        tally->sums[COST] += own;
+        if (reference == candidate || isnan(the_case->found[i]) || isnan(the_case->expected[i]))
+            continue;
+        tally->sums[MASK_COST] += own;
+        tally->sums[SHOWN] += candidate;
+        tally->sums[HIDDEN] += reference;
+    }
+    return true;
+}
+
+static const char *one_sided_text(struct ts_case *the_case, const struct ts_tally *tally)
+{
+    return ts_case_text(the_case,
+                        "%.0f elements that the reference masks are visible in the candidate, and %.0f that it shows "
+                        "are masked",
+                        tally->sums[SHOWN], tally->sums[HIDDEN]);
+}
+
+static const char *tell_one_sided(struct ts_case *the_case, const struct ts_formula *formula,
+                                  const struct ts_tally *tally, double *share)
+{
+    (void)formula;
+    *share = tally->sums[COST] > 0 ? ONE_SIDED * tally->sums[MASK_COST] / tally->sums[COST] : *share;
+    return one_sided_text(the_case, tally);
+}
+
+static const char *tell_bare_mask(struct ts_case *the_case, const struct ts_formula *formula,
+                                  const struct ts_tally *tally, double *share)
+{
+    (void)the_case;
+    (void)formula;
+    *share = tally->sums[COST] > 0 ? tally->sums[MASK_COST] / tally->sums[COST] : *share;
+    return NULL;
 }
 
 /* Scores that could not be learnt (capped ones): at least the masks on both sides can be compared. */
@@ -534,6 +589,7 @@ static void propose_bare_mask(struct ts_case *the_case)
         }
         mask_describe(&reference, &own_window, &own_shift);
         mask_describe(&found, &window, &shift);
+        ts_formula_next(the_case, &(struct ts_formula){.count = count_one_sided, .tell = tell_bare_mask});
         ts_propose_plain(the_case, "mask", the_case->error > 0 ? cost / the_case->error : 0,
                          "the attention mask: its diagonal, and the sliding window of this layer",
                          "%zu places are masked on one side only: in the candidate %s; in the reference %s",
@@ -547,92 +603,22 @@ static void propose_bare_mask(struct ts_case *the_case)
 /* Whatever the axes are: elements that are masked on one side only. */
 static void propose_one_sided(struct ts_case *the_case)
 {
-    double cost = 0;
-    size_t shown = 0, hidden = 0;
+    struct ts_formula formula = {.count = count_one_sided, .tell = tell_one_sided};
+    struct ts_tally tally;
     bool masks = false; /* the reference does, or the candidate writes what nothing but a mask is */
     for (size_t i = 0; i < the_case->total; i++)
         masks = masks || !ts_is_allowed(the_case->expected[i]) || the_case->found[i] < -1e29;
-    for (size_t i = 0; i < the_case->total && masks; i++) {
-        double own = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        bool reference = ts_is_allowed(the_case->expected[i]), candidate = ts_is_allowed(the_case->found[i]);
-        if (reference == candidate || isnan(the_case->found[i]) || isnan(the_case->expected[i]))
-            continue;
-        cost += own > 0 ? own : 0;
-        shown += candidate;
-        hidden += reference;
-    }
-    if (shown + hidden >= 2 && the_case->error > 0)
-        ts_propose_plain(
-            the_case, "mask", 0.85 * cost / the_case->error,
-            "the attention mask: its diagonal, its window, the axis it is broadcast along",
-            "%zu elements that the reference masks are visible in the candidate, and %zu that it shows are "
-            "masked",
-            shown, hidden);
-}
-
-/* One key (or value) is another token's: a cache that was not written, or written at the wrong place. */
-static void propose_stale_token(struct ts_case *the_case, struct ts_variants *variants)
-{
-    const struct ts_actor *k = variants->from[1];
-    double *keys = variants->inputs[1], most = WORTHWHILE, *kept = malloc(k->width * sizeof *kept);
-    size_t token = 0, source = 0, tokens = k->rows;
-    /* every token in place of every other, on the rows tried first */
-    if (kept && tokens <= 64)
-        for (size_t to = 0; to < tokens; to++)
-            for (size_t from = 0; from < tokens; from++) {
-                double share;
-                if (from == to)
-                    continue;
-                memcpy(kept, keys + to * k->width, k->width * sizeof *kept);
-                memcpy(keys + to * k->width, keys + from * k->width, k->width * sizeof *kept);
-                share = ts_variants_try(variants, &the_case->operation, variants->inputs);
-                memcpy(keys + to * k->width, kept, k->width * sizeof *kept);
-                if (share > most) {
-                    most = share;
-                    token = to;
-                    source = from;
-                }
-            }
-    if (kept && tokens > 64 && tokens == the_case->actor->sequence && !ts_find_stale_key(variants, &token, &source))
-        source = token;
-    if (kept && token != source) {
-        memcpy(kept, keys + token * k->width, k->width * sizeof *kept);
-        memcpy(keys + token * k->width, keys + source * k->width, k->width * sizeof *kept);
-        ts_propose(the_case, "stale", ts_variants_apply(variants, &the_case->operation, variants->inputs), 2,
-                   "where the cache is written: the position of each token", "the %s of token %zu is that of token %zu",
-                   the_case->operation.kind == TS_OPERATION_SCORES ? "key" : "value", token, source);
-        memcpy(keys + token * k->width, kept, k->width * sizeof *kept);
-    }
-    free(kept);
-}
-
-/* Keys or values of all tokens one place further: a cache that is written, or read, one slot off. */
-static void propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants)
-{
-    const struct ts_actor *from = variants->from[1];
-    double *own = variants->inputs[1], *moved;
-    if (!from->whole || from->rows < 3 || from->sequence != from->rows)
+    if (!masks)
         return;
-    moved = malloc(from->rows * from->width * sizeof *moved);
-    for (int way = 0; way < 4 && moved; way++) { /* back or ahead, the end around the corner or kept */
-        size_t step = way % 2 ? from->rows - 1 : 1;
-        double *inputs[3];
-        memcpy(inputs, variants->inputs, sizeof inputs);
-        inputs[1] = moved;
-        for (size_t row = 0; row < from->rows; row++) {
-            size_t source = (row + from->rows - step) % from->rows;
-            if (way >= 2 && (way % 2 ? row + 1 == from->rows : row == 0))
-                source = row;
-            memcpy(moved + row * from->width, own + source * from->width, from->width * sizeof *moved);
-        }
-        if (ts_variants_try(variants, &the_case->operation, inputs) > WORTHWHILE)
-            ts_propose(the_case, "shifted", ts_variants_apply(variants, &the_case->operation, inputs), 1,
-                       "the slot of the cache that a token is written to or read from",
-                       "each token meets the %s of the token one place %s",
-                       the_case->operation.kind == TS_OPERATION_SCORES ? "key" : "value",
-                       way % 2 ? "further on" : "before it");
-    }
-    free(moved);
+    ts_tally_open(&tally);
+    (void)count_one_sided(the_case, &formula, NULL, &tally);
+    ts_formula_next(the_case, &formula);
+    if (tally.sums[SHOWN] + tally.sums[HIDDEN] >= 2 && the_case->error > 0)
+        ts_propose_plain(the_case, "mask", ONE_SIDED * tally.sums[MASK_COST] / the_case->error,
+                         "the attention mask: its diagonal, its window, the axis it is broadcast along", "%s",
+                         one_sided_text(the_case, &tally));
+    else
+        ts_formula_next(the_case, &(struct ts_formula){0});
 }
 
 /* What attention made was captured before this tensor and agrees, so that no fault of attention can be seen here. */
@@ -674,8 +660,8 @@ static void propose(struct ts_case *the_case)
     if (the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_CONTEXT) {
         ts_propose_heads(the_case, &variants);
         ts_propose_exchanged(the_case, &variants);
-        propose_stale_token(the_case, &variants);
-        propose_shifted_tokens(the_case, &variants);
+        ts_propose_stale_token(the_case, &variants);
+        ts_propose_shifted_tokens(the_case, &variants);
     }
     if (the_case->operation.kind == TS_OPERATION_SCORES)
         propose_score_mask(the_case, &variants);

@@ -277,6 +277,19 @@ static void try_before(const struct ts_shuffle *shuffle, void *context)
 
 #define TURNED_MOST ((size_t)1 << 16)
 
+/* The norm of values in another order, for other rows. */
+static bool predict_before(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_shuffle shuffle = *(const struct ts_shuffle *)formula->numbers; /* of one row */
+    struct before before = {.the_case = the_case, .out = out};
+    before.input = ts_case_norm_input(the_case);
+    before.shuffled = ts_case_scratch(the_case);
+    shuffle.outer *= the_case->actor->rows;
+    if (before.input && before.shuffled)
+        apply_before(&before, &shuffle, the_case->actor);
+    return before.input && before.shuffled;
+}
+
 static void swaps_before(struct ts_case *the_case, double *prediction)
 {
     const struct ts_operation *operation = &the_case->operation;
@@ -299,6 +312,11 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
                     try_before, &before);
     if (!before.best.shuffle.outer)
         return;
+    if (!turned && before.best.shuffle.outer % before.some.rows == 0) {
+        struct ts_shuffle one = before.best.shuffle;
+        one.outer /= before.some.rows;
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_before, .numbers = &one, .size = sizeof one});
+    }
     before.best.shuffle.outer = before.best.shuffle.outer / before.some.rows * actor->rows;
     apply_before(&before, &before.best.shuffle, actor);
     ts_shuffle_text(&before.best.shuffle, actor->rows, actor->width, actor->heads, text, sizeof text);
@@ -343,13 +361,15 @@ static void flips(struct ts_case *the_case, double *prediction)
         if (ts_view_read_f64(&pair->a, (tokens - 1 - ts_case_row(the_case, row)) * width, (size_t)width,
                              prediction + row * width, &ignored) != TS_OK)
             return;
-    if (ts_explained(the_case, prediction) > 0.97)
-        ts_propose(the_case, "permuted", prediction, 0,
-                   ts_case_text(the_case,
-                                "a flip, a negative stride, the other end of an axis; to undo: reshape(%" PRIu64
-                                ", %" PRIu64 ").flip(0), then its own shape",
-                                tokens, width),
-                   "tokens stand in reverse order");
+    if (!(ts_explained(the_case, prediction) > 0.97))
+        return;
+    ts_formula_moved(the_case, &(struct ts_rows_moved){.reversed = true});
+    ts_propose(the_case, "permuted", prediction, 0,
+               ts_case_text(the_case,
+                            "a flip, a negative stride, the other end of an axis; to undo: reshape(%" PRIu64
+                            ", %" PRIu64 ").flip(0), then its own shape",
+                            tokens, width),
+               "tokens stand in reverse order");
 }
 
 static void propose(struct ts_case *the_case)

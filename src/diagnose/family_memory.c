@@ -1,5 +1,5 @@
-/* Memory: what happens to buffers, whatever the model computes. NaN and infinities born here, zeros, constants and
- * older data where new values should be, and a few elements that were hit. */
+/* Memory: what happens to buffers, whatever the model computes. NaN and infinities born here (memory_nan.c), zeros,
+ * constants and older data where new values should be, and a few elements that were hit. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,204 +7,17 @@
 
 #include "base/number.h"
 #include "diagnose/formula.h"
+#include "diagnose/memory.h"
 #include "diagnose/region.h"
 
-#define NOISE_TAIL  40 /* times its usual size, squared: as far as noise goes in a million elements */
-#define FEW_BITS    4  /* bits that may have been flipped together */
-#define LARGEST_F16 65504.0
-/* What is masked lies below this, when it is not minus infinity. */
-#define MASKED -1e4f
+#define NOISE_TAIL 40 /* times its usual size, squared: as far as noise goes in a million elements */
+#define FEW_BITS   4  /* bits that may have been flipped together */
 /* A hit of single elements: no more than this share of them, and no more than so many. */
 #define FEW_SHARE 1e-3
 #define FEW_MOST  64
 #define FEW_LEAST 4
 /* Shorter runs of one value happen by themselves. */
 #define RUN_LEAST 8
-
-/* "[3,0,17]" where a token or a row is more than a list of numbers, else in words. */
-static void place_text(const struct ts_case *the_case, size_t i, char *text, size_t room)
-{
-    const struct ts_actor *actor = the_case->actor;
-    const struct ts_view *view = &ts_case_pair(the_case)->a;
-    unsigned axes = 0;
-    uint64_t flat, after = view->count;
-    for (unsigned axis = 0; axis < view->rank; axis++)
-        axes += view->shape[axis] > 1;
-    if ((axes > (actor->heads > 1 ? 3u : 2u) || ts_case_folded(the_case)) && ts_case_index(the_case, i, &flat)) {
-        size_t used = 0;
-        for (unsigned axis = 0; axis < view->rank && used < room; axis++) {
-            after /= view->shape[axis];
-            used += (size_t)snprintf(text + used, room - used, "%s%" PRIu64, axis ? "," : "[", flat / after);
-            flat %= after;
-        }
-        if (used < room)
-            snprintf(text + used, room - used, "]");
-        return;
-    }
-    if (actor->heads > 1)
-        snprintf(text, room, "token %" PRIu64 ", head %zu, channel %zu", ts_case_row(the_case, i / actor->width),
-                 i % actor->width / actor->inner, i % actor->inner);
-    else
-        snprintf(text, room, "%s %" PRIu64 ", %s %zu", ts_case_direct(the_case) ? "row" : "token",
-                 ts_case_row(the_case, i / actor->width), ts_case_direct(the_case) ? "column" : "channel",
-                 i % actor->width);
-}
-
-/* " looked at" where the case is a sample of its tensor. */
-static const char *looked_at(const struct ts_case *the_case)
-{
-    return ts_case_complete(the_case) ? "" : " looked at";
-}
-
-/* Newest earlier tensor of the candidate that holds a NaN or an infinity, SIZE_MAX when none does. */
-static size_t born_before(struct ts_case *the_case, double *value)
-{
-    size_t newest = the_case->actor->pair;
-    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
-        const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
-        for (size_t i = 0; other && i < other->rows * other->width; i++)
-            if (!isfinite(other->b[i]) && isfinite(other->a[i])) {
-                *value = (double)other->b[i];
-                return newest - back;
-            }
-    }
-    return SIZE_MAX;
-}
-
-/* Whole rows of NaN: a softmax over nothing, a norm of nothing. */
-static bool by_whole_rows(const struct ts_case *the_case, const bool *mask)
-{
-    const struct ts_actor *actor = the_case->actor;
-    bool any = false;
-    for (size_t start = 0; start + actor->inner <= the_case->total; start += actor->inner) {
-        size_t number = 0;
-        for (size_t i = start; i < start + actor->inner; i++)
-            number += mask[i];
-        if (number && number < actor->inner && !(number > 1 && actor->inner == actor->sequence))
-            return false;
-        any = any || number;
-    }
-    return any && actor->inner > 1;
-}
-
-static void propose_nan(struct ts_case *the_case, const bool *mask, size_t number, size_t first, bool infinities)
-{
-    char place[96];
-    const char *why;
-    double before = 0;
-    size_t source = born_before(the_case, &before);
-    bool zero_input = false;
-    for (unsigned k = 0; k < the_case->operation.input_count; k++) {
-        const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[k]);
-        size_t row = first / the_case->actor->width;
-        bool zeros = input && input->rows == the_case->actor->rows;
-        for (size_t i = 0; zeros && i < input->width; i++)
-            zeros = input->b[row * input->width + i] == 0;
-        zero_input = zero_input || zeros;
-    }
-    place_text(the_case, first, place, sizeof place);
-    if (source != SIZE_MAX)
-        why = ts_case_text(the_case, "; %s, before it, already holds %s", the_case->scene->pairs[source].name,
-                           isnan(before) ? "NaN" : "an infinity, and inf - inf or 0 * inf makes NaN");
-    else if (infinities)
-        why = "; there are infinities beside them, and inf - inf or 0 * inf makes NaN";
-    else if (zero_input)
-        why = "; its input is all zero there, so that a norm without epsilon divides 0 by 0";
-    else if (the_case->operation.kind == TS_OPERATION_SOFTMAX || by_whole_rows(the_case, mask))
-        why = "; whole rows of them: a softmax over a row that is masked everywhere divides 0 by 0, and a sum past the "
-              "largest number does the rest";
-    else
-        why =
-            "; nothing before it is NaN or infinite, so that it is born here: 0 / 0, the root of a negative number, an "
-            "overflow inside a kernel, or memory that was never written";
-    /* beside infinities it is their child */
-    ts_propose_plain(the_case, "nan", infinities ? 0.95 : 1,
-                     "what is divided, rooted or exponentiated here, and in which precision",
-                     "%zu of %zu elements%s %s NaN, %s %s%s", number, the_case->total, looked_at(the_case),
-                     number == 1 ? "is" : "are", number == 1 ? "at" : "the first at", place, why);
-}
-
-static void propose_inf(struct ts_case *the_case, size_t number, size_t first)
-{
-    char place[96];
-    double before = 0, largest = 0, wanted = fabs(the_case->expected[first]);
-    size_t source = born_before(the_case, &before), above = 0;
-    const char *why;
-    for (size_t i = 0; i < the_case->total; i++) {
-        double size = fabs(the_case->found[i]);
-        if (isinf(the_case->found[i]))
-            above += fabs(the_case->expected[i]) > 0.99 * LARGEST_F16;
-        else if (size > largest)
-            largest = size;
-    }
-    place_text(the_case, first, place, sizeof place);
-    if (above == number)
-        why = ts_case_text(the_case,
-                           ": %.6g is expected there, above %.0f, the largest f16 (every one of them is, and nothing "
-                           "finite is larger than %.6g)",
-                           wanted, LARGEST_F16, largest);
-    else if (source != SIZE_MAX)
-        why = ts_case_text(the_case, "; %s, before it, already holds one", the_case->scene->pairs[source].name);
-    else
-        why = ts_case_text(the_case,
-                           " where %.6g is expected: an overflow on the way (f16 ends at %.0f, e4m3 at 448), or a "
-                           "division by zero",
-                           wanted, LARGEST_F16);
-    ts_propose_plain(the_case, "inf", 1,
-                     "the precision of this step: bf16 or f32 do not overflow there, or scale before and after",
-                     "%zu of %zu elements%s %s infinite, %s %s%s", number, the_case->total, looked_at(the_case),
-                     number == 1 ? "is" : "are", number == 1 ? "at" : "the first at", place, why);
-}
-
-/* Minus infinities that are a mask: the reference masks as well (with something far below all numbers that mean
- * anything), or every head has them at the same places. */
-static bool is_masking(const struct ts_case *the_case)
-{
-    const struct ts_actor *actor = the_case->actor;
-    size_t low = 0;
-    float largest = 0;
-    for (size_t i = 0; i < the_case->total; i++)
-        largest = isfinite(actor->a[i]) && actor->a[i] > largest ? actor->a[i] : largest;
-    for (size_t i = 0; i < the_case->total; i++) {
-        if (the_case->expected[i] == -INFINITY || (actor->a[i] < MASKED && -actor->a[i] > 8 * largest))
-            return true;
-        low += the_case->found[i] == -INFINITY;
-    }
-    if (low < 2 || actor->heads < 2 || actor->inner != actor->sequence)
-        return false;
-    for (size_t i = 0; i < the_case->total; i++)
-        if ((the_case->found[i] == -INFINITY) !=
-            (the_case->found[i / actor->width * actor->width + i % actor->inner] == -INFINITY))
-            return false;
-    return true;
-}
-
-static void non_finite(struct ts_case *the_case, bool *mask)
-{
-    bool masking = is_masking(the_case);
-    size_t nans = 0, first_nan = 0, infs = 0, first_inf = 0, only_reference = 0;
-    memset(mask, 0, the_case->total * sizeof *mask);
-    for (size_t i = 0; i < the_case->total; i++) {
-        double found = the_case->found[i], reference = (double)the_case->actor->a[i];
-        if (isnan(found) && !isnan(reference)) {
-            first_nan = nans++ ? first_nan : i;
-            mask[i] = true;
-        } else if (isinf(found) && isfinite(reference) && !(found < 0 && masking)) {
-            first_inf = infs++ ? first_inf : i;
-        } else if (isfinite(found) && (isnan(reference) || reference == INFINITY)) {
-            only_reference++;
-        }
-    }
-    if (nans)
-        propose_nan(the_case, mask, nans, first_nan, infs > 0);
-    if (infs)
-        propose_inf(the_case, infs, first_inf);
-    if (only_reference && !nans && !infs)
-        ts_propose_plain(the_case, "nan", 0.9, "the reference: its own run went wrong here",
-                         "%zu of %zu elements %s NaN or infinite in the reference and %s in the candidate",
-                         only_reference, the_case->total, only_reference == 1 ? "is" : "are",
-                         only_reference == 1 ? "a number" : "numbers");
-}
 
 /* Predicts `value(i)` on the mask and what was expected elsewhere. */
 static void fill(const struct ts_case *the_case, const bool *mask, double *prediction)
@@ -213,39 +26,120 @@ static void fill(const struct ts_case *the_case, const bool *mask, double *predi
         prediction[i] = mask[i] ? the_case->found[i] : the_case->expected[i];
 }
 
+/* What is left over of something else: in these channels, and the words around the number of its elements. */
+struct left_over {
+    const char *before, *after; /* kept as long as the diagnosis; NULL: nothing is counted */
+    bool channels[];
+};
+
+/* Slots of a tally. */
+enum { HITS, ELEMENTS, HIT_COST, COST };
+
 /* One value, or an older tensor's, wherever it is found in the channels that have some of it here. */
 static bool predict_left_over(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
-    const bool *channels = formula->numbers;
+    const struct left_over *left = formula->numbers;
     const struct ts_actor *older = formula->pair_count ? ts_scene_actor(the_case->scene, formula->pairs[0]) : NULL;
     size_t width = the_case->actor->width;
-    if (formula->size != width * sizeof *channels ||
+    if (formula->size != sizeof *left + width * sizeof *left->channels ||
         (formula->pair_count && (!older || older->rows * older->width != the_case->total)))
         return false;
     for (size_t i = 0; i < the_case->total; i++) {
         double value = older ? (double)older->b[i] : formula->table[0];
-        out[i] = channels[i % width] && the_case->found[i] == value && (!older || value != 0) ? value
-                                                                                              : the_case->expected[i];
+        out[i] = left->channels[i % width] && the_case->found[i] == value && (!older || value != 0)
+                     ? value
+                     : the_case->expected[i];
     }
     return true;
 }
 
-/* older: NULL for the value. */
-static void give_left_over(struct ts_case *the_case, const bool *mask, double value, const struct ts_actor *older)
+static bool count_left_over(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                            struct ts_tally *tally)
 {
+    const struct left_over *left = formula->numbers;
     size_t width = the_case->actor->width;
-    bool *channels = calloc(width, sizeof *channels);
-    for (size_t i = 0; channels && i < the_case->total; i++)
-        channels[i % width] = channels[i % width] || mask[i];
-    if (channels)
-        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_left_over,
-                                                       .numbers = channels,
-                                                       .size = width * sizeof *channels,
-                                                       .table = &value,
-                                                       .table_count = 1,
-                                                       .pairs = {older ? older->pair : 0},
-                                                       .pair_count = older ? 1 : 0});
-    free(channels);
+    tally->sums[ELEMENTS] += (double)the_case->total;
+    for (size_t i = 0; i < the_case->total; i++) /* of an older tensor what was expected is no news */
+        tally->sums[HITS] += left->channels[i % width] && out[i] == the_case->found[i] &&
+                             (formula->pair_count ? out[i] != the_case->expected[i] : out[i] == formula->table[0]);
+    return true;
+}
+
+static const char *tell_left_over(struct ts_case *the_case, const struct ts_formula *formula,
+                                  const struct ts_tally *tally, double *share)
+{
+    const struct left_over *left = formula->numbers;
+    (void)share;
+    return ts_case_text(the_case, "%s%" PRIu64 " of %" PRIu64 "%s", left->before, (uint64_t)tally->sums[HITS],
+                        (uint64_t)tally->sums[ELEMENTS], left->after);
+}
+
+/* older: NULL for the value. before: of the summary, NULL: it has no numbers. */
+static void give_left_over(struct ts_case *the_case, const bool *mask, double value, const struct ts_actor *older,
+                           const char *before, const char *after)
+{
+    size_t width = the_case->actor->width, size = sizeof(struct left_over) + width * sizeof(bool);
+    struct left_over *left = calloc(1, size);
+    if (!left)
+        return;
+    left->before = before;
+    left->after = after;
+    for (size_t i = 0; i < the_case->total; i++)
+        left->channels[i % width] = left->channels[i % width] || mask[i];
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_left_over,
+                                                   .count = before ? count_left_over : NULL,
+                                                   .tell = before ? tell_left_over : NULL,
+                                                   .numbers = left,
+                                                   .size = size,
+                                                   .table = &value,
+                                                   .table_count = 1,
+                                                   .pairs = {older ? older->pair : 0},
+                                                   .pair_count = older ? 1 : 0});
+    free(left);
+}
+
+static bool predict_constant(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = formula->table[0];
+    return true;
+}
+
+static bool count_constant(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                           struct ts_tally *tally)
+{
+    (void)formula;
+    tally->sums[ELEMENTS] += (double)the_case->total;
+    for (size_t i = 0; i < the_case->total; i++)
+        tally->sums[HITS] += the_case->found[i] == out[i] || ts_case_aside(the_case, i / the_case->actor->width);
+    return true;
+}
+
+/* How much of everything it is, and what. */
+static const char *all_of_it(struct ts_case *the_case, double value, double hits, double elements)
+{
+    const char *what =
+        value == 0 ? "zero" : ts_case_text(the_case, "%.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
+    if (hits == elements)
+        return ts_case_text(the_case, "every element is %s", what);
+    return ts_case_text(the_case, "nearly every element is %s (%" PRIu64 " of %" PRIu64 ")", what, (uint64_t)hits,
+                        (uint64_t)elements);
+}
+
+static const char *tell_constant(struct ts_case *the_case, const struct ts_formula *formula,
+                                 const struct ts_tally *tally, double *share)
+{
+    (void)share;
+    return all_of_it(the_case, formula->table[0], tally->sums[HITS], tally->sums[ELEMENTS]);
+}
+
+static void give_constant(struct ts_case *the_case, double value)
+{
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_constant,
+                                                   .count = count_constant,
+                                                   .tell = tell_constant,
+                                                   .table = &value,
+                                                   .table_count = 1});
 }
 
 /* Not one element that counts is left out. */
@@ -280,18 +174,19 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
     }
     fill(the_case, mask, prediction);
     if (region.whole)
-        ts_formula_affine(the_case, 0, 0);
+        give_constant(the_case, 0);
     else
-        give_left_over(the_case, mask, 0, NULL);
+        give_left_over(the_case, mask, 0, NULL, ts_case_text(the_case, "%s: zero (", region.text), " elements)");
     if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
-        ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written",
-                            is_everything(the_case, mask) ? "every element is zero"
-                                                          : "nearly every element is zero (%zu of %zu)",
-                            region.count, the_case->total);
+        ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written", "%s",
+                            all_of_it(the_case, 0,
+                                      (double)(is_everything(the_case, mask) ? the_case->total : region.count),
+                                      (double)the_case->total));
     else
         ts_propose(the_case, "zeros", prediction, region.pieces,
                    "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
-                   "%s: zero (%zu of %zu elements%s)", region.text, region.count, the_case->total, looked_at(the_case));
+                   "%s: zero (%zu of %zu elements%s)", region.text, region.count, the_case->total,
+                   ts_looked_at(the_case));
 }
 
 /* Runs of one value, not zero, where different ones are expected. */
@@ -320,13 +215,15 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
         return;
     fill(the_case, mask, prediction);
     if (region.whole)
-        ts_formula_affine(the_case, 0, value);
+        give_constant(the_case, value);
     else
-        give_left_over(the_case, mask, value, NULL);
+        give_left_over(the_case, mask, value, NULL, ts_case_text(the_case, "%s: ", region.text),
+                       ts_case_text(the_case, " elements are all %.9g (bits 0x%08" PRIx32 ")", value,
+                                    ts_float_bits((float)value)));
     if (region.whole)
         ts_propose_measured(the_case, "unwritten", 0, 1,
-                            "whether the step ran at all: this is what the buffer was filled with",
-                            "every element is %.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
+                            "whether the step ran at all: this is what the buffer was filled with", "%s",
+                            all_of_it(the_case, value, (double)the_case->total, (double)the_case->total));
     else
         ts_propose(the_case, "unwritten", prediction, region.pieces + 1,
                    "whether all of it is written: this is what the buffer was filled with before",
@@ -353,7 +250,7 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
         if (number >= RUN_LEAST && number * 20 > written * 19 &&
             written * 20 < the_case->total * 19) { /* it is that tensor, but for what is masked */
             fill(the_case, mask, prediction);
-            give_left_over(the_case, mask, 0, other);
+            give_left_over(the_case, mask, 0, other, NULL, NULL);
             ts_propose(the_case, "skipped-op", prediction, 0,
                        ts_case_text(the_case, "whether the step from %s to here runs", ts_case_name(the_case, other)),
                        "the candidate holds %s unchanged wherever it is not zero: the step from there to here was not "
@@ -365,7 +262,8 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
         if (number < RUN_LEAST || !ts_region_of(the_case, mask, &region) || region.whole)
             continue;
         fill(the_case, mask, prediction);
-        give_left_over(the_case, mask, 0, other);
+        give_left_over(the_case, mask, 0, other, ts_case_text(the_case, "%s: ", region.text),
+                       ts_case_text(the_case, " elements still hold %s", ts_case_name(the_case, other)));
         ts_propose(the_case, "stale", prediction, region.pieces,
                    "whether all of it is written: buffers that are reused, the length a kernel is given",
                    "%s: %zu elements still hold %s", region.text, region.count, ts_case_name(the_case, other));
@@ -381,33 +279,141 @@ static bool is_copy(const double *row, const double *other, size_t width)
     return spread && memcmp(row, other, width * sizeof *row) == 0;
 }
 
-/* Rows that repeat the row before, or the first one. Of a long sequence the row before may not be at hand. */
+/* Which rows are told to repeat another. */
+struct repeats {
+    bool before, first; /* the one before, the first one, which is in the table */
+    uint64_t first_row;
+};
+
+/* A row of the candidate, in the case or not. */
+static bool read_row(const struct ts_case *the_case, uint64_t row, double *out)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    size_t width = the_case->actor->width;
+    struct ts_error ignored;
+    float *values;
+    bool good;
+    if (ts_case_direct(the_case))
+        return ts_view_read_f64(&pair->b, row * width, width, out, &ignored) == TS_OK;
+    values = malloc(width * sizeof *values);
+    good = values && ts_scene_read(the_case->scene, the_case->actor->pair, true, ts_scene_first(the_case->scene) + row,
+                                   1, 0, width, values, &ignored) == TS_OK;
+    for (size_t i = 0; i < width && good; i++)
+        out[i] = (double)values[i];
+    free(values);
+    return good;
+}
+
+/* Which of the two a row of the case repeats: 1 the one before it, 2 the first one, 0 none. */
+static int repeats_what(const struct ts_case *the_case, const struct ts_formula *formula, size_t row, double *spare)
+{
+    const struct repeats *repeats = formula->numbers;
+    size_t width = the_case->actor->width;
+    uint64_t own = ts_case_row(the_case, row);
+    const double *now = the_case->found + row * width, *before = NULL;
+    if (repeats->before && own) {
+        if (row && ts_case_row(the_case, row - 1) + 1 == own)
+            before = now - width;
+        else if (!ts_case_complete(the_case)) /* of a long sequence it may not be at hand */
+            before = read_row(the_case, own - 1, spare) ? spare : NULL;
+        if (before && is_copy(now, before, width))
+            return 1;
+    }
+    return repeats->first && own != repeats->first_row && is_copy(now, formula->table, width) ? 2 : 0;
+}
+
+static bool predict_repeats(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    size_t width = the_case->actor->width;
+    double *spare = malloc(width * sizeof *spare);
+    for (size_t row = 0; row < the_case->actor->rows && spare; row++)
+        memcpy(out + row * width,
+               (repeats_what(the_case, formula, row, spare) ? the_case->found : the_case->expected) + row * width,
+               width * sizeof *out);
+    free(spare);
+    return spare != NULL;
+}
+
+enum { BEFORE, FIRST };
+
+static bool count_repeats(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    size_t width = the_case->actor->width;
+    double *spare = malloc(width * sizeof *spare);
+    (void)out;
+    for (size_t row = 0; row < the_case->actor->rows && spare; row++) {
+        int what = repeats_what(the_case, formula, row, spare);
+        if (!what || memcmp(the_case->found + row * width, the_case->expected + row * width,
+                            width * sizeof *the_case->found) == 0)
+            continue;
+        tally->sums[what == 1 ? BEFORE : FIRST]++;
+        ts_tally_place(tally, the_case, row * width);
+    }
+    free(spare);
+    return spare != NULL;
+}
+
+static const char *tell_repeats(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    const struct repeats *repeats = formula->numbers;
+    const char *one = ts_case_direct(the_case) ? "row" : "token", *first = "";
+    uint64_t before = (uint64_t)tally->sums[BEFORE], number = (uint64_t)tally->sums[FIRST];
+    (void)share;
+    if (!tally->place_count)
+        return NULL;
+    if (number)
+        first = ts_case_text(the_case, "%s%" PRIu64 " %s%s repeat%s %s %" PRIu64 ", the first one", before ? "; " : "",
+                             number, one, number == 1 ? "" : "s", number == 1 ? "s" : "", one, repeats->first_row);
+    return ts_case_text(the_case, "%s%s, first %s %" PRIu64,
+                        before ? ts_case_text(the_case, "%" PRIu64 " %s%s repeat%s the %s before %s", before, one,
+                                              before == 1 ? "" : "s", before == 1 ? "s" : "", one,
+                                              before == 1 ? "it" : "them")
+                               : "",
+                        first, one, tally->places[0].row);
+}
+
+/* Rows that repeat the row before, or the first one. */
 static void repeated_rows(struct ts_case *the_case, bool *mask, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t number[2] = {0, 0}, width = actor->width;
+    struct repeats repeats = {true, true, ts_case_row(the_case, 0)};
+    struct ts_formula formula = {.numbers = &repeats, .table = the_case->found};
     struct ts_region region;
     char text[2][80];
+    double *spare;
     bool *chosen;
-    if (actor->rows < 2 || width < RUN_LEAST || !(chosen = calloc(2 * actor->rows, sizeof *chosen)))
+    if (actor->rows < 2 || width < RUN_LEAST)
         return;
+    chosen = calloc(2 * actor->rows, sizeof *chosen);
+    spare = malloc(width * sizeof *spare);
     memset(mask, 0, the_case->total * sizeof *mask);
-    for (size_t row = 1; row < actor->rows; row++) {
-        const double *now = the_case->found + row * width;
-        bool neighbours = ts_case_row(the_case, row) == ts_case_row(the_case, row - 1) + 1;
-        bool before = neighbours && is_copy(now, now - width, width), first = is_copy(now, the_case->found, width);
-        if (!before && !first)
+    for (size_t row = 0; row < actor->rows && chosen && spare; row++) {
+        int what = repeats_what(the_case, &formula, row, spare);
+        if (!what)
             continue;
-        chosen[(before ? 0 : actor->rows) + row] = true;
-        number[before ? 0 : 1]++;
+        chosen[(what == 1 ? 0 : actor->rows) + row] = true;
+        number[what == 1 ? 0 : 1]++;
         for (size_t i = row * width; i < (row + 1) * width; i++)
             mask[i] = the_case->found[i] != the_case->expected[i];
     }
-    if (ts_region_of(the_case, mask, &region)) {
+    if (chosen && ts_region_of(the_case, mask, &region)) {
         const char *one = ts_case_direct(the_case) ? "row" : "token";
+        repeats.before = number[0] > 0;
+        repeats.first = number[1] > 0;
         fill(the_case, mask, prediction);
         for (int way = 0; way < 2; way++)
             ts_region_list(the_case, chosen + (way ? actor->rows : 0), actor->rows, true, text[way], sizeof text[way]);
+        if (!ts_case_folded(the_case))
+            ts_formula_next(the_case, &(struct ts_formula){.predict = predict_repeats,
+                                                           .count = count_repeats,
+                                                           .tell = tell_repeats,
+                                                           .numbers = &repeats,
+                                                           .size = sizeof repeats,
+                                                           .table = the_case->found,
+                                                           .table_count = width});
         if (number[0])
             ts_propose(the_case, "stale", prediction, region.pieces,
                        "whether the position advances: the same row is read or written again",
@@ -421,6 +427,7 @@ static void repeated_rows(struct ts_case *the_case, bool *mask, double *predicti
                        one, text[1], one, ts_case_row(the_case, 0));
     }
     free(chosen);
+    free(spare);
 }
 
 /* The code of a number that f16 holds: codes of one sign are in the order of their values. */
@@ -451,16 +458,16 @@ static double decode(uint32_t bits, enum ts_type type)
 
 /* The one bit whose flip brings the value back to what was expected, noise aside; -1 when there is none. xored: it, or
  * the few bits in which the two differ. */
-static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored)
+static int flipped_bit(const struct ts_case *the_case, double found, double expected, uint32_t *xored)
 {
     uint32_t bits;
     enum ts_type type = ts_case_pair(the_case)->b.tensor->type == TS_F16 ? TS_F16
                         : the_case->actor->bits_b == 7                   ? TS_BF16
                                                                          : TS_F32;
-    int width = encode(the_case->found[i], type, &bits), best = -1;
-    double expected = the_case->expected[i], closest = 0.02 * fabs(expected) + 1e-30;
+    int width = encode(found, type, &bits), best = -1;
+    double closest = 0.02 * fabs(expected) + 1e-30;
     double slack = 4 * sqrt(the_case->noise / (double)the_case->total);
-    if (slack > closest && fabs(the_case->found[i] - expected) > 4 * slack)
+    if (slack > closest && fabs(found - expected) > 4 * slack)
         closest = slack;
     for (int bit = 0; bit < width; bit++) {
         double back = decode(bits ^ (uint32_t)1 << bit, type);
@@ -474,15 +481,94 @@ static int flipped_bit(const struct ts_case *the_case, size_t i, uint32_t *xored
     return best;
 }
 
+/* "token 3, channel 5: 2 for 1 (xor ...)" of the first ones; returns how many of them are one flipped bit. */
+static size_t list_hits(const struct ts_case *the_case, const struct ts_tally *tally, char *text, size_t room)
+{
+    size_t used = 0, flips = 0;
+    text[0] = 0;
+    for (size_t k = 0; k < tally->place_count; k++) {
+        const struct ts_tally_place *at = &tally->places[k];
+        char place[96];
+        uint32_t xored;
+        int bit = flipped_bit(the_case, at->found, at->expected, &xored);
+        flips += bit >= 0;
+        ts_place_text(the_case, at, place, sizeof place);
+        used += (size_t)snprintf(text + used, room - used, "%s%s: %.6g for %.6g", k ? "; " : "", place, at->found,
+                                 at->expected);
+        if (bit >= 0 && used < room)
+            used += (size_t)snprintf(text + used, room - used, " (xor 0x%" PRIx32 ": bit %d)", xored, bit);
+        else if (used < room && __builtin_popcount(xored) <= FEW_BITS)
+            used += (size_t)snprintf(text + used, room - used, " (xor 0x%" PRIx32 ": %d bits)", xored,
+                                     __builtin_popcount(xored));
+        used = used < room ? used : room - 1;
+    }
+    return flips;
+}
+
+/* Single elements that were hit. */
+struct hits {
+    double least;   /* cost of one */
+    double usual;   /* noise of an element */
+    double certain; /* that they were */
+    bool loud;      /* noise makes most of the error */
+};
+
+static bool count_hits(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                       struct ts_tally *tally)
+{
+    const struct hits *hits = formula->numbers;
+    (void)out;
+    tally->sums[ELEMENTS] += (double)the_case->total;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double cost;
+        if (the_case->found[i] == the_case->expected[i]) /* nearly all are */
+            continue;
+        cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        if (!(cost > 0) || ts_case_aside(the_case, i / the_case->actor->width))
+            continue;
+        tally->sums[COST] += cost;
+        if (cost < hits->least)
+            continue;
+        tally->sums[HITS]++;
+        tally->sums[HIT_COST] += cost;
+        ts_tally_place(tally, the_case, i);
+    }
+    return true;
+}
+
+static const char *hits_text(struct ts_case *the_case, const struct hits *hits, const struct ts_tally *tally,
+                             double share, const char *among)
+{
+    char text[512];
+    uint64_t number = (uint64_t)tally->sums[HITS];
+    (void)list_hits(the_case, tally, text, sizeof text);
+    return ts_case_text(the_case, "%" PRIu64 " of %" PRIu64 " elements%s make%s %.0f %% of the error%s: %s", number,
+                        (uint64_t)tally->sums[ELEMENTS], among, number == 1 ? "s" : "", 100 * share,
+                        hits->loud ? " that is no noise" : "", text);
+}
+
+static const char *tell_hits(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                             double *share)
+{
+    const struct hits *hits = formula->numbers;
+    double above = tally->sums[COST] - hits->usual * tally->sums[ELEMENTS], part;
+    part = above > 0 && tally->sums[HIT_COST] < above ? tally->sums[HIT_COST] / above : 1;
+    *share = tally->sums[HITS] > fmax(FEW_MOST, FEW_SHARE * tally->sums[ELEMENTS]) ? 0 : hits->certain * part;
+    return hits_text(the_case, hits, tally, part, "");
+}
+
 static void sparse(struct ts_case *the_case)
 {
     double costs[FEW_MOST + 1] = {0};
-    size_t most = (size_t)(FEW_SHARE * (double)the_case->total), few = 0, kept = 0, flips = 0, shown = 0;
-    double above = the_case->error - the_case->noise, sum = 0, least = 0, certain;
+    size_t most = (size_t)(FEW_SHARE * (double)the_case->total), few = 0, kept = 0, flips;
+    double above = the_case->error - the_case->noise, sum = 0, least = 0, part;
     const double usual = the_case->noise / (double)the_case->total;
-    char text[512] = "";
-    size_t used = 0, first = SIZE_MAX;
+    char text[512];
+    size_t first = SIZE_MAX;
     bool together = true;
+    struct hits hits = {.usual = usual, .loud = the_case->noise > above};
+    struct ts_formula formula = {.count = count_hits, .tell = tell_hits, .numbers = &hits, .size = sizeof hits};
+    struct ts_tally tally;
     most = most < FEW_LEAST ? FEW_LEAST : most > FEW_MOST ? FEW_MOST : most;
     if (the_case->total < 16 * FEW_LEAST || !(above > 0))
         return;
@@ -515,35 +601,21 @@ static void sparse(struct ts_case *the_case)
         }
     if (few > 2 && together) /* a channel, in few rows */
         return;
-    for (size_t i = 0; i < the_case->total && shown < 4; i++) {
-        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        uint32_t xored;
-        char place[96];
-        int bit;
-        if (cost < least || ts_case_aside(the_case, i / the_case->actor->width))
-            continue;
-        bit = flipped_bit(the_case, i, &xored);
-        flips += bit >= 0;
-        place_text(the_case, i, place, sizeof place);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %.6g for %.6g", shown ? "; " : "", place,
-                                 the_case->found[i], the_case->expected[i]);
-        if (bit >= 0 && used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, " (xor 0x%" PRIx32 ": bit %d)", xored, bit);
-        else if (used < sizeof text && __builtin_popcount(xored) <= FEW_BITS)
-            used += (size_t)snprintf(text + used, sizeof text - used, " (xor 0x%" PRIx32 ": %d bits)", xored,
-                                     __builtin_popcount(xored));
-        used = used < sizeof text ? used : sizeof text - 1;
-        shown++;
-    }
+    hits.least = least;
+    ts_tally_open(&tally);
+    (void)count_hits(the_case, &formula, NULL, &tally);
+    flips = list_hits(the_case, &tally, text, sizeof text);
+    part = sum < above ? sum / above : 1;
     /* of a single row it cannot be told from a bad channel */
-    certain = the_case->actor->rows > 1 ? 0.97 : 0.75;
-    ts_propose_plain(the_case, "sparse", sum < above ? certain * sum / above : certain,
-                     flips == shown ? "the memory or the transport: one bit of each was flipped"
-                                    : "a race, an index out of range, a boundary of a kernel, memory that is shared",
-                     few == 1 ? "%zu of %zu elements%s makes %.0f %% of the error%s: %s"
-                              : "%zu of %zu elements%s make %.0f %% of the error%s: %s",
-                     few, the_case->total, looked_at(the_case), sum / above < 1 ? 100 * sum / above : 100,
-                     the_case->noise > above ? " that is no noise" : "", text);
+    hits.certain = the_case->actor->rows > 1 ? 0.97 : 0.75;
+    /* elsewhere a hit may be smaller, but above what is none here; among so many more noise reaches further */
+    hits.least = costs[few] > 0 ? fmin(least, 4 * costs[few]) : 0;
+    ts_formula_next(the_case, &formula);
+    ts_propose_plain(the_case, "sparse", hits.certain * part,
+                     flips == tally.place_count
+                         ? "the memory or the transport: one bit of each was flipped"
+                         : "a race, an index out of range, a boundary of a kernel, memory that is shared",
+                     "%s", hits_text(the_case, &hits, &tally, part, ts_looked_at(the_case)));
 }
 
 static void propose(struct ts_case *the_case)
@@ -551,7 +623,7 @@ static void propose(struct ts_case *the_case)
     bool *mask = calloc(the_case->total, sizeof *mask);
     double *prediction = ts_case_scratch(the_case);
     if (mask && prediction) {
-        non_finite(the_case, mask);
+        ts_propose_non_finite(the_case);
         if (the_case->error > 0) {
             zeros(the_case, mask, prediction);
             unwritten(the_case, mask, prediction);

@@ -317,46 +317,70 @@ static bool find_gated(const struct ts_case *the_case, struct gated *gated)
     return false;
 }
 
+/* How a chunk becomes a gate. */
+static const struct {
+    double constant, sign;
+    bool squashed;
+    const char *text;
+} ways[] = {{0, 1, false, ""},
+            {0, -1, false, ", with the other sign"},
+            {1, 1, false, ", with 1 + gate"},
+            {0, 1, true, ", through tanh"}};
+
+struct gating {
+    unsigned chunk, way;
+};
+
+/* Of y, the first tensor, and a chunk of the second. */
+static bool predict_gated(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct gating *gating = formula->numbers;
+    const struct ts_actor *actor = the_case->actor, *y = ts_scene_actor(the_case->scene, formula->pairs[0]),
+                          *from = ts_scene_actor(the_case->scene, formula->pairs[1]);
+    if (!y || !from || y->rows * y->width != the_case->total || from->width < (gating->chunk + 1) * actor->width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        size_t row = ts_scene_row(the_case->scene, from, i / actor->width);
+        double gate = (double)from->b[row * from->width + gating->chunk * actor->width + i % actor->width];
+        gate = ways[gating->way].squashed ? tanh(gate) : gate;
+        out[i] = (ways[gating->way].constant + ways[gating->way].sign * gate) * (double)y->b[i];
+    }
+    return true;
+}
+
 /* What the candidate does with y and a chunk: another one, 1 + gate, tanh, the other sign. */
 static void propose_gated(struct ts_case *the_case)
 {
-    static const struct {
-        double constant, sign;
-        bool squashed;
-        const char *text;
-    } ways[] = {{0, 1, false, ""},
-                {0, -1, false, ", with the other sign"},
-                {1, 1, false, ", with 1 + gate"},
-                {0, 1, true, ", through tanh"}};
-    const struct ts_actor *actor = the_case->actor;
     double *out = ts_case_scratch(the_case), most = WORTHWHILE;
-    unsigned best_chunk = 0, best_way = 0;
+    struct gating best = {0};
+    struct ts_formula formula = {.predict = predict_gated, .size = sizeof best, .pair_count = 2};
     struct gated gated;
     if (!out || !find_gated(the_case, &gated))
         return;
+    formula.pairs[0] = gated.y->pair;
+    formula.pairs[1] = gated.from->pair;
     for (unsigned at = 0; at <= gated.chunks * 4; at++) { /* the last: the best of them once more */
         bool last = at == gated.chunks * 4;
-        unsigned chunk = last ? best_chunk : at / 4, way = last ? best_way : at % 4;
+        struct gating one = last ? best : (struct gating){at / 4, at % 4};
         double share;
-        if ((last && most <= WORTHWHILE) || (!last && chunk == gated.chunk && way == 0))
+        if ((last && most <= WORTHWHILE) || (!last && one.chunk == gated.chunk && one.way == 0))
             continue;
-        for (size_t i = 0; i < the_case->total; i++) {
-            size_t row = ts_scene_row(the_case->scene, gated.from, i / actor->width);
-            double gate = (double)gated.from->b[row * gated.from->width + chunk * actor->width + i % actor->width];
-            out[i] = (ways[way].constant + ways[way].sign * (ways[way].squashed ? tanh(gate) : gate)) *
-                     (double)gated.y->b[i];
-        }
+        formula.numbers = &one;
+        if (!predict_gated(the_case, &formula, out))
+            return;
         share = last ? 0 : ts_explained(the_case, out);
         if (share > most) {
             most = share;
-            best_chunk = chunk;
-            best_way = way;
+            best = one;
         }
     }
+    formula.numbers = &best;
+    if (most > WORTHWHILE)
+        ts_formula_next(the_case, &formula);
     if (most > WORTHWHILE)
         ts_propose(the_case, "modulation", out, 0, "how the modulation tensor is split into shift, scale and gate",
                    "the candidate gates %s with chunk %u of %s%s, the reference with chunk %u",
-                   ts_case_name(the_case, gated.y), best_chunk, ts_case_name(the_case, gated.from), ways[best_way].text,
+                   ts_case_name(the_case, gated.y), best.chunk, ts_case_name(the_case, gated.from), ways[best.way].text,
                    gated.chunk);
 }
 

@@ -122,20 +122,27 @@ static void other_group(const struct norm *norm)
     free(table);
 }
 
-static void by_pieces(const struct norm *norm, size_t size)
+static void by_pieces(const struct ts_case *the_case, const double *input, size_t size, double *out)
 {
-    const struct ts_operation *right = &norm->the_case->operation;
-    for (size_t start = 0; start + size <= norm->the_case->total; start += size) {
+    const struct ts_operation *right = &the_case->operation;
+    for (size_t start = 0; start + size <= the_case->total; start += size) {
         double mean = 0, squares = 0;
         for (size_t i = start; right->centred && i < start + size; i++)
-            mean += norm->input[i] / (double)size;
+            mean += input[i] / (double)size;
         for (size_t i = start; i < start + size; i++)
-            squares += (norm->input[i] - mean) * (norm->input[i] - mean) / (double)size;
+            squares += (input[i] - mean) * (input[i] - mean) / (double)size;
         for (size_t i = start; i < start + size; i++)
-            norm->prediction[i] =
-                (norm->input[i] - mean) / sqrt(squares + right->epsilon) * right->table[i % right->group] +
-                right->table[right->group + i % right->group];
+            out[i] = (input[i] - mean) / sqrt(squares + right->epsilon) * right->table[i % right->group] +
+                     right->table[right->group + i % right->group];
     }
+}
+
+static bool predict_pieces(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const double *input = ts_case_norm_input(the_case);
+    if (input)
+        by_pieces(the_case, input, *(const size_t *)formula->numbers, out);
+    return input != NULL;
 }
 
 /* Each of several equal pieces of the row has a mean of its own: a rank, a head or a group that is normalized alone. */
@@ -148,7 +155,7 @@ static void pieces(const struct norm *norm)
         double share;
         if (group % parts)
             continue;
-        by_pieces(norm, group / parts);
+        by_pieces(norm->the_case, norm->input, group / parts, norm->prediction);
         share = ts_explained(norm->the_case, norm->prediction);
         if (share > most) {
             most = share;
@@ -157,7 +164,9 @@ static void pieces(const struct norm *norm)
     }
     if (!best || total % group)
         return;
-    by_pieces(norm, best);
+    by_pieces(norm->the_case, norm->input, best, norm->prediction);
+    ts_formula_next(norm->the_case,
+                    &(struct ts_formula){.predict = predict_pieces, .numbers = &best, .size = sizeof best});
     ts_propose(
         norm->the_case, "row-scaled", norm->prediction, 1,
         "over which axis the norm is taken; of a sharded row, whether the sum of squares is reduced over all ranks",

@@ -423,34 +423,73 @@ static double angles_kept(const struct search *search, double *deviation)
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
 }
 
+/* Slots of a tally: products of what was found with what was expected, and of each with itself. */
+enum { DOT, EXPECTED, FOUND };
+
+static bool count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    (void)formula;
+    (void)out;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            tally->sums[DOT] += the_case->found[i] * the_case->expected[i];
+            tally->sums[EXPECTED] += the_case->expected[i] * the_case->expected[i];
+            tally->sums[FOUND] += the_case->found[i] * the_case->found[i];
+        }
+    return true;
+}
+
+static double cosine_of(const struct ts_tally *tally)
+{
+    double size = tally->sums[EXPECTED] * tally->sums[FOUND];
+    return size > 0 ? tally->sums[DOT] / sqrt(size) : 1;
+}
+
+/* The words around the cosine, kept as long as the diagnosis. */
+struct random_words {
+    const char *before, *after;
+};
+
+static const char *tell_related(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    const struct random_words *words = formula->numbers;
+    double cosine = cosine_of(tally);
+    *share = fabs(cosine) > UNRELATED ? 0 : *share;
+    return ts_case_text(the_case, "%s%.3f%s", words->before, cosine, words->after);
+}
+
 /* No weight of the file explains the output. */
 static void say_random(struct search *search)
 {
     struct ts_case *the_case = search->the_case;
     const struct ts_settings *config = &search->evidence->config;
-    double dot = 0, expected = 0, found = 0, cosine, deviation, kept, wanted = config->values[TS_SETTING_INITIAL_STD];
+    double deviation, kept, wanted = config->values[TS_SETTING_INITIAL_STD];
+    struct random_words words;
+    struct ts_formula formula = {.count = count_related, .tell = tell_related, .numbers = &words, .size = sizeof words};
+    struct ts_tally tally;
     const char *looks = "";
-    for (size_t i = 0; i < the_case->total; i++)
-        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-            dot += the_case->found[i] * the_case->expected[i];
-            expected += the_case->expected[i] * the_case->expected[i];
-            found += the_case->found[i] * the_case->found[i];
-        }
-    cosine = expected > 0 && found > 0 ? dot / sqrt(expected * found) : 1;
-    if (fabs(cosine) > UNRELATED)
+    ts_tally_open(&tally);
+    (void)count_related(the_case, &formula, NULL, &tally);
+    if (fabs(cosine_of(&tally)) > UNRELATED)
         return;
     ts_sample_take(the_case, 12, 8, &search->sample);
     kept = angles_kept(search, &deviation);
     if (kept > 0.8)
         looks = "; tokens keep their angles to each other, as they do under weights drawn at random";
+    words.before = ts_case_text(the_case,
+                                "weights not loaded or random: the reference is %s times %s, and no weight of that "
+                                "shape in the file gives the candidate's output (cosine ",
+                                ts_product_name(the_case, search->own), actor_name(search, search->own->input));
+    words.after =
+        ts_case_text(the_case, "); its weights have a standard deviation of about %.4g%s%s", deviation,
+                     fabs(deviation / wanted - 1) < 0.1 ? ", the initializer_range of the configuration" : "", looks);
+    ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "unrelated", 0.98,
                      "whether this weight was loaded at all: a name that did not match, a missing shard, a random "
                      "initialization",
-                     "weights not loaded or random: the reference is %s times %s, and no weight of that shape in the "
-                     "file gives the candidate's output (cosine %.3f); its weights have a standard deviation of about "
-                     "%.4g%s%s",
-                     ts_product_name(the_case, search->own), actor_name(search, search->own->input), cosine, deviation,
-                     fabs(deviation / wanted - 1) < 0.1 ? ", the initializer_range of the configuration" : "", looks);
+                     "%s%.3f%s", words.before, cosine_of(&tally), words.after);
 }
 
 /* The product for other rows; the order of its inputs, where it is another, is in the table. */

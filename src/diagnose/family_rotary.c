@@ -71,39 +71,6 @@ static double agreement(const double complex *turns, const double *angles, size_
     return sum;
 }
 
-/* Angle per position of each pair. Neighbours in the sequence show it without ambiguity up to half a turn; tokens
- * further apart then sharpen it. */
-static void find_steps(const struct rotary *rotary, const double complex *turns, size_t pairs, double *steps)
-{
-    size_t rows = rotary->the_case->actor->rows;
-    for (size_t i = 0; i < pairs; i++) {
-        double complex sum = 0;
-        for (size_t row = 0; row + 1 < rows; row++)
-            if (rotary->places[row + 1] - rotary->places[row] == 1)
-                sum += turns[(row + 1) * pairs + i] * conj(turns[row * pairs + i]) /
-                       (1e-300 + cabs(turns[row * pairs + i]));
-        steps[i] = sum != 0 ? carg(sum) : 0;
-        for (double reach = 2; reach < rotary->places[rows - 1] - rotary->places[0] + 2; reach *= 2) {
-            double error = 0, weight = 0;
-            for (size_t row = 0; row + 1 < rows; row++) {
-                size_t other = row + 1;
-                double complex turned;
-                double distance, size;
-                while (other + 1 < rows && rotary->places[other + 1] - rotary->places[row] <= reach)
-                    other++;
-                distance = rotary->places[other] - rotary->places[row];
-                if (distance > reach)
-                    continue;
-                turned = turns[other * pairs + i] * conj(turns[row * pairs + i]) * cexp(-I * steps[i] * distance);
-                size = sqrt(cabs(turned));
-                error += turned != 0 ? carg(turned) * distance * size : 0;
-                weight += distance * distance * size;
-            }
-            steps[i] += weight > 0 ? error / weight : 0;
-        }
-    }
-}
-
 /* Sum over tokens up to `reach` of the agreement with angles place * base^(-2 i / group). */
 static double base_agreement(const struct rotary *rotary, const double complex *turns, size_t pairs, double logarithm,
                              double reach)
@@ -331,7 +298,7 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
                  "the candidate's angles are plain with theta = %s; the reference's are scaled or come from a table",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}));
     keep(best, &guess);
-    find_steps(rotary, turns, pairs, steps);
+    ts_find_steps(turns, rotary->places, actor->rows, pairs, steps);
     for (size_t i = 0; i < pairs; i++) {
         upper += steps[i] * rotary->steps[i];
         lower += rotary->steps[i] * rotary->steps[i];
@@ -374,23 +341,12 @@ static void try_positions(const struct rotary *rotary, const double complex *tur
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = rotary->pairing.group / 2, moved = 0, said = 0;
-    struct guess guess = {.pairing = rotary->pairing};
+    struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_PLACES, 1, 0, 0}};
     if (!make_angles(rotary, &guess))
         return;
     for (size_t row = 0; row < actor->rows; row++) {
-        double most = -DBL_MAX, found = 0, lowest = -rotary->places[row] - 2;
-        double first = lowest > -MOST_OFFSET * 4 ? lowest : -MOST_OFFSET * 4;
-        for (double offset = first; offset <= 4 * MOST_OFFSET; offset++) {
-            double sum = 0;
-            for (size_t i = 0; i < pairs; i++) {
-                double angle = rotary->angles[row * pairs + i] + offset * rotary->steps[i];
-                sum += creal(turns[row * pairs + i]) * cos(angle) + cimag(turns[row * pairs + i]) * sin(angle);
-            }
-            if (sum > most) {
-                most = sum;
-                found = offset;
-            }
-        }
+        double found = ts_find_place(turns + row * pairs, rotary->angles + row * pairs, rotary->steps, pairs,
+                                     rotary->places[row], 4 * MOST_OFFSET);
         for (size_t i = 0; i < pairs; i++)
             guess.angles[row * pairs + i] = rotary->angles[row * pairs + i] + found * rotary->steps[i];
         if (found != 0) {
@@ -412,7 +368,7 @@ static void try_free(const struct rotary *rotary, double complex *scratch, struc
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
-        struct guess guess = {.pairing = rotary->pairing};
+        struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_FREE, 1, 0, 0}};
         size_t pairs = guess.pairing.group / 2;
         guess.pairing.interleaved = interleaved;
         guess.freedom = actor->rows * pairs;
@@ -584,7 +540,7 @@ static void study_reference(struct rotary *rotary, double complex *turns)
         rotary->places[row] = (double)ts_case_row(rotary->the_case, row);
     for (size_t k = 0; k < actor->rows * pairs; k++)
         turns[k] = cexp(I * rotary->angles[k]);
-    find_steps(rotary, turns, pairs, rotary->steps);
+    ts_find_steps(turns, rotary->places, actor->rows, pairs, rotary->steps);
     rotary->base = find_base(rotary, turns, pairs);
     sum = base_agreement(rotary, turns, pairs, log(rotary->base), INFINITY);
     if (sum < 0.999 * (double)(actor->rows * pairs)) /* the table is not of that kind: scaled, or moved */
@@ -593,23 +549,27 @@ static void study_reference(struct rotary *rotary, double complex *turns)
 
 static void give_formula(const struct rotary *rotary, const struct guess *guess, double factor)
 {
-    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how, rotary->offset, factor};
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how, rotary->offset, factor, 4 * MOST_OFFSET};
+    bool places = guess->how.follows == TS_FROM_PLACES;
     size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
     size_t last = rotary->the_case->actor->rows - 1;
     double *table, place = (double)ts_case_row(rotary->the_case, last) + guess->how.positions;
-    if (guess->how.follows == TS_FROM_NOTHING || !(table = calloc(own + pairs, sizeof *table)))
+    if (!(table = calloc(own + pairs, sizeof *table)))
         return;
     memcpy(table, rotary->steps, own * sizeof *table);
     for (size_t i = 0; i < pairs; i++)
         table[own + i] = place != 0 ? guess->angles[last * pairs + i] / place : 0;
     ts_formula_next(rotary->the_case, &(struct ts_formula){.predict = ts_predict_turned,
+                                                           .count = places ? ts_count_places : NULL,
+                                                           .tell = places ? ts_tell_places : NULL,
                                                            .numbers = &turning,
                                                            .size = sizeof turning,
                                                            .table = table,
                                                            .table_count = own + pairs,
                                                            .pairs = {rotary->input->pair},
                                                            .pair_count = 1,
-                                                           .reference = guess->how.follows != TS_FROM_POSITION});
+                                                           .reference = guess->how.follows != TS_FROM_POSITION &&
+                                                                        guess->how.follows != TS_FROM_FREE});
     free(table);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "diagnose/families.h"
+#include "diagnose/turning.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.5
@@ -37,6 +38,7 @@ static bool find_turns(struct turned *turned)
     const struct ts_case *the_case = turned->the_case;
     size_t width = the_case->actor->width, pairs = turned->group / 2;
     double apart = 0, all = 0, limit;
+    bool whole = true;
     for (size_t row = 0; row < the_case->actor->rows; row++)
         for (size_t pair = 0; pair < pairs; pair++) {
             double complex sum = 0;
@@ -45,8 +47,10 @@ static bool find_turns(struct turned *turned)
                 double complex x = the_case->expected[a] + I * the_case->expected[b];
                 double complex y = the_case->found[a] + I * the_case->found[b];
                 double difference = cabs(x) - cabs(y);
-                if (!isfinite(cabs(x)) || !isfinite(cabs(y)))
-                    return false;
+                if (!isfinite(cabs(x)) || !isfinite(cabs(y))) {
+                    whole = false;
+                    continue;
+                }
                 sum += conj(x) * y;
                 apart += difference * difference;
                 all += cabs(x) * cabs(x);
@@ -55,7 +59,7 @@ static bool find_turns(struct turned *turned)
         }
     limit = 0.1 * the_case->error;
     limit = limit > 2 * the_case->noise ? limit : 2 * the_case->noise;
-    return all > 0 && apart < limit;
+    return whole && all > 0 && apart < limit;
 }
 
 static void turn(const struct turned *turned)
@@ -87,28 +91,45 @@ static void same_in_all(struct turned *turned)
     }
 }
 
+/* What a position adds to the angle of a pair, by trying: of a few tokens, which may turn by anything. */
+static double scan_rate(const struct turned *turned, size_t pair)
+{
+    size_t rows = turned->the_case->actor->rows, pairs = turned->group / 2;
+    double best = 0, most = -INFINITY, width = 2 * M_PI / SCAN;
+    for (int pass = 0; pass < 4; pass++, width /= 10) {
+        double middle = best;
+        for (int step = pass ? -10 : -SCAN / 2; step <= (pass ? 10 : SCAN / 2); step++) {
+            double rate = (pass ? middle : 0) + step * width, sum = 0;
+            for (size_t row = 0; row < rows; row++)
+                sum += creal(turned->turns[row * pairs + pair] *
+                             cexp(-I * rate * (double)ts_case_row(turned->the_case, row)));
+            if (sum > most) {
+                most = sum;
+                best = rate;
+            }
+        }
+    }
+    return best;
+}
+
 /* An angle per pair that grows with the position. */
 static void growing(struct turned *turned)
 {
     size_t rows = turned->the_case->actor->rows, pairs = turned->group / 2;
+    double *places = malloc((rows + pairs) * sizeof *places), *rates = places ? places + rows : NULL;
+    bool few = ts_case_row(turned->the_case, rows - 1) < SCAN / 2 && rows * pairs * SCAN <= MOST_WORK;
+    if (!places)
+        return;
+    for (size_t row = 0; row < rows; row++)
+        places[row] = (double)ts_case_row(turned->the_case, row);
+    if (!few) /* a scan would be too coarse for what lies far apart */
+        ts_find_steps(turned->turns, places, rows, pairs, rates);
     for (size_t pair = 0; pair < pairs; pair++) {
-        double best = 0, most = -INFINITY, width = 2 * M_PI / SCAN;
-        for (int pass = 0; pass < 4; pass++, width /= 10) {
-            double middle = best;
-            for (int step = pass ? -10 : -SCAN / 2; step <= (pass ? 10 : SCAN / 2); step++) {
-                double rate = (pass ? middle : 0) + step * width, sum = 0;
-                for (size_t row = 0; row < rows; row++)
-                    sum += creal(turned->turns[row * pairs + pair] *
-                                 cexp(-I * rate * (double)ts_case_row(turned->the_case, row)));
-                if (sum > most) {
-                    most = sum;
-                    best = rate;
-                }
-            }
-        }
+        rates[pair] = few ? scan_rate(turned, pair) : rates[pair];
         for (size_t row = 0; row < rows; row++)
-            turned->angles[row * pairs + pair] = best * (double)ts_case_row(turned->the_case, row);
+            turned->angles[row * pairs + pair] = rates[pair] * places[row];
     }
+    free(places);
 }
 
 /* Any angle in each token and pair, the same in all heads. */
@@ -129,6 +150,57 @@ static bool are_half_turns(const struct turned *turned)
     return true;
 }
 
+/* What turns other rows: pairs, and how their angles follow. An angle per pair is in the table: the same in all rows,
+ * or what a position adds. */
+struct turning {
+    size_t heads, inner, group;
+    bool interleaved;
+    enum way { SAME, GROWING, ANY } way;
+};
+
+static bool predict(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct turning *how = formula->numbers;
+    struct turned turned = {.the_case = the_case,
+                            .heads = how->heads,
+                            .inner = how->inner,
+                            .group = how->group,
+                            .interleaved = how->interleaved,
+                            .out = out};
+    size_t pairs = how->group / 2, count = the_case->actor->rows * pairs;
+    bool good;
+    turned.turns = how->way == ANY ? calloc(count, sizeof *turned.turns) : NULL;
+    turned.angles = calloc(count, sizeof *turned.angles);
+    good = turned.angles && (how->way != ANY || turned.turns);
+    if (good && how->way == ANY) {
+        (void)find_turns(&turned);
+        any(&turned);
+    }
+    for (size_t i = 0; i < count && good && how->way != ANY; i++)
+        turned.angles[i] =
+            formula->table[i % pairs] * (how->way == SAME ? 1 : (double)ts_case_row(the_case, i / pairs));
+    if (good)
+        turn(&turned);
+    free(turned.turns);
+    free(turned.angles);
+    return good;
+}
+
+static void give_formula(const struct turned *turned, enum way way)
+{
+    struct turning how = {turned->heads, turned->inner, turned->group, turned->interleaved, way};
+    size_t pairs = turned->group / 2, last = turned->the_case->actor->rows - 1;
+    double place = (double)ts_case_row(turned->the_case, last), *table = calloc(pairs, sizeof *table);
+    for (size_t i = 0; i < pairs && table; i++)
+        table[i] = turned->angles[last * pairs + i] / (way == GROWING && place > 0 ? place : 1);
+    if (table)
+        ts_formula_next(
+            turned->the_case,
+            &(struct ts_formula){
+                .predict = predict, .numbers = &how, .size = sizeof how, .table = table, .table_count = pairs});
+    free(table);
+}
+
 static void try_pairing(struct turned *turned)
 {
     static const struct {
@@ -142,17 +214,19 @@ static void try_pairing(struct turned *turned)
     if (!find_turns(turned))
         return;
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-        if (way == 2 && turned->heads < 2)
+        if (way == ANY && turned->heads < 2)
             continue;
         ways[way].angles(turned);
         if (are_half_turns(turned))
             return;
         turn(turned);
-        if (ts_explained(the_case, turned->out) > (way == 2 ? 0.9 : WORTHWHILE))
-            ts_propose(the_case, "rotation", turned->out, way == 2 ? rows * pairs : pairs,
-                       "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding",
-                       "pairs (%s) keep their lengths and turn against the reference's %s",
-                       turned->interleaved ? "2i, 2i + 1" : "i, i + half", ways[way].text);
+        if (ts_explained(the_case, turned->out) <= (way == ANY ? 0.9 : WORTHWHILE))
+            continue;
+        give_formula(turned, (enum way)way);
+        ts_propose(the_case, "rotation", turned->out, way == ANY ? rows * pairs : pairs,
+                   "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding",
+                   "pairs (%s) keep their lengths and turn against the reference's %s",
+                   turned->interleaved ? "2i, 2i + 1" : "i, i + half", ways[way].text);
     }
 }
 
@@ -162,7 +236,7 @@ static void propose(struct ts_case *the_case)
     struct turned turned = {.the_case = the_case};
     size_t heads = actor->heads > 1 ? actor->heads : the_case->scene->score_heads;
     if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE || actor->rows < 3 ||
-        actor->width < 4 || !ts_names_operand(ts_case_name(the_case, actor)) || the_case->total * SCAN > MOST_WORK)
+        actor->width < 4 || !ts_names_operand(ts_case_name(the_case, actor)))
         return;
     heads = heads > 1 && actor->width % heads == 0 ? heads : 1;
     turned.turns = calloc(the_case->total, sizeof *turned.turns);

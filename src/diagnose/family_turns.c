@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include "diagnose/families.h"
+#include "diagnose/formula.h"
 
 #define ROWS_LEAST  4
 #define FASTEST     3.0
 #define OFFSET_MOST 64
+#define WAVES       0.9 /* confidence in frequencies that follow no line */
 
 /* One side of the table. */
 struct table {
@@ -57,14 +59,27 @@ static double slowest(int bits)
     return fmin(fmax(sqrt(4 * ldexp(1, -bits)), 2e-3), 0.3);
 }
 
+/* The row stands between its neighbours: of a long sequence not all are at hand. */
+static bool has_neighbours(const struct ts_case *the_case, size_t row)
+{
+    uint64_t own = ts_case_row(the_case, row);
+    return ts_case_row(the_case, row - 1) + 1 == own && ts_case_row(the_case, row + 1) == own + 1;
+}
+
 /* Frequencies of all columns; false when most of them are no waves. */
 static bool measure(const struct ts_case *the_case, const double *values, int bits, double *frequency)
 {
-    size_t width = the_case->actor->width, rows = the_case->actor->rows, waves = 0;
+    size_t width = the_case->actor->width, rows = the_case->actor->rows, waves = 0, between = 0;
+    for (size_t row = 1; row + 1 < rows; row++)
+        between += has_neighbours(the_case, row);
+    if (between < ROWS_LEAST - 2)
+        return false;
     for (size_t i = 0; i < width; i++) {
         double dot = 0, square = 0, left = 0, cosine;
         for (size_t row = 1; row + 1 < rows; row++) {
             double x = at(the_case, values, row, i);
+            if (!has_neighbours(the_case, row))
+                continue;
             dot += x * (at(the_case, values, row - 1, i) + at(the_case, values, row + 1, i)) / 2;
             square += x * x;
         }
@@ -72,7 +87,7 @@ static bool measure(const struct ts_case *the_case, const double *values, int bi
         for (size_t row = 1; row + 1 < rows; row++) {
             double rest = at(the_case, values, row - 1, i) + at(the_case, values, row + 1, i) -
                           2 * cosine * at(the_case, values, row, i);
-            left += rest * rest / 4;
+            left += has_neighbours(the_case, row) ? rest * rest / 4 : 0;
         }
         waves += isfinite(left) && left <= 1e-3 * square && fabs(cosine) <= 1.001;
         frequency[i] = fabs(cosine) < 1 ? acos(cosine) : 0;
@@ -85,6 +100,11 @@ static bool measure(const struct ts_case *the_case, const double *values, int bi
 static double wave(const struct table *table, double position, double frequency)
 {
     return table->height * (table->sine ? sin(position * frequency) : cos(position * frequency));
+}
+
+static double place_of(const struct ts_case *the_case, size_t row)
+{
+    return (double)ts_case_row(the_case, row);
 }
 
 /* theta and factor from the line of logarithms, then phase and height from the whole table. */
@@ -118,7 +138,8 @@ static bool fit(const struct ts_case *the_case, const double *values, int double
             for (size_t row = 0; row < rows && row < 32; row++)
                 for (size_t i = 0; i < width; i++) {
                     double place = (double)pair_of(i, width, doubled) / (double)pairs;
-                    double f = exp(slope * place) / table->factor, w = wave(&guess, (double)row + (double)offset, f);
+                    double f = exp(slope * place) / table->factor,
+                           w = wave(&guess, place_of(the_case, row) + (double)offset, f);
                     dot += w * at(the_case, values, row, i);
                     square += w * w;
                 }
@@ -134,20 +155,21 @@ static bool fit(const struct ts_case *the_case, const double *values, int double
 }
 
 /* What these numbers give, and how far from the values it is. */
-static void predict(const struct ts_case *the_case, const double *values, int doubled, struct table *table, double *out)
+static void draw(const struct ts_case *the_case, const double *values, int doubled, struct table *table, double *out)
 {
     size_t width = the_case->actor->width, rows = the_case->actor->rows, pairs = doubled ? width / 2 : width;
     double left = 0, energy = 0;
-    for (size_t row = 0; row < rows; row++)
-        for (size_t i = 0; i < width; i++) {
-            double place = (double)pair_of(i, width, doubled) / (double)pairs;
-            double f = pow(table->theta, -place) / table->factor;
-            double y = wave(table, (double)row + (double)table->offset, f), rest;
+    for (size_t i = 0; i < width; i++) {
+        double place = (double)pair_of(i, width, doubled) / (double)pairs;
+        double f = pow(table->theta, -place) / table->factor;
+        for (size_t row = 0; row < rows; row++) {
+            double y = wave(table, place_of(the_case, row) + (double)table->offset, f), rest;
             rest = at(the_case, values, row, i) - y;
             out[row * width + i] = y;
             left += rest * rest;
             energy += at(the_case, values, row, i) * at(the_case, values, row, i);
         }
+    }
     table->misfit = energy > 0 ? left / energy : 1;
 }
 
@@ -163,18 +185,18 @@ static void settle(const struct ts_case *the_case, const double *values, int dou
 {
     static const double usual[] = {1e3, 1e4, 2e4, 5e4, 1e5, 1.5e5, 1.6e5, 2e5, 2.5e5, 5e5, 1e6, 5e6, 8e6, 1e7};
     struct table best = *table;
-    predict(the_case, values, doubled, &best, out);
+    draw(the_case, values, doubled, &best, out);
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         struct table guess = *table;
         guess.theta = usual[i];
         if (fabs(log(usual[i] / table->theta)) > 0.3)
             continue;
-        predict(the_case, values, doubled, &guess, out);
+        draw(the_case, values, doubled, &guess, out);
         if (guess.misfit < 1.05 * best.misfit)
             best = guess;
     }
     *table = best;
-    predict(the_case, values, doubled, table, out);
+    draw(the_case, values, doubled, table, out);
 }
 
 /* "theta 1000000, the reference's 10000; positions off by 1" */
@@ -198,21 +220,79 @@ static const char *differences(struct ts_case *the_case, const struct table *a, 
     return text[0] ? ts_case_text(the_case, "%s", text) : "";
 }
 
+/* A table by its numbers, for other rows. */
+struct waves {
+    struct table table;
+    int doubled;
+};
+
+static bool predict(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct waves *waves = formula->numbers;
+    struct table table = waves->table;
+    draw(the_case, the_case->found, waves->doubled, &table, out);
+    return true;
+}
+
+/* Slots of a tally: what the candidate's frequencies leave of its waves, and what the reference's do. */
+enum { LEFT, MADE };
+
+/* The table: frequencies of the reference, then of the candidate; 0 where they are not held against each other. */
+static bool count(struct ts_case *the_case, const struct ts_formula *formula, const double *out, struct ts_tally *tally)
+{
+    size_t width = the_case->actor->width;
+    (void)out;
+    if (formula->table_count != 2 * width)
+        return false;
+    for (size_t i = 0; i < width; i++) {
+        double cosine_a = cos(formula->table[i]), cosine_b = cos(formula->table[width + i]);
+        for (size_t row = 1; row + 1 < the_case->actor->rows && formula->table[i] > 0; row++) {
+            double x = at(the_case, the_case->found, row, i), sum;
+            sum = at(the_case, the_case->found, row - 1, i) + at(the_case, the_case->found, row + 1, i);
+            if (!has_neighbours(the_case, row) || !isfinite(x) || !isfinite(sum))
+                continue;
+            tally->sums[LEFT] += (sum / 2 - cosine_b * x) * (sum / 2 - cosine_b * x);
+            tally->sums[MADE] += (sum / 2 - cosine_a * x) * (sum / 2 - cosine_a * x);
+        }
+    }
+    return true;
+}
+
+static const char *tell(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                        double *share)
+{
+    (void)the_case;
+    (void)formula;
+    if (tally->sums[MADE] > 0)
+        *share = WAVES * fmax(0, 1 - tally->sums[LEFT] / tally->sums[MADE]);
+    return NULL;
+}
+
 /* Scalings that bend the line of frequencies (llama3, yarn): told by the pairs where they differ. */
 static void other_frequencies(struct ts_case *the_case, const struct table *a, const struct table *b)
 {
-    size_t width = the_case->actor->width, count = 0, first = 0, last = 0;
-    double least = INFINITY, most = 0;
+    size_t width = the_case->actor->width, differing = 0, first = 0, last = 0;
+    double least = INFINITY, most = 0, *table;
     for (size_t i = 0; i < width; i++)
         if (a->frequency[i] > 0 && b->frequency[i] > 0 && fabs(a->frequency[i] / b->frequency[i] - 1) > 5e-3) {
             double ratio = b->frequency[i] / a->frequency[i];
-            first = count++ ? first : i;
+            first = differing++ ? first : i;
             last = i;
             least = ratio < least ? ratio : least;
             most = ratio > most ? ratio : most;
         }
-    if (count)
-        ts_propose_plain(the_case, "rotation", 0.9, "rope_theta and rope_scaling of the candidate",
+    if (differing && (table = calloc(2 * width, sizeof *table))) {
+        for (size_t i = 0; i < width; i++)
+            if (a->frequency[i] > 0 && b->frequency[i] > 0 && fabs(a->frequency[i] / b->frequency[i] - 1) > 5e-3) {
+                table[i] = a->frequency[i];
+                table[width + i] = b->frequency[i];
+            }
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.count = count, .tell = tell, .table = table, .table_count = 2 * width});
+        free(table);
+    }
+    if (differing)
+        ts_propose_plain(the_case, "rotation", WAVES, "rope_theta and rope_scaling of the candidate",
                          "a table of turning angles: the frequencies of columns %zu to %zu are others, %.4g to %.4g "
                          "times the reference's",
                          first, last, least, most);
@@ -225,7 +305,10 @@ static void propose(struct ts_case *the_case)
     double *prediction = ts_case_scratch(the_case), *frequencies;
     int doubled;
     if (!prediction || ts_case_direct(the_case) || ts_case_quiet(the_case) || actor->heads != 1 ||
-        actor->sequence != actor->rows || !actor->whole || actor->rows < ROWS_LEAST || actor->width < 4)
+        actor->rows < ROWS_LEAST || actor->width < 4)
+        return;
+    if (ts_case_complete(the_case) ? actor->sequence != actor->rows || !actor->whole
+                                   : actor->rows != the_case->scene->taken_count)
         return;
     for (size_t i = 0; i < the_case->total; i++)
         if (!(fabs(the_case->expected[i]) < 4) || !(fabs(the_case->found[i]) < 4))
@@ -239,12 +322,18 @@ static void propose(struct ts_case *the_case)
     if (measure(the_case, the_case->expected, actor->bits_a, a.frequency) &&
         measure(the_case, the_case->found, actor->bits_b, b.frequency)) {
         bool known = fit(the_case, the_case->expected, doubled, &a) && fit(the_case, the_case->found, doubled, &b);
+        struct waves waves = {.doubled = doubled};
         const char *text;
         if (known) {
             settle(the_case, the_case->expected, doubled, &a, prediction);
             settle(the_case, the_case->found, doubled, &b, prediction);
         }
         text = known && a.misfit < 0.02 && b.misfit < 0.02 ? differences(the_case, &a, &b) : "";
+        waves.table = b;
+        waves.table.frequency = NULL;
+        if (text[0])
+            ts_formula_next(the_case,
+                            &(struct ts_formula){.predict = predict, .numbers = &waves, .size = sizeof waves});
         if (text[0])
             ts_propose(the_case, "rotation", prediction, 4,
                        "rope_theta, rope_scaling and the position ids of the candidate",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/product.h"
 #include "diagnose/variant.h"
 
@@ -165,7 +166,18 @@ static void offer(struct vectors *vectors, const double *vector, const char *che
 {
     struct ts_case *the_case = vectors->the_case;
     size_t group = vectors->group;
-    double *prediction = ts_case_scratch(the_case);
+    size_t width = the_case->actor->width;
+    double *prediction = ts_case_scratch(the_case), *factors = calloc(2 * width, sizeof *factors);
+    for (size_t i = 0; factors && i < width; i++) {
+        double own = vectors->own[i % group], bias = 0;
+        if (the_case->operation.kind == TS_OPERATION_NORM)
+            bias = the_case->operation.table[group + i % group];
+        factors[i] = own != 0 ? vector[i % group] / own : 1;
+        factors[width + i] = bias * (1 - factors[i]);
+    }
+    if (factors)
+        ts_formula_channels(the_case, factors, factors + width);
+    free(factors);
     for (size_t i = 0; prediction && i < the_case->total; i++) {
         double own = vectors->own[i % group], bias = 0;
         if (the_case->operation.kind == TS_OPERATION_NORM)

@@ -138,12 +138,24 @@ static void propose_equal(struct ts_case *the_case)
                    "the candidate holds its own %s here", name);
 }
 
+/* Another tensor and a constant per channel, in the table. */
+static bool predict_but_bias(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *other = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    if (!ts_same_size(the_case, other) || formula->table_count != the_case->actor->width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = (double)other->b[i] + formula->table[i % formula->table_count];
+    return true;
+}
+
 /* Weights of another tensor, biases of this one: what was found is a sibling but for a constant per channel. */
 static void propose_equal_but_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t rows = actor->rows, width = actor->width;
-    double *prediction = ts_case_scratch(the_case), most = 0.99;
+    double *prediction = ts_case_scratch(the_case), most = 0.99, *apart;
+    struct ts_formula formula = {.predict = predict_but_bias, .table_count = width, .pair_count = 1};
     if (!prediction || the_case->operation.kind != TS_OPERATION_NONE || rows < 6)
         return;
     for (size_t back = 1; back <= 12; back++) {
@@ -153,13 +165,13 @@ static void propose_equal_but_bias(struct ts_case *the_case)
             !are_siblings(ts_case_name(the_case, other), ts_case_name(the_case, actor)))
             continue;
         for (size_t i = 0; i < width; i++) {
-            double found = 0, apart = 0;
+            double found = 0, mean = 0;
             for (size_t at = i; at < rows * width; at += width) {
                 found += the_case->found[at] / (double)rows;
-                apart += (the_case->found[at] - (double)other->b[at]) / (double)rows;
+                mean += (the_case->found[at] - (double)other->b[at]) / (double)rows;
             }
             for (size_t at = i; at < rows * width; at += width) {
-                double rest = the_case->found[at] - (double)other->b[at] - apart;
+                double rest = the_case->found[at] - (double)other->b[at] - mean;
                 left += rest * rest;
                 all += (the_case->found[at] - found) * (the_case->found[at] - found);
             }
@@ -169,15 +181,15 @@ static void propose_equal_but_bias(struct ts_case *the_case)
             best = other;
         }
     }
-    if (!best)
+    if (!best || !(apart = calloc(width, sizeof *apart)))
         return;
-    for (size_t i = 0; i < width; i++) {
-        double apart = 0;
-        for (size_t at = i; at < rows * width; at += width)
-            apart += (the_case->found[at] - (double)best->b[at]) / (double)rows;
-        for (size_t at = i; at < rows * width; at += width)
-            prediction[at] = (double)best->b[at] + apart;
-    }
+    for (size_t at = 0; at < rows * width; at++)
+        apart[at % width] += (the_case->found[at] - (double)best->b[at]) / (double)rows;
+    formula.pairs[0] = best->pair;
+    formula.table = apart;
+    (void)predict_but_bias(the_case, &formula, prediction);
+    ts_formula_next(the_case, &formula);
+    free(apart);
     ts_propose(
         the_case, "swapped-with", prediction, width, "the order in which weights are bound to names",
         "the candidate holds its own %s here but for a constant per channel: that one's weight with another bias",
@@ -248,7 +260,7 @@ static void propose_swapped(struct ts_case *the_case)
     if (best != SIZE_MAX && read_like_case(the_case, &scene, best, prediction)) {
         const char *name = pairs[best].name;
         bool later = best > index;
-        ts_formula_other(the_case, best, 0);
+        ts_formula_other(the_case, best);
         if (later || ts_case_direct(the_case) || are_siblings(name, own->name))
             ts_propose(the_case, "swapped-with", prediction, 0,
                        "the order in which tensors or weights are bound to names, and layer numbers",
@@ -340,31 +352,73 @@ static void propose_wrong_input(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+/* Slots of a tally: products of what was found with what was expected, and of each with itself. */
+enum { DOT, EXPECTED, FOUND, COUNTED };
+
+#define RELATED 0.6 /* cosine */
+
+static bool count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    (void)formula;
+    (void)out;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            tally->sums[DOT] += the_case->found[i] * the_case->expected[i];
+            tally->sums[EXPECTED] += the_case->expected[i] * the_case->expected[i];
+            tally->sums[FOUND] += the_case->found[i] * the_case->found[i];
+            tally->sums[COUNTED]++;
+        }
+    return true;
+}
+
+/* What is looked at by itself has no input, and what weights look like says more. */
+static bool is_of_a_run(const struct ts_case *the_case)
+{
+    return the_case->actor->pair && !ts_case_direct(the_case);
+}
+
+/* The sentence, and how sure it is; NULL when the two are related. */
+static const char *unrelated_text(struct ts_case *the_case, const struct ts_tally *tally, double *sure)
+{
+    double cosine = tally->sums[DOT] / sqrt(tally->sums[EXPECTED] * tally->sums[FOUND]);
+    *sure = 0;
+    if (!(tally->sums[EXPECTED] > 0) || !(tally->sums[FOUND] > 0) || tally->sums[COUNTED] < 8 ||
+        !(fabs(cosine) < RELATED))
+        return NULL;
+    *sure = (is_of_a_run(the_case) ? 0.9 : 0.8) - fabs(cosine);
+    return ts_case_text(the_case,
+                        "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's)%s",
+                        cosine, sqrt(tally->sums[FOUND] / tally->sums[EXPECTED]),
+                        is_of_a_run(the_case) ? ", while what goes in agrees" : "");
+}
+
+static const char *tell_related(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    (void)formula;
+    return unrelated_text(the_case, tally, share);
+}
+
 /* Nothing in common with the reference. */
 static void propose_unrelated(struct ts_case *the_case)
 {
-    double dot = 0, expected = 0, found = 0, cosine;
-    size_t counted = 0;
-    /* what is looked at by itself has no input, and what weights look like says more */
-    bool run = the_case->actor->pair && !ts_case_direct(the_case);
-    for (size_t i = 0; i < the_case->total; i++)
-        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-            dot += the_case->found[i] * the_case->expected[i];
-            expected += the_case->expected[i] * the_case->expected[i];
-            found += the_case->found[i] * the_case->found[i];
-            counted++;
-        }
-    if (!(expected > 0) || !(found > 0) || counted < 8)
+    struct ts_formula formula = {.count = count_related, .tell = tell_related};
+    struct ts_tally tally;
+    double sure;
+    const char *text;
+    ts_tally_open(&tally);
+    (void)count_related(the_case, &formula, NULL, &tally);
+    text = unrelated_text(the_case, &tally, &sure);
+    if (!text)
         return;
-    cosine = dot / sqrt(expected * found);
-    if (fabs(cosine) < 0.6)
-        ts_propose_plain(
-            the_case, "unrelated", (run ? 0.9 : 0.8) - fabs(cosine),
-            the_case->actor->pair
-                ? "whether the weights were loaded, whether they are of the right layer and file, and their layout"
-                : "whether both runs were given the same input, and load the same weights up to here",
-            "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's)%s", cosine,
-            sqrt(found / expected), run ? ", while what goes in agrees" : "");
+    ts_formula_next(the_case, &formula);
+    ts_propose_plain(
+        the_case, "unrelated", sure,
+        the_case->actor->pair
+            ? "whether the weights were loaded, whether they are of the right layer and file, and their layout"
+            : "whether both runs were given the same input, and load the same weights up to here",
+        "%s", text);
 }
 
 static void propose(struct ts_case *the_case)

@@ -49,6 +49,36 @@ static bool predict_lifted(struct ts_case *the_case, const struct ts_formula *fo
     return good;
 }
 
+void ts_tally_open(struct ts_tally *tally)
+{
+    *tally = (struct ts_tally){.least = (double)INFINITY, .most = -(double)INFINITY};
+}
+
+void ts_tally_add(struct ts_tally *tally, const struct ts_tally *behind)
+{
+    for (size_t k = 0; k < TS_TALLY_SUMS; k++)
+        tally->sums[k] += behind->sums[k];
+    tally->least = fmin(tally->least, behind->least);
+    tally->most = fmax(tally->most, behind->most);
+    for (size_t k = 0; k < behind->place_count && tally->place_count < TS_TALLY_PLACES; k++)
+        tally->places[tally->place_count++] = behind->places[k];
+}
+
+void ts_tally_place(struct ts_tally *tally, const struct ts_case *the_case, size_t i)
+{
+    struct ts_tally_place *place = &tally->places[tally->place_count];
+    size_t width = the_case->actor->width;
+    if (tally->place_count == TS_TALLY_PLACES)
+        return;
+    *place = (struct ts_tally_place){.row = ts_case_row(the_case, i / width),
+                                     .column = i % width,
+                                     .found = the_case->found[i],
+                                     .expected = the_case->expected[i]};
+    if (!ts_case_index(the_case, i, &place->flat))
+        place->flat = UINT64_MAX;
+    tally->place_count++;
+}
+
 /* A copy that lives as long as the case does. */
 static bool keep(struct ts_case_state *state, const struct ts_formula *formula, struct ts_formula *kept)
 {
@@ -83,11 +113,13 @@ void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
             state->next = kept;
         return;
     }
-    if (state->part == TS_PART_OTHER || formula->proved || formula->pair_count == 3 ||
+    if (state->part == TS_PART_OTHER || formula->proved || !formula->predict || formula->pair_count == 3 ||
         !keep(state->whole, formula, &lifted.inner))
         return;
     whole = *formula;
     whole.predict = predict_lifted;
+    whole.count = NULL; /* it would count up the whole */
+    whole.tell = NULL;
     whole.numbers = &lifted;
     whole.size = sizeof lifted;
     whole.table_count = 0;
@@ -284,8 +316,21 @@ void ts_formula_order(struct ts_case *the_case, const size_t *order)
 
 struct other {
     size_t pair;
-    int64_t step;
+    struct ts_rows_moved moved;
 };
+
+/* The row of the reference that a row holds; UINT64_MAX beyond its end. */
+static uint64_t source_of(const struct ts_rows_moved *moved, uint64_t row, uint64_t all)
+{
+    int64_t at = (int64_t)row + moved->step;
+    if (moved->reversed)
+        at = (int64_t)(all - 1) - (int64_t)row;
+    else if (moved->length)
+        at = row / moved->length < sizeof moved->from / sizeof *moved->from
+                 ? (int64_t)(moved->from[row / moved->length] * moved->length + row % moved->length)
+                 : -1;
+    return at < 0 || (uint64_t)at >= all ? UINT64_MAX : (uint64_t)at;
+}
 
 static bool predict_other(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
@@ -293,28 +338,29 @@ static bool predict_other(struct ts_case *the_case, const struct ts_formula *for
     const struct ts_scene *scene = &state->scene;
     const struct other *other = formula->numbers;
     const struct ts_actor *actor = the_case->actor;
+    const struct ts_view *view = &scene->pairs[other->pair].a;
     size_t width = actor->width, run;
-    uint64_t all = state->direct ? scene->pairs[other->pair].a.count / width : ts_scene_sequence(scene);
+    uint64_t all = state->direct ? view->count / width : ts_scene_sequence(scene);
     float *values = malloc(actor->rows * width * sizeof *values);
     bool good = values != NULL;
     for (size_t row = 0; row < actor->rows && good; row += run) {
-        uint64_t from = ts_case_row(the_case, row);
-        int64_t at = (int64_t)from + other->step;
+        uint64_t from = ts_case_row(the_case, row), at = source_of(&other->moved, from, all);
         struct ts_error ignored;
         run = 1;
-        if (at < 0 || (uint64_t)at >= all) {
+        if (at == UINT64_MAX) {
             memcpy(out + row * width, the_case->found + row * width, width * sizeof *out);
             continue;
         }
-        while (row + run < actor->rows && ts_case_row(the_case, row + run) == from + run && (uint64_t)at + run < all)
+        while (row + run < actor->rows && ts_case_row(the_case, row + run) == from + run &&
+               source_of(&other->moved, from + run, all) == at + run)
             run++;
         if (state->direct) {
-            good = ts_view_read_f64(&scene->pairs[other->pair].a, (uint64_t)at * width, run * width, out + row * width,
-                                    &ignored) == TS_OK;
+            good = ts_view_read_f64(view, at * width, run * width, out + row * width, &ignored) == TS_OK;
+            ts_view_forget(view, at * width, run * width);
             continue;
         }
-        good = ts_scene_read(scene, other->pair, false, ts_scene_first(scene) + (uint64_t)at, run, 0, width, values,
-                             &ignored) == TS_OK;
+        good = ts_scene_read(scene, other->pair, false, ts_scene_first(scene) + at, run, 0, width, values, &ignored) ==
+               TS_OK;
         for (size_t i = 0; i < run * width && good; i++)
             out[row * width + i] = (double)values[i];
     }
@@ -322,13 +368,22 @@ static bool predict_other(struct ts_case *the_case, const struct ts_formula *for
     return good;
 }
 
-void ts_formula_other(struct ts_case *the_case, size_t pair, int64_t step)
+static void give_other(struct ts_case *the_case, const struct other *other)
 {
-    struct other other = {pair, step};
     const struct ts_case_state *state = (const struct ts_case_state *)the_case;
     if (!state->direct || state->own_last == the_case->actor->width)
         ts_formula_next(the_case,
-                        &(struct ts_formula){.predict = predict_other, .numbers = &other, .size = sizeof other});
+                        &(struct ts_formula){.predict = predict_other, .numbers = other, .size = sizeof *other});
+}
+
+void ts_formula_other(struct ts_case *the_case, size_t pair)
+{
+    give_other(the_case, &(struct other){.pair = pair});
+}
+
+void ts_formula_moved(struct ts_case *the_case, const struct ts_rows_moved *moved)
+{
+    give_other(the_case, &(struct other){.pair = the_case->actor->pair, .moved = *moved});
 }
 
 static bool predict_slices(struct ts_case *the_case, const struct ts_formula *formula, double *out)
@@ -350,20 +405,4 @@ void ts_formula_slices(struct ts_case *the_case, size_t pair, const size_t *orde
                                                    .size = the_case->actor->width * sizeof *order,
                                                    .pairs = {pair},
                                                    .pair_count = 1});
-}
-
-static bool predict_clamp(struct ts_case *the_case, const struct ts_formula *formula, double *out)
-{
-    double low = formula->table[0], high = formula->table[1];
-    for (size_t i = 0; i < the_case->total; i++) {
-        double x = the_case->expected[i];
-        out[i] = x < low ? low : x > high ? high : x;
-    }
-    return true;
-}
-
-void ts_formula_clamp(struct ts_case *the_case, double low, double high)
-{
-    double numbers[2] = {low, high};
-    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_clamp, .table = numbers, .table_count = 2});
 }

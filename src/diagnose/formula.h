@@ -8,12 +8,39 @@
 #ifndef TS_DIAGNOSE_FORMULA_H
 #define TS_DIAGNOSE_FORMULA_H
 
+#include <stdint.h>
+
 #include "diagnose/family.h"
+
+#define TS_TALLY_SUMS   12
+#define TS_TALLY_PLACES 4
+
+/* An element of the pair. */
+struct ts_tally_place {
+    uint64_t row, flat; /* as people count them, and in the pair's own shape; UINT64_MAX where that cannot be told */
+    size_t column;
+    double found, expected;
+};
+
+/* What a claim counts up over all rows: a tally of some rows and one of those behind them make one of both. */
+struct ts_tally {
+    double sums[TS_TALLY_SUMS];
+    double least, most;
+    struct ts_tally_place places[TS_TALLY_PLACES]; /* the first ones, in order */
+    size_t place_count;
+};
 
 struct ts_formula {
     /* Fills out for the case's rows; called from several threads, each with a case of its own. False when it cannot.
      * Tensors that the formula names are in the case's scene; nothing else is but the inputs of its operation. */
     bool (*predict)(struct ts_case *the_case, const struct ts_formula *formula, double *out);
+    /* Adds the case's rows to the tally; out is what was predicted, NULL without a predictor. A finding has no
+     * prediction, and is put to every element by counting alone. False when it cannot. Threads as above. */
+    bool (*count)(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                  struct ts_tally *tally);
+    /* The summary with the tally's numbers, NULL: it stays; share is the confidence, which of a finding may fall. */
+    const char *(*tell)(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                        double *share);
     const void *numbers; /* of the predictor; copied */
     size_t size;
     const double *table; /* copied */
@@ -26,6 +53,12 @@ struct ts_formula {
     double work;    /* multiplications for a row, where they are far more than its numbers */
 };
 
+void ts_tally_open(struct ts_tally *tally);
+/* What comes behind is added to what is before. */
+void ts_tally_add(struct ts_tally *tally, const struct ts_tally *behind);
+/* Element i of the case is one of the first that are told. */
+void ts_tally_place(struct ts_tally *tally, const struct ts_case *the_case, size_t i);
+
 /* The next proposal is made by this. Families that say nothing are asked again. */
 void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula);
 
@@ -36,12 +69,19 @@ void ts_formula_channels(struct ts_case *the_case, const double *factors, const 
 /* A factor for each row (or head of a row), or an offset, fitted to it. Where those that were found are all but the
  * same, from low to high, it is one of them or none. */
 void ts_formula_rows(struct ts_case *the_case, bool heads, bool offset, double low, double high);
-/* What the reference holds in a tensor of the same shape, so many rows further on; beyond its end anything. */
-void ts_formula_other(struct ts_case *the_case, size_t pair, int64_t step);
+/* What the reference holds in a tensor of the same shape. */
+void ts_formula_other(struct ts_case *the_case, size_t pair);
+/* Where the rows stand that the candidate holds: so many further on, the last one first, or in blocks of that length,
+ * of which block b is the reference's from[b]. What is beyond the end may be anything. */
+struct ts_rows_moved {
+    int64_t step;
+    bool reversed;
+    size_t length;
+    size_t from[64];
+};
+void ts_formula_moved(struct ts_case *the_case, const struct ts_rows_moved *moved);
 /* Numbers of the candidate's rows of an earlier, wider tensor: number i is the one at order[i]. */
 void ts_formula_slices(struct ts_case *the_case, size_t pair, const size_t *order);
-/* Nothing above and below. */
-void ts_formula_clamp(struct ts_case *the_case, double low, double high);
 /* The expected values so many times, plus the candidate's earlier tensors so many times each. */
 void ts_formula_sum(struct ts_case *the_case, double expected, const size_t *pairs, const double *times,
                     unsigned count);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/formula.h"
 #include "diagnose/layout.h"
 
 #define WINDOW         12 /* numbers by which a place is known again */
@@ -54,7 +55,9 @@ static bool open_memory(struct memory *memory, struct ts_case *the_case)
     *memory = (struct memory){.the_case = the_case, .width = the_case->actor->width, .total = the_case->total};
     memory->looked = the_case->total;
     if (!ts_case_complete(the_case)) {
-        if (!ts_layout_reads_memory(the_case))
+        bool rows = ts_case_direct(the_case) && !ts_case_folded(the_case) && pair->a.count == pair->b.count &&
+                    ts_type_info(pair->a.tensor->type)->components == 1;
+        if (!rows && !ts_layout_reads_memory(the_case))
             return false;
         memory->a = &pair->a;
         memory->b = &pair->b;
@@ -97,6 +100,102 @@ static size_t locate(const double *wanted, size_t window, const double *among, s
     return place;
 }
 
+/* Where rows stand: read at those places of the reference, or written there and read as if they stood close. */
+struct pitch {
+    int64_t base, pitch;
+    uint64_t total; /* numbers of the memory */
+    bool written;
+};
+
+/* The place of the reference from which a run of numbers of the candidate is read, and how long that run is; false
+ * where it is anything. */
+static bool source_of(const struct pitch *how, uint64_t width, uint64_t own, uint64_t left, uint64_t *from,
+                      uint64_t *run)
+{
+    int64_t at;
+    if (!how->written) {
+        at = how->base + (int64_t)(own / width) * how->pitch + (int64_t)(own % width);
+        *run = width - own % width < left ? width - own % width : left;
+        *from = (uint64_t)at;
+        if (at < 0 || (uint64_t)at + *run > how->total) /* over the border number by number */
+            *run = 1;
+        return at >= 0 && (uint64_t)at < how->total;
+    }
+    at = (int64_t)own - how->base;
+    *run = 1;
+    if (at < 0 || (uint64_t)(at / how->pitch) >= how->total / width)
+        return false;
+    *from = (uint64_t)(at / how->pitch) * width + (uint64_t)(at % how->pitch);
+    if ((uint64_t)(at % how->pitch) >= width)
+        return false;
+    *run = width - (uint64_t)(at % how->pitch) < left ? width - (uint64_t)(at % how->pitch) : left;
+    return true;
+}
+
+static bool predict_pitch(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct pitch *how = formula->numbers;
+    const struct ts_view *view = &ts_case_pair(the_case)->a;
+    size_t width = the_case->actor->width;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        uint64_t own = ts_case_row(the_case, row) * width, from = 0, run;
+        for (size_t i = 0; i < width; i += (size_t)run) {
+            struct ts_error ignored;
+            double *values = out + row * width + i;
+            if (!source_of(how, width, own + i, width - i, &from, &run)) {
+                *values = the_case->found[row * width + i];
+                continue;
+            }
+            if (ts_view_read_f64(view, from, (size_t)run, values, &ignored) != TS_OK)
+                return false;
+            if (!i)
+                ts_view_forget(view, from, width);
+        }
+    }
+    return true;
+}
+
+static void give_pitch(const struct memory *memory, int64_t base, int64_t pitch, bool written)
+{
+    struct pitch how = {base, pitch, memory->total, written};
+    if (memory->a)
+        ts_formula_next(memory->the_case,
+                        &(struct ts_formula){.predict = predict_pitch, .numbers = &how, .size = sizeof how});
+}
+
+/* Slots of a tally: what reading rows so leaves of those that are found again, and what is wrong with them. */
+enum { LEFT, WRONG };
+
+static bool count_reached(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    const struct pitch *how = formula->numbers;
+    size_t width = the_case->actor->width;
+    double *values = ts_case_scratch(the_case);
+    (void)out;
+    if (!values || !predict_pitch(the_case, formula, values))
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        uint64_t own = ts_case_row(the_case, i / width) * width + i % width, from, run;
+        double found = the_case->found[i], off = found - the_case->expected[i];
+        if (!isfinite(found) || !isfinite(values[i]) || !isfinite(off) || !source_of(how, width, own, 1, &from, &run))
+            continue;
+        tally->sums[LEFT] += (found - values[i]) * (found - values[i]);
+        tally->sums[WRONG] += fmin(off * off, found * found);
+    }
+    return true;
+}
+
+static const char *tell_reached(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    (void)the_case;
+    (void)formula;
+    if (tally->sums[WRONG] > 0)
+        *share *= fmax(0, 1 - tally->sums[LEFT] / tally->sums[WRONG]);
+    return NULL;
+}
+
 /* Rows that start at base + row * pitch of the flat array: an offset, or a wrong row pitch. */
 static void read_pitches(const struct memory *memory, double *prediction)
 {
@@ -122,6 +221,7 @@ static void read_pitches(const struct memory *memory, double *prediction)
         prediction[i] = inside ? at(memory, false, (uint64_t)from) : the_case->found[i];
         missing += !inside;
     }
+    give_pitch(memory, base, pitch, false);
     if (pitch == (int64_t)width)
         ts_propose(the_case, "shifted", prediction, 1 + missing,
                    "a pointer or a slice that starts at the wrong element",
@@ -191,6 +291,7 @@ static void written_pitches(const struct memory *memory, double *prediction)
         }
     }
     if (!foreign) {
+        give_pitch(memory, (int64_t)base, (int64_t)pitch, true);
         ts_propose(the_case, "permuted", prediction, 2,
                    "the row pitch (leading dimension, padding) with which the buffer is written and read",
                    "rows were written %" PRIu64 " elements apart and are read %zu apart: the gaps and the end of the "
@@ -202,6 +303,12 @@ static void written_pitches(const struct memory *memory, double *prediction)
     if (!(wrong > 0) || reached < LEAST_MOVED * width || (double)reached < LEAST_SHARE * (double)the_case->total)
         return;
     other = in_the_gaps(memory, base, pitch);
+    if (memory->a && (other || left < NEARLY_NOTHING * wrong))
+        ts_formula_next(the_case, &(struct ts_formula){
+                                      .count = count_reached,
+                                      .tell = tell_reached,
+                                      .numbers = &(struct pitch){(int64_t)base, (int64_t)pitch, memory->total, true},
+                                      .size = sizeof(struct pitch)});
     if (other)
         ts_propose_measured(the_case, "permuted", fmax(left, 0) / wrong, 2, WIDER_CHECK, WIDER_TEXT "%s", pitch, width,
                             other);

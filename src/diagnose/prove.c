@@ -154,7 +154,24 @@ static bool is_formula_of(struct ts_case_state *state, const struct ts_case_entr
 struct shown {
     uint64_t rows, of_rows, failing, first_failing, calm;
     double share; /* of the error's energy that the claim explains there */
+    bool told;    /* the summary has the numbers of all of them */
 };
+
+/* The words with the numbers of everything. */
+static void retell(struct ts_case_state *state, struct ts_case_entry *entry, const struct ts_tally *tally,
+                   struct shown *shown)
+{
+    struct ts_cause *cause = &entry->cause;
+    double share = cause->confidence;
+    const char *text = entry->formula.tell(&state->face, &entry->formula, tally, &share), *whole;
+    if (entry->plain || !entry->formula.predict)
+        shown->share = share;
+    if (!text)
+        return;
+    whole = ts_arena_printf(&state->face.diagnosis->arena, "%s%s", text, ts_case_remark(state, cause->id, text));
+    cause->summary = whole ? whole : cause->summary;
+    shown->told = entry->plain || !entry->formula.predict;
+}
 
 /* The claim's formula on every row. */
 static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *entry, struct shown *shown)
@@ -163,31 +180,37 @@ static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *
     struct ts_cause_proof *proof = &entry->cause.proof;
     double limit = 1 - HOLDS * entry->explained, size = 0, noise, made, left;
     struct ts_everywhere all;
-    if (!entry->formula.predict || !is_formula_of(state, entry))
+    if (!entry->formula.predict && !entry->formula.count)
+        return false;
+    if (entry->formula.predict && !is_formula_of(state, entry))
         return false;
     for (size_t i = 0; i < face->total; i++)
         size += isfinite(face->expected[i]) ? face->expected[i] * face->expected[i] : 0;
     noise = size > 0 ? face->noise / size : 0;
     if (!ts_case_everywhere(state, &entry->formula, noise, limit, &all))
         return false;
-    *shown = (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal};
+    *shown = (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal, false};
     if (!state->failing_count) {
         memcpy(state->failing, all.some, sizeof all.some);
         state->failing_count = all.some_count;
     }
-    if (entry->formula.exact)
-        return true;
     noise *= all.expected;
     noise = noise < 0.8 * all.error ? noise : 0.8 * all.error;
+    size = all.expected > 0 ? all.expected : 1;
+    proof->error = sqrt(all.error / size);
+    proof->rounding = sqrt(noise / size);
+    proof->elements = all.elements;
+    if (!entry->formula.predict)
+        shown->share = entry->cause.confidence;
+    if (entry->formula.tell)
+        retell(state, entry, &all.tally, shown);
+    if (entry->formula.exact || !entry->formula.predict)
+        return true;
     /* as where the claim was found: predicting nothing at all is no explanation */
     made = all.found < all.error && all.found > 4 * noise ? all.found - noise : all.error - noise;
     left = all.left > noise ? all.left - noise : 0;
     shown->share = made > 0 ? 1 - left / made : entry->explained;
-    size = all.expected > 0 ? all.expected : 1;
-    proof->error = sqrt(all.error / size);
     proof->left = sqrt(all.left / size);
-    proof->rounding = sqrt(noise / size);
-    proof->elements = all.elements;
     return true;
 }
 
@@ -239,7 +262,8 @@ static void say(struct ts_case_state *state, struct ts_case_entry *entry, const 
     if (shown->calm)
         snprintf(where + strlen(where), sizeof where - strlen(where), "; %" PRIu64 " of %" PRIu64 " sequences %s right",
                  shown->calm, state->scene.batch, shown->calm == 1 ? "is" : "are");
-    if (shown->share >= HOLDS * entry->explained && (double)shown->failing <= FEW_ROWS * (double)shown->rows)
+    if (shown->told ||
+        (shown->share >= HOLDS * entry->explained && (double)shown->failing <= FEW_ROWS * (double)shown->rows))
         text = ts_arena_printf(arena,
                                entry->plain ? "%s; seen on %s %" PRIu64 " %s%s" : "%s; tried on %s %" PRIu64 " %s%s",
                                cause->summary, number, shown->of_rows, plural, where);
@@ -254,14 +278,36 @@ static void say(struct ts_case_state *state, struct ts_case_entry *entry, const 
     cause->proof.of_rows = (double)shown->of_rows;
 }
 
+static uint64_t rows_of_all(const struct ts_case_state *state)
+{
+    const struct ts_view *view = &state->scene.pairs[state->face.actor->pair].a;
+    bool tokens = !state->direct && state->face.actor->rows == state->scene.taken_count;
+    return tokens ? state->scene.tokens : view->count / (state->direct ? state->own_last : state->face.actor->width);
+}
+
+void ts_case_own_up(struct ts_case_state *state)
+{
+    struct ts_case_book *book = state->book;
+    if (state->complete)
+        return;
+    for (size_t i = 0; i < book->count; i++) {
+        struct ts_case_entry *entry = &book->entries[i];
+        struct shown shown = {.rows = state->face.actor->rows, .of_rows = rows_of_all(state), .told = true};
+        if (entry->cause.proof.of_rows > 0)
+            continue;
+        if (entry->formula.proved)
+            entry->cause.proof.rows = entry->cause.proof.of_rows = (double)shown.of_rows;
+        else if (shown.rows < shown.of_rows)
+            say(state, entry, &shown);
+    }
+}
+
 static void prove(struct ts_case_state *state, struct ts_case_entry *entry)
 {
     struct shown shown;
     bool everywhere;
     if (entry->formula.proved) {
-        const struct ts_view *view = &state->scene.pairs[state->face.actor->pair].a;
-        uint64_t rows = state->direct ? view->count / state->own_last : state->scene.tokens;
-        entry->cause.proof.rows = entry->cause.proof.of_rows = (double)rows;
+        entry->cause.proof.rows = entry->cause.proof.of_rows = (double)rows_of_all(state);
         return;
     }
     everywhere = prove_everywhere(state, entry, &shown);
@@ -317,4 +363,5 @@ void ts_case_prove(struct ts_case_state *state)
         if (!(book->entries[i].cause.proof.of_rows > 0) || book->entries[i].cause.confidence >= REFUTED)
             book->entries[kept++] = book->entries[i];
     book->count = kept;
+    ts_case_own_up(state);
 }

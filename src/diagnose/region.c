@@ -144,7 +144,10 @@ static void describe_flat(const struct ts_case *the_case, const bool *mask, stru
         return;
     }
     region->pieces = 2 * runs;
-    snprintf(region->text, sizeof region->text, "%zu elements in %zu places", region->count, runs);
+    if (ts_case_complete(the_case))
+        snprintf(region->text, sizeof region->text, "%zu elements in %zu places", region->count, runs);
+    else /* how many there are in all of it is told elsewhere */
+        snprintf(region->text, sizeof region->text, "scattered elements");
 }
 
 void ts_region_trim(const struct ts_case *the_case, bool *mask)

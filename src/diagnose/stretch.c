@@ -8,14 +8,15 @@
 #include "base/progress.h"
 #include "diagnose/case.h"
 
-#define STRETCH   ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
-#define LONGER    4                   /* times that, where every stretch reads all keys */
-#define MOST_WORK 1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
-#define MOST_ROWS ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
-#define ALONG     ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
-#define LANES     8                   /* sums that are added to in turn, for the sake of the processor */
-#define NOTHING   1e-3                /* of the usual error of a row: is none */
-#define BY_CHANCE 4.0                 /* so much more than the usual noise is still noise in one row */
+#define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
+#define LONGER      4                   /* times that, where every stretch reads all keys */
+#define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
+#define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
+#define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
+#define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
+#define LANES       8                   /* sums that are added to in turn, for the sake of the processor */
+#define NOTHING     1e-3                /* of the usual error of a row: is none */
+#define BY_CHANCE   4.0                 /* so much more than the usual noise is still noise in one row */
 
 struct sums {
     double error, left, expected, found, elements, counted, equal;
@@ -25,6 +26,7 @@ struct result {
     struct sums sums;
     size_t rows, failing;
     uint64_t first_failing;
+    struct ts_tally tally;
     bool failed;
 };
 
@@ -126,6 +128,8 @@ static bool open_walk(struct walk *walk)
     }
     walk->step = STRETCH / actor->width ? STRETCH / actor->width : 1;
     walk->step *= work > 0 ? LONGER : 1;
+    while (walk->step > 1 && work * (double)walk->step > MOST_WORK / LEAST_PARTS)
+        walk->step /= 2;
     walk->parts = (walk->sequence + walk->step - 1) / walk->step;
     walk->count = walk->parts * (walk->rows / walk->sequence);
     walk->chosen = walk->count;
@@ -434,10 +438,11 @@ static struct sums add_row(const struct walk *walk, const double *expected, cons
 static void measure(const struct walk *walk, struct worker *worker, uint64_t first, struct result *result)
 {
     const struct ts_case *face = &worker->state.face;
+    const double *out = walk->formula->predict ? worker->out : face->found; /* a finding leaves nothing */
     size_t width = face->actor->width;
     for (size_t row = 0; row < face->actor->rows; row++) {
         size_t at = row * width;
-        struct sums sums = add_row(walk, face->expected + at, face->found + at, worker->out + at, width);
+        struct sums sums = add_row(walk, face->expected + at, face->found + at, out + at, width);
         double noise = BY_CHANCE * walk->noise * sums.expected;
         bool fails = walk->formula->exact
                          ? sums.counted - sums.equal > walk->limit * sums.counted
@@ -476,7 +481,11 @@ static void walk_stretch(void *context, uint64_t index, unsigned number)
     if (walk->whole->direct ? !load_direct(walk, worker, first, rows) : !load_tokens(walk, worker, first, rows))
         return;
     face->total = rows * face->actor->width;
-    if (!walk->formula->predict(face, walk->formula, worker->out))
+    if (walk->formula->predict && !walk->formula->predict(face, walk->formula, worker->out))
+        return;
+    ts_tally_open(&result->tally);
+    if (walk->formula->count &&
+        !walk->formula->count(face, walk->formula, walk->formula->predict ? worker->out : NULL, &result->tally))
         return;
     ts_case_drop_scratch(&worker->state);
     measure(walk, worker, first, result);
@@ -501,6 +510,9 @@ static bool is_calm(const struct walk *walk, uint64_t sequence, const struct sum
 static bool add_up(const struct walk *walk, struct ts_everywhere *all)
 {
     struct sums sums = {0};
+    ts_tally_open(&all->tally);
+    for (uint64_t i = 0; i < walk->chosen && walk->formula->count; i++)
+        ts_tally_add(&all->tally, &walk->results[i].tally);
     for (uint64_t from = 0, end; from < walk->chosen; from = end) {
         struct sums own = {0};
         for (end = from; end < walk->chosen && sequence_of(walk, end) == sequence_of(walk, from); end++) {
@@ -509,7 +521,7 @@ static bool add_up(const struct walk *walk, struct ts_everywhere *all)
             add(&own, &walk->results[end].sums);
         }
         /* of a batch some sequences may be right: a claim about what is wrong says nothing about them */
-        if (is_calm(walk, sequence_of(walk, from), &own)) {
+        if (walk->formula->predict && is_calm(walk, sequence_of(walk, from), &own)) {
             all->calm++;
             if (walk->fails)
                 memset(walk->fails + walk->first + sequence_of(walk, from) * walk->sequence, 0,

@@ -1,6 +1,8 @@
 #include "diagnose/turning.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "diagnose/families.h"
@@ -49,6 +51,36 @@ void ts_turn_by(const struct ts_actor *actor, const struct ts_turned_pairs *pair
         }
 }
 
+void ts_find_steps(const double complex *turns, const double *places, size_t rows, size_t pairs, double *steps)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        double complex sum = 0;
+        for (size_t row = 0; row + 1 < rows; row++)
+            if (places[row + 1] - places[row] == 1)
+                sum += turns[(row + 1) * pairs + i] * conj(turns[row * pairs + i]) /
+                       (1e-300 + cabs(turns[row * pairs + i]));
+        steps[i] = sum != 0 ? carg(sum) : 0;
+        for (double reach = 2; reach < places[rows - 1] - places[0] + 2; reach *= 2) {
+            double error = 0, weight = 0;
+            for (size_t row = 0; row + 1 < rows; row++) {
+                size_t other = row + 1;
+                double complex turned;
+                double distance, size;
+                while (other + 1 < rows && places[other + 1] - places[row] <= reach)
+                    other++;
+                distance = places[other] - places[row];
+                if (distance > reach)
+                    continue;
+                turned = turns[other * pairs + i] * conj(turns[row * pairs + i]) * cexp(-I * steps[i] * distance);
+                size = sqrt(cabs(turned));
+                error += turned != 0 ? carg(turned) * distance * size : 0;
+                weight += distance * distance * size;
+            }
+            steps[i] += weight > 0 ? error / weight : 0;
+        }
+    }
+}
+
 /* Columns of a tensor, those that turn times a factor. */
 static float *take_columns(const struct ts_turning *turning, const struct ts_actor *actor, const struct ts_actor *whole,
                            const float *values, double factor)
@@ -60,43 +92,160 @@ static float *take_columns(const struct ts_turning *turning, const struct ts_act
     return taken;
 }
 
+double ts_find_place(const double complex *turns, const double *angles, const double *steps, size_t pairs, double place,
+                     double most)
+{
+    double first = fmax(-place - 2, -most), best = -(double)INFINITY, found = 0;
+    double complex *now = calloc(2 * pairs + 1, sizeof *now), *each = now ? now + pairs : NULL;
+    for (size_t i = 0; i < pairs && now; i++) {
+        now[i] = turns[i] * cexp(-I * (angles[i] + first * steps[i]));
+        each[i] = cexp(-I * steps[i]);
+    }
+    for (double offset = first; offset <= most && now; offset++) {
+        double sum = 0;
+        for (size_t i = 0; i < pairs; i++) {
+            double real = creal(now[i]), imaginary = cimag(now[i]), c = creal(each[i]), s = cimag(each[i]);
+            sum += real;
+            now[i] = real * c - imaginary * s + I * (real * s + imaginary * c);
+        }
+        if (sum > best) {
+            best = sum;
+            found = offset;
+        }
+    }
+    free(now);
+    return found;
+}
+
+/* What a formula makes its angles of, for the rows of a case. */
+struct angles {
+    float *from, *right;             /* the candidate's input as it is turned, and the reference's */
+    double complex *turns, *reached; /* of the reference, and of the candidate */
+    double *values;                  /* [rows, pairs] */
+    double *offsets;                 /* per row, TS_FROM_PLACES */
+};
+
+static void close_angles(struct angles *angles)
+{
+    free(angles->from);
+    free(angles->right);
+    free(angles->turns);
+    free(angles->reached);
+    free(angles->values);
+    free(angles->offsets);
+}
+
+static bool load_angles(struct ts_case *the_case, const struct ts_formula *formula, struct angles *angles)
+{
+    const struct ts_turning *turning = formula->numbers;
+    const struct ts_actor *actor = the_case->actor, *whole = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    size_t pairs = turning->pairing.group / 2, own = turning->own.group / 2;
+    bool shown = turning->how.follows == TS_FROM_FREE || turning->how.follows == TS_FROM_PLACES;
+    *angles = (struct angles){0};
+    if (!whole || whole->rows != actor->rows || turning->offset + actor->width > whole->width)
+        return false;
+    angles->values = calloc(actor->rows * pairs + 1, sizeof *angles->values);
+    angles->offsets = calloc(actor->rows + 1, sizeof *angles->offsets);
+    angles->turns = calloc(actor->rows * own + 1, sizeof *angles->turns);
+    angles->reached = calloc(actor->rows * pairs + 1, sizeof *angles->reached);
+    angles->from = take_columns(turning, actor, whole, whole->b, turning->factor);
+    angles->right = formula->reference ? take_columns(turning, actor, whole, whole->a, 1) : NULL;
+    if (!angles->values || !angles->offsets || !angles->turns || !angles->reached || !angles->from ||
+        (formula->reference && !angles->right))
+        return false;
+    if (formula->reference)
+        ts_find_turns(actor, &turning->own, angles->right, actor->a, angles->turns);
+    if (shown)
+        ts_find_turns(actor, &turning->pairing, angles->from, actor->b, angles->reached);
+    return true;
+}
+
+static double angle_of(double complex turn)
+{
+    return turn != 0 ? carg(turn) : 0;
+}
+
+/* The position that each row shows. */
+static void place_rows(const struct ts_case *the_case, const struct ts_formula *formula, struct angles *angles)
+{
+    const struct ts_turning *turning = formula->numbers;
+    size_t pairs = turning->pairing.group / 2;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double *values = angles->values + row * pairs;
+        for (size_t i = 0; i < pairs; i++)
+            values[i] = angle_of(angles->turns[row * pairs + i]);
+        angles->offsets[row] = ts_find_place(angles->reached + row * pairs, values, formula->table, pairs,
+                                             (double)ts_case_row(the_case, row), turning->most);
+        for (size_t i = 0; i < pairs; i++)
+            values[i] += angles->offsets[row] * formula->table[i];
+    }
+}
+
 bool ts_predict_turned(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
     const struct ts_turning *turning = formula->numbers;
     const struct ts_angles *how = &turning->how;
-    const struct ts_actor *actor = the_case->actor, *whole = ts_scene_actor(the_case->scene, formula->pairs[0]);
     size_t pairs = turning->pairing.group / 2, own = turning->own.group / 2;
     const double *reference = formula->table, *steps = formula->table + own;
-    double *angles = NULL;
-    double complex *turns = NULL;
-    float *from = NULL, *right = NULL;
-    bool good;
-    if (!whole || whole->rows != actor->rows || turning->offset + actor->width > whole->width)
-        return false;
-    angles = calloc(actor->rows * pairs + 1, sizeof *angles);
-    turns = calloc(actor->rows * own + 1, sizeof *turns);
-    from = take_columns(turning, actor, whole, whole->b, turning->factor);
-    right = formula->reference ? take_columns(turning, actor, whole, whole->a, 1) : NULL;
-    good = angles && turns && from && (right || !formula->reference);
-    if (good && formula->reference)
-        ts_find_turns(actor, &turning->own, right, actor->a, turns);
-    for (size_t k = 0; good && k < actor->rows * pairs; k++) {
+    struct angles angles;
+    bool good = load_angles(the_case, formula, &angles);
+    if (good && how->follows == TS_FROM_PLACES)
+        place_rows(the_case, formula, &angles);
+    for (size_t k = 0; good && how->follows != TS_FROM_PLACES && k < the_case->actor->rows * pairs; k++) {
         size_t row = k / pairs, i = k % pairs;
         double place = (double)ts_case_row(the_case, row), angle;
         if (how->follows == TS_FROM_POSITION) {
-            angles[k] = (place + how->positions) * steps[i];
+            angles.values[k] = (place + how->positions) * steps[i];
             continue;
         }
-        angle = turns[row * own + i] != 0 ? carg(turns[row * own + i]) : 0;
+        if (how->follows == TS_FROM_FREE) {
+            angles.values[k] = angle_of(angles.reached[k]);
+            continue;
+        }
+        angle = angle_of(angles.turns[row * own + i]);
         if (how->follows == TS_FROM_UNWOUND)
             angle = place * reference[i] + remainder(angle - place * reference[i], 2 * M_PI);
-        angles[k] = how->constant + how->factor * angle + how->positions * reference[i];
+        angles.values[k] = how->constant + how->factor * angle + how->positions * reference[i];
     }
     if (good)
-        ts_turn_by(actor, &turning->pairing, from, angles, out);
-    free(angles);
-    free(turns);
-    free(from);
-    free(right);
+        ts_turn_by(the_case->actor, &turning->pairing, angles.from, angles.values, out);
+    close_angles(&angles);
     return good;
+}
+
+bool ts_count_places(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                     struct ts_tally *tally)
+{
+    struct angles angles;
+    bool good = load_angles(the_case, formula, &angles);
+    (void)out;
+    if (good)
+        place_rows(the_case, formula, &angles);
+    for (size_t row = 0; good && row < the_case->actor->rows; row++)
+        if (angles.offsets[row] != 0) {
+            size_t at = tally->place_count;
+            tally->sums[0]++;
+            ts_tally_place(tally, the_case, row * the_case->actor->width);
+            if (tally->place_count > at)
+                tally->places[at].found = (double)tally->places[at].row + angles.offsets[row];
+        }
+    close_angles(&angles);
+    return good;
+}
+
+const char *ts_tell_places(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                           double *share)
+{
+    char text[256];
+    size_t used = 0;
+    (void)formula;
+    (void)share;
+    for (size_t k = 0; k < tally->place_count && used < sizeof text; k++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%stoken %" PRIu64 " turns as at position %.0f",
+                                 k ? ", " : "", tally->places[k].row, tally->places[k].found);
+    if (!used)
+        return NULL;
+    if (tally->sums[0] > (double)tally->place_count)
+        return ts_case_text(the_case, "%.0f tokens turn as at other positions: %s, and so on", tally->sums[0], text);
+    return ts_case_text(the_case, "%s", text);
 }

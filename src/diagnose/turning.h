@@ -15,8 +15,9 @@ struct ts_turned_pairs {
 };
 
 /* How the angles of a guess follow for any row: from the reference's there, times a factor, with something added to
- * each and so many positions further on; or from the position alone. */
-enum ts_follows { TS_FROM_NOTHING, TS_FROM_REFERENCE, TS_FROM_UNWOUND, TS_FROM_POSITION };
+ * each and so many positions further on; from the position alone; from the reference's, and the position that the row
+ * itself shows; or they are whatever the row shows, the same in all of its heads. */
+enum ts_follows { TS_FROM_FREE, TS_FROM_PLACES, TS_FROM_REFERENCE, TS_FROM_UNWOUND, TS_FROM_POSITION };
 
 struct ts_angles {
     enum ts_follows follows;
@@ -29,6 +30,7 @@ struct ts_turning {
     struct ts_angles how;
     size_t offset; /* of the input's columns in its tensor */
     double factor;
+    double most; /* TS_FROM_PLACES: positions that are tried on either side */
 };
 
 /* The turns from one tensor to another, [rows, group / 2]. */
@@ -36,7 +38,19 @@ void ts_find_turns(const struct ts_actor *actor, const struct ts_turned_pairs *p
                    const float *to, double complex *turns);
 void ts_turn_by(const struct ts_actor *actor, const struct ts_turned_pairs *pairing, const float *from,
                 const double *angles, double *out);
+/* Angle per position of each pair. Neighbours in the sequence show it without ambiguity up to half a turn; tokens
+ * further apart then sharpen it. */
+void ts_find_steps(const double complex *turns, const double *places, size_t rows, size_t pairs, double *steps);
+/* By how many whole positions the turns of a row are ahead of these angles, no further than `most` either way and no
+ * further back than two places before the first. */
+double ts_find_place(const double complex *turns, const double *angles, const double *steps, size_t pairs, double place,
+                     double most);
 /* The predictor of a formula whose numbers are a struct ts_turning. */
 bool ts_predict_turned(struct ts_case *the_case, const struct ts_formula *formula, double *out);
+/* Of such a formula with TS_FROM_PLACES: how many tokens turn as others do, and which. */
+bool ts_count_places(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                     struct ts_tally *tally);
+const char *ts_tell_places(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                           double *share);
 
 #endif

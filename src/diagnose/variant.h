@@ -60,8 +60,9 @@ bool ts_names_context(const char *name);
 /* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
  * to probabilities or context, and its variants proposed. In family_attention_fused.c. */
 void ts_propose_fused_attention(struct ts_case *the_case);
-/* The key of `token` is that of `source`, in scores of captured queries and keys. In attention_stale.c. */
-bool ts_find_stale_key(const struct ts_variants *variants, size_t *token, size_t *source);
+/* Keys or values that are other tokens': one of them, and all of them one place off. In attention_stale.c. */
+void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *variants);
+void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants);
 /* Attention of which only the end was captured. In attention_unseen.c. */
 void ts_propose_unseen_attention(struct ts_case *the_case);
 /* Scores below this are masked, whatever constant was used. */

@@ -315,58 +315,100 @@ static void propose_factors(struct ts_case *the_case)
         }
 }
 
+/* Slots of a tally about a part that is missing: products of what was found with what was expected, and of each with
+ * itself; rows, those that follow with a slope of one, and those that agree. */
+enum { DOT, FOUND, EXPECTED, NUMBERS, ROWS, NEAR, AGREEING };
+
+/* typical: error of a row. */
+static void add_slopes(const struct ts_case *the_case, double typical, struct ts_tally *tally)
+{
+    size_t width = the_case->actor->width;
+    tally->sums[NUMBERS] += (double)the_case->total;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double dot = 0, found = 0, expected = 0, chance;
+        for (size_t i = row * width; i < (row + 1) * width; i++) {
+            if (!isfinite(the_case->found[i]) || !isfinite(the_case->expected[i]))
+                continue;
+            dot += the_case->found[i] * the_case->expected[i];
+            found += the_case->found[i] * the_case->found[i];
+            expected += the_case->expected[i] * the_case->expected[i];
+        }
+        tally->sums[DOT] += dot;
+        tally->sums[FOUND] += found;
+        tally->sums[EXPECTED] += expected;
+        if (!(found > 0) || ts_case_aside(the_case, row))
+            continue;
+        /* the slope strays by the size of what is missing over what is there, over the root of the numbers */
+        chance = sqrt(fabs(expected / found - 1) / (double)width);
+        tally->sums[NEAR] += fabs(dot / found - 1) < 3 * chance + 0.02;
+        tally->sums[AGREEING] += expected + found - 2 * dot < 1e-3 * typical;
+        tally->sums[ROWS]++;
+    }
+}
+
+/* How sure one is that a part is missing, as the rows of a tally show it; 0 when it is not so. */
+static double sure_of_part(const struct ts_case *the_case, const struct ts_tally *tally)
+{
+    double found = tally->sums[FOUND], expected = tally->sums[EXPECTED], rows = tally->sums[ROWS];
+    double cosine = tally->sums[DOT] / sqrt(found * expected), slope = tally->sums[DOT] / found;
+    double error = sqrt((expected / found > 1 ? expected / found - 1 : 0) / tally->sums[NUMBERS]);
+    /* attention that spreads over more tokens makes less of what differs between them: it looks much the same */
+    bool attention = ts_names_attention(ts_case_name(the_case, the_case->actor));
+    bool exact = fabs(slope - 1) < 4 * error + 0.03 && tally->sums[NEAR] >= 0.8 * rows;
+    if (!(found > 0) || !(expected > 0) || the_case->actor->width < 16 || !(rows > 0))
+        return 0;
+    /* parts that have something in common tilt the slope a little */
+    if (!(cosine > 0.4) || cosine >= 0.93 ||
+        (!exact && (attention || fabs(slope - 1) >= 0.25 || found >= 0.9 * expected)))
+        return 0;
+    return !exact ? 0.4 : attention ? 0.45 : cosine * cosine < 0.4 ? 0.75 : 0.65;
+}
+
+static const char *part_text(struct ts_case *the_case, const struct ts_tally *tally)
+{
+    return ts_case_text(the_case,
+                        "a part of a sum is missing: the reference is the candidate plus something unrelated to it "
+                        "(slope %.3f, %.0f %% of the energy is there)",
+                        tally->sums[DOT] / tally->sums[FOUND], 100 * tally->sums[FOUND] / tally->sums[EXPECTED]);
+}
+
+static bool count_slopes(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                         struct ts_tally *tally)
+{
+    (void)out;
+    add_slopes(the_case, formula->table[0], tally);
+    return true;
+}
+
+static const char *tell_slopes(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                               double *share)
+{
+    (void)formula;
+    /* what is missing is missing in every token */
+    *share = sure_of_part(the_case, tally) * (1 - tally->sums[AGREEING] / fmax(tally->sums[ROWS], 1));
+    return part_text(the_case, tally);
+}
+
 /* A part of a sum is missing that was captured nowhere: a rank's share, a block of inputs. What is left is the
  * reference less something that has nothing to do with it, so the reference follows it with a slope of one, in every
  * row. */
 static void propose_partial_sum(struct ts_case *the_case)
 {
-    const struct ts_actor *actor = the_case->actor;
-    double dot = 0, expected = 0, found = 0, cosine, slope, error;
-    size_t near = 0, rows = 0, agreeing = 0;
-    bool exact, attention;
+    double typical = the_case->error / (double)the_case->actor->rows, sure;
+    struct ts_tally tally;
     if (the_case->operation.kind != TS_OPERATION_NONE)
         return;
-    for (size_t row = 0; row < actor->rows; row++) {
-        double row_dot = 0, row_found = 0, row_expected = 0, chance;
-        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
-            if (!isfinite(the_case->found[i]) || !isfinite(the_case->expected[i]))
-                continue;
-            row_dot += the_case->found[i] * the_case->expected[i];
-            row_found += the_case->found[i] * the_case->found[i];
-            row_expected += the_case->expected[i] * the_case->expected[i];
-        }
-        dot += row_dot;
-        found += row_found;
-        expected += row_expected;
-        if (!(row_found > 0) || ts_case_aside(the_case, row))
-            continue;
-        /* the slope strays by the size of what is missing over what is there, over the root of the numbers */
-        chance = sqrt(fabs(row_expected / row_found - 1) / (double)actor->width);
-        near += fabs(row_dot / row_found - 1) < 3 * chance + 0.02;
-        agreeing += row_expected + row_found - 2 * row_dot < 1e-3 * the_case->error / (double)actor->rows;
-        rows++;
-    }
-    if (agreeing) /* a part that is missing is missing in every token; attention leaves the first or the last alone */
+    ts_tally_open(&tally);
+    add_slopes(the_case, typical, &tally);
+    sure = sure_of_part(the_case, &tally);
+    /* a part that is missing is missing in every token; attention leaves the first or the last alone */
+    if (tally.sums[AGREEING] > 0 || !(sure > 0))
         return;
-    if (!(found > 0) || !(expected > 0) || actor->width < 16 || !rows)
-        return;
-    cosine = dot / sqrt(found * expected);
-    slope = dot / found;
-    error = sqrt((expected / found > 1 ? expected / found - 1 : 0) / (double)the_case->total);
-    exact = fabs(slope - 1) < 4 * error + 0.03 && near * 10 >= rows * 8;
-    /* attention that spreads over more tokens makes less of what differs between them: it looks much the same */
-    attention = ts_names_attention(ts_case_name(the_case, actor));
-    /* parts that have something in common tilt the slope a little */
-    if (cosine > 0.4 && cosine < 0.93 && (exact || (!attention && fabs(slope - 1) < 0.25 && found < 0.9 * expected)))
-        ts_propose_plain(the_case, "term-missing",
-                         !exact                  ? 0.4
-                         : attention             ? 0.45
-                         : cosine * cosine < 0.4 ? 0.75
-                                                 : 0.65,
-                         "sums over ranks (all-reduce), blocks of inputs, experts: whether all parts are added",
-                         "a part of a sum is missing: the reference is the candidate plus something unrelated to it "
-                         "(slope %.3f, %.0f %% of the energy is there)",
-                         slope, 100 * found / expected);
+    ts_formula_next(the_case, &(struct ts_formula){
+                                  .count = count_slopes, .tell = tell_slopes, .table = &typical, .table_count = 1});
+    ts_propose_plain(the_case, "term-missing", sure,
+                     "sums over ranks (all-reduce), blocks of inputs, experts: whether all parts are added", "%s",
+                     part_text(the_case, &tally));
 }
 
 void ts_wiring_sums(struct ts_case *the_case)

@@ -1,11 +1,15 @@
 /* Owns what shows of a weight without having it: products of what goes in with what comes out, between tokens. */
 #include <stdlib.h>
 
+#include "diagnose/formula.h"
+#include "diagnose/variant.h"
 #include "diagnose/wiring.h"
 
 /* Tokens whose products are taken, and multiplications for all of them together. */
 #define TOKENS_OF_PRODUCTS 64
 #define PRODUCTS_LIMIT     ((size_t)1 << 23)
+#define CORRELATED         0.95
+#define TOGETHER           16 /* of all tokens, those whose products are taken with each other */
 
 /* Products of what goes in with what comes out, between tokens s and t: x_s . y_t with y = W x, tokens' means removed
  * so that a bias does not matter. With W transposed x_s . y_t becomes what x_t . y_s was. */
@@ -27,13 +31,15 @@ static void token_products(const float *x, const float *y, size_t tokens, size_t
     free(mean);
 }
 
-/* How much of the difference in products is a mirror image; `offset`: where the square part begins. */
-static double mirrored(const struct ts_actor *x, const struct ts_actor *y, size_t offset, size_t tokens,
-                       double *products)
+/* How much of the difference in products of some tokens is a mirror image; `offset`: where the square part begins.
+ * sums: what is left and what there is are added to them. */
+static double mirrored(const struct ts_actor *x, const struct ts_actor *y, size_t offset, size_t first, size_t tokens,
+                       double *products, double *sums)
 {
     double *reference = products, *candidate = products + tokens * tokens, left = 0, all = 0;
-    token_products(x->a, y->a + offset, tokens, x->width, y->width, reference);
-    token_products(x->b, y->b + offset, tokens, x->width, y->width, candidate);
+    size_t from = first * x->width, to = first * y->width + offset;
+    token_products(x->a + from, y->a + to, tokens, x->width, y->width, reference);
+    token_products(x->b + from, y->b + to, tokens, x->width, y->width, candidate);
     for (size_t s = 0; s < tokens; s++)
         for (size_t t = 0; t < tokens; t++) {
             double found = candidate[s * tokens + t];
@@ -42,7 +48,54 @@ static double mirrored(const struct ts_actor *x, const struct ts_actor *y, size_
             left += (found - reference[t * tokens + s]) * (found - reference[t * tokens + s]);
             all += (found - reference[s * tokens + t]) * (found - reference[s * tokens + t]);
         }
+    sums[0] += left;
+    sums[1] += all;
     return all > 0 ? 1 - left / all : 0;
+}
+
+/* On other rows: between tokens that stand together. */
+struct transposed {
+    size_t offset, width; /* of the square part */
+    const char *part, *from;
+};
+
+enum { LEFT, ALL, PRODUCTS };
+
+static bool count_transposed(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                             struct ts_tally *tally)
+{
+    const struct transposed *how = formula->numbers;
+    const struct ts_actor *x = ts_scene_actor(the_case->scene, formula->pairs[0]), *actor = the_case->actor;
+    double products[2 * TOGETHER * TOGETHER];
+    (void)out;
+    if (!x || x->rows != actor->rows || x->width != how->width || how->offset + x->width > actor->width)
+        return false;
+    for (size_t row = 0; row < actor->rows; row += TOGETHER) {
+        size_t tokens = actor->rows - row < TOGETHER ? actor->rows - row : TOGETHER;
+        if (tokens < 3) /* without their mean two are one */
+            continue;
+        (void)mirrored(x, actor, how->offset, row, tokens, products, tally->sums);
+        tally->sums[PRODUCTS] += (double)(tokens * (tokens - 1));
+    }
+    return true;
+}
+
+static const char *transposed_text(struct ts_case *the_case, const struct transposed *how, double share,
+                                   double products)
+{
+    return ts_case_text(the_case,
+                        "its weight is used transposed%s: products of tokens of %s with tokens of the output are "
+                        "mirrored, %.1f %% of the difference in %.0f products",
+                        how->part, how->from, 100 * share, products);
+}
+
+static const char *tell_transposed(struct ts_case *the_case, const struct ts_formula *formula,
+                                   const struct ts_tally *tally, double *share)
+{
+    if (!(tally->sums[ALL] > 0))
+        return NULL;
+    *share = fmax(0, 1 - tally->sums[LEFT] / tally->sums[ALL]);
+    return transposed_text(the_case, formula->numbers, *share, tally->sums[PRODUCTS]);
 }
 
 /* A square weight used transposed, shown without knowing the weight; alone, or as a part of a fused one. */
@@ -51,6 +104,7 @@ static void propose_transposed(struct ts_case *the_case)
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, looked = 0, from = 0;
     double *products, most = 0.8;
+    struct transposed how;
     if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 4 || actor->width < 4)
         return;
     while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
@@ -69,7 +123,7 @@ static void propose_transposed(struct ts_case *the_case)
             double share;
             if (offsets[o] + x->width > actor->width || (o && offsets[o] == offsets[o - 1]))
                 continue;
-            share = mirrored(x, actor, offsets[o], tokens, products);
+            share = mirrored(x, actor, offsets[o], 0, tokens, products, (double[2]){0});
             if (share > most) {
                 most = share;
                 best = x;
@@ -78,14 +132,21 @@ static void propose_transposed(struct ts_case *the_case)
         }
     }
     free(products);
-    if (best)
-        ts_propose_plain(the_case, "transposed-weight", most, "the weight's orientation: [out, in] against [in, out]",
-                         "its weight is used transposed%s: products of tokens of %s with tokens of the output are "
-                         "mirrored, %.1f %% of the difference in %zu products",
-                         best->width < actor->width
-                             ? ts_case_text(the_case, " for channels %zu to %zu", from, from + best->width - 1)
-                             : "",
-                         ts_case_name(the_case, best), 100 * most, tokens * (tokens - 1));
+    if (!best)
+        return;
+    how = (struct transposed){from, best->width, "", ts_case_name(the_case, best)};
+    if (best->width < actor->width)
+        how.part = ts_case_text(the_case, " for channels %zu to %zu", from, from + best->width - 1);
+    ts_formula_next(the_case, &(struct ts_formula){.count = count_transposed,
+                                                   .tell = tell_transposed,
+                                                   .numbers = &how,
+                                                   .size = sizeof how,
+                                                   .pairs = {best->pair},
+                                                   .pair_count = 1,
+                                                   .reference = true,
+                                                   .work = (double)(TOGETHER * best->width)});
+    ts_propose_plain(the_case, "transposed-weight", most, "the weight's orientation: [out, in] against [in, out]", "%s",
+                     transposed_text(the_case, &how, most, (double)(tokens * (tokens - 1))));
 }
 
 /* The largest eigenvector of the tokens' products of the difference; returns its share of the energy. */
@@ -268,61 +329,120 @@ static void propose_single_norm(struct ts_case *the_case)
         ts_case_name(the_case, best[0]));
 }
 
+/* Slots of a tally about tokens that are too large: sums of the logarithms of a row's length and of its factor, and
+ * what one factor per token leaves. */
+enum { SX, SY, SXX, SYY, SXY, ROWS, UNLIKE, DIFFERENT };
+
+/* Adds one row of the case and of the tensor whose length it may have. False when it has no factor. */
+static bool add_length(const struct ts_case *the_case, const struct ts_actor *x, size_t row, double *sums)
+{
+    size_t width = the_case->actor->width;
+    double dot = 0, square = 0, found = 0, long_square = 0, level, factor;
+    for (size_t i = row * width; i < (row + 1) * width; i++) {
+        dot += the_case->found[i] * the_case->expected[i];
+        square += the_case->expected[i] * the_case->expected[i];
+        found += the_case->found[i] * the_case->found[i];
+    }
+    if (!(square > 0) || !(dot > 0) || !isfinite(found))
+        return false;
+    for (size_t i = row * x->width; i < (row + 1) * x->width; i++)
+        long_square += (double)x->b[i] * (double)x->b[i];
+    level = 0.5 * log(long_square / (double)x->width);
+    factor = log(dot / square);
+    sums[SX] += level;
+    sums[SY] += factor;
+    sums[SXX] += level * level;
+    sums[SYY] += factor * factor;
+    sums[SXY] += level * factor;
+    sums[ROWS]++;
+    sums[UNLIKE] += found - dot * dot / square;
+    sums[DIFFERENT] += found - 2 * dot + square;
+    return true;
+}
+
+/* The correlation, where the factor is the length; 0 otherwise. */
+static double follows_length(const double *sums)
+{
+    double n = sums[ROWS], spread = sums[SXX] - sums[SX] * sums[SX] / n, both = sums[SXY] - sums[SX] * sums[SY] / n;
+    double fit = both / sqrt(spread * (sums[SYY] - sums[SY] * sums[SY] / n));
+    if (!(n > 0) || sums[UNLIKE] > 0.5 * sums[DIFFERENT])
+        return 0;
+    /* rows of one length say nothing; and the factor must be that length, not a power of it */
+    return spread > 0.01 * n && fabs(both / spread - 1) < 0.2 && fabs((sums[SY] - sums[SX]) / n) < 0.35 ? fit : 0;
+}
+
+static double sure_of_length(const double *sums)
+{
+    return 0.5 + 0.4 * (1 - sums[UNLIKE] / sums[DIFFERENT]);
+}
+
+static const char *length_text(struct ts_case *the_case, const char *name, double fit)
+{
+    return ts_case_text(the_case,
+                        "each token is as many times too large as its row of %s is long (correlation %.3f): the "
+                        "projection is given that tensor without the norm",
+                        name, fit);
+}
+
+static bool count_lengths(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    const struct ts_actor *x = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    (void)out;
+    if (!x || x->rows != the_case->actor->rows)
+        return false;
+    for (size_t row = 0; row < x->rows; row++)
+        if (!add_length(the_case, x, row, tally->sums)) {
+            /* all of it is left where there is none */
+            double cost = ts_rows_cost(the_case, the_case->expected, row, 1);
+            tally->sums[UNLIKE] += cost;
+            tally->sums[DIFFERENT] += cost;
+        }
+    return true;
+}
+
+static const char *tell_lengths(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    double fit = follows_length(tally->sums);
+    *share = fit > CORRELATED ? sure_of_length(tally->sums) : 0;
+    return length_text(the_case, the_case->scene->pairs[formula->pairs[0]].name, fit);
+}
+
 /* A product with what a norm should have divided: each token comes out as many times too large as that tensor's row is
  * long. The norm's weights are in it too, so that one factor per token explains most and not all of it. */
 static void propose_undivided(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t rows = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS;
-    double factors[TOKENS_OF_PRODUCTS], left = 0, all = 0, most = 0.95;
+    double most = CORRELATED, sure = 0;
     if (the_case->operation.kind != TS_OPERATION_NONE || rows < 5 || actor->width < 8)
-        return;
-    for (size_t row = 0; row < rows; row++) {
-        double dot = 0, square = 0, found = 0;
-        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
-            dot += the_case->found[i] * the_case->expected[i];
-            square += the_case->expected[i] * the_case->expected[i];
-            found += the_case->found[i] * the_case->found[i];
-        }
-        if (!(square > 0) || !(dot > 0) || !isfinite(found))
-            return;
-        factors[row] = log(dot / square);
-        left += found - dot * dot / square;
-        all += found - 2 * dot + square;
-    }
-    if (left > 0.5 * all)
         return;
     for (size_t back = 1; back < 16; back++) {
         const struct ts_actor *x = ts_earlier(the_case, back);
-        double sx = 0, sy = 0, sxx = 0, syy = 0, sxy = 0, n = (double)rows, spread, slope, fit;
+        double sums[TS_TALLY_SUMS] = {0}, fit;
         if (!x || x->rows != actor->rows)
             continue;
-        for (size_t row = 0; row < rows; row++) {
-            double square = 0, level;
-            for (size_t i = row * x->width; i < (row + 1) * x->width; i++)
-                square += (double)x->b[i] * (double)x->b[i];
-            level = 0.5 * log(square / (double)x->width);
-            sx += level;
-            sy += factors[row];
-            sxx += level * level;
-            syy += factors[row] * factors[row];
-            sxy += level * factors[row];
-        }
-        spread = sxx - sx * sx / n;
-        slope = (sxy - sx * sy / n) / spread;
-        fit = (sxy - sx * sy / n) / sqrt(spread * (syy - sy * sy / n));
-        /* rows of one length say nothing; and the factor must be that length, not a power of it */
-        if (spread > 0.01 * n && fabs(slope - 1) < 0.2 && fabs((sy - sx) / n) < 0.35 && fit > most) {
+        for (size_t row = 0; row < rows; row++)
+            if (!add_length(the_case, x, row, sums))
+                return;
+        if (sums[UNLIKE] > 0.5 * sums[DIFFERENT])
+            return;
+        fit = follows_length(sums);
+        if (fit > most) {
             most = fit;
             best = x;
+            sure = sure_of_length(sums);
         }
     }
-    if (best)
-        ts_propose_plain(the_case, "wrong-input", 0.5 + 0.4 * (1 - left / all),
-                         "what is passed to this projection: the norm before it must be applied",
-                         "each token is as many times too large as its row of %s is long (correlation %.3f): the "
-                         "projection is given that tensor without the norm",
-                         ts_case_name(the_case, best), most);
+    if (!best)
+        return;
+    ts_formula_next(
+        the_case,
+        &(struct ts_formula){.count = count_lengths, .tell = tell_lengths, .pairs = {best->pair}, .pair_count = 1});
+    ts_propose_plain(the_case, "wrong-input", sure,
+                     "what is passed to this projection: the norm before it must be applied", "%s",
+                     length_text(the_case, ts_case_name(the_case, best), most));
 }
 
 void ts_wiring_weights(struct ts_case *the_case)

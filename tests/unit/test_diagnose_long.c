@@ -181,7 +181,7 @@ static void test_probabilities(void **state)
             for (size_t row = key; row < TOKENS; row++)
                 found[row * TOKENS] = (float)(exp((double)scores[row * TOKENS]) / sum);
         }
-    expect_probabilities(sides, "softmax", "over the queries instead of the keys");
+    expect_probabilities(sides, "softmax", "over the queries instead of the keys; tried on all");
     sides = start((struct way){0}, (struct way){.window = 5});
     memcpy(sides->scores[1], sides->scores[0], sizeof sides->scores[0]);
     expect_probabilities(sides, "mask", "at most 4 back (a window of 5)");

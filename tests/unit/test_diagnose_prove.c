@@ -1,8 +1,7 @@
 /* The proof of a claim on all rows: made of the rows that a case holds, put to those that it does not, with the numbers
  * that were found. Every cause is planted twice, once everywhere and once in no other rows than those that are looked
  * at, with something nearby elsewhere: the claim must lose what it does not explain, and a second look is taken. */
-#include "diagnose/case.h"
-#include "judged_trace.h"
+#include "hidden_rows.h"
 
 enum { ROWS = 1500, CHANNELS = 64, HEADS = 4, SIZE = CHANNELS / HEADS, TOTAL = ROWS * CHANNELS };
 
@@ -59,34 +58,6 @@ static void make(struct made *made, const struct plot *plot, bool elsewhere)
                             made->out[0], made->out[1], 3, shape);
 }
 
-/* Marks the rows that a case of it holds; true when some are new. */
-static bool look(struct trace *trace, size_t index, bool *looked)
-{
-    struct ts_case_state *state = malloc(sizeof *state);
-    struct ts_delta_options options = {0};
-    struct ts_pool *pool = ts_pool_new(1);
-    struct ts_diagnosis diagnosis = {0};
-    struct ts_error error;
-    bool news = false;
-    assert_true(state && pool);
-    ts_arena_init(&diagnosis.arena, 1 << 24);
-    assert_int_equal(ts_delta_run(pool, trace->pairs, trace->count, &options, trace->deltas, NULL, &error), TS_OK);
-    assert_int_equal(
-        ts_case_open(state, trace->pairs, trace->deltas, trace->count, index, trace->evidence, &diagnosis, &error),
-        TS_OK);
-    assert_false(state->complete);
-    for (size_t i = 0; i < state->face.actor->rows; i++) {
-        uint64_t row = state->direct ? state->own_rows[i] : state->scene.taken[i];
-        news = news || !looked[row];
-        looked[row] = true;
-    }
-    ts_case_release(state);
-    free(state);
-    ts_arena_release(&diagnosis.arena);
-    ts_pool_free(pool);
-    return news;
-}
-
 static void expect_proof(const struct plot *plot)
 {
     struct made *made = calloc(1, sizeof *made);
@@ -102,12 +73,12 @@ static void expect_proof(const struct plot *plot)
     if (!strstr(cause->summary, "on all 1500 tokens") || cause->proof.rows != ROWS || cause->proof.of_rows != ROWS ||
         cause->confidence < 0.9 || strstr(cause->summary, "does not hold"))
         fail_msg("%s %.3f", cause->summary, cause->confidence);
-    look(&made->trace, made->index, made->looked);
+    look_at_rows(&made->trace, made->index, made->looked);
     /* which rows are looked at depends a little on what is in them */
     for (int round = 0, news = 1; round < 20 && news; round++) {
         trace_end(&made->trace);
         make(made, plot, true);
-        news = look(&made->trace, made->index, made->looked);
+        news = look_at_rows(&made->trace, made->index, made->looked);
         assert_true(round < 19);
     }
     for (size_t row = 0; row < ROWS; row++)
@@ -393,7 +364,7 @@ static void test_weights(void **state)
         for (size_t i = 0; i < total; i++)
             b[i] = a[i] * (elsewhere && !looked[i / CHANNELS] ? 2 : 3);
         index = trace_add(&trace, "layer.0.proj.weight", a, b, SHAPE(OUTPUTS, CHANNELS));
-        look(&trace, index, looked);
+        look_at_rows(&trace, index, looked);
         trace_diagnose(&trace, index);
         assert_first(&trace, elsewhere ? "row-scaled" : "scaled",
                      elsewhere ? "from 2 to 3; tried on all 40000 rows" : "3 times");
@@ -406,11 +377,48 @@ static void test_weights(void **state)
     free(looked);
 }
 
+/* Three times what is expected. */
+static bool predict_thrice(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    (void)formula;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = 3 * the_case->expected[i];
+    return true;
+}
+
+/* Where a row costs so much that not all of them can be looked at, the summary says how many were. */
+static void test_costly_rows(void **state)
+{
+    struct made *made = calloc(1, sizeof *made);
+    struct ts_case_state *open;
+    struct ts_diagnosis diagnosis;
+    const struct ts_cause *cause;
+    double *prediction;
+    char words[64];
+    (void)state;
+    assert_non_null(made);
+    make(made, &(struct plot){.row = scaled}, false);
+    open = open_hidden(&made->trace, made->index, &diagnosis);
+    prediction = ts_case_scratch(&open->face);
+    assert_non_null(prediction);
+    assert_true(predict_thrice(&open->face, NULL, prediction));
+    ts_formula_next(&open->face, &(struct ts_formula){.predict = predict_thrice, .work = 1e9});
+    assert_true(ts_propose(&open->face, "scaled", prediction, 1, "nothing", "three times") > 0.9);
+    ts_case_prove(open);
+    cause = &open->book->entries[0].cause;
+    assert_true(cause->proof.rows > 0 && cause->proof.rows < ROWS && cause->proof.of_rows == ROWS);
+    snprintf(words, sizeof words, "three times; tried on %.0f of 1500 tokens", cause->proof.rows);
+    assert_string_equal(cause->summary, words);
+    close_hidden(open, &diagnosis);
+    trace_end(&made->trace);
+    free(made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),  cmocka_unit_test(test_steps),   cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_weights), cmocka_unit_test(test_costly_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

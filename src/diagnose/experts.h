@@ -1,0 +1,26 @@
+/* Experts: what the files of that family share. Internal to them. */
+#ifndef TS_DIAGNOSE_EXPERTS_H
+#define TS_DIAGNOSE_EXPERTS_H
+
+#include "diagnose/formula.h"
+
+#define TS_MOST_CHOSEN  64
+#define TS_MOST_EXPERTS 4096
+
+struct ts_router {
+    const struct ts_actor *logits, *weights; /* NULL when they were not captured */
+    const struct ts_pair *indices;
+    size_t chosen;
+};
+
+const struct ts_pair *ts_pair_at(const struct ts_case *the_case, size_t index);
+/* The experts that both sides chose for any token. */
+bool ts_read_indices(const struct ts_pair *pair, uint64_t token, size_t chosen, int64_t *a, int64_t *b);
+/* The logits of any token, [experts] of one side. */
+bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logits, bool candidate, uint64_t token,
+                    float *out);
+
+/* The router agrees and what its experts make does not: how they are mixed, whose work is wrong. */
+void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
+
+#endif

@@ -1,0 +1,395 @@
+/* Owns what is said where the router agrees and the output of its experts does not: weights that are not used, experts
+ * that are mixed otherwise, and single experts that are wrong. */
+#include "diagnose/experts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/variant.h"
+
+#define SPARED  1e-3  /* 1 less the cosine of a row that agrees */
+#define CLEARED 65536 /* tokens that are looked at for their experts alone */
+
+/* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
+ * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
+ * in the proportion |v| / |w|. First what is measured: the cosine, and the logarithm of the proportion. */
+static void measure_row(const struct ts_case *the_case, size_t row, double *cosine, double *size)
+{
+    size_t width = the_case->actor->width;
+    double dot = 0, expected = 0, found = 0;
+    for (size_t i = row * width; i < (row + 1) * width; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            dot += the_case->found[i] * the_case->expected[i];
+            expected += the_case->expected[i] * the_case->expected[i];
+            found += the_case->found[i] * the_case->found[i];
+        }
+    *cosine = expected > 0 && found > 0 ? dot / sqrt(expected * found) : 0;
+    *size = expected > 0 && found > 0 ? 0.5 * log(found / expected) : 0;
+}
+
+enum { EQUAL_WEIGHTS, MEAN_WEIGHTS, REVERSED_WEIGHTS, OTHER_EXPERTS, SAME_WEIGHTS, MIXINGS };
+
+/* Cosine and logarithm of size that a way of mixing predicts for a row. */
+static void predict_row(int mixing, const float *weights, size_t chosen, double *cosine, double *size)
+{
+    double sum = 0, square = 0, turned = 0, k = (double)chosen;
+    for (size_t i = 0; i < chosen; i++) {
+        sum += (double)weights[i];
+        square += (double)weights[i] * (double)weights[i];
+        turned += (double)weights[i] * (double)weights[chosen - 1 - i];
+    }
+    square = square > 0 ? square : 1;
+    *cosine = mixing == REVERSED_WEIGHTS ? turned / square
+              : mixing == OTHER_EXPERTS  ? 0
+              : mixing == SAME_WEIGHTS   ? 1
+                                         : sum / sqrt(k * square);
+    *size = mixing == EQUAL_WEIGHTS ? 0.5 * log(k / square) : mixing == MEAN_WEIGHTS ? 0.5 * log(1 / (k * square)) : 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Experts that are mixed otherwise change every channel: half of them must not hold nearly all of the error. */
+static bool is_spread(const struct ts_case *the_case)
+{
+    size_t width = the_case->actor->width;
+    double *parts = calloc(width, sizeof *parts), lower = 0, all = 0;
+    for (size_t i = 0; i < the_case->total && parts; i++) {
+        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+        parts[i % width] += cost > 0 ? cost : 0;
+    }
+    if (parts)
+        qsort(parts, width, sizeof *parts, by_value);
+    for (size_t i = 0; i < width && parts; i++) {
+        lower += i < width / 2 ? parts[i] : 0;
+        all += parts[i];
+    }
+    free(parts);
+    return lower > 0.03 * all;
+}
+
+/* Slots of a tally of ways to mix: the distance from each, rows that one would have changed and that agree, and the
+ * mean of the cosines. */
+enum { ROWS = MIXINGS, COSINES, SPARED_ROWS };
+_Static_assert(SPARED_ROWS < TS_TALLY_SUMS, "a tally has so many sums");
+
+/* Adds rows; spared are those of one way. */
+static void add_mixings(const struct ts_case *the_case, const struct ts_actor *weights, int way, struct ts_tally *tally)
+{
+    size_t chosen = weights->width;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double cosine, size;
+        if (ts_case_aside(the_case, row))
+            continue;
+        measure_row(the_case, row, &cosine, &size);
+        tally->sums[COSINES] += cosine;
+        tally->sums[ROWS]++;
+        for (int mixing = 0; mixing < MIXINGS; mixing++) {
+            double predicted, grown;
+            predict_row(mixing, weights->b + row * chosen, chosen, &predicted, &grown);
+            tally->sums[SPARED_ROWS] += mixing == way && cosine > 1 - SPARED && predicted < 1 - 20 * SPARED;
+            tally->sums[mixing] += (cosine - predicted) * (cosine - predicted) + (size - grown) * (size - grown);
+        }
+    }
+}
+
+static int best_mixing(const struct ts_tally *tally)
+{
+    int best = 0;
+    for (int mixing = 1; mixing < MIXINGS; mixing++)
+        if (tally->sums[mixing] < tally->sums[best])
+            best = mixing;
+    return best;
+}
+
+/* How sure one is, as the rows of a tally show it; 0 when it is not so. */
+static double sure_of_mixing(const struct ts_tally *tally, int mixing)
+{
+    double rows = tally->sums[ROWS];
+    /* it would have changed every row: one that agrees speaks against it */
+    if (!(rows > 0) || mixing == SAME_WEIGHTS || best_mixing(tally) != mixing || tally->sums[mixing] > 0.4 * rows ||
+        tally->sums[SPARED_ROWS] * 8 > rows)
+        return 0;
+    return mixing == OTHER_EXPERTS             ? 0.55 /* it says all that "unrelated" would, and more */
+           : tally->sums[mixing] < 0.16 * rows ? 0.7
+                                               : 0.66;
+}
+
+static const char *mixing_text(struct ts_case *the_case, const struct ts_tally *tally, int mixing)
+{
+    static const char *const texts[MIXINGS] = {
+        [EQUAL_WEIGHTS] = "sizes and angles of the rows are those of experts added up without the router's weights",
+        [MEAN_WEIGHTS] = "sizes and angles of the rows are those of a plain mean over the chosen experts",
+        [REVERSED_WEIGHTS] = "sizes and angles of the rows are those of weights that went to the wrong one of the "
+                             "chosen experts",
+        [OTHER_EXPERTS] = "rows have the right size and no relation to the reference: other experts than the chosen "
+                          "ones were used, experts in another order, or experts whose weights were not loaded"};
+    return ts_case_text(the_case,
+                        "the router's weights and choices agree, but what the experts make does not (mean cosine of a "
+                        "row %.2f): %s",
+                        tally->sums[COSINES] / tally->sums[ROWS], texts[mixing]);
+}
+
+static bool count_mixing(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                         struct ts_tally *tally)
+{
+    const struct ts_actor *weights = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    (void)out;
+    if (!weights || weights->rows != the_case->actor->rows || weights->width > TS_MOST_CHOSEN)
+        return false;
+    add_mixings(the_case, weights, *(const int *)formula->numbers, tally);
+    return true;
+}
+
+static const char *tell_mixing(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                               double *share)
+{
+    int mixing = *(const int *)formula->numbers;
+    *share = sure_of_mixing(tally, mixing);
+    return *share > 0 ? mixing_text(the_case, tally, mixing) : NULL;
+}
+
+/* The experts' output is wrong although the router agrees. */
+static void propose_mixing(struct ts_case *the_case, const struct ts_router *router)
+{
+    struct ts_tally tally;
+    int best;
+    if (!router->weights || router->chosen > TS_MOST_CHOSEN || !is_spread(the_case))
+        return;
+    ts_tally_open(&tally);
+    add_mixings(the_case, router->weights, -1, &tally);
+    best = best_mixing(&tally);
+    ts_tally_open(&tally);
+    add_mixings(the_case, router->weights, best, &tally);
+    if (!(sure_of_mixing(&tally, best) > 0))
+        return;
+    ts_formula_next(the_case, &(struct ts_formula){.count = count_mixing,
+                                                   .tell = tell_mixing,
+                                                   .numbers = &best,
+                                                   .size = sizeof best,
+                                                   .pairs = {router->weights->pair},
+                                                   .pair_count = 1});
+    ts_propose_plain(the_case, "router-gate", sure_of_mixing(&tally, best),
+                     "how the router's weights and indices reach the experts, and the order of the experts' weights",
+                     "%s", mixing_text(the_case, &tally, best));
+}
+
+static bool predict_single(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *weights = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    bool twice = *(const int *)formula->numbers;
+    if (!weights || weights->rows != the_case->actor->rows || weights->width != 1)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double weight = (double)weights->b[i / the_case->actor->width];
+        out[i] = the_case->expected[i] * (twice ? weight : weight > 0 ? 1 / weight : 0);
+    }
+    return true;
+}
+
+/* With one expert per token its weight is a factor of the row. */
+static void propose_single(struct ts_case *the_case, const struct ts_router *router)
+{
+    static const char *const texts[] = {"the router's weight is not applied", "the router's weight is applied twice"};
+    double *prediction = ts_case_scratch(the_case);
+    if (!router->weights || router->chosen != 1 || !prediction)
+        return;
+    for (int twice = 0; twice < 2; twice++) {
+        struct ts_formula formula = {.predict = predict_single,
+                                     .numbers = &twice,
+                                     .size = sizeof twice,
+                                     .pairs = {router->weights->pair},
+                                     .pair_count = 1};
+        if (!predict_single(the_case, &formula, prediction))
+            return;
+        ts_formula_next(the_case, &formula);
+        ts_propose(the_case, "router-gate", prediction, 0, "where the router's weight is multiplied in", "%s",
+                   texts[twice]);
+    }
+}
+
+/* The experts with the largest logits. */
+static void choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out)
+{
+    for (size_t rank = 0; rank < chosen; rank++) {
+        int64_t best = -1;
+        for (size_t i = 0; i < experts; i++) {
+            bool taken = false;
+            for (size_t k = 0; k < rank; k++)
+                taken = taken || out[k] == (int64_t)i;
+            if (!taken && (best < 0 || logits[i] > logits[best]))
+                best = (int64_t)i;
+        }
+        out[rank] = best;
+    }
+}
+
+/* The experts of a token in the reference: captured, or those with the largest logits. */
+static bool experts_of(const struct ts_case *the_case, const struct ts_router *router, size_t row, int64_t *experts)
+{
+    int64_t other[TS_MOST_CHOSEN];
+    if (router->indices)
+        return ts_read_indices(router->indices, the_case->scene->taken[row], router->chosen, experts, other);
+    choose_experts(router->logits->a + row * router->logits->width, router->logits->width, router->chosen, experts);
+    return true;
+}
+
+/* Of a long sequence the tokens that are not in the case speak for their experts as well: those that agree. */
+static void clear_experts(const struct ts_case *the_case, const struct ts_router *router, double noise, double *seen)
+{
+    const struct ts_glance *glance = ts_case_glance(the_case);
+    size_t experts = router->logits->width;
+    int64_t chosen[TS_MOST_CHOSEN], other[TS_MOST_CHOSEN];
+    float logits[TS_MOST_EXPERTS];
+    uint64_t stride = glance ? glance->tokens / CLEARED + 1 : 1;
+    for (uint64_t token = 0; glance && token < glance->tokens; token += stride) {
+        if (glance->error[token] > 30 * noise * glance->size[token])
+            continue;
+        if (router->indices ? !ts_read_indices(router->indices, token, router->chosen, chosen, other)
+                            : !ts_read_logits(the_case, router->logits, false, token, logits))
+            return;
+        if (!router->indices)
+            choose_experts(logits, experts, router->chosen, chosen);
+        for (size_t i = 0; i < router->chosen; i++)
+            if (chosen[i] >= 0 && (uint64_t)chosen[i] < experts)
+                seen[chosen[i]] = -1;
+    }
+}
+
+/* What is wrong with some experts: which, and which rows are. */
+struct some_experts {
+    double noise;   /* energy of it over what is expected */
+    size_t indices; /* pair; SIZE_MAX: the largest logits choose */
+    size_t chosen;
+    char names[120]; /* in words; which they are is in the table */
+};
+
+/* Slots of a tally: rows that are wrong or right and went to one of them or to none. */
+enum { WRONG_WITH, WRONG_WITHOUT, RIGHT_WITH, RIGHT_WITHOUT };
+
+static bool is_wrong(const struct ts_case *the_case, size_t row, double noise)
+{
+    size_t width = the_case->actor->width;
+    double own = 0, cost = ts_rows_cost(the_case, the_case->expected, row, 1);
+    for (size_t i = row * width; i < (row + 1) * width; i++)
+        own += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    return cost > 30 * noise * own && cost > 0;
+}
+
+static bool count_some(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                       struct ts_tally *tally)
+{
+    const struct some_experts *some = formula->numbers;
+    struct ts_router router = {.logits = ts_scene_actor(the_case->scene, formula->pairs[0]),
+                               .indices = some->indices == SIZE_MAX ? NULL : ts_pair_at(the_case, some->indices),
+                               .chosen = some->chosen};
+    int64_t chosen[TS_MOST_CHOSEN];
+    (void)out;
+    if (!router.logits || router.logits->rows != the_case->actor->rows || router.logits->width != formula->table_count)
+        return false;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        bool with = false, wrong = is_wrong(the_case, row, some->noise);
+        if (!experts_of(the_case, &router, row, chosen))
+            return false;
+        for (size_t i = 0; i < router.chosen; i++)
+            with =
+                with || (chosen[i] >= 0 && (uint64_t)chosen[i] < formula->table_count && formula->table[chosen[i]] > 0);
+        if (!ts_case_aside(the_case, row))
+            tally->sums[wrong ? with ? WRONG_WITH : WRONG_WITHOUT : with ? RIGHT_WITH : RIGHT_WITHOUT]++;
+    }
+    return true;
+}
+
+static const char *tell_some(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                             double *share)
+{
+    const struct some_experts *some = formula->numbers;
+    double wrong = tally->sums[WRONG_WITH] + tally->sums[WRONG_WITHOUT];
+    double with = tally->sums[WRONG_WITH] + tally->sums[RIGHT_WITH];
+    if (!(tally->sums[WRONG_WITH] > 0))
+        return *share = 0, NULL;
+    *share *= tally->sums[WRONG_WITH] / wrong * tally->sums[WRONG_WITH] / with;
+    if (wrong == tally->sums[WRONG_WITH] && with == tally->sums[WRONG_WITH])
+        return ts_case_text(the_case, "only the %.0f tokens that went to expert%s %s are wrong, the other %.0f agree",
+                            wrong, strchr(some->names, ',') ? "s" : "", some->names, tally->sums[RIGHT_WITHOUT]);
+    return ts_case_text(the_case,
+                        "of the %.0f tokens that went to expert%s %s %.0f are wrong, of the other %.0f these are %.0f",
+                        with, strchr(some->names, ',') ? "s" : "", some->names, tally->sums[WRONG_WITH],
+                        tally->sums[RIGHT_WITHOUT] + tally->sums[WRONG_WITHOUT], tally->sums[WRONG_WITHOUT]);
+}
+
+/* Wrong exactly for the tokens that went to some experts. */
+static void propose_some_experts(struct ts_case *the_case, const struct ts_router *router)
+{
+    size_t experts = router->logits->width, rows = the_case->actor->rows;
+    size_t culprits = 0, wrong_rows = 0, explained = 0, said = 0;
+    int64_t chosen[TS_MOST_CHOSEN];
+    double *seen = calloc(experts, sizeof *seen), size = 0; /* -1: clean, 1: suspect */
+    bool *wrong = calloc(rows, sizeof *wrong);
+    struct some_experts some = {.indices =
+                                    router->indices ? (size_t)(router->indices - ts_pair_at(the_case, 0)) : SIZE_MAX,
+                                .chosen = router->chosen};
+    for (size_t i = 0; i < the_case->total; i++)
+        size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    some.noise = size > 0 ? the_case->noise / size : 0;
+    for (size_t row = 0; row < rows && seen && wrong; row++) {
+        wrong[row] = is_wrong(the_case, row, some.noise);
+        wrong_rows += wrong[row];
+        if (wrong[row] || !experts_of(the_case, router, row, chosen))
+            continue;
+        for (size_t i = 0; i < router->chosen; i++)
+            if (chosen[i] >= 0 && (uint64_t)chosen[i] < experts)
+                seen[chosen[i]] = -1;
+    }
+    if (seen && wrong)
+        clear_experts(the_case, router, some.noise, seen);
+    for (size_t row = 0; row < rows && seen && wrong;
+         row++) { /* every wrong token has an expert that no right one has */
+        bool has = false;
+        if (!wrong[row] || !experts_of(the_case, router, row, chosen))
+            continue;
+        for (size_t i = 0; i < router->chosen; i++) {
+            if (chosen[i] < 0 || (uint64_t)chosen[i] >= experts || seen[chosen[i]] < 0)
+                continue;
+            has = true;
+            if (seen[chosen[i]] == 0 && said < sizeof some.names - 24)
+                said += (size_t)snprintf(some.names + said, sizeof some.names - said, "%s%" PRId64, said ? ", " : "",
+                                         chosen[i]);
+            culprits += seen[chosen[i]] == 0;
+            seen[chosen[i]] = 1;
+        }
+        explained += has;
+    }
+    for (size_t i = 0; i < experts && seen; i++)
+        seen[i] = seen[i] > 0;
+    if (wrong_rows >= 2 && wrong_rows + 2 <= rows && explained == wrong_rows && culprits * 2 <= experts) {
+        ts_formula_next(the_case, &(struct ts_formula){.count = count_some,
+                                                       .tell = tell_some,
+                                                       .numbers = &some,
+                                                       .size = sizeof some,
+                                                       .table = seen,
+                                                       .table_count = experts,
+                                                       .pairs = {router->logits->pair},
+                                                       .pair_count = 1,
+                                                       .reference = true});
+        ts_propose_plain(the_case, "router-gate", wrong_rows >= 4 && wrong_rows + 4 <= rows ? 0.9 : 0.8,
+                         "the weights and the order of these experts",
+                         culprits == 1 ? "only the %zu tokens that went to expert %s are wrong, the other %zu agree"
+                                       : "only the %zu tokens that went to experts %s are wrong, the other %zu agree",
+                         wrong_rows, some.names, rows - wrong_rows);
+    }
+    free(seen);
+    free(wrong);
+}
+
+void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router)
+{
+    propose_single(the_case, router);
+    propose_some_experts(the_case, router);
+    propose_mixing(the_case, router);
+}

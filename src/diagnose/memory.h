@@ -1,0 +1,14 @@
+/* What the files of the memory family share. Internal to them. */
+#ifndef TS_DIAGNOSE_MEMORY_H
+#define TS_DIAGNOSE_MEMORY_H
+
+#include "diagnose/formula.h"
+
+/* "[3,0,17]" where a token or a row is more than a list of numbers, else in words. */
+void ts_place_text(const struct ts_case *the_case, const struct ts_tally_place *place, char *text, size_t room);
+/* " looked at" where the case is a sample of its tensor. */
+const char *ts_looked_at(const struct ts_case *the_case);
+/* NaN and infinities on one side only. */
+void ts_propose_non_finite(struct ts_case *the_case);
+
+#endif

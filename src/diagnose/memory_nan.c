@@ -1,0 +1,263 @@
+/* Owns what is said about NaN and infinities that stand on one side only: how many there are in the whole tensor, which
+ * is the first, and what may have made them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/families.h"
+#include "diagnose/memory.h"
+
+#define LARGEST_F16 65504.0
+/* What is masked lies below this, when it is not minus infinity. */
+#define MASKED -1e4f
+
+/* What an element has to be to be counted. */
+enum kind { A_NUMBER, IS_NAN, IS_INFINITE, ONLY_REFERENCE };
+
+/* A finding about them, of some rows or of all. */
+struct finding {
+    enum kind kind;
+    bool masking;    /* minus infinity is a mask */
+    bool infinities; /* there are some beside the NaN */
+    const char *why; /* of NaN, kept as long as the diagnosis */
+    const char *before;
+};
+
+/* Slots of a tally. */
+enum { HITS, ELEMENTS, ABOVE };
+
+void ts_place_text(const struct ts_case *the_case, const struct ts_tally_place *place, char *text, size_t room)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_view *view = &ts_case_pair(the_case)->a;
+    unsigned axes = 0;
+    uint64_t flat = place->flat, after = view->count;
+    for (unsigned axis = 0; axis < view->rank; axis++)
+        axes += view->shape[axis] > 1;
+    if ((axes > (actor->heads > 1 ? 3u : 2u) || ts_case_folded(the_case)) && flat != UINT64_MAX) {
+        size_t used = 0;
+        for (unsigned axis = 0; axis < view->rank && used < room; axis++) {
+            after /= view->shape[axis];
+            used += (size_t)snprintf(text + used, room - used, "%s%" PRIu64, axis ? "," : "[", flat / after);
+            flat %= after;
+        }
+        if (used < room)
+            snprintf(text + used, room - used, "]");
+        return;
+    }
+    if (actor->heads > 1)
+        snprintf(text, room, "token %" PRIu64 ", head %zu, channel %zu", place->row, place->column / actor->inner,
+                 place->column % actor->inner);
+    else
+        snprintf(text, room, "%s %" PRIu64 ", %s %zu", ts_case_direct(the_case) ? "row" : "token", place->row,
+                 ts_case_direct(the_case) ? "column" : "channel", place->column);
+}
+
+const char *ts_looked_at(const struct ts_case *the_case)
+{
+    return ts_case_complete(the_case) ? "" : " looked at";
+}
+
+/* Newest earlier tensor of the candidate that holds a NaN or an infinity, SIZE_MAX when none does. */
+static size_t born_before(struct ts_case *the_case, double *value)
+{
+    size_t newest = the_case->actor->pair;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
+        for (size_t i = 0; other && i < other->rows * other->width; i++)
+            if (!isfinite(other->b[i]) && isfinite(other->a[i])) {
+                *value = (double)other->b[i];
+                return newest - back;
+            }
+    }
+    return SIZE_MAX;
+}
+
+/* Whole rows of NaN: a softmax over nothing, a norm of nothing. */
+static bool by_whole_rows(const struct ts_case *the_case, const bool *mask)
+{
+    const struct ts_actor *actor = the_case->actor;
+    bool any = false;
+    for (size_t start = 0; start + actor->inner <= the_case->total; start += actor->inner) {
+        size_t number = 0;
+        for (size_t i = start; i < start + actor->inner; i++)
+            number += mask[i];
+        if (number && number < actor->inner && !(number > 1 && actor->inner == actor->sequence))
+            return false;
+        any = any || number;
+    }
+    return any && actor->inner > 1;
+}
+
+/* Minus infinities that are a mask: the reference masks as well (with something far below all numbers that mean
+ * anything), or every head has them at the same places. */
+static bool is_masking(const struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t low = 0;
+    float largest = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        largest = isfinite(actor->a[i]) && actor->a[i] > largest ? actor->a[i] : largest;
+    for (size_t i = 0; i < the_case->total; i++) {
+        if (the_case->expected[i] == -INFINITY || (actor->a[i] < MASKED && -actor->a[i] > 8 * largest))
+            return true;
+        low += the_case->found[i] == -INFINITY;
+    }
+    if (low < 2 || actor->heads < 2 || actor->inner != actor->sequence)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        if ((the_case->found[i] == -INFINITY) !=
+            (the_case->found[i / actor->width * actor->width + i % actor->inner] == -INFINITY))
+            return false;
+    return true;
+}
+
+static enum kind kind_of(const struct ts_case *the_case, size_t i, bool masking)
+{
+    double found = the_case->found[i], reference = (double)the_case->actor->a[i];
+    if (isnan(found) && !isnan(reference))
+        return IS_NAN;
+    if (isinf(found) && isfinite(reference) && !(found < 0 && masking))
+        return IS_INFINITE;
+    return isfinite(found) && (isnan(reference) || reference == INFINITY) ? ONLY_REFERENCE : A_NUMBER;
+}
+
+static bool count(struct ts_case *the_case, const struct ts_formula *formula, const double *out, struct ts_tally *tally)
+{
+    const struct finding *finding = formula->numbers;
+    (void)out;
+    tally->sums[ELEMENTS] += (double)the_case->total;
+    for (size_t i = 0; i < the_case->total; i++) {
+        if (isfinite(the_case->found[i]))
+            tally->most = fmax(tally->most, fabs(the_case->found[i]));
+        if (kind_of(the_case, i, finding->masking) != finding->kind)
+            continue;
+        tally->sums[HITS]++;
+        tally->sums[ABOVE] += fabs(the_case->expected[i]) > 0.99 * LARGEST_F16;
+        ts_tally_place(tally, the_case, i);
+    }
+    return true;
+}
+
+/* Why they are infinite, as the first one and all of them show. */
+static const char *why_infinite(struct ts_case *the_case, const struct finding *finding, const struct ts_tally *tally)
+{
+    double wanted = fabs(tally->places[0].expected);
+    if (tally->sums[ABOVE] == tally->sums[HITS])
+        return ts_case_text(the_case,
+                            ": %.6g is expected there, above %.0f, the largest f16 (every one of them is, and nothing "
+                            "finite is larger than %.6g)",
+                            wanted, LARGEST_F16, fmax(tally->most, 0));
+    if (finding->before)
+        return ts_case_text(the_case, "; %s, before it, already holds one", finding->before);
+    return ts_case_text(the_case,
+                        " where %.6g is expected: an overflow on the way (f16 ends at %.0f, e4m3 at 448), or a "
+                        "division by zero",
+                        wanted, LARGEST_F16);
+}
+
+/* The sentence with the numbers of a tally. among: " looked at" when they are not those of everything. */
+static const char *sentence(struct ts_case *the_case, const struct finding *finding, const struct ts_tally *tally,
+                            const char *among)
+{
+    uint64_t number = (uint64_t)tally->sums[HITS], all = (uint64_t)tally->sums[ELEMENTS];
+    char place[96];
+    ts_place_text(the_case, &tally->places[0], place, sizeof place);
+    if (finding->kind == ONLY_REFERENCE)
+        return ts_case_text(the_case,
+                            "%" PRIu64 " of %" PRIu64 " elements%s %s NaN or infinite in the reference and %s in the "
+                            "candidate",
+                            number, all, among, number == 1 ? "is" : "are", number == 1 ? "a number" : "numbers");
+    return ts_case_text(the_case, "%" PRIu64 " of %" PRIu64 " elements%s %s %s, %s %s%s", number, all, among,
+                        number == 1 ? "is" : "are", finding->kind == IS_NAN ? "NaN" : "infinite",
+                        number == 1 ? "at" : "the first at", place,
+                        finding->kind == IS_NAN ? finding->why : why_infinite(the_case, finding, tally));
+}
+
+static const char *tell(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                        double *share)
+{
+    (void)share;
+    return tally->place_count ? sentence(the_case, formula->numbers, tally, "") : NULL;
+}
+
+static const char *why_nan(struct ts_case *the_case, const struct finding *finding, const bool *mask, size_t first,
+                           double before)
+{
+    bool zero_input = false;
+    for (unsigned k = 0; k < the_case->operation.input_count; k++) {
+        const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[k]);
+        size_t row = first / the_case->actor->width;
+        bool zeros = input && input->rows == the_case->actor->rows;
+        for (size_t i = 0; zeros && i < input->width; i++)
+            zeros = input->b[row * input->width + i] == 0;
+        zero_input = zero_input || zeros;
+    }
+    if (finding->before)
+        return ts_case_text(the_case, "; %s, before it, already holds %s", finding->before,
+                            isnan(before) ? "NaN" : "an infinity, and inf - inf or 0 * inf makes NaN");
+    if (finding->infinities)
+        return "; there are infinities beside them, and inf - inf or 0 * inf makes NaN";
+    if (zero_input)
+        return "; its input is all zero there, so that a norm without epsilon divides 0 by 0";
+    if (the_case->operation.kind == TS_OPERATION_SOFTMAX || by_whole_rows(the_case, mask))
+        return "; whole rows of them: a softmax over a row that is masked everywhere divides 0 by 0, and a sum past "
+               "the largest number does the rest";
+    return "; nothing before it is NaN or infinite, so that it is born here: 0 / 0, the root of a negative number, an "
+           "overflow inside a kernel, or memory that was never written";
+}
+
+static void propose(struct ts_case *the_case, struct finding *finding)
+{
+    static const struct {
+        const char *id, *check;
+    } words[] = {[IS_NAN] = {"nan", "what is divided, rooted or exponentiated here, and in which precision"},
+                 [IS_INFINITE] = {"inf", "the precision of this step: bf16 or f32 do not overflow there, or scale "
+                                         "before and after"},
+                 [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here"}};
+    struct ts_formula formula = {.count = count, .tell = tell, .numbers = finding, .size = sizeof *finding};
+    struct ts_tally tally;
+    /* beside infinities it is their child */
+    double confidence = finding->kind == ONLY_REFERENCE                  ? 0.9
+                        : finding->kind == IS_NAN && finding->infinities ? 0.95
+                                                                         : 1;
+    ts_tally_open(&tally);
+    (void)count(the_case, &formula, NULL, &tally);
+    ts_formula_next(the_case, &formula);
+    ts_propose_plain(the_case, words[finding->kind].id, confidence, words[finding->kind].check, "%s",
+                     sentence(the_case, finding, &tally, ts_looked_at(the_case)));
+}
+
+void ts_propose_non_finite(struct ts_case *the_case)
+{
+    struct finding finding = {.masking = is_masking(the_case)};
+    size_t number[ONLY_REFERENCE + 1] = {0}, first = 0, source;
+    bool *mask = calloc(the_case->total, sizeof *mask);
+    double before = 0;
+    for (size_t i = 0; i < the_case->total && mask; i++) {
+        enum kind kind = kind_of(the_case, i, finding.masking);
+        mask[i] = kind == IS_NAN;
+        first = mask[i] && !number[IS_NAN] ? i : first;
+        number[kind]++;
+    }
+    if (mask && (number[IS_NAN] || number[IS_INFINITE])) {
+        source = born_before(the_case, &before);
+        finding.before = source == SIZE_MAX ? NULL : the_case->scene->pairs[source].name;
+    }
+    finding.infinities = number[IS_INFINITE] > 0;
+    if (number[IS_NAN]) {
+        finding.kind = IS_NAN;
+        finding.why = why_nan(the_case, &finding, mask, first, before);
+        propose(the_case, &finding);
+    }
+    if (number[IS_INFINITE]) {
+        finding.kind = IS_INFINITE;
+        propose(the_case, &finding);
+    }
+    if (number[ONLY_REFERENCE] && !number[IS_NAN] && !number[IS_INFINITE]) {
+        finding.kind = ONLY_REFERENCE;
+        propose(the_case, &finding);
+    }
+    free(mask);
+}

@@ -1,0 +1,365 @@
+/* Owns the search for bits that are read as another type: predicted element by element, and put to every element of the
+ * tensor by counting those that agree. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "diagnose/families.h"
+#include "diagnose/formula.h"
+#include "diagnose/layout.h"
+#include "diagnose/types.h"
+
+#define FEW_CONFUSED  2048 /* elements looked at before all are */
+#define LEAST_COUNTED 16
+#define AGREE         0.7 /* of those that are wrong */
+
+static uint16_t bf16_bits(double value)
+{
+    uint32_t bits = ts_float_bits((float)value);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* To nearest, ties to even; saturates to infinity. */
+static uint16_t f16_bits(double value)
+{
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    double size = fabs(value), scaled;
+    int exponent;
+    if (isnan(value))
+        return 0x7e00;
+    if (size >= 65520)
+        return (uint16_t)(sign | 0x7c00);
+    if (size < 0x1p-25)
+        return sign;
+    (void)frexp(size, &exponent);
+    exponent = exponent < -13 ? -13 : exponent;
+    scaled = nearbyint(ldexp(size, 11 - exponent)); /* 11 significant bits, fewer below 2^-14 */
+    if (scaled >= 2048) {
+        scaled /= 2;
+        exponent++;
+    }
+    /* the leading bit of a normal number stands for one more in the exponent */
+    return (uint16_t)(sign + (scaled < 1024 ? 0u : (unsigned)(exponent + 13) << 10) + (unsigned)scaled);
+}
+
+enum confusion { BF16_AS_F16, F16_AS_BF16, SWAPPED_F32, SWAPPED_F16, SWAPPED_BF16, U8_FOR_I8, I8_FOR_U8, CONFUSIONS };
+
+static double confuse(enum confusion confusion, double x)
+{
+    switch (confusion) {
+    case BF16_AS_F16:
+        return (double)ts_f16_to_float(bf16_bits(x));
+    case F16_AS_BF16:
+        return (double)ts_bf16_to_float(f16_bits(x));
+    case SWAPPED_F32:
+        return (double)ts_float_from_bits(__builtin_bswap32(ts_float_bits((float)x)));
+    case SWAPPED_F16:
+        return (double)ts_f16_to_float(__builtin_bswap16(f16_bits(x)));
+    case SWAPPED_BF16:
+        return (double)ts_bf16_to_float(__builtin_bswap16(bf16_bits(x)));
+    case U8_FOR_I8:
+        return x < 0 ? x + 256 : x;
+    default:
+        return x > 127 ? x - 256 : x;
+    }
+}
+
+/* A way of reading bits. */
+struct reading {
+    void (*fill)(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out, bool *told);
+    enum confusion confusion;
+    uint16_t (*bits)(double); /* two numbers become one */
+    float (*value)(uint16_t); /* or one becomes two */
+    enum ts_type from, to;    /* or codes are those of another type */
+    double slack;             /* noise of an element */
+    bool halves;              /* it says something about every second element only */
+    char what[96];
+};
+
+/* Slots of a tally. */
+enum { NEAR, COUNTED };
+
+static void fill_confused(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out,
+                          bool *told)
+{
+    for (size_t i = 0; i < total; i++)
+        out[i] = confuse(reading->confusion, the_case->expected[i]);
+    memset(told, true, total * sizeof *told);
+}
+
+/* Agreement by elements: bits read as another type range over the whole of it, and sums see the largest only. Counted
+ * are the elements that are wrong. */
+static void count_agreeing(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out,
+                           bool *told, struct ts_tally *tally)
+{
+    double slack = reading->slack;
+    size_t near = 0, counted = 0;
+    memset(told, 0, total * sizeof *told);
+    reading->fill(the_case, reading, total, out, told);
+    for (size_t i = 0; i < total; i++) {
+        double found = the_case->found[i], value = out[i], expected = the_case->expected[i];
+        if (!told[i] || fabs(found - expected) <= 0.05 * fabs(expected) + slack)
+            continue;
+        counted++;
+        near += (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) + slack;
+    }
+    tally->sums[NEAR] += (double)near;
+    tally->sums[COUNTED] += (double)counted;
+}
+
+static bool count(struct ts_case *the_case, const struct ts_formula *formula, const double *out, struct ts_tally *tally)
+{
+    double *prediction = ts_case_scratch(the_case);
+    bool *told = malloc(the_case->total * sizeof *told), good = prediction && told;
+    (void)out;
+    if (good)
+        count_agreeing(the_case, formula->numbers, the_case->total, prediction, told, tally);
+    free(told);
+    return good;
+}
+
+static const char *sentence(struct ts_case *the_case, const struct reading *reading, double share)
+{
+    return ts_case_text(the_case, "%.0f %% of %s are what comes out when %s", 100 * share,
+                        reading->halves ? "every second element" : "the elements", reading->what);
+}
+
+static const char *tell(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                        double *share)
+{
+    *share = tally->sums[COUNTED] > 0 ? tally->sums[NEAR] / tally->sums[COUNTED] : *share;
+    return sentence(the_case, formula->numbers, *share);
+}
+
+/* The share of the first elements, of those that are wrong, that this reading predicts; 0 where few are. */
+static double agreement(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out)
+{
+    struct ts_tally tally;
+    bool *told = malloc(total * sizeof *told);
+    ts_tally_open(&tally);
+    if (told)
+        count_agreeing(the_case, reading, total, out, told, &tally);
+    free(told);
+    /* of two halves one is past the end, and of it every second element */
+    return tally.sums[COUNTED] >= LEAST_COUNTED &&
+                   tally.sums[COUNTED] * (reading->bits || reading->value ? 8 : 4) > (double)total
+               ? tally.sums[NEAR] / tally.sums[COUNTED]
+               : 0;
+}
+
+static void try_reading(struct ts_case *the_case, const struct reading *reading, double *prediction)
+{
+    double share = agreement(the_case, reading, the_case->total, prediction);
+    if (!(share > AGREE))
+        return;
+    ts_formula_next(the_case,
+                    &(struct ts_formula){.count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
+    ts_propose_plain(the_case, "dtype-confusion", share, "the element type given to the reader, the kernel or the view",
+                     "%s", sentence(the_case, reading, share));
+}
+
+static double slack_of(const struct ts_case *the_case)
+{
+    return 4 * sqrt(the_case->noise / (double)the_case->total);
+}
+
+static bool are_bytes(const struct ts_case *the_case, bool with_sign)
+{
+    for (size_t i = 0; i < the_case->total; i++) {
+        double x = the_case->expected[i];
+        if (x != nearbyint(x) || x < (with_sign ? -128 : 0) || x > (with_sign ? 127 : 255))
+            return false;
+    }
+    return true;
+}
+
+static void confused(struct ts_case *the_case, double *prediction)
+{
+    static const char *const what[CONFUSIONS] = {"bf16 bits are read as f16",
+                                                 "f16 bits are read as bf16",
+                                                 "the bytes of f32 are in reverse order",
+                                                 "the bytes of f16 are in reverse order",
+                                                 "the bytes of bf16 are in reverse order",
+                                                 "signed bytes are read as unsigned",
+                                                 "unsigned bytes are read as signed"};
+    for (int kind = 0; kind < CONFUSIONS; kind++) {
+        struct reading reading = {
+            .fill = fill_confused, .confusion = (enum confusion)kind, .slack = slack_of(the_case)};
+        bool same = true;
+        snprintf(reading.what, sizeof reading.what, "%s", what[kind]);
+        /* on a few first */
+        if (the_case->total > FEW_CONFUSED && agreement(the_case, &reading, FEW_CONFUSED, prediction) < 0.5)
+            continue;
+        if (kind >= U8_FOR_I8 && !are_bytes(the_case, kind == U8_FOR_I8))
+            continue;
+        for (size_t i = 0; i < the_case->total && same; i++)
+            same = confuse(reading.confusion, the_case->expected[i]) == the_case->expected[i];
+        if (!same)
+            try_reading(the_case, &reading, prediction);
+    }
+}
+
+/* What is expected from a place of the flat memory on, whether the case holds it or not. False where it ends. */
+static bool read_expected(const struct ts_case *the_case, uint64_t first, size_t count, double *out)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct ts_error ignored;
+    bool good;
+    if (!ts_case_complete(the_case)) {
+        good = first + count <= pair->a.count && ts_view_read_f64(&pair->a, first, count, out, &ignored) == TS_OK;
+        if (good)
+            ts_view_forget(&pair->a, first, count);
+        return good;
+    }
+    if (first + count > the_case->total)
+        return false;
+    memcpy(out, the_case->expected + first, count * sizeof *out);
+    return true;
+}
+
+/* Two numbers of 16 bits as one of 32. */
+static double joined(const double *pair, uint16_t (*bits)(double))
+{
+    return (double)ts_float_from_bits((uint32_t)bits(pair[1]) << 16 | bits(pair[0]));
+}
+
+/* Two bf16 or f16 read as one f32, and f32 read as pairs of them: the values stand at other places, in the first half.
+ * Of f32 the lower halves are as good as drawn at random, and only the upper ones count. */
+static void fill_widths(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out,
+                        bool *told)
+{
+    size_t width = the_case->actor->width;
+    double *row = malloc((2 * width + 2) * sizeof *row);
+    for (size_t r = 0; r < total / width && row; r++) {
+        uint64_t own = (ts_case_complete(the_case) ? r : ts_case_row(the_case, r)) * width;
+        size_t at = r * width;
+        if (!(reading->bits ? read_expected(the_case, 2 * own, 2 * width, row)
+                            : read_expected(the_case, own / 2, (width + own % 2 + 1) / 2, row)))
+            break; /* what is behind the end is anyone's guess */
+        for (size_t i = 0; i < width; i++) {
+            told[at + i] = reading->bits || (own + i) % 2;
+            if (reading->bits)
+                out[at + i] = joined(row + 2 * i, reading->bits);
+            else if (told[at + i])
+                out[at + i] = (double)reading->value((uint16_t)(ts_float_bits((float)row[(own % 2 + i) / 2]) >> 16));
+        }
+    }
+    free(row);
+}
+
+static void confused_widths(struct ts_case *the_case, double *prediction)
+{
+    static const struct {
+        uint16_t (*bits)(double);
+        float (*value)(uint16_t);
+        const char *text;
+    } ways[] = {{bf16_bits, NULL, "pairs of bf16 are read as f32"},
+                {f16_bits, NULL, "pairs of f16 are read as f32"},
+                {NULL, ts_bf16_to_float, "f32 is read as pairs of bf16"},
+                {NULL, ts_f16_to_float, "f32 is read as pairs of f16"}};
+    bool memory = ts_case_complete(the_case) || ts_layout_reads_memory(the_case) ||
+                  (ts_case_direct(the_case) && ts_type_info(ts_case_pair(the_case)->a.tensor->type)->components == 1);
+    if (the_case->total < 64 || !memory)
+        return;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct reading reading = {.fill = fill_widths,
+                                  .bits = ways[w].bits,
+                                  .value = ways[w].value,
+                                  .slack = slack_of(the_case),
+                                  .halves = ways[w].value != NULL};
+        snprintf(reading.what, sizeof reading.what, "%s", ways[w].text);
+        try_reading(the_case, &reading, prediction);
+    }
+}
+
+/* Every value of an 8-bit type, by code. */
+static void table_of(enum ts_type type, float *table)
+{
+    uint8_t codes[256];
+    for (int i = 0; i < 256; i++)
+        codes[i] = (uint8_t)i;
+    ts_type_decode_f32(type, false, codes, 256, table);
+}
+
+static const enum ts_type float8[] = {TS_F8_E4M3, TS_F8_E5M2, TS_F8_E4M3FNUZ, TS_F8_E5M2FNUZ};
+
+/* Codes of a type by their values. */
+struct codes {
+    float values[256];
+    uint8_t sorted[256];
+    size_t count;
+};
+
+static void sort_codes(enum ts_type type, struct codes *codes)
+{
+    table_of(type, codes->values);
+    codes->count = 0;
+    for (int c = 0; c < 256; c++) {
+        size_t at = codes->count;
+        if (isnan(codes->values[c]) || (codes->values[c] == 0 && c))
+            continue;
+        while (at > 0 && codes->values[codes->sorted[at - 1]] > codes->values[c]) {
+            codes->sorted[at] = codes->sorted[at - 1];
+            at--;
+        }
+        codes->sorted[at] = (uint8_t)c;
+        codes->count++;
+    }
+}
+
+/* The code of an exact value, -1 when it is none. */
+static int code_of(const struct codes *codes, double value)
+{
+    size_t low = 0, high = codes->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if ((double)codes->values[codes->sorted[middle]] < value)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < codes->count && (double)codes->values[codes->sorted[low]] == value ? codes->sorted[low] : -1;
+}
+
+static void fill_float8(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out,
+                        bool *told)
+{
+    struct codes codes;
+    float to[256];
+    sort_codes(reading->from, &codes);
+    table_of(reading->to, to);
+    for (size_t i = 0; i < total; i++) {
+        int code = code_of(&codes, the_case->expected[i]);
+        told[i] = true; /* what has no code was not read from one */
+        out[i] = code >= 0 ? (double)to[code] : the_case->expected[i];
+    }
+}
+
+/* Codes of one 8-bit type read as another. The expected values must be exact ones of the first. */
+static void confused_float8(struct ts_case *the_case, double *prediction)
+{
+    struct codes codes;
+    for (size_t a = 0; a < sizeof float8 / sizeof *float8; a++) {
+        bool exact = true;
+        sort_codes(float8[a], &codes);
+        for (size_t i = 0; i < the_case->total && exact; i++)
+            exact = code_of(&codes, the_case->expected[i]) >= 0;
+        for (size_t b = 0; b < sizeof float8 / sizeof *float8 && exact; b++) {
+            struct reading reading = {
+                .fill = fill_float8, .from = float8[a], .to = float8[b], .slack = slack_of(the_case)};
+            snprintf(reading.what, sizeof reading.what, "codes of %s are read as %s", ts_type_info(float8[a])->name,
+                     ts_type_info(float8[b])->name);
+            if (a != b)
+                try_reading(the_case, &reading, prediction);
+        }
+    }
+}
+
+void ts_propose_confused(struct ts_case *the_case, double *prediction)
+{
+    confused(the_case, prediction);
+    confused_widths(the_case, prediction);
+    confused_float8(the_case, prediction);
+}
