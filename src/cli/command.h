@@ -73,6 +73,7 @@ struct output {
 };
 
 bool output_open(struct output *output, const char *path);
+bool output_possible(const char *path); /* a file could be written there now; tells why not. Leaves nothing behind */
 void output_write(struct output *output, const void *data, size_t size);
 bool output_close(struct output *output);
 void output_discard(struct output *output); /* closes it; nothing appears under the name */

@@ -157,7 +157,7 @@ static bool is_same_file(const char *a, const char *b)
            S_ISREG(left.st_mode);
 }
 
-/* Results must not land in an input, nor two of them in one place. */
+/* Results must not land in an input, nor two of them in one place, nor where nothing can be written. */
 static bool check_outputs(const struct settings *settings, const char *const *inputs)
 {
     const char *paths[FORMS + 1], *names[FORMS + 1];
@@ -180,6 +180,8 @@ static bool check_outputs(const struct settings *settings, const char *const *in
                 tell_usage(&command_compare, "--%s would overwrite the input \"%s\"", names[i], inputs[k]);
                 return false;
             }
+        if (!output_possible(paths[i])) /* said now, not behind an hour of comparing */
+            return false;
     }
     return true;
 }

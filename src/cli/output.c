@@ -124,6 +124,18 @@ bool output_open(struct output *output, const char *path)
     return true;
 }
 
+bool output_possible(const char *path)
+{
+    struct output output;
+    struct stat info;
+    if (strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)))
+        return true; /* opening a pipe would be seen at its other end */
+    if (!output_open(&output, path))
+        return false;
+    output_discard(&output);
+    return true;
+}
+
 void output_write(struct output *output, const void *data, size_t size)
 {
     if (size && fwrite(data, 1, size, output->file) != size && !output->failed) {

@@ -22,7 +22,8 @@ static uint64_t count_of(const struct ts_point *point)
 static bool is_whole(const struct ts_pair *pair)
 {
     return !pair->problem && pair->a.tensor && pair->a.count == pair->a.tensor->count && pair->a.join == TS_JOIN_NONE &&
-           pair->a.add == 0 && ts_view_bytes(&pair->a) && ts_view_bytes(&pair->a) == ts_tensor_bytes(pair->a.tensor);
+           !ts_view_is_computed(&pair->a) && ts_view_bytes(&pair->a) &&
+           ts_view_bytes(&pair->a) == ts_tensor_bytes(pair->a.tensor);
 }
 
 static enum ts_status replace_local(void *context, const struct ts_point *point, float *values, bool *found,

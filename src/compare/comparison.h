@@ -21,6 +21,7 @@ struct ts_comparison {
     struct ts_bundle *a, *b; /* owned */
     struct ts_pairing pairing;
     size_t filtered;         /* pairs that the filter left out */
+    size_t paired[2];        /* tensors of A and of B that stand in pairs, with or without the filter */
     struct ts_arena arena;   /* profiles */
     struct ts_delta *deltas; /* one per pair */
     struct ts_judgement judgement;

@@ -5,7 +5,7 @@
 
 #include "pair/pairing.h"
 
-#define TS_CUT_PARTS 3
+#define TS_CUT_PARTS 4
 
 /* How parts stand in a fused tensor, along one axis. */
 enum ts_cut_kind {

@@ -12,8 +12,12 @@
 
 bool ts_is_parameter(const char *name)
 {
-    return ts_ends_with(name, ".weight") || ts_ends_with(name, ".bias") || ts_ends_with(name, "_weight") ||
-           ts_ends_with(name, "_bias");
+    static const char *const endings[] = {"/kernel", "/bias",  "/scale", "/embedding", ".weight", ".bias",   "_weight",
+                                          "_bias",   ".gamma", ".beta",  ".kernel",    ".lora_a", ".lora_b", NULL};
+    for (size_t i = 0; endings[i]; i++)
+        if (ts_ends_with(name, endings[i]))
+            return true;
+    return false;
 }
 
 /* "32", or the first of "[32, 32, ...]". */

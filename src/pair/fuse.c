@@ -126,6 +126,8 @@ static const struct rule rules[] = {
     {"ffn_gate_up_exps", {"ffn_gate_exps", "ffn_up_exps", NULL}, 2},
     {"ffn_gate_up_shexp", {"ffn_gate_shexp", "ffn_up_shexp", NULL}, 2},
     {"attn_kv_b", {"attn_k_b", "attn_v_b", NULL}, 2},
+    {"txt_qkv", {"txt_q", "txt_k", "txt_v"}, 3},
+    {"attn_qkv_up", {"attn_q", "attn_k", "attn_v", "ffn_up"}, 4},
 };
 
 /* scopes: parts of the model have to be the same. */

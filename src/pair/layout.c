@@ -136,7 +136,7 @@ uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind)
 }
 
 /* Something done to one side. */
-enum turn_kind { AS_IT_IS, TURN_ROWS, ADD_ONE, UNMIX };
+enum turn_kind { AS_IT_IS, TURN_ROWS, ADD_ONE, UNMIX, SWAP_HALVES };
 
 struct turn {
     enum turn_kind kind;
@@ -146,6 +146,7 @@ struct turn {
 
 static bool apply(const struct turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
 {
+    uint64_t half;
     *out = *view;
     switch (turn->kind) {
     case TURN_ROWS:
@@ -155,6 +156,9 @@ static bool apply(const struct turn *turn, const struct ts_view *view, struct ts
     case ADD_ONE:
         out->add += 1;
         return true;
+    case SWAP_HALVES:
+        half = view->rank && view->shape[0] % 2 == 0 ? view->shape[0] / 2 : 0;
+        return half && ts_layout_gather(view, 0, (uint64_t[]){half, 0}, (uint64_t[]){half, half}, 1, 2, arena, out);
     case AS_IT_IS:
         break;
     }
@@ -172,6 +176,8 @@ static const char *turn_text(const struct turn *turn, struct ts_arena *arena)
                                turn->in_group == 1 ? "heads" : "groups");
     case ADD_ONE:
         return ts_arena_printf(arena, "%c: 1 + w", side);
+    case SWAP_HALVES:
+        return ts_arena_printf(arena, "%c: halves swapped", side);
     case AS_IT_IS:
         break;
     }
@@ -214,6 +220,8 @@ static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const
                 turns[count++] =
                     (struct turn){.kind = UNMIX, .on_b = on_b, .heads = groups, .in_group = heads / groups};
         }
+    } else if (length == 16 && strncmp(kind, "final_modulation", 16) == 0) { /* shift and scale, scale and shift */
+        turns[count++] = (struct turn){.kind = SWAP_HALVES, .on_b = true};
     } else if (view->rank == 1 && length > 4 && strncmp(ending - 4, "norm", 4) == 0 && strcmp(ending, ".weight") == 0 &&
                pairer->a.facts.gguf != pairer->b.facts.gguf) {
         if (ts_facts_adds_one(gguf))
@@ -373,14 +381,34 @@ static bool turns_axes_by_size(const struct ts_view *view, const struct ts_view 
     return axes > 1 && found == axes && view->count == turned->count;
 }
 
+/* llama.cpp keeps the decay of a state as it is used, others its logarithm: -exp of the others' stands against it,
+ * unless the values agree without. */
+static enum ts_status try_decay(struct ts_pairer *pairer, size_t a, struct ts_view *view_a, struct ts_view *view_b,
+                                const char **recipe, struct ts_error *error)
+{
+    const bool gguf_is_b = pairer->b.facts.gguf;
+    struct ts_view *logarithm = gguf_is_b ? view_a : view_b;
+    struct ts_agreement agreement;
+    if (pairer->a.facts.gguf == gguf_is_b || !pairer->a.read.list || view_a->count != view_b->count ||
+        strcmp(pairer->a.read.list[a].kind, "ssm_a.weight") != 0)
+        return TS_OK;
+    TS_TRY(ts_agree(view_a, view_b, CHOOSE_RUNS, &agreement, error));
+    if (agreement.error < TS_SAME_TENSOR)
+        return TS_OK;
+    logarithm->decay = true;
+    return ts_layout_recipes(pairer, *recipe, gguf_is_b ? "A: -exp(w)" : "B: -exp(w)", recipe, error);
+}
+
 enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
                                const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
                                const char *how, bool same, struct ts_error *error)
 {
-    struct ts_pair pair = {.name = name, .name_b = name_b, .a = *view_a, .b = *view_b, .how = how, .recipe = recipe};
+    struct ts_pair pair = {.name = name, .name_b = name_b, .a = *view_a, .b = *view_b, .how = how};
     struct ts_align_hints hints;
     struct ts_alignment alignment;
     struct ts_agreement agreement;
+    TS_TRY(try_decay(pairer, a, &pair.a, &pair.b, &recipe, error));
+    pair.recipe = recipe;
     if (same_shape(view_a, view_b) && !axes_differ(pairer, a, b)) {
         bool weights = ts_layout_weights(pairer, a, b);
         double left;
@@ -389,7 +417,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
          * exception, since transposes of square ones belong to their neighbours that are not square. */
         if ((same && !weights) || (same && view_a->rank < 2) || view_a->count < 2)
             return ts_pairer_add(pairer, a, b, &pair, error);
-        TS_TRY(ts_agree(view_a, view_b, LOOK_RUNS, &agreement, error));
+        TS_TRY(ts_agree(&pair.a, &pair.b, LOOK_RUNS, &agreement, error));
         if (agreement.error < 0.05 && !same && weights && pairer->a.read.list)
             TS_TRY(look_for_strange(pairer, pairer->a.read.list[a].kind, view_a, view_b, error));
         if (agreement.error < 0.05 || (same && agreement.correlation >= 0.5))
@@ -401,12 +429,14 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
             if (*turned || left < TS_SAME_TENSOR)
                 return ts_pairer_add(pairer, a, b, &pair, error);
         }
-        if (agreement.correlation >= 0.5)
+        /* fused weights in two orders have some of their rows in common */
+        if (agreement.correlation >= 0.5 &&
+            !(!same && weights && pairer->a.read.list && strstr(pairer->a.read.list[a].kind, "qkv")))
             return ts_pairer_add(pairer, a, b, &pair, error);
     }
     /* where another tool wrote the file, or nothing but the content speaks, equal shapes may be permuted as well */
     hints = ts_layout_hints(pairer, a, b, !same || ts_layout_weights(pairer, a, b));
-    TS_TRY(ts_align(view_a, view_b, &hints, &pairer->out->arena, &alignment, error));
+    TS_TRY(ts_align(&pair.a, &pair.b, &hints, &pairer->out->arena, &alignment, error));
     pair.a = alignment.a;
     pair.b = alignment.b;
     pair.ambiguous = alignment.ambiguous;
@@ -594,6 +624,40 @@ static enum ts_status join_for_corners(struct ts_pairer *pairer, const struct ts
     return TS_OK;
 }
 
+/* Rows of q and k that one side has permuted, as llama.cpp and Meta's own files do: where ranks hold the tensor of the
+ * other side, the whole or every shard is turned first. *alignment is replaced when the values agree then. */
+static enum ts_status turn_shards(struct ts_pairer *pairer, const char *kind, const struct ts_view *whole,
+                                  const struct ts_view *shards, size_t count, bool shards_are_b,
+                                  const struct ts_align_hints *hints, struct ts_alignment *alignment,
+                                  const char **recipe, struct ts_error *error)
+{
+    struct turn turns[MAX_TURNS];
+    size_t expected, turn_count = list_turns(pairer, kind, whole, turns, &expected);
+    struct ts_view *parts = ts_arena_array(&pairer->scratch, count, sizeof *parts);
+    if (!parts)
+        return ts_fail_memory(error);
+    for (size_t i = 1; i < turn_count; i++) {
+        const bool of_shards = turns[i].on_b == shards_are_b;
+        struct ts_view turned = *whole;
+        struct ts_alignment other;
+        bool fits = turns[i].kind == TURN_ROWS && (!of_shards || turns[i].heads % count == 0);
+        memcpy(parts, shards, count * sizeof *parts);
+        if (fits && !of_shards)
+            fits = ts_layout_turn_rows(whole, turns[i].heads, &pairer->out->arena, &turned);
+        for (size_t k = 0; k < count && fits && of_shards; k++)
+            fits = ts_layout_turn_rows(&shards[k], turns[i].heads / count, &pairer->out->arena, &parts[k]);
+        if (!fits)
+            continue;
+        TS_TRY(ts_align_shards(&turned, parts, count, shards_are_b, hints, &pairer->out->arena, &other, error));
+        if (other.guess || other.problem)
+            continue;
+        *alignment = other;
+        *recipe = turn_text(&turns[i], &pairer->out->arena);
+        return *recipe ? TS_OK : ts_fail_memory(error);
+    }
+    return TS_OK;
+}
+
 enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
                                 bool shards_are_b, const char *how, struct ts_error *error)
 {
@@ -605,7 +669,7 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
     struct ts_view single, *views = ts_arena_array(arena, count, sizeof *views);
     const char *common = ts_layout_common_name(shard_side, shards, count, arena);
     const struct ts_tensor *printed = whole_side->bundle->tensors[whole];
-    const char *name = printed->name, *cut = "";
+    const char *name = printed->name, *cut = "", *turned = "";
     const char side = shards_are_b ? 'B' : 'A';
     struct ts_view joined;
     bool done;
@@ -632,6 +696,9 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
     hints.ranks[shards_are_b] = ts_ranks_of(pairer, shard_side, shards, count);
     hints.rank_count[shards_are_b] = shard_side->rank_end;
     TS_TRY(ts_align_shards(&single, views, count, shards_are_b, &hints, arena, &alignment, error));
+    if (alignment.guess && hints.weights && pairer->a.read.list && !(cut && *cut))
+        TS_TRY(turn_shards(pairer, pairer->a.read.list[a].kind, &single, views, count, shards_are_b, &hints, &alignment,
+                           &turned, error));
     ts_ranks_lacking(pairer, &alignment);
     if (count > 1 && !(pair.members[shards_are_b] = ts_layout_members(shard_side, shards, count, arena)))
         return ts_fail_memory(error);
@@ -639,7 +706,8 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
     pair.name_b = shards_are_b ? common : name;
     pair.a = alignment.a;
     pair.b = alignment.b;
-    TS_TRY(ts_layout_recipes(pairer, cut ? cut : "", alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
+    TS_TRY(ts_layout_recipes(pairer, cut ? cut : "", turned, &pair.recipe, error));
+    TS_TRY(ts_layout_recipes(pairer, pair.recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     pair.ambiguous = alignment.ambiguous;
     pair.guess = alignment.guess;
     pair.problem = alignment.problem;

@@ -47,7 +47,7 @@ static const char *output_of(struct ts_pairer *pairer, const struct ts_name *nam
 static const char *key_of(struct ts_pairer *pairer, const struct ts_side *side, size_t index, enum level level)
 {
     const struct ts_name *name = &side->read.list[index];
-    const char *group = level <= WITH_GROUP ? name->group : side->labels[index];
+    const char *group = level <= WITH_GROUP ? name->group : pairer->unlabelled ? "" : side->labels[index];
     const char *scope = level < WITHOUT_SCOPE ? name->scope : "";
     const char *kind = level == CLEANED ? name->text : level == FIRST_OUTPUT ? output_of(pairer, name) : name->kind;
     char layer[24] = "";
@@ -232,6 +232,28 @@ static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group
     return status;
 }
 
+/* Tensors whose names stand in several files of a side. Where there are none its files are pieces of one whole, and do
+ * not have to be told apart; a few may be left over from something else. */
+static enum ts_status count_again(struct ts_pairer *pairer, const struct ts_side *side, const size_t *group_of,
+                                  bool *none, bool *few, struct ts_error *error)
+{
+    struct ts_slots slots = {0};
+    enum ts_status status = make_slots(pairer, side, WITH_LABEL, &slots, error);
+    size_t all = 0, again = 0;
+    for (size_t i = 0; i < slots.count && status == TS_OK; i++) {
+        const struct ts_slot *slot = &slots.list[i];
+        bool several = false;
+        for (size_t k = 1; k < slot->count && !several; k++)
+            several = group_of[slot->indices[k]] != group_of[slot->indices[0]];
+        all += slot->count;
+        again += several ? slot->count : 0;
+    }
+    *none = *none && !again;
+    *few = *few && again * 10 <= all;
+    ts_table_release(&slots.table);
+    return status;
+}
+
 /* Files of one side that stand for files of the other: the pair of groups with most in common first. Where two are
  * equally likely, none is chosen. What belongs to no such pair keeps the label "". */
 static enum ts_status label_groups(struct ts_pairer *pairer, struct ts_error *error)
@@ -242,11 +264,17 @@ static enum ts_status label_groups(struct ts_pairer *pairer, struct ts_error *er
     size_t *of_b = ts_arena_array(&pairer->scratch, pairer->b.count, sizeof *of_b);
     unsigned(*common)[MAX_GROUPS] = ts_arena_array(&pairer->scratch, MAX_GROUPS, sizeof *common);
     const char *label_a[MAX_GROUPS] = {NULL}, *label_b[MAX_GROUPS] = {NULL};
+    bool none = true, few = true;
     if (!of_a || !of_b || !common)
         return ts_fail_memory(error);
     if (!list_groups(&pairer->a, names_a, &count_a, of_a) || !list_groups(&pairer->b, names_b, &count_b, of_b) ||
         (count_a <= 1 && count_b <= 1))
         return TS_OK;
+    TS_TRY(count_again(pairer, &pairer->a, of_a, &none, &few, error));
+    TS_TRY(count_again(pairer, &pairer->b, of_b, &none, &few, error));
+    if (none)
+        return TS_OK;
+    pairer->pieces = few;
     TS_TRY(count_common(pairer, of_a, of_b, common, error));
     for (;;) {
         unsigned best = 0;
@@ -316,8 +344,15 @@ static enum ts_status match_levels(struct ts_pairer *pairer, struct ts_error *er
     for (enum level level = CLEANED; level < LEVELS; level++) {
         if (!any_left(&pairer->a) || !any_left(&pairer->b))
             return TS_OK;
-        if (level == WITH_LABEL)
+        if (level == WITH_LABEL) {
+            pairer->pieces = false;
             TS_TRY(label_groups(pairer, error));
+        }
+        /* what only one file of a side has needs no label */
+        pairer->unlabelled = level >= WITH_LABEL && pairer->pieces;
+        if (pairer->unlabelled)
+            TS_TRY(match_level(pairer, level, error));
+        pairer->unlabelled = false;
         TS_TRY(match_level(pairer, level, error));
     }
     return TS_OK;

@@ -17,13 +17,18 @@ const struct ts_name_row ts_layer_rows[] = {
     {"altup_predictions", "predictions", TS_NAME_TRACE},
     {"altup_active", "active_prediction", TS_NAME_TRACE},
 
-    {"modulation", "adaln_modulation ada_ln_modulation", TS_NAME_ANY},
+    /* diffusion transformers with two streams: the picture's is called as in models with one */
+    {"modulation", "adaln_modulation ada_ln_modulation img_mod_lin norm1_linear modulation_lin norm_linear",
+     TS_NAME_ANY},
+    {"modulation", "x_block_adaln_modulation_1 adaln_modulation_1", TS_NAME_WEIGHT},
+    {"txt_modulation", "txt_mod_lin norm1_context_linear", TS_NAME_ANY},
+    {"txt_modulation", "context_block_adaln_modulation_1", TS_NAME_WEIGHT},
     {"normed", "norm_hidden_states", TS_NAME_TRACE},
     {"modulated", "", TS_NAME_TRACE},
     {"attn_norm",
      "input_layernorm ln_1 norm_1 ln_mlp attention_norm ln1 ln norm pre_mixer_norm rms_norm pre_attn_norm "
      "norm_attn_norm_norm_1 operator_norm attention_layernorm pre_attention_layernorm pre_attn_layernorm input_norm "
-     "layer_0_layer_norm attn_linear_qkv_layer_norm",
+     "layer_0_layer_norm attn_linear_qkv_layer_norm self_attn_layer_norm attn_ln sa_norm",
      TS_NAME_ANY},
     {"attn_norm", "post_ln_pre_attn attn_norm_output pre_attention_norm active_prediction_normed rmsnorm_output",
      TS_NAME_TRACE},
@@ -37,8 +42,10 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_qkv",
      "attn_query_key_value attn_c_attn attn_wqkv norm_attn_norm_attn_wqkv mixer_wqkv attn_qkv_proj mixer_qkv_proj "
      "qkv wqkv qkv_proj attn_w_pack attn_language_expert_query_key_value linear_attn_in_proj_qkv attn_qkv_proj_raw "
-     "attn_linear_qkv",
+     "attn_linear_qkv img_attn_qkv x_block_attn_qkv",
      TS_NAME_ANY},
+    {"attn_qkv_up", "single_linear1", TS_NAME_ANY}, /* blocks of Flux with one stream */
+    {"txt_qkv", "txt_attn_qkv context_block_attn_qkv", TS_NAME_ANY},
     {"attn_q_a", "attn_q_a_proj attn_wq_a q_a_proj", TS_NAME_ANY},
     {"attn_q_a_norm", "attn_q_a_layernorm", TS_NAME_ANY},
     {"attn_q_b", "attn_q_b_proj attn_wq_b q_b_proj", TS_NAME_ANY},
@@ -46,6 +53,9 @@ const struct ts_name_row ts_layer_rows[] = {
      "attn_q_proj attn_q_proj_no_perm attn_wq attn_self_query attn_q_lin attn_query mixer_q_proj attn_attn_query "
      "attn_attention_q_proj q_proj wq layer_0_selfattention_q attn_to_q",
      TS_NAME_ANY},
+    {"txt_q", "attn_add_q_proj", TS_NAME_ANY},
+    {"txt_k", "attn_add_k_proj", TS_NAME_ANY},
+    {"txt_v", "attn_add_v_proj", TS_NAME_ANY},
     {"attn_q", "query q qcur query_states attn_q_proj_raw attn_query_states q_proj_raw", TS_NAME_TRACE},
     {"attn_kv_a_mqa", "attn_kv_a_proj_with_mqa attn_wkv_a_with_mqa kv_a_proj_with_mqa", TS_NAME_ANY},
     {"attn_kv_a_norm", "attn_kv_a_layernorm attn_kv_norm", TS_NAME_ANY},
@@ -65,13 +75,19 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_v", "value v vcur value_states attn_v_proj_raw attn_value_states v_proj_raw", TS_NAME_TRACE},
     {"attn_q_norm",
      "attn_q_layernorm attn_query_layernorm attn_q_ln attn_self_layer_norm_q mixer_q mixer_q_norm "
-     "attn_head_gain_head_g q_norm q_layernorm",
+     "attn_head_gain_head_g q_norm q_layernorm attn_norm_q img_attn_norm_query_norm norm_query_norm x_block_attn_ln_q",
      TS_NAME_ANY},
+    {"attn_q_norm", "img_attn_norm_query_norm_scale norm_query_norm_scale", TS_NAME_BARE},
+    {"txt_q_norm", "attn_norm_added_q txt_attn_norm_query_norm context_block_attn_ln_q", TS_NAME_ANY},
+    {"txt_q_norm", "txt_attn_norm_query_norm_scale", TS_NAME_BARE},
     {"attn_q_norm", "attn_q_normed q_normed qcur_normed attn_q_before_rope q_before_rope", TS_NAME_TRACE},
     {"attn_k_norm",
      "attn_k_layernorm attn_key_layernorm attn_k_ln attn_self_layer_norm_k mixer_k mixer_k_norm "
-     "attn_k_rope_only_layernorm k_norm k_layernorm",
+     "attn_k_rope_only_layernorm k_norm k_layernorm attn_norm_k img_attn_norm_key_norm norm_key_norm x_block_attn_ln_k",
      TS_NAME_ANY},
+    {"attn_k_norm", "img_attn_norm_key_norm_scale norm_key_norm_scale", TS_NAME_BARE},
+    {"txt_k_norm", "attn_norm_added_k txt_attn_norm_key_norm context_block_attn_ln_k", TS_NAME_ANY},
+    {"txt_k_norm", "txt_attn_norm_key_norm_scale", TS_NAME_BARE},
     {"attn_k_norm", "attn_k_normed k_normed kcur_normed attn_k_before_rope k_before_rope", TS_NAME_TRACE},
     {"attn_v_norm", "v_norm attn_v_normed attn_value_states_before_norm", TS_NAME_ANY},
     {"attn_rot_embd", "attn_rotary_emb_inv_freq attn_inner_attention_rope_freqs rotary_emb_inv_freq attn_rotary_emb",
@@ -112,8 +128,10 @@ const struct ts_name_row ts_layer_rows[] = {
      "attn_dense attn_c_proj attn_out_proj attn_o_proj attn_linear_attn attn_wo attn_output_dense attn_out_lin "
      "mixer_o_proj attn_linear norm_attn_norm_attn_out_proj attn_attention_out_proj wo attn_language_expert_dense "
      "attn_attn_resid o_proj layer_0_selfattention_o attn_o attn_to_out attn_to_out_0 mixer_out_proj "
-     "attn_linear_proj",
+     "attn_linear_proj img_attn_proj x_block_attn_proj attn_output_proj",
      TS_NAME_ANY},
+    {"attn_output_down", "single_linear2 single_proj_out", TS_NAME_ANY},
+    {"txt_output", "attn_to_add_out txt_attn_proj context_block_attn_proj", TS_NAME_ANY},
     {"attn_output", "post_attn_pre_resid attn_o_proj_output", TS_NAME_TRACE},
     {"attn_output", "attn_out", TS_NAME_WEIGHT},
     {"attn_out", "self_attn attn self_attention attention attn_0 attn_attn_output attn_attention_output attn_output",
@@ -131,12 +149,19 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_TRACE},
 
     /* attention of a decoder to an encoder */
-    {"cross_attn_norm", "layer_1_layer_norm crossattention_output_layernorm", TS_NAME_ANY},
-    {"cross_attn_q", "layer_1_encdecattention_q encoder_attn_q_proj cross_attn_q_proj crossattention_attention_query",
+    {"cross_attn_norm", "layer_1_layer_norm crossattention_output_layernorm encoder_attn_layer_norm cross_attn_ln",
      TS_NAME_ANY},
-    {"cross_attn_k", "layer_1_encdecattention_k encoder_attn_k_proj cross_attn_k_proj crossattention_attention_key",
+    {"cross_attn_q",
+     "layer_1_encdecattention_q encoder_attn_q_proj cross_attn_q_proj crossattention_attention_query "
+     "cross_attn_query",
      TS_NAME_ANY},
-    {"cross_attn_v", "layer_1_encdecattention_v encoder_attn_v_proj cross_attn_v_proj crossattention_attention_value",
+    {"cross_attn_k",
+     "layer_1_encdecattention_k encoder_attn_k_proj cross_attn_k_proj crossattention_attention_key "
+     "cross_attn_key",
+     TS_NAME_ANY},
+    {"cross_attn_v",
+     "layer_1_encdecattention_v encoder_attn_v_proj cross_attn_v_proj crossattention_attention_value "
+     "cross_attn_value",
      TS_NAME_ANY},
     {"cross_attn_rel_b", "layer_1_encdecattention_relative_attention_bias", TS_NAME_ANY},
     {"cross_attn_o",
@@ -214,7 +239,7 @@ const struct ts_name_row ts_layer_rows[] = {
      "post_attention_layernorm ln_2 norm_2 ffn_norm ln2 rms_norm_2 pre_moe_norm pre_ff_layernorm pre_moe_layernorm "
      "mlp_linear_fc1_layer_norm pre_mlp_norm ff_norm feedforward_layernorm pre_mlp_layernorm mlp_norm "
      "pre_feedforward_layernorm pre_ffw_norm "
-     "residual_layernorm layer_2_layer_norm output_query_layernorm",
+     "residual_layernorm layer_2_layer_norm output_query_layernorm final_layer_norm mlp_ln",
      TS_NAME_ANY},
     {"ffn_norm", "pre_mlp mlp_norm_output post_attn_norm_output ffn_norm_output", TS_NAME_TRACE},
     {"pre_ffw_norm_2", "pre_feedforward_layernorm_2", TS_NAME_ANY},
@@ -238,7 +263,7 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_gate",
      "mlp_gate_proj feed_forward_w1 mlp_w2 mlp_c_fc2 mlp_fc12 mlp_gated_layers_w mlp_linear_1 residual_mlp_w1 "
      "mlp_c_fc_0 ff_proj mlp_language_mlp_gate_proj mlp_mlp_gate gate_proj layer_1_densereludense_wi_0 "
-     "layer_2_densereludense_wi_0",
+     "layer_2_densereludense_wi_0 mlp_fc_1",
      TS_NAME_ANY},
     {"ffn_gate_sparse", "mlp_gate_proj_after_sparsity", TS_NAME_TRACE},
     {"ffn_act", "mlp_act_fn mlp_gate_proj_activated mlp_act mlp_activation_fn ffn_silu ffn_gelu mlp_gate_after_act ffn",
@@ -248,8 +273,11 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_linear_3 mlp_w1 mlp_fc1 mlp_fc11 mlp_gated_layers_v residual_mlp_w3 mlp_c_fc_1 mlp_up up_proj mixer_up_proj "
      "mlp_language_mlp_up_proj mlp_mlp_linear fc1 intermediate_query_dense layer_1_densereludense_wi "
      "layer_1_densereludense_wi_1 "
-     "layer_2_densereludense_wi layer_2_densereludense_wi_1",
+     "layer_2_densereludense_wi layer_2_densereludense_wi_1 mlp_net_0_proj img_mlp_0 x_block_mlp_fc1 linear1 mlp_fc_2 "
+     "single_proj_mlp",
      TS_NAME_ANY},
+    {"ffn_up", "mlp_0", TS_NAME_WEIGHT},
+    {"txt_ffn_up", "ff_context_net_0_proj mlp_context_net_0_proj txt_mlp_0 context_block_mlp_fc1", TS_NAME_ANY},
     {"ffn_act_up", "mlp_activated_up", TS_NAME_TRACE},
     {"ffn_mid", "mlp_intermediate mlp_activations ffn_gate_par ffn_swiglu mlp_mid mlp_down_proj_input", TS_NAME_TRACE},
     {"ffn_sub_norm", "mlp_ffn_layernorm", TS_NAME_ANY},
@@ -257,8 +285,10 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_dense_4h_to_h mlp_c_proj mlp_down_proj feed_forward_w2 output_dense mlp_wo ffn_lin2 mlp_lin2 mlp_fc_out "
      "mlp_fc2 ffn_proj_2 mlp_proj_2 residual_mlp_w2 mlp_down_layer ffn_w3 mlp_w3 mlp_down ff_out mixer_down_proj "
      "mlp_language_mlp_down_proj mlp_mlp_resid down_proj fc2 output_query_dense layer_1_densereludense_wo "
-     "layer_2_densereludense_wo mlp_linear_fc2",
+     "layer_2_densereludense_wo mlp_linear_fc2 mlp_net_2 img_mlp_2 x_block_mlp_fc2 linear2 mlp_proj",
      TS_NAME_ANY},
+    {"ffn_down", "mlp_2", TS_NAME_WEIGHT},
+    {"txt_ffn_down", "ff_context_net_2 mlp_context_net_2 txt_mlp_2 context_block_mlp_fc2", TS_NAME_ANY},
     {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear", TS_NAME_BARE},
     {"ffn_gate_exps",
      "mlp_experts_w1 moe_linear mlp_experts_mlp_w1 mlp_experts_gate_proj mlp_experts_gate moe_gate_proj "
@@ -368,6 +398,10 @@ const char *const ts_kind_pairs[][2] = {
     {"ffn_norm.weight", "post_attention_norm.weight"},
     {"ffn_norm.weight", "attn_norm_2.weight"},
     {"ffn_norm.bias", "attn_norm_2.bias"},
+    {"ffn_norm.bias", "layer_output_norm.bias"},
+    {"ffn_norm.bias", "attn_output_norm.bias"},
+    {"cls.weight", "output.weight"},
+    {"cls.bias", "output.bias"},
     {"ffn_norm.weight", "ffn_norm_exps.weight"},
     {"ffn_norm.weight", "layer_output_norm.weight"},
     {"ffn_norm.weight", "attn_output_norm.weight"},

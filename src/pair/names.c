@@ -10,26 +10,7 @@
 
 #include "base/table.h"
 #include "base/text.h"
-#include "pair/name_rows.h"
-#include "pair/words.h"
-
-struct row_place {
-    const struct ts_name_row *row;
-    enum ts_name_stage stage;
-    uint32_t place;
-};
-
-struct namer {
-    struct ts_arena *arena;
-    struct ts_table table; /* "L:name", "Lvision:name", "H:name" -> index into places */
-    struct row_place *places;
-    size_t place_count, place_room;
-    bool sandwich;  /* norms before and behind each part: post_attention_layernorm is not the feed-forward norm */
-    bool sequences; /* leading numbers are sequence numbers */
-    bool folders;   /* numbers of folders or files are those of ranks */
-    bool any_word;  /* ... whatever stands before them */
-    unsigned strip;
-};
+#include "pair/namer.h"
 
 /* Words in front that say whose tensors these are, or only that here comes a model. */
 static bool says_nothing(const char *word)
@@ -72,7 +53,8 @@ static bool fits(enum ts_name_only only, bool parameter)
     return only == TS_NAME_ANY || only == TS_NAME_BARE || (only == TS_NAME_WEIGHT) == parameter;
 }
 
-static const struct row_place *look_up(const struct namer *namer, const char *shelf, const char *text, bool parameter)
+static const struct ts_row_place *look_up(const struct ts_namer *namer, const char *shelf, const char *text,
+                                          bool parameter)
 {
     char key[TS_NAME_ROOM];
     size_t length = strlen(text), found;
@@ -89,15 +71,23 @@ static const struct row_place *look_up(const struct namer *namer, const char *sh
 }
 
 /* A name inside a layer, in the conventions of that part of the model first. */
-static const struct row_place *look_up_layer(const struct namer *namer, const char *scope, const char *text,
-                                             bool parameter)
+const struct ts_row_place *ts_namer_layer_row(const struct ts_namer *namer, const char *scope, const char *text,
+                                              bool parameter)
 {
     char other[TS_NAME_ROOM];
     const char *forms[2] = {text, unify(text, other)};
     const char *own = strncmp(scope, "vision", 6) == 0 ? "V" : strncmp(scope, "audio", 5) == 0 ? "A" : NULL;
-    const struct row_place *found = NULL;
+    const struct ts_row_place *found = NULL;
     if (namer->sandwich && strcmp(text, "post_attention_layernorm") == 0)
         return look_up(namer, "L", "post_attention_norm", parameter);
+    if (strcmp(scope, "single") == 0 && ts_word_in(text, "linear1 linear2 proj_out proj_mlp")) {
+        snprintf(other, sizeof other, "single_%s", text);
+        return look_up(namer, "L", other, parameter);
+    }
+    if (namer->three && strlen(text) == 6 && strncmp(text, "mlp_w", 5) == 0) {
+        snprintf(other, sizeof other, "feed_forward_%s", text + 4);
+        return look_up(namer, "L", other, parameter);
+    }
     if (strcmp(scope, "encoder") == 0 &&
         strcmp(text, "layer_1_layer_norm") == 0) /* T5: its second part is the network */
         return look_up(namer, "L", "ffn_norm", parameter);
@@ -125,13 +115,13 @@ static bool hide_number(const char *text, char *out)
     return true;
 }
 
-static const struct row_place *look_up_outside(const struct namer *namer, const char *scope, const char *text,
-                                               bool parameter)
+static const struct ts_row_place *look_up_outside(const struct ts_namer *namer, const char *scope, const char *text,
+                                                  bool parameter)
 {
     static const char *const shelves[] = {"v", "a", "H", "T", "B"};
     char numbered_text[TS_NAME_ROOM];
     bool vision = strncmp(scope, "vision", 6) == 0, audio = strncmp(scope, "audio", 5) == 0;
-    const struct row_place *found = NULL;
+    const struct ts_row_place *found = NULL;
     for (int pass = 0; pass < 2 && !found; pass++) {
         if (pass && !hide_number(text, numbered_text))
             break;
@@ -142,8 +132,8 @@ static const struct row_place *look_up_outside(const struct namer *namer, const 
     return found;
 }
 
-static bool set_kind(const struct namer *namer, struct ts_name *name, const struct row_place *found, const char *text,
-                     const char *ending, bool exps)
+static bool set_kind(const struct ts_namer *namer, struct ts_name *name, const struct ts_row_place *found,
+                     const char *text, const char *ending, bool exps)
 {
     if (found && found->row->only == TS_NAME_BARE && !ending[0])
         ending = ".weight";
@@ -169,23 +159,53 @@ static bool set_kind(const struct namer *namer, struct ts_name *name, const stru
     return name->kind != NULL;
 }
 
+/* ".weight" or ".bias" where the word says that the name is that of a parameter, in the words of any framework. */
+const char *ts_namer_ending(const struct ts_words *words, unsigned last)
+{
+    const char *before = words->list[last - 1].text;
+    bool norm = strstr(before, "norm") || ts_word_in(before, "ln");
+    if (ts_words_is(words, last, "weight") || ts_words_is(words, last, "kernel") ||
+        (norm && ts_word_in(words->list[last].text, "gamma scale")) ||
+        (ts_words_is(words, last, "embedding") && ts_word_in(before, "tokens embeddings embed wte wpe positions")))
+        return ".weight";
+    return ts_words_is(words, last, "bias") || (norm && ts_words_is(words, last, "beta")) ? ".bias" : "";
+}
+
+/* q_proj.lora_A.weight, q_proj.lora_A.default.weight, attn_q.weight.lora_a: words [from, lora) say to what it is added.
+ */
+static bool find_adapter(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned lora,
+                         bool in_layer, struct ts_name *name)
+{
+    char text[TS_NAME_ROOM];
+    const struct ts_row_place *found;
+    unsigned last = lora;
+    if (last > from + 1 && ts_words_is(words, last - 1, "weight"))
+        last--;
+    ts_words_join(words, from, last, text);
+    found =
+        in_layer ? ts_namer_layer_row(namer, name->scope, text, true) : look_up_outside(namer, name->scope, text, true);
+    return set_kind(namer, name, found, text, ts_words_is(words, lora + 1, "a") ? ".lora_a" : ".lora_b", false);
+}
+
 /* Finds the kind of words [from, count); with or without a layer. */
-static bool find_kind(const struct namer *namer, struct ts_words *words, unsigned from, bool in_layer,
+static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsigned from, bool in_layer,
                       struct ts_name *name)
 {
     char text[TS_NAME_ROOM], other[TS_NAME_ROOM];
-    const struct row_place *found = NULL;
+    const struct ts_row_place *found = NULL;
     const char *ending = "";
     unsigned last = words->count;
     bool exps = false;
     while (last > from && words->list[last - 1].gone)
         last--;
-    if (last > from + 1 && (ts_words_is(words, last - 1, "weight") || ts_words_is(words, last - 1, "bias"))) {
-        ending = ts_words_is(words, last - 1, "weight") ? ".weight" : ".bias";
+    for (unsigned i = from + 1; i + 1 < last; i++)
+        if (ts_words_is(words, i, "lora") && ts_word_in(words->list[i + 1].text, "a b"))
+            return find_adapter(namer, words, from, i, in_layer, name);
+    if (last > from + 1 && (ending = ts_namer_ending(words, last - 1))[0]) {
         /* a parameter may end so without being one of a module: attention_sink_bias */
         ts_words_join(words, from, last, text);
-        found =
-            in_layer ? look_up_layer(namer, name->scope, text, true) : look_up_outside(namer, name->scope, text, true);
+        found = in_layer ? ts_namer_layer_row(namer, name->scope, text, true)
+                         : look_up_outside(namer, name->scope, text, true);
         if (found && found->row->only == TS_NAME_BARE)
             return set_kind(namer, name, found, text, "", false);
         found = NULL;
@@ -215,7 +235,7 @@ static bool find_kind(const struct namer *namer, struct ts_words *words, unsigne
     ts_words_join(words, from, last, text);
     if (in_layer && !text[0])
         return set_kind(namer, name, look_up(namer, "L", "layer_out", false), "layer_out", ending, false);
-    found = in_layer ? look_up_layer(namer, name->scope, text, ending[0])
+    found = in_layer ? ts_namer_layer_row(namer, name->scope, text, ending[0])
                      : look_up_outside(namer, name->scope, text, ending[0]);
     /* "model." and the like may go, but "transformer.norm" has its own meaning, so one at a time */
     for (unsigned i = from; !found && !in_layer && i + 1 < last && says_nothing(words->list[i].text);) {
@@ -226,7 +246,7 @@ static bool find_kind(const struct namer *namer, struct ts_words *words, unsigne
     if (!found && !ending[0] && last > from + 1 &&
         ts_word_in(words->list[last - 1].text, "output out outputs result")) {
         ts_words_join(words, from, last - 1, other);
-        found = in_layer ? look_up_layer(namer, name->scope, other, false)
+        found = in_layer ? ts_namer_layer_row(namer, name->scope, other, false)
                          : look_up_outside(namer, name->scope, other, false);
     }
     return set_kind(namer, name, found, in_layer ? unify(text, other) : text, ending, exps);
@@ -234,7 +254,7 @@ static bool find_kind(const struct namer *namer, struct ts_words *words, unsigne
 
 /* From the words before the layer, or in front of a name without one: which tower or which half of a model. Marks the
  * words that are used up. */
-static bool find_scope(const struct namer *namer, struct ts_words *words, unsigned from, unsigned to, bool in_layer,
+static bool find_scope(const struct ts_namer *namer, struct ts_words *words, unsigned from, unsigned to, bool in_layer,
                        struct ts_name *name)
 {
     char scope[TS_NAME_ROOM];
@@ -261,7 +281,7 @@ static bool find_scope(const struct namer *namer, struct ts_words *words, unsign
         } else if (!in_layer) {
             if (tower || !says_nothing(word->text))
                 break;
-        } else if (!says_nothing(word->text)) {
+        } else if (!says_nothing(word->text) && !ts_word_in(word->text, "double joint")) {
             const char *text = strcmp(word->text, "enc") == 0   ? "encoder"
                                : strcmp(word->text, "dec") == 0 ? "decoder"
                                                                 : word->text;
@@ -274,7 +294,7 @@ static bool find_scope(const struct namer *namer, struct ts_words *words, unsign
     return name->scope != NULL;
 }
 
-static bool keep_text(const struct namer *namer, const struct ts_words *words, unsigned from, struct ts_name *name)
+static bool keep_text(const struct ts_namer *namer, const struct ts_words *words, unsigned from, struct ts_name *name)
 {
     char text[TS_NAME_ROOM];
     ts_words_join(words, from, words->count, text);
@@ -282,23 +302,28 @@ static bool keep_text(const struct namer *namer, const struct ts_words *words, u
     return name->text != NULL;
 }
 
-static int64_t take_rank(const struct namer *namer, struct ts_words *words)
+int64_t ts_namer_take_rank(const struct ts_namer *namer, struct ts_words *words)
 {
     int64_t rank = ts_words_take_rank(words);
     return rank < 0 && namer->folders ? ts_words_take_folder_rank(words, namer->any_word) : rank;
 }
 
-static bool read_name(const struct namer *namer, const char *from, struct ts_words *words, struct ts_name *name)
+/* trunk.3.q_proj, where most names of this side say their layer so. */
+static bool find_own_layer(const struct ts_namer *namer, const struct ts_words *words, unsigned *first,
+                           unsigned *behind, uint64_t *layer)
 {
-    unsigned first = 0, behind, opening, file_end = 0;
-    uint64_t layer;
-    bool in_layer;
-    *name = (struct ts_name){"", "", "", "", -1, -1, -1, -1, UINT32_MAX, TS_STAGE_UNKNOWN, false, false};
-    if (!from || !ts_words_split(from, words)) {
-        name->kind = name->text = from ? from : "";
-        return true;
-    }
-    name->rank = take_rank(namer, words);
+    char own[TS_NAME_ROOM];
+    return namer->own && ts_words_find_number(words, first, behind, layer, own) && strcmp(own, namer->own) == 0;
+}
+
+/* Takes a name apart, without what says nothing. False for one that cannot be. */
+bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_words *words, int64_t *rank,
+                   int64_t *sequence)
+{
+    unsigned opening;
+    if (!from || !ts_words_split(from, words))
+        return false;
+    *rank = ts_namer_take_rank(namer, words);
     ts_words_drop_wrappers(words);
     for (unsigned i = 0, left = namer->strip; left && i + 1 < words->count; i++)
         if (!words->list[i].gone) {
@@ -307,7 +332,7 @@ static bool read_name(const struct namer *namer, const char *from, struct ts_wor
         }
     opening = ts_words_next(words, 0);
     if (namer->sequences && opening + 1 < words->count && words->list[opening].number) {
-        name->sequence = (int64_t)words->list[opening].value;
+        *sequence = (int64_t)words->list[opening].value;
         words->list[opening].gone = true;
     }
     for (;;) { /* py_, cpp_, module. */
@@ -319,13 +344,48 @@ static bool read_name(const struct namer *namer, const char *from, struct ts_wor
             break;
         words->list[opening].gone = true;
     }
-    if (ts_words_is(words, opening, "layer") && opening + 2 < words->count &&
-        (ts_words_is(words, opening + 1, "input") || ts_words_is(words, opening + 1, "output")))
-        words->list[opening].gone = words->list[opening + 1].gone = true; /* layer_input_input_ids: no layer at all */
-    in_layer = ts_words_find_layer(words, namer->sequences, &first, &behind, &layer);
-    if (in_layer)
+    return true;
+}
+
+/* q_proj_3, q_proj_layer_3: what stands before the layer is a part of it. */
+bool ts_namer_is_part(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned to)
+{
+    char text[TS_NAME_ROOM];
+    from = ts_words_next(words, from);
+    return from < to && ts_words_join(words, from, to, text)[0] && ts_namer_layer_row(namer, "", text, false);
+}
+
+static bool read_name(const struct ts_namer *namer, const char *from, struct ts_words *words, struct ts_name *name)
+{
+    unsigned first = 0, behind = 0, opening, file_end = 0, last;
+    uint64_t layer;
+    bool in_layer = false;
+    *name = (struct ts_name){"", "", "", "", -1, -1, -1, -1, UINT32_MAX, TS_STAGE_UNKNOWN, false, false};
+    if (!ts_namer_open(namer, from, words, &name->rank, &name->sequence)) {
+        name->kind = name->text = from ? from : "";
+        return true;
+    }
+    opening = ts_words_next(words, 0);
+    if (namer->trailing && ts_words_take_last_number(words, &layer)) {
+        in_layer = true;
         name->layer = (int64_t)layer;
-    if (in_layer && first == behind) /* the number stands inside or at the end */
+        first = behind = opening;
+    } else if (ts_words_is(words, opening, "layer") && opening + 2 < words->count && !words->list[opening + 2].number &&
+               (ts_words_is(words, opening + 1, "input") || ts_words_is(words, opening + 1, "output")))
+        words->list[opening].gone = words->list[opening + 1].gone = true; /* layer_input_input_ids: no layer at all */
+    if (!in_layer) {
+        in_layer = ts_words_find_layer(words, namer->sequences, &first, &behind, &layer) ||
+                   find_own_layer(namer, words, &first, &behind, &layer);
+        name->layer = in_layer ? (int64_t)layer : -1;
+        for (last = words->count; last > 0 && words->list[last - 1].gone;)
+            last--;
+        if (in_layer && first < behind && behind >= last && ts_namer_is_part(namer, words, opening, first)) {
+            for (unsigned i = first; i < behind; i++)
+                words->list[i].gone = true;
+            first = behind = opening;
+        }
+    }
+    if (in_layer && first == behind && !namer->trailing) /* the number stands inside or at the end */
         for (unsigned i = words->count; i-- > first;)
             if (words->list[i].number && words->list[i].value == layer) {
                 words->list[i].gone = true;
@@ -360,11 +420,12 @@ static bool read_name(const struct namer *namer, const char *from, struct ts_wor
     return keep_text(namer, words, behind, name) && find_kind(namer, words, behind, true, name);
 }
 
-static bool add_rows(struct namer *namer, const char *shelf, const struct ts_name_row *rows, enum ts_name_stage stage)
+static bool add_rows(struct ts_namer *namer, const char *shelf, const struct ts_name_row *rows,
+                     enum ts_name_stage stage)
 {
     for (uint32_t i = 0; rows[i].kind; i++) {
         const struct ts_name_row *row = &rows[i];
-        struct row_place place = {row, stage, i};
+        struct ts_row_place place = {row, stage, i};
         char kinds = row->only == TS_NAME_WEIGHT ? 'w' : row->only == TS_NAME_TRACE ? 't' : '*';
         const char *at = row->names;
         char *key = ts_arena_printf(namer->arena, "L*:%s", row->kind);
@@ -400,7 +461,7 @@ static void count_rows(const struct ts_name_row *rows, size_t *row_count, size_t
     }
 }
 
-static bool open_namer(struct namer *namer)
+static bool open_namer(struct ts_namer *namer)
 {
     static const struct {
         const char *shelf;
@@ -424,132 +485,20 @@ static bool open_namer(struct namer *namer)
     return true;
 }
 
-/* Numbers in front count the dumps when no two are equal and they are not simply layers: a layer is named besides, or
- * the rest of the names differs as well. */
-static bool look_for_sequences(const char *const *names, size_t count, struct ts_arena *arena, bool *sequences)
-{
-    struct ts_table numbers = {0}, rests = {0};
-    size_t opened = 0, distinct = 0, others = 0, layers = 0;
-    struct ts_words words;
-    bool done = ts_table_init(&numbers, count) && ts_table_init(&rests, count);
-    for (size_t i = 0; i < count && done; i++) {
-        unsigned first, behind;
-        uint64_t layer;
-        char text[TS_NAME_ROOM];
-        const char *key;
-        if (!names[i] || !isdigit((unsigned char)names[i][0])) {
-            if (i == 0)
-                break;
-            continue;
-        }
-        if (!ts_words_split(names[i], &words) || words.count < 2 || !words.list[0].number)
-            continue;
-        opened++;
-        key = ts_arena_printf(arena, "%" PRIu64, words.list[0].value);
-        done = key != NULL;
-        distinct += done && ts_table_put(&numbers, key, i, NULL);
-        words.list[0].gone = true;
-        layers += ts_words_find_layer(&words, true, &first, &behind, &layer);
-        key = ts_arena_string(arena, ts_words_join(&words, 1, words.count, text));
-        done = done && key != NULL;
-        others += done && ts_table_put(&rests, key, i, NULL);
-    }
-    *sequences = opened > 1 && opened == count && distinct == count && (layers * 2 > count || others * 5 >= count * 4);
-    ts_table_release(&numbers);
-    ts_table_release(&rests);
-    return done;
-}
-
-/* model_0/, model_1/ or part0:, part1: are ranks when every tensor stands under such a number, and most stand under all
- * of them. any: after any word, when no number is left out. */
-static bool look_for_folders(const char *const *names, size_t count, struct ts_words *words, struct ts_arena *arena,
-                             bool any, bool *folders)
-{
-    int64_t least = INT64_MAX, most = 0;
-    struct ts_table numbers = {0}, rests = {0}, both = {0};
-    size_t distinct = 0, others = 0, pairs = 0, seen = 0;
-    bool done = true;
-    *folders = false;
-    for (; seen < count && done; seen++) {
-        char text[TS_NAME_ROOM];
-        const char *key, *rest, *number;
-        int64_t rank;
-        if (!names[seen] || !ts_words_split(names[seen], words) || ts_words_take_rank(words) >= 0 ||
-            (rank = ts_words_take_folder_rank(words, any)) < 0)
-            break;
-        least = rank < least ? rank : least;
-        most = rank > most ? rank : most;
-        if (!seen)
-            done = ts_table_init(&numbers, count) && ts_table_init(&rests, count) && ts_table_init(&both, count);
-        ts_words_join(words, 0, words->count, text);
-        number = ts_arena_printf(arena, "%" PRId64, rank);
-        rest = ts_arena_string(arena, text);
-        key = ts_arena_printf(arena, "%" PRId64 " %s", rank, text);
-        done = done && number && rest && key;
-        distinct += done && ts_table_put(&numbers, number, seen, NULL);
-        others += done && ts_table_put(&rests, rest, seen, NULL);
-        pairs += done && ts_table_put(&both, key, seen, NULL);
-    }
-    *folders = done && seen == count && distinct > 1 && pairs == count && count * 2 >= distinct * others &&
-               others * 2 <= count && (!any || (least <= 1 && most - least == (int64_t)distinct - 1));
-    ts_table_release(&numbers);
-    ts_table_release(&rests);
-    ts_table_release(&both);
-    return done;
-}
-
-/* Words that all names begin with and that leave something behind. */
-static unsigned common_words(const struct namer *namer, const char *const *names, size_t count, struct ts_words *one,
-                             struct ts_words *two)
-{
-    unsigned common = TS_NAME_WORDS;
-    bool any = false;
-    for (size_t i = 0; i < count; i++) {
-        unsigned here = 0;
-        if (!names[i])
-            continue;
-        if (!ts_words_split(names[i], any ? two : one))
-            return 0;
-        (void)take_rank(namer, any ? two : one);
-        if (!any) {
-            common = one->count - 1;
-            any = true;
-            continue;
-        }
-        for (unsigned a = 0, b = 0; here < common; a++, b++, here++) {
-            a = ts_words_next(one, a);
-            b = ts_words_next(two, b);
-            if (a + 1 >= one->count || b + 1 >= two->count || one->list[a].number ||
-                strcmp(one->list[a].text, two->list[b].text) != 0 ||
-                (one->list[a + 1].number && two->list[b + 1].number))
-                break;
-        }
-        common = here;
-    }
-    return any && count > 1 ? common : 0;
-}
-
 static bool make(const char *const *names, size_t count, unsigned strip, bool folders, struct ts_arena *arena,
                  struct ts_names *out)
 {
-    struct namer namer = {.arena = arena, .strip = strip};
+    struct ts_namer namer = {.arena = arena, .strip = strip};
     struct ts_words *words = calloc(2, sizeof *words);
     bool done;
     *out = (struct ts_names){.count = count};
     out->list = ts_arena_array(arena, count, sizeof *out->list);
-    done = words && out->list && open_namer(&namer) && look_for_sequences(names, count, arena, &namer.sequences) &&
-           (!folders || look_for_folders(names, count, words, arena, false, &namer.folders));
-    if (done && folders && !namer.folders) {
-        namer.any_word = true;
-        done = look_for_folders(names, count, words, arena, true, &namer.folders);
-    }
+    done = words && out->list && open_namer(&namer) &&
+           ts_namer_find_habits(&namer, names, count, folders, words, &out->common);
     if (done) {
         out->sequences = namer.sequences;
         out->folders = namer.folders;
-        out->common = common_words(&namer, names, count, &words[0], &words[1]);
     }
-    for (size_t i = 0; i < count && done && !namer.sandwich; i++)
-        namer.sandwich = names[i] && strstr(names[i], "post_feedforward_layernorm") != NULL;
     for (size_t i = 0; i < count && done; i++)
         done = read_name(&namer, names[i], words, &out->list[i]);
     ts_table_release(&namer.table);

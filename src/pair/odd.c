@@ -22,8 +22,8 @@ static bool is_candidate(const struct ts_pair *pair)
 {
     const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
     return !pair->problem && !pair->by_hand && !pair->guess && strcmp(pair->how, "name") == 0 && is_whole(&pair->a) &&
-           is_whole(&pair->b) && pair->a.add == 0 && pair->b.add == 0 && a->rank == b->rank &&
-           memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
+           is_whole(&pair->b) && !ts_view_is_computed(&pair->a) && !ts_view_is_computed(&pair->b) &&
+           a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
 }
 
 /* The name with its numbers left out. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/text.h"
 #include "pair/pairing.h"
 
 /* Views and names of a million pairs take a few hundred megabytes; nobody compares more. */
@@ -41,12 +42,18 @@ enum ts_status ts_pairer_read_side(struct ts_pairer *pairer, struct ts_side *sid
 enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *error)
 {
     const bool read = pairer->a.read.list && pairer->b.read.list;
+    if (!pairer->a.read.list && !pairer->b.read.list) {
+        TS_TRY(ts_match_stages(pairer, error));
+        TS_TRY(ts_match_hidden(pairer, error));
+    }
     TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
     TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
     if (read)
         return TS_OK;
     TS_TRY(ts_ranks_of_folders(pairer, &pairer->a, &pairer->b, error));
-    return ts_ranks_of_folders(pairer, &pairer->b, &pairer->a, error);
+    TS_TRY(ts_ranks_of_folders(pairer, &pairer->b, &pairer->a, error));
+    TS_TRY(ts_match_copies(pairer, &pairer->a, &pairer->b, error));
+    return ts_match_copies(pairer, &pairer->b, &pairer->a, error);
 }
 
 enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
@@ -245,11 +252,36 @@ static enum ts_status list_left(struct ts_pairer *pairer, const struct ts_side *
     return TS_OK;
 }
 
+/* Masks, frequencies and positions that old checkpoints hold although code makes them: a mask called attn.bias has more
+ * than one axis, as a bias has not. */
+static bool is_made_by_code(const struct ts_tensor *tensor)
+{
+    return (tensor->rank >= 2 && ts_ends_with(tensor->name, "attn.bias")) ||
+           ts_ends_with(tensor->name, "masked_bias") || ts_ends_with(tensor->name, "rotary_emb.inv_freq") ||
+           ts_ends_with(tensor->name, "embeddings.position_ids");
+}
+
 /* Sentences about tensors that have no partner for a known reason. */
 static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *error)
 {
     const struct ts_side *sides[2] = {&pairer->a, &pairer->b};
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
+        const char *first = NULL;
+        size_t made = 0;
+        for (size_t i = 0; i < sides[s]->count; i++)
+            if (!sides[s]->taken[i] && is_made_by_code(sides[s]->bundle->tensors[i]) && !made++)
+                first = sides[s]->bundle->tensors[i]->name;
+        if (made > 1)
+            TS_TRY(ts_pairer_note(pairer, error,
+                                  "%s and %zu more of %c are no weights: code makes such masks and tables itself, and "
+                                  "converters leave them out",
+                                  first, made - 1, s ? 'B' : 'A'));
+        else if (made)
+            TS_TRY(
+                ts_pairer_note(pairer, error,
+                               "%s of %c is no weight: code makes such masks and tables itself, and converters leave "
+                               "them out",
+                               first, s ? 'B' : 'A'));
         for (size_t i = 0; i < sides[s]->count; i++) {
             const char *name = sides[s]->names[i];
             if (!sides[s]->taken[i] && sides[s]->facts.gguf && strncmp(name, "rope_f", 6) == 0)
@@ -257,6 +289,7 @@ static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *er
                     pairer, error, "%s of %c was made by the converter from the model's config: no other file has it",
                     name, s ? 'B' : 'A'));
         }
+    }
     return TS_OK;
 }
 

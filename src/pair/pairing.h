@@ -48,6 +48,7 @@ struct ts_pairer {
     const char *offset_text;        /* "layer offset +3", or NULL when it is 0 */
     unsigned strange;               /* weights that a converter should have changed and did not */
     bool ranks_only;                /* match.c looks only at what both sides have in shards */
+    bool pieces, unlabelled;        /* hardly any name stands in several files; match.c looks at no labels now */
     bool resharded;                 /* ... and some of it is in other shards than on the other side */
     bool same_kinds[TS_KIND_PAIRS]; /* rows of ts_kind_pairs that were found to be one kind in some layer */
     uint64_t lacking_of[2];         /* not 0: ranks of A or of B are missing, of so many */
@@ -136,6 +137,12 @@ enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_er
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error); /* before any names are read */
+/* folders.c: folders of one side that hold the same names. Stages before names are read, copies behind: of a side
+ * without ranks. */
+enum ts_status ts_match_stages(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_match_hidden(struct ts_pairer *pairer, struct ts_error *error); /* hidden.c: before names are read */
+enum ts_status ts_match_copies(struct ts_pairer *pairer, struct ts_side *side, const struct ts_side *other,
+                               struct ts_error *error);
 enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_order_found(struct ts_pairer *pairer, struct ts_error *error);
 

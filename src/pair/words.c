@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 bool ts_words_split(const char *name, struct ts_words *words)
 {
     size_t length = strlen(name);
@@ -60,11 +62,14 @@ bool ts_words_is(const struct ts_words *words, unsigned i, const char *text)
     return i < words->count && strcmp(words->list[i].text, text) == 0;
 }
 
+/* Room for the letters of a word that a number ends. */
+#define LETTERS 32
+
 /* "rank3" -> "rank" and 3. */
-static bool ends_in_number(const char *word, char letters[16], uint64_t *number)
+static bool ends_in_number(const char *word, char letters[LETTERS], uint64_t *number)
 {
     size_t length = strcspn(word, "0123456789");
-    if (length == 0 || length >= 16 || !word[length] || strlen(word + length) > 9 ||
+    if (length == 0 || length >= LETTERS || !word[length] || strlen(word + length) > 9 ||
         strspn(word + length, "0123456789") != strlen(word + length))
         return false;
     memcpy(letters, word, length);
@@ -76,7 +81,7 @@ static bool ends_in_number(const char *word, char letters[16], uint64_t *number)
 /* "rank3" -> 3 for one of the words. */
 static bool numbered(const char *word, const char *list, uint64_t *number)
 {
-    char letters[16];
+    char letters[LETTERS];
     return ends_in_number(word, letters, number) && ts_word_in(letters, list);
 }
 
@@ -99,6 +104,11 @@ int64_t ts_words_take_rank(struct ts_words *words)
         } else {
             continue;
         }
+        /* mp_rank_01_003: the fourth stage of a pipeline */
+        if (i + 3 < words->count && list[i + 1].gone && list[i + 2].number && list[i + 2].before == '_' &&
+            !strncmp(list[i].text, "rank", 4) && (list[i + 3].before == '/' || !list[i + 3].in_file) &&
+            (list[i + 3].before == '/' || list[i + 2].in_file))
+            list[i + 2].gone = true;
         if (i > 0 && ts_word_in(list[i - 1].text, "tp mp tensor parallel model") && !strncmp(list[i].text, "rank", 4))
             list[i - 1].gone = true;
         return (int64_t)number;
@@ -121,7 +131,7 @@ int64_t ts_words_take_folder_rank(struct ts_words *words, bool any)
     struct ts_word *list = words->list;
     for (unsigned i = 0; i + 1 < words->count; i++) {
         uint64_t number;
-        char letters[16];
+        char letters[LETTERS];
         if (list[i + 1].before != '/' && (!list[i].in_file || list[i + 1].in_file))
             continue; /* not the end of a folder's or a file's name */
         if (ends_in_number(list[i].text, letters, &number) && counts_ranks(letters, any)) {
@@ -143,7 +153,8 @@ void ts_words_drop_wrappers(struct ts_words *words)
     static const char *const wrappers[][3] = {{"orig", "mod", ""},
                                               {"fsdp", "wrapped", "module"},
                                               {"checkpoint", "wrapped", "module"},
-                                              {"forward", "module", ""}};
+                                              {"forward", "module", ""},
+                                              {"state", "dict", ""}};
     struct ts_word *list = words->list;
     for (unsigned i = 0; i < words->count; i++)
         for (size_t k = 0; k < sizeof wrappers / sizeof *wrappers; k++) {
@@ -154,12 +165,23 @@ void ts_words_drop_wrappers(struct ts_words *words)
             for (unsigned j = 0; j < length && all; j++)
                 list[i + j].gone = true;
         }
+    for (unsigned i = 1; i + 2 < words->count; i++) /* a module that an adapter was put around */
+        if (ts_words_is(words, i, "base") && ts_words_is(words, i + 1, "layer") &&
+            ts_word_in(list[i + 2].text, "weight bias"))
+            list[i].gone = list[i + 1].gone = true;
     if (words->count > 1 && list[words->count - 1].before == '.' &&
         ts_word_in(list[words->count - 1].text, "pth pt npy bin txt safetensors pkl f32"))
         list[words->count - 1].gone = true;
 }
 
 #define LAYER_WORDS "layers layer h blocks block blk resblocks"
+
+/* One of them, or a word that ends so: decoderlayer, transformerblocks. */
+static bool says_layer(const char *word)
+{
+    return ts_word_in(word, LAYER_WORDS) || ts_ends_with(word, "layer") || ts_ends_with(word, "layers") ||
+           ts_ends_with(word, "block") || ts_ends_with(word, "blocks");
+}
 
 bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned *first, unsigned *behind,
                          uint64_t *layer)
@@ -170,10 +192,18 @@ bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned 
         last--;
     for (unsigned i = opening; i < last; i++) {
         const char *word = list[i].text;
+        char letters[LETTERS];
         uint64_t number;
         if (list[i].gone)
             continue;
-        if (i + 1 < last && list[i + 1].number && ts_word_in(word, LAYER_WORDS)) {
+        if (i + 2 < last && list[i + 2].number && says_layer(word) &&
+            ts_word_in(list[i + 1].text, "idx index id num no number")) {
+            *first = i;
+            *behind = i + 3;
+            *layer = list[i + 2].value;
+            return true;
+        }
+        if (i + 1 < last && list[i + 1].number && says_layer(word)) {
             *first = i;
             *behind = i + 2;
             *layer = list[i + 1].value;
@@ -181,7 +211,8 @@ bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned 
                 --*first;
             return true;
         }
-        if (numbered(word, "layer layers block blk l", &number)) {
+        if (numbered(word, "layer layers block blk l", &number) ||
+            (ends_in_number(word, letters, &number) && strlen(letters) > 5 && says_layer(letters))) {
             *first = i;
             *behind = i + 1;
             *layer = number;
@@ -218,6 +249,47 @@ bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned 
         *first = opening;
         *behind = opening;
         *layer = list[last - 1].value;
+        return true;
+    }
+    return false;
+}
+
+bool ts_words_take_last_number(struct ts_words *words, uint64_t *number)
+{
+    unsigned last = words->count;
+    char letters[LETTERS];
+    while (last > 0 && words->list[last - 1].gone)
+        last--;
+    if (last > ts_words_next(words, 0) + 1 && words->list[last - 1].number) {
+        *number = words->list[last - 1].value;
+        words->list[last - 1].gone = true;
+        return true;
+    }
+    if (last == 0 || !ends_in_number(words->list[last - 1].text, letters, number))
+        return false;
+    words->letters[words->list[last - 1].text - words->letters + (ptrdiff_t)strlen(letters)] = '\0';
+    return true;
+}
+
+bool ts_words_find_number(const struct ts_words *words, unsigned *first, unsigned *behind, uint64_t *number, char *own)
+{
+    const struct ts_word *list = words->list;
+    for (unsigned i = ts_words_next(words, 0); i + 1 < words->count; i++) {
+        char letters[LETTERS];
+        if (list[i].gone || list[i].in_file)
+            continue;
+        if (list[i].number && i > 0 && !list[i - 1].gone && !list[i - 1].in_file) {
+            *first = i - 1;
+            *number = list[i].value;
+            ts_words_join(words, 0, i, own);
+        } else if (ends_in_number(list[i].text, letters, number)) {
+            size_t length = strlen(ts_words_join(words, 0, i, own));
+            *first = i;
+            memcpy(own + length, letters, strlen(letters) + 1); /* behind the others, without a mark between */
+        } else {
+            continue;
+        }
+        *behind = i + 1;
         return true;
     }
     return false;

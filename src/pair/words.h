@@ -1,4 +1,4 @@
-/* Words: a tensor's name taken apart. Internal to names.c and words.c. */
+/* Words: a tensor's name taken apart. Internal to names.c, name_habits.c, hidden.c and words.c. */
 #ifndef TS_PAIR_WORDS_H
 #define TS_PAIR_WORDS_H
 
@@ -45,5 +45,11 @@ void ts_words_drop_wrappers(struct ts_words *words);
  * in words that say more. sequences: a number in front is none. */
 bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned *first, unsigned *behind,
                          uint64_t *layer);
+/* Takes a number away from the end of the last word that is not gone: q_proj_3, q_proj3. False where there is none, or
+ * nothing else. */
+bool ts_words_take_last_number(struct ts_words *words, uint64_t *number);
+/* A number behind words that no list has, trunk.3.x or tower3_x: the first of the name with something behind it. own
+ * gets the words in front of it, joined; it has TS_NAME_ROOM. */
+bool ts_words_find_number(const struct ts_words *words, unsigned *first, unsigned *behind, uint64_t *number, char *own);
 
 #endif

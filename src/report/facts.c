@@ -374,26 +374,27 @@ void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *compariso
 {
     struct tally ways[32] = {{0}};
     const struct ts_pairing *pairing = &comparison->pairing;
+    const size_t pairs = pairing->count + comparison->filtered;
     size_t used = 0;
     for (size_t i = 0; i < pairing->count; i++)
         tally(ways, sizeof ways / sizeof *ways, &used, pairing->pairs[i].how ? pairing->pairs[i].how : "name");
     qsort(ways, used, sizeof *ways, by_count);
-    if (!comparison->filtered && (pairing->count > comparison->a->count - pairing->only_a_count ||
-                                  pairing->count > comparison->b->count - pairing->only_b_count)) {
-        /* some stand in several pairs, as one tensor of A does beside ranks of B that differ */
-        put_share(out, comparison->a->count - pairing->only_a_count, comparison->a->count);
+    if (pairs != comparison->paired[0] || pairs != comparison->paired[1]) {
+        /* some stand in several pairs, as one tensor of A does beside ranks of B that differ; or several in one */
+        put_share(out, comparison->paired[0], comparison->a->count);
         ts_buffer_string(out, " with ");
-        put_share(out, comparison->b->count - pairing->only_b_count, comparison->b->count);
-        ts_buffer_printf(out, " in %zu pairs", pairing->count);
+        put_share(out, comparison->paired[1], comparison->b->count);
+        ts_buffer_printf(out, " in %zu pairs", pairs);
     } else {
-        ts_buffer_printf(out, "%zu of %zu", pairing->count + comparison->filtered, comparison->a->count);
+        ts_buffer_printf(out, "%zu of %zu", pairs, comparison->a->count);
         if (comparison->b->count != comparison->a->count)
             ts_buffer_printf(out, " and %zu", comparison->b->count);
     }
     if (used == 1)
         ts_buffer_printf(out, " by %s", ways[0].name);
     for (size_t i = 0; used > 1 && i < used; i++)
-        ts_buffer_printf(out, "%s%zu by %s", i ? ", " : ": ", ways[i].count, ways[i].name);
+        ts_buffer_printf(out, "%s%zu %s%s", i ? ", " : ": ", ways[i].count,
+                         strcmp(ways[i].name, "tied") == 0 ? "" : "by ", ways[i].name);
     if (comparison->filtered)
         ts_buffer_printf(out, ", of which %zu pass%s the filter", pairing->count, pairing->count == 1 ? "es" : "");
 }

@@ -59,7 +59,7 @@ static enum ts_status side_json(struct ts_call *call, const struct ts_view *bloc
     size_t count = (size_t)block->count;
     enum ts_status status;
     double *values;
-    bool whole = ts_type_is_integer(block->tensor->type) && block->join != TS_JOIN_SUM && block->add == 0;
+    bool whole = ts_type_is_integer(block->tensor->type) && block->join != TS_JOIN_SUM && !ts_view_is_computed(block);
     if (!(values = malloc((count * components + 1) * sizeof *values)))
         return ts_fail_memory(error);
     status = whole ? ts_view_read_i64(block, 0, count, (int64_t *)(void *)values, error)

@@ -264,9 +264,11 @@ bool ts_view_slice(const struct ts_view *view, unsigned axis, uint64_t start_at,
                 return false;
     }
     if (made.join == TS_JOIN_CONCAT && made.part_count == 1) { /* nothing is joined any more */
-        double add = made.add;
+        const double add = made.add;
+        const bool decay = made.decay;
         made = made.parts[0];
         made.add += add;
+        made.decay = made.decay || decay;
     }
     *out = made;
     return true;

@@ -3,7 +3,8 @@
  * A plain view walks one tensor: element [i, j, ...] of the view is the element of the tensor whose flat row-major
  * index is offset + i * strides[0] + j * strides[1] + ..., whatever the tensor's own storage is. Squeezing, permuting,
  * splitting and merging axes and slicing are all changes of shape, strides and offset. A joined view is made of parts:
- * concatenated along an axis (shards) or added up (partial sums). `add` is added to every value ((1 + w) norms).
+ * concatenated along an axis (shards) or added up (partial sums). `add` is added to every value ((1 + w) norms);
+ * `decay` takes -exp of it first (the decay of a state, which some formats keep as its logarithm).
  *
  * Views are small values without ownership; parts live in an arena of whoever made them. */
 #ifndef TS_TENSOR_VIEW_H
@@ -27,11 +28,18 @@ struct ts_view {
     uint64_t offset;
     uint64_t count;
     double add;
+    bool decay;
     enum ts_join join;
     unsigned axis; /* TS_JOIN_CONCAT: of the joined shape */
     struct ts_view *parts;
     size_t part_count;
 };
+
+/* The values are not those of the tensor. */
+static inline bool ts_view_is_computed(const struct ts_view *view)
+{
+    return view->add != 0 || view->decay;
+}
 
 /* The tensor as it is. */
 bool ts_view_of(const struct ts_tensor *tensor, struct ts_arena *arena, struct ts_view *view);
@@ -56,7 +64,7 @@ enum ts_status ts_view_read_i64(const struct ts_view *view, uint64_t first, size
                                 struct ts_error *error);
 
 /* The bytes of the view when it is a plain, contiguous, unswapped piece of a contiguous tensor of a type with one
- * element per block, and add is 0; else NULL. */
+ * element per block, and its values are the tensor's own; else NULL. */
 const uint8_t *ts_view_bytes(const struct ts_view *view);
 /* Says that elements [first, first + count) will not be needed soon; see ts_source_forget. */
 void ts_view_forget(const struct ts_view *view, uint64_t first, uint64_t count);

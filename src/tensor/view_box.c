@@ -42,7 +42,7 @@ bool ts_view_is_far(const struct ts_view *view)
 bool ts_view_box_type(const struct ts_view *view, enum ts_type *type)
 {
     const struct ts_type_info *info;
-    if (view->add != 0 || view->join == TS_JOIN_SUM)
+    if (ts_view_is_computed(view) || view->join == TS_JOIN_SUM)
         return false;
     if (view->join == TS_JOIN_CONCAT) {
         for (size_t i = 0; i < view->part_count; i++) {

@@ -204,7 +204,7 @@ static uint8_t *load_rows(const struct ts_view *view, const uint64_t *rows, size
     uint8_t *bytes = NULL, *scratch;
     uint64_t base;
     *status = TS_OK;
-    if (view->join != TS_JOIN_NONE || view->add != 0 || view->rank < 2 || count == 0 ||
+    if (view->join != TS_JOIN_NONE || ts_view_is_computed(view) || view->rank < 2 || count == 0 ||
         view->tensor->type == TS_CODED || ts_type_info(view->tensor->type)->block_elements != 1 ||
         !ts_view_is_far(view) || !ts_source_is_open(view->tensor->source) || !ts_view_axes(view, &axes, &base) ||
         llabs(axes.strides[view->rank - 1]) == 1)

@@ -1,6 +1,7 @@
 /* Owns the walk over the elements of a view: long runs are decoded where they stand, other layouts are gathered into
  * small tiles and decoded from there. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -367,6 +368,15 @@ static void add_to_all(enum form form, double add, size_t count, size_t componen
             ((int64_t *)(void *)out)[i] = (int64_t)(((uint64_t *)(void *)out)[i] + (uint64_t)(int64_t)add);
 }
 
+static void decay_all(enum form form, size_t numbers, char *out)
+{
+    for (size_t i = 0; i < numbers; i++)
+        if (form == AS_F32)
+            ((float *)(void *)out)[i] = (float)-exp((double)((float *)(void *)out)[i]);
+        else
+            ((double *)(void *)out)[i] = -exp(((double *)(void *)out)[i]);
+}
+
 static enum ts_status read_view(const struct ts_view *view, enum form form, uint64_t first, size_t count, char *out,
                                 struct ts_error *error)
 {
@@ -389,6 +399,8 @@ static enum ts_status read_view(const struct ts_view *view, enum form form, uint
                            (form == AS_F32 ? sizeof(float) : sizeof(double)) * components, error));
     else
         TS_TRY(read_sum(view, form, first, count, out, components, error));
+    if (view->decay && form != AS_I64)
+        decay_all(form, count * components, out);
     if (view->add != 0)
         add_to_all(form, view->add, count, components, out);
     return TS_OK;
@@ -415,7 +427,7 @@ enum ts_status ts_view_read_i64(const struct ts_view *view, uint64_t first, size
 const uint8_t *ts_view_bytes(const struct ts_view *view)
 {
     struct walker walker;
-    if (view->join != TS_JOIN_NONE || view->add != 0 || view->tensor->type == TS_CODED ||
+    if (view->join != TS_JOIN_NONE || ts_view_is_computed(view) || view->tensor->type == TS_CODED ||
         (view->tensor->swapped && ts_type_info(view->tensor->type)->block_bytes != 1) ||
         ts_type_info(view->tensor->type)->block_elements != 1)
         return NULL;

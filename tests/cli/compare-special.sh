@@ -14,3 +14,11 @@ $TSLEUTH compare seen.safetensors nan.safetensors --junit - | grep '<failure'
 $TSLEUTH explain seen.safetensors nan.safetensors scores | head -1
 $TSLEUTH compare seen.safetensors complex.safetensors; echo "exit $?"
 $TSLEUTH compare seen.safetensors seen.safetensors --json /dev/full | tail -1; echo "exit ${PIPESTATUS[0]}"
+# a place where nothing can be written is refused before anything is read
+mkdir folder
+for option in --json --html --junit --csv --save-map; do
+    $TSLEUTH compare seen.safetensors e4m3.safetensors $option nowhere/report; echo "exit $?"
+done
+$TSLEUTH compare seen.safetensors e4m3.safetensors --json folder; echo "exit $?"
+$TSLEUTH compare seen.safetensors e4m3.safetensors --json first.json --csv nowhere/report; echo "exit $?"
+ls

@@ -116,6 +116,7 @@ static inline size_t sample_pair_of(struct sample *sample, const char *name, con
     comparison->judgement.verdicts[i] =
         (struct ts_verdict){.judged = judged, .roundings = roundings, .noise_ratio = (double)NAN};
     comparison->judgement.count = comparison->pairing.count;
+    comparison->paired[0] = comparison->paired[1] = comparison->pairing.count;
     comparison->judgement.counts[judged]++;
     if (judged == TS_JUDGED_DIFFERS && comparison->judgement.first == SIZE_MAX) {
         comparison->judgement.first = i;

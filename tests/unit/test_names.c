@@ -64,7 +64,11 @@ static void test_layer_forms(void **state)
                                         "layer_3:query",
                                         "Qcur-3",
                                         "transformer.layers.3.attn.query",
-                                        "model.layers.layers.3.query"};
+                                        "model.layers.layers.3.query",
+                                        "DecoderLayer_3.query",
+                                        "TransformerBlock3.query",
+                                        "decoderLayers.3.query",
+                                        "layer_idx_3_query"};
     (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check(forms[i], 3, "attn_q");
@@ -198,6 +202,57 @@ static void test_weights(void **state)
         {"a.blk.7.conv_dw.weight", "conformer.layers.7.conv.depthwise_conv.weight"},
         {"mm.2.bias", "multi_modal_projector.linear_2.bias"},
         {"blk.7.nextn.eh_proj.weight", "model.layers.7.eh_proj.weight"},
+        /* BERT's first files, Keras and Flax */
+        {"bert.encoder.layer.7.output.LayerNorm.gamma", "bert.encoder.layer.7.output.LayerNorm.weight"},
+        {"bert.embeddings.LayerNorm.beta", "bert.embeddings.LayerNorm.bias"},
+        {"encoder/layer/7/attention/self/query/kernel", "encoder.layer.7.attention.self.query.weight"},
+        /* Megatron */
+        {"decoder.final_layernorm.weight", "model.norm.weight"},
+        /* Whisper of OpenAI and of transformers */
+        {"encoder.blocks.7.attn_ln.weight", "model.encoder.layers.7.self_attn_layer_norm.weight"},
+        {"decoder.blocks.7.cross_attn.query.bias", "model.decoder.layers.7.encoder_attn.q_proj.bias"},
+        {"decoder.blocks.7.cross_attn_ln.bias", "model.decoder.layers.7.encoder_attn_layer_norm.bias"},
+        {"decoder.blocks.7.mlp.0.weight", "model.decoder.layers.7.fc1.weight"},
+        {"decoder.blocks.7.mlp.2.bias", "model.decoder.layers.7.fc2.bias"},
+        {"decoder.blocks.7.mlp_ln.weight", "model.decoder.layers.7.final_layer_norm.weight"},
+        {"encoder.positional_embedding", "model.encoder.embed_positions.weight"},
+        {"decoder.positional_embedding", "model.decoder.embed_positions.weight"},
+        {"decoder.token_embedding.weight", "model.decoder.embed_tokens.weight"},
+        {"encoder.ln_post.weight", "model.encoder.layer_norm.weight"},
+        {"decoder.ln.bias", "model.decoder.layer_norm.bias"},
+        /* ViT of timm and of transformers, CLIP of OpenAI and of transformers */
+        {"cls_token", "vit.embeddings.cls_token"},
+        {"pos_embed", "vit.embeddings.position_embeddings"},
+        {"patch_embed.proj.weight", "vit.embeddings.patch_embeddings.projection.weight"},
+        {"norm.weight", "vit.layernorm.weight"},
+        {"positional_embedding", "text_model.embeddings.position_embedding.weight"},
+        {"ln_final.weight", "text_model.final_layer_norm.weight"},
+        /* Flux and Stable Diffusion 3 of their makers and of diffusers */
+        {"double_blocks.7.img_attn.qkv.weight", "joint_blocks.7.x_block.attn.qkv.weight"},
+        {"double_blocks.7.img_attn.norm.query_norm.scale", "transformer_blocks.7.attn.norm_q.weight"},
+        {"double_blocks.7.txt_attn.norm.key_norm.scale", "transformer_blocks.7.attn.norm_added_k.weight"},
+        {"double_blocks.7.txt_mlp.2.bias", "transformer_blocks.7.ff_context.net.2.bias"},
+        {"double_blocks.7.img_mlp.0.weight", "transformer_blocks.7.ff.net.0.proj.weight"},
+        {"double_blocks.7.img_mod.lin.weight", "transformer_blocks.7.norm1.linear.weight"},
+        {"single_blocks.7.modulation.lin.weight", "single_transformer_blocks.7.norm.linear.weight"},
+        {"single_blocks.7.linear2.weight", "single_transformer_blocks.7.proj_out.weight"},
+        {"final_layer.linear.weight", "proj_out.weight"},
+        {"model/layers/7/input_layernorm/scale", "model.layers.7.input_layernorm.weight"},
+        {"model/embed_tokens/embedding", "model.embed_tokens.weight"},
+        /* torchtune and LitGPT */
+        {"layers.7.sa_norm.scale", "model.layers.7.input_layernorm.weight"},
+        {"layers.7.attn.output_proj.weight", "model.layers.7.self_attn.o_proj.weight"},
+        {"transformer.h.7.mlp.fc_1.weight", "model.layers.7.mlp.gate_proj.weight"},
+        {"transformer.h.7.mlp.fc_2.weight", "model.layers.7.mlp.up_proj.weight"},
+        {"transformer.h.7.mlp.proj.weight", "model.layers.7.mlp.down_proj.weight"},
+        /* torch.nn.TransformerEncoderLayer */
+        {"layers.7.linear1.weight", "encoder.layer.7.intermediate.dense.weight"},
+        {"layers.7.linear2.bias", "encoder.layer.7.output.dense.bias"},
+        {"layers.7.self_attn.in_proj_weight", "blk.7.attn_qkv.weight"},
+        /* adapters, and modules that have one */
+        {"blk.7.attn_q.weight.lora_a", "base_model.model.model.layers.7.self_attn.q_proj.lora_A.weight"},
+        {"model.layers.7.mlp.down_proj.lora_b", "base_model.model.model.layers.7.mlp.down_proj.lora_B.default.weight"},
+        {"blk.7.attn_v.weight", "base_model.model.model.layers.7.self_attn.v_proj.base_layer.weight"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -220,6 +275,9 @@ static void test_kept_apart(void **state)
         {"3_post_attn", "3_post_attn_pre_resid"},
         {"model.layers.0.altup.router_norm", "model.layers.0.altup.router_norm#2"},
         {"copy_x", "x"},
+        {"model.layers.0.self_attn.q_proj.lora_A.weight", "model.layers.0.self_attn.q_proj.lora_B.weight"},
+        {"model.layers.0.self_attn.q_proj.lora_A.weight", "model.layers.0.self_attn.q_proj.weight"},
+        {"double_blocks.0.img_attn.proj.weight", "double_blocks.0.txt_attn.proj.weight"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof different / sizeof *different; i++)
@@ -230,6 +288,12 @@ static void test_kept_apart(void **state)
     assert_string_equal(name_of("blk.3.attn_q.weight").scope, "");
     assert_string_equal(name_of("decoder.block.0.layer.0.SelfAttention.q.weight").scope, "decoder");
     assert_string_equal(name_of("model.layers.0.x").scope, "");
+    assert_string_equal(name_of("state_dict.model.layers.0.x").scope, "");
+    assert_string_equal(name_of("model_state_dict.layers.0.x").scope, "");
+    assert_string_equal(name_of("ema.model.layers.0.x").scope, "ema");
+    assert_string_equal(name_of("double_blocks.0.x").scope, name_of("transformer_blocks.0.x").scope);
+    assert_string_equal(name_of("single_blocks.0.x").scope, name_of("single_transformer_blocks.0.x").scope);
+    assert_string_not_equal(name_of("single_blocks.0.x").scope, "");
     assert_string_equal(name_of("model.layers.layers.0.x").scope, "");
 }
 
@@ -294,6 +358,77 @@ static void test_sequences(void **state)
     assert_int_equal(names.list[3].layer, -1);
 }
 
+/* Words that only one engine uses for its layers: the parts behind them tell. */
+static void test_own_layers(void **state)
+{
+    static const char *const own[] = {"trunk.%d.%s", "myTower%d/%s", "engine.stack_%d_%s", "transformer.%d.%s",
+                                      "decoder.%d.%s"};
+    static const char *const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj", "mlp.down_proj"};
+    static const char *const behind[] = {"%s_%d", "%s.%d", "%s%d", "%s-%d", "%s_layer_%d", "%s_l%d", "%s[%d]"};
+    static const char *const others[] = {"features.%d.weight", "features.%d.bias", "features.%d.running_mean"};
+    const char *names[14];
+    char room[14][64];
+    struct ts_names read;
+    (void)state;
+    for (size_t form = 0; form < sizeof own / sizeof *own; form++) {
+        snprintf(room[12], sizeof room[12], "wpe2");
+        snprintf(room[13], sizeof room[13], "lm_head");
+        names[0] = room[12];
+        names[13] = room[13];
+        for (int i = 0; i < 12; i++) {
+            snprintf(room[i], sizeof room[i], own[form], i / 4, parts[i % 4]);
+            names[i + 1] = room[i];
+        }
+        assert_true(ts_names_make(names, 14, 0, &arena, &read));
+        for (int i = 0; i < 12; i++) {
+            char usual[128];
+            struct ts_name known;
+            snprintf(usual, sizeof usual, "model.layers.%d.%s", i / 4, parts[i % 4]);
+            known = name_of(usual);
+            assert_int_equal(read.list[i + 1].layer, i / 4);
+            assert_string_equal(read.list[i + 1].kind, known.kind);
+        }
+        assert_int_equal(read.list[0].layer, -1);
+    }
+    /* at the end */
+    for (size_t form = 0; form < sizeof behind / sizeof *behind; form++) {
+        for (int i = 0; i < 12; i++) {
+            snprintf(room[i], sizeof room[i], behind[form], parts[i % 4], i / 4);
+            names[i] = room[i];
+        }
+        snprintf(room[12], sizeof room[12], behind[form], "layer_output", 2);
+        names[12] = room[12];
+        assert_true(ts_names_make(names, 13, 0, &arena, &read));
+        for (int i = 0; i < 12; i++) {
+            char usual[128];
+            struct ts_name known;
+            snprintf(usual, sizeof usual, "model.layers.%d.%s", i / 4, parts[i % 4]);
+            known = name_of(usual);
+            assert_int_equal(read.list[i].layer, i / 4);
+            assert_string_equal(read.list[i].kind, known.kind);
+        }
+        assert_int_equal(read.list[12].layer, 2);
+        assert_string_equal(read.list[12].kind, "layer_out");
+    }
+    for (int i = 0; i < 4; i++) {
+        snprintf(room[i], sizeof room[i], i < 2 ? "norm%d" : "fc%d", i % 2 + 1);
+        names[i] = room[i];
+    }
+    names[4] = "embed_tokens";
+    names[5] = "classifier";
+    assert_true(ts_names_make(names, 6, 0, &arena, &read));
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(read.list[i].layer, -1);
+    /* numbers of something else */
+    for (int i = 0; i < 12; i++) {
+        snprintf(room[i], sizeof room[i], others[i % 3], i / 3);
+        names[i] = room[i];
+    }
+    assert_true(ts_names_make(names, 12, 0, &arena, &read));
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(read.list[i].layer, -1);
+}
+
 static void test_common_words(void **state)
 {
     static const char *const names[] = {"my.run.layer_0_q", "my.run.layer_10_q", "my.run.embedding"};
@@ -326,6 +461,21 @@ static void test_sandwich_norms(void **state)
 }
 
 /* Places follow a forward pass. */
+/* w1, w2 and w3 are gate, down and up where there are three of them; Qwen's w1 and w2 are up and gate. */
+static void test_three_of_a_network(void **state)
+{
+    static const char *const names[] = {"layers.0.mlp.w1.weight", "layers.0.mlp.w2.weight", "layers.0.mlp.w3.weight"};
+    static const char *const kinds[] = {"ffn_gate.weight", "ffn_down.weight", "ffn_up.weight"};
+    struct ts_names read;
+    (void)state;
+    assert_true(ts_names_make(names, 3, 0, &arena, &read));
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(read.list[i].kind, kinds[i]);
+    assert_true(ts_names_make(names, 2, 0, &arena, &read));
+    assert_string_equal(read.list[0].kind, "ffn_up.weight");
+    assert_string_equal(read.list[1].kind, "ffn_gate.weight");
+}
+
 static void test_places(void **state)
 {
     static const char *const order[] = {"0_post_ln_pre_attn",
@@ -382,8 +532,10 @@ int main(void)
         cmocka_unit_test(test_unknown_words_meet),
         cmocka_unit_test(test_experts_and_ranks),
         cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_own_layers),
         cmocka_unit_test(test_common_words),
         cmocka_unit_test(test_sandwich_norms),
+        cmocka_unit_test(test_three_of_a_network),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_hostile_names),
     };

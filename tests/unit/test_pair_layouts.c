@@ -1,5 +1,7 @@
 /* Tensors that conventions store differently: permuted rows, norms with 1 added, stacks, fused and split, tied, shards.
  * What is expected is written out as loops over indices. */
+#include <math.h>
+
 #include "made_bundle.h"
 #include "scratch.h"
 
@@ -92,6 +94,39 @@ static void test_permuted_rows(void **state)
     paired_end(&paired);
 }
 
+/* The same in two ranks on the side that is permuted, as Meta's own files are, or on the other. */
+static void test_permuted_in_ranks(void **state)
+{
+    (void)state;
+    for (int split = 0; split < 2; split++) {
+        struct paired paired;
+        float *values = made_values(32 * 24), *turned = permuted(values, 32, 24, 4), *shards = split ? turned : values;
+        paired_start(&paired);
+        if (split)
+            made_add(paired.a, "model.layers.0.self_attn.q_proj.weight", values, SHAPE(32, 24));
+        else
+            made_add(paired.a, "blk.0.attn_q.weight", turned, SHAPE(32, 24));
+        for (int rank = 0; rank < 2; rank++)
+            made_add(paired.b,
+                     made_name(split ? "consolidated.0%d:layers.0.attention.wq.weight"
+                                     : "rank%d:model.layers.0.self_attn.q_proj.weight",
+                               rank),
+                     shards + rank * 16 * 24, SHAPE(16, 24));
+        if (split)
+            config(paired.a, "{\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"hidden_size\": 32}");
+        else
+            architecture(paired.a, "llama", "4", "4");
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 1, 0);
+        assert_string_equal(paired.pairing.pairs[0].recipe,
+                            split ? "B: rows un-permuted (4 heads); B: join 2 shards on axis 0"
+                                  : "A: rows un-permuted (4 heads); B: join 2 shards on axis 0");
+        free(values);
+        free(turned);
+        paired_end(&paired);
+    }
+}
+
 /* A converter that forgot the permutation: the values show it, and a note says so. */
 static void test_permutation_missing(void **state)
 {
@@ -119,6 +154,57 @@ static void test_permutation_missing(void **state)
     assert_true(has_note(&paired, "the permutation of rows is missing"));
     paired_end(&paired);
     free(values);
+}
+
+/* The decay of a state, which GGUF keeps as -exp of what others keep; with a further axis in Mamba 2. */
+static void test_decay(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        struct paired paired;
+        float *logarithm = made_values(8 * 16), decay[8 * 16];
+        struct ts_bundle *gguf, *plain;
+        const bool as_it_is = way == 3; /* a converter that forgot it */
+        for (int i = 0; i < 8 * 16; i++)
+            decay[i] = as_it_is ? logarithm[i] : -expf(logarithm[i]);
+        paired_start(&paired);
+        gguf = way == 1 ? paired.a : paired.b;
+        plain = way == 1 ? paired.b : paired.a;
+        if (way == 2) {
+            made_add(plain, "backbone.layers.0.mixer.A_log", logarithm, SHAPE(128));
+            made_add(gguf, "blk.0.ssm_a", decay, SHAPE(128, 1));
+        } else {
+            made_add(plain, "model.layers.0.linear_attn.A_log", logarithm, SHAPE(8, 16));
+            made_add(gguf, "blk.0.ssm_a", decay, SHAPE(8, 16));
+        }
+        architecture(gguf, "mamba", "0", "0");
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 1, 1e-6);
+        if (as_it_is)
+            assert_string_equal(paired.pairing.pairs[0].recipe, "");
+        else
+            assert_non_null(strstr(paired.pairing.pairs[0].recipe, way == 1 ? "B: -exp(w)" : "A: -exp(w)"));
+        free(logarithm);
+        paired_end(&paired);
+    }
+}
+
+/* Shift and scale of the last norm, which diffusers keeps in the other order. */
+static void test_swapped_halves(void **state)
+{
+    struct paired paired;
+    float *values = made_values(32 * 8), swapped[32 * 8];
+    (void)state;
+    memcpy(swapped, values + 16 * 8, 16 * 8 * sizeof *swapped);
+    memcpy(swapped + 16 * 8, values, 16 * 8 * sizeof *swapped);
+    paired_start(&paired);
+    made_add(paired.a, "norm_out.linear.weight", values, SHAPE(32, 8));
+    made_add(paired.b, "final_layer.adaLN_modulation.1.weight", swapped, SHAPE(32, 8));
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 1, 0);
+    assert_string_equal(paired.pairing.pairs[0].recipe, "B: halves swapped");
+    free(values);
+    paired_end(&paired);
 }
 
 /* A square weight under other names, transposed: no permutation of rows is taken for it. */
@@ -403,6 +489,59 @@ static void test_fused_on_both_sides(void **state)
     paired_end(&paired);
 }
 
+/* Two groups of four query heads with a key and a value head each, as Falcon has them: four of the twelve heads stand
+ * where they stand otherwise, which is no reason to take the rest as it is. */
+static void test_fused_groups_on_both_sides(void **state)
+{
+    static const int order[12] = {0, 1, 2, 3, 6, 7, 8, 9, 4, 10, 5, 11};
+    struct paired paired;
+    float *plain = made_values(96 * 64), *mixed = made_values(96 * 64);
+    (void)state;
+    for (int head = 0; head < 12; head++)
+        memcpy(plain + head * 8 * 64, mixed + order[head] * 8 * 64, 8 * 64 * sizeof *plain);
+    for (int shift = 0; shift < 3; shift++) {
+        paired_start(&paired);
+        made_add(paired.a, "transformer.h.0.self_attention.query_key_value.weight", mixed, SHAPE(96, 64));
+        made_add(paired.b, "blk.0.attn_qkv.weight", plain, SHAPE(96, 64));
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 1, 0);
+        assert_string_equal(paired.pairing.pairs[0].recipe, "A: ungroup axis 0, 2 groups of 4+1+1 heads of 8");
+        paired_end(&paired);
+        /* what the first look sees depends on the values */
+        for (int i = 0; i < 96 * 64; i++)
+            mixed[i] *= 1 + (float)(i % (5 + shift)) / 4;
+        for (int head = 0; head < 12; head++)
+            memcpy(plain + head * 8 * 64, mixed + order[head] * 8 * 64, 8 * 64 * sizeof *plain);
+    }
+    free(plain);
+    free(mixed);
+}
+
+/* q, k, v and the network's first product in one, as Flux has them in its blocks with one stream. */
+static void test_fused_in_four(void **state)
+{
+    static const char *const names[] = {"attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp"};
+    static const int rows[] = {24, 24, 24, 96};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < 2; layer++) {
+        float *fused = made_values(168 * 24);
+        for (int part = 0, from = 0; part < 4; from += rows[part++]) {
+            char name[128];
+            snprintf(name, sizeof name, "single_transformer_blocks.%d.%s.weight", layer, names[part]);
+            made_add(paired.a, name, fused + from * 24, SHAPE((uint64_t)rows[part], 24));
+        }
+        made_add(paired.b, made_name("single_blocks.%d.linear1.weight", layer), fused, SHAPE(168, 24));
+        free(fused);
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 8, 0);
+    assert_string_equal(paired_find(&paired, "single_transformer_blocks.1.proj_mlp.weight", NULL)->recipe,
+                        "B: ffn_up cut out");
+    paired_end(&paired);
+}
+
 /* What was computed is fused along its last axis. */
 static void test_fused_traces(void **state)
 {
@@ -547,8 +686,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_permuted_rows),
+        cmocka_unit_test(test_permuted_in_ranks),
         cmocka_unit_test(test_permutation_missing),
         cmocka_unit_test(test_norms_with_one),
+        cmocka_unit_test(test_decay),
+        cmocka_unit_test(test_swapped_halves),
         cmocka_unit_test(test_transposed),
         cmocka_unit_test(test_square_transposed),
         cmocka_unit_test(test_axes_by_size),
@@ -557,6 +699,8 @@ int main(void)
         cmocka_unit_test(test_fused_experts),
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_fused_on_both_sides),
+        cmocka_unit_test(test_fused_groups_on_both_sides),
+        cmocka_unit_test(test_fused_in_four),
         cmocka_unit_test(test_fused_traces),
         cmocka_unit_test(test_latent_attention),
         cmocka_unit_test(test_fused_but_unrelated),

@@ -440,6 +440,73 @@ static void test_order_of_members(void **state)
     }
 }
 
+/* A list as transformers gives it against layers by name: numbers count from the embedding on, and the last one stands
+ * behind the norm. From layer 2 on nothing agrees, and the names alone say what belongs together. */
+static void check_hidden_states(const char *format, bool norm, bool embedding, bool swapped)
+{
+    enum { STATES = 5 };
+    struct paired paired;
+    struct ts_bundle *list, *layers;
+    paired_start(&paired);
+    list = swapped ? paired.b : paired.a;
+    layers = swapped ? paired.a : paired.b;
+    for (int i = 0; i < STATES; i++) {
+        float *values = made_values(TOKENS * WIDTH);
+        const bool last = embedding && i == STATES - 1;
+        made_add(list, made_name(format, i), values, 3, whole);
+        for (size_t k = 0; i >= 3 && !last && k < TOKENS * WIDTH; k++)
+            values[k] = -values[TOKENS * WIDTH - 1 - k];
+        if (embedding && i == 0)
+            made_add(layers, "model.embed_tokens", values, SHAPE(TOKENS, WIDTH));
+        else
+            made_add(layers, made_name("model.layers.%d", i - embedding), values, SHAPE(TOKENS, WIDTH));
+        free(values);
+    }
+    if (norm) { /* it is behind this one that the list ends */
+        float *values = made_values(TOKENS * WIDTH);
+        made_add(layers, "model.norm", values, SHAPE(TOKENS, WIDTH));
+        free(values);
+    }
+    paired_run(&paired, NULL);
+    for (int i = embedding; i < STATES - embedding; i++) {
+        const char *one = made_name(format, i), *other = made_name("model.layers.%d", i - embedding);
+        assert_non_null(paired_find(&paired, swapped ? other : one, swapped ? one : other));
+    }
+    if (embedding) {
+        const char *one = made_name(format, 0);
+        assert_non_null(
+            paired_find(&paired, swapped ? "model.embed_tokens" : one, swapped ? one : "model.embed_tokens"));
+    }
+    paired_end(&paired);
+}
+
+/* Three tensors without names against three layers that none of them is of. */
+static void test_numbers_that_are_no_layers(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < 3; i++) {
+        float *one = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH);
+        made_add(paired.a, made_name("%d", i), one, SHAPE(TOKENS, WIDTH));
+        made_add(paired.b, made_name("model.layers.%d", i), other, SHAPE(TOKENS, WIDTH));
+        free(one);
+        free(other);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 0);
+    paired_end(&paired);
+}
+
+static void test_hidden_states(void **state)
+{
+    static const char *const formats[] = {"hidden_states.%d", "hidden_states_%d", "arr_%d", "%d"};
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        for (int way = 0; way < 8; way++)
+            check_hidden_states(formats[i], way & 1, way & 2, way & 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +524,8 @@ int main(void)
         cmocka_unit_test(test_ends_of_dumps),
         cmocka_unit_test(test_order_of_members),
         cmocka_unit_test(test_copies_without_names),
+        cmocka_unit_test(test_hidden_states),
+        cmocka_unit_test(test_numbers_that_are_no_layers),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -402,6 +402,7 @@ static void test_filter(void **state)
     (void)state;
     make_checkpoints(&sample, some);
     sample.comparison.filtered = 3;
+    sample.comparison.paired[0] = sample.comparison.paired[1] = 11;
     ts_buffer_init(&out, 1 << 20);
     ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
     assert_non_null(strstr(out.data, "\npaired 11 of 8 by name, of which 8 pass the filter, in capture order\n"));

@@ -1,0 +1,216 @@
+/* Owns what the names of one side have in common, which tells what numbers in them mean: those of dumps, of ranks, of
+ * layers that only one engine calls so. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/table.h"
+#include "pair/namer.h"
+
+/* Numbers in front count the dumps when no two are equal and they are not simply layers: a layer is named besides, or
+ * the rest of the names differs as well. */
+static bool look_for_sequences(const char *const *names, size_t count, struct ts_arena *arena, bool *sequences)
+{
+    struct ts_table numbers = {0}, rests = {0};
+    size_t opened = 0, distinct = 0, others = 0, layers = 0;
+    struct ts_words words;
+    bool done = ts_table_init(&numbers, count) && ts_table_init(&rests, count);
+    for (size_t i = 0; i < count && done; i++) {
+        unsigned first, behind;
+        uint64_t layer;
+        char text[TS_NAME_ROOM];
+        const char *key;
+        if (!names[i] || !isdigit((unsigned char)names[i][0])) {
+            if (i == 0)
+                break;
+            continue;
+        }
+        if (!ts_words_split(names[i], &words) || words.count < 2 || !words.list[0].number)
+            continue;
+        opened++;
+        key = ts_arena_printf(arena, "%" PRIu64, words.list[0].value);
+        done = key != NULL;
+        distinct += done && ts_table_put(&numbers, key, i, NULL);
+        words.list[0].gone = true;
+        layers += ts_words_find_layer(&words, true, &first, &behind, &layer);
+        key = ts_arena_string(arena, ts_words_join(&words, 1, words.count, text));
+        done = done && key != NULL;
+        others += done && ts_table_put(&rests, key, i, NULL);
+    }
+    *sequences = opened > 1 && opened == count && distinct == count && (layers * 2 > count || others * 5 >= count * 4);
+    ts_table_release(&numbers);
+    ts_table_release(&rests);
+    return done;
+}
+
+/* model_0/, model_1/ or part0:, part1: are ranks when every tensor stands under such a number, and most stand under all
+ * of them. any: after any word, when no number is left out. */
+static bool look_for_folders(const char *const *names, size_t count, struct ts_words *words, struct ts_arena *arena,
+                             bool any, bool *folders)
+{
+    int64_t least = INT64_MAX, most = 0;
+    struct ts_table numbers = {0}, rests = {0}, both = {0};
+    size_t distinct = 0, others = 0, pairs = 0, seen = 0;
+    bool done = true;
+    *folders = false;
+    for (; seen < count && done; seen++) {
+        char text[TS_NAME_ROOM];
+        const char *key, *rest, *number;
+        int64_t rank;
+        if (!names[seen] || !ts_words_split(names[seen], words) || ts_words_take_rank(words) >= 0 ||
+            (rank = ts_words_take_folder_rank(words, any)) < 0)
+            break;
+        least = rank < least ? rank : least;
+        most = rank > most ? rank : most;
+        if (!seen)
+            done = ts_table_init(&numbers, count) && ts_table_init(&rests, count) && ts_table_init(&both, count);
+        ts_words_join(words, 0, words->count, text);
+        number = ts_arena_printf(arena, "%" PRId64, rank);
+        rest = ts_arena_string(arena, text);
+        key = ts_arena_printf(arena, "%" PRId64 " %s", rank, text);
+        done = done && number && rest && key;
+        distinct += done && ts_table_put(&numbers, number, seen, NULL);
+        others += done && ts_table_put(&rests, rest, seen, NULL);
+        pairs += done && ts_table_put(&both, key, seen, NULL);
+    }
+    *folders = done && seen == count && distinct > 1 && pairs == count && count * 2 >= distinct * others &&
+               others * 2 <= count && (!any || (least <= 1 && most - least == (int64_t)distinct - 1));
+    ts_table_release(&numbers);
+    ts_table_release(&rests);
+    ts_table_release(&both);
+    return done;
+}
+
+/* Where no name says its layer in words that anybody knows: numbers behind the same words in most names are those of
+ * layers when what stands behind them are parts of a layer. */
+static bool look_for_own_layers(struct ts_namer *namer, const char *const *names, size_t count, struct ts_words *words)
+{
+    const char *own = NULL;
+    size_t met = 0, parts = 0;
+    uint64_t first_number = 0;
+    bool several = false;
+    for (size_t k = 0; k < count; k++) {
+        const size_t i = (k + count / 2) % count; /* what stands in the middle is likely in a layer */
+        char text[TS_NAME_ROOM];
+        unsigned first, behind, last;
+        uint64_t number;
+        int64_t ignored;
+        bool parameter;
+        if (!ts_namer_open(namer, names[i], words, &ignored, &ignored))
+            continue;
+        if (ts_words_find_layer(words, namer->sequences, &first, &behind, &number))
+            return true;
+        if (!ts_words_find_number(words, &first, &behind, &number, text))
+            continue;
+        if (!own && !(own = ts_arena_string(namer->arena, text)))
+            return false;
+        if (strcmp(own, text) != 0)
+            continue;
+        several = several || (met && number != first_number);
+        first_number = met++ ? first_number : number;
+        for (last = words->count; last > behind && words->list[last - 1].gone;)
+            last--;
+        parameter = last > behind + 1 && ts_namer_ending(words, last - 1)[0];
+        ts_words_join(words, behind, parameter ? last - 1 : last, text);
+        parts += ts_namer_layer_row(namer, "", text, parameter) != NULL;
+    }
+    if (several && parts * 2 > met && met * 2 > count)
+        namer->own = own;
+    return true;
+}
+
+/* The same for numbers at the end, q_proj_3: when most names are parts of a layer without them, and the parts have the
+ * same numbers. What such a name is about in a layer may be numbered itself, norm1 and norm2. */
+static bool look_for_trailing(struct ts_namer *namer, const char *const *names, size_t count, struct ts_words *words)
+{
+    struct ts_table seen = {0}, layers = {0};
+    size_t met = 0, bases = 0, numbers = 0;
+    bool done = ts_table_init(&seen, count) && ts_table_init(&layers, count);
+    for (size_t i = 0; i < count && done; i++) {
+        char text[TS_NAME_ROOM];
+        const char *base, *digits;
+        unsigned first, behind;
+        uint64_t number;
+        int64_t ignored;
+        if (!ts_namer_open(namer, names[i], words, &ignored, &ignored))
+            continue;
+        if (ts_words_find_layer(words, namer->sequences, &first, &behind, &number)) {
+            met = 0;
+            break;
+        }
+        if (!ts_words_take_last_number(words, &number) || !ts_namer_is_part(namer, words, 0, words->count))
+            continue;
+        base = ts_arena_string(namer->arena, ts_words_join(words, 0, words->count, text));
+        digits = ts_arena_printf(namer->arena, "%" PRIu64, number);
+        done = base && digits;
+        met++;
+        bases += done && ts_table_put(&seen, base, i, NULL);
+        numbers += done && ts_table_put(&layers, digits, i, NULL);
+    }
+    namer->trailing = done && numbers > 1 && bases > 1 && met * 2 > count && met * 4 >= 3 * bases * numbers;
+    ts_table_release(&seen);
+    ts_table_release(&layers);
+    return done;
+}
+
+/* Words that all names begin with and that leave something behind. */
+static unsigned common_words(const struct ts_namer *namer, const char *const *names, size_t count, struct ts_words *one,
+                             struct ts_words *two)
+{
+    unsigned common = TS_NAME_WORDS;
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        unsigned here = 0;
+        if (!names[i])
+            continue;
+        if (!ts_words_split(names[i], any ? two : one))
+            return 0;
+        (void)ts_namer_take_rank(namer, any ? two : one);
+        if (!any) {
+            common = one->count - 1;
+            any = true;
+            continue;
+        }
+        for (unsigned a = 0, b = 0; here < common; a++, b++, here++) {
+            a = ts_words_next(one, a);
+            b = ts_words_next(two, b);
+            if (a + 1 >= one->count || b + 1 >= two->count || one->list[a].number ||
+                strcmp(one->list[a].text, two->list[b].text) != 0 ||
+                (one->list[a + 1].number && two->list[b + 1].number))
+                break;
+        }
+        common = here;
+    }
+    return any && count > 1 ? common : 0;
+}
+
+/* Conventions that one name shows for all. */
+static void look_for_conventions(struct ts_namer *namer, const char *const *names, size_t count)
+{
+    unsigned numbered = 0;
+    for (size_t i = 0; i < count; i++) {
+        const char *network = names[i] ? strstr(names[i], "mlp.w") : NULL;
+        namer->sandwich = namer->sandwich || (names[i] && strstr(names[i], "post_feedforward_layernorm"));
+        if (network && network[5] >= '1' && network[5] <= '3' && !isdigit((unsigned char)network[6]))
+            numbered |= 1u << (network[5] - '1');
+    }
+    namer->three = numbered == 7;
+}
+
+bool ts_namer_find_habits(struct ts_namer *namer, const char *const *names, size_t count, bool folders,
+                          struct ts_words *words, unsigned *common)
+{
+    bool done = look_for_sequences(names, count, namer->arena, &namer->sequences) &&
+                (!folders || look_for_folders(names, count, words, namer->arena, false, &namer->folders));
+    if (done && folders && !namer->folders) {
+        namer->any_word = true;
+        done = look_for_folders(names, count, words, namer->arena, true, &namer->folders);
+    }
+    done = done && (namer->sequences || look_for_own_layers(namer, names, count, words));
+    done = done && (namer->sequences || namer->own || look_for_trailing(namer, names, count, words));
+    if (!done)
+        return false;
+    look_for_conventions(namer, names, count);
+    *common = common_words(namer, names, count, &words[0], &words[1]);
+    return true;
+}

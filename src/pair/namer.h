@@ -1,0 +1,54 @@
+/* For names.c and name_habits.c only: what is known while the names of one side are read. */
+#ifndef TS_PAIR_NAMER_H
+#define TS_PAIR_NAMER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/table.h"
+#include "pair/name_rows.h"
+#include "pair/names.h"
+#include "pair/words.h"
+
+struct ts_row_place {
+    const struct ts_name_row *row;
+    enum ts_name_stage stage;
+    uint32_t place;
+};
+
+struct ts_namer {
+    struct ts_arena *arena;
+    struct ts_table table; /* "L:name", "Lvision:name", "H:name" -> index into places */
+    struct ts_row_place *places;
+    size_t place_count, place_room;
+    bool sandwich;  /* norms before and behind each part: post_attention_layernorm is not the feed-forward norm */
+    bool three;     /* the feed-forward network has w1, w2 and w3: as LLaMA has them, not Qwen or DINOv2 */
+    bool sequences; /* leading numbers are sequence numbers */
+    bool folders;   /* numbers of folders or files are those of ranks */
+    bool any_word;  /* ... whatever stands before them */
+    unsigned strip;
+    bool trailing;   /* numbers at the end are those of layers: q_proj_3 */
+    const char *own; /* the words in front of a layer's number, where only this engine calls layers so; or NULL */
+};
+
+/* names.c. The row that a name inside a layer stands in, in the conventions of that part of the model first; or NULL.
+ */
+const struct ts_row_place *ts_namer_layer_row(const struct ts_namer *namer, const char *scope, const char *text,
+                                              bool parameter);
+/* Words [from, to) are a part of a layer. */
+bool ts_namer_is_part(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned to);
+/* ".weight" or ".bias" where the word says that the name is that of a parameter, in the words of any framework. */
+const char *ts_namer_ending(const struct ts_words *words, unsigned last);
+int64_t ts_namer_take_rank(const struct ts_namer *namer, struct ts_words *words);
+/* Takes a name apart, without what says nothing. False for one that cannot be. */
+bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_words *words, int64_t *rank,
+                   int64_t *sequence);
+
+/* name_habits.c: what the names of a side have in common, found before any is read. folders: those with numbers may be
+ * ranks. words: room for two. *common: words that all names begin with. False without memory. */
+bool ts_namer_find_habits(struct ts_namer *namer, const char *const *names, size_t count, bool folders,
+                          struct ts_words *words, unsigned *common);
+
+#endif
