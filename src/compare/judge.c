@@ -187,6 +187,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = FINE;
+    room *= ts_judge_chance(state, i);
     if (replay->ratio > fmax(room * REPLAY_LIMIT, state->products[i] ? 5 * usual_replay(state, kind, false) : 0) ||
         (!state->products[i] && follows(state, i)))
         return ALL_FAILS;
@@ -367,14 +368,14 @@ static bool is_part(struct ts_judge *state, size_t i, const struct ts_actor *act
     return false;
 }
 
-/* Scores and probabilities: a token that is set aside is a key to the others, whose numbers for it say nothing. The
- * copy has those of the reference there; NULL when there are none. */
+/* Scores and probabilities, with or without a sink behind the keys: a token that is set aside is a key to the others,
+ * whose numbers for it say nothing. The copy has those of the reference there; NULL when there are none. */
 static float *without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy)
 {
     const struct ts_scene *scene = &state->scene;
     const size_t total = actor->rows * actor->width;
     float *b = NULL;
-    if (actor->apart || actor->heads < 2 || actor->inner != actor->sequence)
+    if (actor->apart || actor->heads < 2 || (actor->inner != actor->sequence && actor->inner != actor->sequence + 1))
         return NULL;
     for (size_t key = 0; key < scene->taken_count; key++) {
         const size_t place = (size_t)(scene->taken[key] % actor->sequence);

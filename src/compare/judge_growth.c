@@ -17,7 +17,6 @@
 #define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
 #define ROUNDED_FACTOR 0x1p-9 /* embeddings are multiplied by a constant, which bf16 rounds by up to this */
 #define HIDDEN_ROWS    5      /* softmax that was not captured makes much of a token's near ties */
-#define FEW_NUMBERS    64     /* fewer say nothing about their distribution */
 #define FIRST_LIMIT    1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT    2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 
@@ -187,7 +186,7 @@ static double rounding_of_run(const struct ts_judge *state)
     double seen[64];
     size_t count = 0;
     for (size_t k = 0; k < state->out->count && count < 64; k++)
-        if (isfinite(state->errors[k]) && state->pairs[k].a.count >= FEW_NUMBERS)
+        if (isfinite(state->errors[k]) && state->pairs[k].a.count >= TS_FEW_NUMBERS)
             seen[count++] = ts_judge_rounding(&state->deltas[k]);
     return ts_nth(seen, count, count / 2);
 }
@@ -226,7 +225,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     const struct ts_structure *structure = &state->structures[i];
     double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
-    bool flips, few = state->pairs[i].a.count < FEW_NUMBERS;
+    bool flips, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
     if (!isfinite(level))
@@ -264,7 +263,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     }
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
     earlier = error_one_layer_earlier(state, i);
-    if (level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * base &&
+    if (level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base &&
         !(level < START_LIMIT && ts_judge_may_start(state, i)) && !(seen < 3 && level < FIRST_LIMIT) &&
         !(seen < 3 && level < CHAIN_LIMIT && never_recovers(state, i))) {
         ts_judge_differs(state, i,

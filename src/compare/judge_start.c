@@ -29,8 +29,8 @@
  * and two bits one half: beyond it becomes unlikely, and beyond START_LIMIT nobody is asked. Below STRUCTURE_FROM,
  * products in another precision than what they give are what is usual. */
 #define FOUR_BITS        0.12
-#define FOUR_BITS_OF_ALL 0.24
-#define UNLIKELY         1.5 /* by the factor e */
+#define FOUR_BITS_OF_ALL 0.30
+#define UNLIKELY         1.75 /* by the factor e */
 #define START_LIMIT      0.7
 #define STRUCTURE_FROM   0.01
 #define USUAL            1.5
@@ -38,9 +38,15 @@
 #define ALONE_COUNT      16
 #define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
 /* Slopes of honest errors that start: nine in ten below 0.1, none above 0.3; those of bugs are of any size. */
-#define SLOPE_SPREAD 0.12
-#define CLIP_SPREAD  0.2 /* of those that make the result smaller: blocks with a common scale cut off their largest */
+#define SLOPE_SPREAD 0.1
+#define CLIP_SPREAD  0.35 /* of those that make the result smaller: blocks with a common scale cut off their largest */
 #define CLEAN_SLOPE  0.3
+#define CLEAN_CLIP   0.45
+/* Tokens of honest errors that start err alike: nine in ten spread by less than 0.27, half of the bugs' by 2 and more.
+ */
+#define EVEN         2.0
+#define EVEN_SPREAD  0.5
+#define MOST_UNEVEN  4.0
 #define CALM_ROW     0.04
 #define OFFSET_SHARE 0.4
 
@@ -235,7 +241,17 @@ static bool has_structure(const struct ts_judge *state, size_t i)
     const struct ts_structure *structure = &state->structures[i];
     return (structure->known && (structure->least_row < CALM_ROW ||
                                  structure->offset > structure->alike + OFFSET_SHARE * (1 - structure->alike))) ||
-           fabs(structure->slope) > CLEAN_SLOPE + chance_of(state, i);
+           fabs(structure->slope) > (structure->slope < 0 ? CLEAN_CLIP : CLEAN_SLOPE) + chance_of(state, i);
+}
+
+/* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of
+ * its kind speak against one. Tokens of few numbers err unevenly by chance. */
+static double evenness(const struct ts_judge *state, size_t i, double kind)
+{
+    const struct ts_structure *structure = &state->structures[i];
+    double chance = structure->known ? 2 * (double)structure->rows / (double)state->pairs[i].a.count : 0;
+    double found = structure->uneven * structure->uneven / (EVEN_SPREAD * EVEN_SPREAD + chance);
+    return structure->known ? fmin(EVEN - fmin(MOST_UNEVEN, found), kind < 0 ? fmax(1, EVEN + 2 * kind) : EVEN) : 1;
 }
 
 /* The most layers from one captured one to the next. */
@@ -306,7 +322,8 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
     score = cut(evidence.kind, MOST_OF_ALL);
     score +=
         evidence.others > 0 ? cut(evidence.others, MOST_OF_ALL) : OTHERS_AGAINST * cut(evidence.others, MOST_OF_ALL);
-    score += level > STRUCTURE_FROM ? 1 - slope * slope : USUAL + fmax(-2, 1 - slope * slope);
+    score += level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) - slope * slope
+                                    : USUAL + fmax(-2, 1 - slope * slope);
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     score += state->failed < state->out->count ? EXPLAINED : 0;
     return score > 0;

@@ -44,6 +44,17 @@ void ts_judge_differs(struct ts_judge *state, size_t i, const char *why);
 /* One rounding of the coarser side. */
 double ts_judge_rounding(const struct ts_delta *delta);
 
+#define TS_FEW_NUMBERS 64 /* fewer say little about their distribution */
+
+/* How much further the error of pair i may stray by chance because it has few numbers: errors and what they are
+ * measured by are both estimates from so many, whose ratio strays by 1 / sqrt(count) in the logarithm. Four times that
+ * are granted; the limits themselves hold for TS_FEW_NUMBERS and more. */
+static inline double ts_judge_chance(const struct ts_judge *state, size_t i)
+{
+    double count = fmax(1, (double)state->pairs[i].a.count);
+    return count < TS_FEW_NUMBERS ? exp(4 / sqrt(count) - 4 / sqrt(TS_FEW_NUMBERS)) : 1;
+}
+
 /* Not learnt, and its error is known. */
 static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
 {

@@ -42,8 +42,9 @@ double ts_activation_value(enum ts_activation activation, double x)
 
 /* From this ratio on it is worth asking whether the values came off a quantized store. Its error is known so well that
  * a quarter of it stands for one rounding: the limits are then a few times what the store rounds off. */
-#define GRID_FROM  2.0
-#define GRID_SHARE 4.0
+#define GRID_FROM       2.0
+#define GRID_SHARE      4.0
+#define FEWEST_OF_SCALE 8 /* numbers that share one: no head is smaller */
 
 /* In place: out holds what is to be normalized. */
 static void apply_norm(const struct ts_operation *operation, size_t total, double *out)
@@ -476,6 +477,18 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
         }
 }
 
+/* Captures without an axis of heads do not show how many numbers share a scale: parts of any size are tried for what a
+ * cache gives back, keys that were turned and values. */
+static double grid_error(const struct ts_operation *operation, const struct ts_actor *actor)
+{
+    double error = ts_grid_error(actor->b, actor->rows * actor->heads, actor->inner);
+    bool flat = actor->heads == 1 && (operation->kind == TS_OPERATION_COPY || operation->kind == TS_OPERATION_ROTARY);
+    for (size_t size = actor->width / 2; size >= FEWEST_OF_SCALE && error == 0 && flat; size--)
+        if (actor->width % size == 0)
+            error = ts_grid_error(actor->b, actor->rows * (actor->width / size), size);
+    return error;
+}
+
 enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
                                    const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
 {
@@ -490,7 +503,7 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
     ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
     weigh(operation, actor, &scratch, rounding, replay);
     if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM || replay->worst_channel_part > GRID_FROM) {
-        double grid = ts_grid_error(actor->b, actor->rows * actor->heads, actor->inner) / GRID_SHARE;
+        double grid = grid_error(operation, actor) / GRID_SHARE;
         if (grid > rounding)
             weigh(operation, actor, &scratch, grid, replay);
     }

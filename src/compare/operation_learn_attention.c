@@ -6,6 +6,8 @@
 #include "compare/operation_search.h"
 #include "compare/structure.h"
 
+#define LEAST_OF_ONE 4 /* heads, each with one number where there is one token: fewer lie on a line by chance */
+
 /* q and k can be the operands of [rows, heads, keys] scores: as many numbers per head, key heads that divide the heads.
  */
 static bool fit_together(const struct ts_actor *actor, const struct ts_actor *q, const struct ts_actor *k)
@@ -36,7 +38,7 @@ static double product(const struct ts_search *search, const struct ts_actor *q, 
 static bool attends(const struct ts_actor *actor)
 {
     size_t total = actor->rows * actor->width, hidden = 0;
-    if (actor->heads < 1 || actor->rows < 2 || actor->apart || actor->inner != actor->sequence)
+    if (actor->heads < (actor->rows < 2 ? LEAST_OF_ONE : 1) || actor->apart || actor->inner != actor->sequence)
         return false;
     for (size_t i = 0; i < total && !actor->whole && actor->heads == 1; i++)
         hidden += actor->a[i] == 0 || actor->a[i] < -1e4f;

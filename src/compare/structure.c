@@ -54,6 +54,8 @@ static double ratio_to(double value, double median)
 #define CONTINUES     0.25
 #define MOST_ELEMENTS ((size_t)1 << 22)
 #define RELATED       0.3
+#define LONE_CHANNEL  4     /* numbers of a head, of which the worst may be left out */
+#define LEAST_SHARE   1e-12 /* of an error's energy: a token may have none */
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -82,6 +84,29 @@ static double least_row(double *errors, const double *ratios, const double *size
     typical = errors[best];
     typical /= fmax(median_of(errors, used), DBL_MIN);
     return fmax(least / median, typical);
+}
+
+/* How far the tokens' errors lie from each other: the spread of the logarithm of their energy, about the median. Each
+ * counts as little as it can, by itself or by its size, so that neither a small token nor a large one counts. */
+static double unevenness(const double *errors, const double *ratios, const double *sizes, size_t rows, size_t used,
+                         double median, double *scratch)
+{
+    double squares = 0, typical;
+    size_t at = 0;
+    memcpy(scratch, errors, used * sizeof *scratch);
+    typical = median_of(scratch, used);
+    if (!(median > 0) || !(typical > 0))
+        return 0;
+    for (size_t row = 0; row < rows; row++) {
+        double itself, sized;
+        if (!(sizes[row] > 0))
+            continue;
+        itself = log(fmax(errors[at++] / typical, LEAST_SHARE));
+        sized = log(fmax(ratios[row] / median, LEAST_SHARE));
+        if (itself * sized > 0)
+            squares += fmin(itself * itself, sized * sized);
+    }
+    return sqrt(squares / (double)used);
 }
 
 double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
@@ -125,6 +150,7 @@ double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, s
     median = median_of(sorted, used);
     if (structure) {
         double calm = 0;
+        structure->uneven = unevenness(errors, ratios, sizes, actor->rows, used, median, sorted);
         structure->least_row = least_row(errors, ratios, sizes, actor->rows, used, median);
         for (size_t row = 0; row < actor->rows; row++) {
             bool stray = ratios[row] > STRAY * median;
@@ -408,9 +434,15 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         size_t blocks = actor->width / head;
         for (size_t block = 0; block < blocks; block++) {
             double e = 0, s = 0;
+            size_t worst = block * head;
             for (size_t i = block * head; i < (block + 1) * head; i++) {
                 e += error[i];
                 s += size[i];
+                worst = error[i] > error[worst] ? i : worst;
+            }
+            if (head >= LONE_CHANNEL) { /* what one channel does is no matter of its head */
+                e = fmax(e - error[worst], 0);
+                s = fmax(s - size[worst], 0);
             }
             /* what a product rounds off has the size of what goes in, however small the result */
             scratch[block] = s > 0 ? e / (s + (double)head * typical) : 0;

@@ -47,6 +47,7 @@ struct ts_structure {
     size_t worst_rows;        /* tokens that err at least half as much as the worst */
     double calm;              /* relative error of the others */
     double least_row;         /* the least token's error energy over the median token's, by itself and by its size */
+    double uneven;            /* spread of the tokens' error energy, in the logarithm */
     double inherited_row;     /* the same, largest among the tensors before: set by the judge */
     double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge */
     double offset; /* share of the error that is the same in every token: 1 / tokens when there is no such part */

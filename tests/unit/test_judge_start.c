@@ -76,8 +76,8 @@ static void test_the_layers_before_were_fine(void **state)
 static void test_siblings_start_together(void **state)
 {
     (void)state;
-    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.3}, {"layers.0.k", 0.3}, {"layers.0.v", 0.3});
-    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.3}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.4}, {"layers.0.v", 0.4});
+    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
 }
 
 /* A bias makes the error of a sibling look small. */
@@ -90,7 +90,7 @@ static void judge_biased(double error, size_t expected)
     add_erring(&judged.trace, "embed", FINE);
     for (int i = 0; i < 2; i++) {
         a = made_values(TOTAL);
-        err(a, b, TOTAL, i ? error : 0.25);
+        err(a, b, TOTAL, i ? error : 0.4);
         for (size_t k = 0; i && k < TOTAL; k++) {
             a[k] += 8 + (float)(k % WIDTH % 5);
             b[k] += 8 + (float)(k % WIDTH % 5);
@@ -104,7 +104,7 @@ static void judge_biased(double error, size_t expected)
 static void test_a_bias_beside_it(void **state)
 {
     (void)state;
-    judge_biased(0.25, SIZE_MAX);
+    judge_biased(0.4, SIZE_MAX);
     judge_biased(1e-3, 1);
 }
 
@@ -117,11 +117,11 @@ static void judge_parts(bool of_it, size_t expected)
     trace_start(&judged.trace);
     add_erring(&judged.trace, "embed", FINE);
     a = made_values(3 * TOTAL);
-    err(a, b, 3 * TOTAL, 0.3);
+    err(a, b, 3 * TOTAL, 0.45);
     trace_add(&judged.trace, "layers.0.qkv", a, b, SHAPE(TOKENS, 3 * WIDTH));
     for (size_t i = 0; i < 3; i++) {
         if (!of_it) {
-            add_erring(&judged.trace, names[i], 0.3);
+            add_erring(&judged.trace, names[i], 0.45);
             continue;
         }
         for (size_t row = 0; row < TOKENS; row++) {
@@ -145,8 +145,8 @@ static void test_parts_are_no_witnesses(void **state)
 static void test_a_layer_holds_many_products(void **state)
 {
     (void)state;
-    JUDGE(NULL, {"embed", FINE}, {"layers.0", 0.28}, {"head", 0.28});
-    JUDGE("layers.0.o", {"embed", FINE}, {"layers.0.x", FINE}, {"layers.0.o", 0.28}, {"head", 0.28});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0", 0.45}, {"head", 0.45});
+    JUDGE("layers.0.o", {"embed", FINE}, {"layers.0.x", FINE}, {"layers.0.o", 0.45}, {"head", 0.45});
     JUDGE("layers.0", {"embed", FINE}, {"layers.0", 0.8}, {"layers.1", 1.0}, {"layers.2", 1.2});
 }
 
@@ -193,21 +193,30 @@ static void test_outputs_of_layers_alone(void **state)
           {"layers.4", 0.37}, {"layers.5", 0.37});
 }
 
-enum shape { EVEN, FOLLOWING, ONE_TOKEN_FREE, THE_SAME_IN_ALL };
+enum shape { EVEN, FOLLOWING, CUT_OFF, SHRUNK, ONE_TOKEN_FREE, UNEVEN, LARGE_TOKENS, THE_SAME_IN_ALL };
 
-/* One product that errs by a tenth, everything before it fine, nothing behind it. */
-static void judge_shape(enum shape shape, size_t expected)
+/* One product that errs by a tenth, everything before it fine; behind it nothing, or those at the same point of other
+ * layers, that err as coarse ones do. */
+static void judge_shape(enum shape shape, bool witnesses, size_t expected)
 {
     struct judged judged;
     float *a, b[TOTAL];
     trace_start(&judged.trace);
     add_erring(&judged.trace, "embed", FINE);
-    add_erring(&judged.trace, "layers.0.x", FINE);
+    add_erring(&judged.trace, "positions", FINE);
     a = made_values(TOTAL);
     err(a, b, TOTAL, 0.1);
     for (size_t i = 0; i < TOTAL; i++) {
-        if (shape == FOLLOWING)
-            b[i] -= 0.06f * a[i];
+        if (shape == FOLLOWING || shape == CUT_OFF)
+            b[i] += (shape == FOLLOWING ? 0.055f : -0.04f) * a[i];
+        if (shape == SHRUNK)
+            b[i] -= 0.12f * a[i];
+        if (shape == UNEVEN) /* every other token errs four times as much as those between them */
+            b[i] = a[i] + (i / WIDTH % 2 ? 1.6f : 0.4f) * (b[i] - a[i]);
+        if (shape == LARGE_TOKENS && i / WIDTH < 3) { /* as the first of a prompt is in large models */
+            b[i] = 30 * a[i] + 3 * (b[i] - a[i]);
+            a[i] *= 30;
+        }
         if (shape == ONE_TOKEN_FREE && i / WIDTH == 5)
             b[i] = a[i];
         if (shape == THE_SAME_IN_ALL)
@@ -215,16 +224,28 @@ static void judge_shape(enum shape shape, size_t expected)
     }
     trace_add(&judged.trace, "layers.0.o", a, b, SHAPE(TOKENS, WIDTH));
     free(a);
+    for (int layer = 1; layer < 6 && witnesses; layer++) {
+        add_erring(&judged.trace, made_name("layers.%d.x", layer), 0.05);
+        add_erring(&judged.trace, made_name("layers.%d.o", layer), 0.12);
+    }
     expect_first(&judged, expected);
 }
 
 static void test_structure_is_no_precision(void **state)
 {
     (void)state;
-    judge_shape(EVEN, SIZE_MAX);
-    judge_shape(FOLLOWING, 2);
-    judge_shape(ONE_TOKEN_FREE, 2);
-    judge_shape(THE_SAME_IN_ALL, 2);
+    for (int witnesses = 0; witnesses < 2; witnesses++) {
+        judge_shape(EVEN, witnesses, SIZE_MAX);
+        judge_shape(FOLLOWING, witnesses, 2);
+        judge_shape(ONE_TOKEN_FREE, witnesses, 2);
+        judge_shape(THE_SAME_IN_ALL, witnesses, 2);
+        /* blocks that cut off their largest numbers make results smaller, by some of what they err; a factor by all */
+        judge_shape(CUT_OFF, witnesses, SIZE_MAX);
+        judge_shape(SHRUNK, witnesses, 2);
+    }
+    /* tokens err alike; those that are larger by far err less for their size and more by themselves */
+    judge_shape(UNEVEN, false, 2);
+    judge_shape(LARGE_TOKENS, false, SIZE_MAX);
 }
 
 /* Layers that are equal bit for bit have been seen: what comes behind them is not the first of the run. */
@@ -236,6 +257,131 @@ static void test_equal_layers_were_seen(void **state)
           {"layers.5.y", 0.006}, {"layers.5.o", 0.006});
 }
 
+/* A norm has no products of its own. */
+static void test_norms_start_none(void **state)
+{
+    (void)state;
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.out", 0.1});
+    JUDGE("layers.0.norm", {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.norm", 0.1});
+}
+
+/* Small errors are what is usual: products run in another precision than what they give. */
+static void test_small_errors_are_usual(void **state)
+{
+    (void)state;
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.2.o", 0.008});
+    JUDGE("layers.2.o", {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.2.o", 0.05});
+}
+
+/* An error that may or may not be a precision, and a copy further on that is none: one bug is enough. */
+static void judge_copy(float factor, size_t expected)
+{
+    struct judged judged;
+    float *a, b[TOTAL], copy[TOTAL];
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", FINE);
+    add_erring(&judged.trace, "layers.0.x", FINE);
+    add_erring(&judged.trace, "layers.0.o", 0.45);
+    a = made_values(TOTAL);
+    err(a, b, TOTAL, FINE);
+    for (size_t i = 0; i < TOTAL; i++)
+        copy[i] = factor * b[i];
+    trace_add(&judged.trace, "layers.1.x", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.1.y", a, copy, SHAPE(TOKENS, WIDTH));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_one_bug_is_enough(void **state)
+{
+    (void)state;
+    judge_copy(2, 4);
+    judge_copy(1, 2);
+}
+
+/* Of two tokens by themselves nothing is known: a small error is believed, a large one is not. */
+static void judge_alone(double error, size_t expected)
+{
+    struct judged judged;
+    float *a = made_values(2 * WIDTH), b[2 * WIDTH];
+    err(a, b, 2 * WIDTH, error);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "x", a, b, SHAPE(2, WIDTH));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_a_tensor_by_itself(void **state)
+{
+    (void)state;
+    judge_alone(0.03, SIZE_MAX);
+    judge_alone(0.1, 0);
+}
+
+/* Few numbers: what is made of eight strays further from what is usual than what is made of many. */
+static void judge_few(size_t count, double error, size_t expected)
+{
+    static const char *const names[] = {"layers.0.q", "layers.0.k", "layers.1.q", "layers.1.k"};
+    struct judged judged;
+    float *a, b[TOTAL];
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < 5; i++) {
+        size_t numbers = i < 4 ? TOTAL : count;
+        a = made_values(numbers);
+        err(a, b, numbers, i < 4 ? 0.02 : error);
+        for (size_t k = 0; i == 4 && k < numbers; k++) /* of exactly this size, and not the same in all */
+            b[k] = a[k] * (float)(1 + error * (k % 2 ? 1.2 : -0.8));
+        trace_add(&judged.trace, i < 4 ? names[i] : "layers.1.scores", a, b, SHAPE(1, numbers));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_few_numbers_stray(void **state)
+{
+    (void)state;
+    judge_few(8, 0.3, SIZE_MAX);
+    judge_few(8, 0.9, 4);
+    judge_few(256, 0.3, 4);
+}
+
+/* One token: a score per head. They are the products of q and k, and replayed as those of many tokens are. */
+static void judge_scores_of_one(double factor, size_t expected)
+{
+    enum { HEADS = 8, SIZE = 16 };
+    struct judged judged;
+    float *values[2], wrong[2][HEADS * SIZE], scores[2][HEADS];
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < 2; i++) {
+        values[i] = made_values(HEADS * SIZE);
+        err(values[i], wrong[i], HEADS * SIZE, 0.2);
+        trace_add(&judged.trace, i ? "layers.0.k" : "layers.0.q", values[i], wrong[i], SHAPE(1, HEADS * SIZE));
+    }
+    for (size_t head = 0; head < HEADS; head++) {
+        double a = 0, b = 0;
+        for (size_t i = head * SIZE; i < (head + 1) * SIZE; i++) {
+            a += (double)values[0][i] * (double)values[1][i];
+            b += (double)wrong[0][i] * (double)wrong[1][i];
+        }
+        scores[0][head] = (float)(a / 4);
+        scores[1][head] = (float)(b / 4 * factor);
+    }
+    trace_add(&judged.trace, "layers.0.scores", scores[0], scores[1], SHAPE(HEADS, 1, 1));
+    free(values[0]);
+    free(values[1]);
+    judged_run(&judged);
+    assert_non_null(strstr(judged.judgement.verdicts[2].operation, "0.25 * "));
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, expected);
+}
+
+static void test_scores_of_one_token(void **state)
+{
+    (void)state;
+    judge_scores_of_one(1, SIZE_MAX);
+    judge_scores_of_one(1.5, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +390,9 @@ int main(void)
         cmocka_unit_test(test_parts_are_no_witnesses),      cmocka_unit_test(test_a_layer_holds_many_products),
         cmocka_unit_test(test_what_layers_add_to_a_stream), cmocka_unit_test(test_outputs_of_layers_alone),
         cmocka_unit_test(test_structure_is_no_precision),   cmocka_unit_test(test_equal_layers_were_seen),
+        cmocka_unit_test(test_a_tensor_by_itself),          cmocka_unit_test(test_norms_start_none),
+        cmocka_unit_test(test_small_errors_are_usual),      cmocka_unit_test(test_one_bug_is_enough),
+        cmocka_unit_test(test_few_numbers_stray),           cmocka_unit_test(test_scores_of_one_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

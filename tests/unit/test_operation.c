@@ -283,7 +283,8 @@ static void test_grids_are_seen(void **state)
 
 enum stored { AS_IT_WAS, ON_A_GRID, SHAKEN, GRID_AND_WRONG };
 
-static void judge_stored(enum stored stored, size_t expected)
+/* `flat`: without an axis of heads. */
+static void judge_stored(enum stored stored, bool flat, size_t expected)
 {
     size_t total = SERVED * SIZE;
     struct judged judged;
@@ -303,7 +304,10 @@ static void judge_stored(enum stored stored, size_t expected)
     round_all(kept, total);
     trace_add(&judged.trace, "hidden", hidden, hidden, SHAPE(1, HIDDEN));
     trace_add(&judged.trace, "k_proj", key, key, SHAPE(1, SERVED * SIZE));
-    trace_add(&judged.trace, "k_rope", key, kept, SHAPE(1, SERVED, SIZE));
+    if (flat)
+        trace_add(&judged.trace, "k_rope", key, kept, SHAPE(1, SERVED * SIZE));
+    else
+        trace_add(&judged.trace, "k_rope", key, kept, SHAPE(1, SERVED, SIZE));
     free(hidden);
     free(key);
     expect_first(&judged, expected);
@@ -312,10 +316,12 @@ static void judge_stored(enum stored stored, size_t expected)
 static void test_what_a_store_rounds_off_is_no_error(void **state)
 {
     (void)state;
-    judge_stored(AS_IT_WAS, SIZE_MAX);
-    judge_stored(ON_A_GRID, SIZE_MAX);
-    judge_stored(SHAKEN, 2);
-    judge_stored(GRID_AND_WRONG, 2);
+    for (int flat = 0; flat < 2; flat++) {
+        judge_stored(AS_IT_WAS, flat, SIZE_MAX);
+        judge_stored(ON_A_GRID, flat, SIZE_MAX);
+        judge_stored(SHAKEN, flat, 2);
+        judge_stored(GRID_AND_WRONG, flat, 2);
+    }
 }
 
 static void measure_structure(const float *a, const float *b, struct ts_structure *structure)
@@ -333,6 +339,29 @@ static void measure_structure(const float *a, const float *b, struct ts_structur
     ts_structure_measure(&scene, actor, structure);
     ts_scene_release(&scene);
     trace_end(&trace);
+}
+
+/* One number must stand out from the median, from those next to it, and of many tokens from its token and channel. */
+static void test_an_element_stands_out(void **state)
+{
+    struct ts_structure many = {.known = true, .element = 61, .element_gap = 8.1, .element_alone = 20.1};
+    struct ts_structure few = {.element = 41, .element_gap = 12.1};
+    (void)state;
+    assert_true(ts_element_stands_out(&many));
+    assert_true(ts_element_stands_out(&few));
+    many.element = 59;
+    assert_false(ts_element_stands_out(&many));
+    many.element = 61;
+    many.element_gap = 7.9;
+    assert_false(ts_element_stands_out(&many));
+    many.element_gap = 8.1;
+    many.element_alone = 19.9;
+    assert_false(ts_element_stands_out(&many));
+    few.element = 39;
+    assert_false(ts_element_stands_out(&few));
+    few.element = 41;
+    few.element_gap = 11.9;
+    assert_false(ts_element_stands_out(&few));
 }
 
 /* One huge channel decides neither whether an error follows the reference nor anything else by itself. */
@@ -416,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_as_many_heads_as_tokens),
         cmocka_unit_test(test_grids_are_seen),
         cmocka_unit_test(test_what_a_store_rounds_off_is_no_error),
+        cmocka_unit_test(test_an_element_stands_out),
         cmocka_unit_test(test_slope_of_an_outlier),
         cmocka_unit_test(test_offset_of_equal_tokens),
         cmocka_unit_test(test_nth),
