@@ -16,6 +16,10 @@ _Static_assert(sizeof((struct ts_comparison *)0)->doubts / sizeof(char *) == TS_
 
 /* Pairs that get profiles and quantiles when there are very many: those that differ, up to this number. */
 #define DETAILED 2000
+/* Where no more pairs than these were captured, their own errors are all that is known of the precision of the run. */
+#define FEW_PAIRS      3
+#define MANY_ROUNDINGS 25.0 /* five times the error of one */
+#define NEVER_F32      1e-3 /* nothing that is computed in f32 throughout errs by as much */
 
 const char *ts_comparison_grade(const struct ts_delta *delta)
 {
@@ -259,10 +263,37 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
     return ts_arena_string(arena, text);
 }
 
+/* Where little was captured, the largest error that neither an operation nor rounding to the type explains: a coarse
+ * precision makes it, and so does a bug. 0 when there is none, or when the user has said what is allowed. */
+static double unexplained_error(const struct ts_comparison *comparison, const struct ts_comparison_options *options)
+{
+    double most = 0;
+    if (comparison->pairing.count > FEW_PAIRS || comparison->judgement.weights || options->fixed_tolerance ||
+        options->rules || options->grades)
+        return 0;
+    for (size_t i = 0; i < comparison->pairing.count; i++) {
+        const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
+        if (verdict->judged == TS_JUDGED_NOISE && isnan(verdict->noise_ratio) && !verdict->three_ways &&
+            verdict->roundings > MANY_ROUNDINGS && comparison->deltas[i].rel_l2 > most)
+            most = comparison->deltas[i].rel_l2;
+    }
+    return most > NEVER_F32 ? most : 0;
+}
+
+static void advise(struct ts_comparison *comparison)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    if (judgement->note_count < sizeof judgement->notes / sizeof *judgement->notes)
+        judgement->notes[judgement->note_count++] =
+            "a coarser run makes such an error, and so does a bug: with nothing captured before it, that cannot be "
+            "told; capture more, or say what is allowed (--rtol 1e-3 --atol 1e-5)";
+}
+
 /* How much alike two inputs are that match. */
 static const char *what_agrees(struct ts_comparison *comparison, const struct ts_comparison_options *options)
 {
     const size_t count = comparison->pairing.count;
+    const double error = unexplained_error(comparison, options);
     size_t unequal = 0, masked = 0;
     const char *but;
     for (size_t i = 0; i < count; i++) {
@@ -273,6 +304,13 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
           : options->fixed_tolerance          ? "within the tolerance given"
           : options->rules || options->grades ? "by the rules given"
                                               : "but for rounding";
+    if (error > 0)
+        advise(comparison);
+    if (error > 0)
+        return ts_arena_printf(
+            &comparison->arena,
+            "nothing says that %s wrong, but %s by %.2g, which rounding to its type does not explain",
+            count == 1 ? "the one tensor is" : "a tensor is", count == 1 ? "it errs" : "one errs", error);
     if (!unequal && !masked)
         return count == 1 ? "the one tensor is equal"
                           : ts_arena_printf(&comparison->arena, "all %zu tensors are equal", count);
