@@ -268,8 +268,8 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
 static double unexplained_error(const struct ts_comparison *comparison, const struct ts_comparison_options *options)
 {
     double most = 0;
-    if (comparison->pairing.count > FEW_PAIRS || comparison->judgement.weights || options->fixed_tolerance ||
-        options->rules || options->grades)
+    if (comparison->pairing.count + comparison->filtered > FEW_PAIRS || comparison->judgement.weights ||
+        options->fixed_tolerance || options->rules || options->grades)
         return 0;
     for (size_t i = 0; i < comparison->pairing.count; i++) {
         const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
@@ -304,13 +304,13 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
           : options->fixed_tolerance          ? "within the tolerance given"
           : options->rules || options->grades ? "by the rules given"
                                               : "but for rounding";
-    if (error > 0)
+    if (error > 0) {
         advise(comparison);
-    if (error > 0)
         return ts_arena_printf(
             &comparison->arena,
             "nothing says that %s wrong, but %s by %.2g, which rounding to its type does not explain",
             count == 1 ? "the one tensor is" : "a tensor is", count == 1 ? "it errs" : "one errs", error);
+    }
     if (!unequal && !masked)
         return count == 1 ? "the one tensor is equal"
                           : ts_arena_printf(&comparison->arena, "all %zu tensors are equal", count);

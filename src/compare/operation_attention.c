@@ -214,13 +214,17 @@ static bool has_tokens_of(const struct ts_actor *other, const struct ts_actor *a
     return other->rows == actor->rows && !other->apart;
 }
 
+static bool is_affordable(const struct ts_actor *actor, const struct ts_actor *q)
+{
+    return (double)q->rows * (double)actor->sequence * (double)(q->width + actor->width) <= MOST_WORK;
+}
+
 /* Heads of a tensor that may be the queries; 0 when it cannot. */
 static size_t query_heads(const struct ts_actor *actor, const struct ts_actor *q)
 {
     const size_t heads = q->heads > 1 ? q->heads : actor->heads;
     return has_tokens_of(q, actor) && heads > 1 && actor->width % heads == 0 && q->width % heads == 0 &&
-                   q->width / heads >= 2 &&
-                   (double)q->rows * (double)actor->sequence * (double)(q->width + actor->width) <= MOST_WORK
+                   q->width / heads >= 2 && is_affordable(actor, q)
                ? heads
                : 0;
 }
@@ -343,13 +347,16 @@ static bool may_see_all(const struct ts_search *search, const struct ts_actor *c
     return is_close(search, error, 4 * length);
 }
 
-/* Queries and keys beside the values in one tensor, three of the same width. */
-static bool learn_thirds(struct ts_search *search, const struct ts_actor *whole, double *places)
+/* Queries and keys before the values in one tensor, three of the same width. The heads are the context's: what axes the
+ * three have is another matter. */
+static bool learn_thirds(struct ts_search *search, const struct ts_actor *whole, double *places, bool *causal)
 {
     const struct ts_actor *const from[SIDES] = {whole, whole, whole};
     const size_t heads = search->actor->heads, width = search->actor->width;
-    if (heads < 2 || whole->width != 3 * width)
+    if (heads < 2 || whole->width != 3 * width || !is_affordable(search->actor, whole) ||
+        !find_values(search, whole, heads, places + 2 * heads))
         return false;
+    *causal = true;
     place_in_order(places, heads, width, width / heads, 0);
     place_in_order(places + heads, heads, width, width / heads, width);
     return learn_causal(search, from, heads, width / heads, places);
@@ -387,14 +394,15 @@ void ts_learn_attention(struct ts_search *search)
         for (size_t i = 0; i < count && !found; i++) {
             const struct ts_actor *q = search->all[i];
             const size_t heads = query_heads(actor, q);
+            found = turn == 0 && learn_thirds(search, q, places, &causal);
             for (size_t l = 0; l < count && heads && !found; l++) {
                 const struct ts_actor *v = search->all[l];
-                if (turn ? !is_value(actor, v, heads) || v == q : !find_values(search, v, heads, places + 2 * heads))
+                if (v == q || (turn ? !is_value(actor, v, heads) : !find_values(search, v, heads, places + 2 * heads)))
                     continue;
                 causal = causal || turn == 0;
                 if (turn)
                     place_in_order(places + 2 * heads, heads, v->width, actor->width / heads, 0);
-                found = v == q ? learn_thirds(search, v, places) : learn_with(search, q, v, heads, places, turn == 0);
+                found = learn_with(search, q, v, heads, places, turn == 0);
             }
         }
     free(places);

@@ -82,6 +82,8 @@ struct layers {
 static void find_layers(const struct ts_names *names, struct layers *layers)
 {
     *layers = (struct layers){.first = INT64_MAX, .last = -1, .norm = SIZE_MAX};
+    for (size_t i = 0; i < MOST; i++)
+        layers->of[i] = SIZE_MAX;
     for (size_t i = 0; i < names->count; i++) {
         const struct ts_name *name = &names->list[i];
         if (name->layer < 0 && strcmp(name->kind, "output_norm") == 0)
@@ -90,8 +92,8 @@ static void find_layers(const struct ts_names *names, struct layers *layers)
             continue;
         layers->first = name->layer < layers->first ? name->layer : layers->first;
         layers->last = name->layer > layers->last ? name->layer : layers->last;
+        layers->count += layers->of[name->layer] == SIZE_MAX; /* an encoder and a decoder may both have it */
         layers->of[name->layer] = i;
-        layers->count++;
     }
 }
 

@@ -142,13 +142,12 @@ static void test_what_came_in(void **state)
     judged_end(&judged);
 }
 
-/* Queries, keys and values as thirds of one tensor. */
-static void test_thirds_of_one(void **state)
+/* Queries, keys and values as thirds of one tensor, with or without an axis of their own. */
+static void judge_thirds(bool apart)
 {
     enum { ALL = 3 * KEY_HEADS * SIZE };
     struct judged judged;
     float whole[2][TOKENS * ALL], context[2][TOKENS * KEY_WIDTH];
-    (void)state;
     trace_start(&judged.trace);
     fill(whole[0], whole[1], TOKENS * ALL, 2, 2e-3);
     for (int side = 0; side < 2; side++)
@@ -168,13 +167,23 @@ static void test_thirds_of_one(void **state)
                 for (size_t i = 0; i < SIZE; i++)
                     context[side][row * KEY_WIDTH + head * SIZE + i] = (float)(numbers[i] / sum);
             }
-    trace_add(&judged.trace, "h.0.c_attn", whole[0], whole[1], SHAPE(TOKENS, ALL));
+    if (apart)
+        trace_add(&judged.trace, "h.0.c_attn", whole[0], whole[1], SHAPE(TOKENS, 3, KEY_WIDTH));
+    else
+        trace_add(&judged.trace, "h.0.c_attn", whole[0], whole[1], SHAPE(TOKENS, ALL));
     trace_add(&judged.trace, "h.0.attn_context", context[0], context[1], SHAPE(TOKENS, KEY_HEADS, SIZE));
     judged_run(&judged);
     assert_non_null(judged.judgement.verdicts[1].operation);
     assert_non_null(strstr(judged.judgement.verdicts[1].operation, "causal attention(h.0.c_attn"));
     ts_judgement_release(&judged.judgement);
     expect_first(&judged, SIZE_MAX);
+}
+
+static void test_thirds_of_one(void **state)
+{
+    (void)state;
+    judge_thirds(false);
+    judge_thirds(true);
 }
 
 int main(void)
