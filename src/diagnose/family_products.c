@@ -423,27 +423,10 @@ static double angles_kept(const struct search *search, double *deviation)
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
 }
 
-/* Slots of a tally: products of what was found with what was expected, and of each with itself. */
-enum { DOT, EXPECTED, FOUND };
-
-static bool count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
-                          struct ts_tally *tally)
-{
-    (void)formula;
-    (void)out;
-    for (size_t i = 0; i < the_case->total; i++)
-        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-            tally->sums[DOT] += the_case->found[i] * the_case->expected[i];
-            tally->sums[EXPECTED] += the_case->expected[i] * the_case->expected[i];
-            tally->sums[FOUND] += the_case->found[i] * the_case->found[i];
-        }
-    return true;
-}
-
 static double cosine_of(const struct ts_tally *tally)
 {
-    double size = tally->sums[EXPECTED] * tally->sums[FOUND];
-    return size > 0 ? tally->sums[DOT] / sqrt(size) : 1;
+    double size = tally->sums[TS_RELATED_EXPECTED] * tally->sums[TS_RELATED_FOUND];
+    return size > 0 ? tally->sums[TS_RELATED_DOT] / sqrt(size) : 1;
 }
 
 /* The words around the cosine, kept as long as the diagnosis. */
@@ -467,11 +450,12 @@ static void say_random(struct search *search)
     const struct ts_settings *config = &search->evidence->config;
     double deviation, kept, wanted = config->values[TS_SETTING_INITIAL_STD];
     struct random_words words;
-    struct ts_formula formula = {.count = count_related, .tell = tell_related, .numbers = &words, .size = sizeof words};
+    struct ts_formula formula = {
+        .count = ts_count_related, .tell = tell_related, .numbers = &words, .size = sizeof words};
     struct ts_tally tally;
     const char *looks = "";
     ts_tally_open(&tally);
-    (void)count_related(the_case, &formula, NULL, &tally);
+    (void)ts_count_related(the_case, &formula, NULL, &tally);
     if (fabs(cosine_of(&tally)) > UNRELATED)
         return;
     ts_sample_take(the_case, 12, 8, &search->sample);

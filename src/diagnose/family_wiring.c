@@ -352,25 +352,7 @@ static void propose_wrong_input(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
-/* Slots of a tally: products of what was found with what was expected, and of each with itself. */
-enum { DOT, EXPECTED, FOUND, COUNTED };
-
 #define RELATED 0.6 /* cosine */
-
-static bool count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
-                          struct ts_tally *tally)
-{
-    (void)formula;
-    (void)out;
-    for (size_t i = 0; i < the_case->total; i++)
-        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-            tally->sums[DOT] += the_case->found[i] * the_case->expected[i];
-            tally->sums[EXPECTED] += the_case->expected[i] * the_case->expected[i];
-            tally->sums[FOUND] += the_case->found[i] * the_case->found[i];
-            tally->sums[COUNTED]++;
-        }
-    return true;
-}
 
 /* What is looked at by itself has no input, and what weights look like says more. */
 static bool is_of_a_run(const struct ts_case *the_case)
@@ -381,15 +363,16 @@ static bool is_of_a_run(const struct ts_case *the_case)
 /* The sentence, and how sure it is; NULL when the two are related. */
 static const char *unrelated_text(struct ts_case *the_case, const struct ts_tally *tally, double *sure)
 {
-    double cosine = tally->sums[DOT] / sqrt(tally->sums[EXPECTED] * tally->sums[FOUND]);
+    double cosine =
+        tally->sums[TS_RELATED_DOT] / sqrt(tally->sums[TS_RELATED_EXPECTED] * tally->sums[TS_RELATED_FOUND]);
     *sure = 0;
-    if (!(tally->sums[EXPECTED] > 0) || !(tally->sums[FOUND] > 0) || tally->sums[COUNTED] < 8 ||
-        !(fabs(cosine) < RELATED))
+    if (!(tally->sums[TS_RELATED_EXPECTED] > 0) || !(tally->sums[TS_RELATED_FOUND] > 0) ||
+        tally->sums[TS_RELATED_COUNT] < 8 || !(fabs(cosine) < RELATED))
         return NULL;
     *sure = (is_of_a_run(the_case) ? 0.9 : 0.8) - fabs(cosine);
     return ts_case_text(the_case,
                         "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's)%s",
-                        cosine, sqrt(tally->sums[FOUND] / tally->sums[EXPECTED]),
+                        cosine, sqrt(tally->sums[TS_RELATED_FOUND] / tally->sums[TS_RELATED_EXPECTED]),
                         is_of_a_run(the_case) ? ", while what goes in agrees" : "");
 }
 
@@ -403,12 +386,12 @@ static const char *tell_related(struct ts_case *the_case, const struct ts_formul
 /* Nothing in common with the reference. */
 static void propose_unrelated(struct ts_case *the_case)
 {
-    struct ts_formula formula = {.count = count_related, .tell = tell_related};
+    struct ts_formula formula = {.count = ts_count_related, .tell = tell_related};
     struct ts_tally tally;
     double sure;
     const char *text;
     ts_tally_open(&tally);
-    (void)count_related(the_case, &formula, NULL, &tally);
+    (void)ts_count_related(the_case, &formula, NULL, &tally);
     text = unrelated_text(the_case, &tally, &sure);
     if (!text)
         return;

@@ -79,6 +79,21 @@ void ts_tally_place(struct ts_tally *tally, const struct ts_case *the_case, size
     tally->place_count++;
 }
 
+bool ts_count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                      struct ts_tally *tally)
+{
+    (void)formula;
+    (void)out;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            tally->sums[TS_RELATED_DOT] += the_case->found[i] * the_case->expected[i];
+            tally->sums[TS_RELATED_EXPECTED] += the_case->expected[i] * the_case->expected[i];
+            tally->sums[TS_RELATED_FOUND] += the_case->found[i] * the_case->found[i];
+            tally->sums[TS_RELATED_COUNT]++;
+        }
+    return true;
+}
+
 /* A copy that lives as long as the case does. */
 static bool keep(struct ts_case_state *state, const struct ts_formula *formula, struct ts_formula *kept)
 {

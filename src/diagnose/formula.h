@@ -59,6 +59,11 @@ void ts_tally_add(struct ts_tally *tally, const struct ts_tally *behind);
 /* Element i of the case is one of the first that are told. */
 void ts_tally_place(struct ts_tally *tally, const struct ts_case *the_case, size_t i);
 
+/* A counter: products of what was found with what was expected, and of each with itself, over finite numbers. */
+enum ts_related { TS_RELATED_DOT, TS_RELATED_EXPECTED, TS_RELATED_FOUND, TS_RELATED_COUNT };
+bool ts_count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                      struct ts_tally *tally);
+
 /* The next proposal is made by this. Families that say nothing are asked again. */
 void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula);
 
