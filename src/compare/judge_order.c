@@ -9,10 +9,11 @@
 #include "compare/judge_state.h"
 
 #define MOST_NUMBERS ((uint64_t)1 << 22)
-#define SIGNS        16   /* numbers that a row is known by */
-#define REACH        64   /* rows looked at on either side of the place where a row's key falls */
-#define CLOSE        0.25 /* of a row's energy may be left: weights of three bits leave less */
-#define MATCHED      0.5  /* the order explains the error when it leaves less than this of it */
+#define SIGNS        16    /* numbers that a row is known by */
+#define REACH        64    /* rows looked at on either side of the place where a row's key falls */
+#define CLOSE        0.25  /* of a row's energy may be left: weights of three bits leave less */
+#define LEAST_SHARE  1e-12 /* of a row's energy: one may have no error */
+#define MATCHED      0.5   /* the order explains the error when it leaves less than this of it */
 
 /* Inside the module of the experts: "mlp.experts.act_fn", not "mlp.experts" itself, which holds what comes out. */
 static bool is_inside_experts(const char *name)
@@ -190,7 +191,23 @@ static void match_rows(struct gathered *gathered, size_t excused, struct matched
     }
 }
 
-/* Whether the error follows the rows or is the same in all of them: what says more than its size. */
+static double share_of(const struct matched *row)
+{
+    return row->energy > 0 && row->left > 0 ? row->left / row->energy : LEAST_SHARE;
+}
+
+/* How far the rows' errors lie from each other, in the logarithm, about the median. They are in the order of their
+ * shares. */
+static double unevenness(const struct matched *matched, const struct order *order)
+{
+    const double median = share_of(&matched[(order->first + order->end) / 2]);
+    double squares = 0;
+    for (size_t i = order->first; i < order->end; i++)
+        squares += log(share_of(&matched[i]) / median) * log(share_of(&matched[i]) / median);
+    return sqrt(squares / (double)(order->end - order->first));
+}
+
+/* Whether the error follows the rows, is the same in all of them or spread evenly: what says more than its size. */
 static void measure_matched(const struct gathered *gathered, const struct matched *matched, const struct order *order,
                             struct ts_structure *structure)
 {
@@ -210,7 +227,9 @@ static void measure_matched(const struct gathered *gathered, const struct matche
     if (!(order->left > 0) || !(order->energy > 0))
         return;
     *structure = (struct ts_structure){.known = true,
+                                       .rows = order->end - order->first,
                                        .least_row = 1,
+                                       .uneven = unevenness(matched, order),
                                        .offset = common / (rows * order->left),
                                        .alike = common_a / (rows * order->energy),
                                        .slope = product / sqrt(order->left * order->energy)};
