@@ -26,6 +26,9 @@
 
 #define FRACTION(kind)  ((kind) == BF16 ? 7 : 10) /* bits behind the point of the sixteen-bit types */
 #define SUBNORMAL(kind) ((kind) == BF16 ? 0x1p-133 : 0x1p-24)
+/* Instead of differences the numbers of b are added up: sums of few bf16 numbers are nearly always exact in f32, and
+ * one operation adds two of them. */
+#define SUMS_B(kind) ((kind) == BF16)
 
 TS_KERNEL_INLINE ts_vf32 absolute(ts_vf32 v)
 {
@@ -84,23 +87,17 @@ TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
 
 /* What is kept over a whole run. */
 struct state {
-    struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares;
-    struct extremes a;
+    struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares; /* sum: of d, or of b; see SUMS_B */
+    ts_vu32 most[TS_VECTORS];                                       /* the largest magnitude of a, as bits */
     ts_vf32 furthest[TS_VECTORS];
     ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
     ts_vi32 differ;            /* same: bits that are not */
     uint64_t unequal;          /* sixteen bits, eager: bits that differ, so that 0 and -0 are not equal */
     uint64_t mismatched, above;
-    /* Sixteen bits, of each FLUSH groups: -2 times the least magnitude of a that is not zero; eager: twice the least.
+    /* Sixteen bits, of each FLUSH groups: -2 times the least magnitude of a that is not zero; eager: the least.
      * Small numbers are rare, so that few blocks have to be looked at again because of them. */
     ts_vu16 least[BLOCKS][TS_VECTORS];
 };
-
-TS_KERNEL_INLINE void state_init(enum kind kind, struct state *state)
-{
-    memset(state, 0, offsetof(struct state, least));
-    extremes_init(kind, &state->a);
-}
 
 /* Some groups, no more than may go without flushing; vector k of each, so that the accumulators are registers at every
  * width. same: b is taken to be a, bit for bit. Without eager, sixteen-bit numbers are taken to be near each other; see
@@ -116,8 +113,7 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
     ts_vu16 furthest_bits = {0};
     ts_vf32 furthest = state->furthest[k];
-    ts_vi32 signed_a = state->a.as_signed[k];
-    ts_vu32 unsigned_a = state->a.as_unsigned[k];
+    ts_vu32 most = state->most[k];
     ts_vu16 apart = state->apart[k], minus_two = (ts_vu16){0} + 0xfffe;
     ts_vu16 least = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
     ts_vi32 differ = state->differ;
@@ -140,12 +136,14 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
             differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;
         else
             load(other, b, k, y);
-        signed_a = extend_signed(kind, signed_a, (ts_vu32)bits_a);
-        unsigned_a = extend_unsigned(kind, unsigned_a, (ts_vu32)bits_a);
-        if (PARTS(kind) == 2) {
+        if (PARTS(kind) == 1) {
+            most = extend_unsigned(kind, most, (ts_vu32)bits_a & 0x7fffffffu);
+        } else {
+            ts_vu16 sizes = bits_a & 0x7fff;
+            most = extend_unsigned(kind, most, (ts_vu32)sizes);
             if (!same) {
                 COUNT_OTHER_BITS(bits_a, bits_b);
-                least = eager ? ts_vu16_min(least, bits_a + bits_a) : ts_vu16_max(least, bits_a * minus_two);
+                least = eager ? ts_vu16_min(least, sizes) : ts_vu16_max(least, bits_a * minus_two);
             }
             if (!same && !eager)
                 apart = ts_vu16_max(apart, ts_vi16_abs((ts_vi16)(bits_a - bits_b)));
@@ -153,10 +151,10 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
                 sum_a[0] = dot(sum_a[0], bits_a, ones);
                 squares_a[0] = dot(squares_a[0], bits_a, bits_a);
                 squares_b = dot(squares_b, bits_b, bits_b);
+                sum = dot(sum, bits_b, ones);
             }
             if (dots && !eager) { /* the differences are bf16 numbers too */
                 ts_vu16 bits = pack(y[0] - x[0], y[1] - x[1]), size = bits & 0x7fff;
-                sum = dot(sum, bits, ones);
                 sum_abs = dot(sum_abs, size, ones);
                 squares = dot(squares, bits, bits);
                 furthest_bits = ts_vu16_max(furthest_bits, size);
@@ -171,7 +169,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
             }
             if (!same) {
                 ts_vf32 d = y[p] - x[p], distance = absolute(d);
-                sum += d;
+                if (!dots)
+                    sum += SUMS_B(kind) ? y[p] : d;
                 sum_abs += distance;
                 squares =
                     PARTS(kind) == 2 && !eager ? ts_vf32_add_exact_square(squares, d) : ts_vf32_fused(d, d, squares);
@@ -194,8 +193,7 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
         flush(&state->sum_a, k, sum_a[p]);
         flush(&state->squares_a, k, squares_a[p]);
     }
-    state->a.as_signed[k] = signed_a;
-    state->a.as_unsigned[k] = unsigned_a;
+    state->most[k] = most;
     state->differ = differ;
     if (same)
         return;
@@ -384,10 +382,10 @@ TS_KERNEL_INLINE double steepest_bound(enum kind kind, unsigned apart, unsigned 
 /* Of a block. Where it has zeros, eager does not know and says the least there is. */
 TS_KERNEL_INLINE unsigned least_of(const ts_vu16 least[TS_VECTORS], bool eager)
 {
-    const unsigned twice = eager ? lowest_u16(least) : highest_u16(least);
+    const unsigned found = eager ? lowest_u16(least) : highest_u16(least);
     if (!eager)
-        return twice ? (0x10000 - twice) / 2 : 0;
-    return twice ? twice / 2 : 1;
+        return found ? (0x10000 - found) / 2 : 0;
+    return found ? found : 1;
 }
 
 /* The least of all blocks, in lanes as theirs are. */
@@ -434,27 +432,37 @@ TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bound
            2 * bounds->apart * SUBNORMAL(kind) <= (double)limits.atol;
 }
 
-TS_KERNEL_INLINE void find_extremes_b(enum kind kind, const uint8_t *b, size_t count, struct ts_delta_sums *sums)
+TS_KERNEL_INLINE void look_for_extremes(enum kind kind, const uint8_t *from, size_t count, double *min, double *max)
 {
     const size_t groups = count / GROUP(kind);
     struct extremes extremes;
     extremes_init(kind, &extremes);
     for (size_t i = 0; i < groups * STRIDE(kind); i += STRIDE(kind))
         for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vu32 bits = load_bits(kind, b + i, k);
+            ts_vu32 bits = load_bits(kind, from + i, k);
             extremes.as_signed[k] = extend_signed(kind, extremes.as_signed[k], bits);
             extremes.as_unsigned[k] = extend_unsigned(kind, extremes.as_unsigned[k], bits);
         }
-    find_extremes(kind, &extremes, b, groups, &sums->min_b, &sums->max_b);
+    find_extremes(kind, &extremes, from, groups, min, max);
     for (size_t i = groups * GROUP(kind); i < count; i++) {
-        double y = (double)scalar(kind, b + i * SIZE(kind));
-        sums->min_b = y < sums->min_b ? y + 0.0 : sums->min_b;
-        sums->max_b = y > sums->max_b ? y + 0.0 : sums->max_b;
+        double x = (double)scalar(kind, from + i * SIZE(kind));
+        *min = x < *min ? x + 0.0 : *min;
+        *max = x > *max ? x + 0.0 : *max;
     }
 }
 
-/* No number of b lies further from one of a than max_abs. Where that is inside of what runs before have shown, nobody
- * has to look. */
+/* No number of a is larger than `largest`, and none of b further from one of a than max_abs. Where these bounds are
+ * inside of what runs before have shown, nobody has to look. Numbers that are close together are looked at all the
+ * same: whether they are constant is to be known. */
+TS_KERNEL_INLINE void find_bounds_a(enum kind kind, const uint8_t *a, size_t count, struct ts_delta_limits limits,
+                                    double largest, double sum, double squares, struct ts_delta_sums *sums)
+{
+    sums->min_a = -largest;
+    sums->max_a = largest;
+    if (!(-largest >= limits.min_a && largest <= limits.max_a && is_spread(sum, squares, count)))
+        look_for_extremes(kind, a, count, &sums->min_a, &sums->max_a);
+}
+
 TS_KERNEL_INLINE bool is_inside(struct ts_delta_limits limits, struct ts_delta_sums *sums)
 {
     const double reach = sums->max_abs * (1 + 0x1p-20);
@@ -466,6 +474,7 @@ TS_KERNEL_INLINE bool is_inside(struct ts_delta_limits limits, struct ts_delta_s
 /* The sums of a tail, in double; of one side or of both. */
 struct tail {
     double sum_a, squares_a, squares_b, sum, sum_abs, squares;
+    double largest; /* magnitude of a */
 };
 
 TS_KERNEL_INLINE void add_tail(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b,
@@ -480,8 +489,7 @@ TS_KERNEL_INLINE void add_tail(enum kind kind, enum kind other, const uint8_t *a
     tail->sum += d;
     tail->sum_abs += fabs(d);
     tail->squares += d * d;
-    sums->min_a = x < sums->min_a ? x + 0.0 : sums->min_a;
-    sums->max_a = x > sums->max_a ? x + 0.0 : sums->max_a;
+    tail->largest = fabs(x) > tail->largest ? fabs(x) : tail->largest;
     sums->max_abs = (double)distance > sums->max_abs ? (double)distance : sums->max_abs;
     sums->unequal += x != y;
     sums->mismatched += limits.eager && distance > fused(fabsf(low), limits.rtol, limits.atol);
@@ -513,7 +521,7 @@ TS_KERNEL_INLINE bool within_range(enum kind kind, const struct ts_delta_sums *s
 TS_KERNEL_INLINE void add_run(enum kind kind, enum kind other, bool same, const uint8_t *a, const uint8_t *b,
                               size_t groups, struct ts_delta_limits limits, struct state *state)
 {
-    state_init(kind, state);
+    memset(state, 0, offsetof(struct state, least));
     for (size_t i = 0; i < groups; i += FLUSH, a += FLUSH * STRIDE(kind), b += FLUSH * STRIDE(other)) {
         size_t now = groups - i < FLUSH ? groups - i : FLUSH;
         for (int k = 0; k < TS_VECTORS; k++) {
@@ -562,23 +570,25 @@ TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a,
             sums->unequal -= count_other_zeros(a, b, groups, state.least);
     }
     sums->max_abs = (double)highest(state.furthest);
-    find_extremes(kind, &state.a, a, groups, &sums->min_a, &sums->max_a);
-    total = (struct tail){.sum_a = total_of(&state.sum_a), .squares_a = total_of(&state.squares_a)};
+    total = (struct tail){.sum_a = total_of(&state.sum_a),
+                          .squares_a = total_of(&state.squares_a),
+                          .largest = number_of(kind, most_unsigned(kind, state.most))};
     if (same) {
         total.squares_b = total.squares_a;
     } else {
         total.squares_b = total_of(&state.squares_b);
-        total.sum = total_of(&state.sum);
+        total.sum = total_of(&state.sum) - (SUMS_B(kind) ? total.sum_a : 0);
         total.sum_abs = total_of(&state.sum_abs);
         total.squares = total_of(&state.squares);
     }
     for (size_t i = groups * GROUP(kind); i < count; i++)
         add_tail(kind, other, a + i * SIZE(kind), b + i * SIZE(other), limits, &total, &bounds, sums);
+    find_bounds_a(kind, a, count, limits, total.largest, total.sum_a, total.squares_a, sums);
     if (same)
         sums->min_b = sums->min_a, sums->max_b = sums->max_a;
     else if (!is_inside(limits, sums) || !(total.squares_b > (double)count * SMALLEST_FUSED * SMALLEST_FUSED) ||
              !is_spread(total.sum_a + total.sum, total.squares_b, count) || !within_range(kind, sums, &total))
-        find_extremes_b(other, b, count, sums);
+        look_for_extremes(other, b, count, &sums->min_b, &sums->max_b);
     sums->clean = within_range(kind, sums, &total);
     if (!sums->clean)
         return;

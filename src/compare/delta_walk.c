@@ -392,8 +392,8 @@ static bool measure_scaled(const struct ts_pair *pair, uint64_t first, size_t co
     }
     limits.atol *= scale;
     limits.same = false;
-    limits.min_b = INFINITY;
-    limits.max_b = -INFINITY;
+    limits.min_a = limits.min_b = INFINITY;
+    limits.max_a = limits.max_b = -INFINITY;
     TS_TABLE(ts_delta_kernels)
         ->of[TS_DELTA_F32][TS_DELTA_F32]
         .measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
@@ -450,6 +450,8 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
         const uint8_t *a, *b;
         struct ts_delta_sums sums;
         limits.ratio = (float)(piece->max_rel > ratio ? piece->max_rel : ratio);
+        limits.min_a = piece->min_a;
+        limits.max_a = piece->max_a;
         limits.min_b = piece->min_b;
         limits.max_b = piece->max_b;
         TS_TRY(read_side(&pair->a, plain_a, first, end, now, x, &a, error));

@@ -135,7 +135,7 @@ static void same_bits(const struct ts_delta_sums *one, const struct ts_delta_sum
     assert_memory_equal(&one->a, &other->a, sizeof one->a);
     assert_memory_equal(&one->b, &other->b, sizeof one->b);
     assert_memory_equal(&one->sum, &other->sum, 3 * sizeof(double));
-    assert_memory_equal(&one->min_a, &other->min_a, 3 * sizeof(double));
+    assert_memory_equal(&one->max_abs, &other->max_abs, sizeof(double));
     assert_memory_equal(&one->max_rel, &other->max_rel, sizeof(double));
     assert_int_equal(one->unequal, other->unequal);
     assert_int_equal(one->mismatched, other->mismatched);
@@ -150,12 +150,15 @@ static void try(int kind, int other, const uint8_t *a, const uint8_t *b, size_t 
     size_t found = levels(tables);
     for (size_t level = 0; level < found; level++)
         for (int hints = 0; hints < 8; hints++) {
-            const bool known = hints & 4 && first.clean; /* all that b can be, and more */
+            const bool known = hints & 4 && first.clean; /* all that both can be, and more */
+            const double reach = 3 * first.max_abs + fmax(first.max_a, -first.min_a);
             const struct ts_delta_limits limits = {.rtol = rtol,
                                                    .atol = atol,
                                                    .ratio = ratio,
-                                                   .min_b = known ? first.min_b - first.max_abs * 3 : INFINITY,
-                                                   .max_b = known ? first.max_b + first.max_abs * 3 : -INFINITY,
+                                                   .min_a = known ? -reach : INFINITY,
+                                                   .max_a = known ? reach : -INFINITY,
+                                                   .min_b = known ? -reach : INFINITY,
+                                                   .max_b = known ? reach : -INFINITY,
                                                    .eager = hints & 1,
                                                    .same = hints & 2};
             tables[level]->of[kind][other].measure(a, b, count, limits, &sums);
@@ -165,8 +168,12 @@ static void try(int kind, int other, const uint8_t *a, const uint8_t *b, size_t 
             if (must_be_clean)
                 assert_true(sums.clean);
             if (known) {
+                assert_true(sums.min_a >= limits.min_a && sums.min_a <= first.min_a);
+                assert_true(sums.max_a <= limits.max_a && sums.max_a >= first.max_a);
                 assert_true(sums.min_b >= limits.min_b && sums.min_b <= first.min_b);
                 assert_true(sums.max_b <= limits.max_b && sums.max_b >= first.max_b);
+                sums.min_a = first.min_a;
+                sums.max_a = first.max_a;
                 sums.min_b = first.min_b;
                 sums.max_b = first.max_b;
             }
