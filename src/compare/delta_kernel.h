@@ -19,7 +19,7 @@
 
 struct ts_delta_limits {
     float rtol, atol;
-    float ratio;         /* the largest |d| / |a| so far */
+    float ratio;                       /* the largest |d| / |a| so far */
     double min_a, max_a, min_b, max_b; /* the extremes so far */
     /* What was true of the run before, and may be of this one; results are the same, only sooner when it is. */
     bool eager; /* some elements may be beyond the tolerance: count them on the way */
@@ -31,7 +31,7 @@ struct ts_delta_sums {
     double sum, sum_abs, squares; /* of d = b - a, |d|, d^2 */
     double max_abs;
     double min_a, max_a, min_b, max_b; /* or bounds of them, where these are inside of the limits given */
-    double max_rel;      /* the largest |d| / |a| with a != 0 in f32 when it is above the ratio given, else 0 */
+    double max_rel; /* the largest |d| / |a| with a != 0 in f32 when it is above the ratio given, else 0 */
     uint64_t unequal;
     uint64_t mismatched; /* |d| > atol + rtol * |a|, in f32 */
     bool eager, same;    /* for the limits of the next run */

@@ -7,15 +7,17 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "compare/heads_order.h"
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
 
 /* Tokens taken of a longer sequence; all of them up to WHOLE. */
-#define TAKEN        48
-#define TAKEN_LEAST  12
-#define WHOLE        256
-#define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
-#define MANY         512                 /* elements read at a time */
+#define TAKEN            48
+#define TAKEN_LEAST      12
+#define PROJECTED_BEFORE 10 /* q, k and v are made first, then their norms, then what turns them */
+#define WHOLE            256
+#define FORGET_ABOVE     ((uint64_t)4 << 20) /* elements */
+#define MANY             512                 /* elements read at a time */
 /* Numbers of one side of one actor: 16 MiB of floats; the logits of some tokens may have more. */
 #define LARGEST      ((uint64_t)1 << 22)
 #define LARGEST_LAST ((uint64_t)1 << 23)
@@ -421,8 +423,9 @@ static bool inside_batch(const struct ts_scene *scene, const struct ts_view *vie
     return true;
 }
 
-/* As many heads as tokens: the axis is that of a sibling with another number of heads (keys have fewer), or that of
- * most. Scores have their heads in front, unless a mask on them or on their probabilities says otherwise. */
+/* As many heads as tokens: the axis is that of a sibling with another number of heads (keys have fewer), the one by
+ * which heads look like those of a matrix just before, or that of most. Scores have their heads in front, unless a mask
+ * on them or on their probabilities says otherwise. */
 static unsigned ambiguous_axis(const struct ts_scene *scene, size_t pair, const uint64_t *shape)
 {
     size_t first = pair > 4 ? pair - 4 : 0;
@@ -439,6 +442,18 @@ static unsigned ambiguous_axis(const struct ts_scene *scene, size_t pair, const 
         if (rank == 3 && are_siblings(scene->pairs[i].name, scene->pairs[pair].name) &&
             (other[0] == tokens) != (other[1] == tokens))
             return other[0] == tokens ? 0 : 1;
+    }
+    for (size_t i = pair; shape[2] != tokens && i-- > 0 && i + PROJECTED_BEFORE >= pair;) {
+        unsigned rank;
+        const uint64_t *other;
+        enum ts_heads_order order = TS_HEADS_UNTOLD;
+        if (scene->pairs[i].problem)
+            continue;
+        inside_batch(scene, &scene->pairs[i].a, &other, &rank);
+        if (rank == 2 && other[0] == tokens && other[1] == shape[1] * shape[2])
+            order = ts_heads_order(&scene->pairs[i].a, &scene->pairs[pair].a, tokens, shape[2]);
+        if (order != TS_HEADS_UNTOLD)
+            return order == TS_HEADS_FIRST ? 1 : 0;
     }
     return shape[2] == tokens || scene->heads_first ? 1 : 0;
 }

@@ -239,6 +239,40 @@ static void test_as_many_heads_as_tokens(void **state)
     trace_end(&judged.trace);
 }
 
+/* The same where keys have no fewer heads: the projection, a matrix, has each head where it belongs. Heads stand in
+ * front after the rotation, and behind the tokens without it. */
+static void judge_heads_like_a_matrix(bool heads_first)
+{
+    enum { SAME = 6, WIDE = 24, TOTAL = SAME * SAME * WIDE };
+    struct judged judged;
+    float *q, turned[TOTAL], near_turned[TOTAL];
+    trace_start(&judged.trace);
+    q = made_values(TOTAL);
+    for (size_t token = 0; token < SAME; token++)
+        for (size_t head = 0; head < SAME; head++)
+            for (size_t i = 0; i < WIDE / 2; i++) {
+                double angle = (double)(token + 1) * pow(100, -2.0 * (double)i / WIDE);
+                const float *from = q + (token * SAME + head) * WIDE;
+                float *to = turned + (heads_first ? head * SAME + token : token * SAME + head) * WIDE;
+                to[i] = (float)((double)from[i] * cos(angle) - (double)from[i + WIDE / 2] * sin(angle));
+                to[i + WIDE / 2] = (float)((double)from[i] * sin(angle) + (double)from[i + WIDE / 2] * cos(angle));
+            }
+    for (size_t i = 0; i < TOTAL; i++)
+        near_turned[i] = to_bf16(turned[i]);
+    trace_add(&judged.trace, "layers.0.q_proj", q, q, SHAPE(SAME, SAME * WIDE));
+    trace_add(&judged.trace, "layers.0.q_rope", turned, near_turned, SHAPE(SAME, SAME, WIDE));
+    free(q);
+    expect_operation(&judged, "rotary(layers.0.q_proj)");
+    trace_end(&judged.trace);
+}
+
+static void test_heads_are_known_by_a_matrix(void **state)
+{
+    (void)state;
+    judge_heads_like_a_matrix(true);
+    judge_heads_like_a_matrix(false);
+}
+
 /* A cache in eight bits: each head of each token scaled to the grid's end, rounded, and given back in bf16. */
 static void store(const float *from, size_t parts, size_t size, int levels, float *to)
 {
@@ -443,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_the_same_softmax_error_everywhere),
         cmocka_unit_test(test_scores_with_a_bias_by_distance),
         cmocka_unit_test(test_as_many_heads_as_tokens),
+        cmocka_unit_test(test_heads_are_known_by_a_matrix),
         cmocka_unit_test(test_grids_are_seen),
         cmocka_unit_test(test_what_a_store_rounds_off_is_no_error),
         cmocka_unit_test(test_an_element_stands_out),
