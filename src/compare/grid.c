@@ -19,6 +19,13 @@ static bool is_near(const struct closeness *closeness)
     return closeness->count >= FEWEST && closeness->squares <= NEAR * (double)closeness->count;
 }
 
+/* Distance from the integers. What a store gives back that is not 0 is one step at least: beside a number far larger
+ * than all others these are near 0 and on no grid. */
+static double distance_to_integer(double value)
+{
+    return value < 0.5 ? 0.5 : value - nearbyint(value);
+}
+
 /* Distance of a number above 0 from e4m3's points, in steps of its binade. Subnormal ones aside, which scales keep away
  * from. */
 static double distance_to_e4m3(double value)
@@ -53,7 +60,7 @@ static double part_error(const float *values, size_t parts, size_t size, int lev
             explained += step * step / 12;
             if (fabs((double)from[i]) == largest || value == 0)
                 continue;
-            distance = levels ? value - nearbyint(value) : distance_to_e4m3(value);
+            distance = levels ? distance_to_integer(value) : distance_to_e4m3(value);
             closeness.squares += distance * distance;
             closeness.count++;
         }

@@ -86,8 +86,7 @@ bool ts_judge_is_norm(const char *name)
 /* Its error is the same in every token, far more so than the tokens themselves are. */
 bool ts_judge_is_offset(const struct ts_structure *structure)
 {
-    return structure->known && structure->offset > TS_OFFSET_LIMIT &&
-           1 - structure->offset < 0.25 * (1 - structure->alike);
+    return structure->known && structure->offset > TS_OFFSET_LIMIT;
 }
 
 /* Layer outputs alone, two or more behind i, none of which is better: each layer adds its part, however the stream

@@ -226,12 +226,13 @@ static void measure_matched(const struct gathered *gathered, const struct matche
     }
     if (!(order->left > 0) || !(order->energy > 0))
         return;
+    common_a /= rows * order->energy;
     *structure = (struct ts_structure){.known = true,
                                        .rows = order->end - order->first,
                                        .least_row = 1,
                                        .uneven = unevenness(matched, order),
-                                       .offset = common / (rows * order->left),
-                                       .alike = common_a / (rows * order->energy),
+                                       .alike = common_a,
+                                       .offset = ts_offset_share(common / (rows * order->left), common_a),
                                        .slope = product / sqrt(order->left * order->energy)};
 }
 

@@ -239,8 +239,7 @@ static double chance_of(const struct ts_judge *state, size_t i)
 static bool has_structure(const struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
-    return (structure->known && (structure->least_row < CALM_ROW ||
-                                 structure->offset > structure->alike + OFFSET_SHARE * (1 - structure->alike))) ||
+    return (structure->known && (structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE)) ||
            fabs(structure->slope) > (structure->slope < 0 ? CLEAN_CLIP : CLEAN_SLOPE) + chance_of(state, i);
 }
 

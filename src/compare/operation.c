@@ -416,22 +416,35 @@ static void add_element(struct balance *balance, double found, double expected, 
     balance->count++;
 }
 
+static double correlation(double dot, double one, double other)
+{
+    return one > 0 && other > 0 && isfinite(one) ? dot / sqrt(one * other) : 0;
+}
+
 /* Fills in the worst channel and the slope. */
 static void weigh_channels(const struct ts_operation *operation, const struct ts_actor *actor,
                            const struct scratch *scratch, const struct balance *all, double rounding,
                            struct ts_replay *replay)
 {
     double typical = all->count > 0 ? all->size / all->count : 0, moved = all->count > 0 ? all->moved / all->count : 0;
-    double dot = 0;
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        if (isfinite(scratch->expected[i]) && isfinite((double)actor->b[i]))
-            dot += ((double)actor->b[i] - scratch->expected[i]) * scratch->expected[i];
-    replay->slope = all->error > 0 && all->size > 0 && isfinite(all->error) ? dot / sqrt(all->error * all->size) : 0;
-    for (size_t channel = 0; channel < actor->width && actor->rows >= 4; channel++) {
+    double all_dot = 0, even_dot = 0, even_error = 0, channels = 0;
+    for (size_t channel = 0; channel < actor->width; channel++) {
         struct balance part = {0};
-        double ratio;
-        for (size_t i = channel; i < actor->rows * actor->width; i += actor->width)
-            add_element(&part, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
+        double ratio, dot = 0;
+        for (size_t i = channel; i < actor->rows * actor->width; i += actor->width) {
+            double found = (double)actor->b[i], expected = scratch->expected[i];
+            add_element(&part, found, expected, scratch->moved[i]);
+            if (isfinite(expected) && isfinite(found))
+                dot += (found - expected) * expected;
+        }
+        all_dot += dot;
+        if (part.size > 0) {
+            even_dot += dot / part.size;
+            even_error += part.error / part.size;
+            channels++;
+        }
+        if (actor->rows < 4)
+            continue;
         /* a channel that is small, or happened to move little, is judged by the others */
         part.size = fmax(part.size, 1e-2 * typical * part.count);
         part.moved = fmax(part.moved, 0.25 * moved * part.count);
@@ -441,6 +454,11 @@ static void weigh_channels(const struct ts_operation *operation, const struct ts
             replay->worst_channel = channel;
         }
     }
+    /* with every channel counted alike, so that one far larger than the others does not decide it by how its few
+     * numbers were rounded */
+    all_dot = correlation(all_dot, all->error, all->size);
+    even_dot = correlation(even_dot, even_error, channels);
+    replay->slope = fabs(even_dot) < fabs(all_dot) ? even_dot : all_dot;
 }
 
 /* Fills in ratio, local and the worst part. */

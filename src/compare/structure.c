@@ -56,6 +56,7 @@ static double ratio_to(double value, double median)
 #define RELATED       0.3
 #define LONE_CHANNEL  4     /* numbers of a head, of which the worst may be left out */
 #define LEAST_SHARE   1e-12 /* of an error's energy: a token may have none */
+#define LEAST_WIDTH   8     /* channels that have statistics */
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -182,12 +183,18 @@ static double correlation(double dot, double one, double other)
     return one > 0 && other > 0 ? dot / sqrt(one * other) : 0;
 }
 
-/* Offset, alike and slope, from sums per channel: of d^2, a^2, d, a and d * a. */
+double ts_offset_share(double offset, double alike)
+{
+    return (offset - alike) / fmax(1 - alike, 1e-9);
+}
+
+/* Offset, alike and slope, from sums per channel: of d^2, a^2, d, a and d * a. With every channel counted alike as
+ * well: a channel far larger than the others errs by its own rounding, which says nothing of the tensor. */
 static void measure_common(struct ts_structure *structure, size_t width, size_t rows, const double *error,
                            const double *size, const double *sum, const double *mean, const double *dot)
 {
-    double common = 0, common_a = 0, errors = 0, sizes = 0, dots = 0, even = 0, even_dot = 0, all, each;
-    size_t channels = 0;
+    double common = 0, common_a = 0, errors = 0, sizes = 0, dots = 0, all, each, count = (double)rows;
+    double even = 0, even_dot = 0, even_common = 0, even_common_a = 0, channels = 0;
     for (size_t i = 0; i < width; i++) {
         errors += error[i];
         sizes += size[i];
@@ -197,13 +204,18 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
         if (size[i] > 0) {
             even += error[i] / size[i];
             even_dot += dot[i] / size[i];
+            even_common += sum[i] * sum[i] / size[i];
+            even_common_a += mean[i] * mean[i] / size[i];
             channels++;
         }
     }
-    structure->offset = errors > 0 && rows ? common / ((double)rows * errors) : 0;
-    structure->alike = sizes > 0 && rows ? common_a / ((double)rows * sizes) : 0;
+    if (errors > 0 && sizes > 0 && rows) {
+        structure->alike = common_a / (count * sizes);
+        structure->offset = fmin(ts_offset_share(common / (count * errors), structure->alike),
+                                 ts_offset_share(even_common / (count * even), even_common_a / (count * channels)));
+    }
     all = correlation(dots, errors, sizes);
-    each = correlation(even_dot, even, (double)channels);
+    each = correlation(even_dot, even, channels);
     structure->slope = fabs(each) < fabs(all) ? each : all;
 }
 
@@ -254,7 +266,7 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
             structure->worst_element = i;
         }
     }
-    if (only == SIZE_MAX && used > 2 * actor->rows)
+    if (only == SIZE_MAX && actor->width >= LEAST_WIDTH) /* of fewer, two tokens' worth is most of them */
         structure->element_gap = ratio_to(structure->element, ts_nth(scratch, used, used - 1 - 2 * actor->rows));
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
     if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY)
@@ -287,7 +299,7 @@ static double slope_of(const struct ts_actor *actor)
 double ts_structure_channel(struct ts_scene *scene, const struct ts_actor *actor, size_t channel)
 {
     double *error, *size, *scratch, typical, found = 0;
-    if (!actor->usable || actor->rows < 4 || actor->width < 8 || channel >= actor->width ||
+    if (!actor->usable || actor->rows < 4 || actor->width < LEAST_WIDTH || channel >= actor->width ||
         !(error = calloc(actor->width * 3, sizeof *error)))
         return 0;
     size = error + actor->width;
@@ -389,7 +401,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         measure_elements(scene, actor, SIZE_MAX, structure);
     if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
         structure->slope = slope_of(actor);
-    if (!actor->usable || actor->rows < 4 || actor->width < 8)
+    if (!actor->usable || actor->rows < 4 || actor->width < LEAST_WIDTH)
         return;
     error = calloc(actor->width * 6, sizeof *error);
     if (!error)

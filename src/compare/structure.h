@@ -14,7 +14,7 @@
 #define TS_CHANNEL_GAP   6.0  /* a sixteenth of all lies beyond 1.8 medians: eleven; three bits, activated: 5.4 */
 #define TS_BLOCK_LIMIT   15.0
 #define TS_ROW_LIMIT     60.0
-#define TS_OFFSET_LIMIT  0.8
+#define TS_OFFSET_LIMIT  0.75
 
 #define TS_ELEMENT_LIMIT 40.0 /* of a token or three */
 #define TS_ELEMENT_GAP   12.0 /* scans and norms with weights that differ much: 8.4 */
@@ -50,8 +50,9 @@ struct ts_structure {
     double uneven;            /* spread of the tokens' error energy, in the logarithm */
     double inherited_row;     /* the same, largest among the tensors before: set by the judge */
     double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge */
-    double offset; /* share of the error that is the same in every token: 1 / tokens when there is no such part */
-    double alike;  /* the same share of the reference: tokens that are nearly equal err alike, honestly */
+    double alike;  /* share of the reference that is the same in every token: 1 / tokens when there is no such part */
+    double offset; /* the same share of the error, from 0 where it is that of the reference, as tokens that are nearly
+                      equal err alike, to 1 where all of it is; the smaller one, as that of the slope */
     double slope;  /* correlation of the error with the reference, -1 to 1; the smaller one of all numbers as they
                       are and of every channel counted alike, so that no channel decides it alone; of fewer than
                       four tokens, known or not, of all numbers as they are */
@@ -62,6 +63,9 @@ double ts_structure_channel(struct ts_scene *scene, const struct ts_actor *actor
 /* How far the worst channel may stand out: over few tokens chance makes more of it, and tokens that are nearly equal
  * are few. */
 double ts_channel_limit(const struct ts_structure *structure);
+
+/* What `offset` is above, from both shares. */
+double ts_offset_share(double offset, double alike);
 
 /* Whether one number errs as no rounding makes it. */
 bool ts_element_stands_out(const struct ts_structure *structure);

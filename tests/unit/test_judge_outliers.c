@@ -1,0 +1,110 @@
+/* The judge where one channel or one token is far from the others, as in large models: how its few numbers were rounded
+ * says nothing of the tensor. Each with the same trace where all of it is wrong. */
+#include "judged_trace.h"
+
+enum { TOKENS = 16, WIDTH = 64, TOTAL = TOKENS * WIDTH, LARGE = 5 };
+
+/* A norm in bf16 of tokens with one channel that is all of their size: it gives nearly the same number in each of them.
+ * Its weight lies just below the middle of two bf16 numbers and is rounded down. */
+static void judge_norm(double factor, size_t expected)
+{
+    struct judged judged;
+    float *x, *weight, near_x[TOTAL], y[2][TOTAL];
+    trace_start(&judged.trace);
+    x = made_values(TOTAL);
+    weight = made_values(WIDTH);
+    weight[LARGE] = 1.00385f;
+    for (size_t row = 0; row < TOKENS; row++)
+        x[row * WIDTH + LARGE] = (row % 3 ? 400.0f : -600.0f) + x[row * WIDTH + LARGE];
+    memcpy(near_x, x, sizeof near_x);
+    round_all(near_x, TOTAL);
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < TOKENS; row++) {
+            const float *from = (side ? near_x : x) + row * WIDTH;
+            double square = 0;
+            for (size_t i = 0; i < WIDTH; i++)
+                square += (double)from[i] * (double)from[i];
+            for (size_t i = 0; i < WIDTH; i++) {
+                double by = (double)(side ? to_bf16(weight[i]) : weight[i]) * (side ? factor : 1);
+                y[side][row * WIDTH + i] = (float)((double)from[i] / sqrt(square / WIDTH + 1e-6) * by);
+            }
+        }
+    round_all(y[1], TOTAL);
+    trace_add(&judged.trace, "embed", x, near_x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.norm", y[0], y[1], SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(weight);
+    expect_first(&judged, expected);
+}
+
+static void test_a_norm_of_a_large_channel(void **state)
+{
+    (void)state;
+    judge_norm(1, SIZE_MAX);
+    judge_norm(0.984, 1);
+}
+
+/* Products of weights of three bits, the last of which has a channel that is large in every token, as its error is; or
+ * every channel has the same error in every token. */
+static void judge_product(bool everywhere, size_t expected)
+{
+    static const char *const names[] = {"layers.0.q", "layers.0.k", "layers.0.v", "layers.0.up", "layers.0.down"};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 5; i++) {
+        float *a = made_values(TOTAL), *errors = made_values(TOTAL), b[TOTAL];
+        for (size_t k = 0; k < TOTAL; k++) {
+            b[k] = a[k] + 0.2f * errors[k];
+            if (i < 4)
+                continue;
+            if (k % WIDTH == LARGE)
+                a[k] = b[k] = 10 * a[k] + (everywhere ? 0 : 15);
+            if (everywhere)
+                b[k] += k % WIDTH % 3 ? 0.8f : -0.8f;
+            else if (k % WIDTH == LARGE)
+                b[k] += 12;
+        }
+        trace_add(&judged.trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+        free(errors);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_an_offset_of_one_channel(void **state)
+{
+    (void)state;
+    judge_product(false, SIZE_MAX);
+    judge_product(true, 4);
+}
+
+/* Logits of a few experts, a token of which carries another expert's error: all its numbers are far from the others. */
+static void test_a_token_of_few_numbers(void **state)
+{
+    enum { EXPERTS = 4, MANY = 24 };
+    static const char *const names[] = {"layers.1.q", "layers.1.k", "layers.1.v", "layers.1.router"};
+    struct judged judged;
+    (void)state;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        const size_t width = i < 3 ? WIDTH : EXPERTS;
+        float *a = made_values(MANY * width), *b = malloc(MANY * width * sizeof *b);
+        shake(a, b, MANY * width, i < 3 ? 0.02 : 0.005);
+        for (size_t k = 0; k < width && i == 3; k++)
+            b[21 * width + k] += k % 2 ? 0.3f : -0.4f;
+        trace_add(&judged.trace, names[i], a, b, SHAPE(MANY, width));
+        free(a);
+        free(b);
+    }
+    expect_first(&judged, SIZE_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_norm_of_a_large_channel),
+        cmocka_unit_test(test_an_offset_of_one_channel),
+        cmocka_unit_test(test_a_token_of_few_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
