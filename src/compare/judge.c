@@ -93,13 +93,7 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     verdict->noise_ratio = replay->ratio;
     state->replays[i] = *replay;
     state->kinds[i] = operation->kind;
-    state->fed_by[i] = operation->inputs[0];
     state->products[i] = ts_operation_is_product(operation);
-    if (operation->kind == TS_OPERATION_SUM || operation->kind == TS_OPERATION_SCALED_SUM ||
-        operation->kind == TS_OPERATION_GATED_SUM ||
-        (operation->kind == TS_OPERATION_NORM && operation->input_count > 1)) /* of a sum that was not captured */
-        for (unsigned k = 0; k < operation->input_count; k++)
-            state->summed[operation->inputs[k]] = true;
     state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
     if (state->adaptive[i])
         state->modulated[i] = error_of_modulation(state, i);
@@ -626,10 +620,6 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
         take_worst_tokens(state);
     for (size_t i = 0; i < out->count && unequal; i++)
         TS_TRY(look_closer(state, i, error));
-    for (state->failed = 0; state->failed < out->count; state->failed++)
-        if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
-            replay_fails(state, state->failed) != NO_FAILURE)
-            break;
     for (size_t i = 0; i < out->count && out->first == SIZE_MAX; i++) {
         if (state->learnt[i] && out->verdicts[i].judged != TS_JUDGED_DIFFERS)
             judge_replay(state, i);
@@ -667,15 +657,13 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.learnt = calloc(count + 1, sizeof *state.learnt);
     state.replays = calloc(count + 1, sizeof *state.replays);
     state.kinds = calloc(count + 1, sizeof *state.kinds);
-    state.fed_by = calloc(count + 1, sizeof *state.fed_by);
     state.products = calloc(count + 1, sizeof *state.products);
-    state.summed = calloc(count + 1, sizeof *state.summed);
     state.adaptive = calloc(count + 1, sizeof *state.adaptive);
     state.modulated = calloc(count + 1, sizeof *state.modulated);
     state.structures = calloc(count + 1, sizeof *state.structures);
     status = judgement->verdicts && state.errors && state.learnt && state.reordered && state.structures &&
-                     state.strays && state.replays && state.kinds && state.fed_by && state.products && state.adaptive &&
-                     state.modulated && state.summed && state.follows && state.updates && state.parts
+                     state.strays && state.replays && state.kinds && state.products && state.adaptive &&
+                     state.modulated && state.follows && state.updates && state.parts
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -692,11 +680,9 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     free(state.reordered);
     free(state.replays);
     free(state.kinds);
-    free(state.fed_by);
     free(state.products);
     free(state.adaptive);
     free(state.modulated);
-    free(state.summed);
     free(state.structures);
     if (status != TS_OK)
         ts_judgement_release(judgement);

@@ -8,10 +8,8 @@
 #include "tensor/layer.h"
 
 /* Growth over what came in, where no operation could be learnt. */
-#define GROWTH_LIMIT 8.0
-#define CLOSE_LIMIT  4.0
-/* A precision may start at siblings up to this error: two-bit weights begin near one half. */
-#define START_LIMIT    0.7
+#define GROWTH_LIMIT   8.0
+#define CLOSE_LIMIT    4.0
 #define FLIPPED        0.1    /* error of a token with another expert */
 #define STRAY_AGAIN    15.0   /* a token stands out in another layer too, whatever the noise has become there */
 #define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
@@ -263,7 +261,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
     earlier = error_one_layer_earlier(state, i);
     if (level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base &&
-        !(level < START_LIMIT && ts_judge_may_start(state, i)) && !(seen < 3 && level < FIRST_LIMIT) &&
+        !ts_judge_may_start(state, i) && !(seen < 3 && level < FIRST_LIMIT) &&
         !(seen < 3 && level < CHAIN_LIMIT && never_recovers(state, i))) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,

@@ -22,7 +22,6 @@
 #define MOST_OF_ALL 4.0
 #define MOST_BEFORE 1.0
 #define SIBLINGS    2
-#define WITNESSES   8 /* of each kind, that are heard */
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
 #define OTHERS_AGAINST 0.15
 /* Weights of four bits make an error of 0.08 to 0.12 in one product, through the four or five of a layer twice as much,
@@ -33,15 +32,11 @@
 #define UNLIKELY         1.75 /* by the factor e */
 #define START_LIMIT      0.7
 #define STRUCTURE_FROM   0.01
-#define USUAL            1.5
+#define USUAL            2.5
 #define ALONE_LIMIT      0.05
-#define ALONE_COUNT      16
-#define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
-/* Slopes of honest errors that start: nine in ten below 0.1, none above 0.3; those of bugs are of any size. */
+/* Slopes of honest errors that start: nine in ten below 0.1; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.1
 #define CLIP_SPREAD  0.35 /* of those that make the result smaller: blocks with a common scale cut off their largest */
-#define CLEAN_SLOPE  0.3
-#define CLEAN_CLIP   0.45
 /* Tokens of honest errors that start err alike: nine in ten spread by less than 0.27, half of the bugs' by 2 and more.
  */
 #define EVEN         2.0
@@ -56,32 +51,7 @@ static double error_beside(const struct ts_judge *state, size_t i, size_t k)
 {
     const struct ts_structure *here = &state->structures[i], *there = &state->structures[k];
     double bias = here->known && there->known ? (1 - there->alike) / fmax(1 - here->alike, 1e-3) : 1;
-    return state->errors[k] / sqrt(fmax(fmin(bias, 1), 1e-3));
-}
-
-/* A norm of what a product made is added to the stream, which the next product takes, and is no product's input. The
- * stream itself is an operand of sums. Nor is what a product made, captured once more. */
-static bool is_post_norm(const struct ts_judge *state, size_t k)
-{
-    size_t from = state->fed_by[k];
-    if (state->kinds[k] != TS_OPERATION_NORM && state->kinds[k] != TS_OPERATION_COPY)
-        return false;
-    if (state->summed[from])
-        return false;
-    if (state->learnt[from] && state->errors[from] == state->errors[state->fed_by[from]]) /* captured twice */
-        from = state->fed_by[from];
-    return ts_judge_is_free(state, from) && !state->summed[from] && !ts_judge_is_norm(state->pairs[from].name) &&
-           state->pairs[from].a.rank == state->pairs[k].a.rank;
-}
-
-/* As many rows in both, where both are matrices: keys of another sequence, which cross attention takes, do not come
- * from the norm before them. */
-static bool has_rows_of(const struct ts_judge *state, size_t one, size_t other)
-{
-    const struct ts_view *a = &state->pairs[one].a, *b = &state->pairs[other].a;
-    if (a->rank != b->rank || a->rank < 2)
-        return true;
-    return a->shape[a->rank - 2] == b->shape[b->rank - 2];
+    return state->errors[k] / sqrt(fmax(bias, 1e-3));
 }
 
 static bool is_product(const struct ts_judge *state, size_t k)
@@ -89,17 +59,23 @@ static bool is_product(const struct ts_judge *state, size_t k)
     return ts_judge_is_free(state, k) && !state->parts[k] && !ts_judge_is_norm(state->pairs[k].name);
 }
 
-/* What came into k, from the nearest earlier pair behind i that is its input or close to it. False when there is none,
- * or the stream that it takes was not captured. */
+/* What came into k, from the nearest earlier pair behind i that is its input or close to it. False when there is none.
+ */
 static bool came_in(const struct ts_judge *state, size_t i, size_t k, double *in)
 {
-    size_t at = k;
-    while (at > i && (is_product(state, at) || !isfinite(state->errors[at]) || !(state->errors[at] > 0)))
-        at--;
-    if (at == i || is_post_norm(state, at) || !has_rows_of(state, at, k))
-        return false;
-    *in = state->errors[at];
-    return true;
+    for (size_t at = k - 1; at > i && k - at <= TS_INHERIT_FROM; at--)
+        if (!is_product(state, at) && state->errors[at] > 0) {
+            *in = state->errors[at];
+            return true;
+        }
+    return false;
+}
+
+/* The same where products alone were captured, or layers: the one before it took the same stream, or gave it. */
+static bool came_in_nearly(const struct ts_judge *state, size_t k, double *in)
+{
+    *in = state->errors[k - 1];
+    return ts_judge_is_free(state, k - 1);
 }
 
 static bool same_layer(const struct ts_judge *state, size_t i, size_t k)
@@ -116,23 +92,9 @@ static bool is_whole_layer(const struct ts_judge *state, size_t i)
            !(i + 1 < state->out->count && same_layer(state, i, i + 1));
 }
 
-/* The same where products alone were captured: those just before k take the same stream; of layers alone, the layer
- * before. */
-static bool came_in_nearly(const struct ts_judge *state, size_t i, size_t k, double *in)
+static double cut(double value, double most)
 {
-    double before[4];
-    size_t count = 0;
-    if (is_whole_layer(state, k) && ts_judge_is_free(state, k - 1)) {
-        *in = state->errors[k - 1];
-        return true;
-    }
-    for (size_t at = k; at-- > i + 1 && count < 4;)
-        if (is_product(state, at))
-            before[count++] = state->errors[at];
-        else if (isfinite(state->errors[at]))
-            return false;
-    *in = ts_nth(before, count, (count - 1) / 2);
-    return count >= 2;
+    return fmax(-most, fmin(most, value));
 }
 
 /* What is in favour of the first story, at most `most` either way. */
@@ -140,9 +102,9 @@ static double weigh(double own, double in, double out, double most)
 {
     double carried = fmax(in, own / 50), coarse = sqrt(carried * carried + own * own);
     double met = log(fmax(out, carried)); /* a bias makes any error small */
-    double to_coarse = met < log(coarse) ? log(coarse) - met : 0, to_carried = met - log(carried);
+    double to_coarse = log(coarse) - met, to_carried = met - log(carried);
     double found = (to_carried * to_carried - to_coarse * to_coarse) / (2 * SPREAD * SPREAD);
-    return fmax(-most, fmin(most, found));
+    return cut(found, most);
 }
 
 /* Next to each other in order and in one layer, with nothing learnt between them: q, k and v, that share their input.
@@ -152,12 +114,11 @@ static bool are_siblings(const struct ts_judge *state, size_t i, size_t k)
     for (size_t at = i < k ? i : k; at <= (i < k ? k : i); at++)
         if (!ts_judge_is_free(state, at) || !same_layer(state, i, at))
             return false;
-    return !ts_judge_same_point(state->pairs[i].name, state->pairs[k].name);
+    return true;
 }
 
 struct evidence {
-    double kind, others;      /* those like it: the same points and what shares its input; all others */
-    size_t same_count, count; /* of these, those behind it */
+    double kind, others; /* those like it: the same points and what shares its input; all others */
     size_t siblings;
 };
 
@@ -173,74 +134,50 @@ static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struc
 
 /* Those before it, that were fine. A precision that starts in the middle of a run leaves them as a bug does: they say
  * that it did not start with the run, which is less usual, and no more however many they are. */
-static void hear_before(const struct ts_judge *state, size_t i, double own, struct evidence *evidence)
+static void hear_before(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
-    size_t same = 0, others = 0;
-    double kind = 0, rest = 0;
-    for (size_t k = i; k-- > 1;) {
-        if (!is_product(state, k))
-            continue;
-        if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name)) {
-            if (same++ < 1)
-                kind += state->follows[i] && state->follows[k]
-                            ? weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME)
-                            : weigh(state->errors[i], 0, state->errors[k], MOST_SAME);
-        } else if (are_siblings(state, i, k)) {
+    double kind = 0;
+    for (size_t k = i; k-- > 1;)
+        if (is_product(state, k) && ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
+            kind += weigh(state->errors[i], 0, state->errors[k], MOST_SAME);
+        else if (is_product(state, k) && are_siblings(state, i, k))
             hear_sibling(state, i, k, evidence);
-        } else if (others++ < WITNESSES) {
-            rest += weigh(state->errors[i], 0, state->errors[k], MOST_OTHER);
-        }
-    }
-    kind = fmax(kind, -MOST_BEFORE);
-    evidence->kind += kind;
-    evidence->others += fmax(rest, -MOST_BEFORE - fmin(kind, 0)); /* what the first have left to say */
+    evidence->kind += fmax(kind, -MOST_BEFORE);
 }
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
     double level = state->errors[i], own = state->follows[i] ? state->updates[i] : level;
     *evidence = (struct evidence){0};
-    hear_before(state, i, own, evidence);
-    for (size_t k = i + 1; k < state->failed; k++) {
+    hear_before(state, i, evidence);
+    for (size_t k = i + 1; k < state->out->count; k++) {
         double in, out = state->errors[k];
-        bool same;
+        bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         if (!is_product(state, k))
             continue;
-        same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
-        if (same && evidence->same_count == WITNESSES)
-            break;
-        if (same && state->follows[k] > i) {
-            evidence->same_count++;
+        if (same && state->follows[k] > i)
             evidence->kind += weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
-        } else if (are_siblings(state, i, k)) {
+        else if (are_siblings(state, i, k))
             hear_sibling(state, i, k, evidence);
-        } else if (came_in(state, i, k, &in) || (same && came_in_nearly(state, i, k, &in))) {
-            if (same) {
-                evidence->same_count++;
-                evidence->kind += weigh(level, in, out, MOST_SAME);
-            } else if (evidence->count < WITNESSES) {
-                evidence->count++;
-                evidence->others += weigh(level, in, out, MOST_OTHER);
-            }
-        }
+        else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
+            evidence->kind += weigh(level, in, out, MOST_SAME);
+        else if (!same && came_in(state, i, k, &in))
+            evidence->others += weigh(level, in, out, MOST_OTHER);
     }
 }
 
 /* A slope that chance makes of so many numbers. */
 static double chance_of(const struct ts_judge *state, size_t i)
 {
-    return 2 / sqrt(fmax(1, fmin((double)state->pairs[i].a.count, 1e4)));
+    return 2 / sqrt(fmax(1, (double)state->pairs[i].a.count));
 }
 
-/* Error that rounding weights or activations made does not follow the reference, no token is free of it, and tokens
- * share no more of it than they share of the reference. That of a bug mostly does: what is wrong was left out of the
- * result, or stands in its place. And bugs of attention leave the tokens alone that see one key. No honest error that
- * starts has shown a token with less than a seventh of the median one's energy. */
-static bool has_structure(const struct ts_judge *state, size_t i)
+/* No token is free of the error that rounding weights or activations made, and tokens share no more of it than they
+ * share of the reference. Bugs of attention leave the tokens alone that see one key, and others stand in the place of
+ * the result. No honest error that starts has shown a token with less than a seventh of the median one's energy. */
+static bool has_structure(const struct ts_structure *structure)
 {
-    const struct ts_structure *structure = &state->structures[i];
-    return (structure->known && (structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE)) ||
-           fabs(structure->slope) > (structure->slope < 0 ? CLEAN_CLIP : CLEAN_SLOPE) + chance_of(state, i);
+    return structure->known && (structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE);
 }
 
 /* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of
@@ -250,35 +187,16 @@ static double evenness(const struct ts_judge *state, size_t i, double kind)
     const struct ts_structure *structure = &state->structures[i];
     double chance = structure->known ? 2 * (double)structure->rows / (double)state->pairs[i].a.count : 0;
     double found = structure->uneven * structure->uneven / (EVEN_SPREAD * EVEN_SPREAD + chance);
-    return structure->known ? fmin(EVEN - fmin(MOST_UNEVEN, found), kind < 0 ? fmax(1, EVEN + 2 * kind) : EVEN) : 1;
+    return structure->known ? fmin(EVEN - fmin(MOST_UNEVEN, found), kind < 0 ? EVEN / 2 : EVEN) : 1;
 }
 
-/* The most layers from one captured one to the next. */
-static uint64_t spacing_of(const struct ts_judge *state)
-{
-    uint64_t most = 1, last = 0, layer;
-    bool any = false;
-    for (size_t k = 0; k < state->out->count; k++)
-        if (ts_layer_of(state->pairs[k].name, &layer)) {
-            if (any && layer > last && layer - last > most)
-                most = layer - last;
-            last = layer;
-            any = true;
-        }
-    return any ? most : 0;
-}
-
-/* Layers between i and what was captured before it, as far as the names tell. */
+/* Layers that were left out before the first that was captured, as far as the names tell. */
 static uint64_t hidden_layers(const struct ts_judge *state, size_t i)
 {
-    uint64_t layer, before = 0, spacing = spacing_of(state);
-    bool layered = ts_layer_of(state->pairs[i].name, &layer), after = i > 0;
-    if (!spacing)
+    uint64_t layer, before;
+    if (!ts_layer_of(state->pairs[i].name, &layer) || (i > 0 && ts_layer_of(state->pairs[i - 1].name, &before)))
         return 0;
-    after = after && ts_layer_of(state->pairs[i - 1].name, &before);
-    if (layered)
-        return !after ? layer : layer > before ? layer - before - 1 : 0;
-    return after ? spacing - 1 : 0;
+    return layer;
 }
 
 /* The last norm is learnt where its input was captured and there are tokens enough to learn its weights from. Where it
@@ -295,13 +213,8 @@ static double likely_error(const struct ts_judge *state, size_t i)
 {
     uint64_t hidden = hidden_layers(state, i);
     if (is_behind_a_hole(state, i) || is_whole_layer(state, i))
-        return fmin(FOUR_BITS_OF_ALL * sqrt((double)hidden + 1), START_LIMIT);
+        return FOUR_BITS_OF_ALL * sqrt((double)hidden + 1);
     return FOUR_BITS;
-}
-
-static double cut(double value, double most)
-{
-    return fmax(-most, fmin(most, value));
 }
 
 bool ts_judge_may_start(const struct ts_judge *state, size_t i)
@@ -311,19 +224,16 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
     slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
-        ts_judge_is_offset(&state->structures[i]) || (level > STRUCTURE_FROM && has_structure(state, i)))
+        (level > STRUCTURE_FROM && has_structure(&state->structures[i])))
         return false;
     hear(state, i, &evidence);
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
-    if (evidence.kind == 0 && evidence.others == 0 && !state->structures[i].known &&
-        (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
+    if (evidence.kind == 0 && !state->structures[i].known && level > ALONE_LIMIT)
         return false;
     score = cut(evidence.kind, MOST_OF_ALL);
     score +=
         evidence.others > 0 ? cut(evidence.others, MOST_OF_ALL) : OTHERS_AGAINST * cut(evidence.others, MOST_OF_ALL);
-    score += level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) - slope * slope
-                                    : USUAL + fmax(-2, 1 - slope * slope);
+    score += (level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
-    score += state->failed < state->out->count ? EXPLAINED : 0;
     return score > 0;
 }

@@ -23,8 +23,6 @@ struct ts_judge {
     struct ts_structure *structures; /* per pair, for those that were not learnt */
     struct ts_replay *replays;       /* per pair, for those that were */
     enum ts_operation_kind *kinds;
-    size_t *fed_by;    /* per pair, for those that were learnt: the first input */
-    bool *summed;      /* per pair: an operand of a sum that was learnt, as the stream is */
     bool *products;    /* per pair: learnt as a matrix product of captured tensors */
     bool *adaptive;    /* per pair: learnt as a layer norm whose weight and bias may come from products */
     double *modulated; /* per pair: error of the captured tensor they may have come from, 0 when there is none */
@@ -33,8 +31,6 @@ struct ts_judge {
     bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
     double *strays;    /* per pair: how far its worst row stands out */
     bool flipped;      /* tokens seem to have taken other experts, unseen */
-    size_t
-        failed; /* the first pair that is wrong whatever came in: a replay, integers, NaN; count when there is none */
 };
 
 /* A text that lives as long as the judgement. */

@@ -80,6 +80,75 @@ static void test_siblings_start_together(void **state)
     JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
 }
 
+/* Two siblings outweigh one layer that carried what came in, two layers outweigh them, and no more than two are heard.
+ */
+static void test_how_much_witnesses_count(void **state)
+{
+    (void)state;
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.1}, {"layers.0.k", 0.1}, {"layers.0.v", 0.1}, {"layers.1.x", 0.03},
+          {"layers.1.q", 0.03});
+    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.1}, {"layers.0.k", 0.1}, {"layers.0.v", 0.1},
+          {"layers.1.x", 0.03}, {"layers.1.q", 0.03}, {"layers.2.x", 0.03}, {"layers.2.q", 0.03});
+    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.1}, {"layers.0.k", 0.1}, {"layers.0.v", 0.1},
+          {"layers.0.g", 0.1}, {"layers.0.u", 0.1}, {"layers.1.x", 0.03}, {"layers.1.q", 0.03}, {"layers.2.x", 0.03},
+          {"layers.2.q", 0.03});
+    /* layers before it say half of what one behind it does */
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.1.q", 0.1}, {"layers.1.k", 0.1});
+    /* between both stories it says little */
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.o", 0.1}, {"layers.1.x", 0.05}, {"layers.1.o", 0.07});
+    JUDGE("layers.0.o", {"embed", FINE}, {"layers.0.o", 0.1}, {"layers.1.x", 0.05}, {"layers.1.o", 0.055});
+}
+
+/* Siblings that err by less may be of another kind: they count little against it, and from a tenth on they do. */
+static void test_siblings_of_another_kind(void **state)
+{
+    (void)state;
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.08}, {"layers.0.v", 0.08});
+    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.04}, {"layers.0.v", 0.04});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.275}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
+    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.32}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
+    JUDGE("layers.0.v", {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.0.v", 0.32});
+}
+
+/* q, the same captured once more, which is learnt, and k: they share no input. */
+static void test_no_siblings_of_what_is_learnt_between(void **state)
+{
+    struct judged judged;
+    float *a, b[TOTAL];
+    (void)state;
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", FINE);
+    a = made_values(TOTAL);
+    err(a, b, TOTAL, 0.4);
+    trace_add(&judged.trace, "layers.0.q", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.q_again", a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+    add_erring(&judged.trace, "layers.0.k", 0.4);
+    expect_first(&judged, 1);
+}
+
+/* Products of other kinds, behind a norm that says what came into them; integers between them say nothing. */
+static void judge_others(double came_in, double came_out, size_t expected)
+{
+    struct judged judged;
+    int64_t ids[TOKENS] = {0};
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", FINE);
+    add_erring(&judged.trace, "layers.0.o", FINE);
+    add_erring(&judged.trace, "layers.1.o", 0.1);
+    add_erring(&judged.trace, "layers.2.norm", came_in);
+    trace_add_integers(&judged.trace, "layers.2.ids", ids, ids, TOKENS, 1);
+    add_erring(&judged.trace, "layers.2.q", came_out);
+    expect_first(&judged, expected);
+}
+
+static void test_products_of_other_kinds(void **state)
+{
+    (void)state;
+    judge_others(0.05, 0.11, SIZE_MAX);
+    judge_others(0.05, 0.05, 2);
+}
+
 /* A bias makes the error of a sibling look small. */
 static void judge_biased(double error, size_t expected)
 {
@@ -145,25 +214,57 @@ static void test_parts_are_no_witnesses(void **state)
 static void test_a_layer_holds_many_products(void **state)
 {
     (void)state;
-    JUDGE(NULL, {"embed", FINE}, {"layers.0", 0.45}, {"head", 0.45});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0", 0.5}, {"head", 0.5});
     JUDGE("layers.0.o", {"embed", FINE}, {"layers.0.x", FINE}, {"layers.0.o", 0.45}, {"head", 0.45});
     JUDGE("layers.0", {"embed", FINE}, {"layers.0", 0.8}, {"layers.1", 1.0}, {"layers.2", 1.2});
 }
 
+/* And what comes behind layers that were left out errs by all of them, a norm as well. */
+static void test_layers_that_were_left_out(void **state)
+{
+    (void)state;
+    JUDGE(NULL, {"embed", FINE}, {"layers.5", 0.6}, {"layers.11", 0.62});
+    JUDGE("layers.0", {"embed", FINE}, {"layers.0", 0.6}, {"layers.1", 0.62});
+    JUDGE(NULL, {"embed", FINE}, {"layers.4.norm", 0.1}, {"layers.4.q", 0.14});
+    JUDGE("layers.0.norm", {"embed", FINE}, {"layers.0.norm", 0.1}, {"layers.0.q", 0.14});
+    JUDGE(NULL, {"embed", FINE}, {"norm", 0.3}, {"head", 0.3});
+}
+
+/* Two tokens are too few to learn a norm from, which is no sign that something was left out. */
+static void judge_norm_of_two(const char *name, size_t expected)
+{
+    struct judged judged;
+    float *a, b[2 * WIDTH];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 2; i++) {
+        a = made_values(2 * WIDTH);
+        err(a, b, 2 * WIDTH, i ? 0.04 : FINE);
+        trace_add(&judged.trace, i ? name : "layers.0", a, b, SHAPE(2, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_the_last_norm_of_two_tokens(void **state)
+{
+    (void)state;
+    judge_norm_of_two("norm", 1);
+    judge_norm_of_two("head", SIZE_MAX);
+}
+
 /* A stream that layers add to, seen through their outputs alone. Coarse layers add an error of their own each; behind
  * a bug they add what came in. The stream's own error is the same in both. */
-static void judge_stream(double own_later, size_t expected)
+static void judge_stream(double own, double own_later, int layers, size_t expected)
 {
-    enum { LAYERS = 6 };
     struct judged judged;
     float *x, y[TOTAL];
     trace_start(&judged.trace);
     x = made_values(TOTAL);
     memcpy(y, x, sizeof y);
     trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
-    for (int layer = 0; layer < LAYERS; layer++) {
+    for (int layer = 0; layer < layers; layer++) {
         float *added = made_values(TOTAL), wrong[TOTAL];
-        err(added, wrong, TOTAL, layer ? own_later : 0.4);
+        err(added, wrong, TOTAL, layer ? own_later : own);
         for (size_t i = 0; i < TOTAL; i++) {
             x[i] += added[i];
             y[i] += wrong[i];
@@ -178,8 +279,11 @@ static void judge_stream(double own_later, size_t expected)
 static void test_what_layers_add_to_a_stream(void **state)
 {
     (void)state;
-    judge_stream(0.45, SIZE_MAX);
-    judge_stream(0.1, 1);
+    judge_stream(0.4, 0.45, 6, SIZE_MAX);
+    judge_stream(0.4, 0.1, 6, 1);
+    judge_stream(0.4, 0.1, 2, 1);
+    /* nothing starts with as much as this, however small a part of the stream it is */
+    judge_stream(0.9, 0.9, 6, 1);
 }
 
 /* Outputs of layers that continue nothing: coarse weights in all of them add up; a bug in one adds once, and where it
@@ -193,59 +297,108 @@ static void test_outputs_of_layers_alone(void **state)
           {"layers.4", 0.37}, {"layers.5", 0.37});
 }
 
-enum shape { EVEN, FOLLOWING, CUT_OFF, SHRUNK, ONE_TOKEN_FREE, UNEVEN, LARGE_TOKENS, THE_SAME_IN_ALL };
+enum shape { EVEN, FACTOR, FACTOR_OF_TOKEN, TOKENS_APART, LARGE_TOKENS, OFFSET };
 
-/* One product that errs by a tenth, everything before it fine; behind it nothing, or those at the same point of other
- * layers, that err as coarse ones do. */
-static void judge_shape(enum shape shape, bool witnesses, size_t expected)
+/* One product that errs by so much, everything before it fine; behind it so many layers, that err as coarse ones do. */
+static void judge_shape_of(double error, enum shape shape, double much, int witnesses, size_t expected)
 {
     struct judged judged;
-    float *a, b[TOTAL];
+    float *a, b[TOTAL], by = (float)much;
     trace_start(&judged.trace);
     add_erring(&judged.trace, "embed", FINE);
     add_erring(&judged.trace, "positions", FINE);
     a = made_values(TOTAL);
-    err(a, b, TOTAL, 0.1);
+    err(a, b, TOTAL, error);
     for (size_t i = 0; i < TOTAL; i++) {
-        if (shape == FOLLOWING || shape == CUT_OFF)
-            b[i] += (shape == FOLLOWING ? 0.055f : -0.04f) * a[i];
-        if (shape == SHRUNK)
-            b[i] -= 0.12f * a[i];
-        if (shape == UNEVEN) /* every other token errs four times as much as those between them */
-            b[i] = a[i] + (i / WIDTH % 2 ? 1.6f : 0.4f) * (b[i] - a[i]);
+        if (shape == FACTOR)
+            b[i] += by * a[i];
+        if (shape == TOKENS_APART) /* every other token errs so many times as much, and all of them as much as ever */
+            b[i] = a[i] + (i / WIDTH % 2 ? by : 1) * sqrtf(2 / (1 + by * by)) * (b[i] - a[i]);
         if (shape == LARGE_TOKENS && i / WIDTH < 3) { /* as the first of a prompt is in large models */
-            b[i] = 30 * a[i] + 3 * (b[i] - a[i]);
-            a[i] *= 30;
+            b[i] = by * a[i] + 3 * (b[i] - a[i]);
+            a[i] *= by;
         }
-        if (shape == ONE_TOKEN_FREE && i / WIDTH == 5)
-            b[i] = a[i];
-        if (shape == THE_SAME_IN_ALL)
-            b[i] = a[i] + 0.4f * (b[i] - a[i]) + (i % WIDTH % 3 ? 0.09f : -0.09f);
+        if (shape == FACTOR_OF_TOKEN && i / WIDTH == 5)
+            b[i] = a[i] + by * (b[i] - a[i]);
+        if (shape == OFFSET)
+            b[i] += i % WIDTH % 3 ? by : -by;
     }
     trace_add(&judged.trace, "layers.0.o", a, b, SHAPE(TOKENS, WIDTH));
     free(a);
-    for (int layer = 1; layer < 6 && witnesses; layer++) {
-        add_erring(&judged.trace, made_name("layers.%d.x", layer), 0.05);
-        add_erring(&judged.trace, made_name("layers.%d.o", layer), 0.12);
+    for (int layer = 1; layer <= witnesses; layer++) {
+        add_erring(&judged.trace, made_name("layers.%d.x", layer), 0.5 * error);
+        add_erring(&judged.trace, made_name("layers.%d.o", layer), 1.2 * error);
     }
     expect_first(&judged, expected);
 }
 
-static void test_structure_is_no_precision(void **state)
+static void judge_shape(enum shape shape, double much, int witnesses, size_t expected)
+{
+    judge_shape_of(0.1, shape, much, witnesses, expected);
+}
+
+static void test_an_error_that_follows(void **state)
 {
     (void)state;
-    for (int witnesses = 0; witnesses < 2; witnesses++) {
-        judge_shape(EVEN, witnesses, SIZE_MAX);
-        judge_shape(FOLLOWING, witnesses, 2);
-        judge_shape(ONE_TOKEN_FREE, witnesses, 2);
-        judge_shape(THE_SAME_IN_ALL, witnesses, 2);
-        /* blocks that cut off their largest numbers make results smaller, by some of what they err; a factor by all */
-        judge_shape(CUT_OFF, witnesses, SIZE_MAX);
-        judge_shape(SHRUNK, witnesses, 2);
-    }
-    /* tokens err alike; those that are larger by far err less for their size and more by themselves */
-    judge_shape(UNEVEN, false, 2);
-    judge_shape(LARGE_TOKENS, false, SIZE_MAX);
+    judge_shape(EVEN, 0, 0, SIZE_MAX);
+    judge_shape(EVEN, 0, 5, SIZE_MAX);
+    judge_shape(FACTOR, 0.029, 0, SIZE_MAX);
+    judge_shape(FACTOR, 0.09, 0, 2);
+    judge_shape(FACTOR, 0.09, 5, 2);
+    /* blocks that cut off their largest numbers make results smaller, by some of what they err; a factor by all */
+    judge_shape(FACTOR, -0.055, 0, SIZE_MAX);
+    judge_shape(FACTOR, -0.12, 0, 2);
+    judge_shape(FACTOR, -0.25, 5, 2);
+}
+
+static void test_tokens_err_alike(void **state)
+{
+    (void)state;
+    judge_shape(TOKENS_APART, 1.7, 0, SIZE_MAX);
+    judge_shape(TOKENS_APART, 4, 0, 2);
+    /* however far they are apart, other layers may say more; one is not enough */
+    judge_shape(TOKENS_APART, 4, 1, 2);
+    judge_shape(TOKENS_APART, 4, 5, SIZE_MAX);
+    /* where errors are as small as those of tensor cores, it is not asked */
+    judge_shape_of(0.008, TOKENS_APART, 4, 0, SIZE_MAX);
+    judge_shape_of(0.015, TOKENS_APART, 4, 0, 2);
+    /* those that are larger by far err less for their size and more by themselves */
+    judge_shape(LARGE_TOKENS, 30, 0, SIZE_MAX);
+}
+
+/* Whatever other layers say. */
+static void test_a_token_free_of_error(void **state)
+{
+    (void)state;
+    judge_shape(FACTOR_OF_TOKEN, 0, 5, 2);
+    judge_shape(FACTOR_OF_TOKEN, 0.17, 5, 2);
+    judge_shape(FACTOR_OF_TOKEN, 0.25, 5, SIZE_MAX);
+}
+
+static void test_an_error_that_all_tokens_share(void **state)
+{
+    (void)state;
+    judge_shape(OFFSET, 0.085, 5, SIZE_MAX);
+    judge_shape(OFFSET, 0.14, 5, 2);
+}
+
+/* Of tokens of eight numbers each, that err unevenly by chance. */
+static void test_tokens_of_few_numbers(void **state)
+{
+    enum { NARROW = 8 };
+    struct judged judged;
+    float *a, b[TOKENS * NARROW];
+    (void)state;
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", FINE);
+    a = made_values(TOKENS * NARROW);
+    err(a, b, TOKENS * NARROW, 0.04);
+    for (size_t i = 0; i < TOKENS * NARROW; i++)
+        if (i / NARROW % 2)
+            b[i] = a[i] + 2.4f * (b[i] - a[i]);
+    trace_add(&judged.trace, "layers.0.o", a, b, SHAPE(TOKENS, NARROW));
+    free(a);
+    expect_first(&judged, SIZE_MAX);
 }
 
 /* Layers that are equal bit for bit have been seen: what comes behind them is not the first of the run. */
@@ -271,32 +424,8 @@ static void test_small_errors_are_usual(void **state)
     (void)state;
     JUDGE(NULL, {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.2.o", 0.008});
     JUDGE("layers.2.o", {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.2.o", 0.05});
-}
-
-/* An error that may or may not be a precision, and a copy further on that is none: one bug is enough. */
-static void judge_copy(float factor, size_t expected)
-{
-    struct judged judged;
-    float *a, b[TOTAL], copy[TOTAL];
-    trace_start(&judged.trace);
-    add_erring(&judged.trace, "embed", FINE);
-    add_erring(&judged.trace, "layers.0.x", FINE);
-    add_erring(&judged.trace, "layers.0.o", 0.45);
-    a = made_values(TOTAL);
-    err(a, b, TOTAL, FINE);
-    for (size_t i = 0; i < TOTAL; i++)
-        copy[i] = factor * b[i];
-    trace_add(&judged.trace, "layers.1.x", a, b, SHAPE(TOKENS, WIDTH));
-    trace_add(&judged.trace, "layers.1.y", a, copy, SHAPE(TOKENS, WIDTH));
-    free(a);
-    expect_first(&judged, expected);
-}
-
-static void test_one_bug_is_enough(void **state)
-{
-    (void)state;
-    judge_copy(2, 4);
-    judge_copy(1, 2);
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.o", 0.008}, {"layers.2.x", 0.004},
+          {"layers.2.o", 0.005});
 }
 
 /* Of two tokens by themselves nothing is known: a small error is believed, a large one is not. */
@@ -315,6 +444,7 @@ static void test_a_tensor_by_itself(void **state)
 {
     (void)state;
     judge_alone(0.03, SIZE_MAX);
+    judge_alone(0.07, 0);
     judge_alone(0.1, 0);
 }
 
@@ -385,14 +515,31 @@ static void test_scores_of_one_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_points_decide),      cmocka_unit_test(test_the_layers_before_were_fine),
-        cmocka_unit_test(test_siblings_start_together),     cmocka_unit_test(test_a_bias_beside_it),
-        cmocka_unit_test(test_parts_are_no_witnesses),      cmocka_unit_test(test_a_layer_holds_many_products),
-        cmocka_unit_test(test_what_layers_add_to_a_stream), cmocka_unit_test(test_outputs_of_layers_alone),
-        cmocka_unit_test(test_structure_is_no_precision),   cmocka_unit_test(test_equal_layers_were_seen),
-        cmocka_unit_test(test_a_tensor_by_itself),          cmocka_unit_test(test_norms_start_none),
-        cmocka_unit_test(test_small_errors_are_usual),      cmocka_unit_test(test_one_bug_is_enough),
-        cmocka_unit_test(test_few_numbers_stray),           cmocka_unit_test(test_scores_of_one_token),
+        cmocka_unit_test(test_the_same_points_decide),
+        cmocka_unit_test(test_the_layers_before_were_fine),
+        cmocka_unit_test(test_siblings_start_together),
+        cmocka_unit_test(test_how_much_witnesses_count),
+        cmocka_unit_test(test_siblings_of_another_kind),
+        cmocka_unit_test(test_no_siblings_of_what_is_learnt_between),
+        cmocka_unit_test(test_products_of_other_kinds),
+        cmocka_unit_test(test_a_bias_beside_it),
+        cmocka_unit_test(test_parts_are_no_witnesses),
+        cmocka_unit_test(test_a_layer_holds_many_products),
+        cmocka_unit_test(test_layers_that_were_left_out),
+        cmocka_unit_test(test_the_last_norm_of_two_tokens),
+        cmocka_unit_test(test_what_layers_add_to_a_stream),
+        cmocka_unit_test(test_outputs_of_layers_alone),
+        cmocka_unit_test(test_an_error_that_follows),
+        cmocka_unit_test(test_tokens_err_alike),
+        cmocka_unit_test(test_a_token_free_of_error),
+        cmocka_unit_test(test_an_error_that_all_tokens_share),
+        cmocka_unit_test(test_tokens_of_few_numbers),
+        cmocka_unit_test(test_equal_layers_were_seen),
+        cmocka_unit_test(test_norms_start_none),
+        cmocka_unit_test(test_small_errors_are_usual),
+        cmocka_unit_test(test_a_tensor_by_itself),
+        cmocka_unit_test(test_few_numbers_stray),
+        cmocka_unit_test(test_scores_of_one_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
