@@ -14,6 +14,7 @@
 #define STRAY_AGAIN    15.0   /* a token stands out in another layer too, whatever the noise has become there */
 #define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
 #define ROUNDED_FACTOR 0x1p-9 /* embeddings are multiplied by a constant, which bf16 rounds by up to this */
+#define FOLLOWS_GROWTH 4.0    /* from here on half of an error that follows the reference is enough */
 #define HIDDEN_ROWS    5      /* softmax that was not captured makes much of a token's near ties */
 #define FIRST_LIMIT    1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT    2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
@@ -298,5 +299,11 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error follows the reference: a factor of %.4g",
                                           1 + structure->slope * level));
+        else if (structure->slope > FOLLOWS_HALF && level > FOLLOWS_GROWTH * base)
+            ts_judge_differs(
+                state, i,
+                ts_judge_say(state->out,
+                             "its error is %.3g times what came in, and %.0f %% of it follows the reference",
+                             level / base, 100 * structure->slope * structure->slope));
     }
 }

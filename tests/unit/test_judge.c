@@ -271,6 +271,41 @@ static void test_one_number_of_one_token(void **state)
     judge_single(11, 1);
 }
 
+/* Logits whose cap is missing: the error grows to some six times what came in, which one product may make, but half of
+ * it follows the reference, which no product's does. */
+static void judge_logits(bool capped, size_t expected)
+{
+    enum { MANY = 20, TOTAL = MANY * 48 };
+    static const char *const names[] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.o_proj",
+                                        "layers.1.q_proj", "layers.1.k_proj", "layers.1.o_proj"};
+    struct judged judged;
+    float *x, *y = malloc(TOTAL * sizeof *y);
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        x = made_values(TOTAL);
+        shake(x, y, TOTAL, 0.05);
+        trace_add(&judged.trace, names[i], x, y, SHAPE(MANY, TOTAL / MANY));
+        free(x);
+    }
+    x = made_values(TOTAL);
+    shake(x, y, TOTAL, capped ? 0.28 : 0.05);
+    for (size_t i = 0; i < TOTAL; i++) {
+        x[i] = (float)(2.5 * tanh((double)x[i] / 2.5));
+        y[i] = capped ? (float)(2.5 * tanh((double)y[i] / 2.5)) : y[i];
+    }
+    trace_add(&judged.trace, "lm_head", x, y, SHAPE(MANY, TOTAL / MANY));
+    free(x);
+    free(y);
+    expect_first(&judged, expected);
+}
+
+static void test_an_error_that_follows_and_grows(void **state)
+{
+    (void)state;
+    judge_logits(false, 6);
+    judge_logits(true, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_token_ids_must_be_equal),
         cmocka_unit_test(test_the_worst_tokens_of_a_long_run_are_seen),
         cmocka_unit_test(test_one_number_of_one_token),
+        cmocka_unit_test(test_an_error_that_follows_and_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
