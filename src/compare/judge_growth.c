@@ -14,7 +14,9 @@
 #define STRAY_AGAIN    15.0   /* a token stands out in another layer too, whatever the noise has become there */
 #define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
 #define ROUNDED_FACTOR 0x1p-9 /* embeddings are multiplied by a constant, which bf16 rounds by up to this */
-#define FOLLOWS_GROWTH 4.0    /* from here on half of an error that follows the reference is enough */
+/* No honest error that starts has a slope above 0.3; see judge_start.c. */
+#define FOLLOWS_HALF   0.5
+#define FOLLOWS_GROWTH 4.0
 #define HIDDEN_ROWS    5      /* softmax that was not captured makes much of a token's near ties */
 #define FIRST_LIMIT    1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT    2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
@@ -270,6 +272,16 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                       level / base));
         return;
     }
+    if (structure->constant_channels)
+        ts_judge_differs(state, i,
+                         structure->constant_channels == 1
+                             ? ts_judge_say(state->out,
+                                            "channel %zu is the same number in every token of the candidate",
+                                            structure->constant_channel)
+                             : ts_judge_say(state->out,
+                                            "%zu channels are the same number in every token of the candidate, the "
+                                            "first is %zu",
+                                            structure->constant_channels, structure->constant_channel));
     if (level > 3 * rounding && !few && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
         say_element(state, i);

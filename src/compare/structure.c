@@ -51,12 +51,14 @@ static double ratio_to(double value, double median)
 /* A token with so many times the median token's error energy took another way: another expert, if anything honest. */
 #define STRAY 25.0
 /* Correlation of a stream with itself one layer on; that of other tensors is that of chance. */
-#define CONTINUES     0.25
-#define MOST_ELEMENTS ((size_t)1 << 22)
-#define RELATED       0.3
-#define LONE_CHANNEL  4     /* numbers of a head, of which the worst may be left out */
-#define LEAST_SHARE   1e-12 /* of an error's energy: a token may have none */
-#define LEAST_WIDTH   8     /* channels that have statistics */
+#define CONTINUES          0.25
+#define MOST_ELEMENTS      ((size_t)1 << 22)
+#define RELATED            0.3
+#define LONE_CHANNEL       4     /* numbers of a head, of which the worst may be left out */
+#define LEAST_SHARE        1e-12 /* of an error's energy: a token may have none */
+#define CONSTANT_SIZE      0.1   /* of the median channel's variation, in the reference */
+#define CONSTANT_ROUNDINGS 16
+#define LEAST_WIDTH        8 /* channels that have statistics */
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -391,9 +393,45 @@ static bool is_mostly_related(const struct ts_actor *actor)
     return related * 2 > actor->rows;
 }
 
+/* Channels of the candidate that are the same number in every token, zero or a bias, while the reference's differ from
+ * token to token about as much as other channels do. On a grid so coarse that neighbours became equal elsewhere, whole
+ * channels may. varies: the squared distance from the mean, of each channel; scratch as many as there are channels. */
+static void find_constant_channels(struct ts_scene *scene, const struct ts_actor *actor, const double *size,
+                                   const double *mean, double *varies, double *scratch, struct ts_structure *structure)
+{
+    const size_t width = actor->width;
+    const double rounding = exp2(-actor->bits_b);
+    size_t equal = 0, pairs = 0, found = 0, last = SIZE_MAX;
+    double typical;
+    for (size_t i = 0; i < width; i++)
+        scratch[i] = varies[i] = fmax(size[i] - mean[i] * mean[i] / (double)structure->rows, 0);
+    typical = median_of(scratch, width);
+    memset(scratch, 0, width * sizeof *scratch); /* how often the number changes */
+    for (size_t row = 0; row < actor->rows; row++) {
+        if (!counts(scene, actor, row))
+            continue;
+        for (size_t i = 0; i < width && last != SIZE_MAX; i++)
+            scratch[i] += actor->b[row * width + i] != actor->b[last * width + i];
+        last = row;
+    }
+    for (size_t i = width; i-- > 0;) {
+        double bias = fabs(mean[i]) / (double)structure->rows;
+        if (varies[i] > CONSTANT_SIZE * typical && scratch[i] == 0 &&
+            sqrt(varies[i] / (double)structure->rows) > CONSTANT_ROUNDINGS * rounding * bias) {
+            structure->constant_channel = i;
+            found++;
+        } else if (varies[i] > 0) {
+            pairs += structure->rows - 1;
+            equal += structure->rows - 1 - (size_t)scratch[i];
+        }
+    }
+    if (typical > 0 && equal <= pairs / 64)
+        structure->constant_channels = found;
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
-    double *error, *size, *scratch, *sum, *mean, *dot, typical, median;
+    double *error, *size, *scratch, *sum, *mean, *dot, *varies, typical, median;
     size_t head = head_size(scene), rows = 0;
     if (actor->usable)
         structure->mostly_related = is_mostly_related(actor);
@@ -403,7 +441,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         structure->slope = slope_of(actor);
     if (!actor->usable || actor->rows < 4 || actor->width < LEAST_WIDTH)
         return;
-    error = calloc(actor->width * 6, sizeof *error);
+    error = calloc(actor->width * 7, sizeof *error);
     if (!error)
         return;
     size = error + actor->width;
@@ -411,6 +449,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     sum = scratch + actor->width;
     mean = sum + actor->width;
     dot = mean + actor->width;
+    varies = dot + actor->width;
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t i = 0; i < actor->width && counts(scene, actor, row); i++) {
             double a = (double)actor->a[row * actor->width + i], d = (double)actor->b[row * actor->width + i] - a;
@@ -429,6 +468,8 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     measure_common(structure, actor->width, rows, error, size, sum, mean, dot);
     memcpy(scratch, size, actor->width * sizeof *scratch);
     typical = median_of(scratch, actor->width);
+    if (structure->known)
+        find_constant_channels(scene, actor, size, mean, varies, scratch, structure);
     for (size_t i = 0; i < actor->width; i++)
         scratch[i] = sqrt(error[i] / (size[i] + typical));
     for (size_t i = 0; i < actor->width; i++)

@@ -35,10 +35,12 @@ struct ts_structure {
     size_t rows;              /* tokens that count */
     double channel;           /* the worst channel's relative error over the median channel's */
     size_t worst_channel;
-    double channel_gap;   /* the same over the largest ones behind it, a sixteenth of all being left out */
-    double channel_error; /* its relative error */
-    double channel_rows;  /* in how many tokens it errs: those of equal errors that would be as much spread */
-    double block;         /* the worst block of channels (a head), error energy over the median block's */
+    double channel_gap;       /* the same over the largest ones behind it, a sixteenth of all being left out */
+    double channel_error;     /* its relative error */
+    double channel_rows;      /* in how many tokens it errs: those of equal errors that would be as much spread */
+    size_t constant_channels; /* channels that are constant in the candidate alone; the first of them: */
+    size_t constant_channel;
+    double block; /* the worst block of channels (a head), error energy over the median block's */
     size_t worst_block, block_size;
     double row; /* the worst token's relative error energy over the median token's */
     size_t worst_row;

@@ -306,6 +306,42 @@ static void test_an_error_that_follows_and_grows(void **state)
     judge_logits(true, SIZE_MAX);
 }
 
+/* A channel that is the same in every token, under noise as large as that of four bits: no noise makes that, unless it
+ * is a grid on which numbers elsewhere are the same as well. */
+static void judge_constant(bool wrong, double grid, size_t expected)
+{
+    enum { MANY = 40, WIDE = 64, TOTAL = MANY * WIDE, CONSTANT = 5 };
+    static const char *const names[] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.o_proj", "layers.1.q_proj"};
+    struct judged judged;
+    float *y = malloc(TOTAL * sizeof *y);
+    trace_start(&judged.trace);
+    for (size_t tensor = 0; tensor < sizeof names / sizeof *names; tensor++) {
+        float *x = made_values(TOTAL);
+        for (size_t row = 0; row < MANY; row++)
+            x[row * WIDE + CONSTANT] *= 0.4f;
+        shake(x, y, TOTAL, grid > 0 ? 0 : 0.2);
+        for (size_t i = 0; i < TOTAL; i++) {
+            y[i] = grid > 0 ? (float)(grid * nearbyint((double)y[i] / grid)) : y[i];
+            y[i] = tensor == 2 && wrong && i % WIDE == CONSTANT ? 0.1f : y[i];
+        }
+        if (grid > 0) /* or this test shows nothing */
+            for (size_t row = 0; row < MANY; row++)
+                assert_true(y[row * WIDE + CONSTANT] == 0);
+        trace_add(&judged.trace, names[tensor], x, y, SHAPE(MANY, WIDE));
+        free(x);
+    }
+    free(y);
+    expect_first(&judged, expected);
+}
+
+static void test_a_constant_channel(void **state)
+{
+    (void)state;
+    judge_constant(false, 0, SIZE_MAX);
+    judge_constant(true, 0, 2);
+    judge_constant(false, 2.4, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_the_worst_tokens_of_a_long_run_are_seen),
         cmocka_unit_test(test_one_number_of_one_token),
         cmocka_unit_test(test_an_error_that_follows_and_grows),
+        cmocka_unit_test(test_a_constant_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
