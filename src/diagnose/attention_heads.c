@@ -8,8 +8,7 @@
 #define WORTHWHILE 0.3
 
 /* Scores or context over some rows, with given key or value heads for each query head. */
-static void fill_heads(const struct ts_variants *variants, const size_t *serves, size_t first, size_t count,
-                       bool turned)
+static void fill_heads(const struct ts_variants *variants, const size_t *serves, size_t first, size_t count)
 {
     const struct ts_case *the_case = variants->the_case;
     const struct ts_actor *actor = the_case->actor, *q = variants->from[0], *k = variants->from[1];
@@ -25,10 +24,6 @@ static void fill_heads(const struct ts_variants *variants, const size_t *serves,
             for (size_t key = 0; key < keys; key++) {
                 const double *to = variants->inputs[1] + key * k->width + serves[head] * inner;
                 double sum = 0;
-                if (turned) { /* the roles of queries and keys exchanged */
-                    from = variants->inputs[0] + key * q->width + head * part;
-                    to = variants->inputs[1] + row * k->width + serves[head] * inner;
-                }
                 if (!scores) {
                     for (size_t i = 0; i < inner && from[key] != 0; i++)
                         out[i] += from[key] * to[i];
@@ -48,7 +43,7 @@ static bool predict_heads(struct ts_case *the_case, const struct ts_formula *for
     struct ts_variants variants;
     if (!ts_variants_open(&variants, the_case, &the_case->operation))
         return false;
-    fill_heads(&variants, formula->numbers, 0, the_case->actor->rows, false);
+    fill_heads(&variants, formula->numbers, 0, the_case->actor->rows);
     memcpy(out, variants.out, the_case->total * sizeof *out);
     ts_variants_close(&variants);
     return true;
@@ -88,7 +83,7 @@ void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants)
     for (size_t shift = 0; shift < served && best && costs; shift++) {
         for (size_t head = 0; head < heads; head++)
             trial[head] = (head / repeat + shift) % served;
-        fill_heads(variants, trial, variants->first, variants->count, false);
+        fill_heads(variants, trial, variants->first, variants->count);
         for (size_t head = 0; head < heads; head++) {
             double cost = head_cost(variants, heads, head);
             if (shift == 0 || cost < 0.7 * costs[head]) {
@@ -105,7 +100,7 @@ void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants)
         }
     }
     if (changed) {
-        fill_heads(variants, best, 0, the_case->actor->rows, false);
+        fill_heads(variants, best, 0, the_case->actor->rows);
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_heads,
                                                        .numbers = best,
                                                        .size = heads * sizeof *best,
@@ -124,23 +119,62 @@ void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants)
     free(costs);
 }
 
+/* Scores of keys in place of queries with the queries of every token in place of keys, over some rows; `keys` are those
+ * of the case's tokens. */
+static void fill_exchanged(const struct ts_case *the_case, const struct ts_actor *queries, const struct ts_actor *keys,
+                           size_t first, size_t count, double *out)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t heads = actor->heads, tokens = actor->inner, size = queries->width / heads;
+    size_t repeat = heads / (keys->width / size);
+    for (size_t row = first; row < first + count; row++)
+        for (size_t head = 0; head < heads; head++) {
+            const float *from = keys->b + row * keys->width + head / repeat * size;
+            const float *all = queries->b + ts_scene_keys(the_case->scene, actor, row) * queries->width + head * size;
+            for (size_t token = 0; token < tokens; token++) {
+                size_t at = row * actor->width + head * tokens + token;
+                double sum = 0;
+                for (size_t i = 0; i < size; i++)
+                    sum += (double)from[i] * (double)all[token * queries->width + i];
+                out[at] = ts_is_allowed((double)actor->a[at]) ? the_case->operation.factor * sum : -(double)INFINITY;
+            }
+        }
+}
+
+/* The queries of every token and the keys of the case's; false when they are not at hand. */
+static bool find_exchanged(struct ts_case *the_case, const struct ts_actor **queries, const struct ts_actor **keys)
+{
+    const struct ts_actor *actor = the_case->actor;
+    *queries = ts_scene_all(the_case->scene, the_case->operation.inputs[0]);
+    *keys = ts_scene_actor(the_case->scene, the_case->operation.inputs[1]);
+    return *queries && *keys && (*keys)->rows == actor->rows && actor->inner == actor->sequence &&
+           (*queries)->rows % actor->inner == 0 && (*queries)->width % actor->heads == 0 &&
+           (*keys)->width % ((*queries)->width / actor->heads) == 0 &&
+           actor->heads % ((*keys)->width / ((*queries)->width / actor->heads)) == 0;
+}
+
+static bool predict_exchanged(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *queries, *keys;
+    (void)formula;
+    if (!find_exchanged(the_case, &queries, &keys))
+        return false;
+    fill_exchanged(the_case, queries, keys, 0, the_case->actor->rows, out);
+    return true;
+}
+
 void ts_propose_exchanged(struct ts_case *the_case, struct ts_variants *variants)
 {
-    const struct ts_actor *q = variants->from[0], *k = variants->from[1];
-    size_t *serves, heads = the_case->actor->heads;
-    bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
-    if (!scores || !the_case->actor->whole)
+    const struct ts_actor *queries, *keys;
+    if (the_case->operation.kind != TS_OPERATION_SCORES || !find_exchanged(the_case, &queries, &keys))
         return;
-    serves = calloc(heads, sizeof *serves);
-    for (size_t head = 0; head < heads && serves; head++)
-        serves[head] = head / (heads / (k->width / (q->width / heads)));
-    if (serves) {
-        fill_heads(variants, serves, variants->first, variants->count, true);
-        if (ts_variants_share(variants, variants->out) > WORTHWHILE) {
-            fill_heads(variants, serves, 0, the_case->actor->rows, true);
-            ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
-                       "queries and keys are exchanged: rows and columns of the scores are swapped");
-        }
-    }
-    free(serves);
+    fill_exchanged(the_case, queries, keys, variants->first, variants->count, variants->out);
+    if (ts_variants_share(variants, variants->out) <= WORTHWHILE)
+        return;
+    fill_exchanged(the_case, queries, keys, 0, the_case->actor->rows, variants->out);
+    ts_formula_next(the_case,
+                    &(struct ts_formula){.predict = predict_exchanged,
+                                         .work = ts_operation_work(the_case, &the_case->operation)});
+    ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
+               "queries and keys are exchanged: rows and columns of the scores are swapped");
 }

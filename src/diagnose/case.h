@@ -20,6 +20,8 @@ struct ts_case_entry {
     double rank, evidence, explained;
     size_t freedom, family;
     bool plain;                /* not a prediction */
+    bool tried;                /* it was put to the proof, with whatever success */
+    bool fell;                 /* and explains less of everything than of what it was found on */
     struct ts_formula formula; /* predict and count are NULL when there is none */
 };
 
@@ -73,6 +75,7 @@ struct ts_case_state {
     bool proving;                      /* rows that a formula is put to */
     uint64_t failing[TS_CASE_FAILING]; /* some rows in which the best claim does not hold, in order */
     size_t failing_count;
+    bool settled; /* the best claim holds everywhere: where weaker ones fail does not matter */
 };
 
 /* Rows that a case is to hold, instead of those it would choose: tokens of the run, or rows of the matrix where it is
@@ -114,7 +117,7 @@ bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formu
                         struct ts_everywhere *all);
 /* Whether an entry of the book is worth saying beside those before it. */
 bool ts_case_is_said(const struct ts_case_book *book, size_t i);
-/* Puts the best claims about a part of the rows to the others. In prove.c. */
+/* Puts every claim about a part of the rows that will be said to the others, unless it was done. In prove.c. */
 void ts_case_prove(struct ts_case_state *state);
 /* Lets every claim that was put to no other rows say on how many it was seen. */
 void ts_case_own_up(struct ts_case_state *state);

@@ -569,6 +569,10 @@ static void put_before(struct ts_case_book *book, const struct ts_case_book *sec
 {
     struct ts_case_book first = *book;
     *book = *second;
+    for (size_t i = 0; i < book->count; i++) { /* what their formulas point to goes with their case */
+        book->entries[i].tried = true;
+        book->entries[i].formula = (struct ts_formula){0};
+    }
     for (size_t i = 0; i < first.count && book->count < TS_CASE_ENTRIES; i++) {
         size_t at = 0;
         while (at < book->count && strcmp(book->entries[at].cause.id, first.entries[i].cause.id) != 0)
@@ -592,8 +596,11 @@ static enum ts_status look_again(struct ts_case_state *state, struct ts_error *e
                                  state->evidence, &rows, state->face.diagnosis, error);
         if (status == TS_OK && other->face.total && other->direct == state->direct && !other->quiet)
             status = ask_families(other, error);
-        if (status == TS_OK && holds_better(other->book, best))
+        if (status == TS_OK && holds_better(other->book, best)) {
+            ts_case_own_up(other);
             put_before(state->book, other->book);
+            ts_case_prove(state); /* of those left some may be said now */
+        }
         ts_case_release(other);
     }
     free(other);
@@ -631,13 +638,13 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
         status = look_again(state, error);
     if (status == TS_OK && state->face.total && pairs[index].a.count) {
         diagnosis->against = held_against(state);
-        write_down(state->book, diagnosis);
-        if (!diagnosis->count) {
+        if (!state->book->count) {
             say_strongest(state);
             ts_case_say_remainder(state);
-            ts_case_own_up(state);
-            write_down(state->book, diagnosis);
+            ts_case_prove(state);
         }
+        ts_case_own_up(state);
+        write_down(state->book, diagnosis);
     }
     ts_case_release(state);
     free(state);

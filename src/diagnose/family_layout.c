@@ -342,12 +342,13 @@ static void rolls(struct ts_case *the_case, double *prediction)
             size_t first = row / length * length, from = (row - first + length + (size_t)(step + 3) - 3) % length;
             memcpy(prediction + row * width, the_case->expected + (first + from) * width, width * sizeof *prediction);
         }
-        if (ts_explained(the_case, prediction) > 0.97)
-            ts_propose(the_case, "shifted", prediction, 1,
-                       "positions: an offset of the cache, a token prepended or dropped, padding on the other side, a "
-                       "roll",
-                       "tokens are moved by %d, around the end: place i holds what belongs at i %c %d", -step,
-                       step < 0 ? '-' : '+', abs(step));
+        if (!(ts_explained(the_case, prediction) > 0.97))
+            continue;
+        ts_formula_moved(the_case, &(struct ts_rows_moved){.step = step, .around = true});
+        ts_propose(the_case, "shifted", prediction, 1,
+                   "positions: an offset of the cache, a token prepended or dropped, padding on the other side, a roll",
+                   "tokens are moved by %d, around the end: place i holds what belongs at i %c %d", -step,
+                   step < 0 ? '-' : '+', abs(step));
     }
 }
 

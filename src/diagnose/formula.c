@@ -121,7 +121,7 @@ void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
     struct lifted lifted = {.part = state->part, .pair = state->part_pair};
     state->next = (struct ts_formula){0};
     /* what holds every row is proved already */
-    if (state->complete || state->only || state->proving)
+    if ((state->complete && !formula->sampled) || state->only || state->proving)
         return;
     if (!state->about) {
         if (keep(state, formula, &kept))
@@ -318,7 +318,7 @@ static bool predict_order(struct ts_case *the_case, const struct ts_formula *for
         return false;
     for (size_t start = 0; start < the_case->total; start += width)
         for (size_t i = 0; i < width; i++)
-            out[start + i] = the_case->expected[start + order[i]];
+            out[start + i] = order[i] < width ? the_case->expected[start + order[i]] : 0;
     return true;
 }
 
@@ -334,17 +334,24 @@ struct other {
     struct ts_rows_moved moved;
 };
 
-/* The row of the reference that a row holds; UINT64_MAX beyond its end. */
+#define NOWHERE UINT64_MAX
+#define EMPTY   (UINT64_MAX - 1)
+
+/* The row of the reference that a row holds; NOWHERE beyond its end. */
 static uint64_t source_of(const struct ts_rows_moved *moved, uint64_t row, uint64_t all)
 {
     int64_t at = (int64_t)row + moved->step;
     if (moved->reversed)
         at = (int64_t)(all - 1) - (int64_t)row;
-    else if (moved->length)
-        at = row / moved->length < sizeof moved->from / sizeof *moved->from
-                 ? (int64_t)(moved->from[row / moved->length] * moved->length + row % moved->length)
-                 : -1;
-    return at < 0 || (uint64_t)at >= all ? UINT64_MAX : (uint64_t)at;
+    else if (moved->around)
+        at = (at % (int64_t)all + (int64_t)all) % (int64_t)all;
+    else if (moved->length) {
+        size_t from = row / moved->length < TS_ROWS_PLACES ? moved->from[row / moved->length] : SIZE_MAX;
+        if (from == TS_ROWS_EMPTY)
+            return EMPTY;
+        at = from < TS_ROWS_PLACES ? (int64_t)(from * moved->length + row % moved->length) : -1;
+    }
+    return at < 0 || (uint64_t)at >= all ? NOWHERE : (uint64_t)at;
 }
 
 static bool predict_other(struct ts_case *the_case, const struct ts_formula *formula, double *out)
@@ -362,8 +369,9 @@ static bool predict_other(struct ts_case *the_case, const struct ts_formula *for
         uint64_t from = ts_case_row(the_case, row), at = source_of(&other->moved, from, all);
         struct ts_error ignored;
         run = 1;
-        if (at == UINT64_MAX) {
-            memcpy(out + row * width, the_case->found + row * width, width * sizeof *out);
+        if (at == NOWHERE || at == EMPTY) {
+            for (size_t i = row * width; i < (row + 1) * width; i++)
+                out[i] = at == EMPTY ? 0 : the_case->found[i];
             continue;
         }
         while (row + run < actor->rows && ts_case_row(the_case, row + run) == from + run &&

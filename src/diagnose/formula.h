@@ -12,7 +12,7 @@
 
 #include "diagnose/family.h"
 
-#define TS_TALLY_SUMS   12
+#define TS_TALLY_SUMS   18
 #define TS_TALLY_PLACES 4
 
 /* An element of the pair. */
@@ -49,6 +49,7 @@ struct ts_formula {
     unsigned pair_count;
     bool reference; /* of the earlier tensors the reference's side is wanted as well */
     bool proved;    /* there is no predictor: the family has put the claim to every element itself */
+    bool sampled;   /* the family looked at some rows of the case alone: it is counted even where those are all */
     bool exact;     /* a prediction of the last bit: counted are the elements that are equal */
     double work;    /* multiplications for a row, where they are far more than its numbers */
 };
@@ -77,12 +78,15 @@ void ts_formula_rows(struct ts_case *the_case, bool heads, bool offset, double l
 /* What the reference holds in a tensor of the same shape. */
 void ts_formula_other(struct ts_case *the_case, size_t pair);
 /* Where the rows stand that the candidate holds: so many further on, the last one first, or in blocks of that length,
- * of which block b is the reference's from[b]. What is beyond the end may be anything. */
+ * of which block b is the reference's from[b], or nothing but zeros. What is beyond the end may be anything, unless it
+ * goes on at the beginning. */
+#define TS_ROWS_PLACES 256
+#define TS_ROWS_EMPTY  (SIZE_MAX - 1)
 struct ts_rows_moved {
     int64_t step;
-    bool reversed;
+    bool around, reversed;
     size_t length;
-    size_t from[64];
+    size_t from[TS_ROWS_PLACES];
 };
 void ts_formula_moved(struct ts_case *the_case, const struct ts_rows_moved *moved);
 /* Numbers of the candidate's rows of an earlier, wider tensor: number i is the one at order[i]. */
@@ -92,7 +96,7 @@ void ts_formula_sum(struct ts_case *the_case, double expected, const size_t *pai
                     unsigned count);
 /* Another operation, or one on other inputs, of the candidate's own values. */
 void ts_formula_operation(struct ts_case *the_case, const struct ts_operation *operation);
-/* The numbers of a row in another order: number i is the expected one at order[i]. */
+/* The numbers of a row in another order: number i is the expected one at order[i], or zero at SIZE_MAX. */
 void ts_formula_order(struct ts_case *the_case, const size_t *order);
 
 /* Applies an operation to the candidate's values of the inputs in the case's scene. */

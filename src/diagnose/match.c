@@ -287,6 +287,14 @@ static void count_runs(struct ts_lines *lines)
     }
 }
 
+/* The case holds one sequence of a batch, every token of it. */
+static bool is_whole_sequence(const struct ts_lines *lines)
+{
+    const struct ts_actor *actor = lines->the_case->actor;
+    return !lines->view && !lines->tokens && !lines->columns && actor->whole && actor->rows == actor->sequence &&
+           actor->rows <= TS_ROWS_PLACES;
+}
+
 /* For rows that are not in the case: channels stand as they do here, and rows that moved alike have moved alike. False
  * when there is no rule for them. */
 static bool give_formula(const struct ts_lines *lines)
@@ -294,20 +302,27 @@ static bool give_formula(const struct ts_lines *lines)
     struct ts_case *the_case = lines->the_case;
     struct ts_rows_moved moved = {.step = ts_common_step(lines)};
     size_t *order;
-    if (lines->emptied)
+    if (lines->emptied && (lines->view || lines->tokens))
         return false;
     if (lines->columns) {
         order = malloc(lines->count * sizeof *order);
         for (size_t i = 0; order && i < lines->count; i++)
-            order[i] = lines->from[i] == SIZE_MAX ? i : lines->from[i];
+            order[i] = lines->empty[i] ? SIZE_MAX : lines->from[i] == SIZE_MAX ? i : lines->from[i];
         if (order)
             ts_formula_order(the_case, order);
         free(order);
         return true;
     }
+    if (moved.step && lines->emptied)
+        moved.step = 0;
     moved.reversed = !moved.step && ts_is_reversed(lines);
     if (!moved.step && !moved.reversed)
         moved.length = ts_sampled_blocks(lines, moved.from);
+    if (!moved.step && !moved.reversed && !moved.length && is_whole_sequence(lines)) {
+        moved.length = 1; /* every other sequence of the batch in the same order */
+        for (size_t i = 0; i < lines->count; i++)
+            moved.from[i] = lines->empty[i] ? TS_ROWS_EMPTY : lines->from[i] == SIZE_MAX ? i : lines->from[i];
+    }
     if (!moved.step && !moved.reversed && !moved.length)
         return false;
     ts_formula_moved(the_case, &moved);

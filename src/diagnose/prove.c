@@ -10,8 +10,7 @@
 #include "base/progress.h"
 #include "diagnose/case.h"
 
-#define PROVED     4    /* claims, from the best one on */
-#define RIVAL      0.1  /* that are so near it in rank */
+#define RIVAL      0.1  /* claims so near the best one in rank are worth asking a family again */
 #define MOST_WORK  6e7  /* numbers that are read and looked at for one proof: a few seconds */
 #define LOOKS      8    /* so often a family looks at each number of the case */
 #define REACH      10   /* earlier tensors that are loaded at least */
@@ -190,7 +189,7 @@ static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *
     if (!ts_case_everywhere(state, &entry->formula, noise, limit, &all))
         return false;
     *shown = (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal, false};
-    if (!state->failing_count) {
+    if (!state->failing_count && !state->settled) {
         memcpy(state->failing, all.some, sizeof all.some);
         state->failing_count = all.some_count;
     }
@@ -302,16 +301,19 @@ void ts_case_own_up(struct ts_case_state *state)
     }
 }
 
-static void prove(struct ts_case_state *state, struct ts_case_entry *entry)
+/* weak: nothing but its own formula is worth the time. */
+static void prove(struct ts_case_state *state, struct ts_case_entry *entry, bool weak)
 {
     struct shown shown;
     bool everywhere;
+    if (state->complete && !entry->formula.sampled) /* it was found on all there is */
+        return;
     if (entry->formula.proved) {
         entry->cause.proof.rows = entry->cause.proof.of_rows = (double)rows_of_all(state);
         return;
     }
     everywhere = prove_everywhere(state, entry, &shown);
-    if (!everywhere && !prove_on_some(state, entry, &shown))
+    if (!everywhere && (weak || !prove_on_some(state, entry, &shown)))
         return;
     /* what was fitted again says less about the numbers, and moves with every row */
     if (shown.share < (everywhere ? 1 : HOLDS) * entry->explained && shown.share < entry->cause.confidence) {
@@ -319,6 +321,7 @@ static void prove(struct ts_case_state *state, struct ts_case_entry *entry)
         entry->rank -= entry->cause.confidence - share;
         entry->cause.confidence = share;
         entry->cause.proof.explained = share;
+        entry->fell = true;
         say(state, entry, &shown);
         entry->explained = share;
         return;
@@ -337,31 +340,50 @@ static void sink(struct ts_case_book *book, size_t at, double margin)
     }
 }
 
-void ts_case_prove(struct ts_case_state *state)
+/* Those that fell take their place by rank; those of which too little is left go. */
+static void settle(struct ts_case_book *book)
 {
-    struct ts_case_book *book = state->book;
     size_t kept = 0;
-    if (state->complete)
-        return;
-    for (size_t proved = 0; proved < PROVED; proved++) {
-        size_t at = 0;
-        while (at < book->count && (book->entries[at].cause.proof.of_rows > 0 || !ts_case_is_said(book, at)))
-            at++;
-        if (at == book->count || book->entries[at].rank <= book->entries[0].rank - RIVAL)
-            break;
-        prove(state, &book->entries[at]);
-        if (!proved && book->entries[at].explained != book->entries[at].cause.confidence)
-            state->failing_count = 0; /* the best one holds */
-        if (!(book->entries[at].cause.proof.of_rows > 0))
-            break;
-        sink(book, at, 0.1);
-    }
-    for (size_t i = book->count; i-- > 0;) /* those that fell, by rank */
-        if (book->entries[i].explained == book->entries[i].cause.confidence)
+    for (size_t i = book->count; i-- > 0;)
+        if (book->entries[i].fell)
             sink(book, i, -1.0);
     for (size_t i = 0; i < book->count; i++)
         if (!(book->entries[i].cause.proof.of_rows > 0) || book->entries[i].cause.confidence >= REFUTED)
             book->entries[kept++] = book->entries[i];
     book->count = kept;
-    ts_case_own_up(state);
+}
+
+/* The best claim that will be said and has not been put to the proof; how many there are when there is none. */
+static size_t next_claim(const struct ts_case_book *book)
+{
+    for (size_t at = 0, said = 0; at < book->count && said < TS_MOST_CAUSES; at++)
+        if (ts_case_is_said(book, at)) {
+            if (!book->entries[at].tried)
+                return at;
+            said++;
+        }
+    return book->count;
+}
+
+void ts_case_prove(struct ts_case_state *state)
+{
+    struct ts_case_book *book = state->book;
+    size_t at = next_claim(book);
+    bool best = true;
+    while (at < book->count && !atomic_load(&ts_cancelled)) {
+        struct ts_case_entry *entry = &book->entries[at];
+        entry->tried = true;
+        prove(state, entry, entry->rank <= book->entries[0].rank - RIVAL);
+        if (best && !entry->fell) {
+            state->failing_count = 0; /* the best one holds */
+            state->settled = true;
+        }
+        best = false;
+        if (entry->fell)
+            sink(book, at, 0.1);
+        if ((at = next_claim(book)) == book->count) {
+            settle(book);
+            at = next_claim(book);
+        }
+    }
 }

@@ -22,11 +22,20 @@
 #define WORK_MOST    ((size_t)1 << 24)
 /* Products of tokens that random numbers leave alike; measured on weights of 4 to 8 bits: 0.6 to 0.99. */
 #define ALIKE 0.5
+/* Correlation of the error with what is expected, and of a row's relative error with that of the one in the middle. */
+#define FOLLOWS   0.08
+#define LEAST_ROW 0.1
+#define MOST_ROW  8.0
+#define TOGETHER  16  /* of all tokens, those whose products are taken with each other */
+#define PEAKED    3.0 /* times as much in single channels as the rows at hand have it at most */
+#define SURE      0.4
 
 struct spread {
     double relative;    /* size of the error over that of what was expected */
     double following;   /* correlation of the error with it */
     double least, most; /* of a row's relative error, over that of the row in the middle */
+    double middle;      /* which is this, squared */
+    double peaked;      /* the most of a row's error that stands in few channels: 1 when all have the same */
 };
 
 static int by_value(const void *a, const void *b)
@@ -35,29 +44,47 @@ static int by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+struct row {
+    double own, wrong, dot, peaked;
+};
+
+static struct row add_row(const struct ts_case *the_case, size_t row)
+{
+    size_t width = the_case->actor->width;
+    struct row sums = {0};
+    double fourth = 0;
+    for (size_t i = row * width; i < (row + 1) * width; i++) {
+        double x = the_case->expected[i], e = the_case->found[i] - x;
+        if (!isfinite(x) || !isfinite(e))
+            continue;
+        sums.own += x * x;
+        sums.wrong += e * e;
+        sums.dot += x * e;
+        fourth += e * e * e * e;
+    }
+    sums.peaked = sums.wrong > 0 ? fourth * (double)width / (sums.wrong * sums.wrong) : 0;
+    return sums;
+}
+
 static bool measure(const struct ts_case *the_case, struct spread *spread)
 {
-    size_t rows = the_case->actor->rows, width = the_case->actor->width, used = 0;
+    size_t rows = the_case->actor->rows, used = 0;
     double *levels = calloc(rows, sizeof *levels), error = 0, size = 0, dot = 0;
     for (size_t row = 0; row < rows && levels; row++) {
-        double own = 0, wrong = 0;
-        for (size_t i = row * width; i < (row + 1) * width; i++) {
-            double x = the_case->expected[i], e = the_case->found[i] - x;
-            if (!isfinite(x) || !isfinite(e))
-                continue;
-            own += x * x;
-            wrong += e * e;
-            dot += x * e;
-        }
-        size += own;
-        error += wrong;
-        if (own > 0 && !ts_case_aside(the_case, row))
-            levels[used++] = wrong / own;
+        struct row sums = add_row(the_case, row);
+        dot += sums.dot;
+        size += sums.own;
+        error += sums.wrong;
+        if (!(sums.own > 0) || ts_case_aside(the_case, row))
+            continue;
+        levels[used++] = sums.wrong / sums.own;
+        spread->peaked = fmax(spread->peaked, sums.peaked);
     }
     if (levels && used) {
         qsort(levels, used, sizeof *levels, by_value);
         spread->relative = size > 0 ? sqrt(error / size) : 0;
         spread->following = error > 0 && size > 0 ? dot / sqrt(error * size) : 0;
+        spread->middle = levels[used / 2];
         spread->least = levels[used / 2] > 0 ? levels[0] / levels[used / 2] : 0;
         spread->most = levels[used / 2] > 0 ? levels[used - 1] / levels[used / 2] : (double)INFINITY;
     }
@@ -65,46 +92,69 @@ static bool measure(const struct ts_case *the_case, struct spread *spread)
     return used > 0 && size > 0 && error > 0;
 }
 
-static double product(const double *x, const double *minus, size_t s, size_t t, size_t width)
+/* Products of a row with another, of what is expected and of the error. */
+static void products(const struct ts_case *the_case, size_t s, size_t t, double *own, double *wrong)
 {
-    double sum = 0;
-    for (size_t i = 0; i < width; i++) {
-        double a = x[s * width + i] - (minus ? minus[s * width + i] : 0);
-        double b = x[t * width + i] - (minus ? minus[t * width + i] : 0);
-        sum += a * b;
+    size_t width = the_case->actor->width, i = 0;
+    const double *x = the_case->expected + s * width, *y = the_case->expected + t * width;
+    const double *p = the_case->found + s * width, *q = the_case->found + t * width;
+    double sums[4] = {0}, errors[4] = {0}; /* in turn, for the sake of the processor */
+    for (; i + 4 <= width; i += 4)
+        for (size_t k = 0; k < 4; k++) {
+            sums[k] += x[i + k] * y[i + k];
+            errors[k] += (p[i + k] - x[i + k]) * (q[i + k] - y[i + k]);
+        }
+    for (; i < width; i++) {
+        sums[0] += x[i] * y[i];
+        errors[0] += (p[i] - x[i]) * (q[i] - y[i]);
     }
-    return sum;
+    *own = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    *wrong = (errors[0] + errors[1]) + (errors[2] + errors[3]);
 }
 
+/* Slots of a tally: the error, what is expected, their product, the error of rows that err as they should, how many of
+ * those there are and of all; then sums about the angles between tokens. */
+enum { ERROR, SIZE, DOT, EVEN, EVEN_ROWS, ROWS, X, Y, XX, YY, XY, ANGLES };
+
 /* y = W x, and the error of other weights is E x: if E has no structure of its own, tokens keep their angles to each
- * other in both. Correlation of the angles between tokens of the error with those of what was expected. */
-static double angles_alike(const struct ts_case *the_case)
+ * other in both. Adds the angles between tokens of the error and those of what was expected. */
+static void add_angles(const struct ts_case *the_case, size_t first, size_t tokens, double *sums)
 {
-    size_t width = the_case->actor->width, tokens = the_case->actor->rows, count = 0;
-    double own[TOKENS_MOST], wrong[TOKENS_MOST], x = 0, y = 0, xx = 0, yy = 0, xy = 0, below;
-    tokens = tokens < TOKENS_MOST ? tokens : TOKENS_MOST;
-    while (tokens > TOKENS_LEAST && tokens * tokens * width > WORK_MOST)
-        tokens--;
-    if (tokens < TOKENS_LEAST)
-        return 0;
+    double own[TOKENS_MOST], wrong[TOKENS_MOST];
     for (size_t s = 0; s < tokens; s++) {
-        own[s] = product(the_case->expected, NULL, s, s, width);
-        wrong[s] = product(the_case->found, the_case->expected, s, s, width);
-        if (!(own[s] > 0) || !(wrong[s] > 0) || !isfinite(own[s]) || !isfinite(wrong[s]))
-            return 0;
+        products(the_case, first + s, first + s, &own[s], &wrong[s]);
         for (size_t t = 0; t < s; t++) {
-            double a = product(the_case->expected, NULL, s, t, width) / sqrt(own[s] * own[t]);
-            double b = product(the_case->found, the_case->expected, s, t, width) / sqrt(wrong[s] * wrong[t]);
-            x += a;
-            y += b;
-            xx += a * a;
-            yy += b * b;
-            xy += a * b;
-            count++;
+            double a, b;
+            products(the_case, first + s, first + t, &a, &b);
+            a /= sqrt(own[s] * own[t]);
+            b /= sqrt(wrong[s] * wrong[t]);
+            if (!isfinite(a) || !isfinite(b))
+                continue;
+            sums[X] += a;
+            sums[Y] += b;
+            sums[XX] += a * a;
+            sums[YY] += b * b;
+            sums[XY] += a * b;
+            sums[ANGLES]++;
         }
     }
-    below = (xx - x * x / (double)count) * (yy - y * y / (double)count);
-    return below > 0 ? (xy - x * y / (double)count) / sqrt(below) : 0;
+}
+
+/* Correlation of those angles. */
+static double angles_alike(const double *sums)
+{
+    double count = sums[ANGLES], x = sums[X], y = sums[Y];
+    double below = (sums[XX] - x * x / count) * (sums[YY] - y * y / count);
+    return count > 0 && below > 0 ? (sums[XY] - x * y / count) / sqrt(below) : 0;
+}
+
+/* How many tokens of the case are compared. */
+static size_t tokens_compared(const struct ts_case *the_case)
+{
+    size_t tokens = the_case->actor->rows < TOKENS_MOST ? the_case->actor->rows : TOKENS_MOST;
+    while (tokens > TOKENS_LEAST && tokens * tokens * the_case->actor->width > WORK_MOST)
+        tokens--;
+    return tokens;
 }
 
 static bool inputs_agree(const struct ts_case_state *state, double relative)
@@ -144,14 +194,67 @@ static bool is_like_rounded_weights(struct ts_case_state *state, const struct sp
 {
     const struct ts_case *the_case = &state->face;
     struct ts_structure structure = {0};
-    double chance = 4 / sqrt((double)the_case->total);
+    double chance = 4 / sqrt((double)the_case->total), sums[TS_TALLY_SUMS] = {0};
+    size_t tokens = tokens_compared(the_case);
     if (the_case->operation.kind != TS_OPERATION_NONE || !is_one_product(state) || the_case->total < 128 ||
-        spread->relative < FINEST || spread->relative > COARSEST || fabs(spread->following) > 0.08 + chance ||
-        spread->least < 0.1 || spread->most > 8)
+        spread->relative < FINEST || spread->relative > COARSEST || fabs(spread->following) > FOLLOWS + chance ||
+        spread->least < LEAST_ROW || spread->most > MOST_ROW || tokens < TOKENS_LEAST)
         return false;
+    add_angles(the_case, 0, tokens, sums);
     ts_structure_measure(&state->scene, the_case->actor, &structure);
     return structure.known && structure.channel <= ts_channel_limit(&structure) && structure.block <= TS_BLOCK_LIMIT &&
-           angles_alike(the_case) > ALIKE;
+           angles_alike(sums) > ALIKE;
+}
+
+static const char *rounded_text(struct ts_case *the_case, double relative)
+{
+    return ts_case_text(the_case,
+                        "the error, %.2g of the tensor's size, is spread evenly over tokens and channels, does not "
+                        "follow the reference, and tokens keep their angles in it: as when the weights here were "
+                        "rounded or quantized%s",
+                        relative,
+                        relative > 0.03    ? " to four bits or so"
+                        : relative > 0.012 ? " to fp8 or so"
+                                           : " to eight bits or so");
+}
+
+static bool count_rounded(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    const struct spread *spread = formula->numbers;
+    double *sums = tally->sums;
+    size_t rows = the_case->actor->rows;
+    (void)out;
+    for (size_t row = 0; row < rows; row++) {
+        struct row own = add_row(the_case, row);
+        bool even = own.wrong >= LEAST_ROW * spread->middle * own.own &&
+                    own.wrong <= MOST_ROW * spread->middle * own.own && own.peaked <= PEAKED * spread->peaked;
+        if (ts_case_aside(the_case, row))
+            continue;
+        sums[ERROR] += own.wrong;
+        sums[SIZE] += own.own;
+        sums[DOT] += own.dot;
+        sums[EVEN] += even ? own.wrong : 0;
+        sums[EVEN_ROWS] += even;
+        sums[ROWS]++;
+    }
+    for (size_t row = 0; row < rows; row += TOGETHER)
+        add_angles(the_case, row, rows - row < TOGETHER ? rows - row : TOGETHER, sums);
+    return true;
+}
+
+/* As sure as the rows are many that err so, and the error that is theirs; not at all when it follows the reference, or
+ * tokens have other angles in it. */
+static const char *tell_rounded(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    const double *sums = tally->sums;
+    double following = sums[DOT] / sqrt(sums[ERROR] * sums[SIZE]);
+    (void)formula;
+    *share = sums[ROWS] > 0 && sums[ERROR] > 0 && fabs(following) <= FOLLOWS && angles_alike(sums) > ALIKE
+                 ? SURE * fmin(sums[EVEN] / sums[ERROR], sums[EVEN_ROWS] / sums[ROWS])
+                 : 0;
+    return *share > 0 ? rounded_text(the_case, sqrt(sums[ERROR] / sums[SIZE])) : NULL;
 }
 
 void ts_case_say_remainder(struct ts_case_state *state)
@@ -159,17 +262,16 @@ void ts_case_say_remainder(struct ts_case_state *state)
     struct ts_case *the_case = &state->face;
     struct spread spread = {0};
     if (state->direct || state->quiet || the_case->error < ABOVE_NOISE * the_case->noise ||
-        !measure(the_case, &spread) || !inputs_agree(state, spread.relative))
+        !measure(the_case, &spread) || !inputs_agree(state, spread.relative) ||
+        !is_like_rounded_weights(state, &spread))
         return;
-    if (is_like_rounded_weights(state, &spread))
-        ts_propose_plain(the_case, "quantization", 0.4,
-                         "the precision of the weights that make this tensor, and whether it is meant; with --weights "
-                         "it can be told",
-                         "the error, %.2g of the tensor's size, is spread evenly over tokens and channels, does not "
-                         "follow the reference, and tokens keep their angles in it: as when the weights here were "
-                         "rounded or quantized%s",
-                         spread.relative,
-                         spread.relative > 0.03    ? " to four bits or so"
-                         : spread.relative > 0.012 ? " to fp8 or so"
-                                                   : " to eight bits or so");
+    ts_formula_next(the_case, &(struct ts_formula){.count = count_rounded,
+                                                   .tell = tell_rounded,
+                                                   .numbers = &spread,
+                                                   .size = sizeof spread,
+                                                   .sampled = tokens_compared(the_case) < the_case->actor->rows});
+    ts_propose_plain(the_case, "quantization", SURE,
+                     "the precision of the weights that make this tensor, and whether it is meant; with --weights it "
+                     "can be told",
+                     "%s", rounded_text(the_case, spread.relative));
 }
