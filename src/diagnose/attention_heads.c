@@ -172,9 +172,8 @@ void ts_propose_exchanged(struct ts_case *the_case, struct ts_variants *variants
     if (ts_variants_share(variants, variants->out) <= WORTHWHILE)
         return;
     fill_exchanged(the_case, queries, keys, 0, the_case->actor->rows, variants->out);
-    ts_formula_next(the_case,
-                    &(struct ts_formula){.predict = predict_exchanged,
-                                         .work = ts_operation_work(the_case, &the_case->operation)});
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_exchanged,
+                                                   .work = ts_operation_work(the_case, &the_case->operation)});
     ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
                "queries and keys are exchanged: rows and columns of the scores are swapped");
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
 
 #define TRIAL_ROWS  6
@@ -99,12 +100,14 @@ static bool turns_alike(const struct ts_chain *a, const struct ts_chain *b)
 /* Keys and values of a head, the keys turned up to `count`. */
 static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t served, size_t count)
 {
+    const struct ts_operand *keys = chain->exchanged ? &chain->q : &chain->k;
     if (it->held_head != served || it->held_candidate != candidate || it->held.size != chain->size ||
-        it->held.k.actor != chain->k.actor || it->held.k.offset != chain->k.offset ||
-        it->held.v.actor != chain->v.actor || it->held.v.offset != chain->v.offset) {
-        size_t k = chain->k.offset + served * chain->size, v = chain->v.offset + served * chain->size;
+        it->held.exchanged != chain->exchanged || it->held.k.actor != chain->k.actor ||
+        it->held.k.offset != chain->k.offset || it->held.v.actor != chain->v.actor ||
+        it->held.v.offset != chain->v.offset) {
+        size_t k = keys->offset + served * chain->size, v = chain->v.offset + served * chain->size;
         it->held_head = TS_NO_INDEX;
-        if (!read_numbers(it, chain->k.actor->pair, candidate, 0, it->tokens, k, chain->size, it->keys) ||
+        if (!read_numbers(it, keys->actor->pair, candidate, 0, it->tokens, k, chain->size, it->keys) ||
             !read_numbers(it, chain->v.actor->pair, candidate, 0, it->tokens, v, chain->size, it->values))
             return false;
         it->held_head = served;
@@ -132,6 +135,20 @@ static double dot(const double *x, const double *y, size_t count)
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+/* The query of one head at one token. */
+static bool read_query(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                       double *query)
+{
+    const struct ts_operand *from = chain->exchanged ? &chain->k : &chain->q;
+    size_t size = chain->size, pair = from->actor->pair;
+    if (!chain->numbers_first)
+        return read_numbers(it, pair, candidate, token, 1, from->offset + head * size, size, query);
+    for (size_t i = 0; i < size; i++)
+        if (!read_numbers(it, pair, candidate, token, 1, from->offset + i * chain->heads + head, 1, query + i))
+            return false;
+    return true;
+}
+
 bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                      double *out)
 {
@@ -147,8 +164,7 @@ bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool cand
     }
     served = served == chain->copied ? chain->copied_from : served;
     if (size > sizeof query / sizeof *query || size > it->room ||
-        !hold(it, chain, candidate, served, (size_t)last + 1) ||
-        !read_numbers(it, chain->q.actor->pair, candidate, token, 1, chain->q.offset + head * size, size, query))
+        !hold(it, chain, candidate, served, (size_t)last + 1) || !read_query(it, chain, candidate, head, token, query))
         return false;
     turn(chain, chain->q_turns * ((double)token + (token + 1 == it->tokens ? chain->late : 0)), query);
     for (long key = first; key <= last; key++) {
@@ -341,46 +357,36 @@ static void refine_window(struct ts_long *it, const struct trial *trial, const s
                  guess->chain.window);
 }
 
-/* Needs queries of every token, or mixes tokens. */
-static bool is_out_of_reach(const struct ts_chain_guess *guess)
+/* Over all queries, or tokens mixed up: no row can be done alone. */
+bool ts_long_reaches(const struct ts_chain *chain)
 {
-    return guess->reversed || guess->chain.over_queries || guess->chain.exchanged || guess->chain.heads_first ||
-           guess->chain.numbers_first || guess->chain.values;
+    return !chain->over_queries && !chain->heads_first && !chain->values;
 }
 
 /* The context of all rows of the case. */
-static bool run_chain(struct ts_long *it, const struct ts_chain *chain, double *out)
+static bool run_chain(struct ts_long *it, const struct ts_chain *chain, bool candidate, double *out)
 {
     const struct ts_case *the_case = it->the_case;
-    size_t rows = the_case->actor->rows, width = the_case->actor->width;
+    size_t rows = the_case->actor->rows, width = chain->heads * chain->size;
     /* heads that share keys one behind the other, so that these are read once */
     for (size_t served = 0; served < chain->served; served++)
         for (size_t head = 0; head < chain->heads; head++) {
             if ((chain->tiled ? head % chain->served : head / (chain->heads / chain->served)) != served)
                 continue;
             for (size_t row = 0; row < rows; row++)
-                if (!ts_long_context(it, chain, true, head, (size_t)ts_case_row(the_case, row),
+                if (!ts_long_context(it, chain, candidate, head, (size_t)ts_case_row(the_case, row),
                                      out + row * width + head * chain->size))
                     return false;
         }
     return true;
 }
 
-static bool predict_chain(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+bool ts_long_rows(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, double *out)
 {
-    const struct ts_chain *chain = formula->numbers;
     struct ts_long it;
-    bool good = ts_long_open(&it, the_case, chain->size) && run_chain(&it, chain, out);
+    bool good = ts_long_open(&it, the_case, chain->size) && run_chain(&it, chain, candidate, out);
     ts_long_close(&it);
     return good;
-}
-
-/* Multiplications for a row: with the keys that it sees, twice. */
-static double work_of(const struct ts_long *it, const struct ts_chain *chain)
-{
-    double seen = chain->shift >= (long)it->tokens ? (double)it->tokens : (double)it->tokens / 2;
-    seen = chain->window > 0 && (double)chain->window < seen ? (double)chain->window : seen;
-    return 2 * (double)it->the_case->actor->width * seen;
 }
 
 static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess)
@@ -389,11 +395,9 @@ static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess
     const struct ts_chain *chain = &guess->chain;
     size_t rows = the_case->actor->rows, width = the_case->actor->width;
     double *out = ts_case_scratch(the_case);
-    if (!out || 2.0 * (double)rows * (double)width * (double)it->tokens > MOST_WORK || !run_chain(it, chain, out))
+    if (!out || 2.0 * (double)rows * (double)width * (double)it->tokens > MOST_WORK || !run_chain(it, chain, true, out))
         return;
-    ts_formula_next(the_case,
-                    &(struct ts_formula){
-                        .predict = predict_chain, .numbers = chain, .size = sizeof *chain, .work = work_of(it, chain)});
+    ts_give_chain(the_case, chain);
     ts_propose(the_case, guess->id, out, 0,
                "what the attention kernel is given: scale, mask, window, positions, head counts", "%s", guess->text);
 }
@@ -412,7 +416,7 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own)
     struct trial trial;
     choose_trial(the_case, own, &trial);
     for (size_t g = 0; g < count; g++)
-        if (!is_out_of_reach(&guesses[g]) && ts_case_wants(the_case, guesses[g].id)) {
+        if (!guesses[g].reversed && ts_long_reaches(&guesses[g].chain) && ts_case_wants(the_case, guesses[g].id)) {
             guesses[g].score = try_guess(it, &trial, &guesses[g].chain);
             if (guesses[g].score > 0.1 || guesses[g].chain.window == own->window + 1)
                 refine_window(it, &trial, own, &guesses[g]);

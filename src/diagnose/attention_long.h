@@ -28,6 +28,11 @@ bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool cand
 bool ts_long_captured(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                       double *out);
 
+/* The context of the case's rows, heads * size numbers each, one behind the other. */
+bool ts_long_rows(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, double *out);
+/* Whether a chain can be done for some queries alone. */
+bool ts_long_reaches(const struct ts_chain *chain);
+
 /* Finds the chain that gives the reference's context, then what the candidate does otherwise, and proposes it. False
  * when no chain does. `chains` calls back with every way a reference may do attention. */
 typedef bool (*ts_long_test)(void *context, const struct ts_chain *chain);

@@ -13,6 +13,7 @@
 
 #include "diagnose/attention_chain.h"
 #include "diagnose/attention_long.h"
+#include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
 
 #define MOST_IDS    12
@@ -22,10 +23,11 @@
 #define TABLE_WORK  (1u << 19) /* the same where every guess is tried with every rotary */
 /* Likeness of tables of products: the right hypothesis comes near 1, the others stay below 0.8 or so. Less will do when
  * it is far ahead of the others. */
-#define LIKE_ENOUGH 0.85
-#define LIKE_LEADER 0.7
-#define LIKE_LEAD   0.12
-#define LIKE_TIE    0.02
+#define LIKE_ENOUGH  0.85
+#define LIKE_LEADER  0.7
+#define LIKE_LEAD    0.12
+#define LIKE_TIE     0.02
+#define LIKE_MODESTY 0.1 /* is taken off to be the confidence */
 
 struct fused {
     struct ts_case *the_case;
@@ -35,7 +37,8 @@ struct fused {
     struct ts_chain_inputs first_head; /* the reference's first head alone, of `first_size` numbers */
     size_t first_size;
     double *earlier; /* the candidate's values of an earlier layer, NULL when there are none */
-    size_t onset;    /* the first token that is wrong */
+    struct ts_operand earlier_v;
+    size_t onset; /* the first token that is wrong */
     struct ts_chain_guess *guesses;
     size_t guess_count;
 };
@@ -270,41 +273,6 @@ static bool gives_context(struct fused *fused, const struct ts_chain *chain, voi
     return false;
 }
 
-/* Products of the rows of x with those of y. */
-static void products_of(const double *x, const double *y, size_t tokens, size_t width, bool centred, double *out)
-{
-    double *mean = calloc(2 * tokens + 1, sizeof *mean), all = 0;
-    for (size_t s = 0; s < tokens; s++)
-        for (size_t t = 0; t < tokens; t++) {
-            double sum = 0;
-            for (size_t i = 0; i < width; i++)
-                sum += x[s * width + i] * y[t * width + i];
-            out[s * tokens + t] = isfinite(sum) ? sum : 0;
-        }
-    for (size_t s = 0; s < tokens && centred && mean; s++)
-        for (size_t t = 0; t < tokens; t++) {
-            mean[s] += out[s * tokens + t] / (double)tokens;
-            mean[tokens + t] += out[s * tokens + t] / (double)tokens;
-            all += out[s * tokens + t] / (double)(tokens * tokens);
-        }
-    for (size_t s = 0; s < tokens && centred && mean; s++)
-        for (size_t t = 0; t < tokens; t++)
-            out[s * tokens + t] += all - mean[s] - mean[tokens + t];
-    free(mean);
-}
-
-/* The cosine between two tables. */
-static double likeness(const double *a, const double *b, size_t tokens)
-{
-    double dot = 0, left = 0, right = 0;
-    for (size_t i = 0; i < tokens * tokens; i++) {
-        dot += a[i] * b[i];
-        left += a[i] * a[i];
-        right += b[i] * b[i];
-    }
-    return left > 0 && right > 0 ? dot / sqrt(left * right) : 0;
-}
-
 /* What ranks hypotheses where the output projection is unknown. */
 struct likest {
     double *context, *own;      /* of a hypothesis and of the reference */
@@ -343,8 +311,8 @@ static bool is_likest(struct fused *fused, const struct ts_chain *chain, void *c
     double score;
     if (!ts_chain_run(chain, &fused->reference, fused->tokens, 0, fused->tokens, likest->context))
         return true;
-    products_of(likest->context, likest->context, fused->tokens, chain->heads * chain->size, true, likest->products);
-    score = likeness(likest->products, likest->wanted, fused->tokens);
+    ts_products_of(likest->context, likest->context, fused->tokens, chain->heads * chain->size, true, likest->products);
+    score = ts_table_cosine(likest->products, likest->wanted, fused->tokens);
     if (score > likest->best + 1e-4) {
         likest->best = score;
         fused->own = *chain;
@@ -373,10 +341,21 @@ static void make_guesses(struct fused *fused)
                                           fused->earlier, fused->guesses);
 }
 
+/* A chain that lasts: values that were loaded go, where they come from stays. */
+static struct ts_chain chain_of(const struct fused *fused, const struct ts_chain *chain)
+{
+    struct ts_chain own = *chain;
+    if (own.values)
+        own.v = fused->earlier_v;
+    own.values = NULL;
+    return own;
+}
+
 static void propose_exact(struct fused *fused, double *out)
 {
     struct ts_case *the_case = fused->the_case;
     size_t first, count, work = fused->tokens * the_case->actor->width;
+    struct ts_chain given;
     double base;
     ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &first, &count);
     base = ts_rows_cost(the_case, the_case->expected, first, count);
@@ -387,51 +366,27 @@ static void propose_exact(struct fused *fused, double *out)
         if (!ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, first, count, out))
             return;
         guess->score = base > 0 ? 1 - ts_rows_cost(the_case, out, first, count) / base : 0;
-        if (guess->score > 0.5 && ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, 0, fused->tokens, out))
-            ts_propose(the_case, guess->id, out, 0,
-                       "what the attention kernel is given: scale, mask, window, positions, head counts", "%s",
-                       guess->text);
+        if (!(guess->score > 0.5) ||
+            !ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, 0, fused->tokens, out))
+            continue;
+        given = chain_of(fused, &guess->chain);
+        ts_give_chain(the_case, &given);
+        ts_propose(the_case, guess->id, out, 0,
+                   "what the attention kernel is given: scale, mask, window, positions, head counts", "%s",
+                   guess->text);
     }
-}
-
-/* The same between different tokens only, without what the sizes of the rows alone make of a table: rows that are all
- * unrelated, or that all move one way, resemble each other under any hypothesis. */
-static double finer_likeness(const double *a, const double *b, size_t tokens)
-{
-    const double *tables[2] = {a, b};
-    double slope[2], dot = 0, left = 0, right = 0;
-    for (int k = 0; k < 2; k++) {
-        double both = 0, square = 0;
-        for (size_t s = 0; s < tokens; s++)
-            for (size_t t = 0; t < tokens; t++) {
-                double size = s == t ? 0 : sqrt(fabs(tables[k][s * tokens + s] * tables[k][t * tokens + t]));
-                both += tables[k][s * tokens + t] * size;
-                square += size * size;
-            }
-        slope[k] = square > 0 ? both / square : 0;
-    }
-    for (size_t s = 0; s < tokens; s++)
-        for (size_t t = 0; t < tokens; t++) {
-            double x = a[s * tokens + t] - slope[0] * sqrt(fabs(a[s * tokens + s] * a[t * tokens + t]));
-            double y = b[s * tokens + t] - slope[1] * sqrt(fabs(b[s * tokens + s] * b[t * tokens + t]));
-            if (s == t)
-                continue;
-            dot += x * y;
-            left += x * x;
-            right += y * y;
-        }
-    return left > 0 && right > 0 ? dot / sqrt(left * right) : 0;
 }
 
 /* How well the tables of products agree, of the difference in likest->context and of the reference in likest->own. */
 static double score_tables(const struct fused *fused, struct likest *likest)
 {
+    double sums[TS_TALLY_SUMS] = {0};
     size_t tokens = fused->tokens, width = fused->own.heads * fused->own.size;
-    products_of(likest->context, likest->context, tokens, width, false, likest->products);
-    products_of(likest->own, likest->context, tokens, width, false, likest->crossed);
-    return 0.2 * likeness(likest->products, likest->wanted, tokens) +
-           0.5 * finer_likeness(likest->products, likest->wanted, tokens) +
-           0.3 * likeness(likest->crossed, likest->wanted_crossed, tokens);
+    ts_products_of(likest->context, likest->context, tokens, width, false, likest->products);
+    ts_products_of(likest->own, likest->context, tokens, width, false, likest->crossed);
+    ts_tables_add(&(struct ts_tables){likest->products, likest->wanted, likest->crossed, likest->wanted_crossed}, NULL,
+                  tokens, sums);
+    return ts_tables_likeness(sums);
 }
 
 static double score_guess(struct fused *fused, struct likest *likest, const struct ts_chain_guess *guess)
@@ -514,6 +469,21 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
                  "the scores are about %.2g times the reference's before the softmax", *number / best->own.scale);
 }
 
+static void propose_contender(const struct fused *fused, const struct contender *best)
+{
+    struct ts_case *the_case = fused->the_case;
+    const struct ts_chain_guess *guess = &best->guess;
+    struct ts_moves moves = {.wrong = chain_of(fused, guess->reversed ? &best->own : &guess->chain),
+                             .right = chain_of(fused, guess->reversed ? &guess->chain : &best->own),
+                             .modesty = LIKE_MODESTY};
+    moves.before = ts_case_text(the_case, "attention between %s and here: %s",
+                                ts_case_name(the_case, fused->own.q.actor), guess->text);
+    ts_give_moves(the_case, &moves, fused->tokens < the_case->actor->rows);
+    ts_propose_plain(the_case, guess->id, guess->score - LIKE_MODESTY,
+                     "what the attention between these projections is given: positions, scale, mask, head counts", "%s",
+                     ts_moves_text(the_case, moves.before, guess->score));
+}
+
 /* The rotary embedding of the reference is not known either: with each that is usual, every guess. */
 static void propose_likest(struct fused *fused, struct likest *likest, bool turned)
 {
@@ -528,8 +498,8 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     for (size_t i = 0; i < fused->tokens * width && difference; i++)
         difference[i] = the_case->found[i] - the_case->expected[i];
     if (difference) {
-        products_of(difference, difference, fused->tokens, width, false, likest->wanted);
-        products_of(the_case->expected, difference, fused->tokens, width, false, likest->wanted_crossed);
+        ts_products_of(difference, difference, fused->tokens, width, false, likest->wanted);
+        ts_products_of(the_case->expected, difference, fused->tokens, width, false, likest->wanted_crossed);
         loss = score_of_loss(fused, likest);
         for (size_t b = 0; b < (turned ? 1 : sizeof bases / sizeof *bases); b++)
             for (int variant = 0; variant < (b ? 4 : 1); variant++) {
@@ -557,12 +527,7 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
                      (best[first].guess.score > LIKE_LEADER && best[first].guess.score > second + LIKE_LEAD));
     for (size_t i = 0; i < count && good; i++)
         if (best[i].guess.score > best[first].guess.score - LIKE_TIE && best[i].guess.score > loss + 2 * LIKE_TIE)
-            ts_propose_plain(
-                the_case, best[i].guess.id, best[i].guess.score - 0.1,
-                "what the attention between these projections is given: positions, scale, mask, head counts",
-                "attention between %s and here: %s (of the hypotheses about it, this one moves the tokens "
-                "as they were moved, likeness %.2f)",
-                ts_case_name(the_case, own.q.actor), best[i].guess.text, best[i].guess.score);
+            propose_contender(fused, &best[i]);
     free(difference);
 }
 
@@ -651,6 +616,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
     fused.onset = find_onset(the_case);
     fused.guesses = calloc(TS_MOST_GUESSES, sizeof *fused.guesses);
     out = malloc(fused.tokens * operands.q.width * sizeof *out);
+    fused.earlier_v = operands.earlier_v;
     if (operands.earlier_v.actor)
         fused.earlier = ts_operand_load(&operands.earlier_v, true, fused.tokens);
     if (!fused.guesses || !out || !ts_chain_load(&fused.reference, &chain, false, fused.tokens) ||
@@ -664,8 +630,8 @@ void ts_propose_fused_attention(struct ts_case *the_case)
     } else if (ts_names_attention(ts_case_name(the_case, the_case->actor)) && fused.onset + 3 <= fused.tokens) {
         fused.tokens = tokens_for_products(the_case, operands.q.width, fused.onset);
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
-            products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
-                        likest.wanted);
+            ts_products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
+                           likest.wanted);
             each_chain(&fused, &operands, is_likest, &likest);
             if (fused.own.heads)
                 propose_likest(&fused, &likest, operands.turned);
