@@ -8,6 +8,7 @@
 #include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
 
+#define MOST_SIZE   512 /* numbers of a head */
 #define TRIAL_ROWS  6
 #define TRIAL_HEADS 2
 #define BEST        3   /* guesses that are worked out in full */
@@ -24,7 +25,7 @@ bool ts_long_open(struct ts_long *it, struct ts_case *the_case, size_t largest_h
     it->keys = malloc(tokens * largest_head * sizeof *it->keys);
     it->values = malloc(tokens * largest_head * sizeof *it->values);
     it->turned = malloc(tokens * largest_head * sizeof *it->turned);
-    it->scores = malloc(tokens * sizeof *it->scores);
+    it->scores = malloc(TS_LONG_TOGETHER * tokens * sizeof *it->scores);
     return it->read && it->keys && it->values && it->turned && it->scores;
 }
 
@@ -126,13 +127,14 @@ static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidat
 
 static double dot(const double *x, const double *y, size_t count)
 {
-    double sums[4] = {0, 0, 0, 0};
-    for (size_t i = 0; i + 4 <= count; i += 4)
-        for (size_t k = 0; k < 4; k++)
+    double sums[8] = {0}; /* added to in turn, for the sake of the processor */
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        for (size_t k = 0; k < 8; k++)
             sums[k] += x[i + k] * y[i + k];
-    for (size_t i = count & ~(size_t)3; i < count; i++)
+    for (; i < count; i++)
         sums[0] += x[i] * y[i];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 /* The query of one head at one token. */
@@ -149,42 +151,90 @@ static bool read_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     return true;
 }
 
-bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
-                     double *out)
+/* One query among those that are done together. */
+struct query {
+    double numbers[MOST_SIZE];
+    long first, last; /* keys that it sees */
+    bool blind;       /* none: a row that sees nothing is uniform where masks are added */
+    double largest, sum, *scores, *out;
+};
+
+static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                       struct query *query)
+{
+    long tokens = (long)it->tokens, own = (long)token;
+    query->last = own + chain->shift < tokens ? own + chain->shift : tokens - 1;
+    query->first = chain->window > 0 && own - chain->window + 1 > 0 ? own - chain->window + 1 : 0;
+    query->blind = query->last < query->first;
+    if (query->blind) {
+        query->first = 0;
+        query->last = tokens - 1;
+    }
+    query->largest = -INFINITY;
+    query->sum = 0;
+    if (!read_query(it, chain, candidate, head, token, query->numbers))
+        return false;
+    turn(chain, chain->q_turns * ((double)token + (token + 1 == it->tokens ? chain->late : 0)), query->numbers);
+    memset(query->out, 0, chain->size * sizeof *query->out);
+    return true;
+}
+
+bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                      size_t count, double *out, size_t stride)
 {
     size_t repeat = chain->heads / chain->served, size = chain->size;
     size_t served = chain->tiled ? head % chain->served : head / repeat;
-    long last = (long)token + chain->shift < (long)it->tokens ? (long)token + chain->shift : (long)it->tokens - 1;
-    long first = chain->window > 0 && (long)token - chain->window + 1 > 0 ? (long)token - chain->window + 1 : 0;
-    double query[512], largest = -INFINITY, sum = 0;
-    bool blind = last < first; /* a row that sees nothing is uniform where masks are added */
-    if (blind) {
-        first = 0;
-        last = (long)it->tokens - 1;
-    }
+    struct query queries[TS_LONG_TOGETHER];
+    long first = (long)it->tokens, last = -1;
     served = served == chain->copied ? chain->copied_from : served;
-    if (size > sizeof query / sizeof *query || size > it->room ||
-        !hold(it, chain, candidate, served, (size_t)last + 1) || !read_query(it, chain, candidate, head, token, query))
+    if (size > MOST_SIZE || size > it->room || count > TS_LONG_TOGETHER || token + count > it->tokens)
         return false;
-    turn(chain, chain->q_turns * ((double)token + (token + 1 == it->tokens ? chain->late : 0)), query);
-    for (long key = first; key <= last; key++) {
-        size_t at = (size_t)key == chain->stale ? chain->stale_from : (size_t)key;
-        double score = blind ? 0 : chain->scale * dot(query, it->turned + at * size, size);
-        score = chain->cap > 0 ? chain->cap * tanh(score / chain->cap) : score;
-        it->scores[key] = score;
-        largest = score > largest ? score : largest;
+    for (size_t j = 0; j < count; j++) {
+        queries[j].scores = it->scores + j * it->tokens;
+        queries[j].out = out + j * stride;
+        if (!open_query(it, chain, candidate, head, token + j, &queries[j]))
+            return false;
+        first = queries[j].first < first ? queries[j].first : first;
+        last = queries[j].last > last ? queries[j].last : last;
     }
-    memset(out, 0, size * sizeof *out);
+    if (!hold(it, chain, candidate, served, (size_t)last + 1))
+        return false;
+    for (long key = first; key <= last; key++) {
+        const double *from = it->turned + ((size_t)key == chain->stale ? chain->stale_from : (size_t)key) * size;
+        for (size_t j = 0; j < count; j++) {
+            struct query *query = &queries[j];
+            double score;
+            if (key < query->first || key > query->last)
+                continue;
+            score = query->blind ? 0 : chain->scale * dot(query->numbers, from, size);
+            score = chain->cap > 0 ? chain->cap * tanh(score / chain->cap) : score;
+            query->scores[key] = score;
+            query->largest = score > query->largest ? score : query->largest;
+        }
+    }
     for (long key = first; key <= last; key++) {
         const double *value = it->values + ((size_t)key == chain->stale ? chain->stale_from : (size_t)key) * size;
-        double weight = exp(it->scores[key] - largest);
-        sum += weight;
-        for (size_t i = 0; i < size && weight > 0; i++)
-            out[i] += weight * value[i];
+        for (size_t j = 0; j < count; j++) {
+            struct query *query = &queries[j];
+            double weight;
+            if (key < query->first || key > query->last)
+                continue;
+            weight = exp(query->scores[key] - query->largest);
+            query->sum += weight;
+            for (size_t i = 0; i < size && weight > 0; i++)
+                query->out[i] += weight * value[i];
+        }
     }
-    for (size_t i = 0; i < size; i++)
-        out[i] /= sum;
+    for (size_t j = 0; j < count; j++)
+        for (size_t i = 0; i < size; i++)
+            queries[j].out[i] /= queries[j].sum;
     return true;
+}
+
+bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                     double *out)
+{
+    return ts_long_contexts(it, chain, candidate, head, token, 1, out, 0);
 }
 
 /* Relative square of what a chain leaves of the reference's context, at one head and token. */
@@ -373,10 +423,16 @@ static bool run_chain(struct ts_long *it, const struct ts_chain *chain, bool can
         for (size_t head = 0; head < chain->heads; head++) {
             if ((chain->tiled ? head % chain->served : head / (chain->heads / chain->served)) != served)
                 continue;
-            for (size_t row = 0; row < rows; row++)
-                if (!ts_long_context(it, chain, candidate, head, (size_t)ts_case_row(the_case, row),
-                                     out + row * width + head * chain->size))
+            for (size_t row = 0, run; row < rows; row += run) {
+                uint64_t token = ts_case_row(the_case, row);
+                for (run = 1;
+                     run < TS_LONG_TOGETHER && row + run < rows && ts_case_row(the_case, row + run) == token + run;
+                     run++) {
+                }
+                if (!ts_long_contexts(it, chain, candidate, head, (size_t)token, run,
+                                      out + row * width + head * chain->size, width))
                     return false;
+            }
         }
     return true;
 }

@@ -7,6 +7,8 @@
 
 #include "diagnose/attention_chain.h"
 
+#define TS_LONG_TOGETHER 8
+
 struct ts_long {
     struct ts_case *the_case;
     size_t tokens;  /* of the sequence */
@@ -24,6 +26,10 @@ void ts_long_close(struct ts_long *it);
 /* The context of one query head at one token, `size` numbers. False when something cannot be read. */
 bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                      double *out);
+/* The same for some tokens in a row, at most TS_LONG_TOGETHER, which see the same keys while they are at hand; the next
+ * one's are `stride` numbers further on. */
+bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                      size_t count, double *out, size_t stride);
 /* Captured numbers of a head at a token. */
 bool ts_long_captured(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                       double *out);

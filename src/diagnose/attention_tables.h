@@ -23,9 +23,13 @@ struct ts_tables {
 void ts_tables_add(const struct ts_tables *tables, const double *sizes, size_t tokens, double *sums);
 /* How alike they are, 0 to 1. */
 double ts_tables_likeness(const double *sums);
+/* The same as it would be if the projection added nothing of its own to products. Far down a long sequence tokens are
+ * moved in all directions, and a projection to so many numbers hides what is left of their products: then those count
+ * for less. */
+double ts_tables_fair(const double *sums, double width);
 
-/* The claim that a chain moves the tokens as they were moved, for every row of the pair: `wrong` is the candidate's,
- * `right` the reference's. before: the words. */
+/* These are in attention_moves.c. The claim that a chain moves the tokens as they were moved, for every row of the
+ * pair: `wrong` is the candidate's, `right` the reference's. before: the words. */
 struct ts_moves {
     struct ts_chain wrong, right;
     const char *before;

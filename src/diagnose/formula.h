@@ -30,6 +30,8 @@ struct ts_tally {
     size_t place_count;
 };
 
+struct ts_everywhere;
+
 struct ts_formula {
     /* Fills out for the case's rows; called from several threads, each with a case of its own. False when it cannot.
      * Tensors that the formula names are in the case's scene; nothing else is but the inputs of its operation. */
@@ -38,6 +40,10 @@ struct ts_formula {
      * prediction, and is put to every element by counting alone. False when it cannot. Threads as above. */
     bool (*count)(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
                   struct ts_tally *tally);
+    /* In place of counting in stretches: puts the claim to as many rows as can be done in a few seconds, on every
+     * processor, where a stretch would have to read all of the sequence; fills the tally, the sums and how many rows
+     * those were. False when it cannot. */
+    bool (*count_at_once)(struct ts_case *the_case, const struct ts_formula *formula, struct ts_everywhere *all);
     /* The summary with the tally's numbers, NULL: it stays; share is the confidence, which of a finding may fall. */
     const char *(*tell)(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
                         double *share);

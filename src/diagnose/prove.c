@@ -179,7 +179,7 @@ static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *
     struct ts_cause_proof *proof = &entry->cause.proof;
     double limit = 1 - HOLDS * entry->explained, size = 0, noise, made, left;
     struct ts_everywhere all;
-    if (!entry->formula.predict && !entry->formula.count)
+    if (!entry->formula.predict && !entry->formula.count && !entry->formula.count_at_once)
         return false;
     if (entry->formula.predict && !is_formula_of(state, entry))
         return false;
@@ -189,7 +189,7 @@ static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *
     if (!ts_case_everywhere(state, &entry->formula, noise, limit, &all))
         return false;
     *shown = (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal, false};
-    if (!state->failing_count && !state->settled) {
+    if (!state->failing_count && !state->settled && !entry->plain) { /* a place is where it is */
         memcpy(state->failing, all.some, sizeof all.some);
         state->failing_count = all.some_count;
     }

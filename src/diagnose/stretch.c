@@ -558,6 +558,10 @@ bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formu
     bool good = false;
     double counted = 0;
     *all = (struct ts_everywhere){0};
+    if (formula->count_at_once) {
+        ts_tally_open(&all->tally);
+        return formula->count_at_once((struct ts_case *)&state->face, formula, all);
+    }
     for (size_t i = 0; i < state->face.total; i++)
         counted += state->face.found[i] != state->face.expected[i];
     walk.typical = state->face.error / (double)state->face.actor->rows;

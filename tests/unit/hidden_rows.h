@@ -73,7 +73,7 @@ __attribute__((unused)) static void assert_has_formula(struct trace *trace, size
     for (size_t i = 0; i < state->book->count && !formula; i++)
         if (strcmp(state->book->entries[i].cause.id, id) == 0)
             formula = &state->book->entries[i].formula;
-    if (!formula || (!formula->predict && !formula->count && !formula->proved))
+    if (!formula || (!formula->predict && !formula->count && !formula->count_at_once && !formula->proved))
         fail_msg("%s has no formula", id);
     close_hidden(state, &diagnosis);
 }
