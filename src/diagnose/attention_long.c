@@ -592,3 +592,34 @@ bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, dou
     free(row);
     return good;
 }
+
+/* The same where each sequence has its own sums, which are taken from all of its queries. */
+static bool predict_over_all(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *actor = the_case->actor, *all = ts_scene_all(the_case->scene, actor->pair);
+    const struct ts_actor *scores = ts_scene_all(the_case->scene, the_case->operation.inputs[0]);
+    const struct ts_actor *own = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
+    size_t width = actor->width;
+    struct growing *sums;
+    (void)formula;
+    if (!all || !scores || !own || scores->rows != all->rows || scores->width != width || own->rows != actor->rows ||
+        !(sums = malloc(width * sizeof *sums)))
+        return false;
+    for (size_t i = 0; i < width; i++)
+        sums[i] = (struct growing){-INFINITY, 0};
+    for (size_t i = 0; i < all->rows * width; i++)
+        if (all->a[i] > 0 && isfinite(scores->b[i])) /* visible in the reference */
+            grow(&sums[i % width], (double)scores->b[i]);
+    for (size_t i = 0; i < the_case->total; i++) {
+        const struct growing *sum = &sums[i % width];
+        out[i] = actor->a[i] > 0 && sum->sum > 0 ? exp((double)own->b[i] - sum->largest) / sum->sum : 0;
+    }
+    free(sums);
+    return true;
+}
+
+void ts_give_over_queries(struct ts_case *the_case)
+{
+    if (the_case->operation.kind == TS_OPERATION_SOFTMAX && the_case->operation.input_count == 1)
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_over_all});
+}

@@ -48,5 +48,7 @@ bool ts_propose_long_attention(struct ts_case *the_case, size_t largest_head,
 /* The softmax over the queries of each key, of which the case holds some: the other scores are read. False when that is
  * too much, or cannot be done. */
 bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, double *out);
+/* The next proposal is such a softmax, where all queries of the sequence can be held. */
+void ts_give_over_queries(struct ts_case *the_case);
 
 #endif

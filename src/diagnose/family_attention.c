@@ -334,6 +334,8 @@ static bool predict_soft(struct ts_case *the_case, const struct ts_formula *form
 static void give_band(struct ts_case *the_case, const struct band *band)
 {
     bool scores = the_case->operation.kind == TS_OPERATION_SCORES;
+    if (!scores && band->soft.way == OVER_QUERIES)
+        ts_give_over_queries(the_case);
     if (scores || band->soft.way != OVER_QUERIES)
         ts_formula_next(the_case, &(struct ts_formula){.predict = scores ? predict_masked : predict_soft,
                                                        .numbers = band,

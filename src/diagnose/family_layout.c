@@ -196,6 +196,38 @@ static double prove(struct ts_case *the_case, const struct ts_shuffle *shuffle)
     return !good ? (double)NAN : size > 0 ? left / size : 0;
 }
 
+/* A sequence of a batch in another order: the reference's, read where it lies. */
+static bool predict_shuffled(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_shuffle *shuffle = formula->numbers;
+    const struct ts_actor *all = ts_scene_all(the_case->scene, the_case->actor->pair);
+    size_t width = the_case->actor->width;
+    if (!all || shuffle->outer * shuffle->first * shuffle->second * shuffle->inner != (uint64_t)all->rows * width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = (double)all->a[ts_shuffle_source(shuffle, ts_case_row(the_case, i / width) * width + i % width)];
+    return true;
+}
+
+/* For rows that are not in the case, where its memory cannot be cut as the shuffle does: inside the rows it is the same
+ * for all of them, and between them the same for every sequence. */
+static void give_shuffle(struct ts_case *the_case, const struct ts_shuffle *shuffle)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct ts_shuffle one = *shuffle;
+    size_t *order;
+    if (shuffle->outer % actor->rows == 0 && (order = malloc(actor->width * sizeof *order))) {
+        one.outer /= actor->rows;
+        for (size_t i = 0; i < actor->width; i++)
+            order[i] = (size_t)ts_shuffle_source(&one, i);
+        ts_formula_order(the_case, order);
+        free(order);
+    } else if (shuffle->outer % actor->rows && actor->whole && actor->rows == actor->sequence) {
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_shuffled, .numbers = shuffle, .size = sizeof *shuffle});
+    }
+}
+
 /* True when one of them explains next to everything. */
 static bool swaps(struct ts_case *the_case, double *prediction, bool all_tokens)
 {
@@ -214,8 +246,9 @@ static bool swaps(struct ts_case *the_case, double *prediction, bool all_tokens)
                     &probing);
     for (size_t k = 0; k < probing.kept; k++) {
         const struct ts_shuffle *shuffle = &probing.best[k].shuffle;
-        const char *proof = "";
+        const char *check;
         struct ts_shuffle full;
+        double left = (double)NAN, sure;
         for (size_t i = 0; i < the_case->total; i++)
             prediction[i] = value_at(&probing.source, ts_shuffle_source(shuffle, domain_index(&probing.source, i)));
         ts_shuffle_text(shuffle, probing.source.rows, probing.source.columns, actor->heads, text, sizeof text);
@@ -228,21 +261,24 @@ static bool swaps(struct ts_case *the_case, double *prediction, bool all_tokens)
         ts_shuffle_recipe(&full, recipe, sizeof recipe);
         if (ts_case_wants(the_case, "") && /* not once more for every batch of a proof */
             (direct || ts_tokens_come_first(the_case)) && !ts_case_complete(the_case) &&
-            ts_explained(the_case, prediction) > 0.5) {
-            double left = prove(the_case, &full);
-            if (left >= 0.5)
-                continue;
-            if (!isnan(left))
-                ts_formula_next(the_case, &(struct ts_formula){.proved = true});
-            proof = isnan(left) ? " (seen on a sample)"
-                                : ts_case_text(the_case, " (on all %" PRIu64 " elements; %.2g of their size is left)",
-                                               pair->a.count, sqrt(left));
+            ts_explained(the_case, prediction) > 0.5)
+            left = prove(the_case, &full);
+        if (left >= 0.5)
+            continue;
+        check = ts_case_text(the_case, "reshapes and transposes around it; to undo: %s%s", recipe,
+                             ts_recipe_remark(the_case));
+        if (isnan(left)) {
+            if (!direct && !all_tokens)
+                give_shuffle(the_case, shuffle);
+            sure = ts_propose(the_case, "permuted", prediction, 1, check, "the same values in another order: %s", text);
+        } else { /* of all of it, or of what is at hand: what is left there, whichever is more */
+            ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+            sure = ts_propose_measured(
+                the_case, "permuted", fmax(left, 1 - ts_explained(the_case, prediction)), 1, check,
+                "the same values in another order: %s (on all %" PRIu64 " elements; %.2g of their size is left)", text,
+                pair->a.count, sqrt(left));
         }
-        all = ts_propose(the_case, "permuted", prediction, 1,
-                         ts_case_text(the_case, "reshapes and transposes around it; to undo: %s%s", recipe,
-                                      ts_recipe_remark(the_case)),
-                         "the same values in another order: %s%s", text, proof) > NEARLY_ALL ||
-              all;
+        all = all || sure > NEARLY_ALL;
     }
     return all;
 }
@@ -277,12 +313,26 @@ static void try_before(const struct ts_shuffle *shuffle, void *context)
 
 #define TURNED_MOST ((size_t)1 << 16)
 
-/* The norm of values in another order, for other rows. */
+/* What the norm or the rotation is given by the candidate. */
+static const double *before_input(struct ts_case *the_case)
+{
+    const struct ts_actor *from = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
+    double *values;
+    if (the_case->operation.kind != TS_OPERATION_ROTARY)
+        return ts_case_norm_input(the_case);
+    if (!from || from->rows * from->width != the_case->total || !(values = ts_case_scratch(the_case)))
+        return NULL;
+    for (size_t i = 0; i < the_case->total; i++)
+        values[i] = (double)from->b[i];
+    return values;
+}
+
+/* The norm, or the rotation, of values in another order, for other rows. */
 static bool predict_before(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
     struct ts_shuffle shuffle = *(const struct ts_shuffle *)formula->numbers; /* of one row */
     struct before before = {.the_case = the_case, .out = out};
-    before.input = ts_case_norm_input(the_case);
+    before.input = before_input(the_case);
     before.shuffled = ts_case_scratch(the_case);
     shuffle.outer *= the_case->actor->rows;
     if (before.input && before.shuffled)
@@ -300,7 +350,7 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
     if ((operation->kind != TS_OPERATION_NORM && !turned) ||
         !(from = ts_scene_actor(the_case->scene, operation->inputs[0])))
         return;
-    before.input = turned ? ts_case_values(the_case, from, true) : ts_case_norm_input(the_case);
+    before.input = before_input(the_case);
     before.shuffled = ts_case_scratch(the_case);
     if (!before.input || !before.shuffled)
         return;
@@ -312,7 +362,7 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
                     try_before, &before);
     if (!before.best.shuffle.outer)
         return;
-    if (!turned && before.best.shuffle.outer % before.some.rows == 0) {
+    if (before.best.shuffle.outer % before.some.rows == 0) {
         struct ts_shuffle one = before.best.shuffle;
         one.outer /= before.some.rows;
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_before, .numbers = &one, .size = sizeof one});

@@ -265,21 +265,33 @@ static bool predict_operation(struct ts_case *the_case, const struct ts_formula 
 {
     struct ts_operation operation = *(const struct ts_operation *)formula->numbers;
     operation.table = operation.table_count ? (double *)formula->table : NULL;
+    if (operation.kind == TS_OPERATION_ROTARY) { /* by the angles of these rows */
+        operation.table = the_case->operation.table;
+        operation.table_count = the_case->operation.table_count;
+    }
     return ts_formula_apply(the_case, &operation, out);
+}
+
+/* Angles are those of the rows it was learnt on; of other rows they are known where the case's own operation turns the
+ * same pairs. */
+static bool turns_alike(const struct ts_operation *a, const struct ts_operation *b)
+{
+    return a->kind == TS_OPERATION_ROTARY && b->kind == TS_OPERATION_ROTARY && a->group == b->group &&
+           a->heads == b->heads && a->interleaved == b->interleaved;
 }
 
 void ts_formula_operation(struct ts_case *the_case, const struct ts_operation *operation)
 {
+    bool turns = operation->kind == TS_OPERATION_ROTARY;
     struct ts_formula formula = {.predict = predict_operation,
                                  .numbers = operation,
                                  .size = sizeof *operation,
                                  .table = operation->table,
-                                 .table_count = operation->table ? operation->table_count : 0,
+                                 .table_count = operation->table && !turns ? operation->table_count : 0,
                                  .pair_count = operation->input_count,
                                  .work = ts_operation_work(the_case, operation)};
     memcpy(formula.pairs, operation->inputs, sizeof formula.pairs);
-    /* angles are those of the rows it was learnt on */
-    if (operation->kind != TS_OPERATION_ROTARY && operation->kind != TS_OPERATION_NONE)
+    if (operation->kind != TS_OPERATION_NONE && (!turns || turns_alike(operation, &the_case->operation)))
         ts_formula_next(the_case, &formula);
 }
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "diagnose/lines.h"
-#include "diagnose/product.h"
 
 #define LEAST      3  /* fewer match by chance */
 #define REACH      96 /* lines looked at on either side */
@@ -15,6 +14,7 @@
 #define STAYS      0.5           /* a line that fits nearly as well where it is, stays */
 #define BEHIND     ((size_t)256) /* lines whose pages may stay resident behind the walk */
 #define WORTHWHILE 0.3
+#define AS_GOOD    1e-3              /* of the error: does not matter */
 #define MOST_LINES ((size_t)1 << 17) /* all of which are matched */
 
 size_t ts_own_place(const struct ts_lines *lines, size_t line)
@@ -377,7 +377,19 @@ static bool measure_all(struct ts_lines *lines)
     return good && error > 0 && size > 0;
 }
 
-/* Every row of the pair is matched, where there is no rule by which they moved: then it is proved on everything. */
+/* What is expected is what the reference holds, or next to it: rows that are not at hand are read there. */
+static bool is_reference_expected(const struct ts_case *the_case)
+{
+    double apart = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double d = the_case->expected[i] - (double)the_case->actor->a[i];
+        apart += isfinite(d) ? d * d : 0;
+    }
+    return apart <= AS_GOOD * the_case->error;
+}
+
+/* Every row of the pair is matched, or of the sequence at hand, where there is no rule by which they moved: then it is
+ * proved on everything. */
 static bool match_all(struct ts_lines *lines)
 {
     struct ts_case *the_case = lines->the_case;
@@ -387,8 +399,9 @@ static bool match_all(struct ts_lines *lines)
     size_t *from;
     bool *empty, good;
     if (lines->columns || (!lines->view && !lines->tokens) || lines->count > MOST_LINES ||
-        the_case->operation.kind != TS_OPERATION_NONE || ts_case_product(the_case) || !ts_case_wants(the_case, "") ||
-        (lines->view && width != lines->view_columns) || (lines->tokens && the_case->scene->batch > 1))
+        !is_reference_expected(the_case) || !ts_case_wants(the_case, "") ||
+        (lines->view && width != lines->view_columns) ||
+        (lines->tokens && the_case->scene->batch > 1 && lines->count > TS_ROWS_PLACES))
         return false;
     found = malloc(lines->count * lines->signs * sizeof *found);
     from = malloc(lines->count * sizeof *from);
@@ -422,6 +435,19 @@ static bool match_all(struct ts_lines *lines)
     return true;
 }
 
+/* All of them are known: of a batch those of one sequence, and every other one in the same order. */
+static void give_matched(const struct ts_lines *lines)
+{
+    struct ts_rows_moved moved = {.length = 1};
+    if (!lines->tokens || lines->the_case->scene->batch <= 1) {
+        ts_formula_next(lines->the_case, &(struct ts_formula){.proved = true});
+        return;
+    }
+    for (size_t i = 0; i < lines->count && i < TS_ROWS_PLACES; i++)
+        moved.from[i] = lines->empty[i] ? TS_ROWS_EMPTY : lines->from[i] == SIZE_MAX ? i : lines->from[i];
+    ts_formula_moved(lines->the_case, &moved);
+}
+
 static void match(struct ts_case *the_case, bool columns, double *prediction)
 {
     struct ts_lines lines;
@@ -435,7 +461,7 @@ static void match(struct ts_case *the_case, bool columns, double *prediction)
             take(&lines, i, prediction);
         if (!give_formula(&lines) && ts_explained(the_case, prediction) > WORTHWHILE && match_all(&lines) &&
             lines.moved)
-            ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+            give_matched(&lines);
         if (lines.moved)
             ts_lines_say(&lines, prediction);
     }

@@ -177,8 +177,9 @@ __attribute__((format(printf, 6, 7))) static void offer(const struct ts_lines *l
         ts_propose(lines->the_case, id, prediction, freedom, check, "%s", text);
     else /* freedom is held against the elements of the case */
         ts_propose_measured(lines->the_case, id, lines->left_share,
-                            freedom * lines->the_case->actor->rows / lines->count, check, "%s (on all %zu %s)", text,
-                            lines->count, ts_case_direct(lines->the_case) ? "rows" : "tokens");
+                            freedom * lines->the_case->actor->rows / lines->count, check, "%s (on all %zu %s%s)", text,
+                            lines->count, ts_case_direct(lines->the_case) ? "rows" : "tokens",
+                            lines->tokens && lines->the_case->scene->batch > 1 ? " of the sequence" : "");
 }
 
 static void say_copies(const struct ts_lines *lines, const double *prediction, const char *what)
