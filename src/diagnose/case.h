@@ -40,6 +40,7 @@ enum ts_part {
     TS_PART_TERM,   /* that tensor is expected; found is what is left without the rest of the sum */
     TS_PART_ADDED,  /* what is added to the candidate's */
     TS_PART_STREAM, /* what is added to each side's own */
+    TS_PART_NORM,   /* what the case's norm is given; of no other tensor */
 };
 
 struct ts_case_state {
@@ -137,6 +138,10 @@ void ts_case_release_part(struct ts_case_state *part);
 const char *ts_case_remark(struct ts_case_state *state, const char *id, const char *summary);
 /* Second looks at the terms of a sum, unless everything is explained. */
 void ts_case_look_at_parts(struct ts_case_state *state);
+/* Undoes the case's norm: what it is given by the candidate, and what the candidate's result would be made of; the
+ * factor of each group that brings it back. False when it is no norm, or without memory. In parts.c. */
+#define TS_LEAST_WEIGHT 1e-6 /* one that is smaller cannot be divided off */
+bool ts_case_before_norm(struct ts_case *the_case, double *expected, double *found, double *factors);
 /* When no cause holds and what came in agrees: what can still be said. */
 void ts_case_say_remainder(struct ts_case_state *state);
 void ts_case_drop_scratch(struct ts_case_state *state);

@@ -15,38 +15,101 @@ struct lifted {
     struct ts_formula inner;
     enum ts_part part;
     size_t pair;
+    const char *about; /* the words before those of the claim */
 };
 
-/* The part as it was laid open where the claim was found (parts.c), the formula on it, and the rest put back. */
+/* The part as it was laid open where the claim was found (parts.c). */
+struct opened {
+    struct ts_case_state *state; /* NULL: it could not be opened */
+    double *expected, *found, *factors;
+};
+
+static void close_part(struct opened *part)
+{
+    if (part->state)
+        ts_case_drop_scratch(part->state);
+    free(part->state);
+    free(part->expected);
+    free(part->found);
+    free(part->factors);
+}
+
+static bool lay_open(struct ts_case *the_case, const struct lifted *lifted, struct opened *part)
+{
+    const struct ts_actor *term;
+    if (lifted->part == TS_PART_NORM)
+        return ts_case_before_norm(the_case, part->expected, part->found, part->factors);
+    term = ts_scene_actor(the_case->scene, lifted->pair);
+    if (!term || term->rows * term->width != the_case->total)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double value = (double)term->b[i];
+        part->expected[i] = lifted->part == TS_PART_TERM
+                                ? value
+                                : the_case->expected[i] - (lifted->part == TS_PART_ADDED ? value : (double)term->a[i]);
+        part->found[i] = the_case->found[i] - (lifted->part == TS_PART_TERM ? the_case->expected[i] - value : value);
+    }
+    return true;
+}
+
+/* To be closed, whatever it returns. */
+static bool open_part(struct ts_case *the_case, const struct lifted *lifted, struct opened *part)
+{
+    *part = (struct opened){.state = malloc(sizeof *part->state),
+                            .expected = malloc(the_case->total * sizeof *part->expected),
+                            .found = malloc(the_case->total * sizeof *part->found),
+                            .factors = calloc(the_case->total, sizeof *part->factors)};
+    if (!part->state)
+        return false;
+    *part->state = *(const struct ts_case_state *)the_case;
+    part->state->face.operation = (struct ts_operation){0};
+    part->state->face.expected = part->expected;
+    part->state->face.found = part->found;
+    part->state->cached = part->state->scratch_count = 0;
+    return part->expected && part->found && part->factors && lay_open(the_case, lifted, part);
+}
+
+/* The formula on the part, and the rest put back. */
 static bool predict_lifted(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
     const struct lifted *lifted = formula->numbers;
-    const struct ts_actor *term = ts_scene_actor(the_case->scene, lifted->pair);
-    struct ts_case_state *part = malloc(sizeof *part);
-    double *expected = malloc(the_case->total * sizeof *expected), *found = malloc(the_case->total * sizeof *found);
-    bool good = part && expected && found && term && term->rows * term->width == the_case->total;
-    for (size_t i = 0; i < the_case->total && good; i++) {
-        double value = (double)term->b[i];
-        expected[i] = lifted->part == TS_PART_TERM
-                          ? value
-                          : the_case->expected[i] - (lifted->part == TS_PART_ADDED ? value : (double)term->a[i]);
-        found[i] = the_case->found[i] - (lifted->part == TS_PART_TERM ? the_case->expected[i] - value : value);
-    }
-    if (good) {
-        *part = *(const struct ts_case_state *)the_case;
-        part->face.operation = (struct ts_operation){0};
-        part->face.expected = expected;
-        part->face.found = found;
-        part->cached = part->scratch_count = 0;
-        good = lifted->inner.predict(&part->face, &lifted->inner, out);
-        ts_case_drop_scratch(part);
-    }
+    const struct ts_operation *norm = &the_case->operation;
+    struct opened part;
+    bool good = open_part(the_case, lifted, &part) && lifted->inner.predict(&part.state->face, &lifted->inner, out);
     for (size_t i = 0; i < the_case->total && good; i++)
-        out[i] += the_case->found[i] - found[i];
-    free(part);
-    free(expected);
-    free(found);
+        if (lifted->part == TS_PART_NORM) {
+            double weight = norm->table[i % norm->group], factor = part.factors[i / norm->group];
+            out[i] = fabs(weight) > TS_LEAST_WEIGHT && factor != 0
+                         ? out[i] / factor * weight + norm->table[norm->group + i % norm->group]
+                         : the_case->found[i];
+        } else {
+            out[i] += the_case->found[i] - part.found[i];
+        }
+    close_part(&part);
     return good;
+}
+
+static bool count_lifted(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                         struct ts_tally *tally)
+{
+    const struct lifted *lifted = formula->numbers;
+    struct opened part;
+    double *inner = lifted->inner.predict ? malloc(the_case->total * sizeof *inner) : NULL;
+    bool good = open_part(the_case, lifted, &part) && (inner || !lifted->inner.predict) &&
+                (!inner || lifted->inner.predict(&part.state->face, &lifted->inner, inner)) &&
+                lifted->inner.count(&part.state->face, &lifted->inner, inner, tally);
+    (void)out;
+    close_part(&part);
+    free(inner);
+    return good;
+}
+
+static const char *tell_lifted(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                               double *share)
+{
+    const struct lifted *lifted = formula->numbers;
+    const char *text = lifted->inner.tell(the_case, &lifted->inner, tally, share);
+    return text ? ts_case_text(the_case, "%s: %s", lifted->about, text) : NULL;
 }
 
 void ts_tally_open(struct ts_tally *tally)
@@ -118,7 +181,7 @@ void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
 {
     struct ts_case_state *state = (struct ts_case_state *)the_case;
     struct ts_formula whole, kept;
-    struct lifted lifted = {.part = state->part, .pair = state->part_pair};
+    struct lifted lifted = {.part = state->part, .pair = state->part_pair, .about = state->about};
     state->next = (struct ts_formula){0};
     /* what holds every row is proved already */
     if ((state->complete && !formula->sampled) || state->only || state->proving)
@@ -128,17 +191,18 @@ void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
             state->next = kept;
         return;
     }
-    if (state->part == TS_PART_OTHER || formula->proved || !formula->predict || formula->pair_count == 3 ||
+    if (state->part == TS_PART_OTHER || formula->proved || formula->pair_count == 3 ||
         !keep(state->whole, formula, &lifted.inner))
         return;
     whole = *formula;
-    whole.predict = predict_lifted;
-    whole.count = NULL; /* it would count up the whole */
-    whole.tell = NULL;
+    whole.predict = formula->predict ? predict_lifted : NULL;
+    whole.count = formula->count ? count_lifted : NULL;
+    whole.tell = formula->tell ? tell_lifted : NULL;
     whole.numbers = &lifted;
     whole.size = sizeof lifted;
     whole.table_count = 0;
-    whole.pairs[whole.pair_count++] = state->part_pair;
+    if (state->part != TS_PART_NORM)
+        whole.pairs[whole.pair_count++] = state->part_pair;
     whole.reference = whole.reference || state->part == TS_PART_STREAM;
     if (keep(state->whole, &whole, &kept))
         state->next = kept;

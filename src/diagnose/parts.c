@@ -58,15 +58,16 @@ static int by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Undoes a norm: the weights are divided off, and the size of each row is the one that brings most of its numbers back
- * to what the norm was given. What is wrong with a few of them then stands alone. */
-static void look_before_the_norm(struct ts_case_state *state, double *expected, double *found)
+/* The weights are divided off, and the size of each row is the one that brings most of its numbers back to what the
+ * norm was given. What is wrong with a few of them then stands alone. */
+bool ts_case_before_norm(struct ts_case *the_case, double *expected, double *found, double *factors)
 {
-    const struct ts_operation *operation = &state->face.operation;
-    const double *input = ts_case_norm_input(&state->face);
-    size_t group = operation->group, total = state->face.total;
-    double *ratios = malloc(group * sizeof *ratios), size = 0, size_after = 0;
-    for (size_t start = 0; ratios && input && start + group <= total; start += group) {
+    const struct ts_operation *operation = &the_case->operation;
+    const double *input = ts_case_norm_input(the_case);
+    size_t group = operation->group, total = the_case->total;
+    double *ratios = input && group ? malloc(group * sizeof *ratios) : NULL;
+    bool good;
+    for (size_t start = 0; ratios && start + group <= total; start += group) {
         size_t used = 0;
         double mean = 0, factor;
         for (size_t i = 0; operation->centred && i < group; i++)
@@ -74,21 +75,36 @@ static void look_before_the_norm(struct ts_case_state *state, double *expected, 
         for (size_t i = 0; i < group; i++) {
             double weight = operation->table[i], x = input[start + i] - mean;
             expected[start + i] = x;
-            found[start + i] =
-                fabs(weight) > 1e-6 ? (state->face.found[start + i] - operation->table[group + i]) / weight : 0;
-            size += state->face.expected[start + i] * state->face.expected[start + i];
-            size_after += x * x;
+            found[start + i] = fabs(weight) > TS_LEAST_WEIGHT
+                                   ? (the_case->found[start + i] - operation->table[group + i]) / weight
+                                   : 0;
             if (found[start + i] != 0 && isfinite(found[start + i]))
                 ratios[used++] = x / found[start + i];
         }
         qsort(ratios, used, sizeof *ratios, by_value);
         factor = used ? ratios[used / 2] : 1;
+        factors[start / group] = factor;
         for (size_t i = 0; i < group; i++)
             found[start + i] *= factor;
     }
-    if (ratios && input && size > 0)
-        look_at_part(state, expected, found, size_after / size, TS_PART_OTHER, 0, "seen in what the norm is given");
+    good = ratios != NULL;
     free(ratios);
+    return good;
+}
+
+static void look_before_the_norm(struct ts_case_state *state, double *expected, double *found)
+{
+    size_t group = state->face.operation.group, total = state->face.total;
+    double *factors = group ? calloc(total / group + 1, sizeof *factors) : NULL, size = 0, size_after = 0;
+    if (factors && ts_case_before_norm(&state->face, expected, found, factors)) {
+        for (size_t i = 0; i < total; i++) {
+            size += state->face.expected[i] * state->face.expected[i];
+            size_after += expected[i] * expected[i];
+        }
+        if (size > 0)
+            look_at_part(state, expected, found, size_after / size, TS_PART_NORM, 0, "seen in what the norm is given");
+    }
+    free(factors);
     ts_case_drop_scratch(state);
 }
 
