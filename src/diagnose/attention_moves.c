@@ -10,11 +10,10 @@
 #include "diagnose/attention_tables.h"
 #include "diagnose/case.h"
 
-#define TOGETHER   16                /* tokens whose products are taken with each other */
-#define HELD_MOST  ((size_t)1 << 21) /* numbers of queries, keys and values that are held at once */
-#define LONG_WORK  8e9               /* multiplications, where they are not: some seconds */
-#define LONG_RUN   4                 /* tokens in a row, of long sequences */
-#define LONG_LEAST 8                 /* such runs at least */
+#define TOGETHER   16  /* tokens whose products are taken with each other */
+#define LONG_WORK  8e9 /* multiplications, where they are not: some seconds */
+#define LONG_RUN   4   /* tokens in a row, of long sequences */
+#define LONG_LEAST 8   /* such runs at least */
 _Static_assert(LONG_RUN <= TS_LONG_TOGETHER && LONG_RUN <= TOGETHER, "a run is done together");
 
 static double *read_operand(const struct ts_case *the_case, const struct ts_operand *operand, bool candidate,
@@ -37,10 +36,10 @@ static size_t tokens_of(const struct ts_case *the_case)
     return (size_t)ts_scene_sequence(the_case->scene);
 }
 
-/* All tokens of the sequence can be held. */
-static bool is_short(const struct ts_case *the_case, const struct ts_chain *chain)
+/* Operands of all tokens of the sequence are so many numbers. */
+static bool is_short(const struct ts_case *the_case, const struct ts_chain *chain, size_t held)
 {
-    return tokens_of(the_case) <= HELD_MOST / (chain->q.width + chain->k.width + chain->v.width + 1);
+    return tokens_of(the_case) <= held / (chain->q.width + chain->k.width + chain->v.width + 1);
 }
 
 /* The context of the case's rows, heads * size numbers each, with every token of their sequence. */
@@ -51,7 +50,7 @@ static bool chain_rows(struct ts_case *the_case, const struct ts_chain *chain, b
     double *all;
     float *room;
     bool good;
-    if (!is_short(the_case, chain))
+    if (!is_short(the_case, chain, TS_MOVES_HELD))
         return ts_long_rows(the_case, chain, candidate, out);
     all = malloc(tokens * width * sizeof *all);
     room = malloc(tokens * (chain->q.width + chain->k.width) * sizeof *room);
@@ -277,17 +276,17 @@ static const char *tell_moves(struct ts_case *the_case, const struct ts_formula 
 }
 
 /* What needs every query at once cannot be done for some of them. */
-static bool is_in_reach(const struct ts_case *the_case, const struct ts_chain *chain)
+static bool is_in_reach(const struct ts_case *the_case, const struct ts_chain *chain, size_t held)
 {
-    return is_short(the_case, chain) || ts_long_reaches(chain);
+    return is_short(the_case, chain, held) || ts_long_reaches(chain);
 }
 
-void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool sampled)
+void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool sampled, size_t held)
 {
-    bool held = is_short(the_case, &moves->wrong) && is_short(the_case, &moves->right);
-    if (is_in_reach(the_case, &moves->wrong) && is_in_reach(the_case, &moves->right))
-        ts_formula_next(the_case, &(struct ts_formula){.count = held ? count_moves : NULL,
-                                                       .count_at_once = held ? NULL : count_spread,
+    bool at_once = is_short(the_case, &moves->wrong, held) && is_short(the_case, &moves->right, held);
+    if (is_in_reach(the_case, &moves->wrong, held) && is_in_reach(the_case, &moves->right, held))
+        ts_formula_next(the_case, &(struct ts_formula){.count = at_once ? count_moves : NULL,
+                                                       .count_at_once = at_once ? NULL : count_spread,
                                                        .tell = tell_moves,
                                                        .numbers = moves,
                                                        .size = sizeof *moves,
@@ -303,7 +302,7 @@ static bool predict_chain(struct ts_case *the_case, const struct ts_formula *for
 
 void ts_give_chain(struct ts_case *the_case, const struct ts_chain *chain)
 {
-    if (is_in_reach(the_case, chain))
+    if (is_in_reach(the_case, chain, TS_MOVES_HELD))
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_chain,
                                                        .numbers = chain,
                                                        .size = sizeof *chain,

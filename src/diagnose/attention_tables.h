@@ -36,8 +36,11 @@ struct ts_moves {
     double modesty; /* what is taken off the likeness to be the confidence */
 };
 const char *ts_moves_text(struct ts_case *the_case, const char *before, double likeness);
-/* The next proposal is that claim; nothing is given where it cannot be put to other rows. sampled: as in formulas. */
-void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool sampled);
+/* The next proposal is that claim; nothing is given where it cannot be put to other rows. sampled: as in formulas.
+ * held: how many numbers of queries, keys and values may be held at once; of longer sequences runs of tokens are taken.
+ */
+#define TS_MOVES_HELD ((size_t)1 << 21)
+void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool sampled, size_t held);
 /* The next proposal is what the chain makes of the candidate's operands. */
 void ts_give_chain(struct ts_case *the_case, const struct ts_chain *chain);
 

@@ -478,7 +478,7 @@ static void propose_contender(const struct fused *fused, const struct contender 
                              .modesty = LIKE_MODESTY};
     moves.before = ts_case_text(the_case, "attention between %s and here: %s",
                                 ts_case_name(the_case, fused->own.q.actor), guess->text);
-    ts_give_moves(the_case, &moves, fused->tokens < the_case->actor->rows);
+    ts_give_moves(the_case, &moves, fused->tokens < the_case->actor->rows, TS_MOVES_HELD);
     ts_propose_plain(the_case, guess->id, guess->score - LIKE_MODESTY,
                      "what the attention between these projections is given: positions, scale, mask, head counts", "%s",
                      ts_moves_text(the_case, moves.before, guess->score));

@@ -27,7 +27,7 @@
 #define LEAST_ROW 0.1
 #define MOST_ROW  8.0
 #define TOGETHER  16  /* of all tokens, those whose products are taken with each other */
-#define PEAKED    3.0 /* times as much in single channels as the rows at hand have it at most */
+#define PEAKED    3.0 /* times as much in single channels as the row in the middle has it */
 #define SURE      0.4
 
 struct spread {
@@ -35,7 +35,7 @@ struct spread {
     double following;   /* correlation of the error with it */
     double least, most; /* of a row's relative error, over that of the row in the middle */
     double middle;      /* which is this, squared */
-    double peaked;      /* the most of a row's error that stands in few channels: 1 when all have the same */
+    double peaked; /* how much of a row's error stands in few channels, of the row in the middle; 1: in all alike */
 };
 
 static int by_value(const void *a, const void *b)
@@ -69,7 +69,8 @@ static struct row add_row(const struct ts_case *the_case, size_t row)
 static bool measure(const struct ts_case *the_case, struct spread *spread)
 {
     size_t rows = the_case->actor->rows, used = 0;
-    double *levels = calloc(rows, sizeof *levels), error = 0, size = 0, dot = 0;
+    double *levels = calloc(2 * rows, sizeof *levels), *peaks = levels ? levels + rows : NULL;
+    double error = 0, size = 0, dot = 0;
     for (size_t row = 0; row < rows && levels; row++) {
         struct row sums = add_row(the_case, row);
         dot += sums.dot;
@@ -77,11 +78,13 @@ static bool measure(const struct ts_case *the_case, struct spread *spread)
         error += sums.wrong;
         if (!(sums.own > 0) || ts_case_aside(the_case, row))
             continue;
+        peaks[used] = sums.peaked;
         levels[used++] = sums.wrong / sums.own;
-        spread->peaked = fmax(spread->peaked, sums.peaked);
     }
     if (levels && used) {
         qsort(levels, used, sizeof *levels, by_value);
+        qsort(peaks, used, sizeof *peaks, by_value);
+        spread->peaked = peaks[used / 2];
         spread->relative = size > 0 ? sqrt(error / size) : 0;
         spread->following = error > 0 && size > 0 ? dot / sqrt(error * size) : 0;
         spread->middle = levels[used / 2];
