@@ -456,6 +456,8 @@ static void say_strongest(struct ts_case_state *state)
     const struct ts_delta *delta = &state->deltas[the_case->diagnosis->pair];
     struct ts_structure structure = {0};
     double relative = 0, size = 0, dot = 0;
+    bool counted, knows = state->quiet && (the_case->operation.kind != TS_OPERATION_NONE || state->replayed);
+    const char *text;
     if (!state->direct)
         ts_structure_measure(&state->scene, the_case->actor, &structure);
     for (size_t i = 0; i < the_case->total; i++)
@@ -465,48 +467,47 @@ static void say_strongest(struct ts_case_state *state)
         }
     relative = size > 0 ? sqrt(the_case->error / size) : 0;
     if (state->quiet && the_case->operation.kind != TS_OPERATION_NONE)
-        the_case->diagnosis->strongest =
-            ts_case_text(the_case,
-                         "replayed on the candidate's own inputs the operation gives what the candidate holds, to "
-                         "within rounding: whatever differs came in with %s",
-                         the_case->scene->pairs[the_case->operation.inputs[0]].name);
+        text = ts_case_text(the_case,
+                            "replayed on the candidate's own inputs the operation gives what the candidate holds, to "
+                            "within rounding: whatever differs came in with %s",
+                            the_case->scene->pairs[the_case->operation.inputs[0]].name);
     else if (state->quiet && state->replayed)
-        the_case->diagnosis->strongest =
+        text =
             ts_case_text(the_case,
                          "%s times the candidate's own %s gives what the candidate holds, to within rounding: whatever "
                          "differs came in with %s",
                          ts_product_name(the_case, &state->product), ts_case_name(the_case, state->product.input),
                          ts_case_name(the_case, state->product.input));
     else if (delta->non_finite_mismatch)
-        the_case->diagnosis->strongest =
-            ts_case_text(the_case,
-                         "no cause holds; %" PRIu64 " of %" PRIu64
-                         " elements are NaN or infinite, and on the other side not so, or not with that sign",
-                         delta->non_finite_mismatch, delta->count);
+        text = ts_case_text(the_case,
+                            "no cause holds; %" PRIu64 " of %" PRIu64
+                            " elements are NaN or infinite, and on the other side not so, or not with that sign",
+                            delta->non_finite_mismatch, delta->count);
     else if (delta->exact)
-        the_case->diagnosis->strongest = ts_case_text(
-            the_case, "no cause holds; %" PRIu64 " of %" PRIu64 " integers differ", delta->unequal, delta->count);
+        text = ts_case_text(the_case, "no cause holds; %" PRIu64 " of %" PRIu64 " integers differ", delta->unequal,
+                            delta->count);
     else if (!(size > 0))
-        the_case->diagnosis->strongest =
-            ts_case_text(the_case, "no cause holds; nothing but zero is expected here, so no place stands out");
+        text = ts_case_text(the_case, "no cause holds; nothing but zero is expected here, so no place stands out");
     else if (state->quiet)
-        the_case->diagnosis->strongest = ts_case_text(
-            the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it", relative);
+        text = ts_case_text(the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it",
+                            relative);
     else if (structure.known && structure.channel > ts_channel_limit(&structure))
-        the_case->diagnosis->strongest =
-            ts_case_text(the_case, "no cause holds; channel %zu errs %.0f times as much as the others",
-                         structure.worst_channel, structure.channel);
+        text = ts_case_text(the_case, "no cause holds; channel %zu errs %.0f times as much as the others",
+                            structure.worst_channel, structure.channel);
     else if (structure.known && structure.row > TS_ROW_LIMIT)
-        the_case->diagnosis->strongest =
-            ts_case_text(the_case, "no cause holds; row %" PRIu64 " errs %.0f times as much as the others",
-                         ts_case_row(the_case, structure.worst_row), sqrt(structure.row));
+        text = ts_case_text(the_case, "no cause holds; row %" PRIu64 " errs %.0f times as much as the others",
+                            ts_case_row(the_case, structure.worst_row), sqrt(structure.row));
     else
-        the_case->diagnosis->strongest = ts_case_text(
+        text = ts_case_text(
             the_case,
             "no cause holds; the error is %.3g of the tensor's size, %.0f %% of its energy follows the reference, and "
             "%s",
             relative, the_case->error > 0 && size > 0 ? 100 * dot * dot / (size * the_case->error) : 0,
             where_it_stands(the_case));
+    /* numbers of elements are those of all of it; what else is said is of the rows at hand */
+    counted = (delta->non_finite_mismatch || delta->exact) && !knows;
+    the_case->diagnosis->strongest =
+        counted ? text : ts_case_text(the_case, "%s%s", text, ts_case_seen_on(state, state->quiet));
 }
 
 static enum ts_status ask_families(struct ts_case_state *state, struct ts_error *error)

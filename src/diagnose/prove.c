@@ -16,8 +16,9 @@
 #define REACH      10   /* earlier tensors that are loaded at least */
 #define LEAST_ROWS 4    /* fewer say nothing */
 #define HOLDS      0.9  /* share of what it explained at first that a claim must explain everywhere */
-#define AGREES     0.01 /* a formula explains as much as the prediction did that it stands for */
+#define AGREES     0.01 /* a formula explains as much as the prediction did that it stands for, or this little less */
 #define FEW_ROWS   0.01 /* in which a claim may fail and still hold */
+#define FAR_MORE   16.0 /* times the usual error, in energy: is no rounding any more */
 #define REFUTED    0.3  /* a claim that explains less of everything is not said */
 
 /* Which rows have been looked at. */
@@ -143,7 +144,7 @@ static bool is_formula_of(struct ts_case_state *state, const struct ts_case_entr
     struct ts_case *face = &state->face;
     double *out = malloc(face->total * sizeof *out);
     bool good = out && entry->formula.predict(face, &entry->formula, out) &&
-                (entry->formula.exact || entry->plain || fabs(ts_explained(face, out) - entry->explained) < AGREES);
+                (entry->formula.exact || entry->plain || ts_explained(face, out) > entry->explained - AGREES);
     ts_case_drop_scratch(state);
     free(out);
     return good;
@@ -282,6 +283,60 @@ static uint64_t rows_of_all(const struct ts_case_state *state)
     const struct ts_view *view = &state->scene.pairs[state->face.actor->pair].a;
     bool tokens = !state->direct && state->face.actor->rows == state->scene.taken_count;
     return tokens ? state->scene.tokens : view->count / (state->direct ? state->own_last : state->face.actor->width);
+}
+
+/* What rows err by where they err as those at hand do: of their size, or of the usual one. */
+struct usual {
+    double level, size;
+};
+
+enum { BEYOND };
+
+/* Rows that err far more. */
+static bool count_beyond(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                         struct ts_tally *tally)
+{
+    const struct usual *usual = formula->numbers;
+    size_t width = the_case->actor->width;
+    (void)out;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double size = 0, error = 0;
+        for (size_t i = row * width; i < (row + 1) * width; i++) {
+            double own = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
+            size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+            error += own > 0 ? own : 0;
+        }
+        if (ts_case_aside(the_case, row) || !(error > FAR_MORE * usual->level * fmax(size, usual->size)))
+            continue;
+        tally->sums[BEYOND]++;
+        ts_tally_place(tally, the_case, row * width);
+    }
+    return true;
+}
+
+const char *ts_case_seen_on(struct ts_case_state *state, bool rounding)
+{
+    const char *unit = ts_case_folded(&state->face) ? "stretch" : state->direct ? "row" : "token";
+    const char *plural = ts_case_folded(&state->face) ? "stretches" : state->direct ? "rows" : "tokens";
+    struct ts_everywhere all;
+    struct usual usual = {0};
+    struct ts_formula formula = {.count = count_beyond, .numbers = &usual, .size = sizeof usual};
+    uint64_t rows = state->face.actor->rows, of_rows = rows_of_all(state);
+    if (state->complete || rows >= of_rows)
+        return "";
+    for (size_t i = 0; i < state->face.total; i++)
+        usual.size += isfinite(state->face.expected[i]) ? state->face.expected[i] * state->face.expected[i] : 0;
+    usual.level = usual.size > 0 ? fmax(state->face.error, state->face.noise) / usual.size : 0;
+    usual.size /= (double)rows;
+    if (rounding && usual.level > 0 && ts_case_everywhere(state, &formula, 0, 0, &all)) {
+        rows = all.rows;
+        if (all.tally.sums[BEYOND] > 0)
+            return ts_case_text(&state->face, "; of %" PRIu64 " %s that is not so in %.0f, first in %s %" PRIu64, rows,
+                                plural, all.tally.sums[BEYOND], unit, all.tally.places[0].row);
+    }
+    if (rows == of_rows)
+        return ts_case_text(&state->face, "; seen on all %" PRIu64 " %s", of_rows, plural);
+    return ts_case_text(&state->face, "; seen on %" PRIu64 " of %" PRIu64 " %s", rows, of_rows, plural);
 }
 
 void ts_case_own_up(struct ts_case_state *state)
