@@ -390,12 +390,41 @@ static void test_rounded(void **state)
     expect_everywhere(&plan);
 }
 
+/* When no cause holds: rounding is looked for in all tokens, and of anything else it is said how many were looked at.
+ */
+static void test_none(void **state)
+{
+    for (int noise = 0; noise < 2; noise++) {
+        struct trace trace;
+        fill_operands();
+        for (size_t row = 0; row < TOKENS; row++)
+            for (size_t i = 0; i < WIDTH; i++) {
+                size_t at = row * WIDTH + i;
+                double odd = noise_at(row, i), even = noise_at(row + TOKENS, i);
+                right[at] = to_bf16(q[at] + k[at]);
+                wrong[at] = noise ? right[at] + (float)(0.4 * odd * even * fabs(odd))
+                                  : right[at] * (odd > 0.5 ? 1.0078125f : 1);
+            }
+        trace_start(&trace);
+        trace_add(&trace, "layers.0.a", q, q, SHAPE(1, TOKENS, WIDTH));
+        trace_add(&trace, "layers.0.b", k, k, SHAPE(1, TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.sum", right, wrong, SHAPE(1, TOKENS, WIDTH)));
+        if (trace.diagnosis.count || !trace.diagnosis.strongest ||
+            !strstr(trace.diagnosis.strongest, noise ? "; seen on 48 of 320 tokens" : "; seen on all 320 tokens")) {
+            trace_print(&trace);
+            fail_msg("%d", noise);
+        }
+        trace_end(&trace);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_likeness), cmocka_unit_test(test_all_at_hand), cmocka_unit_test(test_weaker),
-        cmocka_unit_test(test_spread),   cmocka_unit_test(test_exchanged),   cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_spread),   cmocka_unit_test(test_none),        cmocka_unit_test(test_exchanged),
+        cmocka_unit_test(test_batch),    cmocka_unit_test(test_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
