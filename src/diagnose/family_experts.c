@@ -118,11 +118,18 @@ static void propose_weights(struct ts_case *the_case)
         ts_propose(the_case, "router-gate", ts_variants_apply(&variants, &other, variants.inputs), 0,
                    "routed_scaling_factor", "the factor %.5g on the router's weights is missing", own->factor);
     }
-    for (size_t i = 0; i < the_case->total; i++)
-        variants.out[i] = own->factor / (double)the_case->actor->width;
-    ts_formula_affine(the_case, 0, own->factor / (double)the_case->actor->width);
-    ts_propose(the_case, "router-gate", variants.out, 0, "whether the router's scores reach the weights",
-               "all chosen experts have the same weight, 1 / %zu", the_case->actor->width);
+    for (int shared = 0; shared < 2; shared++) {
+        double weight = shared ? own->factor / (double)the_case->actor->width : 1;
+        for (size_t i = 0; i < the_case->total; i++)
+            variants.out[i] = weight;
+        ts_formula_affine(the_case, 0, weight);
+        if (shared)
+            ts_propose(the_case, "router-gate", variants.out, 0, "whether the router's scores reach the weights",
+                       "all chosen experts have the same weight, 1 / %zu", the_case->actor->width);
+        else
+            ts_propose(the_case, "router-gate", variants.out, 0, "whether the router's scores reach the weights",
+                       "the router's weights are ignored: every chosen expert has the weight 1");
+    }
     ts_variants_close(&variants);
 }
 

@@ -236,13 +236,13 @@ static const double *scaled_before_bias(const struct norm *norm, double factor)
     return norm->prediction;
 }
 
-static void undivided(const struct ts_case *the_case, const double *input, double *out)
+static void undivided(const struct ts_case *the_case, const double *input, bool centred, double *out)
 {
     const struct ts_operation *right = &the_case->operation;
     size_t group = right->group;
     for (size_t start = 0; start + group <= the_case->total; start += group) {
         double mean = 0;
-        for (size_t i = 0; right->centred && i < group; i++)
+        for (size_t i = 0; centred && i < group; i++)
             mean += input[start + i];
         mean /= (double)group;
         for (size_t i = 0; i < group; i++)
@@ -253,9 +253,8 @@ static void undivided(const struct ts_case *the_case, const double *input, doubl
 static bool predict_undivided(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
     const double *input = ts_case_norm_input(the_case);
-    (void)formula;
     if (input)
-        undivided(the_case, input, out);
+        undivided(the_case, input, *(const bool *)formula->numbers, out);
     return input != NULL;
 }
 
@@ -263,11 +262,18 @@ static bool predict_undivided(struct ts_case *the_case, const struct ts_formula 
 static void other_size(const struct norm *norm)
 {
     size_t group = norm->the_case->operation.group;
-    undivided(norm->the_case, norm->input, norm->prediction);
-    ts_formula_next(norm->the_case, &(struct ts_formula){.predict = predict_undivided});
-    ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
-               "whether the division by the root mean square is done",
-               "the weights are applied and the row is not divided by its root mean square");
+    bool centred = norm->the_case->operation.centred;
+    for (int kept = 0; kept < (centred ? 2 : 1); kept++) { /* a LayerNorm may leave out both */
+        bool removed = centred && !kept;
+        undivided(norm->the_case, norm->input, removed, norm->prediction);
+        ts_formula_next(norm->the_case, &(struct ts_formula){
+                                            .predict = predict_undivided, .numbers = &removed, .size = sizeof removed});
+        ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
+                   "whether the division by the root mean square is done",
+                   kept ? "the weight and the bias are applied, but nothing is normalized: the mean of the row is not "
+                          "removed and the row is not divided by its standard deviation"
+                        : "the weights are applied and the row is not divided by its root mean square");
+    }
     ts_propose(norm->the_case, "scaled", scaled_before_bias(norm, 1 / sqrt((double)group)), 0,
                "the root of the mean of squares, not of their sum",
                "the row is divided by the root of the sum of its squares instead of their mean: a factor of 1/√%zu",

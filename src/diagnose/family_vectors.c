@@ -21,6 +21,7 @@ struct vectors {
     size_t group;                   /* numbers of the vector */
     double *own;                    /* what the reference multiplies with */
     double *fitted;                 /* what the candidate does; NaN where it cannot be told */
+    double *offsets;                /* of a norm with a bias: what the candidate adds; NULL without one */
     double *scratch;                /* one vector */
     const struct ts_weight *weight; /* the reference's vector in the file, NULL when it is not there */
     enum use use;
@@ -89,7 +90,7 @@ static bool from_norm(struct vectors *vectors)
     double *out = ts_case_scratch(the_case), *table = calloc(2 * plain.group, sizeof *table);
     double *inputs[3] = {(double *)input, NULL, NULL};
     size_t group = plain.group;
-    double *sums = calloc(2 * group, sizeof *sums);
+    double *sums = calloc(5 * group, sizeof *sums);
     bool good = input && out && table && sums;
     if (good) {
         for (size_t i = 0; i < group; i++)
@@ -98,15 +99,28 @@ static bool from_norm(struct vectors *vectors)
         plain.input_count = 1;
         ts_operation_apply(the_case->scene, &plain, the_case->actor, inputs, out);
         for (size_t i = 0; i < the_case->total; i++) {
+            double *sum = sums + 5 * (i % group), x = out[i];
             double y = the_case->found[i] - the_case->operation.table[group + i % group];
-            if (!isfinite(y) || !isfinite(out[i]) || ts_case_aside(the_case, i / the_case->actor->width))
+            if (!isfinite(y) || !isfinite(x) || ts_case_aside(the_case, i / the_case->actor->width))
                 continue;
-            sums[2 * (i % group)] += out[i] * y;
-            sums[2 * (i % group) + 1] += out[i] * out[i];
+            sum[0] += x * y;
+            sum[1] += x * x;
+            sum[2] += x;
+            sum[3] += y;
+            sum[4]++;
         }
         for (size_t i = 0; i < group; i++) {
+            const double *sum = sums + 5 * i;
+            double spread = sum[1] - sum[2] * sum[2] / fmax(sum[4], 1);
             vectors->own[i] = the_case->operation.table[i];
-            vectors->fitted[i] = sums[2 * i + 1] > 0 ? sums[2 * i] / sums[2 * i + 1] : (double)NAN;
+            vectors->fitted[i] = sum[1] > 0 ? sum[0] / sum[1] : (double)NAN;
+            if (!vectors->offsets)
+                continue;
+            /* the bias may be another's as well: weight and bias are told apart by the channel's own spread */
+            vectors->fitted[i] =
+                sum[4] >= 3 && spread > 1e-9 * sum[1] ? (sum[0] - sum[2] * sum[3] / sum[4]) / spread : (double)NAN;
+            vectors->offsets[i] =
+                (sum[3] - vectors->fitted[i] * sum[2]) / fmax(sum[4], 1) + the_case->operation.table[group + i];
         }
         vectors->weight = nearest(vectors, vectors->own, NULL, NULL, PLAIN, &vectors->use);
     }
@@ -161,8 +175,9 @@ static bool from_name(struct vectors *vectors)
     return vectors->weight != NULL;
 }
 
-/* Offers the candidate with `vector` in place of the reference's. */
-static void offer(struct vectors *vectors, const double *vector, const char *check, const char *text)
+/* Offers the candidate with `vector` in place of the reference's, and another bias where one is given. */
+static void offer(struct vectors *vectors, const double *vector, const double *offsets, const char *check,
+                  const char *text)
 {
     struct ts_case *the_case = vectors->the_case;
     size_t group = vectors->group;
@@ -173,7 +188,7 @@ static void offer(struct vectors *vectors, const double *vector, const char *che
         if (the_case->operation.kind == TS_OPERATION_NORM)
             bias = the_case->operation.table[group + i % group];
         factors[i] = own != 0 ? vector[i % group] / own : 1;
-        factors[width + i] = bias * (1 - factors[i]);
+        factors[width + i] = (offsets ? offsets[i % group] : bias) - bias * factors[i];
     }
     if (factors)
         ts_formula_channels(the_case, factors, factors + width);
@@ -182,9 +197,27 @@ static void offer(struct vectors *vectors, const double *vector, const char *che
         double own = vectors->own[i % group], bias = 0;
         if (the_case->operation.kind == TS_OPERATION_NORM)
             bias = the_case->operation.table[group + i % group];
-        prediction[i] = own != 0 ? (the_case->expected[i] - bias) / own * vector[i % group] + bias : the_case->found[i];
+        prediction[i] = own != 0 ? (the_case->expected[i] - bias) / own * vector[i % group] +
+                                       (offsets ? offsets[i % group] : bias)
+                                 : the_case->found[i];
     }
     ts_propose(the_case, "channel-scaled", prediction, 0, check, "%s", text);
+}
+
+/* Weight and bias of another norm of the file. */
+static void name_the_bias(struct vectors *vectors, const struct ts_weight *other, enum use use)
+{
+    struct ts_case *the_case = vectors->the_case;
+    const double *own = the_case->operation.table + vectors->group;
+    enum use plain = PLAIN;
+    const struct ts_weight *bias = nearest(vectors, vectors->offsets, own, NULL, PLAIN, &plain);
+    double *offsets = malloc(vectors->group * sizeof *offsets);
+    if (bias && plain == PLAIN && offsets && read_vector(bias, PLAIN, offsets) &&
+        read_vector(other, use, vectors->scratch))
+        offer(vectors, vectors->scratch, offsets, "which weight and which bias are bound to this norm",
+              ts_case_text(the_case, "it uses %s and %s, not %s and its bias", other->full, bias->full,
+                           vectors->weight ? vectors->weight->full : "the reference's weight"));
+    free(offsets);
 }
 
 static void name_the_vector(struct vectors *vectors)
@@ -194,8 +227,10 @@ static void name_the_vector(struct vectors *vectors)
     const struct ts_weight *other =
         nearest(vectors, vectors->fitted, vectors->own, vectors->weight, vectors->use, &use);
     const char *own = vectors->weight ? vectors->weight->full : "the reference's, which is not in the file";
+    if (other && vectors->offsets)
+        name_the_bias(vectors, other, use);
     if (other && read_vector(other, use, vectors->scratch))
-        offer(vectors, vectors->scratch,
+        offer(vectors, vectors->scratch, NULL,
               "which weight is bound to this norm, and whether it is applied as w or as 1 + w",
               other == vectors->weight
                   ? ts_case_text(the_case,
@@ -207,7 +242,7 @@ static void name_the_vector(struct vectors *vectors)
     if (!vectors->weight)
         return;
     if (left_of(vectors->fitted, all_ones(vectors), vectors->own, vectors->group) < FITS)
-        offer(vectors, vectors->scratch, "whether the norm's weight is loaded and applied",
+        offer(vectors, vectors->scratch, NULL, "whether the norm's weight is loaded and applied",
               ts_case_text(the_case, "each channel has the factor 1 / w: %s is not applied", own));
 }
 
@@ -222,10 +257,13 @@ static void propose(struct ts_case *the_case)
     vectors.own = malloc(vectors.group * sizeof *vectors.own);
     vectors.fitted = malloc(vectors.group * sizeof *vectors.fitted);
     vectors.scratch = malloc(vectors.group * sizeof *vectors.scratch);
+    if (norm && the_case->operation.flag)
+        vectors.offsets = malloc(vectors.group * sizeof *vectors.offsets);
     if (vectors.own && vectors.fitted && vectors.scratch && (norm ? from_norm(&vectors) : from_name(&vectors)))
         name_the_vector(&vectors);
     free(vectors.own);
     free(vectors.fitted);
+    free(vectors.offsets);
     free(vectors.scratch);
 }
 
