@@ -149,7 +149,7 @@ static size_t common_width(const struct ts_case *the_case)
 
 /* The list of suspects, those of the likeliest kind first. */
 struct suspects {
-    struct suspect list[96];
+    struct suspect list[160];
     size_t count;
 };
 
@@ -199,6 +199,21 @@ static void suspect_head(struct suspects *suspects, size_t head, bool of_heads)
                 head);
     add_suspect(suspects, d, "%zu, the head size", head);
     add_suspect(suspects, 1 / d, "1/%zu, the head size", head);
+}
+
+/* Where heads are folded into one axis and nothing shows their size: those that the axis can be cut into. */
+static void suspect_folded(struct suspects *suspects, size_t width)
+{
+    for (size_t head = 16; head <= 256 && head < width; head += 2) {
+        if (width % head)
+            continue;
+        add_suspect(suspects, sqrt((double)head),
+                    "sqrt(%zu), where a head has %zu numbers: the attention scale is missing", head, head);
+        add_suspect(suspects, 1 / sqrt((double)head),
+                    "1/sqrt(%zu), where a head has %zu numbers: the attention scale is applied twice, or where it should "
+                    "not be",
+                    head, head);
+    }
 }
 
 static void suspect_width(struct suspects *suspects, size_t width)
@@ -261,6 +276,8 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
         suspect_head(&suspects, head, false);
     if (!of_width && !of_heads)
         suspect_width(&suspects, width);
+    if (of_heads && !head && actor->heads == 1)
+        suspect_folded(&suspects, actor->width);
     if (of_heads && head && width && head != width) {
         add_suspect(&suspects, sqrt((double)head / (double)width),
                     "sqrt(%zu/%zu): scaled by the hidden size instead of the head size", head, width);

@@ -263,8 +263,12 @@ static void propose_adaptive(struct ts_case *the_case)
         ts_formula_operation(the_case, &changed);
         ts_propose(the_case, "modulation", ts_variants_apply(&variants, &changed, variants.inputs), 0,
                    "how the modulation tensor is split into shift and scale, and whether the scale counts from one",
-                   "an adaptive norm: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
+                   "%s: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
                    "shift, the reference %u%s and %u",
+                   scale == own.shift && shift == own.scale && one == own.one
+                       ? "scale and shift of an adaptive norm are swapped"
+                   : scale == own.scale && shift == own.shift && own.one ? "the \"1 +\" of an adaptive norm is missing"
+                                                                         : "an adaptive norm",
                    scale, ts_case_name(the_case, own.from), one ? " (1 +)" : "", shift, own.scale,
                    own.one ? " (1 +)" : "", own.shift);
     }

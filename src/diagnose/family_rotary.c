@@ -272,11 +272,26 @@ static void try_offset(const struct rotary *rotary, const double complex *turns,
     free(guess.angles);
 }
 
+/* theta^(-2i / n) with another n looks as another theta. That n, where the theta is none that anybody would choose and
+ * n is a whole, even number; else 0. */
+static size_t exponents_over(double reference, double base, size_t group)
+{
+    double digits = pow(10, floor(log10(base))), over, whole;
+    if (!(base > 1.5) || !(reference > 1.5))
+        return 0;
+    over = (double)group * log(reference) / log(base);
+    whole = 2 * nearbyint(over / 2);
+    if (usual_base(base) != base || fabs(base / digits / nearbyint(base / digits) - 1) < 3e-3 ||
+        fabs(over - whole) > 5e-4 * over || whole < 8 || whole > 8192 || (size_t)whole == group)
+        return 0;
+    return (size_t)whole;
+}
+
 /* Another base, or every angle times one factor. */
 static void try_base(const struct rotary *rotary, const double complex *turns, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
-    size_t pairs = rotary->pairing.group / 2;
+    size_t pairs = rotary->pairing.group / 2, over;
     struct guess guess = {.pairing = rotary->pairing, .freedom = 1};
     double base, upper = 0, lower = 0, factor, *steps = calloc(pairs, sizeof *steps);
     if (!steps || !make_angles(rotary, &guess)) {
@@ -288,7 +303,14 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
     for (size_t k = 0; k < actor->rows * pairs; k++)
         guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
     guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
-    if (rotary->base > 0)
+    over = rotary->base > 0 ? exponents_over(rotary->base, base, rotary->pairing.group) : 0;
+    if (over)
+        snprintf(guess.text, sizeof guess.text,
+                 "the candidate's angles fit theta = %s, which is the reference's theta = %s with exponents divided by "
+                 "%zu instead of %zu: the size of a head is taken wrongly",
+                 ts_plain_number(base, 5, (char[32]){0}),
+                 ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), over, rotary->pairing.group);
+    else if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, the reference's theta = %s (%zu turning numbers per head)",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}),

@@ -13,6 +13,8 @@
 /* Elements beyond the border that are looked at. */
 #define BORDER_MOST    4096
 #define CAP_PROBES     4096 /* elements that a softcap is searched on */
+#define CAPS_PROBES    512  /* and two of them */
+#define FAR_LESS       0.05 /* of what one cap leaves, two may */
 #define CAP_BINS       64
 #define SURELY         8.0 /* roundings: what lies so far beyond a border was not rounded to it */
 #define LEAST_CAP      0.5
@@ -216,7 +218,84 @@ static bool predict_uncapped(struct ts_case *the_case, const struct ts_formula *
     return true;
 }
 
-/* cap * tanh(x / cap), in the candidate only or in the reference only. */
+/* What one cap makes of a number that another cap made of it. */
+static double recapped(double x, double from, double to)
+{
+    return capped(capped(x, from, true), to, false);
+}
+
+/* Two caps: the wide one, of the side that bends less, and the narrow one; what they leave is counted on the latter. */
+struct caps {
+    double wide, narrow, left;
+};
+
+static double left_by_caps(const struct ts_case *the_case, double wide, double narrow, bool found_is_wide)
+{
+    size_t step = the_case->total / CAPS_PROBES + 1;
+    double left = 0, error = 0;
+    for (size_t i = 0; i < the_case->total; i += step) {
+        double x = found_is_wide ? the_case->found[i] : the_case->expected[i];
+        double end = found_is_wide ? the_case->expected[i] : the_case->found[i], value = recapped(x, wide, narrow);
+        if (!isfinite(x) || !isfinite(end) || isnan(value))
+            continue;
+        left += (end - value) * (end - value);
+        error += (end - x) * (end - x);
+    }
+    return error > 0 ? left / error : 1;
+}
+
+/* The narrow cap that goes with a wide one. */
+static double narrow_of(const struct ts_case *the_case, double wide, double floor, bool found_is_wide, double *left)
+{
+    double low = log(floor * 1.0000001), high = log(wide);
+    for (int step = 0; step < 24; step++) {
+        double a = low + (high - low) / 3, b = high - (high - low) / 3;
+        if (left_by_caps(the_case, wide, exp(a), found_is_wide) < left_by_caps(the_case, wide, exp(b), found_is_wide))
+            high = b;
+        else
+            low = a;
+    }
+    *left = left_by_caps(the_case, wide, exp((low + high) / 2), found_is_wide);
+    return exp((low + high) / 2);
+}
+
+/* Caps on both sides, which differ: only where they explain far more than a cap on one of them does. */
+static bool find_caps(const struct ts_case *the_case, double largest, double floor, bool found_is_wide, double single,
+                      struct caps *caps)
+{
+    double low = log(largest * 1.0000001), high = log(largest * 30), whole[2];
+    for (int step = 0; step < 24; step++) {
+        double a = low + (high - low) / 3, b = high - (high - low) / 3, left_a, left_b;
+        (void)narrow_of(the_case, exp(a), floor, found_is_wide, &left_a);
+        (void)narrow_of(the_case, exp(b), floor, found_is_wide, &left_b);
+        if (left_a < left_b)
+            high = b;
+        else
+            low = a;
+    }
+    caps->wide = exp((low + high) / 2);
+    caps->narrow = narrow_of(the_case, caps->wide, floor, found_is_wide, &caps->left);
+    whole[0] = nearbyint(caps->wide); /* ones that somebody chose */
+    whole[1] = nearbyint(caps->narrow);
+    if (whole[0] > largest && whole[1] > floor &&
+        left_by_caps(the_case, whole[0], whole[1], found_is_wide) < 2 * caps->left + 1e-7)
+        *caps = (struct caps){whole[0], whole[1], caps->left};
+    return caps->left < FAR_LESS * single && caps->wide < 20 * largest && caps->narrow < 0.98 * caps->wide;
+}
+
+static bool predict_recapped(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    double from = formula->table[0], to = formula->table[1];
+    for (size_t i = 0; i < the_case->total; i++) {
+        double back = recapped(the_case->found[i], to, from) - the_case->expected[i];
+        out[i] = recapped(the_case->expected[i], from, to);
+        if (isnan(out[i]) || (to > from && fabs(the_case->expected[i]) > FLAT * from && fabs(back) < 1e-3 * from))
+            out[i] = the_case->found[i];
+    }
+    return true;
+}
+
+/* cap * tanh(x / cap), in the candidate only, in the reference only, or another one in each. */
 static void softcapped(struct ts_case *the_case, double *prediction)
 {
     double largest = 0, expected = 0;
@@ -230,6 +309,7 @@ static void softcapped(struct ts_case *the_case, double *prediction)
         /* the capped side lies below the cap: look from there upwards */
         double floor = missing ? expected : largest, low, high, best, left;
         static const double usual[] = {15, 20, 30, 50, 100};
+        struct caps caps;
         if (!(floor > 0) || (missing ? largest <= expected : expected <= largest))
             continue;
         low = log(floor * 1.0000001);
@@ -250,6 +330,16 @@ static void softcapped(struct ts_case *the_case, double *prediction)
             }
         if (left > 0.5 || !is_curve(the_case, best, missing))
             continue;
+        if (find_caps(the_case, missing ? largest : expected, floor, missing, left, &caps)) {
+            double table[2] = {missing ? caps.narrow : caps.wide, missing ? caps.wide : caps.narrow};
+            struct ts_formula formula = {.predict = predict_recapped, .table = table, .table_count = 2};
+            (void)predict_recapped(the_case, &formula, prediction);
+            ts_formula_next(the_case, &formula);
+            ts_propose(the_case, "clamped", prediction, 2, "softcapping of scores or logits (logit_softcapping)",
+                       "another softcap: it is capped at %.4g, the reference at %.4g (cap * tanh(x / cap))", table[1],
+                       table[0]);
+            continue;
+        }
         predict_softcap(the_case, best, missing, prediction);
         ts_formula_next(the_case, &(struct ts_formula){.predict = missing ? predict_uncapped : predict_capped,
                                                        .table = &best,
@@ -340,7 +430,7 @@ static void rounded_to(struct ts_case *the_case)
             ts_propose_plain(the_case, "rounding", share,
                              cut ? "conversions: to nearest, not by dropping bits"
                                  : "nothing: this is the precision of the type and no fault",
-                             cut ? "%.1f %% of the elements are the reference's %s, cut off to %s instead of rounded"
+                             cut ? "%.1f %% of the elements are the reference's%s, cut off to %s instead of rounded"
                                  : "%.1f %% of the elements are the reference's%s rounded to %s",
                              100 * (double)equal / (double)counted, cut ? " values" : "",
                              types[t].bits == 10 ? ten_bits(the_case) : types[t].name);

@@ -13,6 +13,7 @@
 #define ONE_STEP     1.01 /* steps of all blocks are that near each other where there is one for all */
 #define SOME_BLOCKS  256  /* are enough to see it */
 #define SOME_COLUMNS 128
+#define FIRST_BLOCKS 16  /* half of them must lie on a grid, or the rest is not looked at */
 #define MOST_CODES   256
 #define HALF_A_STEP  1.05 /* steps that a value may be off by: zero points and ends move it by more than a half */
 #define OFF_GRID     0.04 /* of a step, and so much more for so many steps from where it is counted from */
@@ -79,7 +80,7 @@ static double step_of(const double *values, size_t count, unsigned *codes)
  * the last level, and every other one then is a whole number of steps. */
 static double step_of_largest(const double *values, size_t count, unsigned *codes)
 {
-    static const unsigned levels[] = {7, 8, 15, 31};
+    static const unsigned levels[] = {7, 8, 15, 31, 127};
     double largest = 0;
     size_t zeros = 0;
     for (size_t i = 0; i < count; i++) {
@@ -318,32 +319,43 @@ static void measure_one(const struct ts_case *the_case, struct grid *grid, struc
     grid->origin = origin_of(the_case->found, the_case->total);
 }
 
+/* Blocks of one size: true when it is said of them. The first ones tell whether an unusual size is worth the others. */
+static bool quantized_blocks(struct ts_case *the_case, size_t size, bool usual)
+{
+    const struct ts_actor *actor = the_case->actor;
+    struct grid grid = {.spread = BLOCKS, .size = size, .modesty = 0.95};
+    size_t stride = the_case->total / size / SOME_BLOCKS + 1;
+    double finest = INFINITY;
+    struct ts_tally tally;
+    ts_tally_open(&tally);
+    for (size_t b = 0; b * size + size <= the_case->total; b += stride) {
+        add_block(the_case->found + b * size, actor->a + b * size, size, true, &tally, &finest);
+        if (!usual && tally.sums[LOOKED] == FIRST_BLOCKS && tally.sums[GOOD] < 0.5 * FIRST_BLOCKS)
+            return false;
+    }
+    if (tally.sums[LOOKED] < 2 || tally.sums[GOOD] < 0.9 * tally.sums[LOOKED] || tally.most < 2)
+        return false;
+    grid.step = tally.sums[STEPS] / tally.sums[GOOD];
+    if (size == actor->width && -tally.least < ONE_STEP * finest) {
+        grid.spread = ALL;
+        measure_one(the_case, &grid, &tally);
+    }
+    say(the_case, &grid, NULL, 0, &tally);
+    return true;
+}
+
 /* Values on a grid of its own in each block, the error no more than half a step. */
 void ts_propose_quantized(struct ts_case *the_case)
 {
     static const size_t sizes[] = {256, 128, 64, 32, 16, 8}; /* after whole rows: the largest that fits */
-    const struct ts_actor *actor = the_case->actor;
-    size_t width = actor->width;
-    for (size_t s = 0; s <= sizeof sizes / sizeof *sizes; s++) {
-        struct grid grid = {.spread = BLOCKS, .size = s ? sizes[s - 1] : width, .modesty = 0.95};
-        size_t stride;
-        double finest = INFINITY;
-        struct ts_tally tally;
-        if (grid.size < 8 || width % grid.size || (s && grid.size == width))
-            continue;
-        ts_tally_open(&tally);
-        stride = the_case->total / grid.size / SOME_BLOCKS + 1;
-        for (size_t b = 0; b * grid.size + grid.size <= the_case->total; b += stride)
-            add_block(the_case->found + b * grid.size, actor->a + b * grid.size, grid.size, true, &tally, &finest);
-        if (tally.sums[LOOKED] < 2 || tally.sums[GOOD] < 0.9 * tally.sums[LOOKED] || tally.most < 2)
-            continue;
-        grid.step = tally.sums[STEPS] / tally.sums[GOOD];
-        if (!s && -tally.least < ONE_STEP * finest) {
-            grid.spread = ALL;
-            measure_one(the_case, &grid, &tally);
-        }
-        say(the_case, &grid, NULL, 0, &tally);
+    size_t width = the_case->actor->width;
+    if (width >= 8 && quantized_blocks(the_case, width, true))
         return;
-    }
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        if (width % sizes[s] == 0 && width != sizes[s] && quantized_blocks(the_case, sizes[s], true))
+            return;
+    for (size_t size = 256; size >= 16; size--) /* rows that powers of two do not divide are cut otherwise */
+        if (width % size == 0 && (size & (size - 1)) && width != size && quantized_blocks(the_case, size, false))
+            return;
     quantized_columns(the_case);
 }

@@ -106,12 +106,14 @@ void ts_wiring_slices(struct ts_case *the_case)
         if (!whole || whole->rows != actor->rows || whole->width <= actor->width)
             continue;
         looked++;
-        /* whole pieces first, then heads, then halves of them */
-        for (size_t length = actor->width; length >= 4 && actor->width / length <= MOST_BLOCKS; length /= 2)
-            if (actor->width % length == 0 && try_length(the_case, whole, length))
-                return;
+        /* whole pieces first, then heads, then halves of all: the larger the pieces, the plainer what is said */
+        if (try_length(the_case, whole, actor->width))
+            return;
         if (actor->heads > 1 && actor->inner >= 4 && actor->heads <= MOST_BLOCKS &&
             try_length(the_case, whole, actor->inner))
             return;
+        for (size_t length = actor->width / 2; length >= 4 && actor->width / length <= MOST_BLOCKS; length /= 2)
+            if (actor->width % length == 0 && try_length(the_case, whole, length))
+                return;
     }
 }
