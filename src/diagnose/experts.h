@@ -22,5 +22,8 @@ bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logit
 
 /* The router agrees and what its experts make does not: how they are mixed, whose work is wrong. */
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
+/* The same where neither the weights nor the choice were captured, as with hooks on modules: the router's logits are
+ * all that is known. */
+void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits);
 
 #endif

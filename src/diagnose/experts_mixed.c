@@ -9,8 +9,13 @@
 
 #include "diagnose/variant.h"
 
-#define SPARED  1e-3  /* 1 less the cosine of a row that agrees */
-#define CLEARED 65536 /* tokens that are looked at for their experts alone */
+#define SPARED         1e-3  /* 1 less the cosine of a row that agrees */
+#define WRONG          30.0  /* times noise, in energy */
+#define CALM           12.0  /* times what the calmest quarter of the rows errs by */
+#define FEW            0.1   /* tokens that do not fit: one may be routed elsewhere, or its expert be nearly right */
+#define HAS_A_SAY      0.25  /* of the largest weight */
+#define GUESSED_CHOSEN 8     /* experts per token, where nothing says how many */
+#define CLEARED        65536 /* tokens that are looked at for their experts alone */
 
 /* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
  * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
@@ -239,8 +244,25 @@ static bool experts_of(const struct ts_case *the_case, const struct ts_router *r
     return true;
 }
 
+/* Whether an expert has a say in a token: one with a small weight may be wrong and not show. */
+static bool matters(const float *logits, int64_t expert, const int64_t *chosen, size_t count)
+{
+    double largest = -INFINITY;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, (double)logits[chosen[i]]);
+    return exp((double)logits[expert] - largest) > HAS_A_SAY;
+}
+
+static bool are_experts(const int64_t *chosen, size_t count, size_t experts)
+{
+    for (size_t i = 0; i < count; i++)
+        if (chosen[i] < 0 || (uint64_t)chosen[i] >= experts)
+            return false;
+    return true;
+}
+
 /* Of a long sequence the tokens that are not in the case speak for their experts as well: those that agree. */
-static void clear_experts(const struct ts_case *the_case, const struct ts_router *router, double noise, double *seen)
+static void clear_experts(const struct ts_case *the_case, const struct ts_router *router, double noise, double *right)
 {
     const struct ts_glance *glance = ts_case_glance(the_case);
     size_t experts = router->logits->width;
@@ -248,16 +270,16 @@ static void clear_experts(const struct ts_case *the_case, const struct ts_router
     float logits[TS_MOST_EXPERTS];
     uint64_t stride = glance ? glance->tokens / CLEARED + 1 : 1;
     for (uint64_t token = 0; glance && token < glance->tokens; token += stride) {
-        if (glance->error[token] > 30 * noise * glance->size[token])
+        if (glance->error[token] > WRONG * noise * glance->size[token])
             continue;
-        if (router->indices ? !ts_read_indices(router->indices, token, router->chosen, chosen, other)
-                            : !ts_read_logits(the_case, router->logits, false, token, logits))
+        if (!ts_read_logits(the_case, router->logits, false, token, logits) ||
+            (router->indices && !ts_read_indices(router->indices, token, router->chosen, chosen, other)))
             return;
         if (!router->indices)
             choose_experts(logits, experts, router->chosen, chosen);
-        for (size_t i = 0; i < router->chosen; i++)
-            if (chosen[i] >= 0 && (uint64_t)chosen[i] < experts)
-                seen[chosen[i]] = -1;
+        for (size_t i = 0; i < router->chosen && are_experts(chosen, router->chosen, experts); i++)
+            if (matters(logits, chosen[i], chosen, router->chosen))
+                right[chosen[i]]++;
     }
 }
 
@@ -278,7 +300,7 @@ static bool is_wrong(const struct ts_case *the_case, size_t row, double noise)
     double own = 0, cost = ts_rows_cost(the_case, the_case->expected, row, 1);
     for (size_t i = row * width; i < (row + 1) * width; i++)
         own += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
-    return cost > 30 * noise * own && cost > 0;
+    return cost > WRONG * noise * own && cost > 0;
 }
 
 static bool count_some(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
@@ -323,73 +345,205 @@ static const char *tell_some(struct ts_case *the_case, const struct ts_formula *
                         tally->sums[RIGHT_WITHOUT] + tally->sums[WRONG_WITHOUT], tally->sums[WRONG_WITHOUT]);
 }
 
+/* A level that calm rows stay below, as noise is given to is_wrong: in a coarse run experts err by more than one
+ * rounding.
+ */
+static double calm_level(const struct ts_case *the_case)
+{
+    size_t rows = the_case->actor->rows, width = the_case->actor->width, used = 0;
+    double *levels = calloc(rows, sizeof *levels), calm = 0;
+    for (size_t row = 0; row < rows && levels; row++) {
+        double own = 0;
+        for (size_t i = row * width; i < (row + 1) * width; i++)
+            own += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+        if (own > 0 && !ts_case_aside(the_case, row))
+            levels[used++] = ts_rows_cost(the_case, the_case->expected, row, 1) / own;
+    }
+    if (levels && used) {
+        qsort(levels, used, sizeof *levels, by_value);
+        calm = levels[used / 4];
+    }
+    free(levels);
+    return calm * CALM / WRONG;
+}
+
+/* The expert that most of the wrong tokens went to, of those that no right one did (seen is 0); -1 without any. */
+static int64_t most_blamed(const struct ts_case *the_case, const struct ts_router *router, const bool *wrong,
+                           const double *seen)
+{
+    size_t experts = router->logits->width, *counts = calloc(experts, sizeof *counts), most = 0;
+    int64_t chosen[TS_MOST_CHOSEN], best = -1;
+    for (size_t row = 0; row < the_case->actor->rows && counts; row++) {
+        if (!wrong[row] || !experts_of(the_case, router, row, chosen))
+            continue;
+        for (size_t i = 0; i < router->chosen; i++)
+            if (chosen[i] >= 0 && (uint64_t)chosen[i] < experts && seen[chosen[i]] == 0)
+                counts[chosen[i]]++;
+    }
+    for (size_t i = 0; i < experts && counts; i++)
+        if (counts[i] > most) {
+            most = counts[i];
+            best = (int64_t)i;
+        }
+    free(counts);
+    return best;
+}
+
 /* Wrong exactly for the tokens that went to some experts. */
-static void propose_some_experts(struct ts_case *the_case, const struct ts_router *router)
+static bool propose_some_experts(struct ts_case *the_case, const struct ts_router *router)
 {
     size_t experts = router->logits->width, rows = the_case->actor->rows;
     size_t culprits = 0, wrong_rows = 0, explained = 0, said = 0;
     int64_t chosen[TS_MOST_CHOSEN];
-    double *seen = calloc(experts, sizeof *seen), size = 0; /* -1: clean, 1: suspect */
-    bool *wrong = calloc(rows, sizeof *wrong);
+    double size = 0;
+    /* of each expert: -1 clean, 1 suspect; then how many tokens in which it has a say are wrong; then right */
+    double *seen = calloc(3 * experts, sizeof *seen);
+    bool *wrong = calloc(rows, sizeof *wrong), good = false;
     struct some_experts some = {.indices =
                                     router->indices ? (size_t)(router->indices - ts_pair_at(the_case, 0)) : SIZE_MAX,
                                 .chosen = router->chosen};
     for (size_t i = 0; i < the_case->total; i++)
         size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
-    some.noise = size > 0 ? the_case->noise / size : 0;
+    some.noise = fmax(size > 0 ? the_case->noise / size : 0, calm_level(the_case));
     for (size_t row = 0; row < rows && seen && wrong; row++) {
+        const float *logits = router->logits->a + row * experts;
+        if (ts_case_aside(the_case, row) || !experts_of(the_case, router, row, chosen))
+            continue;
         wrong[row] = is_wrong(the_case, row, some.noise);
         wrong_rows += wrong[row];
-        if (wrong[row] || !experts_of(the_case, router, row, chosen))
-            continue;
-        for (size_t i = 0; i < router->chosen; i++)
-            if (chosen[i] >= 0 && (uint64_t)chosen[i] < experts)
-                seen[chosen[i]] = -1;
+        for (size_t i = 0; i < router->chosen && are_experts(chosen, router->chosen, experts); i++)
+            if (matters(logits, chosen[i], chosen, router->chosen))
+                seen[(wrong[row] ? experts : 2 * experts) + (size_t)chosen[i]]++;
     }
     if (seen && wrong)
-        clear_experts(the_case, router, some.noise, seen);
-    for (size_t row = 0; row < rows && seen && wrong;
-         row++) { /* every wrong token has an expert that no right one has */
-        bool has = false;
-        if (!wrong[row] || !experts_of(the_case, router, row, chosen))
-            continue;
-        for (size_t i = 0; i < router->chosen; i++) {
-            if (chosen[i] < 0 || (uint64_t)chosen[i] >= experts || seen[chosen[i]] < 0)
+        clear_experts(the_case, router, some.noise, seen + 2 * experts);
+    for (size_t i = 0; i < experts && seen; i++)
+        seen[i] = seen[2 * experts + i] <= FEW * seen[experts + i] ? 0 : -1;
+    /* every wrong token has an expert that next to no right one has; as few of them as explain all are named, because
+     * of many experts some are never chosen but by a wrong token, by chance */
+    while (seen && wrong) {
+        int64_t best = most_blamed(the_case, router, wrong, seen);
+        if (best < 0)
+            break;
+        if (said < sizeof some.names - 24)
+            said += (size_t)snprintf(some.names + said, sizeof some.names - said, "%s%" PRId64, said ? ", " : "", best);
+        seen[best] = 1;
+        culprits++;
+        for (size_t row = 0; row < rows; row++) {
+            if (!wrong[row] || !experts_of(the_case, router, row, chosen))
                 continue;
-            has = true;
-            if (seen[chosen[i]] == 0 && said < sizeof some.names - 24)
-                said += (size_t)snprintf(some.names + said, sizeof some.names - said, "%s%" PRId64, said ? ", " : "",
-                                         chosen[i]);
-            culprits += seen[chosen[i]] == 0;
-            seen[chosen[i]] = 1;
+            for (size_t i = 0; i < router->chosen; i++)
+                if (wrong[row] && chosen[i] == best) {
+                    wrong[row] = false;
+                    explained++;
+                }
         }
-        explained += has;
     }
     for (size_t i = 0; i < experts && seen; i++)
         seen[i] = seen[i] > 0;
-    if (wrong_rows >= 2 && wrong_rows + 2 <= rows && explained == wrong_rows && culprits * 2 <= experts) {
-        ts_formula_next(the_case, &(struct ts_formula){.count = count_some,
-                                                       .tell = tell_some,
-                                                       .numbers = &some,
-                                                       .size = sizeof some,
-                                                       .table = seen,
-                                                       .table_count = experts,
-                                                       .pairs = {router->logits->pair},
-                                                       .pair_count = 1,
-                                                       .reference = true});
-        ts_propose_plain(the_case, "router-gate", wrong_rows >= 4 && wrong_rows + 4 <= rows ? 0.9 : 0.8,
-                         "the weights and the order of these experts",
-                         culprits == 1 ? "only the %zu tokens that went to expert %s are wrong, the other %zu agree"
-                                       : "only the %zu tokens that went to experts %s are wrong, the other %zu agree",
-                         wrong_rows, some.names, rows - wrong_rows);
+    if (wrong_rows >= 2 && wrong_rows + 2 <= rows && (double)explained >= (1 - FEW / 2) * (double)wrong_rows &&
+        culprits * 2 <= experts && culprits * 2 <= wrong_rows) {
+        struct ts_formula formula = {.count = count_some,
+                                     .tell = tell_some,
+                                     .numbers = &some,
+                                     .size = sizeof some,
+                                     .table = seen,
+                                     .table_count = experts,
+                                     .pairs = {router->logits->pair},
+                                     .pair_count = 1,
+                                     .reference = true};
+        double share = wrong_rows >= 4 && wrong_rows + 4 <= rows ? 0.9 : 0.8;
+        struct ts_tally tally;
+        const char *text;
+        ts_tally_open(&tally);
+        text = count_some(the_case, &formula, NULL, &tally) ? tell_some(the_case, &formula, &tally, &share) : NULL;
+        ts_formula_next(the_case, &formula);
+        if (text)
+            ts_propose_plain(the_case, "router-gate", share, "the weights and the order of these experts", "%s", text);
+        good = true;
     }
     free(seen);
     free(wrong);
+    return good;
 }
 
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router)
 {
     propose_single(the_case, router);
-    propose_some_experts(the_case, router);
+    (void)propose_some_experts(the_case, router);
     propose_mixing(the_case, router);
+}
+
+/* How the weights of the chosen experts add up. */
+struct summed {
+    size_t chosen;
+    bool sigmoid, divided; /* the candidate divides by it, and the reference does not */
+};
+
+static double sum_of_chosen(const float *logits, size_t experts, const struct summed *summed)
+{
+    double largest = -INFINITY, all = 0, sum = 0;
+    int64_t chosen[TS_MOST_CHOSEN];
+    choose_experts(logits, experts, summed->chosen, chosen);
+    for (size_t i = 0; i < experts; i++)
+        largest = fmax(largest, (double)logits[i]);
+    for (size_t i = 0; i < experts; i++)
+        all += exp((double)logits[i] - largest);
+    for (size_t i = 0; i < summed->chosen; i++) {
+        double x = chosen[i] < 0 ? -INFINITY : (double)logits[chosen[i]];
+        sum += summed->sigmoid ? 1 / (1 + exp(-x)) : exp(x - largest) / all;
+    }
+    return sum;
+}
+
+static bool predict_summed(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct summed *summed = formula->numbers;
+    const struct ts_actor *logits = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    size_t width = the_case->actor->width;
+    if (!logits || logits->rows != the_case->actor->rows || logits->width <= summed->chosen)
+        return false;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double sum = sum_of_chosen(logits->b + row * logits->width, logits->width, summed);
+        for (size_t i = row * width; i < (row + 1) * width; i++)
+            out[i] = the_case->expected[i] * (summed->divided ? 1 / sum : sum);
+    }
+    return true;
+}
+
+void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
+{
+    double *prediction = ts_case_scratch(the_case), most = 0.5;
+    struct summed best = {0};
+    struct ts_formula formula = {
+        .predict = predict_summed, .size = sizeof best, .pairs = {logits->pair}, .pair_count = 1};
+    for (unsigned at = 0; at < 4 * GUESSED_CHOSEN && prediction; at++) {
+        struct summed one = {at / 4 + 1, at % 2, at / 2 % 2};
+        double share;
+        formula.numbers = &one;
+        if (one.chosen >= logits->width || !predict_summed(the_case, &formula, prediction))
+            break;
+        share = ts_explained(the_case, prediction);
+        if (share > most) {
+            most = share;
+            best = one;
+        }
+    }
+    formula.numbers = &best;
+    if (best.chosen && predict_summed(the_case, &formula, prediction)) {
+        ts_formula_next(the_case, &formula);
+        ts_propose(the_case, "router-gate", prediction, 1, "norm_topk_prob",
+                   "each token has a factor that is %s the sum of the %zu largest %s of %s: the weights of the chosen "
+                   "experts are %s",
+                   best.divided ? "one over" : "just", best.chosen, best.sigmoid ? "sigmoids" : "softmax probabilities",
+                   ts_case_name(the_case, logits),
+                   best.divided ? "divided by their sum, and not in the reference"
+                                : "not divided by their sum, as the reference does");
+        return;
+    }
+    for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && chosen * 2 <= logits->width; chosen++) {
+        struct ts_router router = {.logits = logits, .chosen = chosen};
+        if (propose_some_experts(the_case, &router))
+            return;
+    }
 }

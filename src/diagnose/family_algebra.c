@@ -209,10 +209,11 @@ static void suspect_folded(struct suspects *suspects, size_t width)
             continue;
         add_suspect(suspects, sqrt((double)head),
                     "sqrt(%zu), where a head has %zu numbers: the attention scale is missing", head, head);
-        add_suspect(suspects, 1 / sqrt((double)head),
-                    "1/sqrt(%zu), where a head has %zu numbers: the attention scale is applied twice, or where it should "
-                    "not be",
-                    head, head);
+        add_suspect(
+            suspects, 1 / sqrt((double)head),
+            "1/sqrt(%zu), where a head has %zu numbers: the attention scale is applied twice, or where it should "
+            "not be",
+            head, head);
     }
 }
 
@@ -326,7 +327,10 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
                    "a missing or doubled minus, a - b for b - a, sine and cosine with the other sign",
                    "every element has the other sign (factor %.4g)", factor);
     else if (fabs(factor) > 1e-3 && fabs(factor) > spread) /* else it is no factor, but no relation */
-        ts_propose(the_case, "scaled", prediction, 1, "a scale that is missing, doubled or made from another size",
+        ts_propose(the_case, "scaled", prediction, 1,
+                   strstr(ts_case_name(the_case, the_case->actor), "expert")
+                       ? "a scale that is missing, doubled or made from another size: routed_scaling_factor"
+                       : "a scale that is missing, doubled or made from another size",
                    "every element is %.6g times what it should be%s", factor, what);
 
     offset = (all->y - all->x) / all->count;

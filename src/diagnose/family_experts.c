@@ -62,6 +62,22 @@ static bool find_router(const struct ts_case *the_case, struct ts_router *router
     return router->logits && (router->weights || router->indices);
 }
 
+/* Logits that are called so, of this layer, where nothing says how many experts they choose. */
+static const struct ts_actor *find_logits(const struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    long layer = layer_of(ts_case_name(the_case, actor));
+    for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
+        const char *name = other ? ts_case_name(the_case, other) : "";
+        if (other && other->rows == actor->rows && other->heads == 1 && other->width >= 2 &&
+            other->width < actor->width && other->width < TS_MOST_EXPERTS && layer_of(name) == layer &&
+            (strstr(name, "gate") || strstr(name, "router")) && !strstr(name, "proj"))
+            return other;
+    }
+    return NULL;
+}
+
 bool ts_read_indices(const struct ts_pair *pair, uint64_t token, size_t chosen, int64_t *a, int64_t *b)
 {
     struct ts_error ignored;
@@ -389,7 +405,15 @@ static void propose(struct ts_case *the_case)
             propose_routing(the_case, &router, true);
         return;
     }
-    if (ts_case_direct(the_case) || !find_router(the_case, &router) || router.weights == the_case->actor)
+    if (ts_case_direct(the_case))
+        return;
+    if (!find_router(the_case, &router)) {
+        const struct ts_actor *logits = find_logits(the_case);
+        if (logits && ts_case_in_scene(the_case) && the_case->operation.kind == TS_OPERATION_NONE)
+            ts_propose_by_logits(the_case, logits);
+        return;
+    }
+    if (router.weights == the_case->actor)
         return;
     if (router.indices)
         propose_routing(the_case, &router, false);

@@ -64,8 +64,7 @@ static bool make_input(const struct ts_case *the_case, const struct made *made, 
 {
     const struct inputs *from = &made->inputs;
     const struct ts_actor *x = ts_scene_actor(the_case->scene, from->pairs[0]);
-    const struct ts_actor *y =
-        from->pairs[1] == SIZE_MAX ? NULL : ts_scene_actor(the_case->scene, from->pairs[1]);
+    const struct ts_actor *y = from->pairs[1] == SIZE_MAX ? NULL : ts_scene_actor(the_case->scene, from->pairs[1]);
     bool gated = from->halves || y;
     float *values;
     if (!x || (from->pairs[1] != SIZE_MAX && !y) || x->rows != the_case->actor->rows)
@@ -179,8 +178,8 @@ static int64_t layer_of(const char *name)
 /* One weight with every way to make its input. */
 static void try_weight(struct search *search, const struct ts_product *product)
 {
-    const struct ts_weight *biases[2] = {
-        NULL, ts_evidence_bias(search->evidence, product->weight, TS_WEIGHTS_REFERENCE)};
+    const struct ts_weight *biases[2] = {NULL,
+                                         ts_evidence_bias(search->evidence, product->weight, TS_WEIGHTS_REFERENCE)};
     for (size_t k = 0; k < search->input_count && search->read < READ_MOST; k++)
         for (int function = 0; function < TS_ACTIVATION_COUNT; function++)
             for (int b = 0; b < (biases[1] ? 2 : 1); b++) {
@@ -285,16 +284,16 @@ static void say(struct search *search, const struct made *best, double share, en
                                  .work = work};
     if (work * (double)the_case->actor->rows < PROOF_WORK)
         ts_formula_next(the_case, &formula);
-    ts_propose_measured(
-        the_case, "activation", 1 - share, 0,
-        "the activation function (hidden_act), and which projection it is applied to: what is given to this product was "
-        "not captured",
-        "%s is given %s%s, in the reference %s (replayed from there: %zu products)",
-        ts_product_name(the_case, &best->product), guess_text(search, best),
-        twin == TS_ACTIVATION_COUNT
-            ? ""
-            : ts_case_text(the_case, " (or %s of it, which rounding hides)", ts_activation_name(twin)),
-        guess_text(search, &search->best), search->sample.row_count * search->sample.channel_count);
+    ts_propose_measured(the_case, "activation", 1 - share, 0,
+                        "the activation function (hidden_act), and which projection it is applied to: what is given to "
+                        "this product was "
+                        "not captured",
+                        "%s is given %s%s, in the reference %s (replayed from there: %zu products)",
+                        ts_product_name(the_case, &best->product), guess_text(search, best),
+                        twin == TS_ACTIVATION_COUNT
+                            ? ""
+                            : ts_case_text(the_case, " (or %s of it, which rounding hides)", ts_activation_name(twin)),
+                        guess_text(search, &search->best), search->sample.row_count * search->sample.channel_count);
 }
 
 /* What the candidate does with the same inputs and the same weight. */

@@ -308,8 +308,8 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, which is the reference's theta = %s with exponents divided by "
                  "%zu instead of %zu: the size of a head is taken wrongly",
-                 ts_plain_number(base, 5, (char[32]){0}),
-                 ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), over, rotary->pairing.group);
+                 ts_plain_number(base, 5, (char[32]){0}), ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}),
+                 over, rotary->pairing.group);
     else if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, the reference's theta = %s (%zu turning numbers per head)",

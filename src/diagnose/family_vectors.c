@@ -197,9 +197,9 @@ static void offer(struct vectors *vectors, const double *vector, const double *o
         double own = vectors->own[i % group], bias = 0;
         if (the_case->operation.kind == TS_OPERATION_NORM)
             bias = the_case->operation.table[group + i % group];
-        prediction[i] = own != 0 ? (the_case->expected[i] - bias) / own * vector[i % group] +
-                                       (offsets ? offsets[i % group] : bias)
-                                 : the_case->found[i];
+        prediction[i] =
+            own != 0 ? (the_case->expected[i] - bias) / own * vector[i % group] + (offsets ? offsets[i % group] : bias)
+                     : the_case->found[i];
     }
     ts_propose(the_case, "channel-scaled", prediction, 0, check, "%s", text);
 }

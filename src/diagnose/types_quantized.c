@@ -13,7 +13,7 @@
 #define ONE_STEP     1.01 /* steps of all blocks are that near each other where there is one for all */
 #define SOME_BLOCKS  256  /* are enough to see it */
 #define SOME_COLUMNS 128
-#define FIRST_BLOCKS 16  /* half of them must lie on a grid, or the rest is not looked at */
+#define FIRST_BLOCKS 16 /* half of them must lie on a grid, or the rest is not looked at */
 #define MOST_CODES   256
 #define HALF_A_STEP  1.05 /* steps that a value may be off by: zero points and ends move it by more than a half */
 #define OFF_GRID     0.04 /* of a step, and so much more for so many steps from where it is counted from */
