@@ -340,6 +340,7 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
             state->found[i] = (double)actor->b[i];
         }
         TS_TRY(ts_operation_learn(&state->scene, actor, &state->face.operation, error));
+        ts_adapt_norm(&state->face);
         if (state->face.operation.kind != TS_OPERATION_NONE) {
             TS_TRY(ts_case_replay(state, &modelled, error));
             TS_TRY(ts_operation_replay(&state->scene, &state->face.operation, actor, &judged, error));

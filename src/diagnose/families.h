@@ -67,6 +67,9 @@ bool ts_case_quiet(const struct ts_case *the_case);
 /* What the candidate's norm is given, when the operation is one: its input, or the sum of its two inputs. Valid until
  * the family returns; NULL otherwise. */
 const double *ts_case_norm_input(struct ts_case *the_case);
+/* Where a norm's weights and biases are chunks of a captured tensor, as in adaptive norms, the candidate's own chunks
+ * take the place of the reference's in the case's operation. In family_modulation.c. */
+void ts_adapt_norm(struct ts_case *the_case);
 /* Text in the diagnosis' arena, "" without memory. */
 /* A name that ends as parameters of a checkpoint do. */
 bool ts_is_weight(const char *name);

@@ -194,18 +194,19 @@ struct adaptive {
     bool one; /* 1 + scale */
 };
 
-static double chunk_distance(const struct ts_actor *from, unsigned chunk, const double *table, size_t width, double add)
+static double chunk_distance(const float *values, unsigned chunk, const double *table, size_t width, double add)
 {
     double left = 0, all = 0;
     for (size_t i = 0; i < width; i++) {
-        double x = (double)from->a[chunk * width + i] + add;
+        double x = (double)values[chunk * width + i] + add;
         left += (x - table[i]) * (x - table[i]);
         all += (table[i] - add) * (table[i] - add);
     }
     return all > 0 ? left / all : 1;
 }
 
-static bool find_adaptive(const struct ts_case *the_case, struct adaptive *found)
+/* candidate: the table is held against its chunks. */
+static bool find_adaptive(const struct ts_case *the_case, bool candidate, struct adaptive *found)
 {
     const struct ts_operation *norm = &the_case->operation;
     size_t width = the_case->actor->width;
@@ -214,13 +215,14 @@ static bool find_adaptive(const struct ts_case *the_case, struct adaptive *found
     for (size_t back = 1; back < TS_SCENE_WINDOW && back <= the_case->actor->pair; back++) {
         const struct ts_actor *from = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
         double scale = 0.02, shift = 0.02; /* of their energy: a bf16 table is no better known */
+        const float *values = from ? candidate ? from->b : from->a : NULL;
         if (!from || from->rows != 1 || from->width < 2 * width || from->width % width || from->width / width > 16)
             continue;
         *found = (struct adaptive){.from = from, .chunks = (unsigned)(from->width / width)};
         for (unsigned chunk = 0; chunk < found->chunks; chunk++) {
-            double biases = chunk_distance(from, chunk, norm->table + width, width, 0);
+            double biases = chunk_distance(values, chunk, norm->table + width, width, 0);
             for (int one = 0; one < 2; one++) {
-                double weights = chunk_distance(from, chunk, norm->table, width, one);
+                double weights = chunk_distance(values, chunk, norm->table, width, one);
                 if (weights < scale) {
                     scale = weights;
                     found->scale = chunk;
@@ -238,6 +240,18 @@ static bool find_adaptive(const struct ts_case *the_case, struct adaptive *found
     return false;
 }
 
+void ts_adapt_norm(struct ts_case *the_case)
+{
+    size_t width = the_case->actor->width;
+    struct adaptive own;
+    if (the_case->operation.kind != TS_OPERATION_NORM || !find_adaptive(the_case, false, &own))
+        return;
+    for (size_t i = 0; i < width; i++) {
+        the_case->operation.table[i] = (double)own.from->b[own.scale * width + i] + (own.one ? 1 : 0);
+        the_case->operation.table[width + i] = (double)own.from->b[own.shift * width + i];
+    }
+}
+
 static void propose_adaptive(struct ts_case *the_case)
 {
     struct ts_operation changed = the_case->operation;
@@ -245,7 +259,7 @@ static void propose_adaptive(struct ts_case *the_case)
     struct adaptive own;
     struct ts_variants variants;
     double *table;
-    if (!find_adaptive(the_case, &own) || !ts_variants_open(&variants, the_case, &the_case->operation))
+    if (!find_adaptive(the_case, true, &own) || !ts_variants_open(&variants, the_case, &the_case->operation))
         return;
     table = malloc(2 * width * sizeof *table);
     changed.table = table;
