@@ -22,8 +22,16 @@ bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logit
 
 /* The router agrees and what its experts make does not: how they are mixed, whose work is wrong. */
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
+/* The experts with the largest logits. */
+void ts_choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out);
+/* Wrong exactly for the tokens that went to some experts; false when it is not so. */
+bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *router);
 /* The same where neither the weights nor the choice were captured, as with hooks on modules: the router's logits are
  * all that is known. */
 void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits);
+/* Tokens that went to other experts on a near tie somewhere before, of which only the logits tell. */
+void ts_propose_unseen_routing(struct ts_case *the_case);
+/* A name that says so. */
+bool ts_names_router(const char *name);
 
 #endif

@@ -9,13 +9,12 @@
 
 #include "diagnose/variant.h"
 
-#define SPARED         1e-3  /* 1 less the cosine of a row that agrees */
-#define WRONG          30.0  /* times noise, in energy */
-#define CALM           12.0  /* times what the calmest quarter of the rows errs by */
-#define FEW            0.1   /* tokens that do not fit: one may be routed elsewhere, or its expert be nearly right */
-#define HAS_A_SAY      0.25  /* of the largest weight */
-#define GUESSED_CHOSEN 8     /* experts per token, where nothing says how many */
-#define CLEARED        65536 /* tokens that are looked at for their experts alone */
+#define SPARED    1e-3  /* 1 less the cosine of a row that agrees */
+#define WRONG     30.0  /* times noise, in energy */
+#define CALM      12.0  /* times what the calmest quarter of the rows errs by */
+#define FEW       0.1   /* tokens that do not fit: one may be routed elsewhere, or its expert be nearly right */
+#define HAS_A_SAY 0.25  /* of the largest weight */
+#define CLEARED   65536 /* tokens that are looked at for their experts alone */
 
 /* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
  * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
@@ -219,7 +218,7 @@ static void propose_single(struct ts_case *the_case, const struct ts_router *rou
 }
 
 /* The experts with the largest logits. */
-static void choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out)
+void ts_choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out)
 {
     for (size_t rank = 0; rank < chosen; rank++) {
         int64_t best = -1;
@@ -240,7 +239,7 @@ static bool experts_of(const struct ts_case *the_case, const struct ts_router *r
     int64_t other[TS_MOST_CHOSEN];
     if (router->indices)
         return ts_read_indices(router->indices, the_case->scene->taken[row], router->chosen, experts, other);
-    choose_experts(router->logits->a + row * router->logits->width, router->logits->width, router->chosen, experts);
+    ts_choose_experts(router->logits->a + row * router->logits->width, router->logits->width, router->chosen, experts);
     return true;
 }
 
@@ -276,7 +275,7 @@ static void clear_experts(const struct ts_case *the_case, const struct ts_router
             (router->indices && !ts_read_indices(router->indices, token, router->chosen, chosen, other)))
             return;
         if (!router->indices)
-            choose_experts(logits, experts, router->chosen, chosen);
+            ts_choose_experts(logits, experts, router->chosen, chosen);
         for (size_t i = 0; i < router->chosen && are_experts(chosen, router->chosen, experts); i++)
             if (matters(logits, chosen[i], chosen, router->chosen))
                 right[chosen[i]]++;
@@ -390,7 +389,7 @@ static int64_t most_blamed(const struct ts_case *the_case, const struct ts_route
 }
 
 /* Wrong exactly for the tokens that went to some experts. */
-static bool propose_some_experts(struct ts_case *the_case, const struct ts_router *router)
+bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *router)
 {
     size_t experts = router->logits->width, rows = the_case->actor->rows;
     size_t culprits = 0, wrong_rows = 0, explained = 0, said = 0;
@@ -470,80 +469,6 @@ static bool propose_some_experts(struct ts_case *the_case, const struct ts_route
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router)
 {
     propose_single(the_case, router);
-    (void)propose_some_experts(the_case, router);
+    (void)ts_propose_some_experts(the_case, router);
     propose_mixing(the_case, router);
-}
-
-/* How the weights of the chosen experts add up. */
-struct summed {
-    size_t chosen;
-    bool sigmoid, divided; /* the candidate divides by it, and the reference does not */
-};
-
-static double sum_of_chosen(const float *logits, size_t experts, const struct summed *summed)
-{
-    double largest = -INFINITY, all = 0, sum = 0;
-    int64_t chosen[TS_MOST_CHOSEN];
-    choose_experts(logits, experts, summed->chosen, chosen);
-    for (size_t i = 0; i < experts; i++)
-        largest = fmax(largest, (double)logits[i]);
-    for (size_t i = 0; i < experts; i++)
-        all += exp((double)logits[i] - largest);
-    for (size_t i = 0; i < summed->chosen; i++) {
-        double x = chosen[i] < 0 ? -INFINITY : (double)logits[chosen[i]];
-        sum += summed->sigmoid ? 1 / (1 + exp(-x)) : exp(x - largest) / all;
-    }
-    return sum;
-}
-
-static bool predict_summed(struct ts_case *the_case, const struct ts_formula *formula, double *out)
-{
-    const struct summed *summed = formula->numbers;
-    const struct ts_actor *logits = ts_scene_actor(the_case->scene, formula->pairs[0]);
-    size_t width = the_case->actor->width;
-    if (!logits || logits->rows != the_case->actor->rows || logits->width <= summed->chosen)
-        return false;
-    for (size_t row = 0; row < the_case->actor->rows; row++) {
-        double sum = sum_of_chosen(logits->b + row * logits->width, logits->width, summed);
-        for (size_t i = row * width; i < (row + 1) * width; i++)
-            out[i] = the_case->expected[i] * (summed->divided ? 1 / sum : sum);
-    }
-    return true;
-}
-
-void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
-{
-    double *prediction = ts_case_scratch(the_case), most = 0.5;
-    struct summed best = {0};
-    struct ts_formula formula = {
-        .predict = predict_summed, .size = sizeof best, .pairs = {logits->pair}, .pair_count = 1};
-    for (unsigned at = 0; at < 4 * GUESSED_CHOSEN && prediction; at++) {
-        struct summed one = {at / 4 + 1, at % 2, at / 2 % 2};
-        double share;
-        formula.numbers = &one;
-        if (one.chosen >= logits->width || !predict_summed(the_case, &formula, prediction))
-            break;
-        share = ts_explained(the_case, prediction);
-        if (share > most) {
-            most = share;
-            best = one;
-        }
-    }
-    formula.numbers = &best;
-    if (best.chosen && predict_summed(the_case, &formula, prediction)) {
-        ts_formula_next(the_case, &formula);
-        ts_propose(the_case, "router-gate", prediction, 1, "norm_topk_prob",
-                   "each token has a factor that is %s the sum of the %zu largest %s of %s: the weights of the chosen "
-                   "experts are %s",
-                   best.divided ? "one over" : "just", best.chosen, best.sigmoid ? "sigmoids" : "softmax probabilities",
-                   ts_case_name(the_case, logits),
-                   best.divided ? "divided by their sum, and not in the reference"
-                                : "not divided by their sum, as the reference does");
-        return;
-    }
-    for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && chosen * 2 <= logits->width; chosen++) {
-        struct ts_router router = {.logits = logits, .chosen = chosen};
-        if (propose_some_experts(the_case, &router))
-            return;
-    }
 }

@@ -72,7 +72,7 @@ static const struct ts_actor *find_logits(const struct ts_case *the_case)
         const char *name = other ? ts_case_name(the_case, other) : "";
         if (other && other->rows == actor->rows && other->heads == 1 && other->width >= 2 &&
             other->width < actor->width && other->width < TS_MOST_EXPERTS && layer_of(name) == layer &&
-            (strstr(name, "gate") || strstr(name, "router")) && !strstr(name, "proj"))
+            ts_names_router(name))
             return other;
     }
     return NULL;
@@ -411,6 +411,8 @@ static void propose(struct ts_case *the_case)
         const struct ts_actor *logits = find_logits(the_case);
         if (logits && ts_case_in_scene(the_case) && the_case->operation.kind == TS_OPERATION_NONE)
             ts_propose_by_logits(the_case, logits);
+        if (ts_case_in_scene(the_case))
+            ts_propose_unseen_routing(the_case);
         return;
     }
     if (router.weights == the_case->actor)

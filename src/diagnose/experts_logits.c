@@ -1,0 +1,210 @@
+/* Owns what router logits alone tell, where neither the chosen experts nor their weights were captured, as with hooks
+ * on modules: weights that are not divided by their sum, and tokens that went elsewhere on a near tie. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/experts.h"
+#include "diagnose/variant.h"
+
+#define GUESSED_CHOSEN 8   /* experts per token, where nothing says how many */
+#define NEARLY_EQUAL   0.1 /* relative error of logits that agree */
+#define MOST_OF_IT     0.9 /* of the error, in the tokens that flipped */
+
+static int by_value(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* How the weights of the chosen experts add up. */
+struct summed {
+    size_t chosen;
+    bool sigmoid, divided; /* the candidate divides by it, and the reference does not */
+};
+
+static double sum_of_chosen(const float *logits, size_t experts, const struct summed *summed)
+{
+    double largest = -INFINITY, all = 0, sum = 0;
+    int64_t chosen[TS_MOST_CHOSEN];
+    ts_choose_experts(logits, experts, summed->chosen, chosen);
+    for (size_t i = 0; i < experts; i++)
+        largest = fmax(largest, (double)logits[i]);
+    for (size_t i = 0; i < experts; i++)
+        all += exp((double)logits[i] - largest);
+    for (size_t i = 0; i < summed->chosen; i++) {
+        double x = chosen[i] < 0 ? -INFINITY : (double)logits[chosen[i]];
+        sum += summed->sigmoid ? 1 / (1 + exp(-x)) : exp(x - largest) / all;
+    }
+    return sum;
+}
+
+static bool predict_summed(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct summed *summed = formula->numbers;
+    const struct ts_actor *logits = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    size_t width = the_case->actor->width;
+    if (!logits || logits->rows != the_case->actor->rows || logits->width <= summed->chosen)
+        return false;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double sum = sum_of_chosen(logits->b + row * logits->width, logits->width, summed);
+        for (size_t i = row * width; i < (row + 1) * width; i++)
+            out[i] = the_case->expected[i] * (summed->divided ? 1 / sum : sum);
+    }
+    return true;
+}
+
+/* Share of the error that one factor for all tokens explains. */
+static double explained_by_one(const struct ts_case *the_case)
+{
+    double *prediction = malloc(the_case->total * sizeof *prediction), dot = 0, size = 0, share = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            dot += the_case->found[i] * the_case->expected[i];
+            size += the_case->expected[i] * the_case->expected[i];
+        }
+    for (size_t i = 0; prediction && i < the_case->total; i++)
+        prediction[i] = size > 0 ? dot / size * the_case->expected[i] : 0;
+    if (prediction)
+        share = ts_explained(the_case, prediction);
+    free(prediction);
+    return share;
+}
+
+void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
+{
+    double *prediction = ts_case_scratch(the_case), most = fmax(0.5, explained_by_one(the_case) + 0.02);
+    struct summed best = {0};
+    struct ts_formula formula = {
+        .predict = predict_summed, .size = sizeof best, .pairs = {logits->pair}, .pair_count = 1};
+    for (unsigned at = 0; at < 4 * GUESSED_CHOSEN && prediction; at++) {
+        struct summed one = {at / 4 + 1, at % 2, at / 2 % 2};
+        double share;
+        formula.numbers = &one;
+        if (one.chosen >= logits->width || !predict_summed(the_case, &formula, prediction))
+            break;
+        share = ts_explained(the_case, prediction);
+        if (share > most) {
+            most = share;
+            best = one;
+        }
+    }
+    formula.numbers = &best;
+    if (best.chosen && predict_summed(the_case, &formula, prediction)) {
+        ts_formula_next(the_case, &formula);
+        ts_propose(the_case, "router-gate", prediction, 1, "norm_topk_prob",
+                   "each token has a factor that is %s the sum of the %zu largest %s of %s: the weights of the chosen "
+                   "experts are %s",
+                   best.divided ? "one over" : "just", best.chosen, best.sigmoid ? "sigmoids" : "softmax probabilities",
+                   ts_case_name(the_case, logits),
+                   best.divided ? "divided by their sum, and not in the reference"
+                                : "not divided by their sum, as the reference does");
+        return;
+    }
+    for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && chosen * 2 <= logits->width; chosen++) {
+        struct ts_router router = {.logits = logits, .chosen = chosen};
+        if (ts_propose_some_experts(the_case, &router))
+            return;
+    }
+}
+
+bool ts_names_router(const char *name)
+{
+    return (strstr(name, "gate") || strstr(name, "router")) && !strstr(name, "proj");
+}
+
+/* Whether the two sides choose other experts for a row on a near tie: logits that agree as well as this run's do, and
+ * another set of the largest ones. */
+static bool flips(const struct ts_actor *logits, size_t row, size_t chosen)
+{
+    const float *a = logits->a + row * logits->width, *b = logits->b + row * logits->width;
+    int64_t right[TS_MOST_CHOSEN], found[TS_MOST_CHOSEN];
+    double moved = 0, size = 0;
+    for (size_t i = 0; i < logits->width; i++) {
+        moved += ((double)b[i] - (double)a[i]) * ((double)b[i] - (double)a[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    if (!(moved < NEARLY_EQUAL * NEARLY_EQUAL * size))
+        return false;
+    ts_choose_experts(a, logits->width, chosen, right);
+    ts_choose_experts(b, logits->width, chosen, found);
+    for (size_t i = 0; i < chosen; i++) {
+        size_t k = 0;
+        while (k < chosen && found[k] != right[i])
+            k++;
+        if (k == chosen)
+            return true;
+    }
+    return false;
+}
+
+/* Marks the rows that flip before the case's tensor; how many they are. */
+static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, const struct ts_actor **first)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t count = 0;
+    memset(marked, 0, actor->rows * sizeof *marked);
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
+        const struct ts_actor *logits = ts_scene_actor(the_case->scene, actor->pair - back);
+        if (!logits || logits->rows != actor->rows || logits->heads != 1 || logits->width <= chosen + 1 ||
+            logits->width >= TS_MOST_EXPERTS || !ts_names_router(ts_case_name(the_case, logits)))
+            continue;
+        for (size_t row = 0; row < actor->rows; row++)
+            if (!marked[row] && flips(logits, row, chosen)) {
+                marked[row] = true;
+                *first = logits;
+                count++;
+            }
+    }
+    return count;
+}
+
+/* What each row errs by beyond what rows do that are as wrong as most; the sum of it. */
+static double outstanding(const struct ts_case *the_case, double *costs)
+{
+    size_t rows = the_case->actor->rows;
+    double *sorted = malloc(rows * sizeof *sorted), usual, all = 0;
+    for (size_t row = 0; row < rows && sorted; row++)
+        sorted[row] = costs[row] = ts_rows_cost(the_case, the_case->expected, row, 1);
+    if (!sorted)
+        return 0;
+    qsort(sorted, rows, sizeof *sorted, by_value);
+    usual = 4 * sorted[rows / 2];
+    for (size_t row = 0; row < rows; row++) {
+        costs[row] = fmax(costs[row] - usual, 0);
+        all += costs[row];
+    }
+    free(sorted);
+    return all;
+}
+
+void ts_propose_unseen_routing(struct ts_case *the_case)
+{
+    size_t rows = the_case->actor->rows, said = 0, flipped = 0;
+    bool *marked = calloc(rows, sizeof *marked);
+    double *costs = calloc(rows, sizeof *costs), share = 0, all = costs ? outstanding(the_case, costs) : 0;
+    const struct ts_actor *logits = NULL;
+    char tokens[160] = "";
+    for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && marked && all > 0 && share < MOST_OF_IT; chosen++) {
+        flipped = mark_flips(the_case, chosen, marked, &logits);
+        share = 0;
+        for (size_t row = 0; row < rows && flipped && flipped * 4 <= rows; row++)
+            share += marked[row] ? costs[row] / all : 0;
+    }
+    for (size_t row = 0; row < rows && share >= MOST_OF_IT; row++)
+        if (marked[row] && said < sizeof tokens - 32)
+            said += (size_t)snprintf(tokens + said, sizeof tokens - said, "%s%" PRIu64, said ? ", " : "",
+                                     ts_case_row(the_case, row));
+    if (share >= MOST_OF_IT)
+        ts_propose_plain(
+            the_case, "routing", 0.98 * share,
+            "nothing, if these tokens alone differ: near ties fall either way; capture the chosen experts "
+            "to have them set aside",
+            "%.0f %% of the error above the other tokens' is in %zu token%s (%s) whose largest scores in %s "
+            "or before are so nearly tied that the two runs choose other experts",
+            100 * share, flipped, flipped == 1 ? "" : "s", tokens, ts_case_name(the_case, logits));
+    free(marked);
+    free(costs);
+}
