@@ -439,6 +439,7 @@ static void propose(struct ts_case *the_case)
     swaps_before(the_case, prediction);
     rolls(the_case, prediction);
     ts_layout_pitches(the_case, prediction);
+    ts_layout_strides(the_case, prediction);
     ts_match_rows(the_case, prediction);
     ts_match_columns(the_case, prediction);
     ts_match_blocks(the_case, prediction);

@@ -1,4 +1,4 @@
-/* Layouts in flat memory. Internal to family_layout.c and layout_pitch.c. */
+/* Layouts in flat memory. Internal to family_layout.c and the layout_*.c. */
 #ifndef TS_DIAGNOSE_LAYOUT_H
 #define TS_DIAGNOSE_LAYOUT_H
 
@@ -9,5 +9,7 @@
 bool ts_layout_reads_memory(const struct ts_case *the_case);
 /* Rows with a wrong pitch, read or written. prediction: scratch. */
 void ts_layout_pitches(struct ts_case *the_case, double *prediction);
+/* Heads that are written with other strides. In layout_strides.c. */
+void ts_layout_strides(struct ts_case *the_case, double *prediction);
 
 #endif
