@@ -20,6 +20,7 @@ size_t ts_region_list(const struct ts_case *the_case, const bool *chosen, size_t
     for (size_t i = 0; i < count;) {
         size_t end = i;
         uint64_t from, to;
+        bool about;
         if (!chosen[i]) {
             i++;
             continue;
@@ -28,9 +29,14 @@ size_t ts_region_list(const struct ts_case *the_case, const bool *chosen, size_t
             end++;
         from = rows ? ts_case_row(the_case, i) : i;
         to = rows ? ts_case_row(the_case, end) : end;
+        /* where the rows beside it are not looked at, an end may lie anywhere between */
+        about = rows && from != to &&
+                ((i && from - ts_case_row(the_case, i - 1) > 1) ||
+                 (end + 1 < count && ts_case_row(the_case, end + 1) - to > 1));
         if (runs < RUNS_LISTED && used < room)
-            used += (size_t)snprintf(text + used, room - used, from == to ? "%s%" PRIu64 : "%s%" PRIu64 " to %" PRIu64,
-                                     runs ? ", " : "", from, to);
+            used +=
+                (size_t)snprintf(text + used, room - used, from == to ? "%s%s%" PRIu64 : "%s%s%" PRIu64 " to %" PRIu64,
+                                 runs ? ", " : "", about ? "about " : "", from, to);
         runs++;
         i = end + 1;
     }

@@ -347,15 +347,13 @@ static bool quantized_blocks(struct ts_case *the_case, size_t size, bool usual)
 /* Values on a grid of its own in each block, the error no more than half a step. */
 void ts_propose_quantized(struct ts_case *the_case)
 {
-    static const size_t sizes[] = {256, 128, 64, 32, 16, 8}; /* after whole rows: the largest that fits */
     size_t width = the_case->actor->width;
     if (width >= 8 && quantized_blocks(the_case, width, true))
         return;
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-        if (width % sizes[s] == 0 && width != sizes[s] && quantized_blocks(the_case, sizes[s], true))
+    for (size_t size = 256; size >= 8; size--) { /* the largest that fits: pieces of a block lie on its grid as well */
+        bool usual = (size & (size - 1)) == 0;
+        if (width % size == 0 && width != size && (usual || size >= 16) && quantized_blocks(the_case, size, usual))
             return;
-    for (size_t size = 256; size >= 16; size--) /* rows that powers of two do not divide are cut otherwise */
-        if (width % size == 0 && (size & (size - 1)) && width != size && quantized_blocks(the_case, size, false))
-            return;
+    }
     quantized_columns(the_case);
 }
