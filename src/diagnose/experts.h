@@ -31,6 +31,9 @@ bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *r
 void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits);
 /* Tokens that went to other experts on a near tie somewhere before, of which only the logits tell. */
 void ts_propose_unseen_routing(struct ts_case *the_case);
+/* Whether the two sides choose other experts for a row on a near tie: logits that agree as well as this run's do, and
+ * another set of the largest ones. */
+bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen);
 /* A name that says so. */
 bool ts_names_router(const char *name);
 

@@ -19,6 +19,29 @@ static int by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen)
+{
+    const float *a = logits->a + row * logits->width, *b = logits->b + row * logits->width;
+    int64_t right[TS_MOST_CHOSEN], found[TS_MOST_CHOSEN];
+    double moved = 0, size = 0;
+    for (size_t i = 0; i < logits->width; i++) {
+        moved += ((double)b[i] - (double)a[i]) * ((double)b[i] - (double)a[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    if (!(moved < NEARLY_EQUAL * NEARLY_EQUAL * size))
+        return false;
+    ts_choose_experts(a, logits->width, chosen, right);
+    ts_choose_experts(b, logits->width, chosen, found);
+    for (size_t i = 0; i < chosen; i++) {
+        size_t k = 0;
+        while (k < chosen && found[k] != right[i])
+            k++;
+        if (k == chosen)
+            return true;
+    }
+    return false;
+}
+
 /* How the weights of the chosen experts add up. */
 struct summed {
     size_t chosen;
@@ -50,8 +73,9 @@ static bool predict_summed(struct ts_case *the_case, const struct ts_formula *fo
         return false;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
         double sum = sum_of_chosen(logits->b + row * logits->width, logits->width, summed);
+        bool elsewhere = ts_router_flips(logits, row, summed->chosen); /* and no factor of the reference's */
         for (size_t i = row * width; i < (row + 1) * width; i++)
-            out[i] = the_case->expected[i] * (summed->divided ? 1 / sum : sum);
+            out[i] = elsewhere ? the_case->found[i] : the_case->expected[i] * (summed->divided ? 1 / sum : sum);
     }
     return true;
 }
@@ -78,7 +102,7 @@ void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logit
     double *prediction = ts_case_scratch(the_case), most = fmax(0.5, explained_by_one(the_case) + 0.02);
     struct summed best = {0};
     struct ts_formula formula = {
-        .predict = predict_summed, .size = sizeof best, .pairs = {logits->pair}, .pair_count = 1};
+        .predict = predict_summed, .size = sizeof best, .pairs = {logits->pair}, .pair_count = 1, .reference = true};
     for (unsigned at = 0; at < 4 * GUESSED_CHOSEN && prediction; at++) {
         struct summed one = {at / 4 + 1, at % 2, at / 2 % 2};
         double share;
@@ -115,31 +139,6 @@ bool ts_names_router(const char *name)
     return (strstr(name, "gate") || strstr(name, "router")) && !strstr(name, "proj");
 }
 
-/* Whether the two sides choose other experts for a row on a near tie: logits that agree as well as this run's do, and
- * another set of the largest ones. */
-static bool flips(const struct ts_actor *logits, size_t row, size_t chosen)
-{
-    const float *a = logits->a + row * logits->width, *b = logits->b + row * logits->width;
-    int64_t right[TS_MOST_CHOSEN], found[TS_MOST_CHOSEN];
-    double moved = 0, size = 0;
-    for (size_t i = 0; i < logits->width; i++) {
-        moved += ((double)b[i] - (double)a[i]) * ((double)b[i] - (double)a[i]);
-        size += (double)a[i] * (double)a[i];
-    }
-    if (!(moved < NEARLY_EQUAL * NEARLY_EQUAL * size))
-        return false;
-    ts_choose_experts(a, logits->width, chosen, right);
-    ts_choose_experts(b, logits->width, chosen, found);
-    for (size_t i = 0; i < chosen; i++) {
-        size_t k = 0;
-        while (k < chosen && found[k] != right[i])
-            k++;
-        if (k == chosen)
-            return true;
-    }
-    return false;
-}
-
 /* Marks the rows that flip before the case's tensor; how many they are. */
 static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, const struct ts_actor **first)
 {
@@ -152,7 +151,7 @@ static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, 
             logits->width >= TS_MOST_EXPERTS || !ts_names_router(ts_case_name(the_case, logits)))
             continue;
         for (size_t row = 0; row < actor->rows; row++)
-            if (!marked[row] && flips(logits, row, chosen)) {
+            if (!marked[row] && ts_router_flips(logits, row, chosen)) {
                 marked[row] = true;
                 *first = logits;
                 count++;
@@ -161,13 +160,16 @@ static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, 
     return count;
 }
 
-/* What each row errs by beyond what rows do that are as wrong as most; the sum of it. */
+/* What each row errs by beyond what rows do that are as wrong as most; the sum of it, 0 where that is not most of it.
+ */
 static double outstanding(const struct ts_case *the_case, double *costs)
 {
     size_t rows = the_case->actor->rows;
-    double *sorted = malloc(rows * sizeof *sorted), usual, all = 0;
-    for (size_t row = 0; row < rows && sorted; row++)
+    double *sorted = malloc(rows * sizeof *sorted), usual, all = 0, whole = 0;
+    for (size_t row = 0; row < rows && sorted; row++) {
         sorted[row] = costs[row] = ts_rows_cost(the_case, the_case->expected, row, 1);
+        whole += costs[row];
+    }
     if (!sorted)
         return 0;
     qsort(sorted, rows, sizeof *sorted, by_value);
@@ -177,7 +179,7 @@ static double outstanding(const struct ts_case *the_case, double *costs)
         all += costs[row];
     }
     free(sorted);
-    return all;
+    return all > 0.5 * whole ? all : 0;
 }
 
 void ts_propose_unseen_routing(struct ts_case *the_case)

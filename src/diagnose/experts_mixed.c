@@ -282,6 +282,12 @@ static void clear_experts(const struct ts_case *the_case, const struct ts_router
     }
 }
 
+/* A row that says nothing about experts: it went to others, on a near tie. */
+static bool went_elsewhere(const struct ts_case *the_case, const struct ts_router *router, size_t row)
+{
+    return ts_case_aside(the_case, row) || (!router->indices && ts_router_flips(router->logits, row, router->chosen));
+}
+
 /* What is wrong with some experts: which, and which rows are. */
 struct some_experts {
     double noise;   /* energy of it over what is expected */
@@ -320,7 +326,7 @@ static bool count_some(struct ts_case *the_case, const struct ts_formula *formul
         for (size_t i = 0; i < router.chosen; i++)
             with =
                 with || (chosen[i] >= 0 && (uint64_t)chosen[i] < formula->table_count && formula->table[chosen[i]] > 0);
-        if (!ts_case_aside(the_case, row))
+        if (!went_elsewhere(the_case, &router, row))
             tally->sums[wrong ? with ? WRONG_WITH : WRONG_WITHOUT : with ? RIGHT_WITH : RIGHT_WITHOUT]++;
     }
     return true;
@@ -406,7 +412,7 @@ bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *r
     some.noise = fmax(size > 0 ? the_case->noise / size : 0, calm_level(the_case));
     for (size_t row = 0; row < rows && seen && wrong; row++) {
         const float *logits = router->logits->a + row * experts;
-        if (ts_case_aside(the_case, row) || !experts_of(the_case, router, row, chosen))
+        if (went_elsewhere(the_case, router, row) || !experts_of(the_case, router, row, chosen))
             continue;
         wrong[row] = is_wrong(the_case, row, some.noise);
         wrong_rows += wrong[row];

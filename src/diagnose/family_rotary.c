@@ -118,14 +118,20 @@ static double find_base(const struct rotary *rotary, const double complex *turns
     return exp(best);
 }
 
-/* The usual base that is meant, where rounding left a little of it. */
-static double usual_base(double base)
+/* The usual base that is meant, where rounding left a little of it; 0 when it is none. */
+static double near_usual(double base)
 {
     static const double usual[] = {100, 1e3, 1e4, 2.5e4, 5e4, 1e5, 1.5e5, 5e5, 1e6, 2e6, 5e6, 8e6, 1e7, 1e8};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (fabs(base / usual[i] - 1) < 0.01)
             return usual[i];
-    return base;
+    return 0;
+}
+
+static double usual_base(double base)
+{
+    double usual = near_usual(base);
+    return usual > 0 ? usual : base;
 }
 
 /* Share of the case's error that a table leaves explained, from the turns alone. */
@@ -273,7 +279,7 @@ static void try_offset(const struct rotary *rotary, const double complex *turns,
 }
 
 /* theta^(-2i / n) with another n looks as another theta. That n, where the theta is none that anybody would choose and
- * n is a whole, even number; else 0. */
+ * n is a whole, even number, or where n is twice or half of what it should be; else 0. */
 static size_t exponents_over(double reference, double base, size_t group)
 {
     double digits = pow(10, floor(log10(base))), over, whole;
@@ -281,9 +287,10 @@ static size_t exponents_over(double reference, double base, size_t group)
         return 0;
     over = (double)group * log(reference) / log(base);
     whole = 2 * nearbyint(over / 2);
-    if (usual_base(base) != base || fabs(base / digits / nearbyint(base / digits) - 1) < 3e-3 ||
-        fabs(over - whole) > 5e-4 * over || whole < 8 || whole > 8192 || (size_t)whole == group)
+    if (fabs(over - whole) > 5e-4 * over || whole < 8 || whole > 8192 || (size_t)whole == group)
         return 0;
+    if (near_usual(base) > 0 || fabs(base / digits / nearbyint(base / digits) - 1) < 3e-3)
+        return (size_t)whole == 2 * group || 2 * (size_t)whole == group ? (size_t)whole : 0;
     return (size_t)whole;
 }
 
@@ -307,9 +314,10 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
     if (over)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, which is the reference's theta = %s with exponents divided by "
-                 "%zu instead of %zu: the size of a head is taken wrongly",
-                 ts_plain_number(base, 5, (char[32]){0}), ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}),
-                 over, rotary->pairing.group);
+                 "%zu instead of %zu: the size of a head%s",
+                 ts_plain_number(usual_base(base), 5, (char[32]){0}),
+                 ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), over, rotary->pairing.group,
+                 near_usual(base) > 0 ? ", or rope_theta, is another" : " is taken wrongly");
     else if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, the reference's theta = %s (%zu turning numbers per head)",

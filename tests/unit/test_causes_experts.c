@@ -12,6 +12,13 @@ static void other_choice(struct side *side, double *values, size_t count)
         values[i] = (double)((size_t)(values[i] + 1 + (double)(i % 2)) % side->size->experts);
 }
 
+static void all_ones(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    for (size_t i = 0; i < count; i++)
+        values[i] = 1;
+}
+
 static const struct row rows[] = {
     {"router-gate", "sigmoid for softmax", GATES, .candidate = {.sigmoid = true},
      .words = {"sigmoids divided by their sum"}, .near = "row-scaled activation"},
@@ -20,6 +27,8 @@ static const struct row rows[] = {
      .words = {"not divided by their sum"}, .near = "row-scaled scaled"},
     {"router-gate", "renormalised", GATES, .reference = {.unnormalized = true}, .near = "row-scaled"},
     {"router-gate", "scaling factor", GATES, .reference = {.routed_scale = 2.5}, .near = "scaled"},
+    {"router-gate", "weights of one", GATES, .plant = all_ones, .words = {"the router's weights are ignored"},
+     .near = "unwritten"},
     {"router-gate", "weights ignored", OUT, .candidate = {.ignored = true}, .words = {"without the router's weights"},
      .near = "scaled unrelated"},
     {"router-gate", "experts exchanged", OUT, .candidate = {.exchanged_expert = 1}, .words = {"are wrong, the other"},

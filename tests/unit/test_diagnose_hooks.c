@@ -1,0 +1,232 @@
+/* What hooks on modules show: the inputs of a function and the product behind it, router logits and what the experts
+ * make, nothing between. Each cause where it is planted, and silence where it is not. */
+#include "made_trace.h"
+
+enum { TOKENS = 22, HIDDEN = 36, INNER = 52, EXPERTS = 7, CHOSEN = 2 };
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+
+static double relu(double x)
+{
+    return x > 0 ? x : 0;
+}
+
+static double same(double x)
+{
+    return x;
+}
+
+/* y = x W, W of [out, in], plus a bias. */
+static void multiply(const float *x, const float *weight, const float *bias, size_t tokens, size_t in, size_t out,
+                     float *y)
+{
+    for (size_t t = 0; t < tokens; t++)
+        for (size_t o = 0; o < out; o++) {
+            double sum = bias ? (double)bias[o] : 0;
+            for (size_t i = 0; i < in; i++)
+                sum += (double)x[t * in + i] * (double)weight[o * in + i];
+            y[t * out + o] = (float)sum;
+        }
+}
+
+/* A gated or a plain step between projections, with the file's down weight at hand. way: what the candidate does. */
+enum way { RIGHT, OTHER, EXCHANGED, UNGATED };
+
+static void hidden_function(size_t tokens, bool gated, double (*right)(double), double (*wrong)(double), enum way way,
+                            double noise, const char *words)
+{
+    struct trace trace;
+    struct ts_error error;
+    struct ts_bundle *file = ts_bundle_new("weights");
+    float *down, *bias, *inputs[2][2], *outputs[2], *x;
+    trace_start(&trace);
+    down = made_values(HIDDEN * INNER);
+    bias = made_values(HIDDEN);
+    x = made_values(tokens * HIDDEN);
+    for (int k = 0; k < 2; k++) {
+        inputs[0][k] = made_values(tokens * INNER);
+        inputs[1][k] = made_values(tokens * INNER);
+        shake(inputs[0][k], inputs[1][k], tokens * INNER, noise);
+    }
+    made_add(file, "model.layers.4.mlp.down_proj.weight", down, SHAPE(HIDDEN, INNER));
+    made_add(file, "model.layers.4.mlp.down_proj.bias", bias, SHAPE(HIDDEN));
+    made_add(file, "model.layers.3.mlp.down_proj.weight", inputs[0][0], SHAPE(HIDDEN, INNER < tokens ? INNER : tokens));
+    if (ts_evidence_make(file, NULL, NULL, &trace.evidence, &error) != TS_OK)
+        fail_msg("%s", error.message);
+    for (int side = 0; side < 2; side++) {
+        float *hidden = malloc(tokens * INNER * sizeof *hidden);
+        outputs[side] = malloc(tokens * HIDDEN * sizeof *outputs[side]);
+        assert_true(hidden && outputs[side]);
+        for (size_t i = 0; i < tokens * INNER; i++) {
+            double a = (double)inputs[side][0][i], b = (double)inputs[side][1][i];
+            double (*f)(double) = side && way == OTHER ? wrong : right;
+            hidden[i] = (float)(!gated || (side && way == UNGATED) ? f(a)
+                                : side && way == EXCHANGED         ? f(b) * a
+                                                                   : f(a) * b);
+        }
+        multiply(hidden, down, bias, tokens, INNER, HIDDEN, outputs[side]);
+        shake(outputs[side], outputs[side], tokens * HIDDEN, side ? noise : 0);
+        free(hidden);
+    }
+    trace_add(&trace, "model.layers.4.post_attention_layernorm", x, x, SHAPE(tokens, HIDDEN));
+    trace_add(&trace, "model.layers.4.mlp.gate_proj", inputs[0][0], inputs[1][0], SHAPE(tokens, INNER));
+    if (gated)
+        trace_add(&trace, "model.layers.4.mlp.up_proj", inputs[0][1], inputs[1][1], SHAPE(tokens, INNER));
+    trace_diagnose(&trace,
+                   trace_add(&trace, "model.layers.4.mlp.down_proj", outputs[0], outputs[1], SHAPE(tokens, HIDDEN)));
+    if (words)
+        assert_first(&trace, "activation", words);
+    else
+        assert_null(trace_cause(&trace, "activation"));
+    trace_end(&trace);
+    for (int k = 0; k < 2; k++) {
+        free(inputs[0][k]);
+        free(inputs[1][k]);
+        free(outputs[k]);
+    }
+    free(down);
+    free(bias);
+    free(x);
+}
+
+#define GATE "model.layers.4.mlp.gate_proj"
+#define UP   "model.layers.4.mlp.up_proj"
+
+static void test_hidden_function(void **state)
+{
+    static const double noises[] = {1e-7, 2e-3};
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        hidden_function(TOKENS, true, silu, gelu, OTHER, noises[n], ", in the reference silu(" GATE ") * " UP);
+        hidden_function(TOKENS, true, silu, relu, OTHER, noises[n], "is given relu(" GATE ") * " UP ",");
+        hidden_function(TOKENS, true, gelu, same, OTHER, noises[n], "is given " GATE " * " UP ",");
+        hidden_function(TOKENS, true, silu, silu, EXCHANGED, noises[n], "is given silu(" UP ") * " GATE ",");
+        hidden_function(TOKENS, true, silu, silu, UNGATED, noises[n], "is given silu(" GATE "),");
+        hidden_function(TOKENS, false, gelu, relu, OTHER, noises[n], "is given relu(" GATE "),");
+        hidden_function(TOKENS, false, gelu, same, OTHER, noises[n], "is given " GATE " as it is,");
+    }
+    /* of a long sequence some tokens are looked at, and all are tried */
+    hidden_function(400, true, silu, relu, OTHER, 1e-7, "tried on all 400 tokens");
+}
+
+static void test_hidden_function_is_silent(void **state)
+{
+    (void)state;
+    hidden_function(TOKENS, true, silu, silu, RIGHT, 1e-7, NULL);
+    hidden_function(TOKENS, true, gelu, gelu, RIGHT, 2e-3, NULL);
+    hidden_function(TOKENS, false, relu, relu, RIGHT, 2e-3, NULL);
+}
+
+/* A mixture of experts of which the logits and the sum were captured. */
+struct mixture {
+    bool undivided, sigmoid, one_wrong, rows_wrong;
+    bool tied; /* tokens 4 and 17 choose by a hair, and otherwise in the candidate */
+    double noise;
+};
+
+static void mix(const struct mixture *mixture, bool candidate, const float *logits, float *const *experts, float *out)
+{
+    for (size_t t = 0; t < TOKENS; t++) {
+        const float *row = logits + t * EXPERTS;
+        size_t chosen[CHOSEN];
+        double weights[CHOSEN], all = 0, sum = 0;
+        for (size_t k = 0; k < CHOSEN; k++) {
+            chosen[k] = EXPERTS;
+            for (size_t e = 0; e < EXPERTS; e++)
+                if ((k == 0 || e != chosen[0]) && (chosen[k] == EXPERTS || row[e] > row[chosen[k]]))
+                    chosen[k] = e;
+        }
+        for (size_t e = 0; e < EXPERTS; e++)
+            all += exp((double)row[e]);
+        for (size_t k = 0; k < CHOSEN; k++) {
+            double x = (double)row[chosen[k]];
+            weights[k] = mixture->sigmoid ? 1 / (1 + exp(-x)) : exp(x) / all;
+            sum += weights[k];
+        }
+        for (size_t i = 0; i < HIDDEN; i++) {
+            double value = 0;
+            for (size_t k = 0; k < CHOSEN; k++) {
+                size_t e = candidate && mixture->one_wrong && chosen[k] == 2 ? 3 : chosen[k];
+                value += weights[k] / (candidate && mixture->undivided ? 1 : sum) * (double)experts[e][t * HIDDEN + i];
+            }
+            if (candidate && mixture->rows_wrong && t >= 5 && t < 9)
+                value += dice_number();
+            out[t * HIDDEN + i] = (float)value;
+        }
+    }
+}
+
+static void expect_mixture(struct mixture mixture, const char *id, const char *words)
+{
+    struct trace trace;
+    float *logits[2], *experts[EXPERTS], *outputs[2], *x;
+    trace_start(&trace);
+    x = made_values(TOKENS * HIDDEN);
+    for (size_t e = 0; e < EXPERTS; e++)
+        experts[e] = made_values(TOKENS * HIDDEN);
+    for (int side = 0; side < 2; side++) {
+        logits[side] = made_values(TOKENS * EXPERTS);
+        outputs[side] = made_values(TOKENS * HIDDEN);
+    }
+    /* near ties, which noise may turn over: the first is far ahead, then come two */
+    for (size_t t = 4; t < TOKENS && (mixture.tied || mixture.undivided || mixture.one_wrong); t += 13) {
+        for (size_t e = 0; e < EXPERTS; e++)
+            logits[0][t * EXPERTS + e] = (float)(e == 1 ? 2.5 : e == 5 ? 1.5 : e == 6 ? 1.4995 : -0.5);
+    }
+    shake(logits[0], logits[1], TOKENS * EXPERTS, mixture.noise);
+    for (size_t t = 4; t < TOKENS && mixture.tied; t += 13)
+        logits[1][t * EXPERTS + 6] = 1.501f;
+    for (int side = 0; side < 2; side++)
+        mix(&mixture, side, logits[side], experts, outputs[side]);
+    shake(outputs[1], outputs[1], TOKENS * HIDDEN, mixture.noise);
+    trace_add(&trace, "model.layers.1.post_attention_layernorm", x, x, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "model.layers.1.mlp.gate", logits[0], logits[1], SHAPE(TOKENS, EXPERTS));
+    trace_diagnose(&trace,
+                   trace_add(&trace, "model.layers.1.mlp.experts", outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
+    if (id)
+        assert_first(&trace, id, words);
+    else
+        assert_silent(&trace);
+    trace_end(&trace);
+    for (size_t e = 0; e < EXPERTS; e++)
+        free(experts[e]);
+    for (int side = 0; side < 2; side++) {
+        free(logits[side]);
+        free(outputs[side]);
+    }
+    free(x);
+}
+
+static void test_logits_alone(void **state)
+{
+    static const double noises[] = {1e-7, 2e-3};
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        double noise = noises[n];
+        expect_mixture((struct mixture){.undivided = true, .noise = noise}, "router-gate",
+                       "the sum of the 2 largest softmax probabilities of model.layers.1.mlp.gate");
+        expect_mixture((struct mixture){.undivided = true, .sigmoid = true, .noise = noise}, "router-gate",
+                       "the sum of the 2 largest sigmoids of model.layers.1.mlp.gate");
+        expect_mixture((struct mixture){.one_wrong = true, .noise = noise}, "router-gate", "that went to expert 2 ");
+        expect_mixture((struct mixture){.rows_wrong = true, .noise = noise}, "rows", "tokens 5 to 8 of 22");
+        expect_mixture((struct mixture){.tied = true, .noise = noise}, "routing", "in 2 tokens (4, 17) whose largest");
+        expect_mixture((struct mixture){.noise = noise}, NULL, NULL);
+        expect_mixture((struct mixture){.sigmoid = true, .noise = noise}, NULL, NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hidden_function),
+                                       cmocka_unit_test(test_hidden_function_is_silent),
+                                       cmocka_unit_test(test_logits_alone)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
