@@ -97,6 +97,18 @@ static double explained_by_one(const struct ts_case *the_case)
     return share;
 }
 
+/* Share of the error that is in tokens which went elsewhere. */
+static double explained_by_flips(const struct ts_case *the_case, const struct ts_actor *logits, size_t chosen)
+{
+    double all = 0, inside = 0;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        double cost = ts_rows_cost(the_case, the_case->expected, row, 1);
+        all += cost;
+        inside += ts_router_flips(logits, row, chosen) ? cost : 0;
+    }
+    return all > 0 ? inside / all : 0;
+}
+
 void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
 {
     double *prediction = ts_case_scratch(the_case), most = fmax(0.5, explained_by_one(the_case) + 0.02);
@@ -107,10 +119,10 @@ void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logit
         struct summed one = {at / 4 + 1, at % 2, at / 2 % 2};
         double share;
         formula.numbers = &one;
-        if (one.chosen >= logits->width || !predict_summed(the_case, &formula, prediction))
+        if (one.chosen * 2 > logits->width || !predict_summed(the_case, &formula, prediction))
             break;
         share = ts_explained(the_case, prediction);
-        if (share > most) {
+        if (share > most && share > 0.5 + 0.5 * explained_by_flips(the_case, logits, one.chosen)) {
             most = share;
             best = one;
         }

@@ -183,7 +183,7 @@ static void expect_mixture(struct mixture mixture, const char *id, const char *w
     }
     shake(logits[0], logits[1], TOKENS * EXPERTS, mixture.noise);
     for (size_t t = 4; t < TOKENS && mixture.tied; t += 13)
-        logits[1][t * EXPERTS + 6] = 1.501f;
+        logits[1][t * EXPERTS + 6] = 1.51f;
     for (int side = 0; side < 2; side++)
         mix(&mixture, side, logits[side], experts, outputs[side]);
     shake(outputs[1], outputs[1], TOKENS * HIDDEN, mixture.noise);
