@@ -157,10 +157,19 @@ static double product_level(const struct ts_judge *state)
 enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS, CHANNEL_FAILS };
 
 /* What makes the error may be products that were not captured: in attention itself, or of the scale and shift of an
- * adaptive norm, which look like the weight and bias of a plain one. */
-static bool hides_products(const struct ts_judge *state, size_t i)
+ * adaptive norm, which look like the weight and bias of a plain one. Those err as others do before the norm; behind it
+ * others carry its error. */
+static double level_of_hidden_products(const struct ts_judge *state, size_t i)
 {
-    return state->products[i] || state->adaptive[i];
+    size_t before = 0, unequal = 0;
+    if (!state->products[i] && !state->adaptive[i])
+        return 0;
+    for (size_t k = 0; k < i && state->adaptive[i]; k++)
+        if (ts_judge_is_free(state, k)) {
+            before++;
+            unequal += state->errors[k] > 0;
+        }
+    return before >= 3 && !unequal ? 0 : product_level(state);
 }
 
 static bool follows(const struct ts_judge *state, size_t i)
@@ -176,7 +185,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     enum ts_operation_kind kind = state->kinds[i];
     double room = 1;
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
-        (hides_products(state, i) && replay->local < 0.01 && replay->local < 2.5 * product_level(state)) ||
+        (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
         (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
