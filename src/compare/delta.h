@@ -83,6 +83,11 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
 /* Raises max_ulp to that of every element: one more pass, for rules that ask for it. */
 enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
 
+/* ts_delta_run has the cosine from the norms and the distance: where one norm is many times the other nothing is left
+ * of it. ts_delta_cosine takes it from the products instead: one more pass. */
+bool ts_delta_needs_cosine(const struct ts_delta *delta);
+enum ts_status ts_delta_cosine(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
+
 /* Fills in profiles (in the arena) and quantiles of one pair: a second pass, for pairs that will be shown. Of giants it
  * looks at a spread of rows, a million elements. */
 enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta,

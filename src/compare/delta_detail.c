@@ -1,4 +1,5 @@
-/* Owns the second look at one pair: where along each axis its error lies, and how large it usually is. */
+/* Owns the second look at one pair: where along each axis its error lies, how large it usually is, and the cosine of
+ * tensors of very different size. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,6 +14,9 @@
 #define MOST   ((uint64_t)1 << 20)
 #define SAMPLE ((uint64_t)1 << 15) /* for the quantiles: of smaller pairs every element */
 #define RUN    4096
+
+/* The cosine of sums of squares has the rounding of the larger norm, this many times as large as the smaller one. */
+#define FAR_SIZES 16.0
 
 #define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walk */
 
@@ -258,4 +262,56 @@ enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *aren
     if (status == TS_OK && ts_ranking_applies(pair))
         status = ts_ranking_measure(pair, &delta->ranking, error);
     return status;
+}
+
+/* What numbers are divided by, so that neither their squares nor the sums of them leave the range of a double. */
+static double largest_of(const struct ts_side *side)
+{
+    return fmax(fabs(side->min), fabs(side->max));
+}
+
+bool ts_delta_needs_cosine(const struct ts_delta *delta)
+{
+    const double size_a = largest_of(&delta->a), size_b = largest_of(&delta->b);
+    return delta->compared && size_a > 0 && size_b > 0 && isfinite(size_a) && isfinite(size_b) &&
+           !(delta->norm_ratio > 1 / FAR_SIZES && delta->norm_ratio < FAR_SIZES);
+}
+
+enum ts_status ts_delta_cosine(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error)
+{
+    const unsigned components = ts_type_info(pair->a.tensor->type)->components;
+    const double size_a = largest_of(&delta->a), size_b = largest_of(&delta->b);
+    const struct ts_masks masks = ts_masks_of(pair);
+    const bool whole = ts_unit_of(pair).whole;
+    double x[RUN], y[RUN], aa = 0, bb = 0, ab = 0;
+    uint64_t forgotten = 0;
+    for (uint64_t start = 0; start < pair->a.count;) {
+        const uint64_t left = pair->a.count - start;
+        const size_t now = left < RUN / components ? (size_t)left : RUN / components;
+        double run_aa = 0, run_bb = 0, run_ab = 0;
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+        TS_TRY(ts_view_read_f64(&pair->a, start, now, x, error));
+        TS_TRY(ts_view_read_f64(&pair->b, start, now, y, error));
+        for (size_t i = 0; i < now * components; i++) {
+            const double one = x[i] / size_a, other = y[i] / size_b;
+            if (!isfinite(x[i]) || !isfinite(y[i]) || (!whole && ts_is_masked(&masks, x[i], y[i])))
+                continue;
+            run_aa += one * one;
+            run_bb += other * other;
+            run_ab += one * other;
+        }
+        aa += run_aa;
+        bb += run_bb;
+        ab += run_ab;
+        start += now;
+        if (start - forgotten >= BEHIND) {
+            ts_view_forget(&pair->a, forgotten, start - forgotten);
+            ts_view_forget(&pair->b, forgotten, start - forgotten);
+            forgotten = start;
+        }
+    }
+    if (aa > 0 && bb > 0)
+        delta->cosine = fmax(-1, fmin(1, ab / (sqrt(aa) * sqrt(bb))));
+    return TS_OK;
 }

@@ -161,6 +161,26 @@ static void look_for_unwritten(struct doubts *doubts, bool candidate)
                             candidate ? "reference" : "candidate", found == 1 ? "does" : "do"));
 }
 
+/* Runs that were fed nothing, or captured before anything was computed, agree in everything. A few constants are usual:
+ * masks, positions, states that begin at zero. */
+static void look_for_nothing(struct doubts *doubts)
+{
+    const struct ts_pairing *pairing = &doubts->comparison->pairing;
+    size_t constant = 0, all = 0;
+    for (size_t i = 0; i < pairing->count; i++) {
+        const struct ts_delta *delta = &doubts->comparison->deltas[i];
+        if (pairing->pairs[i].problem || delta->compared < 8)
+            continue;
+        all++;
+        constant += is_constant(&delta->a, delta->compared) && is_constant(&delta->b, delta->compared);
+    }
+    if (constant > 1 && constant * 2 > all)
+        add(doubts, ts_arena_printf(doubts->arena,
+                                    "%zu of %zu tensors hold one value everywhere on both sides, and show nothing: was "
+                                    "anything computed before they were captured?",
+                                    constant, all));
+}
+
 struct copy {
     uint64_t hash, other; /* of the side that is looked at, and of the other */
     size_t pair;
@@ -289,6 +309,7 @@ size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena
     if (!comparison->judgement.weights) { /* weights of ones, and of equal layers, are where training begins */
         look_for_unwritten(&doubts, false);
         look_for_copies(&doubts, false);
+        look_for_nothing(&doubts);
     }
     look_at_coverage(&doubts);
     return doubts.count;

@@ -35,6 +35,12 @@ static const struct ts_delta *delta_of(const struct against *against, const stru
     return NULL;
 }
 
+/* The most that one rounding of the candidate does to an element of the truth: half a step at the largest one. */
+static double largest_rounding(const struct ts_delta *theirs, int bits)
+{
+    return ldexp(fmax(fabs(theirs->a.min), fabs(theirs->a.max)), -bits - 1);
+}
+
 /* Tells how many pairs it judged. */
 static size_t judge(struct ts_comparison *comparison, const struct against *a, const struct against *b)
 {
@@ -45,14 +51,17 @@ static size_t judge(struct ts_comparison *comparison, const struct against *a, c
         struct ts_verdict *verdict = &judgement->verdicts[i];
         const struct ts_delta *own = pair->problem ? NULL : delta_of(a, pair->a.tensor, i);
         const struct ts_delta *theirs = pair->problem ? NULL : delta_of(b, pair->b.tensor, i);
-        double floor, l2, worst;
+        double floor, most, l2, worst;
+        int bits;
         if (!own || !theirs)
             continue;
         judged++;
         /* a reference that is exact would make any error infinite: one rounding of the candidate is always granted */
-        floor = ts_rounding(theirs->precision_b < 23 ? theirs->precision_b : 23);
+        bits = theirs->precision_b < 23 ? theirs->precision_b : 23;
+        floor = ts_rounding(bits);
+        most = largest_rounding(theirs, bits);
         l2 = theirs->rel_l2 / (own->rel_l2 > floor ? own->rel_l2 : floor);
-        worst = theirs->max_abs / (own->max_abs > floor * theirs->a.std ? own->max_abs : floor * theirs->a.std);
+        worst = theirs->max_abs > 0 ? theirs->max_abs / fmax(own->max_abs, most) : 0;
         verdict->three_ways = true;
         verdict->over_own[0] = l2;
         verdict->over_own[1] = worst;

@@ -300,6 +300,56 @@ static void test_references_are_doubted_too(void **state)
     }
 }
 
+/* Two runs that hold zeros everywhere agree, and nothing follows from it; one constant among others is usual. */
+static void test_constants_on_both_sides_show_nothing(void **state)
+{
+    static const char *const names[] = {"layer_0_q", "layer_0_k", "layer_0_v"};
+    (void)state;
+    for (int constants = 1; constants < 4; constants += 2) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (int t = 0; t < 3; t++) {
+            float values[64] = {0};
+            for (int i = 0; i < 64 && t >= constants; i++)
+                values[i] = (float)((i * 37 + t * 11) % 64) - 31.5f;
+            sample_tensor(inputs.a, names[t], 2, (uint64_t[]){8, 8}, values, 64);
+            sample_tensor(inputs.b, names[t], 2, (uint64_t[]){8, 8}, values, 64);
+        }
+        compare(&inputs, &(struct ts_comparison_options){.subject = TS_SUBJECT_TRACES}, &comparison);
+        assert_true(is_doubted(&comparison, "on both sides, and show nothing") == (constants == 3));
+        ts_comparison_release(&comparison);
+    }
+}
+
+/* Tensors of very different size: the distance of the two says nothing about their angle. */
+static void test_cosine_of_unequal_sizes(void **state)
+{
+    static const double factors[] = {1, 40, 1e5, 1e12, 1e-9};
+    (void)state;
+    for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        float a[600], b[600];
+        double aa = 0, bb = 0, ab = 0;
+        inputs_open(&inputs);
+        for (int i = 0; i < 600; i++) {
+            a[i] = (float)dice_number();
+            b[i] = (float)(factors[f] * (dice_number() + 0.3 * (double)a[i]));
+            aa += (double)a[i] * (double)a[i];
+            bb += (double)b[i] * (double)b[i];
+            ab += (double)a[i] * (double)b[i];
+        }
+        sample_tensor(inputs.a, "x", 2, (uint64_t[]){20, 30}, a, 600);
+        sample_tensor(inputs.b, "x", 2, (uint64_t[]){20, 30}, b, 600);
+        compare(&inputs, &(struct ts_comparison_options){.rules = (const char *[]){"x: cosine > 0.9", NULL}},
+                &comparison);
+        assert_true(fabs(comparison.deltas[0].cosine - ab / sqrt(aa * bb)) < 1e-7);
+        assert_int_equal(comparison.judgement.verdicts[0].judged, TS_JUDGED_DIFFERS);
+        ts_comparison_release(&comparison);
+    }
+}
+
 /* The tokens themselves, captured on both sides. */
 static void test_captured_tokens_differ(void **state)
 {
@@ -358,12 +408,19 @@ static void test_tokens_of_a_capture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits_are_not_rounding),      cmocka_unit_test(test_subject_can_be_forced),
-        cmocka_unit_test(test_nan_in_a_checkpoint_differs), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_tokens_of_a_capture),         cmocka_unit_test(test_complex_against_real),
-        cmocka_unit_test(test_references_are_doubted_too),  cmocka_unit_test(test_captured_tokens_differ),
-        cmocka_unit_test(test_what_a_rule_allows),          cmocka_unit_test(test_few_numbers_are_no_precision),
+        cmocka_unit_test(test_edits_are_not_rounding),
+        cmocka_unit_test(test_subject_can_be_forced),
+        cmocka_unit_test(test_nan_in_a_checkpoint_differs),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_tokens_of_a_capture),
+        cmocka_unit_test(test_complex_against_real),
+        cmocka_unit_test(test_references_are_doubted_too),
+        cmocka_unit_test(test_captured_tokens_differ),
+        cmocka_unit_test(test_what_a_rule_allows),
+        cmocka_unit_test(test_few_numbers_are_no_precision),
         cmocka_unit_test(test_one_turned_among_siblings),
+        cmocka_unit_test(test_cosine_of_unequal_sizes),
+        cmocka_unit_test(test_constants_on_both_sides_show_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
