@@ -456,6 +456,22 @@ static enum ts_status note_missing(struct ts_pairer *pairer, const struct ts_sid
     return status;
 }
 
+/* What each rank holds a part of, to be added up, is no tensor of the other side while a rank is missing. */
+static enum ts_status refuse_sums(struct ts_pairer *pairer, bool of_b, uint64_t of, struct ts_error *error)
+{
+    for (size_t i = 0; i < pairer->count; i++) {
+        struct ts_pair *pair = &pairer->found[i].pair;
+        const struct ts_view *view = of_b ? &pair->b : &pair->a;
+        if (pair->problem || view->join != TS_JOIN_SUM || view->part_count >= of)
+            continue;
+        pair->problem = ts_arena_printf(&pairer->out->arena, "a sum over ranks, and only %zu of %" PRIu64 " are here",
+                                        view->part_count, of);
+        if (!pair->problem)
+            return ts_fail_memory(error);
+    }
+    return TS_OK;
+}
+
 /* Ranks that hold other values under the same names, and on the other side as many tensors that nothing stands against:
  * stages of a pipeline, each of which counts its layers from 0. */
 static enum ts_status note_stages(struct ts_pairer *pairer, bool of_b, struct ts_error *error)
@@ -484,8 +500,10 @@ enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error
             of = sides[s]->rank_end;
         if (!of && sides[s]->rank_count > 1 && sides[s]->rank_count < sides[s]->rank_end && sides[s]->has_rank[0])
             of = sides[s]->rank_end;
-        if (of)
+        if (of) {
             TS_TRY(note_missing(pairer, sides[s], of, error));
+            TS_TRY(refuse_sums(pairer, s == 1, of, error));
+        }
         TS_TRY(note_stages(pairer, s == 1, error));
     }
     return TS_OK;

@@ -411,6 +411,44 @@ static void test_missing_ranks(void **state)
     }
 }
 
+/* Partial sums are no tensor while a rank is missing, and nobody may call what is left of them rounding. */
+static void test_sums_of_missing_ranks(void **state)
+{
+    (void)state;
+    for (int missing = -1; missing < 8; missing++) {
+        struct projection q = made_projection(HEADS * HEAD, false), parts = made_projection(8 * 20, false);
+        struct paired paired;
+        float sum[TOKENS * 20];
+        for (int i = 0; i < TOKENS * 20; i++) {
+            sum[i] = 0;
+            for (int rank = 0; rank < 8; rank++)
+                sum[i] += parts.values[rank * TOKENS * 20 + i];
+        }
+        paired_start(&paired);
+        add_projection(paired.a, "model.layers.0.self_attn.q_proj", q.values, HEADS * HEAD, false);
+        add_projection(paired.a, "model.layers.0.mlp.down_proj", sum, 20, false);
+        for (int rank = 0; rank < 8; rank++) {
+            float values[TOKENS * HEAD];
+            if (rank == missing)
+                continue;
+            put_share(&q, false, rank * HEAD, HEAD, values, 0, HEAD);
+            add_projection(paired.b, rank_name(rank, "model.layers.0.self_attn.q_proj"), values, HEAD, false);
+            add_projection(paired.b, rank_name(rank, "model.layers.0.mlp.down_proj"),
+                           parts.values + rank * TOKENS * 20, 20, false);
+        }
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 2);
+        assert_true(pair_error(&paired.pairing.pairs[0]) == 0);
+        if (missing < 0)
+            assert_null(paired.pairing.pairs[1].problem);
+        else
+            assert_string_equal(paired.pairing.pairs[1].problem, "a sum over ranks, and only 7 of 8 are here");
+        free(q.values);
+        free(parts.values);
+        paired_end(&paired);
+    }
+}
+
 /* What several ranks hold is read once; a copy that is not the same has its own pair. */
 static void test_copies_that_differ(void **state)
 {
@@ -627,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_gate_up_in_ranks),       cmocka_unit_test(test_unproved_cuts),
         cmocka_unit_test(test_other_numbers_of_ranks), cmocka_unit_test(test_fused_other_numbers),
         cmocka_unit_test(test_fused_rank_by_rank),     cmocka_unit_test(test_missing_ranks),
+        cmocka_unit_test(test_sums_of_missing_ranks),
         cmocka_unit_test(test_copies_that_differ),     cmocka_unit_test(test_other_axis),
         cmocka_unit_test(test_map_of_shards),          cmocka_unit_test(test_experts_in_ranks),
         cmocka_unit_test(test_groups_in_ranks),        cmocka_unit_test(test_tied_shards),
