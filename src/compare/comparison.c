@@ -239,7 +239,7 @@ static size_t sampled_pairs(const struct ts_comparison *comparison)
 }
 
 static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t unknown, size_t lost, size_t sampled,
-                                   size_t lacking_ranks)
+                                   const struct ts_pairing *pairing)
 {
     const struct {
         size_t count;
@@ -248,8 +248,9 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
                    {unknown, "could not be compared", "could not be compared"},
                    {lost, "member could not be read", "members could not be read"},
                    {sampled, "dump is a sample", "dumps are samples"},
-                   {lacking_ranks, "tensor lacks ranks", "tensors lack ranks"}};
-    char text[256] = "nothing that was compared differs, but";
+                   {pairing->lacking, "tensor lacks ranks", "tensors lack ranks"},
+                   {pairing->lacking_experts, "tensor lacks experts", "tensors lack experts"}};
+    char text[512] = "nothing that was compared differs, but";
     size_t used = strlen(text), parts = 0, told = 0;
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
         parts += lacking[i].count > 0;
@@ -336,9 +337,9 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
         comparison->outcome_text = comparison->filtered ? "no tensor that was compared has a name that fits the filter"
                                                         : "the two inputs have no tensor in common";
-    } else if (lost || alone || unknown || sampled || pairing->lacking) {
+    } else if (lost || alone || unknown || sampled || pairing->lacking || pairing->lacking_experts) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled, pairing->lacking);
+        comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled, pairing);
     } else {
         comparison->outcome = TS_OUTCOME_MATCH;
         comparison->outcome_text = what_agrees(comparison, options);

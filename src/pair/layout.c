@@ -544,55 +544,6 @@ const char *ts_layout_members(const struct ts_side *side, const size_t *indices,
     return text;
 }
 
-bool ts_layout_stacked(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena,
-                       struct ts_view *view)
-{
-    struct ts_view *parts;
-    if (count == 1)
-        return ts_view_of(side->bundle->tensors[indices[0]], arena, view);
-    parts = ts_arena_array(arena, count, sizeof *parts);
-    if (!parts)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        const struct ts_tensor *tensor = side->bundle->tensors[indices[i]];
-        uint64_t shape[TS_MAX_RANK] = {1};
-        struct ts_view one;
-        if (tensor->rank + 1 > TS_MAX_RANK || !ts_view_of(tensor, arena, &one))
-            return false;
-        if (tensor->rank)
-            memcpy(shape + 1, tensor->shape, tensor->rank * sizeof *shape);
-        if (!ts_view_reshape(&one, shape, tensor->rank + 1, arena, &parts[i]))
-            return false;
-    }
-    return ts_view_join(TS_JOIN_CONCAT, 0, parts, count, arena, view);
-}
-
-enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const size_t *experts, size_t count,
-                               bool experts_are_b, const char *how, bool *done, struct ts_error *error)
-{
-    struct ts_arena *arena = &pairer->out->arena;
-    const struct ts_side *stack_side = experts_are_b ? &pairer->a : &pairer->b;
-    struct ts_side *expert_side = experts_are_b ? &pairer->b : &pairer->a;
-    const struct ts_tensor *whole = stack_side->bundle->tensors[stack];
-    struct ts_view joined, single;
-    const char *recipe, *name, *common;
-    *done = whole->rank > 0 && whole->shape[0] == count &&
-            ts_layout_stacked(expert_side, experts, count, arena, &joined) && joined.count == whole->count;
-    if (!*done)
-        return TS_OK;
-    recipe = ts_arena_printf(arena, "%c: %zu experts stacked", experts_are_b ? 'B' : 'A', count);
-    common = ts_layout_common_name(expert_side, experts, count, arena);
-    if (!recipe || !common || !ts_view_of(whole, arena, &single))
-        return ts_fail_memory(error);
-    name = whole->name;
-    TS_TRY(ts_layout_views(pairer, experts_are_b ? stack : experts[0], experts_are_b ? experts[0] : stack,
-                           experts_are_b ? &single : &joined, experts_are_b ? &joined : &single, recipe,
-                           experts_are_b ? name : common, experts_are_b ? common : name, how, false, error));
-    for (size_t i = 0; i < count; i++)
-        expert_side->taken[experts[i]] = true;
-    return TS_OK;
-}
-
 /* A print of the whole against shards that are its pieces: joined along the axis under which the corners agree best.
  * *done is false when none has the right size. */
 static enum ts_status join_for_corners(struct ts_pairer *pairer, const struct ts_view *print, struct ts_view *shards,

@@ -127,9 +127,9 @@ static enum ts_status pair_slots(struct ts_pairer *pairer, const struct ts_slot 
         return pair_single(pairer, a->indices[0], b->indices[0], error);
     if (a->kind == b->kind)
         return pair_numbered(pairer, a, b, a->kind == TS_SLOT_EXPERTS, error);
-    if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_EXPERTS && complete(&pairer->b, b))
+    if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_EXPERTS)
         return ts_layout_stack(pairer, a->indices[0], b->indices, b->count, true, how, &done, error);
-    if (b->kind == TS_SLOT_SINGLE && a->kind == TS_SLOT_EXPERTS && complete(&pairer->a, a))
+    if (b->kind == TS_SLOT_SINGLE && a->kind == TS_SLOT_EXPERTS)
         return ts_layout_stack(pairer, b->indices[0], a->indices, a->count, false, how, &done, error);
     if (a->kind == TS_SLOT_SINGLE && b->kind == TS_SLOT_SHARDS)
         return ts_layout_shards(pairer, a->indices[0], b->indices, b->count, true, how, error);

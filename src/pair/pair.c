@@ -403,6 +403,7 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_order_found(pairer, error));
     TS_TRY(explain_left(pairer, error));
     TS_TRY(ts_ranks_explain(pairer, error));
+    TS_TRY(ts_experts_explain(pairer, error));
     out->pairs = ts_arena_array(&out->arena, pairer->count, sizeof *out->pairs);
     if (!out->pairs)
         return ts_fail_memory(error);

@@ -38,10 +38,11 @@ struct ts_pairing {
     size_t count;
     const struct ts_tensor **only_a, **only_b; /* without partner, each in its bundle's order */
     size_t only_a_count, only_b_count;
-    size_t lacking;        /* pairs of which a side is not whole, because ranks of its run are missing */
-    int64_t layer_offset;  /* layer in A minus layer in B; 0 when there is none */
-    const char *order;     /* where the execution order comes from */
-    const char *notes[16]; /* sentences for the report: "layers 3.. of A stand against 0.. of B" */
+    size_t lacking;         /* pairs of which a side is not whole, because ranks of its run are missing */
+    size_t lacking_experts; /* pairs of a stack and experts of which some are missing */
+    int64_t layer_offset;   /* layer in A minus layer in B; 0 when there is none */
+    const char *order;      /* where the execution order comes from */
+    const char *notes[16];  /* sentences for the report: "layers 3.. of A stand against 0.. of B" */
     size_t note_count;
 };
 

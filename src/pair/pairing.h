@@ -52,6 +52,7 @@ struct ts_pairer {
     bool resharded;                 /* ... and some of it is in other shards than on the other side */
     bool same_kinds[TS_KIND_PAIRS]; /* rows of ts_kind_pairs that were found to be one kind in some layer */
     uint64_t lacking_of[2];         /* not 0: ranks of A or of B are missing, of so many */
+    const char *first_lacking;      /* the first stack that lacks experts, and which */
     size_t differing[2];            /* tensors of ranks of A or of B that are not the same as those of the first rank */
 };
 
@@ -93,9 +94,11 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
 /* One whole tensor against shards, in rank order. */
 enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const size_t *shards, size_t count,
                                 bool shards_are_b, const char *how, struct ts_error *error);
-/* One stack against its layers, experts 0 .. count - 1. *done is false when the shapes do not allow it. */
+/* experts.c: one stack against its experts, by their numbers. Some may be missing: where most are there, or the values
+ * agree. *done is false when the shapes do not allow it. */
 enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const size_t *experts, size_t count,
                                bool experts_are_b, const char *how, bool *done, struct ts_error *error);
+enum ts_status ts_experts_explain(struct ts_pairer *pairer, struct ts_error *error); /* says which are missing */
 /* The tensors as one view, [count, ...]; for count 1 the tensor itself. False where shapes differ. */
 bool ts_layout_stacked(const struct ts_side *side, const size_t *indices, size_t count, struct ts_arena *arena,
                        struct ts_view *view);

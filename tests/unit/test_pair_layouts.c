@@ -344,24 +344,55 @@ static void test_stacked_experts(void **state)
     }
 }
 
-/* Experts with and without number: an incomplete set is no stack. */
+/* Of a stack what the other side has experts for is compared, and those that it lacks are named; few that do not agree
+ * are no stack. */
 static void test_incomplete_experts(void **state)
 {
-    struct paired paired;
-    float *values = made_values(4 * 6 * 10);
+    static const struct {
+        unsigned present;
+        const char *recipes[2], *note; /* the stack is A's, B's */
+    } cases[] = {{0xb,
+                  {"B: 3 experts stacked; A: without expert 2 of 4", "A: 3 experts stacked; B: without expert 2 of 4"},
+                  "lacks expert 2 of 4 in model.layers.0"},
+                 {0x7,
+                  {"B: 3 experts stacked; A: without expert 3 of 4", "A: 3 experts stacked; B: without expert 3 of 4"},
+                  "lacks expert 3 of 4 in model.layers.0"},
+                 {0x8, {"A: expert 3 of 4", "B: expert 3 of 4"}, "lacks experts 0 1 2 of 4 in"}};
     (void)state;
-    paired_start(&paired);
-    made_add(paired.a, "blk.0.ffn_up_exps.weight", values, SHAPE(4, 6, 10));
-    for (int i = 0; i < 4; i++)
-        if (i != 2)
-            made_add(paired.b, made_name("model.layers.0.mlp.experts.%d.up_proj.weight", i), values + i * 60,
+    for (size_t c = 0; c < 2 * sizeof cases / sizeof *cases; c++) {
+        const bool turned = c % 2;
+        struct paired paired;
+        struct ts_bundle *stack, *apart;
+        float *values = made_values(4 * 6 * 10);
+        paired_start(&paired);
+        stack = turned ? paired.b : paired.a;
+        apart = turned ? paired.a : paired.b;
+        made_add(stack, "blk.0.ffn_up_exps.weight", values, SHAPE(4, 6, 10));
+        for (int i = 0; i < 4; i++)
+            if (cases[c / 2].present >> i & 1)
+                made_add(apart, made_name("model.layers.0.mlp.experts.%d.up_proj.weight", i), values + i * 60,
+                         SHAPE(6, 10));
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 1, 0);
+        assert_int_equal(paired.pairing.lacking_experts, 1);
+        assert_string_equal(paired.pairing.pairs[0].recipe, cases[c / 2].recipes[turned]);
+        assert_true(has_note(&paired, cases[c / 2].note));
+        free(values);
+        paired_end(&paired);
+    }
+    for (int experts = 1; experts < 4; experts += 2) { /* of other values: as many as these are still a stack's */
+        struct paired paired;
+        float *values = made_values(8 * 6 * 10);
+        paired_start(&paired);
+        made_add(paired.a, "blk.0.ffn_up_exps.weight", values, SHAPE(4, 6, 10));
+        for (int i = 0; i < experts; i++)
+            made_add(paired.b, made_name("model.layers.0.mlp.experts.%d.up_proj.weight", i), values + (i + 4) * 60,
                      SHAPE(6, 10));
-    paired_run(&paired, NULL);
-    assert_int_equal(paired.pairing.count, 0);
-    assert_int_equal(paired.pairing.only_a_count, 1);
-    assert_int_equal(paired.pairing.only_b_count, 3);
-    free(values);
-    paired_end(&paired);
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, experts == 3);
+        free(values);
+        paired_end(&paired);
+    }
 }
 
 /* gate and up of several experts fused as GPT-OSS does: [experts, in, 2 out], gate and up in turn; and as others do. */

@@ -433,8 +433,8 @@ static void test_sums_of_missing_ranks(void **state)
                 continue;
             put_share(&q, false, rank * HEAD, HEAD, values, 0, HEAD);
             add_projection(paired.b, rank_name(rank, "model.layers.0.self_attn.q_proj"), values, HEAD, false);
-            add_projection(paired.b, rank_name(rank, "model.layers.0.mlp.down_proj"),
-                           parts.values + rank * TOKENS * 20, 20, false);
+            add_projection(paired.b, rank_name(rank, "model.layers.0.mlp.down_proj"), parts.values + rank * TOKENS * 20,
+                           20, false);
         }
         paired_run(&paired, NULL);
         assert_int_equal(paired.pairing.count, 2);
@@ -661,14 +661,21 @@ static void test_proved_by_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fused_in_ranks),         cmocka_unit_test(test_error_in_a_rank),
-        cmocka_unit_test(test_gate_up_in_ranks),       cmocka_unit_test(test_unproved_cuts),
-        cmocka_unit_test(test_other_numbers_of_ranks), cmocka_unit_test(test_fused_other_numbers),
-        cmocka_unit_test(test_fused_rank_by_rank),     cmocka_unit_test(test_missing_ranks),
+        cmocka_unit_test(test_fused_in_ranks),
+        cmocka_unit_test(test_error_in_a_rank),
+        cmocka_unit_test(test_gate_up_in_ranks),
+        cmocka_unit_test(test_unproved_cuts),
+        cmocka_unit_test(test_other_numbers_of_ranks),
+        cmocka_unit_test(test_fused_other_numbers),
+        cmocka_unit_test(test_fused_rank_by_rank),
+        cmocka_unit_test(test_missing_ranks),
         cmocka_unit_test(test_sums_of_missing_ranks),
-        cmocka_unit_test(test_copies_that_differ),     cmocka_unit_test(test_other_axis),
-        cmocka_unit_test(test_map_of_shards),          cmocka_unit_test(test_experts_in_ranks),
-        cmocka_unit_test(test_groups_in_ranks),        cmocka_unit_test(test_tied_shards),
+        cmocka_unit_test(test_copies_that_differ),
+        cmocka_unit_test(test_other_axis),
+        cmocka_unit_test(test_map_of_shards),
+        cmocka_unit_test(test_experts_in_ranks),
+        cmocka_unit_test(test_groups_in_ranks),
+        cmocka_unit_test(test_tied_shards),
         cmocka_unit_test(test_proved_by_others),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
