@@ -422,6 +422,43 @@ static enum ts_status try_tied(struct ts_pairer *pairer, bool head_is_b, struct 
                           head_is_b ? 'A' : 'B');
 }
 
+/* The first tensor of a kind in any layer, or NULL. */
+static const struct ts_tensor *first_of(const struct ts_side *side, const char *kind)
+{
+    for (size_t i = 0; i < side->count; i++)
+        if (strcmp(side->read.list[i].kind, kind) == 0)
+            return side->bundle->tensors[i];
+    return NULL;
+}
+
+/* llama.cpp calls it ffn_up also where gate and up are fused in it: there is no gate then, and twice as many rows as
+ * the other side's up has, or as many as what the other side calls fused. */
+static void name_fused_up(struct ts_side *side, const struct ts_side *other)
+{
+    const struct ts_tensor *both = first_of(side, "ffn_up.weight"), *up = first_of(other, "ffn_up.weight");
+    const bool apart = up && first_of(other, "ffn_gate.weight");
+    up = up ? up : first_of(other, "ffn_gate_up.weight");
+    if (!both || !up || (!apart && first_of(other, "ffn_up.weight")) || first_of(side, "ffn_gate.weight") ||
+        both->rank != 2 || up->rank != 2 || both->shape[0] != (apart ? 2 : 1) * up->shape[0] ||
+        both->shape[1] != up->shape[1])
+        return;
+    for (size_t i = 0; i < side->count; i++) {
+        struct ts_name *name = &side->read.list[i];
+        if (strcmp(name->kind, "ffn_up.weight") == 0)
+            name->kind = "ffn_gate_up.weight";
+        else if (strcmp(name->kind, "ffn_up.bias") == 0)
+            name->kind = "ffn_gate_up.bias";
+    }
+}
+
+void ts_name_fused(struct ts_pairer *pairer)
+{
+    if (pairer->a.facts.gguf)
+        name_fused_up(&pairer->a, &pairer->b);
+    if (pairer->b.facts.gguf)
+        name_fused_up(&pairer->b, &pairer->a);
+}
+
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error)
 {
     struct ts_slots a = {0}, b = {0};

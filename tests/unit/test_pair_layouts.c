@@ -395,6 +395,45 @@ static void test_incomplete_experts(void **state)
     }
 }
 
+/* llama.cpp calls gate and up ffn_up where a model fuses them: against separate ones, and against what says that it is
+ * fused, whatever the values are. */
+static void test_fused_called_up(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        const bool turned = kind % 2, apart = kind < 2;
+        struct paired paired;
+        struct ts_bundle *gguf, *other;
+        float *values = made_values(2 * 2 * 14 * 10);
+        struct ts_error error;
+        paired_start(&paired);
+        gguf = turned ? paired.a : paired.b;
+        other = turned ? paired.b : paired.a;
+        assert_int_equal(ts_bundle_meta(gguf, "general.architecture", "phi3", &error), TS_OK);
+        for (int layer = 0; layer < 2; layer++) {
+            const float *here = values + layer * 2 * 14 * 10;
+            made_add(gguf, made_name("blk.%d.ffn_up.weight", layer), here, SHAPE(28, 10));
+            if (apart) {
+                made_add(other, made_name("model.layers.%d.mlp.gate_proj.weight", layer), here, SHAPE(14, 10));
+                made_add(other, made_name("model.layers.%d.mlp.up_proj.weight", layer), here + 140, SHAPE(14, 10));
+            } else { /* those of the other layer */
+                made_add(other, made_name("model.layers.%d.mlp.gate_up_proj.weight", layer),
+                         values + (1 - layer) * 2 * 14 * 10, SHAPE(28, 10));
+            }
+        }
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        if (apart)
+            assert_all_equal(&paired, 4, 0);
+        else
+            assert_int_equal(paired.pairing.count, 2);
+        for (size_t i = 0; i < paired.pairing.count && !apart; i++)
+            assert_string_equal(paired.pairing.pairs[i].how, "canonical name");
+        free(values);
+        paired_end(&paired);
+    }
+}
+
 /* gate and up of several experts fused as GPT-OSS does: [experts, in, 2 out], gate and up in turn; and as others do. */
 static void test_fused_experts(void **state)
 {
@@ -728,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_stacked_experts),
         cmocka_unit_test(test_incomplete_experts),
         cmocka_unit_test(test_fused_experts),
+        cmocka_unit_test(test_fused_called_up),
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_fused_on_both_sides),
         cmocka_unit_test(test_fused_groups_on_both_sides),
