@@ -135,61 +135,55 @@ uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind)
     return strncmp(kind, "attn_k", 6) == 0 ? facts->kv_heads : facts->heads;
 }
 
-/* Something done to one side. */
-enum turn_kind { AS_IT_IS, TURN_ROWS, ADD_ONE, UNMIX, SWAP_HALVES };
-
-struct turn {
-    enum turn_kind kind;
-    bool on_b;
-    uint64_t heads, in_group;
-};
-
-static bool apply(const struct turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
+bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
 {
     uint64_t half;
     *out = *view;
     switch (turn->kind) {
-    case TURN_ROWS:
+    case TS_TURN_ROWS:
         return ts_layout_turn_rows(view, turn->heads, arena, out);
-    case UNMIX:
+    case TS_TURN_UNMIX:
         return unmix(view, turn->heads, turn->in_group, arena, out);
-    case ADD_ONE:
+    case TS_TURN_ADD_ONE:
         out->add += 1;
         return true;
-    case SWAP_HALVES:
+    case TS_TURN_SWAP_HALVES:
         half = view->rank && view->shape[0] % 2 == 0 ? view->shape[0] / 2 : 0;
         return half && ts_layout_gather(view, 0, (uint64_t[]){half, 0}, (uint64_t[]){half, half}, 1, 2, arena, out);
-    case AS_IT_IS:
+    case TS_TURN_NOTHING:
         break;
     }
     return true;
 }
 
-static const char *turn_text(const struct turn *turn, struct ts_arena *arena)
+const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *arena)
 {
     char side = turn->on_b ? 'B' : 'A';
     switch (turn->kind) {
-    case TURN_ROWS:
+    case TS_TURN_ROWS:
         return ts_arena_printf(arena, "%c: rows un-permuted (%" PRIu64 " heads)", side, turn->heads);
-    case UNMIX:
+    case TS_TURN_UNMIX:
         return ts_arena_printf(arena, "%c: q, k and v of %" PRIu64 " %s taken apart", side, turn->heads,
                                turn->in_group == 1 ? "heads" : "groups");
-    case ADD_ONE:
+    case TS_TURN_ADD_ONE:
         return ts_arena_printf(arena, "%c: 1 + w", side);
-    case SWAP_HALVES:
+    case TS_TURN_SWAP_HALVES:
         return ts_arena_printf(arena, "%c: halves swapped", side);
-    case AS_IT_IS:
+    case TS_TURN_NOTHING:
         break;
     }
     return "";
 }
 
 #define MAX_TURNS 40
+/* What was expected fits so much worse than what was found that it is missing. */
+#define STRANGE 4.0
+#define NEARLY  1e-4
 
 /* What the conventions might have done to a weight of this kind. The first is to take it as it is. *expected is the one
  * that the architecture asks for. */
 static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const struct ts_view *view,
-                         struct turn turns[MAX_TURNS], size_t *expected)
+                         struct ts_turn turns[MAX_TURNS], size_t *expected)
 {
     static const uint64_t usual[] = {128, 64, 256, 96, 80, 112, 160, 192, 32, 16}; /* sizes of a head */
     const struct ts_facts *gguf = pairer->b.facts.gguf ? &pairer->b.facts : &pairer->a.facts;
@@ -197,7 +191,7 @@ static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const
     uint64_t rows = view->rank ? view->shape[0] : 0;
     const char *ending = ts_kind_ending(kind);
     size_t length = (size_t)(ending - kind), count = 0;
-    turns[count++] = (struct turn){.kind = AS_IT_IS};
+    turns[count++] = (struct ts_turn){.kind = TS_TURN_NOTHING};
     *expected = 0;
     if (!*ending)
         return count;
@@ -209,68 +203,44 @@ static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const
                 continue;
             if (ts_facts_turns_rows(gguf) && known)
                 *expected = gguf_is_b ? count + 1 : count;
-            turns[count++] = (struct turn){.kind = TURN_ROWS, .heads = heads};
-            turns[count++] = (struct turn){.kind = TURN_ROWS, .on_b = true, .heads = heads};
+            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .heads = heads};
+            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .on_b = true, .heads = heads};
         }
     } else if (length == 8 && strncmp(kind, "attn_qkv", 8) == 0) {
         uint64_t heads = ts_layout_heads(pairer, "attn_q"), groups = ts_layout_heads(pairer, "attn_k");
         for (int on_b = 0; on_b < 2 && heads; on_b++) {
-            turns[count++] = (struct turn){.kind = UNMIX, .on_b = on_b, .heads = heads, .in_group = 1};
+            turns[count++] = (struct ts_turn){.kind = TS_TURN_UNMIX, .on_b = on_b, .heads = heads, .in_group = 1};
             if (groups && groups != heads && heads % groups == 0)
                 turns[count++] =
-                    (struct turn){.kind = UNMIX, .on_b = on_b, .heads = groups, .in_group = heads / groups};
+                    (struct ts_turn){.kind = TS_TURN_UNMIX, .on_b = on_b, .heads = groups, .in_group = heads / groups};
         }
     } else if (length == 16 && strncmp(kind, "final_modulation", 16) == 0) { /* shift and scale, scale and shift */
-        turns[count++] = (struct turn){.kind = SWAP_HALVES, .on_b = true};
+        turns[count++] = (struct ts_turn){.kind = TS_TURN_SWAP_HALVES, .on_b = true};
     } else if (view->rank == 1 && length > 4 && strncmp(ending - 4, "norm", 4) == 0 && strcmp(ending, ".weight") == 0 &&
                pairer->a.facts.gguf != pairer->b.facts.gguf) {
         if (ts_facts_adds_one(gguf))
             *expected = gguf_is_b ? 1 : 2;
-        turns[count++] = (struct turn){.kind = ADD_ONE};
-        turns[count++] = (struct turn){.kind = ADD_ONE, .on_b = true};
+        turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD_ONE};
+        turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD_ONE, .on_b = true};
     }
     return count;
 }
 
-static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, enum turn_kind missing,
+static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, enum ts_turn_kind missing,
                                    struct ts_error *error)
 {
     if (pairer->strange++)
         return TS_OK;
     return ts_pairer_note(pairer, error, "%s is not stored as llama.cpp wants it for this architecture: %s is missing",
-                          kind, missing == ADD_ONE ? "the added 1" : "the permutation of rows");
+                          kind, missing == TS_TURN_ADD_ONE ? "the added 1" : "the permutation of rows");
 }
 
-/* Two weights that agree as they are, though a converter should have changed one of them. */
-static enum ts_status look_for_strange(struct ts_pairer *pairer, const char *kind, const struct ts_view *a,
-                                       const struct ts_view *b, struct ts_error *error)
+/* Tries them on a sample; the best is applied to the pair and kept there. *error_left: its error. */
+static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, struct ts_pair *pair, const char **recipe,
+                                  double *error_left, struct ts_error *error)
 {
-    struct turn turns[MAX_TURNS];
-    struct ts_agreement agreement = {0, 1};
-    struct ts_view turned;
-    struct ts_arena trial;
-    enum ts_status status = TS_OK;
-    size_t expected;
-    if (pairer->strange || pairer->a.facts.gguf == pairer->b.facts.gguf)
-        return TS_OK;
-    list_turns(pairer, kind, a, turns, &expected);
-    if (!expected)
-        return TS_OK;
-    ts_arena_init(&trial, (size_t)64 << 20);
-    if (apply(&turns[expected], turns[expected].on_b ? b : a, &trial, &turned))
-        status = ts_agree(turns[expected].on_b ? a : &turned, turns[expected].on_b ? &turned : b, CHOOSE_RUNS,
-                          &agreement, error);
-    ts_arena_release(&trial);
-    if (status == TS_OK && agreement.error >= TS_SAME_TENSOR)
-        status = note_strange(pairer, kind, turns[expected].kind, error);
-    return status;
-}
-
-/* Tries them on a sample; the best is applied to *a or *b. *error_left: its error. */
-static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, struct ts_view *a, struct ts_view *b,
-                                  const char **recipe, double *error_left, struct ts_error *error)
-{
-    struct turn turns[MAX_TURNS];
+    struct ts_turn turns[MAX_TURNS], *kept;
+    struct ts_view *a = &pair->a, *b = &pair->b;
     size_t expected, best = 0, count = list_turns(pairer, kind, a, turns, &expected);
     double least = INFINITY, least_expected = INFINITY;
     enum ts_status status = TS_OK;
@@ -280,7 +250,7 @@ static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, st
         struct ts_agreement agreement;
         struct ts_arena trial; /* a view of many heads has many parts, and most are thrown away */
         ts_arena_init(&trial, (size_t)64 << 20);
-        if (apply(&turns[i], side, &trial, &turned)) {
+        if (ts_layout_turn(&turns[i], side, &trial, &turned)) {
             status = ts_agree(turns[i].on_b ? a : &turned, turns[i].on_b ? &turned : b, CHOOSE_RUNS, &agreement, error);
             if (status == TS_OK && agreement.error < least) {
                 least = agreement.error;
@@ -295,18 +265,29 @@ static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, st
     TS_TRY(status);
     if (!(least < TS_SAME_TENSOR)) /* no proof either way: as the converter does, if it does anything */
         best = expected;
-    else if (least < TS_SAME_TENSOR && expected && !(least_expected < TS_SAME_TENSOR))
+    else if (expected && best != expected && !(least_expected < STRANGE * least + NEARLY))
         TS_TRY(note_strange(pairer, kind, turns[expected].kind, error));
     if (best) {
         struct ts_view turned;
-        if (!apply(&turns[best], turns[best].on_b ? b : a, &pairer->out->arena, &turned))
+        if (!ts_layout_turn(&turns[best], turns[best].on_b ? b : a, &pairer->out->arena, &turned))
             return TS_OK;
         *(turns[best].on_b ? b : a) = turned;
-        *recipe = turn_text(&turns[best], &pairer->out->arena);
-        if (!*recipe)
+        *recipe = ts_layout_turn_text(&turns[best], &pairer->out->arena);
+        kept = ts_arena_alloc(&pairer->out->arena, sizeof *kept);
+        if (!*recipe || !kept)
             return ts_fail_memory(error);
+        *kept = turns[best];
+        pair->turn = kept;
     }
     return TS_OK;
+}
+
+/* There is something that a converter might have done to a weight of this kind. */
+static bool may_turn(const struct ts_pairer *pairer, size_t a, const struct ts_view *view)
+{
+    struct ts_turn turns[MAX_TURNS];
+    size_t expected;
+    return pairer->a.read.list && list_turns(pairer, pairer->a.read.list[a].kind, view, turns, &expected) > 1;
 }
 
 /* Axis names of a tensor: declared on the command line, else by whoever wrote the file. */
@@ -418,12 +399,12 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
         if ((same && !weights) || (same && view_a->rank < 2) || view_a->count < 2)
             return ts_pairer_add(pairer, a, b, &pair, error);
         TS_TRY(ts_agree(&pair.a, &pair.b, LOOK_RUNS, &agreement, error));
-        if (agreement.error < 0.05 && !same && weights && pairer->a.read.list)
-            TS_TRY(look_for_strange(pairer, pairer->a.read.list[a].kind, view_a, view_b, error));
-        if (agreement.error < 0.05 || (same && agreement.correlation >= 0.5))
+        /* what a converter did may be small beside the weights: 1 + w is nearly w where w is large */
+        if ((agreement.error < 0.05 && !(!same && weights && may_turn(pairer, a, view_a))) ||
+            (same && agreement.correlation >= 0.5))
             return ts_pairer_add(pairer, a, b, &pair, error);
         if (!same && pairer->a.read.list && weights) {
-            TS_TRY(choose_turn(pairer, pairer->a.read.list[a].kind, &pair.a, &pair.b, &turned, &left, error));
+            TS_TRY(choose_turn(pairer, pairer->a.read.list[a].kind, &pair, &turned, &left, error));
             TS_TRY(ts_layout_recipes(pairer, recipe, turned, &pair.recipe, error));
             pair.guess = !(left < TS_SAME_TENSOR);
             if (*turned || left < TS_SAME_TENSOR)
@@ -582,7 +563,7 @@ static enum ts_status turn_shards(struct ts_pairer *pairer, const char *kind, co
                                   const struct ts_align_hints *hints, struct ts_alignment *alignment,
                                   const char **recipe, struct ts_error *error)
 {
-    struct turn turns[MAX_TURNS];
+    struct ts_turn turns[MAX_TURNS];
     size_t expected, turn_count = list_turns(pairer, kind, whole, turns, &expected);
     struct ts_view *parts = ts_arena_array(&pairer->scratch, count, sizeof *parts);
     if (!parts)
@@ -591,7 +572,7 @@ static enum ts_status turn_shards(struct ts_pairer *pairer, const char *kind, co
         const bool of_shards = turns[i].on_b == shards_are_b;
         struct ts_view turned = *whole;
         struct ts_alignment other;
-        bool fits = turns[i].kind == TURN_ROWS && (!of_shards || turns[i].heads % count == 0);
+        bool fits = turns[i].kind == TS_TURN_ROWS && (!of_shards || turns[i].heads % count == 0);
         memcpy(parts, shards, count * sizeof *parts);
         if (fits && !of_shards)
             fits = ts_layout_turn_rows(whole, turns[i].heads, &pairer->out->arena, &turned);
@@ -603,7 +584,7 @@ static enum ts_status turn_shards(struct ts_pairer *pairer, const char *kind, co
         if (other.guess || other.problem)
             continue;
         *alignment = other;
-        *recipe = turn_text(&turns[i], &pairer->out->arena);
+        *recipe = ts_layout_turn_text(&turns[i], &pairer->out->arena);
         return *recipe ? TS_OK : ts_fail_memory(error);
     }
     return TS_OK;

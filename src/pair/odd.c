@@ -1,5 +1,6 @@
-/* Owns layouts that only one tensor needs: where its siblings in other layers are the same on both sides as they stand,
- * a tensor that agrees only when it is turned is no habit of a format but a fault, and is left for the comparison to
+/* Owns layouts that only one tensor needs, or that only one does without: where its siblings in other layers are the
+ * same on both sides as they stand, a tensor that agrees only when it is turned is no habit of a format but a fault,
+ * and so is one that agrees as it stands where a converter has turned all others. They are left for the comparison to
  * find. */
 #include <ctype.h>
 #include <stdlib.h>
@@ -10,20 +11,28 @@
 
 struct kin {
     size_t plain, turned;
+    size_t converted;           /* of those that are turned, by a converter */
+    const struct ts_turn *turn; /* of the first of these */
 };
 
+/* All of one tensor, whatever the order of its elements. */
 static bool is_whole(const struct ts_view *view)
 {
-    return view->join == TS_JOIN_NONE && view->count == view->tensor->count;
+    for (size_t i = 0; i < view->part_count; i++)
+        if (view->join != TS_JOIN_CONCAT || view->parts[i].join != TS_JOIN_NONE ||
+            view->parts[i].tensor != view->tensor)
+            return false;
+    return view->count == view->tensor->count;
 }
 
 /* One tensor against one of the same shape, for which the layout was nobody's declaration. */
 static bool is_candidate(const struct ts_pair *pair)
 {
     const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
-    return !pair->problem && !pair->by_hand && !pair->guess && strcmp(pair->how, "name") == 0 && is_whole(&pair->a) &&
-           is_whole(&pair->b) && !ts_view_is_computed(&pair->a) && !ts_view_is_computed(&pair->b) &&
-           a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
+    return !pair->problem && !pair->by_hand && !pair->guess && !pair->members[0] && !pair->members[1] &&
+           strcmp(pair->how, "map") != 0 && strcmp(pair->how, "content") != 0 && strcmp(pair->how, "tied") != 0 &&
+           is_whole(&pair->a) && is_whole(&pair->b) && !pair->a.decay && !pair->b.decay && a->rank == b->rank &&
+           memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
 }
 
 /* The name with its numbers left out. */
@@ -41,42 +50,73 @@ static const char *kind_of(const char *name, struct ts_arena *arena)
     return kind;
 }
 
+/* As it stands. */
+static enum ts_status take_plainly(struct ts_pair *pair, struct ts_arena *arena, struct ts_error *error)
+{
+    if (!ts_view_of(pair->a.tensor, arena, &pair->a) || !ts_view_of(pair->b.tensor, arena, &pair->b))
+        return ts_fail_memory(error);
+    pair->recipe = "";
+    pair->turn = NULL;
+    pair->ambiguous = false;
+    return TS_OK;
+}
+
+/* As its siblings are. */
+static enum ts_status turn_too(struct ts_pair *pair, const struct ts_turn *turn, struct ts_arena *arena,
+                               struct ts_error *error)
+{
+    struct ts_view *side = turn->on_b ? &pair->b : &pair->a, turned;
+    if (!ts_layout_turn(turn, side, arena, &turned))
+        return TS_OK; /* of another shape */
+    *side = turned;
+    pair->turn = turn;
+    pair->recipe = ts_layout_turn_text(turn, arena);
+    return pair->recipe ? TS_OK : ts_fail_memory(error);
+}
+
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error)
 {
     struct kin *kin = calloc(pairing->count + 1, sizeof *kin);
     size_t *family = calloc(pairing->count + 1, sizeof *family), turned = 0;
+    bool *candidate = calloc(pairing->count + 1, sizeof *candidate);
     struct ts_table table = {0};
     struct ts_arena scratch;
     enum ts_status status = TS_OK;
     ts_arena_init(&scratch, (size_t)1 << 30);
-    for (size_t i = 0; i < pairing->count; i++)
-        turned += is_candidate(&pairing->pairs[i]) && *pairing->pairs[i].recipe;
-    if (!kin || !family || (turned && !ts_table_init(&table, pairing->count)))
+    for (size_t i = 0; i < pairing->count && candidate; i++) {
+        candidate[i] = is_candidate(&pairing->pairs[i]);
+        turned += candidate[i] && *pairing->pairs[i].recipe;
+    }
+    if (!kin || !family || !candidate || (turned && !ts_table_init(&table, pairing->count)))
         status = ts_fail_memory(error);
     for (size_t i = 0; i < pairing->count && turned && status == TS_OK; i++) {
         const struct ts_pair *pair = &pairing->pairs[i];
-        const char *kind = is_candidate(pair) ? kind_of(pair->name, &scratch) : "";
+        const char *kind = candidate[i] ? kind_of(pair->name, &scratch) : "";
         if (!kind) {
             status = ts_fail_memory(error);
         } else if (*kind) {
+            struct kin *mine;
             family[i] = i;
             ts_table_put(&table, kind, i, &family[i]);
-            *(*pair->recipe ? &kin[family[i]].turned : &kin[family[i]].plain) += 1;
+            mine = &kin[family[i]];
+            *(*pair->recipe ? &mine->turned : &mine->plain) += 1;
+            mine->converted += pair->turn != NULL;
+            mine->turn = mine->turn ? mine->turn : pair->turn;
         }
     }
     for (size_t i = 0; i < pairing->count && turned && status == TS_OK; i++) {
         struct ts_pair *pair = &pairing->pairs[i];
         const struct kin *mine = &kin[family[i]];
-        if (!is_candidate(pair) || !*pair->recipe || mine->plain < 2 || mine->plain <= mine->turned)
+        if (!candidate[i])
             continue;
-        if (!ts_view_of(pair->a.tensor, &pairing->arena, &pair->a) ||
-            !ts_view_of(pair->b.tensor, &pairing->arena, &pair->b))
-            status = ts_fail_memory(error);
-        pair->recipe = "";
-        pair->ambiguous = false;
+        if (*pair->recipe && mine->plain >= 2 && mine->plain > mine->turned)
+            status = take_plainly(pair, &pairing->arena, error);
+        else if (!*pair->recipe && mine->converted >= 2 && mine->converted > mine->plain)
+            status = turn_too(pair, mine->turn, &pairing->arena, error);
     }
     ts_table_release(&table);
     ts_arena_release(&scratch);
+    free(candidate);
     free(family);
     free(kin);
     return status;

@@ -20,16 +20,17 @@
 #include "tensor/view.h"
 
 struct ts_pair {
-    const char *name;       /* A's tensor; for joins the common part of the names */
-    const char *name_b;     /* B's */
-    struct ts_view a, b;    /* equal shapes, unless `problem` is set */
-    const char *how;        /* "name", "map", "canonical name", "layer offset +3", "content" */
-    const char *recipe;     /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
-    const char *members[2]; /* A's and B's tensors as a map lists them, where there are several; or NULL */
-    const char *by_hand;    /* the words of a mapping (pair/mapping.h) that a person gave, or NULL */
-    bool ambiguous;         /* another recipe fits equally well */
-    bool guess;             /* no recipe makes the values agree; this is the best one */
-    const char *problem;    /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
+    const char *name;           /* A's tensor; for joins the common part of the names */
+    const char *name_b;         /* B's */
+    struct ts_view a, b;        /* equal shapes, unless `problem` is set */
+    const char *how;            /* "name", "map", "canonical name", "layer offset +3", "content" */
+    const char *recipe;         /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
+    const char *members[2];     /* A's and B's tensors as a map lists them, where there are several; or NULL */
+    const char *by_hand;        /* the words of a mapping (pair/mapping.h) that a person gave, or NULL */
+    const struct ts_turn *turn; /* what a converter did to one side (pair/pairing.h), or NULL */
+    bool ambiguous;             /* another recipe fits equally well */
+    bool guess;                 /* no recipe makes the values agree; this is the best one */
+    const char *problem;        /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
 };
 
 struct ts_pairing {

@@ -119,6 +119,18 @@ bool ts_sample_corners(struct ts_view *view, const struct ts_tensor *corners, ch
 enum ts_status ts_sample_ends(struct ts_view *view, const struct ts_tensor *dump, char side, struct ts_arena *arena,
                               const char **recipe, struct ts_error *error);
 
+/* What a converter does to one side. */
+enum ts_turn_kind { TS_TURN_NOTHING, TS_TURN_ROWS, TS_TURN_ADD_ONE, TS_TURN_UNMIX, TS_TURN_SWAP_HALVES };
+struct ts_turn {
+    enum ts_turn_kind kind;
+    bool on_b;
+    uint64_t heads, in_group;
+};
+/* False when the shape does not allow it, or without memory. */
+bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, struct ts_arena *arena,
+                    struct ts_view *out);
+const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *arena); /* NULL without memory */
+
 /* Rows of each head from (half, 2) to (2, half): what llama.cpp's converter and Meta's own files need to meet Hugging
  * Face's. False when heads do not divide the rows so. */
 bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_arena *arena, struct ts_view *out);

@@ -156,6 +156,73 @@ static void test_permutation_missing(void **state)
     free(values);
 }
 
+/* One of four layers that is stored otherwise than the rest: whatever the others need, and be it nothing, is what it is
+ * compared under. Kinds of fault: none, a 1 too many or too few, rows permuted or not, a square weight turned. */
+static void test_one_converted_otherwise(void **state)
+{
+    enum { NONE, NORM, ROWS, SQUARE };
+    static const char *const architectures[] = {"llama", "qwen2", "gemma3"};
+    (void)state;
+    for (int c = 0; c < 3 * 4; c++) {
+        const int fault = c % 4;
+        const bool adds = c / 4 == 2, turns = c / 4 == 0;
+        struct paired paired;
+        size_t apart = 0;
+        paired_start(&paired);
+        for (int layer = 0; layer < 4; layer++) {
+            float *norm = made_values(24), *q = made_values(32 * 24), *square = made_values(24 * 24);
+            float *turned = permuted(q, 32, 24, 4), one[24], flipped[24 * 24];
+            const bool odd = layer == 2;
+            for (int i = 0; i < 24; i++)
+                one[i] = norm[i] + (adds != (odd && fault == NORM) ? 1 : 0);
+            for (int i = 0; i < 24 * 24; i++)
+                flipped[i] = square[i % 24 * 24 + i / 24];
+            made_add(paired.a, made_name("model.layers.%d.input_layernorm.weight", layer), norm, SHAPE(24));
+            made_add(paired.b, made_name("blk.%d.attn_norm.weight", layer), one, SHAPE(24));
+            made_add(paired.a, made_name("model.layers.%d.self_attn.q_proj.weight", layer), q, SHAPE(32, 24));
+            made_add(paired.b, made_name("blk.%d.attn_q.weight", layer), turns != (odd && fault == ROWS) ? turned : q,
+                     SHAPE(32, 24));
+            made_add(paired.a, made_name("model.layers.%d.self_attn.o_proj.weight", layer), square, SHAPE(24, 24));
+            made_add(paired.b, made_name("blk.%d.attn_output.weight", layer), odd && fault == SQUARE ? flipped : square,
+                     SHAPE(24, 24));
+            free(norm);
+            free(q);
+            free(square);
+            free(turned);
+        }
+        architecture(paired.b, architectures[c / 4], "4", "4");
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 12);
+        for (size_t i = 0; i < 12; i++)
+            apart += pair_error(&paired.pairing.pairs[i]) > 0.1;
+        assert_int_equal(apart, fault != NONE);
+        paired_end(&paired);
+    }
+}
+
+/* What a converter added to large weights is small beside them, and is found all the same. */
+static void test_one_added_to_large_weights(void **state)
+{
+    (void)state;
+    for (int size = 10; size < 2000; size *= 5) {
+        struct paired paired;
+        float *values = made_values(24), one[24];
+        for (int i = 0; i < 24; i++) {
+            values[i] = (float)((int)(values[i] * 64) / 64.0 + size);
+            one[i] = values[i] + 1;
+        }
+        paired_start(&paired);
+        made_add(paired.a, "model.layers.0.input_layernorm.weight", values, SHAPE(24));
+        made_add(paired.b, "blk.0.attn_norm.weight", one, SHAPE(24));
+        architecture(paired.b, "gemma3", "4", "4");
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 1, 0);
+        assert_string_equal(paired.pairing.pairs[0].recipe, "A: 1 + w");
+        free(values);
+        paired_end(&paired);
+    }
+}
+
 /* The decay of a state, which GGUF keeps as -exp of what others keep; with a further axis in Mamba 2. */
 static void test_decay(void **state)
 {
@@ -758,6 +825,8 @@ int main(void)
         cmocka_unit_test(test_permuted_rows),
         cmocka_unit_test(test_permuted_in_ranks),
         cmocka_unit_test(test_permutation_missing),
+        cmocka_unit_test(test_one_converted_otherwise),
+        cmocka_unit_test(test_one_added_to_large_weights),
         cmocka_unit_test(test_norms_with_one),
         cmocka_unit_test(test_decay),
         cmocka_unit_test(test_swapped_halves),
