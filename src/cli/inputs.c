@@ -26,11 +26,19 @@ bool compare_bundles(struct ts_bundle *a, struct ts_bundle *b, const struct ts_c
 bool compare_inputs(const char *const inputs[2], const struct ts_open_options *open,
                     const struct ts_comparison_options *options, struct ts_comparison *comparison)
 {
-    struct ts_bundle *a = NULL, *b = NULL;
+    struct ts_bundle *bundles[2] = {NULL, NULL};
     struct ts_error error;
-    if (ts_open(inputs[0], open, &a, &error) == TS_OK && ts_open(inputs[1], open, &b, &error) == TS_OK)
-        return compare_bundles(a, b, options, comparison);
-    ts_bundle_free(a);
-    tell_error(&error);
+    bool opened = true;
+    for (int i = 0; i < 2; i++) /* of two that cannot be read both are told */
+        if (ts_open(inputs[i], open, &bundles[i], &error) != TS_OK) {
+            tell_error(&error);
+            opened = false;
+            if (error.status == TS_ERR_CANCELLED)
+                break;
+        }
+    if (opened)
+        return compare_bundles(bundles[0], bundles[1], options, comparison);
+    ts_bundle_free(bundles[0]);
+    ts_bundle_free(bundles[1]);
     return false;
 }

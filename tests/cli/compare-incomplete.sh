@@ -2,3 +2,4 @@ $TSLEUTH compare "$GOLDEN/torchfiles/bare_tensor.pt" "$GOLDEN/numpy/i8.npy"; ech
 $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt" "$GOLDEN/torchfiles/legacy.pt"; echo "exit $?"
 $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt" missing.pt; echo "exit $?"
 $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt"; echo "exit $?"
+: > empty.pt; $TSLEUTH compare empty.pt gone.pt; echo "exit $?"
