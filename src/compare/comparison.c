@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/comparison_edits.h"
 #include "compare/exact.h"
 #include "compare/honesty.h"
 #include "compare/threeway.h"
@@ -417,39 +418,6 @@ static enum ts_status measure(struct ts_comparison *comparison, const struct ts_
     return status;
 }
 
-/* Rounding cannot have changed a tensor that both sides store in one type and fill to its last bit: whoever wrote it
- * changed its values. One step of the grid is left to arithmetic that was done in another order, and the smallest step
- * of f16, 2^-24, to a file that went through that type. */
-static bool is_edited(const struct ts_pair *pair, const struct ts_delta *delta)
-{
-    return !pair->problem && delta->unequal && !*pair->recipe && pair->a.join == TS_JOIN_NONE &&
-           pair->b.join == TS_JOIN_NONE && pair->a.tensor->type == pair->b.tensor->type &&
-           ts_type_info(pair->a.tensor->type)->kind == TS_CLASS_FLOAT && delta->precision_a == delta->precision_b &&
-           delta->precision_a > 0 && delta->precision_a <= 10 && delta->max_ulp > 1 && delta->max_abs > 0x1p-24;
-}
-
-/* The judge allows every checkpoint the rounding of its type; between two of one type there was none to allow for. */
-static void find_edits(struct ts_comparison *comparison)
-{
-    struct ts_judgement *judgement = &comparison->judgement;
-    bool found = false;
-    for (size_t i = 0; i < judgement->count; i++) {
-        struct ts_verdict *verdict = &judgement->verdicts[i];
-        const struct ts_delta *delta = &comparison->deltas[i];
-        if (verdict->judged > TS_JUDGED_NOISE || !is_edited(&comparison->pairing.pairs[i], delta))
-            continue;
-        verdict->judged = TS_JUDGED_DIFFERS;
-        verdict->made_here = true;
-        verdict->why = ts_arena_printf(&judgement->arena,
-                                       "%.3g %% of its elements changed, by up to %.3g steps of the type that both "
-                                       "files have: rounding does not do that",
-                                       100 * (double)delta->unequal / (double)delta->count, delta->max_ulp);
-        found = true;
-    }
-    if (found)
-        count_again(judgement);
-}
-
 /* Where the bytes of a view are counted: in its file, or in a member of an archive, which has a path of its own. */
 static const char *file_of(const struct ts_view *view, const char *file)
 {
@@ -620,17 +588,19 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
         TS_TRY(measure(comparison, options, pool, error));
         TS_TRY(ts_judge_run_as(weights ? TS_SUBJECT_CHECKPOINTS : TS_SUBJECT_TRACES, comparison->pairing.pairs,
                                comparison->deltas, comparison->pairing.count, &comparison->judgement, error));
-        if (weights)
-            find_edits(comparison);
+        if (weights && ts_find_edits(comparison))
+            count_again(&comparison->judgement);
         if (options->filter && !weights)
             TS_TRY(filter_pairs(comparison, options->filter, error));
         if (options->high_precision) {
             TS_TRY(ts_threeway_judge(comparison, options->high_precision, options, pool, error));
             count_again(&comparison->judgement);
         }
+        TS_TRY(look_closer(comparison, error));
+        if (weights && ts_find_odd_rows(comparison))
+            count_again(&comparison->judgement);
         TS_TRY(apply_rules(comparison, options, error));
         note_masks(comparison);
-        TS_TRY(look_closer(comparison, error));
         comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
         TS_TRY(doubt_idle_rules(comparison, options, error));
     }

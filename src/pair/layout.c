@@ -277,6 +277,7 @@ static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, st
         if (!*recipe || !kept)
             return ts_fail_memory(error);
         *kept = turns[best];
+        kept->expected = best == expected;
         pair->turn = kept;
     }
     return TS_OK;

@@ -50,6 +50,13 @@ static const char *kind_of(const char *name, struct ts_arena *arena)
     return kind;
 }
 
+/* What is turned is the habit: where the architecture asks for it, of as many as are not. */
+static bool is_turned_by_habit(const struct kin *kin)
+{
+    return kin->turn &&
+           (kin->turn->expected ? kin->converted >= kin->plain : kin->converted >= 2 && kin->converted > kin->plain);
+}
+
 /* As it stands. */
 static enum ts_status take_plainly(struct ts_pair *pair, struct ts_arena *arena, struct ts_error *error)
 {
@@ -111,7 +118,7 @@ enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *
             continue;
         if (*pair->recipe && mine->plain >= 2 && mine->plain > mine->turned)
             status = take_plainly(pair, &pairing->arena, error);
-        else if (!*pair->recipe && mine->converted >= 2 && mine->converted > mine->plain)
+        else if (!*pair->recipe && is_turned_by_habit(mine))
             status = turn_too(pair, mine->turn, &pairing->arena, error);
     }
     ts_table_release(&table);

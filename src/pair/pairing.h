@@ -123,7 +123,7 @@ enum ts_status ts_sample_ends(struct ts_view *view, const struct ts_tensor *dump
 enum ts_turn_kind { TS_TURN_NOTHING, TS_TURN_ROWS, TS_TURN_ADD_ONE, TS_TURN_UNMIX, TS_TURN_SWAP_HALVES };
 struct ts_turn {
     enum ts_turn_kind kind;
-    bool on_b;
+    bool on_b, expected; /* expected: the architecture asks for it */
     uint64_t heads, in_group;
 };
 /* False when the shape does not allow it, or without memory. */

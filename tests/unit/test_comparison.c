@@ -350,6 +350,88 @@ static void test_cosine_of_unequal_sizes(void **state)
     }
 }
 
+/* A file in bf16 against one in f32: rounding and cutting off move a number by one step at most, and one that was moved
+ * further is a change, be it one of thousands. */
+static void test_one_element_is_no_rounding(void **state)
+{
+    enum { ROUNDED, CUT_OFF, LOST };
+    (void)state;
+    for (int kind = ROUNDED; kind <= LOST; kind++) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        float a[COUNT];
+        uint16_t b[COUNT];
+        inputs_open(&inputs);
+        for (size_t i = 0; i < COUNT; i++) {
+            a[i] = (float)dice_number();
+            b[i] = kind == CUT_OFF ? (uint16_t)(ts_float_bits(a[i]) >> 16) : to_bf16(a[i]);
+        }
+        a[7] = 0.1f;
+        b[7] = kind == LOST ? 0 : to_bf16(a[7]);
+        sample_tensor(inputs.a, "layers.0.q.weight", 2, (uint64_t[]){ROWS, COLUMNS}, a, COUNT);
+        add_bf16(inputs.b, "layers.0.q.weight", b, ROWS, COLUMNS);
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_true(comparison.deltas[0].rel_l2 < 0.005);
+        assert_true((comparison.judgement.verdicts[0].judged == TS_JUDGED_DIFFERS) == (kind == LOST));
+        ts_comparison_release(&comparison);
+    }
+}
+
+/* Q4_0 with scales that are powers of two: 64 rows of 128 numbers between -1 and 1, which steps of 1/4 hold. */
+static void add_q4_0(struct ts_bundle *bundle, const char *name, const float *values)
+{
+    unsigned char blocks[64 * 4][18];
+    struct ts_source *source;
+    struct ts_tensor *tensor;
+    struct ts_error error;
+    for (int block = 0; block < 64 * 4; block++) {
+        blocks[block][0] = 0;
+        blocks[block][1] = 0x34; /* 0.25 in f16 */
+        for (int i = 0; i < 16; i++) {
+            const float *at = values + block * 32 + i;
+            blocks[block][2 + i] = (unsigned char)((int)floorf(at[0] * 4 + 8.5f) | (int)floorf(at[16] * 4 + 8.5f) << 4);
+        }
+    }
+    assert_int_equal(ts_source_copy(blocks, sizeof blocks, name, &source, &error), TS_OK);
+    assert_int_equal(ts_bundle_keep(bundle, source, &error), TS_OK);
+    assert_int_equal(ts_bundle_add(bundle, name, 2, &tensor, &error), TS_OK);
+    tensor->type = ts_type_of_block(TS_BLOCK_Q4_0);
+    tensor->source = source;
+    tensor->shape[0] = 64;
+    tensor->shape[1] = 128;
+    assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
+    ts_source_release(source);
+}
+
+/* Four bits err by an eighth of such numbers. A tenth more of everything, or a row that is lost, is hidden in that from
+ * whoever looks at the whole. */
+static void test_four_bits_hide_no_factor_and_no_row(void **state)
+{
+    enum { HONEST, LARGER, ROW, CASES };
+    (void)state;
+    for (int kind = HONEST; kind < CASES; kind++) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        float a[64 * 128], b[64 * 128];
+        inputs_open(&inputs);
+        for (int i = 0; i < 64 * 128; i++) {
+            a[i] = (float)dice_number();
+            b[i] = kind == LARGER ? a[i] * 1.1f : a[i];
+            if (kind == ROW && i / 128 == 33)
+                b[i] = 0;
+        }
+        sample_tensor(inputs.a, "layers.0.q.weight", 2, (uint64_t[]){64, 128}, a, 64 * 128);
+        add_q4_0(inputs.b, "layers.0.q.weight", b);
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_true(comparison.deltas[0].rel_l2 < 0.1875); /* what is allowed to four bits and a half */
+        assert_int_equal(comparison.judgement.verdicts[0].judged, kind == HONEST ? TS_JUDGED_NOISE : TS_JUDGED_DIFFERS);
+        assert_int_equal(comparison.outcome, kind == HONEST ? TS_OUTCOME_MATCH : TS_OUTCOME_DIFFER);
+        if (kind == ROW)
+            assert_non_null(strstr(comparison.judgement.verdicts[0].why, "row 33 errs by 1 of its size"));
+        ts_comparison_release(&comparison);
+    }
+}
+
 /* The tokens themselves, captured on both sides. */
 static void test_captured_tokens_differ(void **state)
 {
@@ -421,6 +503,8 @@ int main(void)
         cmocka_unit_test(test_one_turned_among_siblings),
         cmocka_unit_test(test_cosine_of_unequal_sizes),
         cmocka_unit_test(test_constants_on_both_sides_show_nothing),
+        cmocka_unit_test(test_one_element_is_no_rounding),
+        cmocka_unit_test(test_four_bits_hide_no_factor_and_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

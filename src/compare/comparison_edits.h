@@ -1,0 +1,13 @@
+/* Edits: changes of weights that neither rounding to a type nor quantizing makes, however small they are beside the
+ * whole tensor. Both look at pairs that passed as noise, and tell whether any of them does not any more. */
+#ifndef TS_COMPARE_COMPARISON_EDITS_H
+#define TS_COMPARE_COMPARISON_EDITS_H
+
+#include "compare/comparison.h"
+
+/* Elements further off than a step of the coarser type, and quantized tensors that are a multiple of the reference. */
+bool ts_find_edits(struct ts_comparison *comparison);
+/* Rows of quantized tensors, and experts, that err as much as they are large: once profiles were made. */
+bool ts_find_odd_rows(struct ts_comparison *comparison);
+
+#endif
