@@ -596,11 +596,11 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
             TS_TRY(ts_threeway_judge(comparison, options->high_precision, options, pool, error));
             count_again(&comparison->judgement);
         }
+        TS_TRY(apply_rules(comparison, options, error));
+        note_masks(comparison);
         TS_TRY(look_closer(comparison, error));
         if (weights && ts_find_odd_rows(comparison))
             count_again(&comparison->judgement);
-        TS_TRY(apply_rules(comparison, options, error));
-        note_masks(comparison);
         comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);
         TS_TRY(doubt_idle_rules(comparison, options, error));
     }

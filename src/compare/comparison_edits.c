@@ -146,8 +146,8 @@ bool ts_find_odd_rows(struct ts_comparison *comparison)
         struct ts_verdict *verdict = &judgement->verdicts[i];
         double own, usual;
         uint64_t row;
-        if (verdict->judged != TS_JUDGED_NOISE || pair->problem || !is_quantized(pair) || !delta->profiles ||
-            pair->a.rank < 2 || !delta->profiles[0].error)
+        if (verdict->judged != TS_JUDGED_NOISE || verdict->allowed || verdict->three_ways || !is_quantized(pair) ||
+            !delta->profiles || pair->a.rank < 2 || !delta->profiles[0].error)
             continue;
         row = odd_row(&delta->profiles[0], &own, &usual);
         if (row == UINT64_MAX)

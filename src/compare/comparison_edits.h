@@ -7,7 +7,8 @@
 
 /* Elements further off than a step of the coarser type, and quantized tensors that are a multiple of the reference. */
 bool ts_find_edits(struct ts_comparison *comparison);
-/* Rows of quantized tensors, and experts, that err as much as they are large: once profiles were made. */
+/* Rows of quantized tensors, and experts, that err as much as they are large: once profiles were made. What a rule of
+ * the user's allows stays allowed. */
 bool ts_find_odd_rows(struct ts_comparison *comparison);
 
 #endif
