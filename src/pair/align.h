@@ -28,6 +28,8 @@
  *     corners 3+3 of 9 on axis 1   what a shortened print of the other shows: the first 3 and the last 3
  *     ungroup axis 0, 8 groups of 4+1+1 heads of 64
  *                                  fused rows, from group by group to all of q, all of k, all of v
+ *     pack the first 5+8+3 of 3x8 rows
+ *                                  a batch of sequences without its padding, one behind the other; or the last
  *     join 8 shards on axis 1      in the order of the ranks
  *         ..., heads of 64 interleaved    as above
  *         ..., in 3 parts 16+4+4          as above, the sizes being those in one shard

@@ -99,6 +99,10 @@ void ts_align_add_groups(struct ts_align_search *search, const struct ts_align_l
 enum ts_status ts_align_add_slices(struct ts_align_search *search, const struct ts_align_layouts *layouts,
                                    struct ts_error *error);
 
+/* The same: a batch of sequences, padded, against the sequences one behind the other. */
+enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct ts_align_layouts *layouts,
+                                   struct ts_error *error);
+
 /* Decides, and fills out->{error, runner_up, ambiguous, guess}, and *winner; NULL when no candidate is worth showing.
  */
 enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignment *out,

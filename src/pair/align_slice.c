@@ -428,5 +428,7 @@ enum ts_status ts_align_add_slices(struct ts_align_search *search, const struct 
         if (score < FOUND)
             return TS_OK;
     }
-    return add_several_cuts(search, given, large, error);
+    TS_TRY(add_several_cuts(search, given, large, error));
+    TS_TRY(ts_align_best_score(search, &score, error));
+    return score < FOUND ? TS_OK : ts_align_add_packed(search, given, error);
 }

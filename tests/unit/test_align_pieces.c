@@ -198,6 +198,40 @@ static void test_one_of_a_padded_batch(void **state)
                  0.004);
 }
 
+/* Sequences of unequal length: padded in a batch, and one behind the other without the padding, which stands behind or
+ * before them and holds anything. */
+static void test_packed_sequences(void **state)
+{
+    static const uint64_t lengths[4] = {5, 9, 1, 6};
+    struct table *table = *state;
+    for (int kind = 0; kind < 4; kind++) {
+        const bool from_the_end = kind % 2, turned = kind > 1;
+        const double *padded = random_values(table, 4 * 9 * 3 * 8);
+        double packed[21 * 3 * 8], *at = packed;
+        struct ts_view whole = make(table, TS_F32, padded, SHAPE(4, 9, 3, 8)), rows;
+        struct ts_alignment found;
+        for (size_t i = 0; i < 4; i++) {
+            const size_t start = from_the_end ? (size_t)(9 - lengths[i]) : 0, count = (size_t)lengths[i] * 24;
+            memcpy(at, padded + (i * 9 + start) * 24, count * sizeof *at);
+            at += count;
+        }
+        rows = make(table, TS_BF16, packed, SHAPE(21, 3, 8));
+        found = turned ? aligned(table, &rows, &whole, NULL) : aligned(table, &whole, &rows, NULL);
+        assert_true(distance(table, &found) < 0.003);
+        assert_false(found.guess);
+        assert_string_equal(found.recipe, turned         ? from_the_end ? "B: pack the last 5+9+1+6 of 4x9 rows"
+                                                                        : "B: pack the first 5+9+1+6 of 4x9 rows"
+                                          : from_the_end ? "A: pack the last 5+9+1+6 of 4x9 rows"
+                                                         : "A: pack the first 5+9+1+6 of 4x9 rows");
+    }
+    { /* nothing in common */
+        struct ts_view whole = make(table, TS_F32, random_values(table, 4 * 9 * 8), SHAPE(4, 9, 8));
+        struct ts_view rows = make(table, TS_F32, random_values(table, 21 * 8), SHAPE(21, 8));
+        struct ts_alignment found = aligned(table, &whole, &rows, NULL);
+        assert_true(found.guess || found.problem);
+    }
+}
+
 static void test_join(void **state)
 {
     check_join(*state, SHAPE(76, 64), 1, 8, "join 8 shards on axis 1");
@@ -398,6 +432,7 @@ int main(void)
         TEST(test_repeated_heads),
         TEST(test_two_axes),
         TEST(test_one_of_a_padded_batch),
+        TEST(test_packed_sequences),
         TEST(test_join),
         TEST(test_join_and_layout),
         TEST(test_join_transposed_weight),
