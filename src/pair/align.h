@@ -63,6 +63,15 @@ struct ts_alignment {
     const char *problem; /* not NULL: no recipe at all; a and b are as given */
 };
 
+/* Lengths of the sequences of a run, once a padded batch of it was met: the same for all its tensors. For one thread.
+ */
+struct ts_lengths {
+    struct ts_arena *arena;
+    uint64_t sequences, rows, in_all; /* of the batch, of each with its padding, of all without; 0: not known yet */
+    uint64_t *starts, *counts;
+    bool from_the_end;
+};
+
 struct ts_align_hints {
     const char *axes_a, *axes_b; /* axis names, "tokens heads dim", or NULL */
     bool weights;   /* a checkpoint's weight rather than an activation: try transposes even of equal shapes */
@@ -71,6 +80,7 @@ struct ts_align_hints {
     /* of A and of B, where they are shards: which ranks these are, or NULL, and how many there are at least */
     const uint64_t *ranks[2];
     uint64_t rank_count[2];
+    struct ts_lengths *lengths; /* or NULL; filled in by the first that shows them */
 };
 
 /* a against b. Equal shapes whose values agree come back untouched and fast, and so do those of activations whose

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buffer.h"
 #include "pair/align_search.h"
@@ -107,6 +108,52 @@ static bool fits(const struct packing *p)
     return p->width >= 4 && ts_type_info(p->padded.tensor->type)->components == 1;
 }
 
+/* For the tensors to come. */
+static void keep_lengths(const struct packing *p, bool from_the_end)
+{
+    struct ts_lengths *known = p->search->hints ? p->search->hints->lengths : NULL;
+    if (!known || known->sequences)
+        return;
+    known->starts = ts_arena_array(known->arena, (size_t)p->sequences, sizeof *known->starts);
+    known->counts = ts_arena_array(known->arena, (size_t)p->sequences, sizeof *known->counts);
+    if (!known->starts || !known->counts)
+        return;
+    memcpy(known->starts, p->starts, (size_t)p->sequences * sizeof *known->starts);
+    memcpy(known->counts, p->counts, (size_t)p->sequences * sizeof *known->counts);
+    known->sequences = p->sequences;
+    known->rows = p->rows;
+    known->in_all = p->in_all;
+    known->from_the_end = from_the_end;
+}
+
+/* Where no values agree, the lengths that other tensors of the run have. */
+static bool take_lengths(const struct packing *p, bool *from_the_end)
+{
+    const struct ts_lengths *known = p->search->hints ? p->search->hints->lengths : NULL;
+    if (!known || known->sequences != p->sequences || known->rows != p->rows || known->in_all != p->in_all)
+        return false;
+    memcpy(p->starts, known->starts, (size_t)p->sequences * sizeof *p->starts);
+    memcpy(p->counts, known->counts, (size_t)p->sequences * sizeof *p->counts);
+    *from_the_end = known->from_the_end;
+    return true;
+}
+
+static void add_candidate(const struct packing *p, const struct ts_align_layouts *given, unsigned large, bool squeezed,
+                          bool from_the_end)
+{
+    struct ts_align_candidate *candidate;
+    struct ts_view view;
+    const char *words = words_of(p, from_the_end);
+    if (!words || !pack(p, &view) || !(candidate = ts_align_add(p->search)))
+        return;
+    candidate->view[large] = view;
+    candidate->view[1 - large] = p->packed;
+    candidate->words[large] = ts_align_words(p->search, given->words[large], words);
+    candidate->words[1 - large] =
+        squeezed ? ts_align_words(p->search, given->words[1 - large], "squeeze 0") : given->words[1 - large];
+    candidate->cost = given->cost + COST_PACKED;
+}
+
 enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct ts_align_layouts *given,
                                    struct ts_error *error)
 {
@@ -114,7 +161,8 @@ enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct 
     struct packing p = {.search = search, .padded = given->view[large], .packed = given->view[1 - large]};
     const struct ts_view before = p.packed;
     enum ts_status status = TS_OK;
-    bool squeezed = before.rank > 2 && before.rank == p.padded.rank && before.shape[0] == 1;
+    bool found = false, known_from_the_end = false;
+    const bool squeezed = before.rank > 2 && before.rank == p.padded.rank && before.shape[0] == 1;
     if (squeezed && !ts_view_reshape(&before, before.shape + 1, before.rank - 1, &search->scratch, &p.packed))
         return TS_OK;
     if (p.padded.rank < 2 || !p.packed.rank || !p.packed.shape[0])
@@ -135,22 +183,14 @@ enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct 
         status = read_rows(&p.padded, p.sequences * p.rows, p.width, p.values[0], error);
     if (status == TS_OK)
         status = read_rows(&p.packed, p.in_all, p.width, p.values[1], error);
-    for (int from_the_end = 0; from_the_end < 2 && status == TS_OK; from_the_end++) {
-        struct ts_align_candidate *candidate;
-        struct ts_view view;
-        const char *words;
-        if (!find_lengths(&p, from_the_end))
-            continue;
-        words = words_of(&p, from_the_end);
-        if (!words || !pack(&p, &view) || !(candidate = ts_align_add(search)))
-            break;
-        candidate->view[large] = view;
-        candidate->view[1 - large] = p.packed;
-        candidate->words[large] = ts_align_words(search, given->words[large], words);
-        candidate->words[1 - large] =
-            squeezed ? ts_align_words(search, given->words[1 - large], "squeeze 0") : given->words[1 - large];
-        candidate->cost = given->cost + COST_PACKED;
-    }
+    for (int from_the_end = 0; from_the_end < 2 && status == TS_OK; from_the_end++)
+        if (find_lengths(&p, from_the_end)) {
+            keep_lengths(&p, from_the_end);
+            add_candidate(&p, given, large, squeezed, from_the_end);
+            found = true;
+        }
+    if (status == TS_OK && !found && take_lengths(&p, &known_from_the_end))
+        add_candidate(&p, given, large, squeezed, known_from_the_end);
     free(p.values[0]);
     free(p.values[1]);
     return status;

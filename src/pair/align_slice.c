@@ -428,7 +428,8 @@ enum ts_status ts_align_add_slices(struct ts_align_search *search, const struct 
         if (score < FOUND)
             return TS_OK;
     }
-    TS_TRY(add_several_cuts(search, given, large, error));
+    /* all sequences of a batch before one of them */
+    TS_TRY(ts_align_add_packed(search, given, error));
     TS_TRY(ts_align_best_score(search, &score, error));
-    return score < FOUND ? TS_OK : ts_align_add_packed(search, given, error);
+    return score < FOUND ? TS_OK : add_several_cuts(search, given, large, error);
 }

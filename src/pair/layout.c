@@ -336,7 +336,8 @@ struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t
 {
     struct ts_align_hints hints = {.axes_a = axes_of(pairer, 'A', pairer->a.bundle->tensors[a]),
                                    .axes_b = axes_of(pairer, 'B', pairer->b.bundle->tensors[b]),
-                                   .weights = weights};
+                                   .weights = weights,
+                                   .lengths = &pairer->lengths};
     uint64_t heads = ts_layout_heads(pairer, "attn_q");
     const struct ts_name *name = pairer->a.read.list ? &pairer->a.read.list[a] : NULL;
     hints.separate = name && name->known && !strstr(name->kind, "qkv") && !strstr(name->kind, "gate_up");

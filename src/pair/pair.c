@@ -426,6 +426,7 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
     memset(pairing, 0, sizeof *pairing);
     ts_arena_init(&pairing->arena, ARENA_LIMIT);
     ts_arena_init(&pairer.scratch, ARENA_LIMIT);
+    pairer.lengths.arena = &pairer.scratch;
     pairing->order = a->order;
     status = open_side(&pairer, &pairer.a, a, error);
     if (status == TS_OK)

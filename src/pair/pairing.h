@@ -52,6 +52,7 @@ struct ts_pairer {
     bool resharded;                 /* ... and some of it is in other shards than on the other side */
     bool same_kinds[TS_KIND_PAIRS]; /* rows of ts_kind_pairs that were found to be one kind in some layer */
     uint64_t lacking_of[2];         /* not 0: ranks of A or of B are missing, of so many */
+    struct ts_lengths lengths;      /* of the sequences of a padded batch */
     const char *first_lacking;      /* the first stack that lacks experts, and which */
     size_t differing[2];            /* tensors of ranks of A or of B that are not the same as those of the first rank */
 };

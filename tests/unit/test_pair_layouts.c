@@ -462,6 +462,32 @@ static void test_incomplete_experts(void **state)
     }
 }
 
+/* The sequences of a run have one length each: where the values of a tensor do not show them, others do. */
+static void test_lengths_of_a_batch(void **state)
+{
+    struct paired paired;
+    float *first = made_values(2 * 7 * 8), *second = made_values(2 * 7 * 8), *other = made_values(11 * 8), rows[11 * 8];
+    (void)state;
+    memcpy(rows, first, 4 * 8 * sizeof *rows);
+    memcpy(rows + 4 * 8, first + 7 * 8, 7 * 8 * sizeof *rows);
+    paired_start(&paired);
+    made_add(paired.a, "model.layers.0.input_layernorm", first, SHAPE(2, 7, 8));
+    made_add(paired.b, "model.layers.0.input_layernorm", rows, SHAPE(11, 8));
+    made_add(paired.a, "model.layers.0.self_attn.o_proj", second, SHAPE(2, 7, 8));
+    made_add(paired.b, "model.layers.0.self_attn.o_proj", other, SHAPE(11, 8));
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_null(paired.pairing.pairs[i].problem);
+        assert_true(paired.pairing.pairs[i].guess == (i == 1));
+        assert_string_equal(paired.pairing.pairs[i].recipe, "A: pack the first 4+7 of 2x7 rows");
+    }
+    free(first);
+    free(second);
+    free(other);
+    paired_end(&paired);
+}
+
 /* llama.cpp calls gate and up ffn_up where a model fuses them: against separate ones, and against what says that it is
  * fused, whatever the values are. */
 static void test_fused_called_up(void **state)
@@ -837,6 +863,7 @@ int main(void)
         cmocka_unit_test(test_incomplete_experts),
         cmocka_unit_test(test_fused_experts),
         cmocka_unit_test(test_fused_called_up),
+        cmocka_unit_test(test_lengths_of_a_batch),
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_fused_on_both_sides),
         cmocka_unit_test(test_fused_groups_on_both_sides),
