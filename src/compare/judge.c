@@ -629,6 +629,10 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
         take_worst_tokens(state);
     for (size_t i = 0; i < out->count && unequal; i++)
         TS_TRY(look_closer(state, i, error));
+    for (state->failed = 0; state->failed < out->count; state->failed++)
+        if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
+            replay_fails(state, state->failed) != NO_FAILURE)
+            break;
     for (size_t i = 0; i < out->count && out->first == SIZE_MAX; i++) {
         if (state->learnt[i] && out->verdicts[i].judged != TS_JUDGED_DIFFERS)
             judge_replay(state, i);

@@ -19,7 +19,7 @@
 /* One witness alone is no proof, nor are many of a kind, that err together: what they say is cut off at this. */
 #define MOST_SAME   2.0
 #define MOST_OTHER  1.0
-#define MOST_OF_ALL 4.0
+#define MOST_OF_ALL 3.0
 #define MOST_BEFORE 1.0
 #define SIBLINGS    2
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
@@ -137,11 +137,14 @@ static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struc
 static void hear_before(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
     double kind = 0;
-    for (size_t k = i; k-- > 1;)
-        if (is_product(state, k) && ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
+    for (size_t k = i; k-- > 1;) {
+        if (!is_product(state, k))
+            continue;
+        if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
             kind += weigh(state->errors[i], 0, state->errors[k], MOST_SAME);
-        else if (is_product(state, k) && are_siblings(state, i, k))
+        else if (are_siblings(state, i, k))
             hear_sibling(state, i, k, evidence);
+    }
     evidence->kind += fmax(kind, -MOST_BEFORE);
 }
 
@@ -150,12 +153,12 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
     double level = state->errors[i], own = state->follows[i] ? state->updates[i] : level;
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
-    for (size_t k = i + 1; k < state->out->count; k++) {
+    for (size_t k = i + 1; k < state->failed; k++) {
         double in, out = state->errors[k];
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         if (!is_product(state, k))
             continue;
-        if (same && state->follows[k] > i)
+        if (same && state->follows[k])
             evidence->kind += weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
         else if (are_siblings(state, i, k))
             hear_sibling(state, i, k, evidence);
@@ -230,9 +233,7 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
     if (evidence.kind == 0 && !state->structures[i].known && level > ALONE_LIMIT)
         return false;
-    score = cut(evidence.kind, MOST_OF_ALL);
-    score +=
-        evidence.others > 0 ? cut(evidence.others, MOST_OF_ALL) : OTHERS_AGAINST * cut(evidence.others, MOST_OF_ALL);
+    score = cut(evidence.kind + (evidence.others > 0 ? 1 : OTHERS_AGAINST) * evidence.others, MOST_OF_ALL);
     score += (level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     return score > 0;

@@ -31,6 +31,7 @@ struct ts_judge {
     bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
     double *strays;    /* per pair: how far its worst row stands out */
     bool flipped;      /* tokens seem to have taken other experts, unseen */
+    size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
 
 /* A text that lives as long as the judgement. */
