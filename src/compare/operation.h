@@ -101,7 +101,8 @@ struct ts_replay {
     double
         worst_channel_part; /* as worst_part, for the worst channel over at least four rows; 0 when there are fewer */
     size_t worst_channel;
-    double slope; /* correlation of the error made here with what was expected, -1 to 1 */
+    double slope; /* correlation of the error made here with what was expected, -1 to 1; the smaller one of all numbers
+                     as they are and of every channel counted alike */
 };
 
 /* Replays it on the candidate. */
