@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "base/text.h"
 #include "compare/judge_state.h"
 #include "tensor/layer.h"
@@ -627,8 +628,11 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
         unequal = unequal || state->deltas[i].unequal || state->deltas[i].masked;
     if (unequal)
         take_worst_tokens(state);
-    for (size_t i = 0; i < out->count && unequal; i++)
+    for (size_t i = 0; i < out->count && unequal; i++) {
+        if (atomic_load(&ts_cancelled))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         TS_TRY(look_closer(state, i, error));
+    }
     for (state->failed = 0; state->failed < out->count; state->failed++)
         if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
             replay_fails(state, state->failed) != NO_FAILURE)

@@ -11,6 +11,7 @@
 #define GROWTH_LIMIT   8.0
 #define CLOSE_LIMIT    4.0
 #define FLIPPED        0.1    /* error of a token with another expert */
+#define FLIPPED_MOST   3.0    /* another expert's result is not much larger */
 #define STRAY_AGAIN    15.0   /* a token stands out in another layer too, whatever the noise has become there */
 #define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
 #define ROUNDED_FACTOR 0x1p-9 /* embeddings are multiplied by a constant, which bf16 rounds by up to this */
@@ -139,7 +140,8 @@ static bool are_unseen_flips(const struct ts_judge *state, size_t i, double base
     const struct ts_structure *own = &state->structures[i];
     size_t alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
     bool more = false;
-    if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED)
+    if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED ||
+        own->row_error > FLIPPED_MOST)
         return false;
     for (size_t k = 0; k < state->out->count; k++) {
         const struct ts_structure *other = &state->structures[k];

@@ -21,6 +21,7 @@
 #define MOST_OTHER  1.0
 #define MOST_OF_ALL 3.0
 #define MOST_BEFORE 1.0
+#define CARRIED     1.5
 #define SIBLINGS    2
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
 #define OTHERS_AGAINST 0.15
@@ -33,6 +34,7 @@
 #define START_LIMIT      0.7
 #define STRUCTURE_FROM   0.01
 #define USUAL            2.5
+#define EXACT_BEFORE     3
 #define ALONE_LIMIT      0.05
 /* Slopes of honest errors that start: nine in ten below 0.1; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.1
@@ -122,12 +124,25 @@ struct evidence {
     size_t siblings;
 };
 
+/* Whether what i and its siblings take was captured. Where only products were, it is between the last of them and i,
+ * and may be what is wrong: then all siblings err alike by either story. Embeddings, and layers that continue each
+ * other, are the stream itself. */
+static bool has_input(const struct ts_judge *state, size_t i)
+{
+    uint64_t layer;
+    while (i > 0 && same_layer(state, i, i - 1) && is_product(state, i - 1))
+        i--;
+    return i == 0 || !is_product(state, i - 1) || state->follows[i - 1] ||
+           !ts_layer_of(state->pairs[i - 1].name, &layer);
+}
+
 /* What shares its input and is as coarse is of its kind; what is not may be of another. No more than q, k and v are
- * believed to share one: what comes further behind may carry its error. */
+ * believed to share one: what comes further behind may carry its error, and errs less for that. */
 static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struct evidence *evidence)
 {
-    double found = weigh(state->errors[i], 0, error_beside(state, i, k), MOST_OTHER);
-    if (evidence->siblings++ >= SIBLINGS)
+    double level = error_beside(state, i, k), found = weigh(state->errors[i], 0, level, MOST_OTHER);
+    if (evidence->siblings++ >= SIBLINGS || (k > i && found > 0 && CARRIED * level < state->errors[i]) ||
+        !has_input(state, i))
         return;
     *(found > 0 ? &evidence->kind : &evidence->others) += found;
 }
@@ -220,6 +235,18 @@ static double likely_error(const struct ts_judge *state, size_t i)
     return FOUR_BITS;
 }
 
+/* Products before it are equal to the last bit: both sides run the same code up to here. */
+static bool is_exact_before(const struct ts_judge *state, size_t i)
+{
+    size_t equal = 0;
+    for (size_t k = 0; k < i; k++) {
+        if (state->deltas[k].unequal)
+            return false;
+        equal += is_product(state, k);
+    }
+    return equal >= EXACT_BEFORE;
+}
+
 bool ts_judge_may_start(const struct ts_judge *state, size_t i)
 {
     struct evidence evidence;
@@ -232,6 +259,8 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
     hear(state, i, &evidence);
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
     if (evidence.kind == 0 && !state->structures[i].known && level > ALONE_LIMIT)
+        return false;
+    if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0)
         return false;
     score = cut(evidence.kind + (evidence.others > 0 ? 1 : OTHERS_AGAINST) * evidence.others, MOST_OF_ALL);
     score += (level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) : USUAL) - slope * slope;

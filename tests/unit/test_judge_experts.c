@@ -18,15 +18,22 @@ static void add_shaken(struct trace *trace, const char *name, double error)
 }
 
 /* The same with other values in these tokens. */
-static void add_flipped(struct trace *trace, const char *name, double error, const size_t *tokens, size_t count)
+static void add_others(struct trace *trace, const char *name, double error, const size_t *tokens, size_t count,
+                       float factor)
 {
     float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
     shake(a, b, TOKENS * WIDTH, error);
     for (size_t i = 0; i < count; i++)
-        memcpy(b + tokens[i] * WIDTH, other + tokens[i] * WIDTH, WIDTH * sizeof *b);
+        for (size_t k = tokens[i] * WIDTH; k < (tokens[i] + 1) * WIDTH; k++)
+            b[k] = factor * other[k];
     trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
     free(a);
     free(other);
+}
+
+static void add_flipped(struct trace *trace, const char *name, double error, const size_t *tokens, size_t count)
+{
+    add_others(trace, name, error, tokens, count, 1);
 }
 
 /* Experts of each token, `count` tokens of which chose another second one. */
@@ -99,7 +106,7 @@ static void test_weights_before_indices(void **state)
 
 /* Layers of thirteen tensors, of which the output of the experts is the last; in some layers a token of it took another
  * expert. Neither choice nor logits were captured. */
-static void run_unseen(struct judged *judged, const size_t *flipped, size_t layers)
+static void run_unseen(struct judged *judged, const size_t *flipped, size_t layers, float factor)
 {
     trace_start(&judged->trace);
     for (size_t layer = 0; layer < layers; layer++) {
@@ -109,7 +116,7 @@ static void run_unseen(struct judged *judged, const size_t *flipped, size_t laye
             add_shaken(&judged->trace, name, TINY);
         }
         snprintf(name, sizeof name, "layers.%zu.mlp", layer);
-        add_flipped(&judged->trace, name, TINY, &flipped[layer], flipped[layer] < TOKENS);
+        add_others(&judged->trace, name, TINY, &flipped[layer], flipped[layer] < TOKENS, factor);
     }
 }
 
@@ -118,11 +125,13 @@ static void test_flips_without_a_router(void **state)
     static const size_t everywhere[4] = {2, 7, 4, 9}, once[4] = {TOKENS, 7, TOKENS, TOKENS}, same[4] = {5, 5, 5, 5};
     struct judged judged;
     (void)state;
-    run_unseen(&judged, everywhere, 4);
+    run_unseen(&judged, everywhere, 4, 1);
     expect_first(&judged, SIZE_MAX);
-    run_unseen(&judged, once, 4); /* one token in one layer */
+    run_unseen(&judged, everywhere, 4, 8); /* no expert's result is as large */
+    expect_first(&judged, 13);
+    run_unseen(&judged, once, 4, 1); /* one token in one layer */
     expect_first(&judged, 27);
-    run_unseen(&judged, same, 4); /* the same token in every layer: a bug of that token */
+    run_unseen(&judged, same, 4, 1); /* the same token in every layer: a bug of that token */
     expect_first(&judged, 13);
 }
 

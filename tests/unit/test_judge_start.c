@@ -93,7 +93,8 @@ static void test_how_much_witnesses_count(void **state)
           {"layers.0.g", 0.1}, {"layers.0.u", 0.1}, {"layers.1.x", 0.03}, {"layers.1.q", 0.03}, {"layers.2.x", 0.03},
           {"layers.2.q", 0.03});
     /* layers before it say half of what one behind it does */
-    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.1.q", 0.1}, {"layers.1.k", 0.1});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.1.norm", FINE},
+          {"layers.1.q", 0.1}, {"layers.1.k", 0.1});
     /* between both stories it says little */
     JUDGE(NULL, {"embed", FINE}, {"layers.0.o", 0.1}, {"layers.1.x", 0.05}, {"layers.1.o", 0.07});
     JUDGE("layers.0.o", {"embed", FINE}, {"layers.0.o", 0.1}, {"layers.1.x", 0.05}, {"layers.1.o", 0.055});
@@ -103,12 +104,34 @@ static void test_how_much_witnesses_count(void **state)
 static void test_siblings_of_another_kind(void **state)
 {
     (void)state;
-    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.08}, {"layers.0.v", 0.08});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.3}, {"layers.0.v", 0.3});
     JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.04}, {"layers.0.v", 0.04});
+    /* and those behind it that err by half of it may carry it; those before cannot */
+    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.2}, {"layers.0.v", 0.2});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.11}, {"layers.0.k", 0.11}, {"layers.0.v", 0.4});
     JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.275}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
     JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.32}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
     JUDGE("layers.0.v", {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.0.v", 0.32});
     JUDGE(NULL, {"embed", FINE}, {"layers.0.norm", FINE}, {"layers.0.q", 0.335}); /* a norm is none */
+}
+
+/* Products alone were captured: what q, k and v of the second layer took may be wrong, and they err alike for that. */
+static void test_siblings_whose_input_is_not_there(void **state)
+{
+    (void)state;
+    JUDGE("layers.1.q", {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.1.q", 0.25},
+          {"layers.1.k", 0.25}, {"layers.1.v", 0.25});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.1.norm", FINE},
+          {"layers.1.q", 0.25}, {"layers.1.k", 0.25}, {"layers.1.v", 0.25});
+}
+
+/* Both sides are equal to the last bit in several products, so that they run the same code. */
+static void test_a_precision_after_equal_products(void **state)
+{
+    (void)state;
+    JUDGE(NULL, {"embed", 0}, {"layers.0.q", 0}, {"lm_head", 0.1});
+    JUDGE("lm_head", {"embed", 0}, {"layers.0.q", 0}, {"layers.0.k", 0}, {"layers.0.v", 0}, {"lm_head", 0.1});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.0.v", FINE}, {"lm_head", 0.1});
 }
 
 /* q, the same captured once more, which is learnt, and k: they share no input. */
@@ -579,6 +602,8 @@ int main(void)
         cmocka_unit_test(test_siblings_start_together),
         cmocka_unit_test(test_how_much_witnesses_count),
         cmocka_unit_test(test_siblings_of_another_kind),
+        cmocka_unit_test(test_siblings_whose_input_is_not_there),
+        cmocka_unit_test(test_a_precision_after_equal_products),
         cmocka_unit_test(test_no_siblings_of_what_is_learnt_between),
         cmocka_unit_test(test_products_of_other_kinds),
         cmocka_unit_test(test_what_came_in),
