@@ -302,10 +302,11 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
         unequal += comparison->deltas[i].unequal > 0;
         masked += comparison->deltas[i].unequal == 0 && comparison->deltas[i].masked > 0;
     }
-    but = !unequal                            ? "but for how masks are written"
-          : options->fixed_tolerance          ? "within the tolerance given"
-          : options->rules || options->grades ? "by the rules given"
-                                              : "but for rounding";
+    but = !unequal                                   ? "but for how masks are written"
+          : options->fixed_tolerance                 ? "within the tolerance given"
+          : options->rules || options->grades        ? "by the rules given"
+          : comparison->judgement.coarse != SIZE_MAX ? "but for a low precision"
+                                                     : "but for rounding";
     if (error > 0) {
         advise(comparison);
         return ts_arena_printf(

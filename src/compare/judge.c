@@ -515,6 +515,11 @@ static void sum_up(struct ts_judge *state)
     for (size_t row = 0; out->aside && row < state->scene.taken_count; row++)
         if (state->scene.aside[row])
             out->aside[out->aside_count++] = state->scene.taken[row];
+    if (out->first == SIZE_MAX && out->coarse != SIZE_MAX)
+        note(out, ts_judge_say(out,
+                               "from \"%s\" on errors are as large as weights or a cache of few bits make them (%.2g "
+                               "there): if the candidate has none, look at what makes that tensor",
+                               state->pairs[out->coarse].name, state->errors[out->coarse]));
     if (out->tokens == 1)
         note(out, "one token: rotary angles, masks and the softmax over several keys cannot show errors here; use a "
                   "longer prompt");
@@ -662,7 +667,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
 {
     struct ts_judge state = {.pairs = pairs, .deltas = deltas, .out = judgement, .subject = subject};
     enum ts_status status;
-    *judgement = (struct ts_judgement){.count = count, .first = SIZE_MAX};
+    *judgement = (struct ts_judgement){.count = count, .first = SIZE_MAX, .coarse = SIZE_MAX};
     ts_arena_init(&judgement->arena, (size_t)1 << 30);
     judgement->verdicts = ts_arena_array(&judgement->arena, count + 1, sizeof *judgement->verdicts);
     state.errors = calloc(count + 1, sizeof *state.errors);

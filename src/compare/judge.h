@@ -49,6 +49,7 @@ struct ts_judgement {
     uint64_t tokens;  /* length of the sequence, 0 when unknown */
     uint64_t *aside;  /* tokens set aside: routed otherwise on a near tie */
     size_t aside_count;
+    size_t coarse;         /* the first pair whose error was taken for a low precision that starts there, or SIZE_MAX */
     const char *notes[16]; /* what the run cannot show, what looks odd: sentences for the report */
     size_t note_count;
 };

@@ -18,6 +18,7 @@
 /* No honest error that starts has a slope above 0.3; see judge_start.c. */
 #define FOLLOWS_HALF   0.5
 #define FOLLOWS_GROWTH 4.0
+#define NOTED          0.03   /* more than eight bits make: whoever reads the report is told */
 #define HIDDEN_ROWS    5      /* softmax that was not captured makes much of a token's near ties */
 #define FIRST_LIMIT    1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT    2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
@@ -227,7 +228,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     const struct ts_structure *structure = &state->structures[i];
     double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
-    bool flips, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
+    bool flips, grown, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
     if (!isfinite(level))
@@ -265,8 +266,11 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     }
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
     earlier = error_one_layer_earlier(state, i);
-    if (level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base &&
-        !ts_judge_may_start(state, i) && !(seen < 3 && level < FIRST_LIMIT) &&
+    grown =
+        level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base;
+    if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
+        state->out->coarse = i; /* unless it is found to differ */
+    if (grown && !ts_judge_may_start(state, i) && !(seen < 3 && level < FIRST_LIMIT) &&
         !(seen < 3 && level < CHAIN_LIMIT && never_recovers(state, i))) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
