@@ -36,6 +36,7 @@
 #define USUAL            2.5
 #define EXACT_BEFORE     3
 #define ALONE_LIMIT      0.05
+#define ALONE_COUNT      16
 /* Slopes of honest errors that start: nine in ten below 0.1; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.1
 #define CLIP_SPREAD  0.35 /* of those that make the result smaller: blocks with a common scale cut off their largest */
@@ -258,7 +259,8 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
         return false;
     hear(state, i, &evidence);
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
-    if (evidence.kind == 0 && !state->structures[i].known && level > ALONE_LIMIT)
+    if (evidence.kind == 0 && !state->structures[i].known &&
+        (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
         return false;
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0)
         return false;

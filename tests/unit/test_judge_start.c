@@ -510,14 +510,16 @@ static void test_small_errors_are_usual(void **state)
           {"layers.2.x", 0.004}, {"layers.2.o", 0.005});
 }
 
-/* Of two tokens by themselves nothing is known: a small error is believed, a large one is not. */
-static void judge_alone(double error, size_t expected)
+/* Of two tokens by themselves nothing is known: a small error is believed, a large one is not, nor any of a few
+ * numbers.
+ */
+static void judge_alone(size_t width, double error, size_t expected)
 {
     struct judged judged;
-    float *a = made_values(2 * WIDTH), b[2 * WIDTH];
-    err(a, b, 2 * WIDTH, error);
+    float *a = made_values(2 * width), b[2 * WIDTH];
+    err(a, b, 2 * width, error);
     trace_start(&judged.trace);
-    trace_add(&judged.trace, "x", a, b, SHAPE(2, WIDTH));
+    trace_add(&judged.trace, "x", a, b, SHAPE(2, width));
     free(a);
     expect_first(&judged, expected);
 }
@@ -525,9 +527,11 @@ static void judge_alone(double error, size_t expected)
 static void test_a_tensor_by_itself(void **state)
 {
     (void)state;
-    judge_alone(0.03, SIZE_MAX);
-    judge_alone(0.07, 0);
-    judge_alone(0.1, 0);
+    judge_alone(WIDTH, 0.03, SIZE_MAX);
+    judge_alone(WIDTH, 0.07, 0);
+    judge_alone(WIDTH, 0.1, 0);
+    judge_alone(10, 0.03, SIZE_MAX);
+    judge_alone(6, 0.03, 0);
 }
 
 /* Few numbers: what is made of eight strays further from what is usual than what is made of many. */
