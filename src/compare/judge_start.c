@@ -37,6 +37,7 @@
 #define EXACT_BEFORE     3
 #define ALONE_LIMIT      0.05
 #define ALONE_COUNT      16
+#define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
 /* Slopes of honest errors that start: nine in ten below 0.1; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.1
 #define CLIP_SPREAD  0.35 /* of those that make the result smaller: blocks with a common scale cut off their largest */
@@ -267,5 +268,6 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
     score = cut(evidence.kind + (evidence.others > 0 ? 1 : OTHERS_AGAINST) * evidence.others, MOST_OF_ALL);
     score += (level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
+    score += state->failed < state->out->count ? EXPLAINED : 0;
     return score > 0;
 }

@@ -215,6 +215,8 @@ static void judge_witnesses_behind(float factor, size_t expected)
     free(a);
     add_erring(&judged.trace, "layers.1.x", 0.03);
     add_erring(&judged.trace, "layers.1.o", 0.03);
+    add_erring(&judged.trace, "layers.2.x", 0.03);
+    add_erring(&judged.trace, "layers.2.o", 0.03);
     expect_first(&judged, expected);
 }
 
@@ -510,6 +512,35 @@ static void test_small_errors_are_usual(void **state)
           {"layers.2.x", 0.004}, {"layers.2.o", 0.005});
 }
 
+/* A large error that may or may not be a precision, and a copy further on that is none: one bug is enough, unless the
+ * layer before it speaks against a precision as well. */
+static void judge_copy(const char *before, float factor, size_t expected)
+{
+    struct judged judged;
+    float *a, b[TOTAL], copy[TOTAL];
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", FINE);
+    add_erring(&judged.trace, before, FINE);
+    add_erring(&judged.trace, "layers.1.x", FINE);
+    add_erring(&judged.trace, "layers.1.o", 0.6);
+    a = made_values(TOTAL);
+    err(a, b, TOTAL, FINE);
+    for (size_t i = 0; i < TOTAL; i++)
+        copy[i] = factor * b[i];
+    trace_add(&judged.trace, "layers.2.x", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.2.y", a, copy, SHAPE(TOKENS, WIDTH));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_one_bug_is_enough(void **state)
+{
+    (void)state;
+    judge_copy("layers.0.z", 2, 5);
+    judge_copy("layers.0.z", 1, 3);
+    judge_copy("layers.0.o", 2, 3);
+}
+
 /* Of two tokens by themselves nothing is known: a small error is believed, a large one is not, nor any of a few
  * numbers.
  */
@@ -627,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_equal_layers_were_seen),
         cmocka_unit_test(test_norms_start_none),
         cmocka_unit_test(test_small_errors_are_usual),
+        cmocka_unit_test(test_one_bug_is_enough),
         cmocka_unit_test(test_a_tensor_by_itself),
         cmocka_unit_test(test_few_numbers_stray),
         cmocka_unit_test(test_scores_of_one_token),
