@@ -17,12 +17,13 @@
 /* Logarithm of how far an honest product strays from what the stories expect: weights and inputs differ. */
 #define SPREAD 0.4
 /* One witness alone is no proof, nor are many of a kind, that err together: what they say is cut off at this. */
-#define MOST_SAME   2.0
-#define MOST_OTHER  1.0
-#define MOST_OF_ALL 3.0
-#define MOST_BEFORE 1.0
-#define CARRIED     1.5
-#define SIBLINGS    2
+#define MOST_SAME    2.0
+#define MOST_OTHER   1.0
+#define MOST_OF_ALL  3.0
+#define MOST_BEFORE  1.0
+#define CARRIED      1.5
+#define UNSEEN_INPUT 0.18
+#define SIBLINGS     2
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
 #define OTHERS_AGAINST 0.15
 /* Weights of four bits make an error of 0.08 to 0.12 in one product, through the four or five of a layer twice as much,
@@ -127,8 +128,8 @@ struct evidence {
 };
 
 /* Whether what i and its siblings take was captured. Where only products were, it is between the last of them and i,
- * and may be what is wrong: then all siblings err alike by either story. Embeddings, and layers that continue each
- * other, are the stream itself. */
+ * and may be what is wrong: then all siblings err alike by either story, and mostly more than four bits make.
+ * Embeddings, and layers that continue each other, are the stream itself. */
 static bool has_input(const struct ts_judge *state, size_t i)
 {
     uint64_t layer;
@@ -144,7 +145,7 @@ static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struc
 {
     double level = error_beside(state, i, k), found = weigh(state->errors[i], 0, level, MOST_OTHER);
     if (evidence->siblings++ >= SIBLINGS || (k > i && found > 0 && CARRIED * level < state->errors[i]) ||
-        !has_input(state, i))
+        (state->errors[i] > UNSEEN_INPUT && !has_input(state, i)))
         return;
     *(found > 0 ? &evidence->kind : &evidence->others) += found;
 }
