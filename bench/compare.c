@@ -115,7 +115,8 @@ static double measure_engine(struct ts_pool *pool, char *const paths[2], struct 
 
 int main(int argc, char **argv)
 {
-    struct best ours = {0}, mapped = {0}, bounded = {0}, read_best = {0}, beside = {0}, kept = {0};
+    struct best ours = {0}, beside = {0};
+    struct rounds all = {0};
     struct ts_pool *pool = ts_pool_new(0);
     struct ts_delta delta = {0};
     struct plain plain;
@@ -138,27 +139,25 @@ int main(int argc, char **argv)
     }
     plain_open(pool, argv + 2, 2, &plain);
     for (; rounds; rounds--) {
-        best_add(&ours, measure_delta(pool, argv + 2, &delta, &bytes));
+        double seconds = measure_delta(pool, argv + 2, &delta, &bytes), decoding, mapped, bounded;
         if (argv[1][0] == 'd') {
-            best_add(&beside, measure_decode(pool, argv[3], false));
-            best_add(&kept, measure_decode(pool, argv[3], true));
-        } else {
-            best_add(&mapped, plain_read(pool, &plain, true));
-            best_add(&read_best, plain_read(pool, &plain, false));
-            plain.giving_back = true;
-            best_add(&bounded, plain_read(pool, &plain, true));
-            plain.giving_back = false;
+            decoding = measure_decode(pool, argv[3], false);
+            rounds_add(&all, seconds, decoding, measure_decode(pool, argv[3], true), 0);
+            continue;
         }
+        mapped = plain_read(pool, &plain, true);
+        plain.giving_back = true;
+        bounded = plain_read(pool, &plain, true);
+        plain.giving_back = false;
+        rounds_add(&all, seconds, mapped, plain_read(pool, &plain, false), bounded);
     }
-    printf("{\"bytes\": %" PRIu64 ", \"plain_bytes\": %" PRIu64 ", \"elements\": %" PRIu64 ", \"threads\": %u, "
-           "\"seconds\": %.9f, \"mapped_s\": %.9f, \"bounded_s\": %.9f, \"read_s\": %.9f, \"decode_s\": %.9f, "
-           "\"decode_to_memory_s\": %.9f, "
+    rounds_print(&all);
+    printf("\"bytes\": %" PRIu64 ", \"plain_bytes\": %" PRIu64 ", \"elements\": %" PRIu64 ", \"threads\": %u, "
            "\"rel_l2\": %.9g, "
            "\"max_abs\": %.9g, \"mean_abs\": %.9g, \"cosine\": %.12g, \"max_rel\": %.9g, \"unequal\": %" PRIu64
            ", \"mismatched\": %" PRIu64 "}\n",
-           bytes, plain.bytes, delta.count, ts_pool_width(pool), ours.seconds, mapped.seconds, bounded.seconds,
-           read_best.seconds, beside.seconds, kept.seconds, delta.rel_l2, delta.max_abs, delta.mean_abs, delta.cosine,
-           delta.max_rel, delta.unequal, delta.mismatched);
+           bytes, plain.bytes, delta.count, ts_pool_width(pool), delta.rel_l2, delta.max_abs, delta.mean_abs,
+           delta.cosine, delta.max_rel, delta.unequal, delta.mismatched);
     plain_close(pool, &plain);
     ts_pool_free(pool);
     return 0;

@@ -33,6 +33,34 @@ static inline void best_add(struct best *best, double seconds)
         best->seconds = seconds;
 }
 
+/* Seconds of several things that are measured one after the other, again and again: where a machine is now fast and now
+ * slow, only what stands in one round can be compared. */
+#define ROUND_THINGS 4
+#define MOST_ROUNDS  64
+
+struct rounds {
+    double seconds[MOST_ROUNDS][ROUND_THINGS];
+    size_t count;
+};
+
+static inline void rounds_add(struct rounds *rounds, double a, double b, double c, double d)
+{
+    const double all[ROUND_THINGS] = {a, b, c, d};
+    if (rounds->count < MOST_ROUNDS)
+        memcpy(rounds->seconds[rounds->count++], all, sizeof all);
+}
+
+/* As the first member of a JSON object. */
+static inline void rounds_print(const struct rounds *rounds)
+{
+    fputs("{\"rounds\": [", stdout);
+    for (size_t i = 0; i < rounds->count; i++) {
+        const double *one = rounds->seconds[i];
+        printf("%s[%.9f, %.9f, %.9f, %.9f]", i ? ", " : "", one[0], one[1], one[2], one[3]);
+    }
+    fputs("], ", stdout);
+}
+
 __attribute__((noreturn, format(printf, 1, 2))) static inline void give_up(const char *format, ...)
 {
     __builtin_va_list args;

@@ -27,7 +27,7 @@ static double measure_stats(struct ts_pool *pool, const char *path, struct ts_st
 
 int main(int argc, char **argv)
 {
-    struct best stats_best = {0}, mapped_best = {0}, read_best = {0};
+    struct rounds all = {0};
     struct ts_pool *pool = ts_pool_new(0);
     struct ts_stats stats = {0};
     struct plain plain;
@@ -38,14 +38,12 @@ int main(int argc, char **argv)
         give_up("no memory");
     plain_open(pool, argv + 1, 1, &plain);
     for (unsigned long long rounds = number_argument(argv[2], "rounds"); rounds; rounds--) {
-        best_add(&stats_best, measure_stats(pool, argv[1], &stats, &bytes));
-        best_add(&mapped_best, plain_read(pool, &plain, true));
-        best_add(&read_best, plain_read(pool, &plain, false));
+        double ours = measure_stats(pool, argv[1], &stats, &bytes), mapped = plain_read(pool, &plain, true);
+        rounds_add(&all, ours, mapped, plain_read(pool, &plain, false), 0);
     }
-    printf("{\"bytes\": %" PRIu64 ", \"plain_bytes\": %" PRIu64 ", \"threads\": %u, \"seconds\": %.9f, "
-           "\"mapped_s\": %.9f, \"read_s\": %.9f, \"std\": %.9g}\n",
-           bytes, plain.bytes, ts_pool_width(pool), stats_best.seconds, mapped_best.seconds, read_best.seconds,
-           stats.std);
+    rounds_print(&all);
+    printf("\"bytes\": %" PRIu64 ", \"plain_bytes\": %" PRIu64 ", \"threads\": %u, \"std\": %.9g}\n", bytes,
+           plain.bytes, ts_pool_width(pool), stats.std);
     plain_close(pool, &plain);
     ts_pool_free(pool);
     return 0;

@@ -127,10 +127,6 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     for (size_t i = 0; i < groups; i++, a += STRIDE(kind), b += STRIDE(other)) {
         ts_vf32 x[2], y[2];
         ts_vu16 bits_a = (ts_vu16)load_bits(kind, a, k), bits_b = (ts_vu16)load_bits(other, b, k);
-        if (!same) { /* there is so little to do for equal numbers that asking is in the way */
-            fetch_ahead(kind, a);
-            fetch_ahead(other, b);
-        }
         load(kind, a, k, x);
         if (same)
             differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;

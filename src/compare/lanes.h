@@ -19,17 +19,6 @@ enum kind { F32, BF16, F16, WIDE_BF16, WIDE_F16 };
 #define GROUP(kind)  ((size_t)16 * PARTS(kind))
 #define STRIDE(kind) (GROUP(kind) * SIZE(kind))
 
-/* Asks for bytes that a loop comes to later: hardware does not look beyond a page. Loops over sixteen-bit numbers are
- * mostly busy long enough to fetch them from the second-level cache themselves, and leave the first its few places for
- * lines on their way. */
-TS_KERNEL_INLINE void fetch_ahead(enum kind kind, const uint8_t *group)
-{
-    if (PARTS(kind) == 1)
-        __builtin_prefetch(group + 4096, 0, 3);
-    else
-        __builtin_prefetch(group + 6144, 0, 2);
-}
-
 /* Vector k of a group as f32: of bf16 the even and the odd numbers, of f16 those of the first and the second half. */
 TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 out[2])
 {
