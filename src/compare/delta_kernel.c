@@ -41,6 +41,11 @@ TS_KERNEL_INLINE ts_vf32 further(ts_vf32 a, ts_vf32 b)
     return (ts_vf32)ts_vi32_max((ts_vi32)a, (ts_vi32)b);
 }
 
+TS_KERNEL_INLINE bool is_wide(enum kind kind)
+{
+    return kind == WIDE_BF16 || kind == WIDE_F16;
+}
+
 /* As ts_vf32_fused, of one number. */
 TS_KERNEL_INLINE float fused(float a, float b, float c)
 {
@@ -88,7 +93,8 @@ TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
 /* What is kept over a whole run. */
 struct state {
     struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares; /* sum: of d, or of b; see SUMS_B */
-    ts_vu32 most[TS_VECTORS];                                       /* the largest magnitude of a, as bits */
+    struct extremes a;                                              /* of one number a lane */
+    ts_vu32 most[TS_VECTORS];                                       /* of two: the largest magnitude of a, as bits */
     ts_vf32 furthest[TS_VECTORS];
     ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
     ts_vi32 differ;            /* same: bits that are not */
@@ -113,7 +119,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
     ts_vu16 furthest_bits = {0};
     ts_vf32 furthest = state->furthest[k];
-    ts_vu32 most = state->most[k];
+    ts_vi32 signed_a = state->a.as_signed[k];
+    ts_vu32 unsigned_a = state->a.as_unsigned[k], most = state->most[k];
     ts_vu16 apart = state->apart[k], minus_two = (ts_vu16){0} + 0xfffe;
     ts_vu16 least = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
     ts_vi32 differ = state->differ;
@@ -127,13 +134,18 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     for (size_t i = 0; i < groups; i++, a += STRIDE(kind), b += STRIDE(other)) {
         ts_vf32 x[2], y[2];
         ts_vu16 bits_a = (ts_vu16)load_bits(kind, a, k), bits_b = (ts_vu16)load_bits(other, b, k);
+        if (is_wide(kind)) /* what it meets was often decoded in between, and hardware has lost its track */
+            __builtin_prefetch(a + 4096, 0, 3);
+        if (is_wide(other))
+            __builtin_prefetch(b + 4096, 0, 3);
         load(kind, a, k, x);
         if (same)
             differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;
         else
             load(other, b, k, y);
         if (PARTS(kind) == 1) {
-            most = extend_unsigned(kind, most, (ts_vu32)bits_a & 0x7fffffffu);
+            signed_a = extend_signed(kind, signed_a, (ts_vu32)bits_a);
+            unsigned_a = extend_unsigned(kind, unsigned_a, (ts_vu32)bits_a);
         } else {
             ts_vu16 sizes = bits_a & 0x7fff;
             most = extend_unsigned(kind, most, (ts_vu32)sizes);
@@ -189,6 +201,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
         flush(&state->sum_a, k, sum_a[p]);
         flush(&state->squares_a, k, squares_a[p]);
     }
+    state->a.as_signed[k] = signed_a;
+    state->a.as_unsigned[k] = unsigned_a;
     state->most[k] = most;
     state->differ = differ;
     if (same)
@@ -428,6 +442,23 @@ TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bound
            2 * bounds->apart * SUBNORMAL(kind) <= (double)limits.atol;
 }
 
+/* The sums of a tail, in double; of one side or of both. */
+struct tail {
+    double sum_a, squares_a, squares_b, sum, sum_abs, squares;
+    double largest; /* magnitude of a */
+};
+
+/* Those of numbers [first, end), beside what was found. */
+TS_KERNEL_INLINE void add_extremes(enum kind kind, const uint8_t *from, size_t first, size_t end, double *min,
+                                   double *max)
+{
+    for (size_t i = first; i < end; i++) {
+        double x = (double)scalar(kind, from + i * SIZE(kind));
+        *min = x < *min ? x + 0.0 : *min;
+        *max = x > *max ? x + 0.0 : *max;
+    }
+}
+
 TS_KERNEL_INLINE void look_for_extremes(enum kind kind, const uint8_t *from, size_t count, double *min, double *max)
 {
     const size_t groups = count / GROUP(kind);
@@ -440,19 +471,22 @@ TS_KERNEL_INLINE void look_for_extremes(enum kind kind, const uint8_t *from, siz
             extremes.as_unsigned[k] = extend_unsigned(kind, extremes.as_unsigned[k], bits);
         }
     find_extremes(kind, &extremes, from, groups, min, max);
-    for (size_t i = groups * GROUP(kind); i < count; i++) {
-        double x = (double)scalar(kind, from + i * SIZE(kind));
-        *min = x < *min ? x + 0.0 : *min;
-        *max = x > *max ? x + 0.0 : *max;
-    }
+    add_extremes(kind, from, groups * GROUP(kind), count, min, max);
 }
 
 /* No number of a is larger than `largest`, and none of b further from one of a than max_abs. Where these bounds are
  * inside of what runs before have shown, nobody has to look. Numbers that are close together are looked at all the
  * same: whether they are constant is to be known. */
 TS_KERNEL_INLINE void find_bounds_a(enum kind kind, const uint8_t *a, size_t count, struct ts_delta_limits limits,
-                                    double largest, double sum, double squares, struct ts_delta_sums *sums)
+                                    const struct state *state, const struct tail *total, struct ts_delta_sums *sums)
 {
+    const double largest = total->largest, sum = total->sum_a, squares = total->squares_a;
+    if (PARTS(kind) == 1) {
+        const size_t groups = count / GROUP(kind);
+        find_extremes(kind, &state->a, a, groups, &sums->min_a, &sums->max_a);
+        add_extremes(kind, a, groups * GROUP(kind), count, &sums->min_a, &sums->max_a);
+        return;
+    }
     sums->min_a = -largest;
     sums->max_a = largest;
     if (!(-largest >= limits.min_a && largest <= limits.max_a && is_spread(sum, squares, count)))
@@ -466,12 +500,6 @@ TS_KERNEL_INLINE bool is_inside(struct ts_delta_limits limits, struct ts_delta_s
     sums->max_b = sums->max_a + reach;
     return sums->min_b >= limits.min_b && sums->max_b <= limits.max_b;
 }
-
-/* The sums of a tail, in double; of one side or of both. */
-struct tail {
-    double sum_a, squares_a, squares_b, sum, sum_abs, squares;
-    double largest; /* magnitude of a */
-};
 
 TS_KERNEL_INLINE void add_tail(enum kind kind, enum kind other, const uint8_t *a, const uint8_t *b,
                                struct ts_delta_limits limits, struct tail *tail, struct bounds *bounds,
@@ -518,6 +546,7 @@ TS_KERNEL_INLINE void add_run(enum kind kind, enum kind other, bool same, const 
                               size_t groups, struct ts_delta_limits limits, struct state *state)
 {
     memset(state, 0, offsetof(struct state, least));
+    extremes_init(kind, &state->a);
     for (size_t i = 0; i < groups; i += FLUSH, a += FLUSH * STRIDE(kind), b += FLUSH * STRIDE(other)) {
         size_t now = groups - i < FLUSH ? groups - i : FLUSH;
         for (int k = 0; k < TS_VECTORS; k++) {
@@ -579,7 +608,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a,
     }
     for (size_t i = groups * GROUP(kind); i < count; i++)
         add_tail(kind, other, a + i * SIZE(kind), b + i * SIZE(other), limits, &total, &bounds, sums);
-    find_bounds_a(kind, a, count, limits, total.largest, total.sum_a, total.squares_a, sums);
+    find_bounds_a(kind, a, count, limits, &state, &total, sums);
     if (same)
         sums->min_b = sums->min_a, sums->max_b = sums->max_a;
     else if (!is_inside(limits, sums) || !(total.squares_b > (double)count * SMALLEST_FUSED * SMALLEST_FUSED) ||
