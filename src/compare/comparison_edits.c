@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "compare/structure.h"
+
 /* Steps of types that are finer than these are what arithmetic in another order changes. */
 #define COARSE_BITS 10
 #define BF16_BITS   7
@@ -95,18 +97,6 @@ bool ts_find_edits(struct ts_comparison *comparison)
     return found;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
-static double median_of(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, by_size);
-    return count ? values[count / 2] : 0;
-}
-
 /* The row that errs most beside its size, where that is far more than rows do; SIZE_MAX when none does. */
 static uint64_t odd_row(const struct ts_profile *profile, double *own, double *usual)
 {
@@ -117,7 +107,7 @@ static uint64_t odd_row(const struct ts_profile *profile, double *own, double *u
     for (uint64_t i = 0; values && i < profile->size; i++)
         if (profile->reference[i] > 0)
             values[count++] = profile->reference[i];
-    energy = values ? median_of(values, count) : 0;
+    energy = values ? ts_nth(values, count, count / 2) : 0;
     count = 0;
     for (uint64_t i = 0; values && i < profile->size; i++) {
         double error;
@@ -131,7 +121,7 @@ static uint64_t odd_row(const struct ts_profile *profile, double *own, double *u
         }
     }
     if (values && count >= FEWEST)
-        *usual = median_of(values, count);
+        *usual = ts_nth(values, count, count / 2);
     free(values);
     return count >= FEWEST && *own > ROW_ERROR && *own > ROW_TIMES * *usual ? worst : UINT64_MAX;
 }
