@@ -1,11 +1,11 @@
 /* Compiled once per instruction set; see base/level.h and base/vector.h.
  *
  * Memory hands a core 64 bytes in some eight cycles, and a pair of sixteen-bit numbers is four of them, so every vector
- * operation counts. Sums accumulate in f32 and are flushed into double every FLUSH groups: their relative error
- * stays near 2^-24 / sqrt(count), far below what is reported. What sixteen-bit numbers allow is done on their bits,
- * thirty-two at a time: extremes, equality, and how far apart two numbers can be at most, which mostly settles the
- * questions of tolerance without asking them of each element. Runs whose squares would leave the range of f32 are
- * handed back. */
+ * operation counts. Sums accumulate in f32 and are flushed into double every FLUSH groups, so that what they lose is
+ * bounded whatever the numbers are, and near 2^-24 / sqrt(count) of the sum for most. What sixteen-bit numbers allow is
+ * done on their bits, thirty-two at a time: extremes, equality, and how far apart two numbers can be at most, which
+ * mostly settles the questions of tolerance without asking them of each element. Runs whose squares would leave the
+ * range of f32 are handed back. */
 #include "compare/delta_kernel.h"
 
 #include <math.h>
@@ -13,8 +13,11 @@
 #include "base/level.h"
 #include "compare/lanes.h"
 
-#define FLUSH  ((size_t)32)
-#define BLOCKS (TS_DELTA_RUN / GROUP(BF16) / FLUSH) /* of so many groups, in a run of sixteen-bit numbers */
+/* So many groups are added up in f32: sixteen numbers to a lane, or sixty-four of bf16. Equal numbers may all be
+ * rounded to one side, by 2^-20 of sixteen at most. Of bf16 they are not rounded, since a square has sixteen bits and
+ * the sum of sixty-four twenty-two; and if differences are, then by less than 1e-6: all were tried. */
+#define FLUSH(kind) ((size_t)((kind) == BF16 ? 32 : 16 / PARTS(kind)))
+#define BLOCKS      (TS_DELTA_RUN / GROUP(F16) / FLUSH(F16)) /* of so many groups, in a run of sixteen-bit numbers */
 /* As in stats_kernel.c: squares stay finite, and what underflows does not count. Where products are fused, what
  * underflows must not change a bit of the sum either. */
 #define LARGEST        0x1p60
@@ -22,7 +25,7 @@
 #define SMALLEST_FUSED 0x1p-30
 /* Squared distances from the mean that are a smaller share of the squares than this are added up once more: they are
  * what is left when two near numbers are subtracted, and rounding would show. */
-#define SPREAD 0x1p-3
+#define SPREAD 0x1p-2
 
 #define FRACTION(kind)  ((kind) == BF16 ? 7 : 10) /* bits behind the point of the sixteen-bit types */
 #define SUBNORMAL(kind) ((kind) == BF16 ? 0x1p-133 : 0x1p-24)
@@ -252,13 +255,13 @@ TS_KERNEL_INLINE uint64_t beyond(enum kind kind, enum kind other, const uint8_t 
 }
 
 /* Pairs of a zero and a negative zero, of sixteen-bit numbers, in the blocks that have zeros. */
-TS_KERNEL_INLINE uint64_t count_other_zeros(const uint8_t *a, const uint8_t *b, size_t groups,
+TS_KERNEL_INLINE uint64_t count_other_zeros(enum kind kind, const uint8_t *a, const uint8_t *b, size_t groups,
                                             const ts_vu16 least[BLOCKS][TS_VECTORS])
 {
     uint64_t found = 0;
     for (size_t i = 0; i < groups; i++) {
-        if (i % FLUSH == 0 && lowest_u16(least[i / FLUSH])) {
-            i += FLUSH - 1;
+        if (i % FLUSH(kind) == 0 && lowest_u16(least[i / FLUSH(kind)])) {
+            i += FLUSH(kind) - 1;
             continue;
         }
         for (size_t at = i * 64; at < i * 64 + 64; at += TS_VECTOR_BYTES) {
@@ -337,7 +340,7 @@ TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *fro
         struct wide wide_sum = {0}, wide_squares = {0};
         size_t i = 0, whole = count / GROUP(kind) * GROUP(kind);
         while (i < whole) {
-            size_t step = GROUP(kind) * FLUSH, end = whole - i < step ? whole : i + step;
+            size_t step = GROUP(kind) * FLUSH(F16), end = whole - i < step ? whole : i + step;
             for (int k = 0; k < TS_VECTORS; k++) {
                 ts_vf32 part = {0}, part_squares = {0};
                 for (size_t at = i; at < end; at += GROUP(kind)) {
@@ -415,7 +418,7 @@ TS_KERNEL_INLINE double steepest_of_run(enum kind kind, enum kind other, const u
                                         const ts_vu16 least[TS_VECTORS], unsigned apart, double max_abs)
 {
     const double ratio = (double)limits.ratio;
-    const size_t step = FLUSH * GROUP(kind), whole = count / GROUP(kind) * GROUP(kind);
+    const size_t step = FLUSH(kind) * GROUP(kind), whole = count / GROUP(kind) * GROUP(kind);
     double most = steepest(kind, other, a + whole * SIZE(kind), b + whole * SIZE(other), count - whole, max_abs, ratio);
     if (!(steepest_bound(kind, apart, least_of(least, limits.eager), max_abs) > ratio))
         return most;
@@ -547,15 +550,16 @@ TS_KERNEL_INLINE void add_run(enum kind kind, enum kind other, bool same, const 
 {
     memset(state, 0, offsetof(struct state, least));
     extremes_init(kind, &state->a);
-    for (size_t i = 0; i < groups; i += FLUSH, a += FLUSH * STRIDE(kind), b += FLUSH * STRIDE(other)) {
-        size_t now = groups - i < FLUSH ? groups - i : FLUSH;
+    for (size_t i = 0; i < groups;
+         i += FLUSH(kind), a += FLUSH(kind) * STRIDE(kind), b += FLUSH(kind) * STRIDE(other)) {
+        size_t now = groups - i < FLUSH(kind) ? groups - i : FLUSH(kind);
         for (int k = 0; k < TS_VECTORS; k++) {
             if (same)
-                add_groups(kind, other, true, false, a, b, now, k, limits, state, i / FLUSH);
+                add_groups(kind, other, true, false, a, b, now, k, limits, state, i / FLUSH(kind));
             else if (limits.eager)
-                add_groups(kind, other, false, true, a, b, now, k, limits, state, i / FLUSH);
+                add_groups(kind, other, false, true, a, b, now, k, limits, state, i / FLUSH(kind));
             else
-                add_groups(kind, other, false, false, a, b, now, k, limits, state, i / FLUSH);
+                add_groups(kind, other, false, false, a, b, now, k, limits, state, i / FLUSH(kind));
         }
     }
 }
@@ -589,10 +593,10 @@ TS_KERNEL_INLINE void measure(enum kind kind, enum kind other, const uint8_t *a,
     *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
     bounds = (struct bounds){.above = state.above != 0};
     if (PARTS(kind) == 2 && !same) {
-        join_least(&state, (groups + FLUSH - 1) / FLUSH, limits.eager, least);
+        join_least(&state, (groups + FLUSH(kind) - 1) / FLUSH(kind), limits.eager, least);
         bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
         if (limits.eager && !lowest_u16(least)) /* 0 and -0 are equal after all */
-            sums->unequal -= count_other_zeros(a, b, groups, state.least);
+            sums->unequal -= count_other_zeros(kind, a, b, groups, state.least);
     }
     sums->max_abs = (double)highest(state.furthest);
     total = (struct tail){.sum_a = total_of(&state.sum_a),

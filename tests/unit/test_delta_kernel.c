@@ -114,9 +114,9 @@ static void check(int kind, int other, const uint8_t *a, const uint8_t *b, size_
     near_to("mean of b", sums->b.mean * (double)count, sum_b, size_a + sum_abs);
     near_to("squares of a", sums->a.squares, squares_a, squares_a);
     near_to("squares of b", sums->b.squares, squares_b, squares_b);
-    /* relative to the deviation itself, but for what the mean's own rounding in f32 leaves */
-    near_to("deviation of a", sums->a.deviation, deviation_a, deviation_a + 1e-12 * squares_a);
-    near_to("deviation of b", sums->b.deviation, deviation_b, deviation_b + 1e-12 * squares_b);
+    /* as the standard deviation, relative to itself but for what the mean's own rounding in f32 leaves */
+    near_to("deviation of a", sqrt(sums->a.deviation), sqrt(deviation_a), sqrt(deviation_a + 1e-12 * squares_a));
+    near_to("deviation of b", sqrt(sums->b.deviation), sqrt(deviation_b), sqrt(deviation_b + 1e-12 * squares_b));
     near_to("sum of d", sums->sum, sum, sum_abs);
     near_to("sum of |d|", sums->sum_abs, sum_abs, sum_abs);
     near_to("squares of d", sums->squares, squares, squares);
@@ -184,11 +184,25 @@ static void try(int kind, int other, const uint8_t *a, const uint8_t *b, size_t 
         }
 }
 
-enum data { NOISE, LAST_BITS, EQUAL, HALF_EQUAL, UNRELATED, NEGATED, POSITIVE, NEGATIVE, FAR_FROM_ZERO, ZEROS, DATA };
+enum data {
+    NOISE,
+    LAST_BITS,
+    EQUAL,
+    HALF_EQUAL,
+    UNRELATED,
+    NEGATED,
+    POSITIVE,
+    NEGATIVE,
+    FAR_FROM_ZERO,
+    ZEROS,
+    CONSTANT,
+    DATA
+};
 
 static void fill(int kind, int other, enum data data, uint8_t *a, uint8_t *b, size_t count)
 {
     const float scale = (float)ldexp(1, (int)(dice() % 9) - 5);
+    const float constant = (float)dice_number() * scale, far = (float)dice_number() * 300;
     for (size_t i = 0; i < count; i++) {
         float x = (float)dice_number() * scale, y = x + (float)dice_number() * scale * 0.01f;
         uint16_t bits;
@@ -198,6 +212,9 @@ static void fill(int kind, int other, enum data data, uint8_t *a, uint8_t *b, si
         } else if (data == FAR_FROM_ZERO) {
             x = 3 + x / 64;
             y = -100 + y;
+        } else if (data == CONSTANT && i > 1) { /* sums of equal numbers may be rounded to one side each time */
+            x = constant;
+            y = far;
         } else if (data == UNRELATED) {
             y = (float)dice_number() * scale;
         } else if (data == NEGATED) {
