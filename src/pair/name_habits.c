@@ -184,17 +184,35 @@ static unsigned common_words(const struct ts_namer *namer, const char *const *na
     return any && count > 1 ? common : 0;
 }
 
+/* Every word of the witness stands in some name. */
+static bool is_witnessed(const char *witness, const char *const *names, size_t count)
+{
+    for (const char *at = witness; *at;) {
+        char word[64];
+        size_t length = strcspn(at, " "), i = 0;
+        if (length >= sizeof word)
+            return false;
+        memcpy(word, at, length);
+        word[length] = '\0';
+        while (i < count && !(names[i] && strstr(names[i], word)))
+            i++;
+        if (i == count)
+            return false;
+        at += length;
+        at += *at == ' ';
+    }
+    return true;
+}
+
 /* Conventions that one name shows for all. */
 static void look_for_conventions(struct ts_namer *namer, const char *const *names, size_t count)
 {
-    unsigned numbered = 0;
-    for (size_t i = 0; i < count; i++) {
-        const char *network = names[i] ? strstr(names[i], "mlp.w") : NULL;
-        namer->sandwich = namer->sandwich || (names[i] && strstr(names[i], "post_feedforward_layernorm"));
-        if (network && network[5] >= '1' && network[5] <= '3' && !isdigit((unsigned char)network[6]))
-            numbered |= 1u << (network[5] - '1');
+    for (size_t i = 0; ts_name_habits[i].witness; i++) {
+        const bool again = i > 0 && strcmp(ts_name_habits[i].witness, ts_name_habits[i - 1].witness) == 0;
+        namer->habits[i] = again ? namer->habits[i - 1] : is_witnessed(ts_name_habits[i].witness, names, count);
     }
-    namer->three = numbered == 7;
+    for (size_t i = 0; ts_scope_rows[i].witness; i++)
+        namer->scopes[i] = is_witnessed(ts_scope_rows[i].witness, names, count);
 }
 
 bool ts_namer_find_habits(struct ts_namer *namer, const char *const *names, size_t count, bool folders,

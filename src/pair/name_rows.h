@@ -14,7 +14,7 @@ enum ts_name_only {
     TS_NAME_ANY,
     TS_NAME_WEIGHT, /* only with .weight or .bias behind */
     TS_NAME_TRACE,  /* only without */
-    TS_NAME_BARE    /* a parameter that is written without .weight */
+    TS_NAME_BARE    /* a parameter that is written without .weight; a kind with an ending of its own keeps that */
 };
 
 struct ts_name_row {
@@ -34,11 +34,29 @@ extern const struct ts_name_row ts_bridge_rows[];
 extern const struct ts_name_row ts_vision_rows[];
 extern const struct ts_name_row ts_audio_rows[];
 
+/* Names that a layer seems to stand in, "subsampling.layers.0", but which are counted otherwise; from any word on that
+ * stands before the layer. */
+extern const struct ts_name_row ts_whole_rows[];
+
+/* Where some name of a side has the witness in it (all of them, separated by blanks), `name` means that kind. */
+struct ts_name_habit {
+    const char *witness, *name, *kind;
+};
+extern const struct ts_name_habit ts_name_habits[];
+
+/* What the words before a layer say, and which part of a model that is in the words of others. An empty witness is
+ * always there. */
+struct ts_scope_row {
+    const char *witness, *words, *scope;
+};
+extern const struct ts_scope_row ts_scope_rows[];
+#define TS_NAME_HABITS 32 /* room for all of either */
+
 /* Kinds that are one tensor in some models and two in others, or that a name does not tell apart: tried, and proved by
  * content, when nothing else pairs them; where that holds in one layer it holds in all. The first TS_KIND_PAIRS_SURE
  * need no proof: a run has one of them, and a side that has only the other means the same. Ends with NULL. */
 extern const char *const ts_kind_pairs[][2];
 #define TS_KIND_PAIRS      64 /* room for all */
-#define TS_KIND_PAIRS_SURE 2
+#define TS_KIND_PAIRS_SURE 27
 
 #endif

@@ -56,6 +56,7 @@ const struct ts_name_row ts_layer_rows[] = {
     {"txt_q", "attn_add_q_proj", TS_NAME_ANY},
     {"txt_k", "attn_add_k_proj", TS_NAME_ANY},
     {"txt_v", "attn_add_v_proj", TS_NAME_ANY},
+    {"attn_q", "q", TS_NAME_WEIGHT},
     {"attn_q", "query q qcur query_states attn_q_proj_raw attn_query_states q_proj_raw", TS_NAME_TRACE},
     {"attn_kv_a_mqa", "attn_kv_a_proj_with_mqa attn_wkv_a_with_mqa kv_a_proj_with_mqa", TS_NAME_ANY},
     {"attn_kv_a_norm", "attn_kv_a_layernorm attn_kv_norm", TS_NAME_ANY},
@@ -67,11 +68,13 @@ const struct ts_name_row ts_layer_rows[] = {
      "attn_k_proj attn_k_proj_no_perm attn_wk attn_self_key attn_k_lin attn_key mixer_k_proj attn_attn_key "
      "attn_attention_k_proj k_proj wk layer_0_selfattention_k attn_to_k",
      TS_NAME_ANY},
+    {"attn_k", "k", TS_NAME_WEIGHT},
     {"attn_k", "key k kcur key_states attn_k_proj_raw attn_key_states k_proj_raw", TS_NAME_TRACE},
     {"attn_v",
      "attn_v_proj attn_wv attn_self_value attn_v_lin attn_value mixer_v_proj attn_attn_value attn_attention_v_proj "
      "v_proj wv layer_0_selfattention_v attn_to_v",
      TS_NAME_ANY},
+    {"attn_v", "v", TS_NAME_WEIGHT},
     {"attn_v", "value v vcur value_states attn_v_proj_raw attn_value_states v_proj_raw", TS_NAME_TRACE},
     {"attn_q_norm",
      "attn_q_layernorm attn_query_layernorm attn_q_ln attn_self_layer_norm_q mixer_q mixer_q_norm "
@@ -133,7 +136,7 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_output_down", "single_linear2 single_proj_out", TS_NAME_ANY},
     {"txt_output", "attn_to_add_out txt_attn_proj context_block_attn_proj", TS_NAME_ANY},
     {"attn_output", "post_attn_pre_resid attn_o_proj_output", TS_NAME_TRACE},
-    {"attn_output", "attn_out", TS_NAME_WEIGHT},
+    {"attn_output", "attn_out proj_out", TS_NAME_WEIGHT},
     {"attn_out", "self_attn attn self_attention attention attn_0 attn_attn_output attn_attention_output attn_output",
      TS_NAME_TRACE},
     {"attn_output_norm",
@@ -253,6 +256,7 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_gate_e_score_correction mlp_moe_statics_e_score_correction mlp_gate_expert mlp_expert mlp_e_score_correction "
      "mixer_gate_e_score_correction mlp_experts_e_score_correction",
      TS_NAME_WEIGHT},
+    {"exp_probs_b.bias", "moe_router_bias", TS_NAME_BARE},
     {"ffn_gate_tid2eid", "", TS_NAME_ANY},
     {"router_logits", "mlp_gate_0 mlp_router_0 ffn_moe_logits router_logits", TS_NAME_TRACE},
     {"router_probs", "ffn_moe_probs", TS_NAME_TRACE},
@@ -291,13 +295,14 @@ const struct ts_name_row ts_layer_rows[] = {
     {"txt_ffn_down", "ff_context_net_2 mlp_context_net_2 txt_mlp_2 context_block_mlp_fc2", TS_NAME_ANY},
     {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear", TS_NAME_BARE},
     {"ffn_gate_exps",
-     "mlp_experts_w1 moe_linear mlp_experts_mlp_w1 mlp_experts_gate_proj mlp_experts_gate moe_gate_proj "
+     "mlp_experts_w1 moe_linear mlp_experts_gate_proj mlp_experts_gate moe_gate_proj "
      "mlp_switch_mlp_gate_proj experts_gate_proj mlp_experts_linear experts_w1 mlp_switch_glu_gate_proj",
      TS_NAME_WEIGHT},
     {"ffn_up_exps",
-     "mlp_experts_w3 moe_linear_v mlp_experts_mlp_v1 mlp_experts_up_proj mlp_experts_up moe_up_proj "
+     "mlp_experts_w3 moe_linear_v mlp_experts_up_proj mlp_experts_up moe_up_proj "
      "mlp_switch_mlp_up_proj experts_up_proj mlp_experts_linear_v experts_w3 mlp_switch_glu_up_proj",
      TS_NAME_WEIGHT},
+    {"ffn_up_exps", "mlp_experts_mlp_w1 mlp_experts_mlp_v1", TS_NAME_BARE},
     {"ffn_down_exps",
      "mlp_experts_w2 moe_linear_1 mlp_experts_mlp_w2 mlp_experts_down_proj mlp_output_linear mlp_experts_down "
      "moe_down_proj experts_down_proj mlp_switch_mlp_down_proj mlp_experts_linear_1 experts_w2 "
@@ -382,6 +387,34 @@ const struct ts_name_row ts_layer_rows[] = {
 const char *const ts_kind_pairs[][2] = {
     {"ffn_down", "ffn_out"},
     {"attn_output", "attn_out"},
+    /* one norm behind attention, whatever it is called */
+    {"ffn_norm.weight", "post_attention_norm.weight"},
+    {"ffn_norm.bias", "post_attention_norm.bias"},
+    {"ffn_norm.weight", "attn_norm_2.weight"},
+    {"ffn_norm.bias", "attn_norm_2.bias"},
+    {"ffn_norm.weight", "ln2.weight"},
+    {"ffn_norm.bias", "ln2.bias"},
+    {"attn_norm.weight", "ln1.weight"},
+    {"attn_norm.bias", "ln1.bias"},
+    {"attn_pre_norm.weight", "ln1.weight"},
+    {"attn_pre_norm.bias", "ln1.bias"},
+    {"attn_norm.weight", "layer_out.weight"},
+    {"attn_norm.bias", "layer_out.bias"},
+    /* RWKV under the names of attention */
+    {"attn_q.weight", "time_mix_receptance.weight"},
+    {"attn_k.weight", "time_mix_key.weight"},
+    {"attn_v.weight", "time_mix_value.weight"},
+    {"attn_output.weight", "time_mix_output.weight"},
+    {"attn_output.weight", "ssm_out.weight"},
+    {"attn_output.bias", "ssm_out.bias"},
+    /* towers */
+    {"input_projection.weight", "pre_encode_out.weight"},
+    {"mm_input_norm.weight", "post_ln.weight"},
+    {"mm_input_norm.bias", "post_ln.bias"},
+    {"norm_embd.weight", "pre_ln.weight"},
+    {"norm_embd.bias", "pre_ln.bias"},
+    {"enc_output_norm.weight", "post_ln.weight"},
+    {"enc_output_norm.bias", "post_ln.bias"},
     {"ffn_out", "ffn_moe_out"},
     {"attn_context", "attn_context_heads"},
     {"output", "logits"},
@@ -395,9 +428,6 @@ const char *const ts_kind_pairs[][2] = {
     {"layer_out", "altup_corrected"},
     {"ffn_up.weight", "ffn_gate_up.weight"},
     {"ffn_up.bias", "ffn_gate_up.bias"},
-    {"ffn_norm.weight", "post_attention_norm.weight"},
-    {"ffn_norm.weight", "attn_norm_2.weight"},
-    {"ffn_norm.bias", "attn_norm_2.bias"},
     {"ffn_norm.bias", "layer_output_norm.bias"},
     {"ffn_norm.bias", "attn_output_norm.bias"},
     {"cls.weight", "output.weight"},
@@ -407,11 +437,6 @@ const char *const ts_kind_pairs[][2] = {
     {"ffn_norm.weight", "attn_output_norm.weight"},
     {"attn_norm.weight", "attn_output_norm.weight"},
     {"attn_norm.bias", "attn_output_norm.bias"},
-    {"attn_output.weight", "ssm_out.weight"},
-    {"attn_output.weight", "time_mix_output.weight"},
-    {"attn_k.weight", "time_mix_key.weight"},
-    {"attn_v.weight", "time_mix_value.weight"},
-    {"attn_q.weight", "time_mix_receptance.weight"},
     {"attn_norm.weight", "token_embd_norm.weight"},
     {"ffn_gate.weight", "ffn_up.weight"},
     {"ffn_gate.bias", "ffn_up.bias"},

@@ -23,8 +23,7 @@ struct ts_namer {
     struct ts_table table; /* "L:name", "Lvision:name", "H:name" -> index into places */
     struct ts_row_place *places;
     size_t place_count, place_room;
-    bool sandwich;  /* norms before and behind each part: post_attention_layernorm is not the feed-forward norm */
-    bool three;     /* the feed-forward network has w1, w2 and w3: as LLaMA has them, not Qwen or DINOv2 */
+    bool habits[TS_NAME_HABITS], scopes[TS_NAME_HABITS]; /* rows of ts_name_habits and ts_scope_rows that hold */
     bool sequences; /* leading numbers are sequence numbers */
     bool folders;   /* numbers of folders or files are those of ranks */
     bool any_word;  /* ... whatever stands before them */

@@ -70,6 +70,15 @@ static const struct ts_row_place *look_up(const struct ts_namer *namer, const ch
     return NULL;
 }
 
+/* The kind that a name has beside others of its side, or NULL. */
+static const char *kind_by_habit(const struct ts_namer *namer, const char *text)
+{
+    for (size_t i = 0; ts_name_habits[i].name; i++)
+        if (namer->habits[i] && strcmp(ts_name_habits[i].name, text) == 0)
+            return ts_name_habits[i].kind;
+    return NULL;
+}
+
 /* A name inside a layer, in the conventions of that part of the model first. */
 const struct ts_row_place *ts_namer_layer_row(const struct ts_namer *namer, const char *scope, const char *text,
                                               bool parameter)
@@ -78,19 +87,17 @@ const struct ts_row_place *ts_namer_layer_row(const struct ts_namer *namer, cons
     const char *forms[2] = {text, unify(text, other)};
     const char *own = strncmp(scope, "vision", 6) == 0 ? "V" : strncmp(scope, "audio", 5) == 0 ? "A" : NULL;
     const struct ts_row_place *found = NULL;
-    if (namer->sandwich && strcmp(text, "post_attention_layernorm") == 0)
-        return look_up(namer, "L", "post_attention_norm", parameter);
+    const char *habit;
     if (strcmp(scope, "single") == 0 && ts_word_in(text, "linear1 linear2 proj_out proj_mlp")) {
         snprintf(other, sizeof other, "single_%s", text);
-        return look_up(namer, "L", other, parameter);
-    }
-    if (namer->three && strlen(text) == 6 && strncmp(text, "mlp_w", 5) == 0) {
-        snprintf(other, sizeof other, "feed_forward_%s", text + 4);
         return look_up(namer, "L", other, parameter);
     }
     if (strcmp(scope, "encoder") == 0 &&
         strcmp(text, "layer_1_layer_norm") == 0) /* T5: its second part is the network */
         return look_up(namer, "L", "ffn_norm", parameter);
+    habit = kind_by_habit(namer, forms[1]);
+    for (const char *shelf = "LAV"; *shelf && habit && !found; shelf++)
+        found = look_up(namer, shelf, habit, parameter);
     for (int i = 0; i < 2 && !found && own; i++)
         found = look_up(namer, own, forms[i], parameter);
     for (const char *shelf = "LAV"; *shelf && !found; shelf++) {
@@ -123,8 +130,12 @@ static const struct ts_row_place *look_up_outside(const struct ts_namer *namer, 
     bool vision = strncmp(scope, "vision", 6) == 0, audio = strncmp(scope, "audio", 5) == 0;
     const struct ts_row_place *found = NULL;
     for (int pass = 0; pass < 2 && !found; pass++) {
+        const char *habit;
         if (pass && !hide_number(text, numbered_text))
             break;
+        habit = kind_by_habit(namer, pass ? numbered_text : text);
+        for (size_t i = 2; i < sizeof shelves / sizeof *shelves && habit && !found; i++)
+            found = look_up(namer, shelves[i], habit, parameter);
         for (size_t i = vision ? 0 : audio ? 1 : 2; i < sizeof shelves / sizeof *shelves && !found; i++)
             if (i != 1 || audio)
                 found = look_up(namer, shelves[i], pass ? numbered_text : text, parameter);
@@ -139,6 +150,8 @@ static bool set_kind(const struct ts_namer *namer, struct ts_name *name, const s
         ending = ".weight";
     name->known = found != NULL;
     name->weight = ending[0] != '\0';
+    if (found && strchr(found->row->kind, '.'))
+        ending = "";
     if (found) {
         name->place = found->place;
         name->stage = found->stage;
@@ -268,7 +281,7 @@ static bool find_scope(const struct ts_namer *namer, struct ts_words *words, uns
         if (ts_word_in(word->text, "vision visual vpm vit siglip siglip2") ||
             (strcmp(word->text, "v") == 0 && i + 1 < words->count && words->list[i + 1].before == '.'))
             says = "vision";
-        else if (ts_word_in(word->text, "audio speech sound conformer") ||
+        else if (ts_word_in(word->text, "audio speech sound conformer speaker") ||
                  (strcmp(word->text, "a") == 0 && i + 1 < words->count && words->list[i + 1].before == '.'))
             says = "audio";
         if (says) {
@@ -290,6 +303,11 @@ static bool find_scope(const struct ts_namer *namer, struct ts_words *words, uns
         }
     }
     scope[used] = '\0';
+    for (size_t i = 0; in_layer && ts_scope_rows[i].words; i++)
+        if (namer->scopes[i] && strcmp(scope, ts_scope_rows[i].words) == 0) {
+            name->scope = ts_scope_rows[i].scope;
+            return true;
+        }
     name->scope = used ? ts_arena_copy(namer->arena, scope, used) : "";
     return name->scope != NULL;
 }
@@ -355,6 +373,32 @@ bool ts_namer_is_part(const struct ts_namer *namer, const struct ts_words *words
     return from < to && ts_words_join(words, from, to, text)[0] && ts_namer_layer_row(namer, "", text, false);
 }
 
+/* A name that seems to stand in a layer, and is a row of ts_whole_rows: words [from, to) stand before the layer.
+ * *found: NULL when it is none. */
+static bool find_whole(const struct ts_namer *namer, struct ts_words *words, unsigned from, unsigned to,
+                       struct ts_name *name, const struct ts_row_place **found)
+{
+    char text[TS_NAME_ROOM], numbered_text[TS_NAME_ROOM];
+    const char *ending = "";
+    unsigned last = words->count;
+    *found = NULL;
+    while (last > to && words->list[last - 1].gone)
+        last--;
+    if (last > to + 1 && (ending = ts_namer_ending(words, last - 1))[0])
+        last--;
+    for (unsigned i = from; i <= to && !*found; i = ts_words_next(words, i + 1)) {
+        ts_words_join(words, i, last, text);
+        *found = look_up(namer, "W", text, ending[0]);
+        if (!*found && hide_number(text, numbered_text))
+            *found = look_up(namer, "W", numbered_text, ending[0]);
+    }
+    if (!*found)
+        return true;
+    name->layer = -1;
+    return find_scope(namer, words, from, words->count, false, name) && keep_text(namer, words, from, name) &&
+           set_kind(namer, name, *found, text, ending, false);
+}
+
 static bool read_name(const struct ts_namer *namer, const char *from, struct ts_words *words, struct ts_name *name)
 {
     unsigned first = 0, behind = 0, opening, file_end = 0, last;
@@ -403,6 +447,12 @@ static bool read_name(const struct ts_namer *namer, const char *from, struct ts_
         name->group = ts_arena_string(namer->arena, ts_words_join(words, 0, file_end, group));
         if (!name->group)
             return false;
+    }
+    if (in_layer && first < behind) {
+        const struct ts_row_place *whole;
+        bool done = find_whole(namer, words, ts_words_next(words, file_end), first, name, &whole);
+        if (!done || whole)
+            return done;
     }
     if (!in_layer) {
         opening = ts_words_next(words, file_end);
@@ -472,6 +522,7 @@ static bool open_namer(struct ts_namer *namer)
         {"A", ts_audio_layer_rows, TS_STAGE_LAYERS}, {"H", ts_head_rows, TS_STAGE_HEAD},
         {"T", ts_tail_rows, TS_STAGE_TAIL},          {"v", ts_vision_rows, TS_STAGE_HEAD},
         {"a", ts_audio_rows, TS_STAGE_HEAD},         {"B", ts_bridge_rows, TS_STAGE_HEAD},
+        {"W", ts_whole_rows, TS_STAGE_HEAD},
     };
     size_t names = 0;
     for (size_t i = 0; i < sizeof shelves / sizeof *shelves; i++)
