@@ -5,7 +5,7 @@
 
 #include "pair/pairing.h"
 
-#define TS_CUT_PARTS 4
+#define TS_CUT_PARTS 6
 
 /* How parts stand in a fused tensor, along one axis. */
 enum ts_cut_kind {
@@ -38,6 +38,7 @@ struct ts_cut_job {
     size_t count;
     const char *kinds[TS_CUT_PARTS];
     bool weights, matrices; /* parameters; and not biases */
+    bool stacked;           /* the fused tensor is taken as one row of numbers, and is whole */
     bool any_heads;         /* where nobody says how many heads there are, every number of them is tried */
 };
 

@@ -118,16 +118,31 @@ static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fu
 struct rule {
     const char *fused, *parts[TS_CUT_PARTS];
     size_t count;
+    bool stacked; /* vectors in a stack of any shape */
 };
 
 static const struct rule rules[] = {
-    {"attn_qkv", {"attn_q", "attn_k", "attn_v"}, 3},
-    {"ffn_gate_up", {"ffn_gate", "ffn_up", NULL}, 2},
-    {"ffn_gate_up_exps", {"ffn_gate_exps", "ffn_up_exps", NULL}, 2},
-    {"ffn_gate_up_shexp", {"ffn_gate_shexp", "ffn_up_shexp", NULL}, 2},
-    {"attn_kv_b", {"attn_k_b", "attn_v_b", NULL}, 2},
-    {"txt_qkv", {"txt_q", "txt_k", "txt_v"}, 3},
-    {"attn_qkv_up", {"attn_q", "attn_k", "attn_v", "ffn_up"}, 4},
+    {"attn_qkv", {"attn_q", "attn_k", "attn_v"}, 3, false},
+    {"attn_kv", {"attn_k", "attn_v"}, 2, false},
+    {"ffn_gate_up", {"ffn_gate", "ffn_up"}, 2, false},
+    {"ffn_gate_up_exps", {"ffn_gate_exps", "ffn_up_exps"}, 2, false},
+    {"ffn_gate_up_shexp", {"ffn_gate_shexp", "ffn_up_shexp"}, 2, false},
+    {"attn_kv_b", {"attn_k_b", "attn_v_b"}, 2, false},
+    {"txt_qkv", {"txt_q", "txt_k", "txt_v"}, 3, false},
+    {"attn_qkv_up", {"attn_q", "attn_k", "attn_v", "ffn_up"}, 4, false},
+    /* RWKV 7, with a gate and without, and 6 */
+    {"time_mix_lerp_fused",
+     {"time_mix_lerp_r", "time_mix_lerp_w", "time_mix_lerp_k", "time_mix_lerp_v", "time_mix_lerp_a", "time_mix_lerp_g"},
+     6,
+     true},
+    {"time_mix_lerp_fused",
+     {"time_mix_lerp_r", "time_mix_lerp_w", "time_mix_lerp_k", "time_mix_lerp_v", "time_mix_lerp_a"},
+     5,
+     true},
+    {"time_mix_lerp_fused",
+     {"time_mix_lerp_w", "time_mix_lerp_k", "time_mix_lerp_v", "time_mix_lerp_r", "time_mix_lerp_g"},
+     5,
+     true},
 };
 
 /* scopes: parts of the model have to be the same. */
@@ -241,6 +256,9 @@ static enum ts_status cut_slots(const struct ts_cut_job *plan, const struct ts_s
         TS_TRY(open_part(&job, other, slots[i], i, &fits, error));
     if (!fits || !open_fused(&job, side, fused))
         return TS_OK;
+    if (job.stacked && !ts_view_reshape(&job.shards[0], (uint64_t[]){job.shards[0].count}, 1,
+                                        &job.pairer->out->arena, &job.shards[0]))
+        return TS_OK;
     return cut_fused(&job, fused, slots, guess, done, error);
 }
 
@@ -282,7 +300,8 @@ static enum ts_status try_rule(struct ts_pairer *pairer, const struct rule *rule
                                     .fused_is_b = fused_is_b,
                                     .count = rule->count,
                                     .weights = *ending != '\0',
-                                    .matrices = strcmp(ending, ".weight") == 0};
+                                    .stacked = rule->stacked,
+                                    .matrices = !rule->stacked && strcmp(ending, ".weight") == 0};
     const struct ts_slot *slots[TS_CUT_PARTS] = {NULL};
     bool done;
     if (strlen(rule->fused) != (size_t)(ending - name->kind) ||

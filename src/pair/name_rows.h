@@ -56,7 +56,7 @@ extern const struct ts_scope_row ts_scope_rows[];
  * content, when nothing else pairs them; where that holds in one layer it holds in all. The first TS_KIND_PAIRS_SURE
  * need no proof: a run has one of them, and a side that has only the other means the same. Ends with NULL. */
 extern const char *const ts_kind_pairs[][2];
-#define TS_KIND_PAIRS      64 /* room for all */
-#define TS_KIND_PAIRS_SURE 27
+#define TS_KIND_PAIRS      96 /* room for all */
+#define TS_KIND_PAIRS_SURE 34
 
 #endif

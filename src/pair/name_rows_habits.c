@@ -21,6 +21,7 @@ const struct ts_name_habit ts_name_habits[] = {
     {".mlp.fc0.", "mlp_fc1", "ffn_down"},
     /* dots: gate, down, up */
     {".mlp.fc3.", "mlp_fc1", "ffn_gate"},
+    {"mlp.router_bias", "mlp_router_bias", "exp_probs_b.bias"}, /* and not mlp.router.bias */
     /* conformers */
     {".conv.batch_norm.", "conv_norm", "norm_conv"},
     {"self_attn.bias_u", "attn_relative_k_proj", "linear_pos"},

@@ -175,7 +175,6 @@ const struct ts_name_row ts_vision_layer_rows[] = {
     {"post_attention_norm", "attn_post_norm", TS_NAME_ANY},
     {"ls1", "lambda_1 ls_1 ls1_gamma layer_scale1", TS_NAME_BARE},
     {"ffn_norm", "ln2 layer_norm2 norm2 layernorm_after post_ln", TS_NAME_ANY},
-    {"exp_probs_b.bias", "mlp_router_bias", TS_NAME_BARE},
     {"ffn_gate_exps", "mlp_experts_fc1", TS_NAME_WEIGHT},
     {"ffn_up_exps", "mlp_experts_fc3", TS_NAME_WEIGHT},
     {"ffn_down_exps", "mlp_experts_fc2", TS_NAME_WEIGHT},

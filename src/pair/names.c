@@ -200,6 +200,40 @@ static bool find_adapter(const struct ts_namer *namer, const struct ts_words *wo
     return set_kind(namer, name, found, text, ts_words_is(words, lora + 1, "a") ? ".lora_a" : ".lora_b", false);
 }
 
+/* What lies beside a weight: scales of NVFP4 and FP8, limits of clipped modules. The rest must be known. */
+static bool find_companion(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned last,
+                           bool in_layer, struct ts_name *name, bool *done)
+{
+    static const struct {
+        const char *words, *ending;
+    } rows[] = {
+        {"weight_scale_2", ".scale"},         {"weight_global_scale", ".scale"}, {"qscale_act", ".input_scale"},
+        {"input_global_scale", ".input_scale"}, {"input_scale", ".input_scale"},   {"scale", ".scale"},
+        {"input_max", ".input_max"},          {"input_min", ".input_min"},       {"output_max", ".output_max"},
+        {"output_min", ".output_min"},
+    };
+    *done = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !*done; i++) {
+        char text[TS_NAME_ROOM];
+        const struct ts_row_place *found = NULL;
+        unsigned count = 1;
+        for (const char *at = rows[i].words; *at; at++)
+            count += *at == '_';
+        if (last <= from + count || strcmp(ts_words_join(words, last - count, last, text), rows[i].words) != 0)
+            continue;
+        for (unsigned end = last - count; end > from && !found && (end == last - count || ts_words_is(words, end, "linear"));
+             end--) {
+            ts_words_join(words, from, end, text);
+            found = in_layer ? ts_namer_layer_row(namer, name->scope, text, true)
+                             : look_up_outside(namer, name->scope, text, true);
+        }
+        *done = found != NULL;
+        if (*done && !set_kind(namer, name, found, text, rows[i].ending, false))
+            return false;
+    }
+    return true;
+}
+
 /* Finds the kind of words [from, count); with or without a layer. */
 static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsigned from, bool in_layer,
                       struct ts_name *name)
@@ -237,10 +271,10 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
         last--;
     }
     for (unsigned i = from; i + 1 < last; i++)
-        if (ts_word_in(words->list[i].text, "experts expert projections") && words->list[i + 1].number &&
+        if (ts_word_in(words->list[i].text, "experts expert projections norms") && words->list[i + 1].number &&
             name->expert < 0) {
             name->expert =
-                (int64_t)words->list[i + 1].value; /* projections: of AltUp, which llama.cpp stacks as well */
+                (int64_t)words->list[i + 1].value; /* projections: of AltUp, which llama.cpp stacks as well; norms: of StableLM, one a head */
             words->list[i + 1].gone = true;
             if (strcmp(words->list[i].text, "expert") == 0)
                 words->list[i].text = "experts";
@@ -261,6 +295,17 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
         ts_words_join(words, from, last - 1, other);
         found = in_layer ? ts_namer_layer_row(namer, name->scope, other, false)
                          : look_up_outside(namer, name->scope, other, false);
+    }
+    if (!found && ending[0] && in_layer && last > from + 1 && ts_words_is(words, last - 1, "linear")) {
+        ts_words_join(words, from, last - 1, other); /* q_proj.linear.weight: a module around another */
+        found = ts_namer_layer_row(namer, name->scope, other, true);
+    }
+    if (!found && !ending[0]) {
+        bool done;
+        if (!find_companion(namer, words, from, last, in_layer, name, &done))
+            return false;
+        if (done)
+            return true;
     }
     return set_kind(namer, name, found, in_layer ? unify(text, other) : text, ending, exps);
 }

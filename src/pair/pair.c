@@ -36,6 +36,13 @@ enum ts_status ts_pairer_read_side(struct ts_pairer *pairer, struct ts_side *sid
 {
     if (!side->read.list && !ts_names_make(side->names, side->count, 0, &pairer->scratch, &side->read))
         return ts_fail_memory(error);
+    /* a GGUF file holds nothing but parameters: "blk.0.ssm_dt_norm" is a weight */
+    for (size_t i = 0; i < side->count && side->facts.gguf; i++) {
+        struct ts_name *name = &side->read.list[i];
+        if (!name->weight && !(name->kind = ts_arena_printf(&pairer->scratch, "%s.weight", name->kind)))
+            return ts_fail_memory(error);
+        name->weight = true;
+    }
     return TS_OK;
 }
 
