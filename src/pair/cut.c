@@ -255,6 +255,30 @@ static bool cut_heads(const struct ts_cut_job *job, uint64_t groups, const struc
     return ts_layout_gather(fused, axis, starts, counts, 1, groups, arena, out);
 }
 
+/* By head of keys: q, k, v and z of each; the first part is all q, all k, all v, and the second all z. */
+static bool cut_key_heads(const struct ts_cut_job *job, const struct ts_view *fused, unsigned axis,
+                          const uint64_t sizes[TS_CUT_PARTS], size_t part, struct ts_arena *arena, struct ts_view *out)
+{
+    const struct ts_facts *facts = job->pairer->a.facts.key_heads ? &job->pairer->a.facts : &job->pairer->b.facts;
+    const uint64_t groups = facts->key_heads;
+    uint64_t value, key, *starts, *counts;
+    if (job->count != 2 || groups == 0 || groups > 4096 || sizes[0] <= sizes[1] || sizes[1] % groups != 0 ||
+        (sizes[0] - sizes[1]) % (2 * groups) != 0)
+        return false;
+    value = sizes[1] / groups;
+    key = (sizes[0] - sizes[1]) / (2 * groups);
+    starts = ts_arena_array(arena, 3 * groups, sizeof *starts);
+    counts = ts_arena_array(arena, 3 * groups, sizeof *counts);
+    if (!starts || !counts)
+        return false;
+    for (uint64_t i = 0; i < 3 * groups; i++) {
+        const uint64_t which = i / groups;
+        starts[i] = i % groups * 2 * (key + value) + (part ? 2 * key + value : which * key);
+        counts[i] = part || which == 2 ? value : key;
+    }
+    return ts_layout_gather(fused, axis, starts, counts, 1, part ? groups : 3 * groups, arena, out);
+}
+
 bool ts_cut_out(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part, struct ts_arena *arena,
                 struct ts_view *piece, struct ts_view *other)
 {
@@ -288,6 +312,8 @@ bool ts_cut_out(const struct ts_cut_job *job, const struct ts_cut *cut, size_t p
         return false;
     if (cut->kind == TS_CUT_BY_HEAD)
         return cut_heads(job, cut->groups, &fused, axis, sizes, part, arena, piece);
+    if (cut->kind == TS_CUT_BY_KEY_HEAD)
+        return cut_key_heads(job, &fused, axis, sizes, part, arena, piece);
     starts[0] = cut->kind == TS_CUT_BLOCKS ? before : part;
     counts[0] = sizes[part];
     if (cut->kind == TS_CUT_ALTERNATING && total != sizes[part] * job->count)

@@ -14,6 +14,7 @@ enum ts_cut_kind {
     TS_CUT_ALTERNATING, /* an element of each in turn */
     TS_CUT_BY_HEAD,     /* for each head, or group of heads with its k and v, one behind the other */
     TS_CUT_TURNED_HALF, /* kv_b: for each head its rows of k, stored transposed elsewhere, then those of v */
+    TS_CUT_BY_KEY_HEAD, /* Qwen3-Next: for each head of keys its rows of q, k, v and z; z is the second part */
     TS_CUT_KINDS
 };
 
@@ -24,6 +25,13 @@ struct ts_cut {
     uint64_t groups; /* BY_HEAD: heads of k, each with its share of q and v */
     uint64_t of;     /* PER_RANK: ranks in all, of which some may be missing */
     uint64_t copies; /* PER_RANK: ranks that hold the same share of what stands behind the first part */
+};
+
+/* How a whole fused tensor is looked at before it is cut. */
+enum ts_cut_taken {
+    TS_CUT_AS_IT_IS,
+    TS_CUT_AS_ROW,   /* of numbers: vectors in a stack of any shape */
+    TS_CUT_AS_FRAMES /* [out, in, frames, height, width]: a frame each */
 };
 
 /* What is cut: one fused side, its parts on the other. */
@@ -38,7 +46,7 @@ struct ts_cut_job {
     size_t count;
     const char *kinds[TS_CUT_PARTS];
     bool weights, matrices; /* parameters; and not biases */
-    bool stacked;           /* the fused tensor is taken as one row of numbers, and is whole */
+    enum ts_cut_taken taken;
     bool any_heads;         /* where nobody says how many heads there are, every number of them is tried */
 };
 

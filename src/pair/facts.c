@@ -64,6 +64,8 @@ static enum ts_status read_object(struct ts_json *json, struct ts_facts *facts, 
         {"head_dim", &facts->head_dim},
         {"qk_nope_head_dim", &facts->key_dim},
         {"v_head_dim", &facts->value_dim},
+        {"linear_num_key_heads", &facts->key_heads},
+        {"linear_num_value_heads", &facts->value_heads},
         {"hidden_size n_embd d_model dim", &hidden},
     };
     for (;;) {
@@ -131,6 +133,9 @@ void ts_facts_read(const struct ts_bundle *bundle, struct ts_facts *facts)
         facts->heads = meta_number(bundle, architecture, "attention.head_count");
         facts->kv_heads = meta_number(bundle, architecture, "attention.head_count_kv");
         facts->head_dim = meta_number(bundle, architecture, "attention.key_length");
+        facts->key_heads = meta_number(bundle, architecture, "ssm.group_count");
+        facts->value_heads = meta_number(bundle, architecture, "ssm.time_step_rank");
+        facts->inner = meta_number(bundle, architecture, "ssm.inner_size");
     }
     if (!facts->kv_heads)
         facts->kv_heads = facts->heads;
@@ -160,6 +165,12 @@ bool ts_facts_turns_rows(const struct ts_facts *facts)
 bool ts_facts_adds_one(const struct ts_facts *facts)
 {
     static const char *const architectures[] = {"gemma",    "gemma2",    "gemma3", "gemma-embedding",
-                                                "nemotron", "qwen3next", "qwen35", NULL};
+                                                "nemotron", "qwen3next", "qwen35",  "qwen35moe", NULL};
+    return facts->gguf && listed(facts->architecture, architectures);
+}
+
+bool ts_facts_tiles(const struct ts_facts *facts)
+{
+    static const char *const architectures[] = {"qwen35", "qwen35moe", NULL};
     return facts->gguf && listed(facts->architecture, architectures);
 }

@@ -118,31 +118,33 @@ static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fu
 struct rule {
     const char *fused, *parts[TS_CUT_PARTS];
     size_t count;
-    bool stacked; /* vectors in a stack of any shape */
+    enum ts_cut_taken taken;
 };
 
 static const struct rule rules[] = {
-    {"attn_qkv", {"attn_q", "attn_k", "attn_v"}, 3, false},
-    {"attn_kv", {"attn_k", "attn_v"}, 2, false},
-    {"ffn_gate_up", {"ffn_gate", "ffn_up"}, 2, false},
-    {"ffn_gate_up_exps", {"ffn_gate_exps", "ffn_up_exps"}, 2, false},
-    {"ffn_gate_up_shexp", {"ffn_gate_shexp", "ffn_up_shexp"}, 2, false},
-    {"attn_kv_b", {"attn_k_b", "attn_v_b"}, 2, false},
-    {"txt_qkv", {"txt_q", "txt_k", "txt_v"}, 3, false},
-    {"attn_qkv_up", {"attn_q", "attn_k", "attn_v", "ffn_up"}, 4, false},
+    {"attn_qkv", {"attn_q", "attn_k", "attn_v"}, 3, TS_CUT_AS_IT_IS},
+    {"attn_kv", {"attn_k", "attn_v"}, 2, TS_CUT_AS_IT_IS},
+    {"ffn_gate_up", {"ffn_gate", "ffn_up"}, 2, TS_CUT_AS_IT_IS},
+    {"ffn_gate_up_exps", {"ffn_gate_exps", "ffn_up_exps"}, 2, TS_CUT_AS_IT_IS},
+    {"ffn_gate_up_shexp", {"ffn_gate_shexp", "ffn_up_shexp"}, 2, TS_CUT_AS_IT_IS},
+    {"attn_kv_b", {"attn_k_b", "attn_v_b"}, 2, TS_CUT_AS_IT_IS},
+    {"ssm_in", {"attn_qkv", "attn_gate"}, 2, TS_CUT_AS_IT_IS},
+    {"txt_qkv", {"txt_q", "txt_k", "txt_v"}, 3, TS_CUT_AS_IT_IS},
+    {"attn_qkv_up", {"attn_q", "attn_k", "attn_v", "ffn_up"}, 4, TS_CUT_AS_IT_IS},
+    {"patch_embd", {"patch_embd_0", "patch_embd_1"}, 2, TS_CUT_AS_FRAMES},
     /* RWKV 7, with a gate and without, and 6 */
     {"time_mix_lerp_fused",
      {"time_mix_lerp_r", "time_mix_lerp_w", "time_mix_lerp_k", "time_mix_lerp_v", "time_mix_lerp_a", "time_mix_lerp_g"},
      6,
-     true},
+     TS_CUT_AS_ROW},
     {"time_mix_lerp_fused",
      {"time_mix_lerp_r", "time_mix_lerp_w", "time_mix_lerp_k", "time_mix_lerp_v", "time_mix_lerp_a"},
      5,
-     true},
+     TS_CUT_AS_ROW},
     {"time_mix_lerp_fused",
      {"time_mix_lerp_w", "time_mix_lerp_k", "time_mix_lerp_v", "time_mix_lerp_r", "time_mix_lerp_g"},
      5,
-     true},
+     TS_CUT_AS_ROW},
 };
 
 /* scopes: parts of the model have to be the same. */
@@ -182,6 +184,24 @@ static bool open_fused(struct ts_cut_job *job, const struct ts_side *side, const
         if (!ts_view_of(side->bundle->tensors[slot->indices[i]], arena, &job->shards[i]))
             return false;
     return true;
+}
+
+/* The fused tensor in the shape that the rule cuts. */
+static bool take_fused(struct ts_cut_job *job)
+{
+    struct ts_view *view = &job->shards[0];
+    struct ts_arena *arena = &job->pairer->out->arena;
+    const uint64_t *shape = view->shape;
+    switch (job->taken) {
+    case TS_CUT_AS_IT_IS:
+        return true;
+    case TS_CUT_AS_ROW:
+        return job->shard_count == 1 && ts_view_reshape(view, (uint64_t[]){view->count}, 1, arena, view);
+    case TS_CUT_AS_FRAMES:
+        return job->shard_count == 1 && view->rank == 5 &&
+               ts_view_reshape(view, (uint64_t[]){shape[0] * shape[1], shape[2], shape[3] * shape[4]}, 3, arena, view);
+    }
+    return false;
 }
 
 /* A part of the other side: shards are joined along the axis that parts lie along, neighbours that hold the same once.
@@ -256,8 +276,7 @@ static enum ts_status cut_slots(const struct ts_cut_job *plan, const struct ts_s
         TS_TRY(open_part(&job, other, slots[i], i, &fits, error));
     if (!fits || !open_fused(&job, side, fused))
         return TS_OK;
-    if (job.stacked && !ts_view_reshape(&job.shards[0], (uint64_t[]){job.shards[0].count}, 1,
-                                        &job.pairer->out->arena, &job.shards[0]))
+    if (!take_fused(&job))
         return TS_OK;
     return cut_fused(&job, fused, slots, guess, done, error);
 }
@@ -300,8 +319,8 @@ static enum ts_status try_rule(struct ts_pairer *pairer, const struct rule *rule
                                     .fused_is_b = fused_is_b,
                                     .count = rule->count,
                                     .weights = *ending != '\0',
-                                    .stacked = rule->stacked,
-                                    .matrices = !rule->stacked && strcmp(ending, ".weight") == 0};
+                                    .taken = rule->taken,
+                                    .matrices = rule->taken != TS_CUT_AS_ROW && strcmp(ending, ".weight") == 0};
     const struct ts_slot *slots[TS_CUT_PARTS] = {NULL};
     bool done;
     if (strlen(rule->fused) != (size_t)(ending - name->kind) ||

@@ -72,159 +72,9 @@ static bool same_shape(const struct ts_view *a, const struct ts_view *b)
     return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
 
-bool ts_layout_gather(const struct ts_view *view, unsigned axis, const uint64_t *starts, const uint64_t *counts,
-                      uint64_t step, size_t count, struct ts_arena *arena, struct ts_view *out)
-{
-    struct ts_view *parts = ts_arena_array(arena, count, sizeof *parts);
-    if (!parts)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        if (!ts_view_slice(view, axis, starts[i], counts[i], step, arena, &parts[i]))
-            return false;
-    if (count == 1) {
-        *out = parts[0];
-        return true;
-    }
-    return ts_view_join(TS_JOIN_CONCAT, axis, parts, count, arena, out);
-}
-
-/* More heads than this are none. */
-#define MAX_HEADS 4096
-
-bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_arena *arena, struct ts_view *out)
-{
-    uint64_t rows = view->rank ? view->shape[0] : 0, half, *starts, *counts;
-    if (heads == 0 || heads > MAX_HEADS || rows == 0 || rows % (2 * heads) != 0 || rows / heads < 4)
-        return false;
-    half = rows / heads / 2;
-    starts = ts_arena_array(arena, 2 * heads, sizeof *starts);
-    counts = ts_arena_array(arena, 2 * heads, sizeof *counts);
-    if (!starts || !counts)
-        return false;
-    for (uint64_t i = 0; i < 2 * heads; i++) {
-        starts[i] = i / 2 * 2 * half + i % 2;
-        counts[i] = half;
-    }
-    return ts_layout_gather(view, 0, starts, counts, 2, 2 * heads, arena, out);
-}
-
-/* The rows of a fused q, k, v that stand head by head (or group by group), brought to all q, all k, all v. */
-static bool unmix(const struct ts_view *view, uint64_t groups, uint64_t in_group, struct ts_arena *arena,
-                  struct ts_view *out)
-{
-    uint64_t rows = view->rank ? view->shape[0] : 0, size, *starts, *counts;
-    if (groups == 0 || groups > MAX_HEADS || in_group == 0 || in_group > MAX_HEADS ||
-        rows % (groups * (in_group + 2)) != 0)
-        return false;
-    size = rows / (groups * (in_group + 2));
-    starts = ts_arena_array(arena, 3 * groups, sizeof *starts);
-    counts = ts_arena_array(arena, 3 * groups, sizeof *counts);
-    if (!starts || !counts || size == 0)
-        return false;
-    for (uint64_t i = 0; i < 3 * groups; i++) {
-        uint64_t part = i / groups, group = i % groups;
-        starts[i] = group * (in_group + 2) * size + (part == 0 ? 0 : in_group + part - 1) * size;
-        counts[i] = part == 0 ? in_group * size : size;
-    }
-    return ts_layout_gather(view, 0, starts, counts, 1, 3 * groups, arena, out);
-}
-
-uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind)
-{
-    const struct ts_facts *facts = pairer->a.facts.heads ? &pairer->a.facts : &pairer->b.facts;
-    return strncmp(kind, "attn_k", 6) == 0 ? facts->kv_heads : facts->heads;
-}
-
-bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
-{
-    uint64_t half;
-    *out = *view;
-    switch (turn->kind) {
-    case TS_TURN_ROWS:
-        return ts_layout_turn_rows(view, turn->heads, arena, out);
-    case TS_TURN_UNMIX:
-        return unmix(view, turn->heads, turn->in_group, arena, out);
-    case TS_TURN_ADD_ONE:
-        out->add += 1;
-        return true;
-    case TS_TURN_SWAP_HALVES:
-        half = view->rank && view->shape[0] % 2 == 0 ? view->shape[0] / 2 : 0;
-        return half && ts_layout_gather(view, 0, (uint64_t[]){half, 0}, (uint64_t[]){half, half}, 1, 2, arena, out);
-    case TS_TURN_NOTHING:
-        break;
-    }
-    return true;
-}
-
-const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *arena)
-{
-    char side = turn->on_b ? 'B' : 'A';
-    switch (turn->kind) {
-    case TS_TURN_ROWS:
-        return ts_arena_printf(arena, "%c: rows un-permuted (%" PRIu64 " heads)", side, turn->heads);
-    case TS_TURN_UNMIX:
-        return ts_arena_printf(arena, "%c: q, k and v of %" PRIu64 " %s taken apart", side, turn->heads,
-                               turn->in_group == 1 ? "heads" : "groups");
-    case TS_TURN_ADD_ONE:
-        return ts_arena_printf(arena, "%c: 1 + w", side);
-    case TS_TURN_SWAP_HALVES:
-        return ts_arena_printf(arena, "%c: halves swapped", side);
-    case TS_TURN_NOTHING:
-        break;
-    }
-    return "";
-}
-
-#define MAX_TURNS 40
 /* What was expected fits so much worse than what was found that it is missing. */
 #define STRANGE 4.0
 #define NEARLY  1e-4
-
-/* What the conventions might have done to a weight of this kind. The first is to take it as it is. *expected is the one
- * that the architecture asks for. */
-static size_t list_turns(const struct ts_pairer *pairer, const char *kind, const struct ts_view *view,
-                         struct ts_turn turns[MAX_TURNS], size_t *expected)
-{
-    static const uint64_t usual[] = {128, 64, 256, 96, 80, 112, 160, 192, 32, 16}; /* sizes of a head */
-    const struct ts_facts *gguf = pairer->b.facts.gguf ? &pairer->b.facts : &pairer->a.facts;
-    bool gguf_is_b = pairer->b.facts.gguf;
-    uint64_t rows = view->rank ? view->shape[0] : 0;
-    const char *ending = ts_kind_ending(kind);
-    size_t length = (size_t)(ending - kind), count = 0;
-    turns[count++] = (struct ts_turn){.kind = TS_TURN_NOTHING};
-    *expected = 0;
-    if (!*ending)
-        return count;
-    if (length == 6 && (strncmp(kind, "attn_q", 6) == 0 || strncmp(kind, "attn_k", 6) == 0)) {
-        uint64_t known = ts_layout_heads(pairer, kind);
-        for (size_t i = 0; i < sizeof usual / sizeof *usual + 1 && count + 2 <= MAX_TURNS; i++) {
-            uint64_t heads = i == 0 ? known : rows % usual[i - 1] == 0 ? rows / usual[i - 1] : 0;
-            if (heads == 0 || (i > 0 && known))
-                continue;
-            if (ts_facts_turns_rows(gguf) && known)
-                *expected = gguf_is_b ? count + 1 : count;
-            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .heads = heads};
-            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .on_b = true, .heads = heads};
-        }
-    } else if (length == 8 && strncmp(kind, "attn_qkv", 8) == 0) {
-        uint64_t heads = ts_layout_heads(pairer, "attn_q"), groups = ts_layout_heads(pairer, "attn_k");
-        for (int on_b = 0; on_b < 2 && heads; on_b++) {
-            turns[count++] = (struct ts_turn){.kind = TS_TURN_UNMIX, .on_b = on_b, .heads = heads, .in_group = 1};
-            if (groups && groups != heads && heads % groups == 0)
-                turns[count++] =
-                    (struct ts_turn){.kind = TS_TURN_UNMIX, .on_b = on_b, .heads = groups, .in_group = heads / groups};
-        }
-    } else if (length == 16 && strncmp(kind, "final_modulation", 16) == 0) { /* shift and scale, scale and shift */
-        turns[count++] = (struct ts_turn){.kind = TS_TURN_SWAP_HALVES, .on_b = true};
-    } else if (view->rank == 1 && length > 4 && strncmp(ending - 4, "norm", 4) == 0 && strcmp(ending, ".weight") == 0 &&
-               pairer->a.facts.gguf != pairer->b.facts.gguf) {
-        if (ts_facts_adds_one(gguf))
-            *expected = gguf_is_b ? 1 : 2;
-        turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD_ONE};
-        turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD_ONE, .on_b = true};
-    }
-    return count;
-}
 
 static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, enum ts_turn_kind missing,
                                    struct ts_error *error)
@@ -239,9 +89,9 @@ static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, e
 static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, struct ts_pair *pair, const char **recipe,
                                   double *error_left, struct ts_error *error)
 {
-    struct ts_turn turns[MAX_TURNS], *kept;
+    struct ts_turn turns[TS_MAX_TURNS], *kept;
     struct ts_view *a = &pair->a, *b = &pair->b;
-    size_t expected, best = 0, count = list_turns(pairer, kind, a, turns, &expected);
+    size_t expected, best = 0, count = ts_layout_list_turns(pairer, kind, a, turns, &expected);
     double least = INFINITY, least_expected = INFINITY;
     enum ts_status status = TS_OK;
     *recipe = "";
@@ -286,9 +136,9 @@ static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, st
 /* There is something that a converter might have done to a weight of this kind. */
 static bool may_turn(const struct ts_pairer *pairer, size_t a, const struct ts_view *view)
 {
-    struct ts_turn turns[MAX_TURNS];
+    struct ts_turn turns[TS_MAX_TURNS];
     size_t expected;
-    return pairer->a.read.list && list_turns(pairer, pairer->a.read.list[a].kind, view, turns, &expected) > 1;
+    return pairer->a.read.list && ts_layout_list_turns(pairer, pairer->a.read.list[a].kind, view, turns, &expected) > 1;
 }
 
 /* Axis names of a tensor: declared on the command line, else by whoever wrote the file. */
@@ -325,11 +175,16 @@ static bool axes_differ(struct ts_pairer *pairer, size_t a, size_t b)
     return axes_a && axes_b && strcmp(axes_a, axes_b) != 0;
 }
 
+/* By its ending, or where nearly everything is a weight, by what its name means: A_log. */
+static bool is_weight(const struct ts_side *side, size_t index)
+{
+    return ts_is_parameter(side->names[index]) || side->facts.gguf ||
+           (side->facts.weights && side->read.list && side->read.list[index].weight);
+}
+
 bool ts_layout_weights(const struct ts_pairer *pairer, size_t a, size_t b)
 {
-    const struct ts_side *left = &pairer->a, *right = &pairer->b;
-    return (ts_is_parameter(left->names[a]) || left->facts.gguf) &&
-           (ts_is_parameter(right->names[b]) || right->facts.gguf);
+    return is_weight(&pairer->a, a) && is_weight(&pairer->b, b);
 }
 
 struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t b, bool weights)
@@ -341,7 +196,7 @@ struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t
     uint64_t heads = ts_layout_heads(pairer, "attn_q");
     const struct ts_name *name = pairer->a.read.list ? &pairer->a.read.list[a] : NULL;
     hints.separate = name && name->known && !strstr(name->kind, "qkv") && !strstr(name->kind, "gate_up");
-    hints.heads = heads < MAX_HEADS ? (unsigned)heads : 0;
+    hints.heads = heads < TS_MAX_HEADS ? (unsigned)heads : 0;
     return hints;
 }
 
@@ -382,6 +237,20 @@ static enum ts_status try_decay(struct ts_pairer *pairer, size_t a, struct ts_vi
     return ts_layout_recipes(pairer, *recipe, gguf_is_b ? "A: -exp(w)" : "B: -exp(w)", recipe, error);
 }
 
+/* [channels, 1, 4] against [channels, 4], of a weight whose rows a converter may have moved: the axis of 1 goes first.
+ */
+static enum ts_status squeeze_middle(struct ts_pairer *pairer, size_t a, struct ts_view *long_one,
+                                     const struct ts_view *other, char side, const char **recipe,
+                                     struct ts_error *error)
+{
+    if (long_one->rank != 3 || other->rank != 2 || long_one->shape[1] != 1 || long_one->shape[0] != other->shape[0] ||
+        long_one->shape[2] != other->shape[1] || !may_turn(pairer, a, other))
+        return TS_OK;
+    if (!ts_view_reshape(long_one, other->shape, 2, &pairer->out->arena, long_one))
+        return ts_fail_memory(error);
+    return ts_layout_recipes(pairer, *recipe, side == 'A' ? "A: squeeze 1" : "B: squeeze 1", recipe, error);
+}
+
 enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
                                const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
                                const char *how, bool same, struct ts_error *error)
@@ -391,8 +260,10 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     struct ts_alignment alignment;
     struct ts_agreement agreement;
     TS_TRY(try_decay(pairer, a, &pair.a, &pair.b, &recipe, error));
+    TS_TRY(squeeze_middle(pairer, a, &pair.a, &pair.b, 'A', &recipe, error));
+    TS_TRY(squeeze_middle(pairer, a, &pair.b, &pair.a, 'B', &recipe, error));
     pair.recipe = recipe;
-    if (same_shape(view_a, view_b) && !axes_differ(pairer, a, b)) {
+    if (same_shape(&pair.a, &pair.b) && !axes_differ(pairer, a, b)) {
         bool weights = ts_layout_weights(pairer, a, b);
         double left;
         const char *turned = "";
@@ -565,8 +436,8 @@ static enum ts_status turn_shards(struct ts_pairer *pairer, const char *kind, co
                                   const struct ts_align_hints *hints, struct ts_alignment *alignment,
                                   const char **recipe, struct ts_error *error)
 {
-    struct ts_turn turns[MAX_TURNS];
-    size_t expected, turn_count = list_turns(pairer, kind, whole, turns, &expected);
+    struct ts_turn turns[TS_MAX_TURNS];
+    size_t expected, turn_count = ts_layout_list_turns(pairer, kind, whole, turns, &expected);
     struct ts_view *parts = ts_arena_array(&pairer->scratch, count, sizeof *parts);
     if (!parts)
         return ts_fail_memory(error);

@@ -10,6 +10,8 @@
 #ifndef TS_PAIR_NAME_ROWS_H
 #define TS_PAIR_NAME_ROWS_H
 
+#include <stdbool.h>
+
 enum ts_name_only {
     TS_NAME_ANY,
     TS_NAME_WEIGHT, /* only with .weight or .bias behind */
@@ -45,9 +47,11 @@ struct ts_name_habit {
 extern const struct ts_name_habit ts_name_habits[];
 
 /* What the words before a layer say, and which part of a model that is in the words of others. An empty witness is
- * always there. */
+ * always there. counted: some count from 0 there and others do not, so that only the order of numbers means something.
+ */
 struct ts_scope_row {
     const char *witness, *words, *scope;
+    bool counted;
 };
 extern const struct ts_scope_row ts_scope_rows[];
 #define TS_NAME_HABITS 32 /* room for all of either */
@@ -57,6 +61,6 @@ extern const struct ts_scope_row ts_scope_rows[];
  * need no proof: a run has one of them, and a side that has only the other means the same. Ends with NULL. */
 extern const char *const ts_kind_pairs[][2];
 #define TS_KIND_PAIRS      96 /* room for all */
-#define TS_KIND_PAIRS_SURE 34
+#define TS_KIND_PAIRS_SURE 35
 
 #endif

@@ -26,6 +26,8 @@ const struct ts_name_habit ts_name_habits[] = {
     {".conv.batch_norm.", "conv_norm", "norm_conv"},
     {"self_attn.bias_u", "attn_relative_k_proj", "linear_pos"},
     {"audio_tower", "multi_modal_projector_linear_#", "mm_a_mlp_#"},
+    /* a convolution over frames, one file entry each */
+    {"patch_embd.weight.1", "patch_embd", "patch_embd_0"},
     /* WavTokenizer: the norm in front */
     {"backbone.final_layer_norm", "norm", "token_embd_norm"},
     {NULL, NULL, NULL},
@@ -33,15 +35,20 @@ const struct ts_name_habit ts_name_habits[] = {
 _Static_assert(sizeof ts_name_habits / sizeof *ts_name_habits <= TS_NAME_HABITS, "room for every row");
 
 const struct ts_scope_row ts_scope_rows[] = {
-    {"", "sam", "vision_sam"},
-    {"qwen2_model.", "qwen2", "vision"},
-    {"", "layerwise_projectors_qformer_encoder", "vision_proj"},
-    {"", "spatial_projectors_qformer_encoder", "vision_proj"},
-    {"", "projector_qformer_encoder", "audio_proj"},
-    {"", "audio_input_local", "audio_local"},
-    {".conv.depth_conv.", "encoder", "audio"},        /* Granite's speech encoder */
-    {"encoder.down_sample_layer", "encoder", "audio"}, /* MiMo's audio tokenizer */
-    {NULL, NULL, NULL},
+    {"", "sam", "vision_sam", false},
+    {"qwen2_model.", "qwen2", "vision", false},
+    {"", "vision_deepstack", "vision_deepstack", true},
+    {"", "vision_deepstack_merger_list", "vision_deepstack", true},
+    {"", "vision_merger_list", "vision_deepstack", true},
+    {"", "layerwise_projectors", "vision_proj", false},
+    {"", "spatial_projectors", "vision_proj", false},
+    {"", "layerwise_projectors_qformer_encoder", "vision_proj", false},
+    {"", "spatial_projectors_qformer_encoder", "vision_proj", false},
+    {"", "projector_qformer_encoder", "audio_proj", false},
+    {"", "audio_input_local", "audio_local", false},
+    {".conv.depth_conv.", "encoder", "audio", false},         /* Granite's speech encoder */
+    {"encoder.down_sample_layer", "encoder", "audio", false}, /* MiMo's audio tokenizer */
+    {NULL, NULL, NULL, false},
 };
 _Static_assert(sizeof ts_scope_rows / sizeof *ts_scope_rows <= TS_NAME_HABITS, "room for every row");
 

@@ -134,7 +134,7 @@ static const struct ts_row_place *look_up_outside(const struct ts_namer *namer, 
         if (pass && !hide_number(text, numbered_text))
             break;
         habit = kind_by_habit(namer, pass ? numbered_text : text);
-        for (size_t i = 2; i < sizeof shelves / sizeof *shelves && habit && !found; i++)
+        for (size_t i = 0; i < sizeof shelves / sizeof *shelves && habit && !found; i++)
             found = look_up(namer, shelves[i], habit, parameter);
         for (size_t i = vision ? 0 : audio ? 1 : 2; i < sizeof shelves / sizeof *shelves && !found; i++)
             if (i != 1 || audio)
@@ -581,6 +581,22 @@ static bool open_namer(struct ts_namer *namer)
     return true;
 }
 
+/* Where only the order of numbers means something, layers are counted from 0. */
+static void count_layers(struct ts_name *list, size_t count, const struct ts_scope_row *row)
+{
+    for (int64_t next = 0, least; next < 64; next++) { /* no model has more, and what is above keeps its order */
+        least = INT64_MAX;
+        for (size_t i = 0; i < count; i++)
+            if (strcmp(list[i].scope, row->scope) == 0 && list[i].layer >= next && list[i].layer < least)
+                least = list[i].layer;
+        if (least == INT64_MAX)
+            return;
+        for (size_t i = 0; i < count; i++)
+            if (strcmp(list[i].scope, row->scope) == 0 && list[i].layer == least)
+                list[i].layer = next;
+    }
+}
+
 static bool make(const char *const *names, size_t count, unsigned strip, bool folders, struct ts_arena *arena,
                  struct ts_names *out)
 {
@@ -597,6 +613,9 @@ static bool make(const char *const *names, size_t count, unsigned strip, bool fo
     }
     for (size_t i = 0; i < count && done; i++)
         done = read_name(&namer, names[i], words, &out->list[i]);
+    for (size_t i = 0; done && ts_scope_rows[i].scope; i++)
+        if (ts_scope_rows[i].counted)
+            count_layers(out->list, count, &ts_scope_rows[i]);
     ts_table_release(&namer.table);
     free(words);
     return done;

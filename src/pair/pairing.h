@@ -121,12 +121,20 @@ enum ts_status ts_sample_ends(struct ts_view *view, const struct ts_tensor *dump
                               const char **recipe, struct ts_error *error);
 
 /* What a converter does to one side. */
-enum ts_turn_kind { TS_TURN_NOTHING, TS_TURN_ROWS, TS_TURN_ADD_ONE, TS_TURN_UNMIX, TS_TURN_SWAP_HALVES };
+enum ts_turn_kind { TS_TURN_NOTHING, TS_TURN_ROWS, TS_TURN_ADD_ONE, TS_TURN_UNMIX, TS_TURN_SWAP_HALVES, TS_TURN_TILE };
 struct ts_turn {
     enum ts_turn_kind kind;
     bool on_b, expected; /* expected: the architecture asks for it */
     uint64_t heads, in_group;
+    uint64_t before; /* TILE: entries of the axis that stand in front of the heads */
+    unsigned axis;   /* TILE */
 };
+#define TS_MAX_TURNS 40
+#define TS_MAX_HEADS 4096 /* more are none */
+/* What the conventions might have done to a weight of this kind. The first is to take it as it is. *expected is the one
+ * that the architecture asks for. */
+size_t ts_layout_list_turns(const struct ts_pairer *pairer, const char *kind, const struct ts_view *view,
+                            struct ts_turn turns[TS_MAX_TURNS], size_t *expected);
 /* False when the shape does not allow it, or without memory. */
 bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, struct ts_arena *arena,
                     struct ts_view *out);

@@ -236,7 +236,7 @@ bool ts_words_find_layer(const struct ts_words *words, bool sequences, unsigned 
     /* transformer_encoder.3.ffn_norm */
     for (unsigned i = opening; i + 2 < last; i++)
         if (list[i + 1].number && ts_word_in(list[i].text, "encoder convnext posnet deepstack list projectors")) {
-            *first = i;
+            *first = i + (strcmp(list[i].text, "encoder") != 0); /* the others say which part of a model it is */
             *behind = i + 2;
             *layer = list[i + 1].value;
             return true;
