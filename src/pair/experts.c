@@ -74,19 +74,30 @@ enum ts_status ts_layout_stack(struct ts_pairer *pairer, size_t stack, const siz
     const char letter = experts_are_b ? 'B' : 'A', *recipe, *name = whole->name, *common, *without = NULL;
     struct ts_view joined, single;
     const int64_t last = expert_side->read.list[experts[count - 1]].expert;
+    bool below;
     /* one that is read as [1, ...] is a stack as well */
     *done =
         whole->rank > 0 && whole->shape[0] >= count && ts_layout_stacked(expert_side, experts, count, arena, &joined);
     *done = *done && joined.count / count * whole->shape[0] == whole->count &&
             (whole->shape[0] == count ||
              (last >= 0 && (uint64_t)last < whole->shape[0] && joined.rank == whole->rank - (count == 1)));
+    /* all of them one below the other, as DBRX has them */
+    below = !*done && count > 1 && last == (int64_t)count - 1 && whole->rank > 0 && whole->rank < TS_MAX_RANK &&
+            whole->shape[0] % count == 0 && ts_layout_stacked(expert_side, experts, count, arena, &joined) &&
+            joined.count == whole->count && joined.rank == whole->rank + 1;
+    *done = *done || below;
     if (!*done)
         return TS_OK;
     recipe = ts_arena_printf(arena, "%c: %zu experts stacked", letter, count);
     common = ts_layout_common_name(expert_side, experts, count, arena);
     if (!recipe || !common || !ts_view_of(whole, arena, &single))
         return ts_fail_memory(error);
-    if (whole->shape[0] > count) {
+    if (below) {
+        uint64_t shape[TS_MAX_RANK] = {count, whole->shape[0] / count};
+        memcpy(shape + 2, whole->shape + 1, (whole->rank - 1) * sizeof *shape);
+        if (!ts_view_reshape(&single, shape, whole->rank + 1, arena, &single))
+            return ts_fail_memory(error);
+    } else if (whole->shape[0] > count) {
         struct ts_view present;
         struct ts_agreement agreement;
         TS_TRY(take_present(expert_side, experts, count, &single, arena, &present, &without, error));

@@ -2,6 +2,7 @@
  * together: as they are, as the conventions store them, or as ts_align finds. Every recipe is proved by values. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -237,18 +238,29 @@ static enum ts_status try_decay(struct ts_pairer *pairer, size_t a, struct ts_vi
     return ts_layout_recipes(pairer, *recipe, gguf_is_b ? "A: -exp(w)" : "B: -exp(w)", recipe, error);
 }
 
-/* [channels, 1, 4] against [channels, 4], of a weight whose rows a converter may have moved: the axis of 1 goes first.
- */
-static enum ts_status squeeze_middle(struct ts_pairer *pairer, size_t a, struct ts_view *long_one,
-                                     const struct ts_view *other, char side, const char **recipe,
-                                     struct ts_error *error)
+/* [channels, 1, 4] against [channels, 4], of a weight whose rows a converter may have moved: axes of 1 go first. */
+static enum ts_status squeeze_long(struct ts_pairer *pairer, size_t a, struct ts_view *long_one,
+                                   const struct ts_view *other, char side, const char **recipe, struct ts_error *error)
 {
-    if (long_one->rank != 3 || other->rank != 2 || long_one->shape[1] != 1 || long_one->shape[0] != other->shape[0] ||
-        long_one->shape[2] != other->shape[1] || !may_turn(pairer, a, other))
+    char words[8 * TS_MAX_RANK] = "";
+    const char *text;
+    unsigned rank = 0;
+    size_t used = 0;
+    if (long_one->rank <= other->rank)
         return TS_OK;
-    if (!ts_view_reshape(long_one, other->shape, 2, &pairer->out->arena, long_one))
+    for (unsigned i = 0; i < long_one->rank; i++)
+        if (rank < other->rank && long_one->shape[i] == other->shape[rank])
+            rank++;
+        else if (long_one->shape[i] == 1)
+            used += (size_t)snprintf(words + used, sizeof words - used, " %u", i);
+        else
+            return TS_OK;
+    if (rank < other->rank || !may_turn(pairer, a, other))
+        return TS_OK;
+    if (!ts_view_reshape(long_one, other->shape, rank, &pairer->out->arena, long_one))
         return ts_fail_memory(error);
-    return ts_layout_recipes(pairer, *recipe, side == 'A' ? "A: squeeze 1" : "B: squeeze 1", recipe, error);
+    text = ts_arena_printf(&pairer->out->arena, "%c: squeeze%s", side, words);
+    return text ? ts_layout_recipes(pairer, *recipe, text, recipe, error) : ts_fail_memory(error);
 }
 
 enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
@@ -260,8 +272,8 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     struct ts_alignment alignment;
     struct ts_agreement agreement;
     TS_TRY(try_decay(pairer, a, &pair.a, &pair.b, &recipe, error));
-    TS_TRY(squeeze_middle(pairer, a, &pair.a, &pair.b, 'A', &recipe, error));
-    TS_TRY(squeeze_middle(pairer, a, &pair.b, &pair.a, 'B', &recipe, error));
+    TS_TRY(squeeze_long(pairer, a, &pair.a, &pair.b, 'A', &recipe, error));
+    TS_TRY(squeeze_long(pairer, a, &pair.b, &pair.a, 'B', &recipe, error));
     pair.recipe = recipe;
     if (same_shape(&pair.a, &pair.b) && !axes_differ(pairer, a, b)) {
         bool weights = ts_layout_weights(pairer, a, b);

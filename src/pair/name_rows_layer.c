@@ -61,8 +61,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_kv_a_mqa", "attn_kv_a_proj_with_mqa attn_wkv_a_with_mqa kv_a_proj_with_mqa", TS_NAME_ANY},
     {"attn_kv_a_norm", "attn_kv_a_layernorm attn_kv_norm", TS_NAME_ANY},
     {"attn_kv_b", "attn_kv_b_proj kv_b_proj", TS_NAME_ANY},
-    {"attn_k_b", "attn_k_b_proj", TS_NAME_ANY},
-    {"attn_v_b", "attn_v_b_proj", TS_NAME_ANY},
+    {"attn_k_b", "attn_k_b_proj attn_embed_q", TS_NAME_ANY},
+    {"attn_v_b", "attn_v_b_proj attn_unembed_out", TS_NAME_ANY},
     {"attn_kv", "attn_wkv attn_to_kv", TS_NAME_ANY},
     {"attn_k",
      "attn_k_proj attn_k_proj_no_perm attn_wk attn_self_key attn_k_lin attn_key mixer_k_proj attn_attn_key "
@@ -175,9 +175,9 @@ const struct ts_name_row ts_layer_rows[] = {
     /* state space models and linear attention */
     {"ssm_in", "in_proj mixer_in_proj mamba_in_proj linear_attn_in_proj_qkvz", TS_NAME_ANY},
     {"ssm_conv1d", "conv1d mixer_conv1d mamba_conv1d linear_attn_conv1d", TS_NAME_ANY},
-    {"ssm_conv1d_q", "attn_q_conv1d", TS_NAME_ANY},
-    {"ssm_conv1d_k", "attn_k_conv1d", TS_NAME_ANY},
-    {"ssm_conv1d_v", "attn_v_conv1d", TS_NAME_ANY},
+    {"ssm_conv1d_q", "attn_q_conv1d attn_q_conv_conv", TS_NAME_ANY},
+    {"ssm_conv1d_k", "attn_k_conv1d attn_k_conv_conv", TS_NAME_ANY},
+    {"ssm_conv1d_v", "attn_v_conv1d attn_v_conv_conv", TS_NAME_ANY},
     {"ssm_x", "x_proj mixer_x_proj mamba_x_proj mixer_bcdt_proj", TS_NAME_ANY},
     {"ssm_dt",
      "dt_proj mixer_dt_proj mamba_dt_proj linear_attn_dt_proj mixer_dt attn_dt_proj attn_dt dt mamba_dt linear_attn_dt",
@@ -259,13 +259,13 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_latent_down", "mixer_fc1_latent_proj", TS_NAME_ANY},
     {"ffn_gate_inp",
      "mlp_gate router mlp_router_layer mlp_router mlp_gate_wg mlp_primary_router mlp_router_gate gate mixer_gate "
-     "router_proj",
+     "router_proj mlp_gate_gate mlp_gate_gate_proj",
      TS_NAME_ANY},
     {"exp_probs_b",
      "mlp_gate_e_score_correction mlp_moe_statics_e_score_correction mlp_gate_expert mlp_expert mlp_e_score_correction "
      "mixer_gate_e_score_correction mlp_experts_e_score_correction",
      TS_NAME_WEIGHT},
-    {"exp_probs_b.bias", "moe_router_bias", TS_NAME_BARE},
+    {"exp_probs_b.bias", "moe_router_bias mlp_gate_router_bias", TS_NAME_BARE},
     {"ffn_gate_tid2eid", "", TS_NAME_ANY},
     {"router_logits", "mlp_gate_0 mlp_router_0 ffn_moe_logits router_logits", TS_NAME_TRACE},
     {"router_probs", "ffn_moe_probs", TS_NAME_TRACE},
@@ -309,13 +309,13 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_switch_mlp_gate_proj experts_gate_proj mlp_experts_linear experts_w1 mlp_switch_glu_gate_proj",
      TS_NAME_WEIGHT},
     {"ffn_up_exps",
-     "mlp_experts_w3 moe_linear_v mlp_experts_up_proj mlp_experts_up moe_up_proj "
+     "mlp_experts_w3 mlp_experts_v1 mixer_switch_mlp_fc1 moe_linear_v mlp_experts_up_proj mlp_experts_up moe_up_proj "
      "mlp_switch_mlp_up_proj experts_up_proj mlp_experts_linear_v experts_w3 mlp_switch_glu_up_proj",
      TS_NAME_WEIGHT},
     {"ffn_gate_exps", "", TS_NAME_BARE},
     {"ffn_up_exps", "mlp_experts_mlp_w1 mlp_experts_mlp_v1", TS_NAME_BARE},
     {"ffn_down_exps",
-     "mlp_experts_w2 moe_linear_1 mlp_experts_mlp_w2 mlp_experts_down_proj mlp_output_linear mlp_experts_down "
+     "mlp_experts_w2 mixer_switch_mlp_fc2 moe_linear_1 mlp_experts_mlp_w2 mlp_experts_down_proj mlp_output_linear mlp_experts_down "
      "moe_down_proj experts_down_proj mlp_switch_mlp_down_proj mlp_experts_linear_1 experts_w2 "
      "mlp_switch_glu_down_proj",
      TS_NAME_BARE},
@@ -331,17 +331,17 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_gate_inp_shexp", "mlp_shared_expert_gate", TS_NAME_ANY},
     {"ffn_gate_shexp",
      "mlp_shared_expert_gate_proj mlp_shared_experts_gate_proj mlp_shared_mlp_gate_proj shared_experts_w1 "
-     "share_expert_gate_proj shared_expert_gate_proj shared_experts_gate_proj",
+     "share_expert_gate_proj mlp_share_expert_gate_proj shared_expert_gate_proj shared_experts_gate_proj",
      TS_NAME_ANY},
     {"ffn_act_shexp", "mlp_shared_experts_act_fn mlp_shared_expert_act_fn", TS_NAME_TRACE},
     {"ffn_up_shexp",
      "mlp_shared_expert_up_proj mlp_shared_experts_up_proj mlp_shared_mlp_up_proj shared_experts_w3 "
-     "mixer_shared_experts_up_proj share_expert_up_proj shared_expert_up_proj shared_experts_up_proj",
+     "mixer_shared_experts_up_proj share_expert_up_proj mlp_share_expert_up_proj shared_expert_up_proj shared_experts_up_proj",
      TS_NAME_ANY},
     {"ffn_gate_up_shexp", "shared_mlp_input_linear", TS_NAME_ANY},
     {"ffn_down_shexp",
      "mlp_shared_expert_down_proj mlp_shared_experts_down_proj shared_mlp_output_linear mlp_shared_mlp_down_proj "
-     "shared_experts_w2 mixer_shared_experts_down_proj share_expert_down_proj shared_expert_down_proj "
+     "shared_experts_w2 mixer_shared_experts_down_proj share_expert_down_proj mlp_share_expert_down_proj shared_expert_down_proj "
      "shared_experts_down_proj",
      TS_NAME_ANY},
     {"ffn_shexp_out", "shared_expert_output mlp_shared_expert mlp_shared_experts ffn_shexp", TS_NAME_TRACE},
