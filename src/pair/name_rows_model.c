@@ -125,6 +125,7 @@ const struct ts_name_row ts_bridge_rows[] = {
      TS_NAME_ANY},
     {"mm_merger_fc1", "patch_merge_mlp_linear_1", TS_NAME_ANY},
     {"mm_merger_fc2", "patch_merge_mlp_linear_2", TS_NAME_ANY},
+    {"image_newline", "", TS_NAME_BARE},
     {"mm_image_begin", "perceive_image_begin", TS_NAME_BARE},
     {"mm_image_end", "perceive_image_end", TS_NAME_BARE},
     {"resampler_pos_embd_k", "resampler_pos_embed_k", TS_NAME_ANY},

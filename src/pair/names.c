@@ -200,6 +200,25 @@ static bool find_adapter(const struct ts_namer *namer, const struct ts_words *wo
     return set_kind(namer, name, found, text, ts_words_is(words, lora + 1, "a") ? ".lora_a" : ".lora_b", false);
 }
 
+/* Words [from, last) in the rows, and *text what was looked up. Outside of layers "model." and the like may go, but
+ * "transformer.norm" has its own meaning, so one at a time. */
+static const struct ts_row_place *look_up_words(const struct ts_namer *namer, const struct ts_words *words,
+                                                unsigned from, unsigned last, bool in_layer, const char *scope,
+                                                bool parameter, char *text)
+{
+    const struct ts_row_place *found;
+    ts_words_join(words, from, last, text);
+    if (in_layer)
+        return ts_namer_layer_row(namer, scope, text, parameter);
+    found = look_up_outside(namer, scope, text, parameter);
+    for (unsigned i = from; !found && i + 1 < last && says_nothing(words->list[i].text);) {
+        i = ts_words_next(words, i + 1);
+        ts_words_join(words, i, last, text);
+        found = look_up_outside(namer, scope, text, parameter);
+    }
+    return found;
+}
+
 /* What lies beside a weight: scales of NVFP4 and FP8, limits of clipped modules. The rest must be known. */
 static bool find_companion(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned last,
                            bool in_layer, struct ts_name *name, bool *done)
@@ -223,9 +242,7 @@ static bool find_companion(const struct ts_namer *namer, const struct ts_words *
             continue;
         for (unsigned end = last - count; end > from && !found && (end == last - count || ts_words_is(words, end, "linear"));
              end--) {
-            ts_words_join(words, from, end, text);
-            found = in_layer ? ts_namer_layer_row(namer, name->scope, text, true)
-                             : look_up_outside(namer, name->scope, text, true);
+            found = look_up_words(namer, words, from, end, in_layer, name->scope, true, text);
         }
         *done = found != NULL;
         if (*done && !set_kind(namer, name, found, text, rows[i].ending, false))
@@ -248,11 +265,10 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
     for (unsigned i = from + 1; i + 1 < last; i++)
         if (ts_words_is(words, i, "lora") && ts_word_in(words->list[i + 1].text, "a b"))
             return find_adapter(namer, words, from, i, in_layer, name);
-    if (last > from + 1 && (ending = ts_namer_ending(words, last - 1))[0]) {
+    /* posnet.5.weight: a layer that is one module */
+    if (last > from + (in_layer && from ? 0 : 1) && (ending = ts_namer_ending(words, last - 1))[0]) {
         /* a parameter may end so without being one of a module: attention_sink_bias */
-        ts_words_join(words, from, last, text);
-        found = in_layer ? ts_namer_layer_row(namer, name->scope, text, true)
-                         : look_up_outside(namer, name->scope, text, true);
+        found = look_up_words(namer, words, from, last, in_layer, name->scope, true, text);
         if (found && found->row->only == TS_NAME_BARE)
             return set_kind(namer, name, found, text, "", false);
         found = NULL;
@@ -282,14 +298,7 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
     ts_words_join(words, from, last, text);
     if (in_layer && !text[0])
         return set_kind(namer, name, look_up(namer, "L", "layer_out", false), "layer_out", ending, false);
-    found = in_layer ? ts_namer_layer_row(namer, name->scope, text, ending[0])
-                     : look_up_outside(namer, name->scope, text, ending[0]);
-    /* "model." and the like may go, but "transformer.norm" has its own meaning, so one at a time */
-    for (unsigned i = from; !found && !in_layer && i + 1 < last && says_nothing(words->list[i].text);) {
-        i = ts_words_next(words, i + 1);
-        ts_words_join(words, i, last, text);
-        found = look_up_outside(namer, name->scope, text, ending[0]);
-    }
+    found = look_up_words(namer, words, from, last, in_layer, name->scope, ending[0], text);
     if (!found && !ending[0] && last > from + 1 &&
         ts_word_in(words->list[last - 1].text, "output out outputs result")) {
         ts_words_join(words, from, last - 1, other);
