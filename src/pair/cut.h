@@ -47,7 +47,7 @@ struct ts_cut_job {
     const char *kinds[TS_CUT_PARTS];
     bool weights, matrices; /* parameters; and not biases */
     enum ts_cut_taken taken;
-    bool any_heads;         /* where nobody says how many heads there are, every number of them is tried */
+    bool any_heads; /* where nobody says how many heads there are, every number of them is tried */
 };
 
 /* The axis that parts lie along. Matrices are cut along their outputs: [out, in], or [experts, out, in]; biases and

@@ -164,8 +164,8 @@ bool ts_facts_turns_rows(const struct ts_facts *facts)
 
 bool ts_facts_adds_one(const struct ts_facts *facts)
 {
-    static const char *const architectures[] = {"gemma",    "gemma2",    "gemma3", "gemma-embedding",
-                                                "nemotron", "qwen3next", "qwen35",  "qwen35moe", NULL};
+    static const char *const architectures[] = {
+        "gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "qwen3next", "qwen35", "qwen35moe", NULL};
     return facts->gguf && listed(facts->architecture, architectures);
 }
 

@@ -53,7 +53,7 @@ const struct ts_scope_row ts_scope_rows[] = {
 _Static_assert(sizeof ts_scope_rows / sizeof *ts_scope_rows <= TS_NAME_HABITS, "room for every row");
 
 const struct ts_name_row ts_whole_rows[] = {
-    {"token_embd_norm", "blocks_0_pre_ln layers_0_pre_norm", TS_NAME_ANY},
+    {"token_embd_norm", "blocks_0_pre_ln layers_0_pre_norm", TS_NAME_WEIGHT},
     {"conv1d_#", "subsample_conv_projection_layer#_conv subsampling_layers_# speaker_encoder_blocks_#_conv",
      TS_NAME_WEIGHT},
     {"conv1d_#_norm", "subsample_conv_projection_layer#_norm", TS_NAME_WEIGHT},

@@ -77,7 +77,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_v", "v", TS_NAME_WEIGHT},
     {"attn_v", "value v vcur value_states attn_v_proj_raw attn_value_states v_proj_raw", TS_NAME_TRACE},
     {"attn_q_norm",
-     "attn_q_layernorm attn_q_layernorm_norms attn_query_layernorm attn_q_ln attn_self_layer_norm_q mixer_q mixer_q_norm "
+     "attn_q_layernorm attn_q_layernorm_norms attn_query_layernorm attn_q_ln attn_self_layer_norm_q mixer_q "
+     "mixer_q_norm "
      "attn_head_gain_head_g q_norm q_layernorm attn_norm_q img_attn_norm_query_norm norm_query_norm x_block_attn_ln_q",
      TS_NAME_ANY},
     {"attn_q_norm", "img_attn_norm_query_norm_scale norm_query_norm_scale", TS_NAME_BARE},
@@ -271,7 +272,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"router_probs", "ffn_moe_probs", TS_NAME_TRACE},
     {"router_weights", "mlp_gate_1 mlp_router_1 ffn_moe_weights ffn_moe_weights_norm topk_weights", TS_NAME_TRACE},
     {"router_indices", "mlp_gate_2 mlp_router_2 ffn_moe_topk topk_indices selected_experts", TS_NAME_TRACE},
-    {"ffn_gate_up", "mlp_gate_up_proj mlp_gated_layers mlp_up_gated_layer mlp_w12 ffn_w12 gate_up_proj mlp_linear_fc1 "
+    {"ffn_gate_up",
+     "mlp_gate_up_proj mlp_gated_layers mlp_up_gated_layer mlp_w12 ffn_w12 gate_up_proj mlp_linear_fc1 "
      "mlp_proj_1",
      TS_NAME_ANY},
     {"ffn_gate",
@@ -315,7 +317,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_gate_exps", "", TS_NAME_BARE},
     {"ffn_up_exps", "mlp_experts_mlp_w1 mlp_experts_mlp_v1", TS_NAME_BARE},
     {"ffn_down_exps",
-     "mlp_experts_w2 mixer_switch_mlp_fc2 moe_linear_1 mlp_experts_mlp_w2 mlp_experts_down_proj mlp_output_linear mlp_experts_down "
+     "mlp_experts_w2 mixer_switch_mlp_fc2 moe_linear_1 mlp_experts_mlp_w2 mlp_experts_down_proj mlp_output_linear "
+     "mlp_experts_down "
      "moe_down_proj experts_down_proj mlp_switch_mlp_down_proj mlp_experts_linear_1 experts_w2 "
      "mlp_switch_glu_down_proj",
      TS_NAME_BARE},
@@ -336,12 +339,14 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_act_shexp", "mlp_shared_experts_act_fn mlp_shared_expert_act_fn", TS_NAME_TRACE},
     {"ffn_up_shexp",
      "mlp_shared_expert_up_proj mlp_shared_experts_up_proj mlp_shared_mlp_up_proj shared_experts_w3 "
-     "mixer_shared_experts_up_proj share_expert_up_proj mlp_share_expert_up_proj shared_expert_up_proj shared_experts_up_proj",
+     "mixer_shared_experts_up_proj share_expert_up_proj mlp_share_expert_up_proj shared_expert_up_proj "
+     "shared_experts_up_proj",
      TS_NAME_ANY},
     {"ffn_gate_up_shexp", "shared_mlp_input_linear", TS_NAME_ANY},
     {"ffn_down_shexp",
      "mlp_shared_expert_down_proj mlp_shared_experts_down_proj shared_mlp_output_linear mlp_shared_mlp_down_proj "
-     "shared_experts_w2 mixer_shared_experts_down_proj share_expert_down_proj mlp_share_expert_down_proj shared_expert_down_proj "
+     "shared_experts_w2 mixer_shared_experts_down_proj share_expert_down_proj mlp_share_expert_down_proj "
+     "shared_expert_down_proj "
      "shared_experts_down_proj",
      TS_NAME_ANY},
     {"ffn_shexp_out", "shared_expert_output mlp_shared_expert mlp_shared_experts ffn_shexp", TS_NAME_TRACE},

@@ -24,9 +24,9 @@ struct ts_namer {
     struct ts_row_place *places;
     size_t place_count, place_room;
     bool habits[TS_NAME_HABITS], scopes[TS_NAME_HABITS]; /* rows of ts_name_habits and ts_scope_rows that hold */
-    bool sequences; /* leading numbers are sequence numbers */
-    bool folders;   /* numbers of folders or files are those of ranks */
-    bool any_word;  /* ... whatever stands before them */
+    bool sequences;                                      /* leading numbers are sequence numbers */
+    bool folders;                                        /* numbers of folders or files are those of ranks */
+    bool any_word;                                       /* ... whatever stands before them */
     unsigned strip;
     bool trailing;   /* numbers at the end are those of layers: q_proj_3 */
     const char *own; /* the words in front of a layer's number, where only this engine calls layers so; or NULL */

@@ -226,10 +226,11 @@ static bool find_companion(const struct ts_namer *namer, const struct ts_words *
     static const struct {
         const char *words, *ending;
     } rows[] = {
-        {"weight_scale_2", ".scale"},         {"weight_global_scale", ".scale"}, {"qscale_act", ".input_scale"},
-        {"input_global_scale", ".input_scale"}, {"input_scale", ".input_scale"},   {"scale", ".scale"},
-        {"input_max", ".input_max"},          {"input_min", ".input_min"},       {"output_max", ".output_max"},
-        {"output_min", ".output_min"},
+        {"weight_scale_2", ".scale"},    {"weight_global_scale", ".scale"},
+        {"qscale_act", ".input_scale"},  {"input_global_scale", ".input_scale"},
+        {"input_scale", ".input_scale"}, {"scale", ".scale"},
+        {"input_max", ".input_max"},     {"input_min", ".input_min"},
+        {"output_max", ".output_max"},   {"output_min", ".output_min"},
     };
     *done = false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !*done; i++) {
@@ -240,8 +241,8 @@ static bool find_companion(const struct ts_namer *namer, const struct ts_words *
             count += *at == '_';
         if (last <= from + count || strcmp(ts_words_join(words, last - count, last, text), rows[i].words) != 0)
             continue;
-        for (unsigned end = last - count; end > from && !found && (end == last - count || ts_words_is(words, end, "linear"));
-             end--) {
+        for (unsigned end = last - count;
+             end > from && !found && (end == last - count || ts_words_is(words, end, "linear")); end--) {
             found = look_up_words(namer, words, from, end, in_layer, name->scope, true, text);
         }
         *done = found != NULL;
@@ -290,7 +291,8 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
         if (ts_word_in(words->list[i].text, "experts expert projections norms") && words->list[i + 1].number &&
             name->expert < 0) {
             name->expert =
-                (int64_t)words->list[i + 1].value; /* projections: of AltUp, which llama.cpp stacks as well; norms: of StableLM, one a head */
+                (int64_t)words->list[i + 1]
+                    .value; /* projections: of AltUp, which llama.cpp stacks as well; norms: of StableLM, one a head */
             words->list[i + 1].gone = true;
             if (strcmp(words->list[i].text, "expert") == 0)
                 words->list[i].text = "experts";

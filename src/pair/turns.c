@@ -59,8 +59,8 @@ static bool unmix(const struct ts_view *view, uint64_t groups, uint64_t in_group
     return ts_layout_gather(view, 0, starts, counts, 1, 3 * groups, arena, out);
 }
 
-/* Heads of values that stand by the head of keys they belong to, brought to the order in which each head of keys comes in
- * turn: as llama.cpp has them for Qwen 3.5. Along one axis, what stands before them left alone. */
+/* Heads of values that stand by the head of keys they belong to, brought to the order in which each head of keys comes
+ * in turn: as llama.cpp has them for Qwen 3.5. Along one axis, what stands before them left alone. */
 static bool tile(const struct ts_turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
 {
     const uint64_t heads = turn->heads * turn->in_group, before = turn->before > 0;
@@ -166,7 +166,7 @@ static bool list_tile(const struct ts_facts *gguf, bool gguf_is_b, const char *k
 }
 
 size_t ts_layout_list_turns(const struct ts_pairer *pairer, const char *kind, const struct ts_view *view,
-                         struct ts_turn turns[TS_MAX_TURNS], size_t *expected)
+                            struct ts_turn turns[TS_MAX_TURNS], size_t *expected)
 {
     static const uint64_t usual[] = {128, 64, 256, 96, 80, 112, 160, 192, 32, 16}; /* sizes of a head */
     const struct ts_facts *gguf = pairer->b.facts.gguf ? &pairer->b.facts : &pairer->a.facts;

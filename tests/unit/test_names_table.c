@@ -49,10 +49,9 @@ static size_t check_names(const char *one, const char *other)
     ts_arena_init(&arena, (size_t)16 << 20);
     left = name_of(one, &arena);
     right = name_of(other, &arena);
-    if (!left.weight || !right.weight || left.layer != right.layer ||
-        strcmp(left.kind, right.kind) != 0)
-        fail_msg("%s is layer %ld, %s; %s is layer %ld, %s", one, (long)left.layer, left.kind, other,
-                 (long)right.layer, right.kind);
+    if (!left.weight || !right.weight || left.layer != right.layer || strcmp(left.kind, right.kind) != 0)
+        fail_msg("%s is layer %ld, %s; %s is layer %ld, %s", one, (long)left.layer, left.kind, other, (long)right.layer,
+                 right.kind);
     ts_arena_release(&arena);
     return 1;
 }
@@ -105,7 +104,7 @@ struct family {
 
 static void add_pair(struct family *family, const char *one, const char *other, int number)
 {
-    char (*names)[160] = family->names[family->count];
+    char(*names)[160] = family->names[family->count];
     assert_true(family->count < 256);
     with_number(one, number, names[0], sizeof names[0]);
     with_number(other, number, names[1], sizeof names[1]);

@@ -1,5 +1,5 @@
-/* What llama.cpp's and MLX's converters do to weights of linear attention, RWKV, towers and experts. What is expected is
- * written out as loops over indices, one layer by one. */
+/* What llama.cpp's and MLX's converters do to weights of linear attention, RWKV, towers and experts. What is expected
+ * is written out as loops over indices, one layer by one. */
 #include "made_bundle.h"
 
 static void meta(struct ts_bundle *bundle, const char *key, const char *value)
@@ -44,8 +44,7 @@ static float *tiled(const float *values, int before, int size, int columns)
     for (int group = 0; group < GROUPS; group++)
         for (int i = 0; i < IN_GROUP; i++)
             memcpy(out + (before + (i * GROUPS + group) * size) * columns,
-                   values + (before + (group * IN_GROUP + i) * size) * columns,
-                   (size_t)(size * columns) * sizeof *out);
+                   values + (before + (group * IN_GROUP + i) * size) * columns, (size_t)(size * columns) * sizeof *out);
     return out;
 }
 
@@ -64,7 +63,8 @@ static void add_tiled(struct paired *paired, const char *name, const char *name_
 
 static void linear_attention(struct paired *paired, const char *architecture)
 {
-    static const char *const keys[][2] = {{"ssm.group_count", "3"}, {"ssm.time_step_rank", "6"}, {"ssm.inner_size", "30"}};
+    static const char *const keys[][2] = {
+        {"ssm.group_count", "3"}, {"ssm.time_step_rank", "6"}, {"ssm.inner_size", "30"}};
     paired_start(paired);
     meta(paired->b, "general.architecture", architecture);
     for (size_t i = 0; i < 3; i++) {
@@ -82,7 +82,8 @@ static void test_heads_in_turns(void **state)
     float *values = made_values(WIDTH * HEADS * VALUE), *other = made_values(WIDTH * HEADS * VALUE);
     (void)state;
     linear_attention(&paired, "qwen35");
-    add_tiled(&paired, "model.layers.0.linear_attn.in_proj_qkv.weight", "blk.0.attn_qkv.weight", before, VALUE, WIDTH, 2);
+    add_tiled(&paired, "model.layers.0.linear_attn.in_proj_qkv.weight", "blk.0.attn_qkv.weight", before, VALUE, WIDTH,
+              2);
     add_tiled(&paired, "model.layers.0.linear_attn.in_proj_z.weight", "blk.0.attn_gate.weight", 0, VALUE, WIDTH, 2);
     add_tiled(&paired, "model.layers.0.linear_attn.in_proj_a.weight", "blk.0.ssm_alpha.weight", 0, 1, WIDTH, 2);
     add_tiled(&paired, "model.layers.0.linear_attn.in_proj_b.weight", "blk.0.ssm_beta.weight", 0, 1, WIDTH, 2);
@@ -249,14 +250,10 @@ static void test_norms_of_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heads_in_turns),
-        cmocka_unit_test(test_decay_in_turns),
-        cmocka_unit_test(test_fused_by_head_of_keys),
-        cmocka_unit_test(test_vectors_in_a_stack),
-        cmocka_unit_test(test_fused_keys_and_values),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_experts_below_each_other),
-        cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_heads_in_turns),           cmocka_unit_test(test_decay_in_turns),
+        cmocka_unit_test(test_fused_by_head_of_keys),    cmocka_unit_test(test_vectors_in_a_stack),
+        cmocka_unit_test(test_fused_keys_and_values),    cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_experts_below_each_other), cmocka_unit_test(test_norms_of_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
