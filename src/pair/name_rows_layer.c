@@ -414,8 +414,8 @@ const char *const ts_kind_pairs[][2] = {
     {"attn_norm.bias", "ln1.bias"},
     {"attn_pre_norm.weight", "ln1.weight"},
     {"attn_pre_norm.bias", "ln1.bias"},
-    {"attn_norm.weight", "layer_out.weight"},
-    {"attn_norm.bias", "layer_out.bias"},
+    {"attn_norm.weight", "weight"}, /* a layer that is nothing but a norm */
+    {"attn_norm.bias", "bias"},
     /* RWKV under the names of attention */
     {"attn_q.weight", "time_mix_receptance.weight"},
     {"attn_q.bias", "time_mix_receptance.bias"},

@@ -266,8 +266,7 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
     for (unsigned i = from + 1; i + 1 < last; i++)
         if (ts_words_is(words, i, "lora") && ts_word_in(words->list[i + 1].text, "a b"))
             return find_adapter(namer, words, from, i, in_layer, name);
-    /* posnet.5.weight: a layer that is one module */
-    if (last > from + (in_layer && from ? 0 : 1) && (ending = ts_namer_ending(words, last - 1))[0]) {
+    if (last > from + 1 && (ending = ts_namer_ending(words, last - 1))[0]) {
         /* a parameter may end so without being one of a module: attention_sink_bias */
         found = look_up_words(namer, words, from, last, in_layer, name->scope, true, text);
         if (found && found->row->only == TS_NAME_BARE)
