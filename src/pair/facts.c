@@ -154,18 +154,17 @@ static bool listed(const char *word, const char *const *list)
 
 bool ts_facts_turns_rows(const struct ts_facts *facts)
 {
-    static const char *const architectures[] = {"llama",      "llama-embed",   "deci",        "deepseek",  "granite",
-                                                "granitemoe", "granitehybrid", "granite-swa", "minicpm",   "olmo",
-                                                "arctic",     "baichuan",      "xverse",      "chameleon", "llada",
-                                                "bailingmoe", "arcee",         "smollm3",     "orion",     "internlm2",
-                                                "mistral3",   "nanbeige",      NULL};
+    static const char *const architectures[] = {
+        "llama",   "llama-embed", "deci",      "deepseek", "granite",  "granitemoe", "granitehybrid", "granite_swa",
+        "minicpm", "olmo",        "arctic",    "baichuan", "xverse",   "chameleon",  "llada",         "bailingmoe",
+        "arcee",   "smollm3",     "internlm2", "mistral3", "nanbeige", NULL};
     return facts->gguf && listed(facts->architecture, architectures);
 }
 
 bool ts_facts_adds_one(const struct ts_facts *facts)
 {
-    static const char *const architectures[] = {
-        "gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "qwen3next", "qwen35", "qwen35moe", NULL};
+    static const char *const architectures[] = {"gemma",     "gemma2", "gemma3",    "gemma-embedding", "nemotron",
+                                                "qwen3next", "qwen35", "qwen35moe", "minimax-m3",      NULL};
     return facts->gguf && listed(facts->architecture, architectures);
 }
 

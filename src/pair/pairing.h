@@ -121,13 +121,14 @@ enum ts_status ts_sample_ends(struct ts_view *view, const struct ts_tensor *dump
                               const char **recipe, struct ts_error *error);
 
 /* What a converter does to one side. */
-enum ts_turn_kind { TS_TURN_NOTHING, TS_TURN_ROWS, TS_TURN_ADD_ONE, TS_TURN_UNMIX, TS_TURN_SWAP_HALVES, TS_TURN_TILE };
+enum ts_turn_kind { TS_TURN_NOTHING, TS_TURN_ROWS, TS_TURN_ADD, TS_TURN_UNMIX, TS_TURN_SWAP_HALVES, TS_TURN_TILE };
 struct ts_turn {
     enum ts_turn_kind kind;
     bool on_b, expected; /* expected: the architecture asks for it */
     uint64_t heads, in_group;
     uint64_t before; /* TILE: entries of the axis that stand in front of the heads */
     unsigned axis;   /* TILE */
+    double add;      /* ADD */
 };
 #define TS_MAX_TURNS 40
 #define TS_MAX_HEADS 4096 /* more are none */

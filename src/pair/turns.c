@@ -103,8 +103,8 @@ bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, stru
         return ts_layout_turn_rows(view, turn->heads, arena, out);
     case TS_TURN_UNMIX:
         return unmix(view, turn->heads, turn->in_group, arena, out);
-    case TS_TURN_ADD_ONE:
-        out->add += 1;
+    case TS_TURN_ADD:
+        out->add += turn->add;
         return true;
     case TS_TURN_SWAP_HALVES:
         half = view->rank && view->shape[0] % 2 == 0 ? view->shape[0] / 2 : 0;
@@ -126,8 +126,8 @@ const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *are
     case TS_TURN_UNMIX:
         return ts_arena_printf(arena, "%c: q, k and v of %" PRIu64 " %s taken apart", side, turn->heads,
                                turn->in_group == 1 ? "heads" : "groups");
-    case TS_TURN_ADD_ONE:
-        return ts_arena_printf(arena, "%c: 1 + w", side);
+    case TS_TURN_ADD:
+        return ts_arena_printf(arena, "%c: %g + w", side, turn->add);
     case TS_TURN_SWAP_HALVES:
         return ts_arena_printf(arena, "%c: halves swapped", side);
     case TS_TURN_TILE:
@@ -205,10 +205,13 @@ size_t ts_layout_list_turns(const struct ts_pairer *pairer, const char *kind, co
         turns[count++] = (struct ts_turn){.kind = TS_TURN_SWAP_HALVES, .on_b = true};
     } else if (view->rank == 1 && length > 4 && strncmp(ending - 4, "norm", 4) == 0 && strcmp(ending, ".weight") == 0 &&
                pairer->a.facts.gguf != pairer->b.facts.gguf) {
+        /* 1/5 and 1/5^1.5: PLaMo 3, behind attention and behind the network */
+        static const double added[] = {1, 0.2, 0.08944271909999159};
+        const size_t amounts = strcmp(gguf->architecture, "plamo3") == 0 ? 3 : 1;
         if (ts_facts_adds_one(gguf))
             *expected = gguf_is_b ? 1 : 2;
-        turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD_ONE};
-        turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD_ONE, .on_b = true};
+        for (size_t i = 0; i < 2 * amounts; i++)
+            turns[count++] = (struct ts_turn){.kind = TS_TURN_ADD, .on_b = i % 2, .add = added[i / 2]};
     }
     return count;
 }

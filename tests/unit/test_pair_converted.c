@@ -247,6 +247,36 @@ static void test_norms_of_heads(void **state)
     check(&paired, 1, 0, "4 experts stacked");
 }
 
+/* PLaMo 3: what is added to a norm depends on where it stands. */
+static void test_added_to_norms(void **state)
+{
+    static const struct {
+        const char *name, *other, *recipe;
+        double add;
+    } norms[] = {
+        {"model.layers.layers.0.pre_mixer_norm.weight", "blk.0.attn_norm.weight", "A: 1 + w", 1},
+        {"model.layers.layers.0.post_mixer_norm.weight", "blk.0.post_attention_norm", "A: 0.2 + w", 0.2},
+        {"model.layers.layers.0.post_mlp_norm.weight", "blk.0.post_ffw_norm", "A: 0.0894427 + w", 0.08944271909999159}};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    meta(paired.b, "general.architecture", "plamo3");
+    for (size_t i = 0; i < 3; i++) {
+        float values[16], other[16];
+        for (int k = 0; k < 16; k++) {
+            values[k] = (float)(k % 5 - 2) / 64;
+            other[k] = (float)(values[k] + norms[i].add);
+        }
+        made_add(paired.a, norms[i].name, values, SHAPE(16));
+        made_add(paired.b, norms[i].other, other, SHAPE(16));
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 3, 1e-6);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(paired_find(&paired, norms[i].name, norms[i].other)->recipe, norms[i].recipe);
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_fused_by_head_of_keys),    cmocka_unit_test(test_vectors_in_a_stack),
         cmocka_unit_test(test_fused_keys_and_values),    cmocka_unit_test(test_frames),
         cmocka_unit_test(test_experts_below_each_other), cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_added_to_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
