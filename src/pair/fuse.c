@@ -385,10 +385,20 @@ static enum ts_status try_kinds(struct ts_pairer *pairer, const struct ts_slot *
     return proved ? ts_layout_single(pairer, a, b, how, false, error) : ts_layout_proved(pairer, a, b, how, error);
 }
 
-/* proved: which rows of ts_kind_pairs are one kind here. Those of `only` are taken at their word, whatever values say;
- * without it every row is tried. */
+/* How far a row of ts_kind_pairs is taken at its word: weights of a layer only within one part of a model, unless
+ * values of other layers proved it. */
+enum trust { NOT, WITHIN, ANYWHERE };
+
+static bool same_part(const struct ts_pairer *pairer, size_t a, size_t b)
+{
+    const struct ts_name *left = &pairer->a.read.list[a], *right = &pairer->b.read.list[b];
+    return !left->weight || left->layer < 0 || strcmp(left->scope, right->scope) == 0;
+}
+
+/* proved: which rows of ts_kind_pairs are one kind here. Those that are trusted are taken at their word, whatever
+ * values say; with NULL every row is tried. */
 static enum ts_status try_kind_pairs(struct ts_pairer *pairer, const struct ts_slots *a, const struct ts_slots *b,
-                                     bool scopes, const bool *only, bool *proved, struct ts_error *error)
+                                     bool scopes, const enum trust *trusted, bool *proved, struct ts_error *error)
 {
     for (size_t i = 0; i < a->count; i++) {
         const struct ts_slot *slot = &a->list[i];
@@ -397,14 +407,15 @@ static enum ts_status try_kind_pairs(struct ts_pairer *pairer, const struct ts_s
             int other = strcmp(kind, ts_kind_pairs[k][0]) == 0 ? 1 : strcmp(kind, ts_kind_pairs[k][1]) == 0 ? 0 : -1;
             const struct ts_slot *found;
             const char *key;
-            if (other < 0 || pairer->a.taken[slot->indices[0]] || (only && !only[k]))
+            if (other < 0 || pairer->a.taken[slot->indices[0]] || (trusted && trusted[k] == NOT))
                 continue;
             key = key_for(pairer, &pairer->a, slot->indices[0], ts_kind_pairs[k][other], scopes);
             if (!key)
                 return ts_fail_memory(error);
             found = ts_slots_get(b, key);
-            if (found && !pairer->b.taken[found->indices[0]])
-                TS_TRY(try_kinds(pairer, slot, found, only != NULL, error));
+            if (found && !pairer->b.taken[found->indices[0]] &&
+                (!trusted || trusted[k] == ANYWHERE || same_part(pairer, slot->indices[0], found->indices[0])))
+                TS_TRY(try_kinds(pairer, slot, found, trusted != NULL, error));
             if (pairer->a.taken[slot->indices[0]] && pairer->a.read.list[slot->indices[0]].layer >= 0)
                 proved[k] = true;
         }
@@ -501,6 +512,7 @@ enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_er
 {
     struct ts_slots a = {0}, b = {0};
     bool proved[TS_KIND_PAIRS] = {false}, again[TS_KIND_PAIRS] = {false};
+    enum trust trusted[TS_KIND_PAIRS] = {NOT};
     enum ts_status status = slots_left(pairer, &pairer->a, !guess, &a, error);
     if (status == TS_OK)
         status = slots_left(pairer, &pairer->b, !guess, &b, error);
@@ -511,9 +523,9 @@ enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_er
     if (status == TS_OK)
         status = try_kind_pairs(pairer, &a, &b, !guess, NULL, proved, error);
     for (size_t k = 0; guess && ts_kind_pairs[k][0]; k++)
-        proved[k] = proved[k] || pairer->same_kinds[k] || k < TS_KIND_PAIRS_SURE;
+        trusted[k] = proved[k] || pairer->same_kinds[k] ? ANYWHERE : k < TS_KIND_PAIRS_SURE ? WITHIN : NOT;
     if (status == TS_OK && guess)
-        status = try_kind_pairs(pairer, &a, &b, false, proved, again, error);
+        status = try_kind_pairs(pairer, &a, &b, false, trusted, again, error);
     for (size_t k = 0; ts_kind_pairs[k][0]; k++)
         pairer->same_kinds[k] = pairer->same_kinds[k] || proved[k];
     ts_table_release(&a.table);

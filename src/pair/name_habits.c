@@ -153,7 +153,7 @@ static bool look_for_trailing(struct ts_namer *namer, const char *const *names, 
     return done;
 }
 
-/* Words that all names begin with and that leave something behind. */
+/* Words that all names begin with and that leave something behind; none that says which part of a model it is. */
 static unsigned common_words(const struct ts_namer *namer, const char *const *names, size_t count, struct ts_words *one,
                              struct ts_words *two)
 {
@@ -174,7 +174,7 @@ static unsigned common_words(const struct ts_namer *namer, const char *const *na
         for (unsigned a = 0, b = 0; here < common; a++, b++, here++) {
             a = ts_words_next(one, a);
             b = ts_words_next(two, b);
-            if (a + 1 >= one->count || b + 1 >= two->count || one->list[a].number ||
+            if (a + 1 >= one->count || b + 1 >= two->count || one->list[a].number || ts_namer_tower(one, a) ||
                 strcmp(one->list[a].text, two->list[b].text) != 0 ||
                 (one->list[a + 1].number && two->list[b + 1].number))
                 break;

@@ -40,6 +40,8 @@ const struct ts_row_place *ts_namer_layer_row(const struct ts_namer *namer, cons
 bool ts_namer_is_part(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned to);
 /* ".weight" or ".bias" where the word says that the name is that of a parameter, in the words of any framework. */
 const char *ts_namer_ending(const struct ts_words *words, unsigned last);
+/* The tower of a model that word i speaks of, "vision" or "audio"; or NULL. */
+const char *ts_namer_tower(const struct ts_words *words, unsigned i);
 int64_t ts_namer_take_rank(const struct ts_namer *namer, struct ts_words *words);
 /* Takes a name apart, without what says nothing. False for one that cannot be. */
 bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_words *words, int64_t *rank,

@@ -320,6 +320,17 @@ static bool find_kind(const struct ts_namer *namer, struct ts_words *words, unsi
     return set_kind(namer, name, found, in_layer ? unify(text, other) : text, ending, exps);
 }
 
+const char *ts_namer_tower(const struct ts_words *words, unsigned i)
+{
+    const char *word = words->list[i].text;
+    const bool dot = i + 1 < words->count && words->list[i + 1].before == '.';
+    if (ts_word_in(word, "vision visual vpm vit siglip siglip2") || (dot && strcmp(word, "v") == 0))
+        return "vision";
+    if (ts_word_in(word, "audio speech sound conformer speaker") || (dot && strcmp(word, "a") == 0))
+        return "audio";
+    return NULL;
+}
+
 /* From the words before the layer, or in front of a name without one: which tower or which half of a model. Marks the
  * words that are used up. */
 static bool find_scope(const struct ts_namer *namer, struct ts_words *words, unsigned from, unsigned to, bool in_layer,
@@ -330,15 +341,10 @@ static bool find_scope(const struct ts_namer *namer, struct ts_words *words, uns
     bool tower = false;
     for (unsigned i = from; i < to; i++) {
         struct ts_word *word = &words->list[i];
-        const char *says = NULL;
+        const char *says;
         if (word->gone || word->in_file)
             continue;
-        if (ts_word_in(word->text, "vision visual vpm vit siglip siglip2") ||
-            (strcmp(word->text, "v") == 0 && i + 1 < words->count && words->list[i + 1].before == '.'))
-            says = "vision";
-        else if (ts_word_in(word->text, "audio speech sound conformer speaker") ||
-                 (strcmp(word->text, "a") == 0 && i + 1 < words->count && words->list[i + 1].before == '.'))
-            says = "audio";
+        says = ts_namer_tower(words, i);
         if (says) {
             word->gone = true;
             if (!tower)

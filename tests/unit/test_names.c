@@ -460,7 +460,18 @@ static void test_sandwich_norms(void **state)
     check("model.layers.0.post_attention_layernorm.weight", 0, "ffn_norm.weight");
 }
 
-/* Places follow a forward pass. */
+/* What state space layers call out_proj is attention's elsewhere. */
+static void test_mixers(void **state)
+{
+    static const char *const names[] = {"backbone.layers.0.mixer.out_proj.weight",
+                                        "backbone.layers.0.mixer.in_proj.weight"};
+    struct ts_names read;
+    (void)state;
+    assert_true(ts_names_make(names, 2, 0, &arena, &read));
+    assert_string_equal(read.list[0].kind, "ssm_out.weight");
+    check(names[0], 0, "attn_output.weight");
+}
+
 /* w1, w2 and w3 are gate, down and up where there are three of them; Qwen's w1 and w2 are up and gate. */
 static void test_three_of_a_network(void **state)
 {
@@ -476,6 +487,7 @@ static void test_three_of_a_network(void **state)
     assert_string_equal(read.list[1].kind, "ffn_gate.weight");
 }
 
+/* Places follow a forward pass. */
 static void test_places(void **state)
 {
     static const char *const order[] = {"0_post_ln_pre_attn",
@@ -536,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_common_words),
         cmocka_unit_test(test_sandwich_norms),
         cmocka_unit_test(test_three_of_a_network),
+        cmocka_unit_test(test_mixers),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_hostile_names),
     };

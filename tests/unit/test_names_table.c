@@ -113,6 +113,13 @@ static void add_pair(struct family *family, const char *one, const char *other, 
     family->count++;
 }
 
+static void add_alone(struct family *family, const char *name, int number)
+{
+    char numbered[160];
+    with_number(name, number, numbered, sizeof numbered);
+    add_one(family->paired.b, numbered);
+}
+
 static void check_family(struct family *family, bool turned)
 {
     const struct ts_pair_options options = {.by_content = false};
@@ -172,9 +179,10 @@ static void test_families(void **state)
             snprintf(family.title, sizeof family.title, "%s", line);
             paired_start(&family.paired);
         } else if (line[0] != '#') {
+            const bool alone = line[0] == '-';
             *other++ = '\0';
-            for (int layer = 0; layer < (strchr(line, '#') ? 2 : 1); layer++)
-                add_pair(&family, line, other, layer);
+            for (int layer = 0; layer < (strchr(other, '#') ? 2 : 1); layer++)
+                alone ? add_alone(&family, other, layer) : add_pair(&family, line, other, layer);
         }
     } while (more);
     fclose(file);
