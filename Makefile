@@ -7,7 +7,7 @@ FUZZ_TARGET ?=
 export PREFIX DESTDIR FUZZ_SECONDS FUZZ_TARGET
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench fuzz install check format clean help
+.PHONY: build demo test test-arm64 bench fuzz install check format clean help
 
 build:
 	@scripts/setup build
@@ -19,6 +19,10 @@ demo: build
 test:
 	@scripts/setup test
 	@scripts/test
+
+test-arm64:
+	@scripts/setup arm64
+	@scripts/test-arm64
 
 bench: build
 	@scripts/setup bench
@@ -42,15 +46,16 @@ format:
 	@scripts/format
 
 clean:
-	rm -rf build build-asan build-fuzz
+	rm -rf build build-asan build-fuzz build-arm64
 
 help:
 	@echo 'make            build/tsleuth, after installing what is missing'
 	@echo 'make demo       builds, then shows the tool at work on small examples'
 	@echo 'make test       every test; ends with "N passed, N failed"'
+	@echo 'make test-arm64 the unit and command-line tests on an emulated ARM64 processor; long'
 	@echo 'make bench      measures speed on this machine'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS); one of them: FUZZ_TARGET=json'
 	@echo 'make install    into PREFIX=$(PREFIX), below DESTDIR when it is set'
 	@echo 'make check      formatting and include directions only'
 	@echo 'make format     formats the C files in place'
-	@echo 'make clean      removes build, build-asan and build-fuzz (with its scratch corpus)'
+	@echo 'make clean      removes build, build-asan, build-arm64 and build-fuzz (with its scratch corpus)'

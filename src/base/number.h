@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Tensors in files are little-endian, and kernels read them where they lie. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tsleuth needs a little-endian processor");
+
 /* True when the result fits; on false *result is unspecified. */
 static inline bool ts_mul(uint64_t a, uint64_t b, uint64_t *result)
 {
@@ -27,9 +30,6 @@ static inline uint16_t ts_load_le16(const void *from)
 {
     uint16_t v;
     memcpy(&v, from, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap16(v);
-#endif
     return v;
 }
 
@@ -37,9 +37,6 @@ static inline uint32_t ts_load_le32(const void *from)
 {
     uint32_t v;
     memcpy(&v, from, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap32(v);
-#endif
     return v;
 }
 
@@ -47,9 +44,6 @@ static inline uint64_t ts_load_le64(const void *from)
 {
     uint64_t v;
     memcpy(&v, from, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
     return v;
 }
 

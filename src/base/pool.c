@@ -7,13 +7,14 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/progress.h"
+#include "base/system.h"
+#include "base/thread.h"
 
 /* A bound on nonsense from the environment; more than any machine this runs on has use for. */
 #define MAX_THREADS 1024u
@@ -43,7 +44,7 @@ struct ts_pool {
 static unsigned processors(void)
 {
     long online;
-#if defined(__linux__)
+#if TS_LINUX
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
         int allowed = CPU_COUNT(&set);
@@ -99,23 +100,18 @@ static void *run_worker(void *argument)
     return NULL;
 }
 
-/* Threads inherit the signal mask: with everything blocked, the interrupt of the user reaches the main
- * thread. Fewer threads than asked for make a narrower pool, not a failure. */
+/* Fewer threads than asked for make a narrower pool, not a failure. */
 static void start_workers(struct ts_pool *pool, unsigned count)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     pool->width = 1;
     while (pool->width < count) {
         struct worker *worker = &pool->workers[pool->width - 1];
         worker->pool = pool;
         worker->number = pool->width;
-        if (pthread_create(&worker->thread, NULL, run_worker, worker) != 0)
+        if (!ts_thread_start(&worker->thread, run_worker, worker))
             break;
         pool->width++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 struct ts_pool *ts_pool_new(unsigned threads)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
 #include "base/text.h"
 #include "check/check_internal.h"
 
@@ -34,7 +35,7 @@ static void append(struct ts_checking *checking, const char *id, enum ts_severit
     struct ts_issue issue = {.id = id, .severity = severity};
     if (check->count == check->capacity) {
         size_t more = check->capacity ? check->capacity * 2 : 16;
-        struct ts_issue *moved = reallocarray(check->issues, more, sizeof *moved);
+        struct ts_issue *moved = ts_reallocarray(check->issues, more, sizeof *moved);
         if (!moved) {
             checking->failed = true;
             return;

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/progress.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "cli/child.h"
 #include "cli/command.h"
@@ -129,7 +130,8 @@ static int find_reference(const struct request *request, const struct ts_model *
 /* Linux counts what the parent had before this program was started as well, except in /proc. */
 static uint64_t own_peak(void)
 {
-    char *status = debug_read_text("/proc/self/status"), *at = status ? strstr(status, "VmHWM:") : NULL;
+    char *status = TS_LINUX ? debug_read_text("/proc/self/status") : NULL,
+         *at = status ? strstr(status, "VmHWM:") : NULL;
     uint64_t bytes = at ? strtoull(at + strlen("VmHWM:"), NULL, 10) * 1024 : 0;
     struct rusage usage;
     free(status);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/progress.h"
+#include "base/system.h"
 #include "cli/command.h"
 
 /* The name of the file that is being written, for a signal handler: whole whenever it does not begin with NUL. */
@@ -62,7 +63,7 @@ static bool resolve(struct output *output)
 /* A file without a name, where the system has such: then not even a kill leaves anything behind. */
 static int open_unnamed(struct output *output)
 {
-#ifdef O_TMPFILE
+#if TS_LINUX
     const char *slash = strrchr(output->target, '/');
     size_t length = !slash ? 1 : slash == output->target ? 1 : (size_t)(slash - output->target);
     char *folder = strndup(slash ? output->target : ".", length);
@@ -147,7 +148,7 @@ void output_write(struct output *output, const void *data, size_t size)
 /* Gives an unnamed file a name beside the target. */
 static bool name_it(struct output *output)
 {
-#ifdef O_TMPFILE
+#if TS_LINUX
     char from[64];
     sigset_t before;
     bool named;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/system.h"
 #include "io/window.h"
 
 /* See ts_source_look. */
@@ -256,7 +257,7 @@ void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t 
  * a look where the system keeps the file in small pages. */
 static bool few_pages(void)
 {
-#ifdef __linux__
+#if TS_LINUX
     static _Atomic int statm = -1;
     char text[128], *field = text;
     unsigned long long shared = 0;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
+#include "base/system.h"
 #include "base/text.h"
 
 #define ALIGNMENT 64
@@ -140,7 +141,7 @@ static enum ts_status write_file(struct ts_spool *spool, const uint8_t *data, ui
 static enum ts_status allocate(struct ts_spool *spool, uint64_t offset, uint64_t size, struct ts_error *error)
 {
     static const uint8_t zeros[64 * 1024];
-#ifndef __APPLE__
+#if TS_LINUX
     int number;
     do
         number = posix_fallocate(spool->file, (off_t)offset, (off_t)size);

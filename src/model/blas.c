@@ -30,7 +30,10 @@ static int find(void *library, const char *name, void *function)
 
 static void load(void)
 {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "libopenblas.dylib"};
+    /* Homebrew keeps its library out of the places that are searched. */
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "libopenblas.dylib",
+                                        "/opt/homebrew/opt/openblas/lib/libopenblas.dylib",
+                                        "/usr/local/opt/openblas/lib/libopenblas.dylib"};
     void (*set_threads)(int count);
     void *library = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)

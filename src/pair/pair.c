@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "pair/pairing.h"
 
@@ -69,7 +70,7 @@ enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const
 {
     if (pairer->count == pairer->room) {
         size_t more = pairer->room ? pairer->room * 2 : 256;
-        struct ts_found *moved = reallocarray(pairer->found, more, sizeof *moved);
+        struct ts_found *moved = ts_reallocarray(pairer->found, more, sizeof *moved);
         if (!moved)
             return ts_fail_memory(error);
         pairer->found = moved;

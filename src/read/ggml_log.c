@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
 #include "base/text.h"
 #include "read/call_name.h"
 #include "read/corners.h"
@@ -263,7 +264,7 @@ static enum ts_status note_printed(struct log *log, struct ts_tensor *tensor, co
 {
     if (log->count == log->room) {
         size_t more = log->room ? log->room * 2 : 64;
-        struct printed *moved = reallocarray(log->list, more, sizeof *moved);
+        struct printed *moved = ts_reallocarray(log->list, more, sizeof *moved);
         if (!moved)
             return ts_fail_memory(error);
         log->list = moved;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/system.h"
 #include "base/text.h"
 
 /* Longer than any name or path; keeps prefixes and duplicates from multiplying. */
@@ -336,7 +337,7 @@ static enum ts_status open_external(struct ts_onnx *onnx, const char *location, 
         }
     if (onnx->external_count == onnx->external_capacity) {
         size_t capacity = onnx->external_capacity ? 2 * onnx->external_capacity : 8;
-        struct ts_onnx_external *grown = reallocarray(onnx->externals, capacity, sizeof *grown);
+        struct ts_onnx_external *grown = ts_reallocarray(onnx->externals, capacity, sizeof *grown);
         if (!grown)
             return ts_fail_memory(error);
         onnx->externals = grown;

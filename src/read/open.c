@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/progress.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "io/hub.h"
 #include "read/dump_tags.h"
@@ -47,7 +48,7 @@ static enum ts_status add_unit(struct opening *opening, const char *path, size_t
 {
     if (opening->unit_count == opening->unit_capacity) {
         size_t more = opening->unit_capacity ? opening->unit_capacity * 2 : 16;
-        struct unit *moved = reallocarray(opening->units, more, sizeof *moved);
+        struct unit *moved = ts_reallocarray(opening->units, more, sizeof *moved);
         if (!moved)
             return ts_fail_memory(error);
         opening->units = moved;

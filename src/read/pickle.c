@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
 #include "read/pickle_machine.h"
 
 /* 64 million: a gigabyte of stack, the same bound as the arena's. */
@@ -63,7 +64,7 @@ enum ts_status ts_machine_push(struct ts_machine *m, struct ts_pickle_value valu
         struct ts_pickle_value *moved;
         if (more > MAX_STACK)
             return ts_machine_too_much_memory(m);
-        if (!(moved = reallocarray(m->stack, more, sizeof *moved)))
+        if (!(moved = ts_reallocarray(m->stack, more, sizeof *moved)))
             return ts_fail_memory(m->error);
         m->stack = moved;
         m->capacity = more;
@@ -94,7 +95,7 @@ static enum ts_status push_mark(struct ts_machine *m)
         size_t *moved;
         if (more > MAX_STACK)
             return ts_machine_too_much_memory(m);
-        if (!(moved = reallocarray(m->marks, more, sizeof *moved)))
+        if (!(moved = ts_reallocarray(m->marks, more, sizeof *moved)))
             return ts_fail_memory(m->error);
         m->marks = moved;
         m->mark_capacity = more;
@@ -164,7 +165,7 @@ static enum ts_status memo_put(struct ts_machine *m, uint64_t index)
             struct ts_pickle_value *moved;
             if (more > MAX_STACK)
                 return ts_machine_too_much_memory(m);
-            if (!(moved = reallocarray(m->row, more, sizeof *moved)))
+            if (!(moved = ts_reallocarray(m->row, more, sizeof *moved)))
                 return ts_fail_memory(m->error);
             m->row = moved;
             m->row_capacity = more;

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/number.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "read/readers.h"
 #include "read/type_name.h"
@@ -143,7 +144,7 @@ static enum ts_status add_entry(struct sidecar *sidecar, const struct entry *ent
 {
     if (sidecar->count == sidecar->capacity) {
         size_t more = sidecar->capacity ? 2 * sidecar->capacity : 16;
-        struct entry *moved = reallocarray(sidecar->entries, more, sizeof *moved);
+        struct entry *moved = ts_reallocarray(sidecar->entries, more, sizeof *moved);
         if (!moved)
             return ts_fail_memory(error);
         sidecar->entries = moved;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/system.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "read/order.h"
@@ -87,7 +88,7 @@ static enum ts_status read_weight_map(struct ts_json *json, struct ts_bundle *bu
         index->shards[shard].promised++;
         if (index->promise_count == index->promise_capacity) {
             size_t more = index->promise_capacity ? index->promise_capacity * 2 : 1024;
-            struct promise *moved = reallocarray(index->promises, more, sizeof *moved);
+            struct promise *moved = ts_reallocarray(index->promises, more, sizeof *moved);
             if (!moved)
                 return ts_fail_memory(error);
             index->promises = moved;

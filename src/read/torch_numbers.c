@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/system.h"
 #include "read/torch.h"
 
 #define MAX_LIST_RANK 16
@@ -237,13 +238,6 @@ static bool append_values(struct ts_torch *torch, struct ts_buffer *out, enum ts
     return true;
 }
 
-/* Numbers in memory are in this machine's byte order; a tensor's are little-endian unless it says otherwise. */
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define NUMBERS_SWAPPED true
-#else
-#define NUMBERS_SWAPPED false
-#endif
-
 static enum ts_status too_many(struct ts_torch *torch, struct ts_error *error)
 {
     torch->over = true;
@@ -256,7 +250,7 @@ static enum ts_status add_pending(struct ts_torch *torch, enum ts_type type, uns
 {
     if (torch->pending_count == torch->pending_capacity) {
         size_t more = torch->pending_capacity ? torch->pending_capacity * 2 : 64;
-        void *moved = reallocarray(torch->pending, more, sizeof *torch->pending);
+        void *moved = ts_reallocarray(torch->pending, more, sizeof *torch->pending);
         if (!moved)
             return ts_fail_memory(error);
         torch->pending = moved;
@@ -264,7 +258,6 @@ static enum ts_status add_pending(struct ts_torch *torch, enum ts_type type, uns
     }
     TS_TRY(ts_torch_add(torch, rank, tensor, error));
     (*tensor)->type = type;
-    (*tensor)->swapped = NUMBERS_SWAPPED && type != TS_BOOL;
     if (rank)
         memcpy((*tensor)->shape, shape, rank * sizeof *shape);
     torch->pending[torch->pending_count++] =

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/system.h"
 #include "read/torch.h"
 
 static bool grow(void **data, size_t count, size_t *capacity, size_t size)
@@ -13,7 +14,7 @@ static bool grow(void **data, size_t count, size_t *capacity, size_t size)
     void *moved;
     if (count < *capacity)
         return true;
-    if (!(moved = reallocarray(*data, more, size)))
+    if (!(moved = ts_reallocarray(*data, more, size)))
         return false;
     *data = moved;
     *capacity = more;

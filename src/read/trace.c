@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/system.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "read/readers.h"
@@ -38,7 +39,7 @@ static enum ts_status keep(struct ts_trace_note **notes, size_t *count, size_t *
 {
     if (*count == *capacity) {
         size_t more = *capacity ? *capacity * 2 : 64;
-        struct ts_trace_note *moved = reallocarray(*notes, more, sizeof *moved);
+        struct ts_trace_note *moved = ts_reallocarray(*notes, more, sizeof *moved);
         if (!moved)
             return ts_fail_memory(error);
         *notes = moved;

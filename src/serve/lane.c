@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "serve/thread.h"
+#include "base/thread.h"
 
 struct ts_lane {
     pthread_mutex_t lock;

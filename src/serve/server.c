@@ -8,15 +8,18 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__GLIBC__)
+#if defined(__APPLE__)
+#include <mach/mach.h>
+#elif defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
+#include "base/system.h"
+#include "base/thread.h"
 #include "io/source.h"
 #include "serve/http.h"
 #include "serve/job.h"
 #include "serve/opened.h"
-#include "serve/thread.h"
 
 #define KEEPER_MS    50
 #define REST_MS      ((uint64_t)10 * 60 * 1000) /* without a request for so long, a comparison is closed */
@@ -50,14 +53,21 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 
 static uint64_t resident_bytes(void)
 {
+#if defined(__APPLE__)
+    struct mach_task_basic_info info;
+    mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;
+    if (task_info(mach_task_self(), MACH_TASK_BASIC_INFO, (task_info_t)&info, &count) == KERN_SUCCESS)
+        return (uint64_t)info.resident_size;
+#elif TS_LINUX
     unsigned long long total = 0, resident = 0;
     FILE *file = fopen("/proc/self/statm", "re");
-    if (!file)
-        return UINT64_MAX; /* unknown here: let go of pages every now and then */
-    if (fscanf(file, "%llu %llu", &total, &resident) != 2)
-        resident = 0;
-    fclose(file);
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    int found = file ? fscanf(file, "%llu %llu", &total, &resident) : 0;
+    if (file)
+        fclose(file);
+    if (found == 2)
+        return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+#endif
+    return UINT64_MAX; /* unknown here: let go of pages every now and then */
 }
 
 /* Closes what nobody has asked for lately, and the one that rested longest while too many are open. */
@@ -101,7 +111,7 @@ static void *keep(void *argument)
         ts_events_wake(server);
         if (resident_bytes() > MEMORY_LIMIT) {
             close_resting(server, true);
-#if defined(__GLIBC__)
+#if TS_LINUX && defined(__GLIBC__)
             if (turn % 20 == 0)
                 malloc_trim(0);
 #endif
@@ -174,7 +184,7 @@ static enum ts_status start(struct ts_server *server, const struct ts_serve_opti
     enum ts_status status;
     signal(SIGPIPE, SIG_IGN);
     sigaction(SIGBUS, &bus, NULL);
-#if defined(__GLIBC__)
+#if TS_LINUX && defined(__GLIBC__)
     mallopt(M_ARENA_MAX, 2); /* memory that one thread gave back serves the others */
 #endif
     for (unsigned i = 0; i < TS_LANES; i++)

@@ -329,22 +329,6 @@ static void answer(struct ts_call *call, struct ts_cached_tile *tile)
         ts_call_header(call, "X-Tsleuth-Sampled", "1");
 }
 
-/* The network has little-endian numbers. */
-static void order_bytes(float *values, size_t count)
-{
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        bits = __builtin_bswap32(bits);
-        memcpy(&values[i], &bits, sizeof bits);
-    }
-#else
-    (void)values;
-    (void)count;
-#endif
-}
-
 static void make_key(const struct plane *plane, char *key, size_t size)
 {
     int used = snprintf(key, size, "%s/%d,%d/%u/%" PRIu64 ",%" PRIu64, plane->subject->key, plane->axes[0],
@@ -381,7 +365,6 @@ static void make_tile(struct ts_call *call, struct plane *plane)
                TS_OK) {
         ts_call_error(call, &error);
     } else {
-        order_bytes(tile.data, tile.size / sizeof(float));
         if (dear)
             ts_tile_cache_put(&call->server->tiles, key, &tile);
         answer(call, &tile);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system.h"
 #include "base/text.h"
 #include "report/json_fields.h"
 #include "serve/files.h"
@@ -410,7 +411,7 @@ void ts_upload_flush(struct ts_call *call)
 {
     struct target *target = &call->upload->target;
     if (target->file >= 0) {
-#if defined(__linux__)
+#if TS_LINUX
         off_t window = (off_t)target->unflushed, start = (off_t)target->at - window;
         sync_file_range(target->file, start, window, SYNC_FILE_RANGE_WRITE);
         if (start >= window)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
+
 /* Room for the descriptions of some millions of tensors; a hostile file stops here. */
 #define ARENA_LIMIT ((size_t)4 << 30)
 
@@ -47,7 +49,7 @@ static enum ts_status grow(void **data, size_t count, size_t *capacity, size_t s
     void *moved;
     if (count < *capacity)
         return TS_OK;
-    moved = reallocarray(*data, more, size);
+    moved = ts_reallocarray(*data, more, size);
     if (!moved)
         return ts_fail_memory(error);
     *data = moved;

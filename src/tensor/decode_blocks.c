@@ -112,11 +112,7 @@ ALWAYS_INLINE bytes load_16(const uint8_t *from)
 /* Two words whose lowest bytes are elements 0 and 8. */
 ALWAYS_INLINE bytes from_eights(uint64_t first, uint64_t second)
 {
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    return (bytes)(eights){__builtin_bswap64(first), __builtin_bswap64(second)};
-#else
     return (bytes)(eights){first, second};
-#endif
 }
 
 /* The `width` bits from bit `from` on of each byte, moved to bit `to`. Shifts are done on 16-bit lanes, as processors

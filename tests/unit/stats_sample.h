@@ -122,7 +122,7 @@ static inline void assert_near(double found, long double expected, long double t
 static inline void check(struct sample *sample, const double *values, size_t count, unsigned per)
 {
     struct ts_stats found = stats_of(&sample->tensor), expected = {.count = count};
-    long double sum = 0, squares = 0, deviation = 0, mean, rms;
+    long double sum = 0, squares = 0, deviation = 0, mean, std, rms;
     double least = INFINITY, most = -INFINITY;
     expected.first_nan = expected.first_inf = expected.at_min = expected.at_max = TS_NOWHERE;
     for (size_t i = 0; i < count; i++) {
@@ -164,11 +164,12 @@ static inline void check(struct sample *sample, const double *values, size_t cou
         assert_true(found.norm == 0);
         return;
     }
-    mean = sum / expected.finite;
+    mean = sum / (long double)expected.finite;
     for (size_t i = 0; i < count; i++)
         if (isfinite(values[i]))
             deviation += (values[i] - mean) * (values[i] - mean);
-    rms = sqrtl(squares / expected.finite);
+    std = sqrtl(deviation / (long double)expected.finite);
+    rms = sqrtl(squares / (long double)expected.finite);
     assert_true(found.min == least && found.max == most);
     assert_false(signbit(found.min) && found.min == 0);
     assert_false(signbit(found.max) && found.max == 0);
@@ -176,7 +177,7 @@ static inline void check(struct sample *sample, const double *values, size_t cou
     if (least == most)
         assert_true(found.std == 0 && found.mean == least); /* what is constant must look constant */
     else
-        assert_near(found.std, sqrtl(deviation / expected.finite), 1e-6L * sqrtl(deviation / expected.finite), "std");
+        assert_near(found.std, std, 1e-6L * std, "std");
     assert_near(found.norm, sqrtl(squares), 1e-6L * sqrtl(squares), "norm");
 }
 

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "base/pool.h"
+#include "base/system.h"
 
 #define COUNT 10000
 
@@ -235,7 +236,7 @@ static void test_threads_from_the_environment(void **state)
     unsetenv("TSLEUTH_THREADS");
 }
 
-#if defined(__linux__)
+#if TS_LINUX
 static void test_affinity_is_respected(void **state)
 {
     cpu_set_t before, one;
@@ -262,7 +263,7 @@ static void test_affinity_is_respected(void **state)
 
 struct masks {
     struct meeting meeting;
-    atomic_bool blocked[2];
+    atomic_bool blocked[2], faults_blocked[2];
 };
 
 static void look_at_mask(void *context, uint64_t index, unsigned worker)
@@ -272,6 +273,7 @@ static void look_at_mask(void *context, uint64_t index, unsigned worker)
     meet(&masks->meeting, index, worker);
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     atomic_store(&masks->blocked[worker], sigismember(&mask, SIGINT) == 1);
+    atomic_store(&masks->faults_blocked[worker], sigismember(&mask, SIGBUS) == 1);
 }
 
 static void test_signals_go_to_the_caller(void **state)
@@ -284,8 +286,40 @@ static void test_signals_go_to_the_caller(void **state)
     assert_int_equal(masks.meeting.here, 2);
     assert_false(masks.blocked[0]);
     assert_true(masks.blocked[1]);
+    /* a file that is cut short while it is read faults where it is read */
+    assert_false(masks.faults_blocked[1]);
     ts_pool_free(pool);
 }
+
+#if defined(__GLIBC__)
+static void fill_stack(void *context, uint64_t index, unsigned worker)
+{
+    volatile char room[4 << 20];
+    meet(context, index, worker);
+    for (size_t i = 0; i < sizeof room; i += 4096)
+        room[i] = (char)index;
+}
+
+static void test_stacks_are_as_large_everywhere(void **state)
+{
+    struct meeting meeting = {.wanted = 2};
+    pthread_attr_t before, small;
+    struct ts_pool *pool;
+    (void)state;
+    assert_int_equal(pthread_getattr_default_np(&before), 0);
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 512 << 10), 0); /* what macOS gives */
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    pool = ts_pool_new(2);
+    assert_non_null(pool);
+    ts_pool_run(pool, 2, fill_stack, &meeting);
+    assert_int_equal(meeting.here, 2);
+    ts_pool_free(pool);
+    assert_int_equal(pthread_setattr_default_np(&before), 0);
+    pthread_attr_destroy(&small);
+    pthread_attr_destroy(&before);
+}
+#endif
 
 static void test_free_nothing(void **state)
 {
@@ -304,10 +338,13 @@ int main(void)
         cmocka_unit_test(test_indices_in_order),
         cmocka_unit_test(test_callers_take_turns),
         cmocka_unit_test(test_threads_from_the_environment),
-#if defined(__linux__)
+#if TS_LINUX
         cmocka_unit_test(test_affinity_is_respected),
 #endif
         cmocka_unit_test(test_signals_go_to_the_caller),
+#if defined(__GLIBC__)
+        cmocka_unit_test(test_stacks_are_as_large_everywhere),
+#endif
         cmocka_unit_test(test_free_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "stats_sample.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/json.h"
 #include "dice.h"
@@ -154,7 +155,9 @@ static void test_huge_and_tiny(void **state)
             values[i] = ldexp(dice_number(), exponent) * 0.99;
         check_floats(TS_F16, values, 1000);
     }
-    for (int exponent = -1074; exponent <= 1023; exponent += 13) { /* long double has the range for the expected ones */
+    for (int exponent = -1074; exponent <= 1023; exponent += 13) {
+        if (LDBL_MAX_EXP == DBL_MAX_EXP && abs(exponent) > 400)
+            continue; /* where long double is double, the expected squares have no range for more */
         for (size_t i = 0; i < 1000; i++)
             values[i] = ldexp(dice_number(), exponent);
         check_floats(TS_F64, values, 1000);

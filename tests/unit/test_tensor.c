@@ -68,7 +68,7 @@ static void accepted(enum ts_type type, size_t size, uint64_t offset, unsigned r
 
 #define SHAPE(...)   ((const uint64_t[]){__VA_ARGS__})
 #define STRIDES(...) ((const int64_t[]){__VA_ARGS__})
-#define HUGE         (UINT64_C(1) << 40)
+#define MANY         (UINT64_C(1) << 40)
 
 static void test_spans(void **state)
 {
@@ -96,15 +96,15 @@ static void test_overflowing_shapes(void **state)
 {
     uint64_t many[TS_MAX_RANK + 1];
     (void)state;
-    refused(TS_U8, 8, 0, 2, SHAPE(HUGE, HUGE), NULL, TS_ERR_FORMAT, "more than 2^63 elements");
+    refused(TS_U8, 8, 0, 2, SHAPE(MANY, MANY), NULL, TS_ERR_FORMAT, "more than 2^63 elements");
     refused(TS_U8, 8, 0, 2, SHAPE(UINT64_C(1) << 32, UINT64_C(1) << 32), NULL, TS_ERR_FORMAT, "2^63"); /* wraps to 0 */
     refused(TS_U8, 8, 0, 1, SHAPE(UINT64_MAX), NULL, TS_ERR_FORMAT, "2^63");
     refused(TS_U8, 8, 0, 3, SHAPE(3, UINT64_MAX / 3 + 2, 1), NULL, TS_ERR_FORMAT, "2^63"); /* wraps to 3 */
     refused(TS_F64, 8, 0, 1, SHAPE(UINT64_C(1) << 61), NULL, TS_ERR_FORMAT, "larger than any file");
     refused(TS_C128, 8, 0, 1, SHAPE(UINT64_C(1) << 62), NULL, TS_ERR_FORMAT, "larger than any file");
     refused(TS_U8, 8, 0, 1, SHAPE(INT64_MAX), NULL, TS_ERR_FORMAT, "truncated");
-    accepted(TS_U8, 0, 0, 3, SHAPE(HUGE, HUGE, 0), NULL, 0, 0, 0); /* empty, not too large */
-    accepted(TS_U8, 0, 0, 3, SHAPE(0, HUGE, HUGE), NULL, 0, 0, 0);
+    accepted(TS_U8, 0, 0, 3, SHAPE(MANY, MANY, 0), NULL, 0, 0, 0); /* empty, not too large */
+    accepted(TS_U8, 0, 0, 3, SHAPE(0, MANY, MANY), NULL, 0, 0, 0);
     for (unsigned i = 0; i <= TS_MAX_RANK; i++)
         many[i] = 1;
     accepted(TS_U8, 1, 0, TS_MAX_RANK, many, NULL, 1, 1, 0);
@@ -136,7 +136,7 @@ static void test_stride_spans(void **state)
     accepted(TS_F32, 24, 0, 2, SHAPE(2, 2), STRIDES(3, 1), 4, 20, 0); /* with a gap; the last row's gap is not needed */
     accepted(TS_F32, 20, 0, 2, SHAPE(2, 2), STRIDES(3, 1), 4, 20, 0);
     accepted(TS_F32, 24, 20, 1, SHAPE(6), STRIDES(-1), 6, 24, 0);                   /* backwards from the last */
-    accepted(TS_F32, 4, 0, 2, SHAPE(HUGE, 1), STRIDES(0, 0), HUGE, 4, 0);           /* one number, many times */
+    accepted(TS_F32, 4, 0, 2, SHAPE(MANY, 1), STRIDES(0, 0), MANY, 4, 0);           /* one number, many times */
     accepted(TS_F32, 4, 0, 2, SHAPE(1, 1), STRIDES(INT64_MAX, INT64_MIN), 1, 4, 0); /* never stepped along */
     accepted(TS_F32, 24, 8, 2, SHAPE(2, 2), STRIDES(-2, 1), 4, 16, 0);
     accepted(TS_U8, 0, 0, 2, SHAPE(0, 5), STRIDES(INT64_MAX, INT64_MIN), 0, 0, 0);
