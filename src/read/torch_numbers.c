@@ -398,7 +398,7 @@ enum ts_status ts_torch_number_list(struct ts_torch *torch, struct ts_pickle_val
         return survey.over ? too_many(torch, error)
                            : ts_fail(error, TS_ERR_FORMAT, TS_NO_OFFSET, "a list of numbers is expected here");
     view->type = type_of(&survey);
-    view->swapped = NUMBERS_SWAPPED && view->type != TS_BOOL;
+    view->swapped = false;
     view->rank = survey.rank;
     memcpy(view->shape, survey.shape, survey.rank * sizeof *view->shape);
     ts_buffer_init(&numbers, TS_PICKLE_MEMORY);
