@@ -162,7 +162,7 @@ static bool fit_rotary(const struct ts_search *search, const struct ts_actor *in
                 before += ax * ax + ay * ay;
                 after += bx * bx + by * by;
             }
-            size = hypot(real, imaginary);
+            size = sqrt(real * real + imaginary * imaginary); /* hypot has other last bits on each processor */
             table[row * pairs + i] = size > 0 ? real / size : 1;
             table[actor->rows * pairs + row * pairs + i] = size > 0 ? imaginary / size : 0;
         }

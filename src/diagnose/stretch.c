@@ -306,7 +306,7 @@ static void find_angles(struct worker *worker)
                 real += (double)actor->a[x] * (double)input->a[x] + (double)actor->a[y] * (double)input->a[y];
                 imaginary += (double)actor->a[y] * (double)input->a[x] - (double)actor->a[x] * (double)input->a[y];
             }
-            size = hypot(real, imaginary);
+            size = sqrt(real * real + imaginary * imaginary); /* as when it was learnt */
             rotary->table[row * pairs + i] = size > 0 ? real / size : 1;
             rotary->table[(actor->rows + row) * pairs + i] = size > 0 ? imaginary / size : 0;
         }
