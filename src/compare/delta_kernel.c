@@ -76,10 +76,14 @@ TS_KERNEL_INLINE float fused(float a, float b, float c)
 #else
 TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
 {
+#if defined(__aarch64__)
+    return (uint64_t)vaddvq_u32((uint32x4_t)(mask & 1));
+#else
     uint64_t count = 0;
     for (size_t i = 0; i < TS_VECTOR_BYTES / 4; i++)
         count += (uint64_t)(mask[i] & 1);
     return count;
+#endif
 }
 #define COUNT_UNEQUAL(a, b) count_lanes((ts_vi32)((a) != (b)))
 #define COUNT_ABOVE(a, b)   count_lanes((ts_vi32)((a) > (b)))
