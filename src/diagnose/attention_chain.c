@@ -31,6 +31,36 @@ bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain,
     return inputs->q && inputs->k && inputs->v;
 }
 
+const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_role served_as)
+{
+    const struct ts_operand *const operands[] = {&chain->q, &chain->k, &chain->v};
+    return operands[chain->roles[served_as]];
+}
+
+bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as)
+{
+    return chain->base > 0 && (chain->turned_before ? chain->roles[served_as] : served_as) != TS_ROLE_VALUE;
+}
+
+double ts_chain_weight(const struct ts_chain *chain, double score, double largest)
+{
+    switch (chain->weighing) {
+    case TS_WEIGH_EXPONENTS:
+        return exp(score);
+    case TS_WEIGH_SCORES:
+        return isfinite(score) ? score : 0;
+    default:
+        /* a row that sees nothing is uniform where masks are added */
+        return largest == -(double)INFINITY ? 1 : exp(score - largest);
+    }
+}
+
+static const double *input_of(const struct ts_chain *chain, const struct ts_chain_inputs *in, enum ts_role served_as)
+{
+    const double *const inputs[] = {in->q, in->k, chain->values ? chain->values : in->v};
+    return inputs[chain->roles[served_as]];
+}
+
 /* Cosines and sines per position and pair. */
 static double *turns_of(const struct ts_chain *chain, size_t tokens, double from, double late, double times)
 {
@@ -81,17 +111,16 @@ static void score_row(const struct ts_chain *chain, const double *query, const d
     }
 }
 
-static void soften(double *scores, size_t count, size_t stride)
+static void soften(const struct ts_chain *chain, double *scores, size_t count, size_t stride)
 {
     double largest = -INFINITY, sum = 0;
     for (size_t i = 0; i < count; i++)
         largest = scores[i * stride] > largest ? scores[i * stride] : largest;
     for (size_t i = 0; i < count; i++) {
-        /* a row that sees nothing is uniform where masks are added */
-        scores[i * stride] = largest == -(double)INFINITY ? 1 : exp(scores[i * stride] - largest);
+        scores[i * stride] = ts_chain_weight(chain, scores[i * stride], largest);
         sum += scores[i * stride];
     }
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && chain->weighing == TS_WEIGH_SOFTMAX; i++)
         scores[i * stride] /= sum;
 }
 
@@ -123,11 +152,15 @@ static bool workspace_fill(struct workspace *space, const struct ts_chain *chain
         workspace_release(space);
         return false;
     }
-    memcpy(space->keys, chain->exchanged ? in->q : in->k, tokens * width * sizeof(double));
-    memcpy(space->values, chain->values ? chain->values : in->v, tokens * width * sizeof(double));
+    memcpy(space->keys, input_of(chain, in, TS_ROLE_KEY), tokens * width * sizeof(double));
+    memcpy(space->values, input_of(chain, in, TS_ROLE_VALUE), tokens * width * sizeof(double));
     for (size_t t = 0; t < tokens; t++)
-        for (size_t h = 0; h < chain->served; h++)
-            turn(chain, space->keys + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
+        for (size_t h = 0; h < chain->served; h++) {
+            if (ts_chain_turns(chain, TS_ROLE_KEY))
+                turn(chain, space->keys + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
+            if (ts_chain_turns(chain, TS_ROLE_VALUE))
+                turn(chain, space->values + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
+        }
     for (size_t i = 0; i < width && chain->stale != TS_NO_INDEX; i++) {
         space->keys[chain->stale * width + i] = space->keys[chain->stale_from * width + i];
         space->values[chain->stale * width + i] = space->values[chain->stale_from * width + i];
@@ -164,6 +197,7 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
                   size_t count, double *out)
 {
     size_t width = chain->heads * chain->size, repeat = chain->heads / chain->served, pairs = chain->group / 2;
+    const double *queries = input_of(chain, in, TS_ROLE_QUERY);
     struct workspace space;
     bool good = true;
     if (!workspace_fill(&space, chain, in, tokens))
@@ -180,19 +214,19 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
             double *to = out + row * width + head * chain->size;
             for (size_t i = 0; i < chain->size; i++)
                 space.query[i] =
-                    (chain->exchanged ? in->k : in->q)[row * width + (chain->numbers_first ? i * chain->heads + head
-                                                                                           : head * chain->size + i)];
-            turn(chain, space.query, space.q_turns + 2 * row * pairs);
+                    queries[row * width + (chain->numbers_first ? i * chain->heads + head : head * chain->size + i)];
+            if (ts_chain_turns(chain, TS_ROLE_QUERY))
+                turn(chain, space.query, space.q_turns + 2 * row * pairs);
             score_row(chain, space.query, space.keys, chain->served * chain->size, served, row, tokens, line);
             memset(to, 0, chain->size * sizeof *to);
             if (chain->over_queries)
                 continue;
-            soften(line, tokens, 1);
+            soften(chain, line, tokens, 1);
             for (size_t key = 0; key < tokens; key++)
                 add_values(chain, space.values, served, key, line[key], to);
         }
         for (size_t key = 0; key < tokens && chain->over_queries; key++) {
-            soften(space.scores + key, tokens, tokens);
+            soften(chain, space.scores + key, tokens, tokens);
             for (size_t row = 0; row < tokens; row++)
                 if (visible(chain, row, key))
                     add_values(chain, space.values, served, key, space.scores[row * tokens + key],
@@ -211,6 +245,7 @@ struct ts_chain ts_chain_plain(size_t heads, size_t served, size_t size)
     return (struct ts_chain){.heads = heads,
                              .served = served,
                              .size = size,
+                             .roles = {TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_VALUE},
                              .scale = 1 / sqrt((double)size),
                              .q_turns = 1,
                              .k_turns = 1,

@@ -18,8 +18,21 @@ struct ts_operand {
     size_t offset, width;
 };
 
+enum ts_role { TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_VALUE };
+
+/* How scores weigh the values. */
+enum ts_weighing {
+    TS_WEIGH_SOFTMAX,
+    TS_WEIGH_LOWERED,   /* exponentials below the largest one, not divided by their sum */
+    TS_WEIGH_EXPONENTS, /* plain exponentials, not divided by their sum */
+    TS_WEIGH_SCORES,    /* the scores themselves */
+};
+
 struct ts_chain {
     struct ts_operand q, k, v;
+    enum ts_role roles[3]; /* which of them serves as query, key and value */
+    bool turned_before;    /* queries and keys turn whatever they serve as; else what serves as query and key does */
+    enum ts_weighing weighing;
     size_t heads, served, size; /* query heads, key heads, numbers per head */
     double scale, cap;
     long window, shift; /* keys from row - window + 1 (0: from the first) to row + shift */
@@ -28,10 +41,10 @@ struct ts_chain {
     size_t group;            /* numbers of a head that turn */
     double q_turns, k_turns; /* how often they turn: 1 as it should be */
     double k_from, late;     /* added to the positions of all keys, and of the last query */
-    bool tiled, over_queries, exchanged;
+    bool tiled, over_queries;
     size_t copied, copied_from; /* a key head in place of another */
     size_t stale, stale_from;   /* a token's key and value in place of another's */
-    const double *values;       /* in place of the values */
+    const double *values;       /* v, where it is not among the inputs that are loaded */
     bool heads_first;           /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
     bool numbers_first;         /* queries split as [size, heads] instead of [heads, size] */
 };
@@ -44,6 +57,11 @@ struct ts_chain_inputs {
 /* With nothing wrong. */
 struct ts_chain ts_chain_plain(size_t heads, size_t served, size_t size);
 double *ts_operand_load(const struct ts_operand *operand, bool candidate, size_t tokens); /* to be freed */
+const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_role served_as);
+/* Whether what serves as that is turned. */
+bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as);
+/* What a score weighs; the largest is of its row. */
+double ts_chain_weight(const struct ts_chain *chain, double score, double largest);
 bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain, bool candidate, size_t tokens);
 void ts_chain_inputs_release(struct ts_chain_inputs *inputs);
 /* The context of rows [first, first + count), each heads * size numbers, at out + row * heads * size; out has room for
@@ -59,9 +77,17 @@ struct ts_chain_guess {
     double score;
 };
 
-/* What a candidate may do otherwise than `own`. onset: the first wrong token. earlier: values of an earlier layer or
- * NULL. Returns how many; guesses has room for TS_MOST_GUESSES. */
+/* What may be taken for the values. */
+#define TS_MOST_OTHERS 2
+struct ts_other_values {
+    struct ts_operand operand;
+    double *values; /* the candidate's, NULL where chains read them */
+    const char *text;
+};
+
+/* What a candidate may do otherwise than `own`. onset: the first wrong token. others: TS_MOST_OTHERS of them, or fewer
+ * and one without an actor. Returns how many; guesses has room for TS_MOST_GUESSES. */
 size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, size_t rows, size_t hidden, size_t onset,
-                        const double *earlier, struct ts_chain_guess *guesses);
+                        const struct ts_other_values *others, struct ts_chain_guess *guesses);
 
 #endif

@@ -1,6 +1,7 @@
 /* Owns the list of what may go wrong in attention. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "diagnose/attention_chain.h"
 #include "diagnose/variant.h"
@@ -8,7 +9,7 @@
 struct list {
     const struct ts_chain *own;
     size_t tokens, rows, hidden, onset;
-    const double *earlier;
+    const struct ts_other_values *others;
     struct ts_chain_guess *guesses;
     size_t count;
 };
@@ -118,6 +119,53 @@ static void guess_mask(struct list *list)
         }
 }
 
+static void guess_weighing(struct list *list)
+{
+    static const struct {
+        enum ts_weighing weighing;
+        const char *text;
+    } ways[] = {{TS_WEIGH_SCORES, "the softmax is missing: the scores themselves weigh the values"},
+                {TS_WEIGH_LOWERED, "the exponentials of the softmax are not divided by their sum"},
+                {TS_WEIGH_EXPONENTS, "the exponentials of the softmax are not divided by their sum"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct ts_chain_guess *guess = add(list, "softmax");
+        guess->chain.weighing = ways[i].weighing;
+        snprintf(guess->text, sizeof guess->text, "%s", ways[i].text);
+    }
+}
+
+/* One of queries, keys and values in the place of another. */
+static void guess_roles(struct list *list)
+{
+    static const struct {
+        enum ts_role roles[3];
+        const char *id, *text;
+    } ways[] = {
+        {{TS_ROLE_KEY, TS_ROLE_QUERY, TS_ROLE_VALUE}, "swapped-with", "queries and keys are exchanged"},
+        {{TS_ROLE_QUERY, TS_ROLE_QUERY, TS_ROLE_VALUE}, "wrong-input", "the keys are the queries"},
+        {{TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_QUERY}, "wrong-input", "the values are the queries"},
+        {{TS_ROLE_QUERY, TS_ROLE_VALUE, TS_ROLE_KEY}, "swapped-with", "keys and values are exchanged"},
+        {{TS_ROLE_QUERY, TS_ROLE_VALUE, TS_ROLE_VALUE}, "wrong-input", "the keys are the values"},
+        {{TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_KEY}, "wrong-input", "the values are the keys"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        bool queries = ways[i].roles[1] == TS_ROLE_QUERY || ways[i].roles[2] == TS_ROLE_QUERY;
+        bool values = ways[i].roles[1] == TS_ROLE_VALUE || ways[i].roles[2] != TS_ROLE_VALUE;
+        if (queries && list->own->served != list->own->heads)
+            continue;
+        /* whether values turn depends on when they are taken for what turns */
+        for (int before = 0; before < (values && list->own->base > 0 ? 2 : 1); before++) {
+            struct ts_chain_guess *guess = add(list, ways[i].id);
+            memcpy(guess->chain.roles, ways[i].roles, sizeof guess->chain.roles);
+            guess->chain.turned_before = before;
+            snprintf(guess->text, sizeof guess->text, "%s%s", ways[i].text,
+                     !values || !(list->own->base > 0) ? ""
+                     : before                          ? ", behind the rotary embedding"
+                                                       : ", before the rotary embedding");
+        }
+    }
+}
+
 static void guess_rest(struct list *list)
 {
     size_t onset = list->onset;
@@ -150,20 +198,16 @@ static void guess_rest(struct list *list)
         snprintf(guess->text, sizeof guess->text, "key and value head %zu is a copy of head %zu", head,
                  guess->chain.copied_from);
     }
-    if (list->own->served == list->own->heads) {
-        guess = add(list, "swapped-with");
-        guess->chain.exchanged = true;
-        snprintf(guess->text, sizeof guess->text, "queries and keys are exchanged");
-    }
     if (list->own->heads > 1) {
         guess = add(list, "permuted");
         guess->chain.numbers_first = true;
         snprintf(guess->text, sizeof guess->text, "queries are split into [size, heads] instead of [heads, size]");
     }
-    if (list->earlier) {
+    for (size_t i = 0; i < TS_MOST_OTHERS && list->others && list->others[i].operand.actor; i++) {
         guess = add(list, "wrong-input");
-        guess->chain.values = list->earlier;
-        snprintf(guess->text, sizeof guess->text, "the values are those of an earlier layer");
+        guess->chain.v = list->others[i].operand;
+        guess->chain.values = list->others[i].values;
+        snprintf(guess->text, sizeof guess->text, "%s", list->others[i].text);
     }
     if (list->tokens == list->rows && list->own->heads > 1) {
         guess = add(list, "permuted");
@@ -181,11 +225,13 @@ static void guess_rest(struct list *list)
 }
 
 size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, size_t rows, size_t hidden, size_t onset,
-                        const double *earlier, struct ts_chain_guess *guesses)
+                        const struct ts_other_values *others, struct ts_chain_guess *guesses)
 {
-    struct list list = {own, tokens, rows, hidden, onset, earlier, guesses, 0};
+    struct list list = {own, tokens, rows, hidden, onset, others, guesses, 0};
     guess_rotary(&list);
     guess_mask(&list);
+    guess_weighing(&list);
+    guess_roles(&list);
     guess_rest(&list);
     return list.count;
 }

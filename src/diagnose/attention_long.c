@@ -68,17 +68,16 @@ static void turn(const struct ts_chain *chain, double position, double *head)
     }
 }
 
-/* Turns keys [from, to). The angle grows by the same step from token to token. */
-static void turn_keys(struct ts_long *it, const struct ts_chain *chain, size_t from, size_t to)
+/* Turns rows [from, to) as keys are. The angle grows by the same step from token to token. */
+static void turn_rows(const struct ts_chain *chain, size_t from, size_t to, double *rows)
 {
     size_t pairs = chain->group / 2, size = chain->size;
-    memcpy(it->turned + from * size, it->keys + from * size, (to - from) * size * sizeof *it->turned);
-    for (size_t i = 0; i < pairs && chain->base > 0; i++) {
+    for (size_t i = 0; i < pairs; i++) {
         double step = chain->k_turns * pow(chain->base, -(double)i / (double)pairs), c = 1, s = 0;
         double step_c = cos(step), step_s = sin(step);
         size_t x = chain->interleaved ? 2 * i : i, y = chain->interleaved ? x + 1 : x + pairs;
         for (size_t t = from; t < to; t++) {
-            double *key = it->turned + t * size, old = key[x], next = c * step_c - s * step_s;
+            double *key = rows + t * size, old = key[x], next = c * step_c - s * step_s;
             if (t == from || t % 256 == 0) { /* now and then from the start, so that nothing piles up */
                 c = cos(step * ((double)t + chain->k_from));
                 s = sin(step * ((double)t + chain->k_from));
@@ -95,22 +94,32 @@ static void turn_keys(struct ts_long *it, const struct ts_chain *chain, size_t f
 static bool turns_alike(const struct ts_chain *a, const struct ts_chain *b)
 {
     return a->base == b->base && a->interleaved == b->interleaved && a->group == b->group && a->k_turns == b->k_turns &&
-           a->k_from == b->k_from;
+           a->k_from == b->k_from && memcmp(a->roles, b->roles, sizeof a->roles) == 0 &&
+           a->turned_before == b->turned_before;
+}
+
+static bool same_operand(const struct ts_operand *a, const struct ts_operand *b)
+{
+    return a->actor == b->actor && a->offset == b->offset;
 }
 
 /* Keys and values of a head, the keys turned up to `count`. */
 static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t served, size_t count)
 {
-    const struct ts_operand *keys = chain->exchanged ? &chain->q : &chain->k;
+    const struct ts_operand *keys = ts_chain_operand(chain, TS_ROLE_KEY);
+    const struct ts_operand *values = ts_chain_operand(chain, TS_ROLE_VALUE);
+    bool turned_values = ts_chain_turns(chain, TS_ROLE_VALUE);
     if (it->held_head != served || it->held_candidate != candidate || it->held.size != chain->size ||
-        it->held.exchanged != chain->exchanged || it->held.k.actor != chain->k.actor ||
-        it->held.k.offset != chain->k.offset || it->held.v.actor != chain->v.actor ||
-        it->held.v.offset != chain->v.offset) {
-        size_t k = keys->offset + served * chain->size, v = chain->v.offset + served * chain->size;
+        !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
+        !same_operand(values, ts_chain_operand(&it->held, TS_ROLE_VALUE)) ||
+        turned_values != ts_chain_turns(&it->held, TS_ROLE_VALUE) || (turned_values && !turns_alike(&it->held, chain))) {
+        size_t k = keys->offset + served * chain->size, v = values->offset + served * chain->size;
         it->held_head = TS_NO_INDEX;
         if (!read_numbers(it, keys->actor->pair, candidate, 0, it->tokens, k, chain->size, it->keys) ||
-            !read_numbers(it, chain->v.actor->pair, candidate, 0, it->tokens, v, chain->size, it->values))
+            !read_numbers(it, values->actor->pair, candidate, 0, it->tokens, v, chain->size, it->values))
             return false;
+        if (turned_values)
+            turn_rows(chain, 0, it->tokens, it->values);
         it->held_head = served;
         it->held_candidate = candidate;
         it->turned_count = 0;
@@ -119,7 +128,10 @@ static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidat
     }
     it->held = *chain;
     if (it->turned_count < count) {
-        turn_keys(it, chain, it->turned_count, count);
+        memcpy(it->turned + it->turned_count * chain->size, it->keys + it->turned_count * chain->size,
+               (count - it->turned_count) * chain->size * sizeof *it->turned);
+        if (ts_chain_turns(chain, TS_ROLE_KEY))
+            turn_rows(chain, it->turned_count, count, it->turned);
         it->turned_count = count;
     }
     return true;
@@ -141,7 +153,7 @@ static double dot(const double *x, const double *y, size_t count)
 static bool read_query(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                        double *query)
 {
-    const struct ts_operand *from = chain->exchanged ? &chain->k : &chain->q;
+    const struct ts_operand *from = ts_chain_operand(chain, TS_ROLE_QUERY);
     size_t size = chain->size, pair = from->actor->pair;
     if (!chain->numbers_first)
         return read_numbers(it, pair, candidate, token, 1, from->offset + head * size, size, query);
@@ -174,7 +186,8 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     query->sum = 0;
     if (!read_query(it, chain, candidate, head, token, query->numbers))
         return false;
-    turn(chain, chain->q_turns * ((double)token + (token + 1 == it->tokens ? chain->late : 0)), query->numbers);
+    if (ts_chain_turns(chain, TS_ROLE_QUERY))
+        turn(chain, chain->q_turns * ((double)token + (token + 1 == it->tokens ? chain->late : 0)), query->numbers);
     memset(query->out, 0, chain->size * sizeof *query->out);
     return true;
 }
@@ -219,13 +232,13 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
             double weight;
             if (key < query->first || key > query->last)
                 continue;
-            weight = exp(query->scores[key] - query->largest);
+            weight = ts_chain_weight(chain, query->scores[key], query->largest);
             query->sum += weight;
-            for (size_t i = 0; i < size && weight > 0; i++)
+            for (size_t i = 0; i < size && weight != 0; i++)
                 query->out[i] += weight * value[i];
         }
     }
-    for (size_t j = 0; j < count; j++)
+    for (size_t j = 0; j < count && chain->weighing == TS_WEIGH_SOFTMAX; j++)
         for (size_t i = 0; i < size; i++)
             queries[j].out[i] /= queries[j].sum;
     return true;
@@ -410,7 +423,7 @@ static void refine_window(struct ts_long *it, const struct trial *trial, const s
 /* Over all queries, or tokens mixed up: no row can be done alone. */
 bool ts_long_reaches(const struct ts_chain *chain)
 {
-    return !chain->over_queries && !chain->heads_first && !chain->values;
+    return !chain->over_queries && !chain->heads_first;
 }
 
 /* The context of all rows of the case. */
@@ -458,7 +471,7 @@ static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess
                "what the attention kernel is given: scale, mask, window, positions, head counts", "%s", guess->text);
 }
 
-static void propose_guesses(struct ts_long *it, const struct ts_chain *own)
+static void propose_guesses(struct ts_long *it, const struct ts_chain *own, const struct ts_other_values *others)
 {
     struct ts_case *the_case = it->the_case;
     const struct ts_glance *glance = ts_case_glance(the_case);
@@ -467,7 +480,7 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own)
                        ? (size_t)(glance->first - it->first)
                        : 0;
     size_t count =
-        guesses ? ts_chain_guesses(own, it->tokens, the_case->actor->rows, the_case->actor->width, onset, NULL, guesses)
+        guesses ? ts_chain_guesses(own, it->tokens, the_case->actor->rows, the_case->actor->width, onset, others, guesses)
                 : 0;
     struct trial trial;
     choose_trial(the_case, own, &trial);
@@ -490,13 +503,14 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own)
 }
 
 bool ts_propose_long_attention(struct ts_case *the_case, size_t largest_head,
-                               void (*chains)(void *from, ts_long_test test, void *context), void *from)
+                               void (*chains)(void *from, ts_long_test test, void *context), void *from,
+                               const struct ts_other_values *others)
 {
     struct search search = {0};
     if (ts_scene_sequence(the_case->scene) > 8 && ts_long_open(&search.it, the_case, largest_head)) {
         chains(from, gives_context, &search);
         if (search.found)
-            propose_guesses(&search.it, &search.own);
+            propose_guesses(&search.it, &search.own, others);
     }
     ts_long_close(&search.it);
     return search.found;

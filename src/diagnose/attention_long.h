@@ -43,7 +43,8 @@ bool ts_long_reaches(const struct ts_chain *chain);
  * when no chain does. `chains` calls back with every way a reference may do attention. */
 typedef bool (*ts_long_test)(void *context, const struct ts_chain *chain);
 bool ts_propose_long_attention(struct ts_case *the_case, size_t largest_head,
-                               void (*chains)(void *from, ts_long_test test, void *context), void *from);
+                               void (*chains)(void *from, ts_long_test test, void *context), void *from,
+                               const struct ts_other_values *others);
 
 /* The softmax over the queries of each key, of which the case holds some: the other scores are read. False when that is
  * too much, or cannot be done. */

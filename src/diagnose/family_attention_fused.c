@@ -15,6 +15,7 @@
 #include "diagnose/attention_long.h"
 #include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
+#include "tensor/layer.h"
 
 #define MOST_IDS    12
 #define LOOKED_AT   40         /* earlier tensors that may be operands */
@@ -36,8 +37,7 @@ struct fused {
     struct ts_chain_inputs reference, candidate;
     struct ts_chain_inputs first_head; /* the reference's first head alone, of `first_size` numbers */
     size_t first_size;
-    double *earlier; /* the candidate's values of an earlier layer, NULL when there are none */
-    struct ts_operand earlier_v;
+    struct ts_other_values others[TS_MOST_OTHERS];
     size_t onset; /* the first token that is wrong */
     struct ts_chain_guess *guesses;
     size_t guess_count;
@@ -77,9 +77,17 @@ static char role_of(const char *name, bool *turned)
 }
 
 struct operands {
-    struct ts_operand q, k, v, earlier_v;
+    struct ts_operand q, k, v;
+    struct ts_operand earlier_k, earlier_v; /* keys before they are turned or normalized, values of a layer before */
     bool turned;
 };
+
+static bool same_layer(const struct ts_case *the_case, const struct ts_actor *a, const struct ts_actor *b)
+{
+    uint64_t left, right;
+    return ts_layer_of(ts_case_name(the_case, a), &left) && ts_layer_of(ts_case_name(the_case, b), &right) &&
+           left == right;
+}
 
 /* The newest queries, keys and values before the case's tensor. */
 static bool find_operands(const struct ts_case *the_case, struct operands *operands)
@@ -103,6 +111,9 @@ static bool find_operands(const struct ts_case *the_case, struct operands *opera
             operands->v = operand;
         else if (role == 'f' && !fused)
             fused = actor;
+        else if (role == 'k' && operands->k.actor && !operands->earlier_k.actor && actor->width == operands->k.width &&
+                 same_layer(the_case, actor, operands->k.actor))
+            operands->earlier_k = operand;
         else if (role == 'v' && actor->width == operands->v.width && operands->k.actor && operands->q.actor) {
             operands->earlier_v = operand;
             break;
@@ -126,6 +137,16 @@ static bool find_operands(const struct ts_case *the_case, struct operands *opera
     }
     return operands->q.actor && operands->k.actor && operands->v.actor && operands->k.width == operands->v.width &&
            operands->k.width <= operands->q.width;
+}
+
+static void list_others(const struct operands *operands, struct ts_other_values *others)
+{
+    if (operands->earlier_k.actor)
+        *others++ = (struct ts_other_values){
+            operands->earlier_k, NULL,
+            operands->turned ? "the values are the keys, before the rotary embedding" : "the values are earlier keys"};
+    if (operands->earlier_v.actor)
+        *others = (struct ts_other_values){operands->earlier_v, NULL, "the values are those of an earlier layer"};
 }
 
 /* Numbers per head that fit the widths; those of the captured shapes where they show them. */
@@ -338,15 +359,13 @@ static void make_guesses(struct fused *fused)
 {
     const struct ts_actor *actor = fused->the_case->actor;
     fused->guess_count = ts_chain_guesses(&fused->own, fused->tokens, actor->rows, actor->width, fused->onset,
-                                          fused->earlier, fused->guesses);
+                                          fused->others, fused->guesses);
 }
 
 /* A chain that lasts: values that were loaded go, where they come from stays. */
-static struct ts_chain chain_of(const struct fused *fused, const struct ts_chain *chain)
+static struct ts_chain chain_of(const struct ts_chain *chain)
 {
     struct ts_chain own = *chain;
-    if (own.values)
-        own.v = fused->earlier_v;
     own.values = NULL;
     return own;
 }
@@ -369,7 +388,7 @@ static void propose_exact(struct fused *fused, double *out)
         if (!(guess->score > 0.5) ||
             !ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, 0, fused->tokens, out))
             continue;
-        given = chain_of(fused, &guess->chain);
+        given = chain_of(&guess->chain);
         ts_give_chain(the_case, &given);
         ts_propose(the_case, guess->id, out, 0,
                    "what the attention kernel is given: scale, mask, window, positions, head counts", "%s",
@@ -473,8 +492,8 @@ static void propose_contender(const struct fused *fused, const struct contender 
 {
     struct ts_case *the_case = fused->the_case;
     const struct ts_chain_guess *guess = &best->guess;
-    struct ts_moves moves = {.wrong = chain_of(fused, guess->reversed ? &best->own : &guess->chain),
-                             .right = chain_of(fused, guess->reversed ? &guess->chain : &best->own),
+    struct ts_moves moves = {.wrong = chain_of(guess->reversed ? &best->own : &guess->chain),
+                             .right = chain_of(guess->reversed ? &guess->chain : &best->own),
                              .modesty = LIKE_MODESTY};
     moves.before = ts_case_text(the_case, "attention between %s and here: %s",
                                 ts_case_name(the_case, fused->own.q.actor), guess->text);
@@ -576,7 +595,7 @@ static bool propose_long(struct fused *fused, const struct operands *operands)
         largest = sizes[i] > largest && sizes[i] <= 512 ? sizes[i] : largest;
     all.tokens = (size_t)ts_scene_sequence(fused->the_case->scene);
     search.fused = &all;
-    return largest && ts_propose_long_attention(fused->the_case, largest, long_chains, &search);
+    return largest && ts_propose_long_attention(fused->the_case, largest, long_chains, &search, fused->others);
 }
 
 bool ts_names_operand(const char *name)
@@ -608,6 +627,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
     bool exact;
     if (fused.tokens < 4 || !find_operands(the_case, &operands))
         return;
+    list_others(&operands, fused.others);
     if (!the_case->actor->whole && operands.q.width == the_case->actor->width && propose_long(&fused, &operands))
         return;
     chain.q = operands.q;
@@ -616,9 +636,9 @@ void ts_propose_fused_attention(struct ts_case *the_case)
     fused.onset = find_onset(the_case);
     fused.guesses = calloc(TS_MOST_GUESSES, sizeof *fused.guesses);
     out = malloc(fused.tokens * operands.q.width * sizeof *out);
-    fused.earlier_v = operands.earlier_v;
-    if (operands.earlier_v.actor)
-        fused.earlier = ts_operand_load(&operands.earlier_v, true, fused.tokens);
+    for (size_t i = 0; i < TS_MOST_OTHERS && fused.others[i].operand.actor; i++)
+        if (!(fused.others[i].values = ts_operand_load(&fused.others[i].operand, true, fused.tokens)))
+            goto done;
     if (!fused.guesses || !out || !ts_chain_load(&fused.reference, &chain, false, fused.tokens) ||
         !ts_chain_load(&fused.candidate, &chain, true, fused.tokens))
         goto done;
@@ -642,7 +662,8 @@ done:
     ts_chain_inputs_release(&fused.first_head);
     ts_chain_inputs_release(&fused.reference);
     ts_chain_inputs_release(&fused.candidate);
-    free(fused.earlier);
+    for (size_t i = 0; i < TS_MOST_OTHERS; i++)
+        free(fused.others[i].values);
     free(fused.guesses);
     free(out);
 }
