@@ -2,10 +2,19 @@
 #include "diagnose/attention_tables.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define OF_MOVED   0.2 /* how much each of the three ways to compare counts */
 #define OF_FINER   0.5
 #define OF_CROSSED 0.3
+
+/* What counts as a relation: how alike products must be, by how many standard deviations above what chance makes, which
+ * is drawn so many times. A projection to as many numbers as it is given adds as much of its own to products of
+ * unrelated rows as these have, so that true ones are alike by 0.7. */
+#define RELATED   0.3
+#define CHANCES   4
+#define DRAWS     32
+#define OWN_SHARE 0.03 /* of a row, that no earlier one has; less is noise */
 
 void ts_products_of(const double *x, const double *y, size_t tokens, size_t width, bool centred, double *out)
 {
@@ -130,4 +139,61 @@ double ts_tables_fair(const double *sums, double width)
     return (OF_MOVED * cosine(sums[MOVED_AB], sums[MOVED_AA], sums[MOVED_BB]) + of_finer * alike +
             of_crossed * across) /
            (OF_MOVED + of_finer + of_crossed);
+}
+
+/* Makes rows stand upright on those before them, of length one, so that what they share counts once; those that bring
+ * next to nothing of their own are gone. */
+static void straighten(double *rows, size_t count, size_t width)
+{
+    for (size_t row = 0; row < count; row++) {
+        double *own = rows + row * width, square = 0, left = 0;
+        for (size_t i = 0; i < width; i++)
+            square += own[i] * own[i];
+        for (size_t back = 0; back < row; back++) {
+            const double *other = rows + back * width;
+            double dot = 0;
+            for (size_t i = 0; i < width; i++)
+                dot += own[i] * other[i];
+            for (size_t i = 0; i < width; i++)
+                own[i] -= dot * other[i];
+        }
+        for (size_t i = 0; i < width; i++)
+            left += own[i] * own[i];
+        left = left > OWN_SHARE * OWN_SHARE * square ? 1 / sqrt(left) : 0;
+        for (size_t i = 0; i < width; i++)
+            own[i] *= left;
+    }
+}
+
+double ts_relation(double *own, double *context, size_t wide, const double *expected, const double *found,
+                   size_t width, size_t tokens)
+{
+    size_t table = tokens * tokens;
+    double *room = malloc((2 * tokens * width + 2 * table) * sizeof *room), *upright = room;
+    double *wanted = room + 2 * tokens * width, *crossed = wanted + table, likeness = 0, mean = 0, square = 0;
+    uint32_t dice = 1;
+    if (!room)
+        return 0;
+    memcpy(upright, expected, tokens * width * sizeof *room);
+    memcpy(upright + tokens * width, found, tokens * width * sizeof *room);
+    straighten(upright, tokens, width);
+    straighten(upright + tokens * width, tokens, width);
+    straighten(own, tokens, wide);
+    straighten(context, tokens, wide);
+    ts_products_of(upright, upright + tokens * width, tokens, width, false, wanted);
+    for (int draw = 0; draw <= DRAWS; draw++) {
+        double alike;
+        ts_products_of(own, context, tokens, wide, false, crossed);
+        alike = ts_table_cosine(crossed, wanted, tokens);
+        likeness = draw ? likeness : alike;
+        mean += draw ? alike / DRAWS : 0;
+        square += draw ? alike * alike / DRAWS : 0;
+        for (size_t i = 0; i < wide; i++) {
+            dice = dice * 1664525u + 1013904223u;
+            for (size_t t = 0; t < tokens && dice >> 31; t++)
+                context[t * wide + i] *= -1;
+        }
+    }
+    free(room);
+    return likeness > RELATED && likeness > mean + CHANCES * sqrt(fmax(square - mean * mean, 0)) ? likeness : 0;
 }

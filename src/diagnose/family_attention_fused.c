@@ -29,6 +29,7 @@
 #define LIKE_LEAD    0.12
 #define LIKE_TIE     0.02
 #define LIKE_MODESTY 0.1 /* is taken off to be the confidence */
+#define RELATED_TIE 0.15 /* of other values: how much less related is another of them */
 
 struct fused {
     struct ts_case *the_case;
@@ -443,6 +444,25 @@ struct contender {
     struct ts_chain own;
 };
 
+static bool replaces_values(const struct ts_chain_guess *guess)
+{
+    return guess->chain.values || guess->chain.roles[TS_ROLE_VALUE] != TS_ROLE_VALUE;
+}
+
+/* Any other values under the right probabilities look much like a loss. What tells them is how tokens of the reference
+ * stand to those of the candidate. */
+static double relation_of(struct fused *fused, struct likest *likest, const struct contender *best)
+{
+    struct ts_case *the_case = fused->the_case;
+    size_t tokens = fused->tokens, width = best->own.heads * best->own.size;
+    return best->guess.reversed || !replaces_values(&best->guess) ||
+                   !ts_chain_run(&best->own, &fused->reference, tokens, 0, tokens, likest->own) ||
+                   !ts_chain_run(&best->guess.chain, &fused->candidate, tokens, 0, tokens, likest->context)
+               ? 0
+               : ts_relation(likest->own, likest->context, width, the_case->expected, the_case->found,
+                             the_case->actor->width, tokens);
+}
+
 /* Scores all guesses and keeps the best of every id. */
 static void score_guesses(struct fused *fused, struct likest *likest, struct contender *best, size_t *best_count)
 {
@@ -512,7 +532,7 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     double *difference = malloc(fused->tokens * width * sizeof *difference);
     struct contender best[MOST_IDS];
     struct ts_chain own = fused->own;
-    double loss = 0, second = 0;
+    double loss = 0, second = 0, relations[MOST_IDS] = {0}, related = 0;
     bool good;
     for (size_t i = 0; i < fused->tokens * width && difference; i++)
         difference[i] = the_case->found[i] - the_case->expected[i];
@@ -544,8 +564,14 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     second = second > loss ? second : loss;
     good = count && (best[first].guess.score > LIKE_ENOUGH ||
                      (best[first].guess.score > LIKE_LEADER && best[first].guess.score > second + LIKE_LEAD));
+    for (size_t i = 0; i < count && good; i++) {
+        if (best[i].guess.score > best[first].guess.score - LIKE_TIE && best[i].guess.score > loss)
+            relations[i] = relation_of(fused, likest, &best[i]);
+        related = fmax(related, relations[i]);
+    }
     for (size_t i = 0; i < count && good; i++)
-        if (best[i].guess.score > best[first].guess.score - LIKE_TIE && best[i].guess.score > loss + 2 * LIKE_TIE)
+        if (best[i].guess.score > best[first].guess.score - LIKE_TIE &&
+            (relations[i] > 0 ? relations[i] > related - RELATED_TIE : best[i].guess.score > loss + 2 * LIKE_TIE))
             propose_contender(fused, &best[i]);
     free(difference);
 }
