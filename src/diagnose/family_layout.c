@@ -10,6 +10,7 @@
 #include "diagnose/match.h"
 #include "diagnose/region.h"
 #include "diagnose/shuffle.h"
+#include "diagnose/variant.h"
 
 #define PROBES       192
 #define FIRST_PROBES 16
@@ -21,6 +22,9 @@
 #define WORTH 0.5
 /* Confidence of a swap beside which nothing else need be looked for. */
 #define NEARLY_ALL 0.95
+/* Of tokens that are moved: how many must be, so that it is no chance, and what may be left of their error. */
+#define LEAST_MOVED 3
+#define MOVED_LEFT  0.03
 
 /* The values that are shuffled: in memory, or of a pair too large for it. */
 struct source {
@@ -377,29 +381,56 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
                ts_case_name(the_case, from), text);
 }
 
-/* Rows moved by a few places within each sequence, what falls off the end coming back at the other. Tokens that occur
- * twice would make another permutation of it. */
-static void rolls(struct ts_case *the_case, double *prediction)
+/* What a prediction leaves of the error of some rows, over that error. */
+static double left_in(const struct ts_case *the_case, const double *prediction, const bool *rows, bool which)
+{
+    double left = 0, error = 0;
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        if (rows[row] != which)
+            continue;
+        left += ts_rows_cost(the_case, prediction, row, 1);
+        error += ts_rows_cost(the_case, the_case->expected, row, 1);
+    }
+    return error > 0 ? left / error : 1;
+}
+
+/* Rows moved by a few places within each sequence, what falls off the end coming back at the other, or something new
+ * following there. Tokens that occur twice would make another permutation of it. */
+static void moves(struct ts_case *the_case, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t length = actor->sequence, width = actor->width;
-    if (ts_case_direct(the_case) || !actor->whole || length < 3 || actor->rows % length || actor->inner == length)
+    bool *new;
+    if (ts_case_direct(the_case) || !actor->whole || length < 3 || actor->rows % length || actor->inner == length ||
+        !(new = malloc(actor->rows * sizeof *new)))
         return;
     for (int step = -3; step <= 3; step++) {
-        if (step == 0 || (size_t)abs(step) >= length)
+        size_t by = (size_t)abs(step);
+        bool around;
+        if (step == 0 || by + LEAST_MOVED > length)
             continue;
         for (size_t row = 0; row < actor->rows; row++) {
-            size_t first = row / length * length, from = (row - first + length + (size_t)(step + 3) - 3) % length;
+            size_t first = row / length * length, at = row - first, from = (at + length + (size_t)(step + 3) - 3) % length;
+            new[row] = step < 0 ? at < by : at + by >= length;
             memcpy(prediction + row * width, the_case->expected + (first + from) * width, width * sizeof *prediction);
         }
-        if (!(ts_explained(the_case, prediction) > 0.97))
+        if (!(left_in(the_case, prediction, new, false) < MOVED_LEFT))
             continue;
-        ts_formula_moved(the_case, &(struct ts_rows_moved){.step = step, .around = true});
-        ts_propose(the_case, "shifted", prediction, 1,
+        around = left_in(the_case, prediction, new, true) < MOVED_LEFT;
+        for (size_t row = 0; row < actor->rows && !around; row++)
+            if (new[row])
+                memcpy(prediction + row * width, the_case->found + row * width, width * sizeof *prediction);
+        if (around)
+            ts_formula_moved(the_case, &(struct ts_rows_moved){.step = step, .around = true});
+        ts_propose(the_case, "shifted", prediction, around ? 1 : 1 + by * (actor->rows / length) * width,
                    "positions: an offset of the cache, a token prepended or dropped, padding on the other side, a roll",
-                   "tokens are moved by %d, around the end: place i holds what belongs at i %c %d", -step,
-                   step < 0 ? '-' : '+', abs(step));
+                   "tokens are moved by %d%s: place i holds what belongs at i %c %d%s", -step,
+                   around ? ", around the end" : "", step < 0 ? '-' : '+', abs(step),
+                   around     ? ""
+                   : step < 0 ? "; what begins is nowhere in the reference"
+                              : "; what ends is nowhere in the reference");
     }
+    free(new);
 }
 
 /* The last token first: of a long sequence, where matching by content sees single tokens only. */
@@ -437,7 +468,7 @@ static void propose(struct ts_case *the_case)
         flips(the_case, prediction);
     }
     swaps_before(the_case, prediction);
-    rolls(the_case, prediction);
+    moves(the_case, prediction);
     ts_layout_pitches(the_case, prediction);
     ts_layout_strides(the_case, prediction);
     ts_match_rows(the_case, prediction);
