@@ -45,6 +45,12 @@ double ts_activation_value(enum ts_activation activation, double x)
 #define GRID_FROM       2.0
 #define GRID_SHARE      4.0
 #define FEWEST_OF_SCALE 8 /* numbers that share one: no head is smaller */
+/* Another function or epsilon: from which ratio on it is looked for, in how many numbers, and what it may leave of the
+ * error, and of what one factor for all leaves. */
+#define RIVAL_FROM   1.0
+#define RIVAL_COUNT  256
+#define RIVAL_SHARE  0.5
+#define RIVAL_MARGIN 0.7
 
 /* In place: out holds what is to be normalized. */
 static void apply_norm(const struct ts_operation *operation, size_t total, double *out)
@@ -507,6 +513,41 @@ static double grid_error(const struct ts_operation *operation, const struct ts_a
     return error;
 }
 
+/* The same operation with something else that is usual in its place; false behind the last. */
+static bool rival_of(const struct ts_operation *operation, size_t index, struct ts_operation *rival)
+{
+    static const double epsilons[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2};
+    *rival = *operation;
+    if (operation->kind == TS_OPERATION_ACTIVATION && index < TS_ACTIVATION_COUNT)
+        rival->activation = (enum ts_activation)index;
+    else if (operation->kind == TS_OPERATION_NORM && index < sizeof epsilons / sizeof *epsilons)
+        rival->epsilon = epsilons[index];
+    else
+        return false;
+    return true;
+}
+
+/* Rounding has no function: where another one than the reference's leaves far less of the error, what it leaves is what
+ * rounding makes, and the ratio is taken to that. One factor for all must leave more, which cut off numbers make. */
+static void weigh_rivals(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                         struct scratch *scratch, struct ts_replay *replay)
+{
+    size_t total = actor->rows * actor->width;
+    double scaled = replay->local * sqrt(1 - replay->slope * replay->slope), best = replay->local;
+    struct ts_operation rival;
+    if (!(replay->ratio > RIVAL_FROM) || total < RIVAL_COUNT)
+        return;
+    for (size_t index = 0; rival_of(operation, index, &rival); index++) {
+        struct balance all = {0};
+        ts_operation_apply(scene, &rival, actor, scratch->plain, scratch->moved);
+        for (size_t i = 0; i < total; i++)
+            add_element(&all, (double)actor->b[i], scratch->moved[i], scratch->moved[i]);
+        best = all.size > 0 ? fmin(best, sqrt(all.error / all.size)) : best;
+    }
+    if (best > 0 && best < RIVAL_SHARE * replay->local && best < RIVAL_MARGIN * scaled)
+        replay->ratio = fmax(replay->ratio, replay->local / best);
+}
+
 enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
                                    const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
 {
@@ -525,6 +566,7 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
         if (grid > rounding)
             weigh(operation, actor, &scratch, grid, replay);
     }
+    weigh_rivals(scene, operation, actor, &scratch, replay);
     scratch_release(&scratch);
     return TS_OK;
 }

@@ -94,7 +94,8 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
                         double *const *inputs, double *out);
 
 struct ts_replay {
-    double ratio;      /* error made here, in units of what rounding explains */
+    double ratio;      /* error made here, in units of what rounding explains, or of what is left of it where another
+                          usual function or epsilon leaves far less */
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;
     double local; /* relative L2 of the error made here */
