@@ -513,33 +513,41 @@ static double grid_error(const struct ts_operation *operation, const struct ts_a
     return error;
 }
 
-/* The same operation with something else that is usual in its place; false behind the last. */
-static bool rival_of(const struct ts_operation *operation, size_t index, struct ts_operation *rival)
+/* What the same operation gives with something else that is usual in its place; false behind the last. */
+static bool apply_rival(struct ts_scene *scene, const struct ts_operation *operation, size_t index,
+                        const struct ts_actor *actor, const struct scratch *scratch, double *out)
 {
     static const double epsilons[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2};
-    *rival = *operation;
+    static const double caps[] = {10, 15, 20, 25, 30, 40, 50, 100};
+    struct ts_operation rival = *operation;
+    if (operation->kind == TS_OPERATION_SCORES && index < sizeof caps / sizeof *caps) {
+        for (size_t i = 0; i < actor->rows * actor->width; i++)
+            out[i] = isinf(scratch->expected[i]) ? scratch->expected[i]
+                                                 : caps[index] * tanh(scratch->expected[i] / caps[index]);
+        return true;
+    }
     if (operation->kind == TS_OPERATION_ACTIVATION && index < TS_ACTIVATION_COUNT)
-        rival->activation = (enum ts_activation)index;
+        rival.activation = (enum ts_activation)index;
     else if (operation->kind == TS_OPERATION_NORM && index < sizeof epsilons / sizeof *epsilons)
-        rival->epsilon = epsilons[index];
+        rival.epsilon = epsilons[index];
     else
         return false;
+    ts_operation_apply(scene, &rival, actor, scratch->plain, out);
     return true;
 }
 
 /* Rounding has no function: where another one than the reference's leaves far less of the error, what it leaves is what
- * rounding makes, and the ratio is taken to that. One factor for all must leave more, which cut off numbers make. */
+ * rounding makes, and the ratio is taken to that; and so it is with a soft cap on scores. One factor for all must leave
+ * more, which cut off numbers make. */
 static void weigh_rivals(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                          struct scratch *scratch, struct ts_replay *replay)
 {
     size_t total = actor->rows * actor->width;
     double scaled = replay->local * sqrt(1 - replay->slope * replay->slope), best = replay->local;
-    struct ts_operation rival;
     if (!(replay->ratio > RIVAL_FROM) || total < RIVAL_COUNT)
         return;
-    for (size_t index = 0; rival_of(operation, index, &rival); index++) {
+    for (size_t index = 0; apply_rival(scene, operation, index, actor, scratch, scratch->moved); index++) {
         struct balance all = {0};
-        ts_operation_apply(scene, &rival, actor, scratch->plain, scratch->moved);
         for (size_t i = 0; i < total; i++)
             add_element(&all, (double)actor->b[i], scratch->moved[i], scratch->moved[i]);
         best = all.size > 0 ? fmin(best, sqrt(all.error / all.size)) : best;

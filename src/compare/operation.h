@@ -95,7 +95,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
 
 struct ts_replay {
     double ratio;      /* error made here, in units of what rounding explains, or of what is left of it where another
-                          usual function or epsilon leaves far less */
+                          usual function, epsilon or soft cap leaves far less */
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;
     double local; /* relative L2 of the error made here */

@@ -112,7 +112,8 @@ static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidat
     if (it->held_head != served || it->held_candidate != candidate || it->held.size != chain->size ||
         !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
         !same_operand(values, ts_chain_operand(&it->held, TS_ROLE_VALUE)) ||
-        turned_values != ts_chain_turns(&it->held, TS_ROLE_VALUE) || (turned_values && !turns_alike(&it->held, chain))) {
+        turned_values != ts_chain_turns(&it->held, TS_ROLE_VALUE) ||
+        (turned_values && !turns_alike(&it->held, chain))) {
         size_t k = keys->offset + served * chain->size, v = values->offset + served * chain->size;
         it->held_head = TS_NO_INDEX;
         if (!read_numbers(it, keys->actor->pair, candidate, 0, it->tokens, k, chain->size, it->keys) ||
@@ -479,9 +480,9 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
     size_t onset = glance && glance->first >= it->first && glance->first < it->first + it->tokens
                        ? (size_t)(glance->first - it->first)
                        : 0;
-    size_t count =
-        guesses ? ts_chain_guesses(own, it->tokens, the_case->actor->rows, the_case->actor->width, onset, others, guesses)
-                : 0;
+    size_t count = guesses ? ts_chain_guesses(own, it->tokens, the_case->actor->rows, the_case->actor->width, onset,
+                                              others, guesses)
+                           : 0;
     struct trial trial;
     choose_trial(the_case, own, &trial);
     for (size_t g = 0; g < count; g++)

@@ -165,8 +165,8 @@ static void straighten(double *rows, size_t count, size_t width)
     }
 }
 
-double ts_relation(double *own, double *context, size_t wide, const double *expected, const double *found,
-                   size_t width, size_t tokens)
+double ts_relation(double *own, double *context, size_t wide, const double *expected, const double *found, size_t width,
+                   size_t tokens)
 {
     size_t table = tokens * tokens;
     double *room = malloc((2 * tokens * width + 2 * table) * sizeof *room), *upright = room;

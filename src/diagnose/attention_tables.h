@@ -29,11 +29,11 @@ double ts_tables_likeness(const double *sums);
 double ts_tables_fair(const double *sums, double width);
 
 /* Whether outputs stand to each other as contexts do, [tokens, wide] both, which are spoilt: expected and found as own
- * and context, by products of their tokens once what the tokens of each have in common is taken out. They are chance for
- * contexts that have nothing to do with it, and what chance makes is seen where channels have signs drawn at random. 0
- * when it is no more than that, else how alike they are. */
-double ts_relation(double *own, double *context, size_t wide, const double *expected, const double *found,
-                   size_t width, size_t tokens);
+ * and context, by products of their tokens once what the tokens of each have in common is taken out. They are chance
+ * for contexts that have nothing to do with it, and what chance makes is seen where channels have signs drawn at
+ * random. 0 when it is no more than that, else how alike they are. */
+double ts_relation(double *own, double *context, size_t wide, const double *expected, const double *found, size_t width,
+                   size_t tokens);
 
 /* These are in attention_moves.c. The claim that a chain moves the tokens as they were moved, for every row of the
  * pair: `wrong` is the candidate's, `right` the reference's. before: the words. */

@@ -28,8 +28,8 @@
 #define LIKE_LEADER  0.7
 #define LIKE_LEAD    0.12
 #define LIKE_TIE     0.02
-#define LIKE_MODESTY 0.1 /* is taken off to be the confidence */
-#define RELATED_TIE 0.15 /* of other values: how much less related is another of them */
+#define LIKE_MODESTY 0.1  /* is taken off to be the confidence */
+#define RELATED_TIE  0.15 /* of other values: how much less related is another of them */
 
 struct fused {
     struct ts_case *the_case;
@@ -143,9 +143,9 @@ static bool find_operands(const struct ts_case *the_case, struct operands *opera
 static void list_others(const struct operands *operands, struct ts_other_values *others)
 {
     if (operands->earlier_k.actor)
-        *others++ = (struct ts_other_values){
-            operands->earlier_k, NULL,
-            operands->turned ? "the values are the keys, before the rotary embedding" : "the values are earlier keys"};
+        *others++ = (struct ts_other_values){operands->earlier_k, NULL,
+                                             operands->turned ? "the values are the keys, before the rotary embedding"
+                                                              : "the values are earlier keys"};
     if (operands->earlier_v.actor)
         *others = (struct ts_other_values){operands->earlier_v, NULL, "the values are those of an earlier layer"};
 }

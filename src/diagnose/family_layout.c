@@ -410,7 +410,8 @@ static void moves(struct ts_case *the_case, double *prediction)
         if (step == 0 || by + LEAST_MOVED > length)
             continue;
         for (size_t row = 0; row < actor->rows; row++) {
-            size_t first = row / length * length, at = row - first, from = (at + length + (size_t)(step + 3) - 3) % length;
+            size_t first = row / length * length, at = row - first,
+                   from = (at + length + (size_t)(step + 3) - 3) % length;
             new[row] = step < 0 ? at < by : at + by >= length;
             memcpy(prediction + row * width, the_case->expected + (first + from) * width, width * sizeof *prediction);
         }

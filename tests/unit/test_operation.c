@@ -469,6 +469,120 @@ static void test_nth(void **state)
     assert_true(ts_nth(values, 1, 0) == values[0]);
 }
 
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+
+static double gelu_of_tanh(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double quick_gelu(double x)
+{
+    return x / (1 + exp(-1.702 * x));
+}
+
+/* As rounding to bf16, but bits are cut off. */
+static float cut_off(float value)
+{
+    return ts_float_from_bits(ts_float_bits(value) & 0xffff0000u);
+}
+
+/* A function of one tensor, in bf16 on the candidate's side, or on both. */
+static void judge_function(double (*right)(double), double (*wrong)(double), bool both, float (*rounded)(float),
+                           size_t expected)
+{
+    enum { MANY = 41, INNER = 60 };
+    struct judged judged;
+    float *x, *near_x, *y[2];
+    trace_start(&judged.trace);
+    x = made_values(MANY * INNER);
+    near_x = malloc(MANY * INNER * sizeof(float));
+    y[0] = malloc(MANY * INNER * sizeof(float));
+    y[1] = malloc(MANY * INNER * sizeof(float));
+    for (size_t i = 0; i < MANY * INNER; i++) {
+        near_x[i] = to_bf16(2 * x[i]);
+        x[i] = both ? near_x[i] : 2 * x[i];
+        y[0][i] = (float)right((double)x[i]);
+        y[0][i] = both ? to_bf16(y[0][i]) : y[0][i];
+        y[1][i] = rounded((float)wrong((double)near_x[i]));
+    }
+    trace_add(&judged.trace, "layers.0.mlp.up_proj", x, near_x, SHAPE(MANY, INNER));
+    trace_add(&judged.trace, "layers.0.mlp.act_fn", y[0], y[1], SHAPE(MANY, INNER));
+    free(x);
+    free(near_x);
+    free(y[0]);
+    free(y[1]);
+    expect_first(&judged, expected);
+}
+
+/* What another usual function explains is none of rounding, however small it is beside that of bf16. */
+static void test_another_function_in_coarse_numbers(void **state)
+{
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        judge_function(gelu, quick_gelu, both, to_bf16, 1);
+        judge_function(gelu_of_tanh, quick_gelu, both, to_bf16, 1);
+        judge_function(quick_gelu, gelu, both, to_bf16, 1);
+        judge_function(gelu, gelu, both, to_bf16, SIZE_MAX);
+        judge_function(gelu, gelu, both, cut_off, SIZE_MAX);
+        judge_function(gelu, gelu_of_tanh, both, to_bf16, SIZE_MAX); /* nearer than bf16 can tell */
+        judge_function(quick_gelu, quick_gelu, both, cut_off, SIZE_MAX);
+    }
+}
+
+/* Tokens whose sizes differ by exp(spread). */
+static void judge_epsilon(double epsilon, double spread, float (*rounded)(float), size_t expected)
+{
+    enum { MANY = 41, INNER = 60 };
+    struct judged judged;
+    float *x, *near_x, *weight, *y[2];
+    trace_start(&judged.trace);
+    x = made_values(MANY * INNER);
+    weight = made_values(INNER);
+    near_x = malloc(MANY * INNER * sizeof(float));
+    for (size_t row = 0; row < MANY; row++) {
+        double size = exp(spread * dice_number());
+        for (size_t i = 0; i < INNER; i++) {
+            x[row * INNER + i] *= (float)size;
+            near_x[row * INNER + i] = to_bf16(x[row * INNER + i]);
+        }
+    }
+    for (int side = 0; side < 2; side++) {
+        y[side] = malloc(MANY * INNER * sizeof(float));
+        for (size_t row = 0; row < MANY; row++) {
+            const float *from = (side ? near_x : x) + row * INNER;
+            double square = 0;
+            for (size_t i = 0; i < INNER; i++)
+                square += (double)from[i] * (double)from[i] / INNER;
+            for (size_t i = 0; i < INNER; i++) {
+                double value = (double)from[i] / sqrt(square + (side ? epsilon : 1e-6)) * (1 + 0.3 * (double)weight[i]);
+                y[side][row * INNER + i] = side ? rounded((float)value) : (float)value;
+            }
+        }
+    }
+    trace_add(&judged.trace, "embed", x, near_x, SHAPE(MANY, INNER));
+    trace_add(&judged.trace, "layers.0.input_layernorm", y[0], y[1], SHAPE(MANY, INNER));
+    free(x);
+    free(near_x);
+    free(weight);
+    free(y[0]);
+    free(y[1]);
+    expect_first(&judged, expected);
+}
+
+static void test_another_epsilon_in_coarse_numbers(void **state)
+{
+    (void)state;
+    judge_epsilon(1e-2, 1.5, to_bf16, 1);
+    judge_epsilon(1e-6, 1.5, to_bf16, SIZE_MAX);
+    judge_epsilon(1e-5, 1.5, to_bf16, SIZE_MAX); /* too small to be seen */
+    judge_epsilon(1e-6, 1.5, cut_off, SIZE_MAX);
+    judge_epsilon(1e-6, 0, cut_off, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +597,8 @@ int main(void)
         cmocka_unit_test(test_an_element_stands_out),
         cmocka_unit_test(test_slope_of_an_outlier),
         cmocka_unit_test(test_offset_of_equal_tokens),
+        cmocka_unit_test(test_another_function_in_coarse_numbers),
+        cmocka_unit_test(test_another_epsilon_in_coarse_numbers),
         cmocka_unit_test(test_nth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,240 @@
+/* Attention in one step, of which queries, keys and values were captured: one of them in the place of another, and
+ * scores that weigh the values in other ways. Named where the context was captured and where the projection behind it
+ * alone was, of which nobody has the weight; silent where that weight is another one. And tokens that are moved. */
+#include "made_trace.h"
+
+enum { HEADS = 8, SIZE = 16, WIDTH = HEADS * SIZE, OUT = 160, MOST = 300 };
+
+enum fault {
+    NOTHING,
+    VALUES_ARE_KEYS,     /* as they are turned */
+    VALUES_ARE_RAW_KEYS, /* as they were projected */
+    KEYS_AND_VALUES,     /* exchanged, turned keys for values */
+    KEYS_ARE_VALUES,
+    NO_SOFTMAX,
+    NOT_DIVIDED,
+    OTHER_WEIGHT,
+};
+
+struct attention {
+    size_t tokens, served;
+    float *q, *k, *v, *weight[2]; /* [tokens, WIDTH], [tokens, served * SIZE] and [OUT, WIDTH] */
+};
+
+/* Halves of a head that turn by position / 10000^(i / half). */
+static void turned(const float *head, size_t position, double *out)
+{
+    for (size_t i = 0; i < SIZE / 2; i++) {
+        double angle = (double)position * pow(10000, -(double)i / (SIZE / 2)), c = cos(angle), s = sin(angle);
+        double x = (double)head[i], y = (double)head[SIZE / 2 + i];
+        out[i] = x * c - y * s;
+        out[SIZE / 2 + i] = x * s + y * c;
+    }
+}
+
+static void as_they_are(const float *head, double *out)
+{
+    for (size_t i = 0; i < SIZE; i++)
+        out[i] = (double)head[i];
+}
+
+static void attend(const struct attention *from, enum fault fault, float *context)
+{
+    size_t keys = from->served * SIZE;
+    for (size_t head = 0; head < HEADS; head++)
+        for (size_t row = 0; row < from->tokens; row++) {
+            size_t served = head / (HEADS / from->served);
+            double query[SIZE], sum = 0, out[SIZE] = {0};
+            turned(from->q + row * WIDTH + head * SIZE, row, query);
+            for (size_t token = 0; token <= row; token++) {
+                const float *k = from->k + token * keys + served * SIZE, *v = from->v + token * keys + served * SIZE;
+                double key[SIZE], value[SIZE], score = 0, weight;
+                turned(k, token, key);
+                as_they_are(v, value);
+                if (fault == VALUES_ARE_KEYS || fault == KEYS_AND_VALUES)
+                    turned(k, token, value);
+                if (fault == VALUES_ARE_RAW_KEYS)
+                    as_they_are(k, value);
+                if (fault == KEYS_AND_VALUES || fault == KEYS_ARE_VALUES)
+                    as_they_are(v, key);
+                for (size_t i = 0; i < SIZE; i++)
+                    score += query[i] * key[i] / sqrt(SIZE);
+                weight = fault == NO_SOFTMAX ? score : exp(score);
+                sum += weight;
+                for (size_t i = 0; i < SIZE; i++)
+                    out[i] += weight * value[i];
+            }
+            for (size_t i = 0; i < SIZE; i++)
+                context[row * WIDTH + head * SIZE + i] =
+                    (float)(fault == NO_SOFTMAX || fault == NOT_DIVIDED ? out[i] : out[i] / sum);
+        }
+}
+
+static void project(const float *context, const float *weight, size_t tokens, float *out)
+{
+    for (size_t t = 0; t < tokens; t++)
+        for (size_t o = 0; o < OUT; o++) {
+            double sum = 0;
+            for (size_t i = 0; i < WIDTH; i++)
+                sum += (double)context[t * WIDTH + i] * (double)weight[o * WIDTH + i];
+            out[t * OUT + o] = (float)(sum / sqrt(WIDTH));
+        }
+}
+
+/* captured: the context, else the projection behind it. */
+static void diagnose(struct trace *trace, size_t tokens, size_t served, enum fault fault, bool captured, bool coarse)
+{
+    static float context[2][MOST * WIDTH], out[2][MOST * OUT];
+    struct attention from = {.tokens = tokens, .served = served};
+    trace_start(trace);
+    from.q = made_values(tokens * WIDTH);
+    from.k = made_values(tokens * served * SIZE);
+    from.v = made_values(tokens * served * SIZE);
+    from.weight[0] = made_values(OUT * WIDTH);
+    from.weight[1] = made_values(OUT * WIDTH);
+    attend(&from, NOTHING, context[0]);
+    attend(&from, fault, context[1]);
+    for (int side = 0; side < 2; side++)
+        project(context[side], from.weight[side && fault == OTHER_WEIGHT], tokens, out[side]);
+    for (size_t i = 0; i < tokens * WIDTH && coarse; i++)
+        context[1][i] = to_bf16(context[1][i]);
+    for (size_t i = 0; i < tokens * OUT && coarse; i++)
+        out[1][i] = to_bf16(out[1][i]);
+    trace_add(trace, "model.layers.3.self_attn.q_proj", from.q, from.q, SHAPE(1, tokens, WIDTH));
+    trace_add(trace, "model.layers.3.self_attn.k_proj", from.k, from.k, SHAPE(1, tokens, served * SIZE));
+    trace_add(trace, "model.layers.3.self_attn.v_proj", from.v, from.v, SHAPE(1, tokens, served * SIZE));
+    trace_diagnose(
+        trace, captured ? trace_add(trace, "model.layers.3.self_attn.attn_context", context[0], context[1],
+                                    SHAPE(1, tokens, WIDTH))
+                        : trace_add(trace, "model.layers.3.self_attn.o_proj", out[0], out[1], SHAPE(1, tokens, OUT)));
+    free(from.q);
+    free(from.k);
+    free(from.v);
+    free(from.weight[0]);
+    free(from.weight[1]);
+}
+
+static const struct {
+    enum fault fault;
+    const char *id, *words;
+} named[] = {
+    {VALUES_ARE_KEYS, "wrong-input", "the values are the keys, behind the rotary embedding"},
+    {VALUES_ARE_RAW_KEYS, "wrong-input", "the values are the keys, before the rotary embedding"},
+    {KEYS_AND_VALUES, "swapped-with", "keys and values are exchanged, behind the rotary embedding"},
+    {KEYS_ARE_VALUES, "wrong-input", "the keys are the values, behind the rotary embedding"},
+    {NO_SOFTMAX, "softmax", "the softmax is missing"},
+    {NOT_DIVIDED, "softmax", "are not divided by their sum"},
+};
+
+static void expect_all(size_t tokens, size_t served, bool captured, bool coarse)
+{
+    struct trace trace;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        diagnose(&trace, tokens, served, named[i].fault, captured, coarse);
+        assert_first(&trace, named[i].id, named[i].words);
+        if (captured)
+            assert_true(trace.diagnosis.causes[0].confidence > 0.9);
+        trace_end(&trace);
+    }
+}
+
+static void test_the_context_was_captured(void **state)
+{
+    (void)state;
+    expect_all(9, 2, true, false);
+    expect_all(21, HEADS, true, true);
+}
+
+static void test_the_projection_was_captured(void **state)
+{
+    (void)state;
+    expect_all(14, HEADS, false, false);
+    expect_all(19, 2, false, true);
+}
+
+/* More than a case holds: head by head, then put to every token. */
+static void test_of_long_sequences(void **state)
+{
+    struct trace trace;
+    (void)state;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        diagnose(&trace, MOST, 2, named[i].fault, true, false);
+        assert_first(&trace, named[i].id, named[i].words);
+        assert_true(trace.diagnosis.causes[0].proof.rows == MOST);
+        assert_true(trace.diagnosis.causes[0].confidence > 0.9);
+        trace_end(&trace);
+    }
+}
+
+/* Another weight behind the right context has nothing to do with keys; rounding has no cause. */
+static void test_no_operand_is_accused(void **state)
+{
+    struct trace trace;
+    (void)state;
+    for (size_t tokens = 9; tokens < 40; tokens += 10) {
+        diagnose(&trace, tokens, 2, OTHER_WEIGHT, false, true);
+        assert_null(trace_cause(&trace, "wrong-input"));
+        assert_null(trace_cause(&trace, "swapped-with"));
+        assert_null(trace_cause(&trace, "softmax"));
+        trace_end(&trace);
+        diagnose(&trace, tokens, 2, NOTHING, tokens % 20 == 9, true);
+        assert_null(trace_cause(&trace, "wrong-input"));
+        assert_null(trace_cause(&trace, "swapped-with"));
+        assert_null(trace_cause(&trace, "softmax"));
+        trace_end(&trace);
+    }
+}
+
+/* A table of positions that begins one or two late: nothing of the reference stands in its last rows. */
+static void moved(struct trace *trace, size_t tokens, size_t by, bool around)
+{
+    enum { NARROW = 40 };
+    float *table = made_values((tokens + by) * NARROW), *found = malloc(tokens * NARROW * sizeof *found);
+    float *words = made_values(tokens * NARROW);
+    assert_non_null(found);
+    trace_start(trace);
+    for (size_t i = 0; i < tokens * NARROW; i++)
+        found[i] = to_bf16(table[around ? (i + by * NARROW) % (tokens * NARROW) : i + by * NARROW]);
+    trace_add(trace, "embed_tokens", words, words, SHAPE(1, tokens, NARROW));
+    trace_diagnose(trace, trace_add(trace, "embed_positions", table, found, SHAPE(1, tokens, NARROW)));
+    free(table);
+    free(words);
+    free(found);
+}
+
+static void test_tokens_are_moved(void **state)
+{
+    static const size_t lengths[] = {5, 8, 23, 61};
+    struct trace trace;
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        moved(&trace, lengths[i], 1, false);
+        assert_first(&trace, "shifted",
+                     "tokens are moved by -1: place i holds what belongs at i + 1; what ends is nowhere");
+        trace_end(&trace);
+        moved(&trace, lengths[i], 2, false);
+        assert_first(&trace, "shifted", "tokens are moved by -2: ");
+        trace_end(&trace);
+        moved(&trace, lengths[i], 1, true);
+        assert_first(&trace, "shifted", "tokens are moved by -1, around the end");
+        assert_true(trace.diagnosis.causes[0].confidence > 0.95);
+        trace_end(&trace);
+    }
+    /* two rows of four that stand elsewhere are too few, and one that is further away is no place */
+    moved(&trace, 4, 2, false);
+    assert_null(trace_cause(&trace, "shifted"));
+    trace_end(&trace);
+    moved(&trace, 6, 6, false);
+    assert_null(trace_cause(&trace, "shifted"));
+    trace_end(&trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_context_was_captured), cmocka_unit_test(test_the_projection_was_captured),
+        cmocka_unit_test(test_of_long_sequences),        cmocka_unit_test(test_no_operand_is_accused),
+        cmocka_unit_test(test_tokens_are_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
