@@ -42,6 +42,14 @@ bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as)
     return chain->base > 0 && (chain->turned_before ? chain->roles[served_as] : served_as) != TS_ROLE_VALUE;
 }
 
+size_t ts_chain_place(const struct ts_chain *chain, enum ts_role served_as, size_t token, size_t tokens)
+{
+    size_t by = (size_t)abs(chain->moved[served_as]) % tokens;
+    if (token == chain->stale)
+        return chain->stale_from;
+    return (chain->moved[served_as] < 0 ? token + by : token + tokens - by) % tokens;
+}
+
 double ts_chain_weight(const struct ts_chain *chain, double score, double largest)
 {
     switch (chain->weighing) {
@@ -90,6 +98,8 @@ static void turn(const struct ts_chain *chain, double *head, const double *table
 static bool visible(const struct ts_chain *chain, size_t row, size_t key)
 {
     long distance = (long)row - (long)key;
+    if (chain->first_sees_itself && row == 0)
+        return key == 0;
     return distance >= -chain->shift && (chain->window <= 0 || distance < chain->window);
 }
 
@@ -98,7 +108,7 @@ static void score_row(const struct ts_chain *chain, const double *query, const d
                       size_t served, size_t row, size_t tokens, double *out)
 {
     for (size_t key = 0; key < tokens; key++) {
-        const double *k = keys + key * key_width + served * chain->size;
+        const double *k = keys + ts_chain_place(chain, TS_ROLE_KEY, key, tokens) * key_width + served * chain->size;
         double sum = 0;
         if (!visible(chain, row, key)) {
             out[key] = -(double)INFINITY;
@@ -161,17 +171,14 @@ static bool workspace_fill(struct workspace *space, const struct ts_chain *chain
             if (ts_chain_turns(chain, TS_ROLE_VALUE))
                 turn(chain, space->values + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
         }
-    for (size_t i = 0; i < width && chain->stale != TS_NO_INDEX; i++) {
-        space->keys[chain->stale * width + i] = space->keys[chain->stale_from * width + i];
-        space->values[chain->stale * width + i] = space->values[chain->stale_from * width + i];
-    }
     return true;
 }
 
-static void add_values(const struct ts_chain *chain, const double *values, size_t served, size_t key, double weight,
-                       double *to)
+static void add_values(const struct ts_chain *chain, const double *values, size_t served, size_t key, size_t tokens,
+                       double weight, double *to)
 {
-    const double *from = values + (key * chain->served + served) * chain->size;
+    size_t place = ts_chain_place(chain, TS_ROLE_VALUE, key, tokens);
+    const double *from = values + (place * chain->served + served) * chain->size;
     for (size_t i = 0; i < chain->size && weight != 0; i++)
         to[i] += weight * from[i];
 }
@@ -223,13 +230,13 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
                 continue;
             soften(chain, line, tokens, 1);
             for (size_t key = 0; key < tokens; key++)
-                add_values(chain, space.values, served, key, line[key], to);
+                add_values(chain, space.values, served, key, tokens, line[key], to);
         }
         for (size_t key = 0; key < tokens && chain->over_queries; key++) {
             soften(chain, space.scores + key, tokens, tokens);
             for (size_t row = 0; row < tokens; row++)
                 if (visible(chain, row, key))
-                    add_values(chain, space.values, served, key, space.scores[row * tokens + key],
+                    add_values(chain, space.values, served, key, tokens, space.scores[row * tokens + key],
                                out + row * width + head * chain->size);
         }
     }

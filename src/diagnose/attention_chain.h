@@ -35,8 +35,9 @@ struct ts_chain {
     enum ts_weighing weighing;
     size_t heads, served, size; /* query heads, key heads, numbers per head */
     double scale, cap;
-    long window, shift; /* keys from row - window + 1 (0: from the first) to row + shift */
-    double base;        /* of a rotary embedding on the way; 0: none */
+    long window, shift;     /* keys from row - window + 1 (0: from the first) to row + shift */
+    bool first_sees_itself; /* whatever the shift is */
+    double base;            /* of a rotary embedding on the way; 0: none */
     bool interleaved;
     size_t group;            /* numbers of a head that turn */
     double q_turns, k_turns; /* how often they turn: 1 as it should be */
@@ -44,6 +45,7 @@ struct ts_chain {
     bool tiled, over_queries;
     size_t copied, copied_from; /* a key head in place of another */
     size_t stale, stale_from;   /* a token's key and value in place of another's */
+    int moved[3];               /* what serves as key or value stands so many places late, around the end */
     const double *values;       /* v, where it is not among the inputs that are loaded */
     bool heads_first;           /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
     bool numbers_first;         /* queries split as [size, heads] instead of [heads, size] */
@@ -60,6 +62,8 @@ double *ts_operand_load(const struct ts_operand *operand, bool candidate, size_t
 const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_role served_as);
 /* Whether what serves as that is turned. */
 bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as);
+/* The token whose key or value a token meets. */
+size_t ts_chain_place(const struct ts_chain *chain, enum ts_role served_as, size_t token, size_t tokens);
 /* What a score weighs; the largest is of its row. */
 double ts_chain_weight(const struct ts_chain *chain, double score, double largest);
 bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain, bool candidate, size_t tokens);
@@ -85,9 +89,10 @@ struct ts_other_values {
     const char *text;
 };
 
-/* What a candidate may do otherwise than `own`. onset: the first wrong token. others: TS_MOST_OTHERS of them, or fewer
+/* What a candidate may do otherwise than `own`. onset: the first wrong token. mixable: rows may depend on each other,
+ * all of them are at hand. others: TS_MOST_OTHERS of them, or fewer
  * and one without an actor. Returns how many; guesses has room for TS_MOST_GUESSES. */
-size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, size_t rows, size_t hidden, size_t onset,
+size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, bool mixable, size_t hidden, size_t onset,
                         const struct ts_other_values *others, struct ts_chain_guess *guesses);
 
 #endif

@@ -8,7 +8,8 @@
 
 struct list {
     const struct ts_chain *own;
-    size_t tokens, rows, hidden, onset;
+    size_t tokens, hidden, onset;
+    bool mixable;
     const struct ts_other_values *others;
     struct ts_chain_guess *guesses;
     size_t count;
@@ -96,6 +97,11 @@ static void guess_mask(struct list *list)
                      shift > 0 ? "one ahead" : "only those before it");
         }
         guess = add(list, "mask");
+        guess->chain.shift = -1;
+        guess->chain.first_sees_itself = true;
+        snprintf(guess->text, sizeof guess->text,
+                 "the causal mask is off by one: each token sees only those before it, the first itself");
+        guess = add(list, "mask");
         guess->chain.shift = all;
         snprintf(guess->text, sizeof guess->text, "the causal mask is missing");
     }
@@ -178,9 +184,11 @@ static void guess_rest(struct list *list)
         snprintf(guess->text, sizeof guess->text, "the scores are %.4g times the reference's before the softmax",
                  factors[i]);
     }
-    guess = add(list, "softmax");
-    guess->chain.over_queries = true;
-    snprintf(guess->text, sizeof guess->text, "the softmax runs over the queries instead of the keys");
+    if (list->mixable) {
+        guess = add(list, "softmax");
+        guess->chain.over_queries = true;
+        snprintf(guess->text, sizeof guess->text, "the softmax runs over the queries instead of the keys");
+    }
     if (list->own->cap > 0) {
         guess = add(list, "softmax");
         guess->chain.cap = 0;
@@ -209,11 +217,18 @@ static void guess_rest(struct list *list)
         guess->chain.values = list->others[i].values;
         snprintf(guess->text, sizeof guess->text, "%s", list->others[i].text);
     }
-    if (list->tokens == list->rows && list->own->heads > 1) {
+    if (list->mixable && list->own->heads > 1) {
         guess = add(list, "permuted");
         guess->chain.heads_first = true;
         snprintf(guess->text, sizeof guess->text,
                  "heads and tokens of the context are not exchanged before they are merged");
+    }
+    for (int way = 0; way < 4; way++) {
+        bool keys = way % 2;
+        guess = add(list, "shifted");
+        guess->chain.moved[keys ? TS_ROLE_KEY : TS_ROLE_VALUE] = way < 2 ? 1 : -1;
+        snprintf(guess->text, sizeof guess->text, "%s stand a place further %s: each token meets that of the one %s it",
+                 keys ? "keys" : "values", way < 2 ? "on" : "back", way < 2 ? "before" : "behind");
     }
     if (onset >= 1 && onset < list->tokens) {
         guess = add(list, "stale");
@@ -224,10 +239,10 @@ static void guess_rest(struct list *list)
     }
 }
 
-size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, size_t rows, size_t hidden, size_t onset,
+size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, bool mixable, size_t hidden, size_t onset,
                         const struct ts_other_values *others, struct ts_chain_guess *guesses)
 {
-    struct list list = {own, tokens, rows, hidden, onset, others, guesses, 0};
+    struct list list = {own, tokens, hidden, onset, mixable, others, guesses, 0};
     guess_rotary(&list);
     guess_mask(&list);
     guess_weighing(&list);

@@ -178,6 +178,8 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     long tokens = (long)it->tokens, own = (long)token;
     query->last = own + chain->shift < tokens ? own + chain->shift : tokens - 1;
     query->first = chain->window > 0 && own - chain->window + 1 > 0 ? own - chain->window + 1 : 0;
+    if (chain->first_sees_itself && token == 0)
+        query->last = 0;
     query->blind = query->last < query->first;
     if (query->blind) {
         query->first = 0;
@@ -198,6 +200,7 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
 {
     size_t repeat = chain->heads / chain->served, size = chain->size;
     size_t served = chain->tiled ? head % chain->served : head / repeat;
+    size_t turned;
     struct query queries[TS_LONG_TOGETHER];
     long first = (long)it->tokens, last = -1;
     served = served == chain->copied ? chain->copied_from : served;
@@ -211,10 +214,14 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
         first = queries[j].first < first ? queries[j].first : first;
         last = queries[j].last > last ? queries[j].last : last;
     }
-    if (!hold(it, chain, candidate, served, (size_t)last + 1))
+    if (chain->moved[TS_ROLE_KEY])
+        turned = it->tokens;
+    else
+        turned = (size_t)last + 1;
+    if (!hold(it, chain, candidate, served, turned))
         return false;
     for (long key = first; key <= last; key++) {
-        const double *from = it->turned + ((size_t)key == chain->stale ? chain->stale_from : (size_t)key) * size;
+        const double *from = it->turned + ts_chain_place(chain, TS_ROLE_KEY, (size_t)key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
             struct query *query = &queries[j];
             double score;
@@ -227,7 +234,7 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
         }
     }
     for (long key = first; key <= last; key++) {
-        const double *value = it->values + ((size_t)key == chain->stale ? chain->stale_from : (size_t)key) * size;
+        const double *value = it->values + ts_chain_place(chain, TS_ROLE_VALUE, (size_t)key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
             struct query *query = &queries[j];
             double weight;
@@ -480,9 +487,8 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
     size_t onset = glance && glance->first >= it->first && glance->first < it->first + it->tokens
                        ? (size_t)(glance->first - it->first)
                        : 0;
-    size_t count = guesses ? ts_chain_guesses(own, it->tokens, the_case->actor->rows, the_case->actor->width, onset,
-                                              others, guesses)
-                           : 0;
+    size_t count =
+        guesses ? ts_chain_guesses(own, it->tokens, false, the_case->actor->width, onset, others, guesses) : 0;
     struct trial trial;
     choose_trial(the_case, own, &trial);
     for (size_t g = 0; g < count; g++)

@@ -22,6 +22,7 @@
 #define MOST_TOKENS 48         /* where tables of products are compared */
 #define TRIAL_WORK  (1u << 22) /* multiplications that one trial may take */
 #define TABLE_WORK  (1u << 19) /* the same where every guess is tried with every rotary */
+#define REACH_WORK  (1u << 24) /* the same for the few that need every row */
 /* Likeness of tables of products: the right hypothesis comes near 1, the others stay below 0.8 or so. Less will do when
  * it is far ahead of the others. */
 #define LIKE_ENOUGH  0.85
@@ -33,7 +34,8 @@
 
 struct fused {
     struct ts_case *the_case;
-    size_t tokens;
+    size_t tokens;       /* rows that are looked at */
+    size_t reach;        /* and those that they may see, or be mixed up with */
     struct ts_chain own; /* the reference's */
     struct ts_chain_inputs reference, candidate;
     struct ts_chain_inputs first_head; /* the reference's first head alone, of `first_size` numbers */
@@ -198,7 +200,7 @@ static bool each_chain(struct fused *fused, const struct operands *operands, cha
                 chain.k = operands->k;
                 chain.v = operands->v;
                 chain.base = bases[b];
-                chain.shift = variant % 2 ? (long)fused->tokens : 0; /* all visible, or causal */
+                chain.shift = variant % 2 ? (long)fused->reach : 0; /* all visible, or causal */
                 chain.interleaved = variant / 2 % 2;
                 chain.group = sizes[s] >> variant / 4;
                 if (chain.group >= 4 && chain.group % 2 == 0 && test(fused, &chain, context))
@@ -306,7 +308,7 @@ struct likest {
 
 static bool likest_open(struct likest *likest, const struct fused *fused, const struct operands *operands)
 {
-    size_t table = fused->tokens * fused->tokens, wide = fused->tokens * operands->q.width;
+    size_t table = fused->tokens * fused->tokens, wide = fused->reach * operands->q.width;
     *likest = (struct likest){.context = malloc(wide * sizeof(double)),
                               .own = malloc(wide * sizeof(double)),
                               .products = malloc(table * sizeof(double)),
@@ -327,11 +329,20 @@ static void likest_close(struct likest *likest)
     free(likest->wanted_crossed);
 }
 
+/* The context of the rows that are looked at; where they need others behind them, among those. */
+static bool run_rows(const struct fused *fused, const struct ts_chain *chain, const struct ts_chain_inputs *in,
+                     double *out)
+{
+    bool ahead = chain->over_queries || chain->heads_first || chain->shift || chain->moved[TS_ROLE_KEY] ||
+                 chain->moved[TS_ROLE_VALUE];
+    return ts_chain_run(chain, in, ahead ? fused->reach : fused->tokens, 0, fused->tokens, out);
+}
+
 static bool is_likest(struct fused *fused, const struct ts_chain *chain, void *context)
 {
     struct likest *likest = context;
     double score;
-    if (!ts_chain_run(chain, &fused->reference, fused->tokens, 0, fused->tokens, likest->context))
+    if (!run_rows(fused, chain, &fused->reference, likest->context))
         return true;
     ts_products_of(likest->context, likest->context, fused->tokens, chain->heads * chain->size, true, likest->products);
     score = ts_table_cosine(likest->products, likest->wanted, fused->tokens);
@@ -359,8 +370,8 @@ static size_t find_onset(const struct ts_case *the_case)
 static void make_guesses(struct fused *fused)
 {
     const struct ts_actor *actor = fused->the_case->actor;
-    fused->guess_count = ts_chain_guesses(&fused->own, fused->tokens, actor->rows, actor->width, fused->onset,
-                                          fused->others, fused->guesses);
+    fused->guess_count = ts_chain_guesses(&fused->own, fused->reach, fused->reach == actor->rows, actor->width,
+                                          fused->onset, fused->others, fused->guesses);
 }
 
 /* A chain that lasts: values that were loaded go, where they come from stays. */
@@ -415,11 +426,10 @@ static double score_guess(struct fused *fused, struct likest *likest, const stru
     const struct ts_chain *wrong = guess->reversed ? &fused->own : &guess->chain;
     const struct ts_chain *right = guess->reversed ? &guess->chain : &fused->own;
     /* the reference's own context is the same for most guesses */
-    if ((guess->reversed || !likest->own_known) &&
-        !ts_chain_run(right, &fused->reference, tokens, 0, tokens, likest->own))
+    if ((guess->reversed || !likest->own_known) && !run_rows(fused, right, &fused->reference, likest->own))
         return 0;
     likest->own_known = !guess->reversed;
-    if (!ts_chain_run(wrong, &fused->candidate, tokens, 0, tokens, likest->context))
+    if (!run_rows(fused, wrong, &fused->candidate, likest->context))
         return 0;
     for (size_t i = 0; i < tokens * width; i++)
         likest->context[i] -= likest->own[i];
@@ -431,7 +441,7 @@ static double score_guess(struct fused *fused, struct likest *likest, const stru
 static double score_of_loss(struct fused *fused, struct likest *likest)
 {
     size_t total = fused->tokens * fused->own.heads * fused->own.size;
-    if (!ts_chain_run(&fused->own, &fused->reference, fused->tokens, 0, fused->tokens, likest->own))
+    if (!run_rows(fused, &fused->own, &fused->reference, likest->own))
         return 1;
     for (size_t i = 0; i < total; i++)
         likest->context[i] = -likest->own[i];
@@ -456,8 +466,8 @@ static double relation_of(struct fused *fused, struct likest *likest, const stru
     struct ts_case *the_case = fused->the_case;
     size_t tokens = fused->tokens, width = best->own.heads * best->own.size;
     return best->guess.reversed || !replaces_values(&best->guess) ||
-                   !ts_chain_run(&best->own, &fused->reference, tokens, 0, tokens, likest->own) ||
-                   !ts_chain_run(&best->guess.chain, &fused->candidate, tokens, 0, tokens, likest->context)
+                   !run_rows(fused, &best->own, &fused->reference, likest->own) ||
+                   !run_rows(fused, &best->guess.chain, &fused->candidate, likest->context)
                ? 0
                : ts_relation(likest->own, likest->context, width, the_case->expected, the_case->found,
                              the_case->actor->width, tokens);
@@ -619,7 +629,7 @@ static bool propose_long(struct fused *fused, const struct operands *operands)
     size_t sizes[16], count = head_sizes(fused->the_case, operands, sizes), largest = 0;
     for (size_t i = 0; i < count; i++)
         largest = sizes[i] > largest && sizes[i] <= 512 ? sizes[i] : largest;
-    all.tokens = (size_t)ts_scene_sequence(fused->the_case->scene);
+    all.tokens = all.reach = (size_t)ts_scene_sequence(fused->the_case->scene);
     search.fused = &all;
     return largest && ts_propose_long_attention(fused->the_case, largest, long_chains, &search, fused->others);
 }
@@ -645,7 +655,7 @@ bool ts_names_context(const char *name)
 
 void ts_propose_fused_attention(struct ts_case *the_case)
 {
-    struct fused fused = {.the_case = the_case, .tokens = the_case->actor->rows};
+    struct fused fused = {.the_case = the_case, .tokens = the_case->actor->rows, .reach = the_case->actor->rows};
     struct operands operands;
     struct likest likest = {0};
     struct ts_chain chain = {0};
@@ -675,6 +685,8 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         propose_exact(&fused, out);
     } else if (ts_names_attention(ts_case_name(the_case, the_case->actor)) && fused.onset + 3 <= fused.tokens) {
         fused.tokens = tokens_for_products(the_case, operands.q.width, fused.onset);
+        if (!the_case->actor->whole || fused.reach * fused.reach * operands.q.width > REACH_WORK)
+            fused.reach = fused.tokens;
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
             ts_products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
                            likest.wanted);

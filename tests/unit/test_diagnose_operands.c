@@ -13,6 +13,9 @@ enum fault {
     KEYS_ARE_VALUES,
     NO_SOFTMAX,
     NOT_DIVIDED,
+    NOT_ITSELF, /* each token sees those before it, the first itself */
+    NO_MASK,
+    VALUES_LATE, /* each token meets the value of the one before it, the first the last one's */
     OTHER_WEIGHT,
 };
 
@@ -46,9 +49,12 @@ static void attend(const struct attention *from, enum fault fault, float *contex
             size_t served = head / (HEADS / from->served);
             double query[SIZE], sum = 0, out[SIZE] = {0};
             turned(from->q + row * WIDTH + head * SIZE, row, query);
-            for (size_t token = 0; token <= row; token++) {
-                const float *k = from->k + token * keys + served * SIZE, *v = from->v + token * keys + served * SIZE;
+            for (size_t token = 0; token < from->tokens; token++) {
+                size_t place = fault == VALUES_LATE ? (token + from->tokens - 1) % from->tokens : token;
+                const float *k = from->k + token * keys + served * SIZE, *v = from->v + place * keys + served * SIZE;
                 double key[SIZE], value[SIZE], score = 0, weight;
+                if (fault != NO_MASK && token > row - (fault == NOT_ITSELF && row > 0))
+                    break;
                 turned(k, token, key);
                 as_they_are(v, value);
                 if (fault == VALUES_ARE_KEYS || fault == KEYS_AND_VALUES)
@@ -124,6 +130,9 @@ static const struct {
     {KEYS_ARE_VALUES, "wrong-input", "the keys are the values, behind the rotary embedding"},
     {NO_SOFTMAX, "softmax", "the softmax is missing"},
     {NOT_DIVIDED, "softmax", "are not divided by their sum"},
+    {NOT_ITSELF, "mask", "each token sees only those before it, the first itself"},
+    {NO_MASK, "mask", "the causal mask is missing"},
+    {VALUES_LATE, "shifted", "values stand a place further on"},
 };
 
 static void expect_all(size_t tokens, size_t served, bool captured, bool coarse)
@@ -147,9 +156,17 @@ static void test_the_context_was_captured(void **state)
 
 static void test_the_projection_was_captured(void **state)
 {
+    struct trace trace;
     (void)state;
     expect_all(14, HEADS, false, false);
     expect_all(19, 2, false, true);
+    /* more tokens than all guesses are tried on: those that reach ahead are given every key */
+    diagnose(&trace, 80, 2, NO_MASK, false, true);
+    assert_first(&trace, "mask", "the causal mask is missing");
+    trace_end(&trace);
+    diagnose(&trace, 80, 2, VALUES_LATE, false, true);
+    assert_first(&trace, "shifted", "values stand a place further on");
+    trace_end(&trace);
 }
 
 /* More than a case holds: head by head, then put to every token. */
@@ -176,11 +193,15 @@ static void test_no_operand_is_accused(void **state)
         assert_null(trace_cause(&trace, "wrong-input"));
         assert_null(trace_cause(&trace, "swapped-with"));
         assert_null(trace_cause(&trace, "softmax"));
+        assert_null(trace_cause(&trace, "shifted"));
+        assert_null(trace_cause(&trace, "mask"));
         trace_end(&trace);
         diagnose(&trace, tokens, 2, NOTHING, tokens % 20 == 9, true);
         assert_null(trace_cause(&trace, "wrong-input"));
         assert_null(trace_cause(&trace, "swapped-with"));
         assert_null(trace_cause(&trace, "softmax"));
+        assert_null(trace_cause(&trace, "shifted"));
+        assert_null(trace_cause(&trace, "mask"));
         trace_end(&trace);
     }
 }
