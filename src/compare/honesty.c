@@ -298,6 +298,29 @@ static void look_for_one_input(struct doubts *doubts)
             S_ISDIR(a.st_mode) ? "both inputs are one and the same folder" : "both inputs are one and the same file");
 }
 
+/* Files that call a weight by one name in one shape are read by one program; where its values agree in another order
+ * only, that program reads one of them wrongly. */
+static void look_for_other_orders(struct doubts *doubts)
+{
+    const struct ts_pairing *pairing = &doubts->comparison->pairing;
+    size_t found = 0, one = 0;
+    for (size_t i = 0; i < pairing->count; i++) {
+        const struct ts_pair *pair = &pairing->pairs[i];
+        const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
+        if (pair->problem || !pair->recipe[0] || pair->guess || !a || !b || strcmp(pair->name, pair->name_b) != 0 ||
+            a->rank != b->rank || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) != 0 ||
+            doubts->comparison->judgement.verdicts[i].judged == TS_JUDGED_DIFFERS)
+            continue;
+        one = found++ ? one : i;
+    }
+    if (found)
+        add(doubts,
+            ts_arena_printf(doubts->arena,
+                            "\"%s\"%s has the same name and shape on both sides and agrees in another order only "
+                            "(%s): where one program reads both files, it reads one of them wrongly",
+                            named(doubts, one), found > 1 ? ", and not it alone," : "", pairing->pairs[one].recipe));
+}
+
 size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena *arena,
                          const char *texts[TS_MOST_DOUBTS])
 {
@@ -306,6 +329,8 @@ size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena
     compare_tokens(&doubts);
     look_for_unwritten(&doubts, true);
     look_for_copies(&doubts, true);
+    if (comparison->judgement.weights)
+        look_for_other_orders(&doubts);
     if (!comparison->judgement.weights) { /* weights of ones, and of equal layers, are where training begins */
         look_for_unwritten(&doubts, false);
         look_for_copies(&doubts, false);

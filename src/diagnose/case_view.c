@@ -15,11 +15,21 @@ static bool ends_with(const char *text, const char *end)
     return length >= size && strcmp(text + length - size, end) == 0;
 }
 
+/* "experts.down_proj", "experts.gate_up_proj", "experts.w1": what is stacked over all experts is a parameter, and of
+ * one expert, "experts.3.down_proj", the output of a step. */
+static bool is_of_all_experts(const char *name)
+{
+    const char *at = strstr(name, "experts."), *rest = at ? at + strlen("experts.") : NULL;
+    return rest && (at == name || at[-1] == '.') && !strchr(rest, '.') &&
+           (strstr(rest, "_proj") || (rest[0] == 'w' && rest[1] >= '1' && rest[1] <= '3' && !rest[2]));
+}
+
 /* Parameters are matrices without tokens, whatever sizes they have in common with the sequence. */
 bool ts_is_weight(const char *name)
 {
-    return ends_with(name, "weight") || ends_with(name, "bias") || ends_with(name, ".scale") ||
-           strstr(name, ".weight.") || strstr(name, ".weight_"); /* "gate.weights" are a router's output */
+    return is_of_all_experts(name) || ends_with(name, "weight") || ends_with(name, "bias") ||
+           ends_with(name, ".scale") || strstr(name, ".weight.") ||
+           strstr(name, ".weight_"); /* "gate.weights" are a router's output */
 }
 
 const double *ts_case_values(struct ts_case *the_case, const struct ts_actor *actor, bool candidate)
