@@ -520,6 +520,9 @@ static void sum_up(struct ts_judge *state)
                                "from \"%s\" on errors are as large as weights or a cache of few bits make them (%.2g "
                                "there): if the candidate has none, look at what makes that tensor",
                                state->pairs[out->coarse].name, state->errors[out->coarse]));
+    if (state->guessed)
+        note(out, "tokens that were set aside stray behind a router as those do that took other experts; what it chose was "
+                  "not captured and does not follow from its logits alone: capture the chosen experts to be sure");
     if (out->tokens == 1)
         note(out, "one token: rotary angles, masks and the softmax over several keys cannot show errors here; use a "
                   "longer prompt");
@@ -631,12 +634,15 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
     }
     for (size_t i = 0; i < out->count; i++)
         unequal = unequal || state->deltas[i].unequal || state->deltas[i].masked;
-    if (unequal)
+    if (unequal) {
         take_worst_tokens(state);
+        ts_judge_find_flips(state);
+    }
     for (size_t i = 0; i < out->count && unequal; i++) {
         if (atomic_load(&ts_cancelled))
             return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         TS_TRY(look_closer(state, i, error));
+        ts_judge_apply_flips(state, i);
     }
     for (state->failed = 0; state->failed < out->count; state->failed++)
         if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
@@ -693,6 +699,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
         status = judge_all(&state, error);
         ts_scene_release(&state.scene);
     }
+    ts_judge_release_flips(&state);
     free(state.errors);
     free(state.strays);
     free(state.follows);

@@ -1,6 +1,6 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
- * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers) and
- * judge_order.c (rows that experts gather). For these files only. */
+ * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers),
+ * judge_flips.c (experts whose choice was not captured) and judge_order.c (rows that experts gather). For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -10,6 +10,14 @@
 #include "compare/structure.h"
 
 #define TS_INHERIT_FROM 12 /* earlier pairs whose error may have come in */
+
+/* Tokens that took other experts at one router, whose choice was not captured. */
+struct ts_judge_flips {
+    size_t pair;  /* the router's logits */
+    bool known;   /* there are some */
+    bool guessed; /* by their number alone: no rank of the logits tells the choice */
+    bool *rows;   /* per token that is looked at */
+};
 
 struct ts_judge {
     const struct ts_pair *pairs;
@@ -30,6 +38,9 @@ struct ts_judge {
     double *updates;   /* per pair that continues another: relative error of what was added to that */
     bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
     double *strays;    /* per pair: how far its worst row stands out */
+    struct ts_judge_flips *flips;
+    size_t flip_count;
+    bool guessed;      /* some tokens were set aside by a guess */
     bool flipped;      /* tokens seem to have taken other experts, unseen */
     size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
@@ -76,5 +87,10 @@ void ts_judge_integers(struct ts_judge *state, size_t i);
  * `replayed`: the weights are those of the candidate's own logits; else near ties only. */
 void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
                         bool replayed);
+/* Before anything is judged: which tokens took other experts at routers whose choice was not captured. */
+void ts_judge_find_flips(struct ts_judge *state);
+/* Sets those of the router at pair i aside. */
+void ts_judge_apply_flips(struct ts_judge *state, size_t i);
+void ts_judge_release_flips(struct ts_judge *state);
 
 #endif

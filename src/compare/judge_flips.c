@@ -1,0 +1,437 @@
+/* Owns the experts that tokens took where the choice itself was not captured, and the router's logits were.
+ *
+ * The largest k of a token's logits are its experts, and k is unknown. It is told by the whole run: where a token's k
+ * largest are others in the candidate, what comes out of the experts strays, and only there. A k is believed when tokens
+ * stray where it says so, and those that should stray do. The tokens that it names are set aside at each router.
+ *
+ * Where tokens choose by something else (a bias that was not captured, groups of experts), every k is refuted by tokens
+ * whose largest changed and which took no notice. Then a few tokens may stray at each router, no more than the logits'
+ * own errors exchange, and whoever reads the report is told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "compare/judge_state.h"
+#include "tensor/layer.h"
+
+#define MOST_EXPERTS 1024
+#define MOST_KEPT    16   /* experts of a token */
+#define MOST_ROUTERS 1024
+#define ROWS_LEAST   8    /* tokens, of which a median can be had */
+#define WIDTH_LEAST  8    /* numbers of a token in what comes out */
+#define WIDTH_MOST   65536
+#define LOOK_AHEAD   24   /* pairs behind a router */
+#define OUTPUTS      4    /* of its layer that are looked at */
+#define CHOICE_AHEAD 4    /* pairs behind the logits that may hold the choice */
+/* Energies of a token's error over the median token's, and over what stood out in its logits already. */
+#define STRAYS   9.0
+#define UNMOVED  2.0
+#define CLEAN    25.0 /* of the logits: beyond it the token was wrong before it was routed */
+#define LARGEST  3.0  /* relative error of a token with another expert: its result is not much larger */
+#define BELIEVED 3    /* tokens that stray as told, for one that does not */
+#define REFUTED  2    /* tokens that took no notice, so that none of the largest k are chosen by */
+#define RULES    3.0  /* a choice by groups and biases meets so many times the ties of one by rank */
+#define UNLIKELY 0.01
+
+/* One router whose choice was not captured. Bit k - 1 stands for the k largest. */
+struct ts_router {
+    size_t pair, experts;
+    uint32_t possible;   /* every k there may be */
+    uint32_t *changed;   /* per token: for which k its experts are others */
+    uint32_t *tied;      /* the same, and those that rounding for the capture may have hidden */
+    double *before;      /* how far the token stood out in the logits, 1 at least */
+    double *behind;      /* and in what came out of the experts, 0 where nothing was captured */
+    double *error;       /* its relative error there */
+    double expected;     /* tokens that the errors of the logits give another expert at one rank */
+};
+
+struct ranked {
+    float value;
+    size_t expert;
+};
+
+static int by_rank(const void *one, const void *other)
+{
+    const struct ranked *a = one, *b = other;
+    return a->value != b->value ? (a->value < b->value ? 1 : -1) : a->expert < b->expert ? -1 : a->expert > b->expert;
+}
+
+static bool ends_with_word(const char *name, const char *word)
+{
+    size_t length = strlen(name), size = strlen(word);
+    return ts_ends_with(name, word) && (length == size || strchr("._/", name[length - size - 1]));
+}
+
+/* Logits or probabilities of a router, by its name. */
+static bool is_router(const char *name)
+{
+    static const char *const others[] = {"weight", "indices", "chosen", "selected", "topk", "top_k", "bias", "norm", "altup"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strstr(name, others[i]))
+            return false;
+    return strstr(name, "router") || strstr(name, "moe_logits") || strstr(name, "moe_probs") ||
+           strstr(name, "gate_inp") || strstr(name, "gate_logits") || strstr(name, "gate.logits") ||
+           ends_with_word(name, "gate") || ends_with_word(name, "gating");
+}
+
+/* Numbers of a token, one row of them, that can be read; 0 for anything else. */
+static size_t width_of(const struct ts_judge *state, size_t i)
+{
+    const struct ts_pair *pair = &state->pairs[i];
+    struct ts_token_axis axis;
+    uint64_t tokens = state->scene.tokens;
+    if (pair->problem || pair->guess || pair->a.count % tokens != 0 || pair->a.count != pair->b.count ||
+        ts_type_is_integer(pair->a.tensor->type) || ts_type_is_integer(pair->b.tensor->type) ||
+        ts_type_info(pair->a.tensor->type)->components != 1 || ts_type_info(pair->b.tensor->type)->components != 1 ||
+        state->deltas[i].non_finite_mismatch || !ts_scene_axis(&state->scene, i, &axis) ||
+        axis.after != pair->a.count / tokens || axis.after > WIDTH_MOST)
+        return 0;
+    return (size_t)axis.after;
+}
+
+/* The tokens that are looked at, of one side. */
+static bool read_rows(const struct ts_judge *state, size_t i, bool candidate, size_t width, float *out)
+{
+    struct ts_error ignored;
+    for (size_t row = 0; row < state->scene.taken_count; row++)
+        if (ts_scene_read(&state->scene, i, candidate, state->scene.taken[row], 1, 0, width, out + row * width,
+                          &ignored) != TS_OK)
+            return false;
+    return true;
+}
+
+/* Error energy of each row over its size, and the median of these; a small row errs by the size of the others. False
+ * when most rows are equal, which leaves nothing to measure by. */
+static bool row_errors(const float *a, const float *b, size_t rows, size_t width, double *errors, double *median)
+{
+    double *sizes = malloc(2 * rows * sizeof *sizes), *sorted = sizes ? sizes + rows : NULL, typical;
+    if (!sizes)
+        return false;
+    for (size_t row = 0; row < rows; row++) {
+        errors[row] = sizes[row] = 0;
+        for (size_t i = row * width; i < (row + 1) * width; i++) {
+            double d = (double)b[i] - (double)a[i];
+            if (isfinite(d)) {
+                errors[row] += d * d;
+                sizes[row] += (double)a[i] * (double)a[i];
+            }
+        }
+        sorted[row] = sizes[row];
+    }
+    typical = ts_nth(sorted, rows, rows / 2);
+    for (size_t row = 0; row < rows; row++)
+        sorted[row] = errors[row] = typical > 0 ? errors[row] / fmax(sizes[row], typical) : 0;
+    *median = ts_nth(sorted, rows, rows / 2);
+    free(sizes);
+    return *median > 0;
+}
+
+/* Which of the k largest are others, for every k; and how likely the errors of this row were to make it so. */
+static double rank_row(struct ts_router *router, size_t row, const float *a, const float *b, const int *bits,
+                       struct ranked *ranked, int *balance)
+{
+    const size_t experts = router->experts;
+    struct ranked *of_a = ranked, *of_b = ranked + experts;
+    double noise = 0, likely = 0;
+    size_t unlike = 0, ranks = 0;
+    for (size_t i = 0; i < experts; i++) {
+        of_a[i] = (struct ranked){a[i], i};
+        of_b[i] = (struct ranked){b[i], i};
+        balance[i] = 0;
+        noise += ((double)b[i] - (double)a[i]) * ((double)b[i] - (double)a[i]) / (double)experts;
+    }
+    qsort(of_a, experts, sizeof *of_a, by_rank);
+    qsort(of_b, experts, sizeof *of_b, by_rank);
+    for (size_t k = 0; k < MOST_KEPT && k + 1 < experts; k++) {
+        double gap_a = (double)of_a[k].value - (double)of_a[k + 1].value,
+               gap_b = (double)of_b[k].value - (double)of_b[k + 1].value;
+        bool tied = gap_a <= ldexp(fabs((double)of_a[k].value), -bits[0]) ||
+                    gap_b <= ldexp(fabs((double)of_b[k].value), -bits[1]);
+        balance[of_a[k].expert]++;
+        unlike += balance[of_a[k].expert] == 1 ? 1 : 0;
+        unlike -= balance[of_a[k].expert] == 0 ? 1 : 0;
+        balance[of_b[k].expert]--;
+        unlike += balance[of_b[k].expert] == -1 ? 1 : 0;
+        unlike -= balance[of_b[k].expert] == 0 ? 1 : 0;
+        router->changed[row] |= unlike && !tied ? 1u << k : 0;
+        router->tied[row] |= unlike || tied ? 1u << k : 0;
+        if (router->possible >> k & 1) {
+            likely += noise > 0 ? 0.5 * erfc(gap_a / (2 * sqrt(noise))) : 0;
+            ranks++;
+        }
+    }
+    return ranks ? likely / (double)ranks : 0;
+}
+
+/* How many experts a token takes: the weights of the chosen say it where they were captured, and indices are looked at
+ * elsewhere: then none. */
+static uint32_t possible_ranks(const struct ts_judge *state, size_t i, size_t experts)
+{
+    uint32_t all = 0;
+    for (size_t k = i + 1; k <= i + CHOICE_AHEAD && k < state->out->count; k++) {
+        uint64_t tokens = state->scene.tokens, width = state->pairs[k].problem ? 0 : state->pairs[k].a.count / tokens;
+        bool integers = !state->pairs[k].problem && ts_type_is_integer(state->pairs[k].a.tensor->type);
+        if (width == 0 || state->pairs[k].a.count % tokens != 0 || width >= experts || width > MOST_KEPT)
+            continue;
+        if (integers || state->deltas[k].exact)
+            return 0;
+        if (strstr(state->pairs[k].name, "weight") || strstr(state->pairs[k].name, "topk"))
+            return 1u << (width - 1);
+    }
+    for (size_t k = 1; k <= MOST_KEPT && k < experts; k++)
+        if (k <= 6 || k % 2 == 0)
+            all |= 1u << (k - 1);
+    return all;
+}
+
+static bool same_layer(const struct ts_judge *state, size_t i, size_t k)
+{
+    uint64_t layer, other;
+    return ts_layer_of(state->pairs[i].name, &layer) && ts_layer_of(state->pairs[k].name, &other) && layer == other;
+}
+
+/* How far tokens stand out behind the router: in what its own layer makes of them, else in what comes next. */
+static void look_behind(const struct ts_judge *state, struct ts_router *router, float *a, float *b, size_t room,
+                        double *errors)
+{
+    const size_t rows = state->scene.taken_count;
+    size_t seen = 0;
+    double median;
+    for (size_t i = router->pair + 1; i <= router->pair + LOOK_AHEAD && i < state->out->count && seen < OUTPUTS; i++) {
+        const char *name = state->pairs[i].name;
+        const size_t width = width_of(state, i);
+        bool own = same_layer(state, router->pair, i);
+        if ((!own && seen) || is_router(name))
+            return;
+        if (width < WIDTH_LEAST || width > room || !state->deltas[i].unequal || strstr(name, "shared") ||
+            !read_rows(state, i, false, width, a) || !read_rows(state, i, true, width, b) ||
+            !row_errors(a, b, rows, width, errors, &median))
+            continue;
+        for (size_t row = 0; row < rows; row++) {
+            router->behind[row] = fmax(router->behind[row], errors[row] / median);
+            router->error[row] = fmax(router->error[row], sqrt(errors[row]));
+        }
+        seen++;
+        if (!own)
+            return;
+    }
+}
+
+/* The widest row among what look_behind() may look at. */
+static size_t widest_behind(const struct ts_judge *state, size_t i)
+{
+    size_t widest = 0;
+    for (size_t k = i; k <= i + LOOK_AHEAD && k < state->out->count; k++) {
+        const size_t width = width_of(state, k);
+        widest = width > widest ? width : widest;
+    }
+    return widest;
+}
+
+static void router_release(struct ts_router *router)
+{
+    free(router->changed);
+    free(router->before);
+    *router = (struct ts_router){0};
+}
+
+/* Everything about one router; false when there is nothing to tell from. */
+static bool router_open(const struct ts_judge *state, size_t i, size_t experts, uint32_t possible,
+                        struct ts_router *router)
+{
+    const size_t rows = state->scene.taken_count, widest = widest_behind(state, i);
+    float *a = malloc(2 * rows * widest * sizeof *a), *b = a ? a + rows * widest : NULL;
+    double *errors = malloc(rows * sizeof *errors), median;
+    struct ranked *ranked = malloc(2 * experts * sizeof *ranked);
+    int *balance = malloc(experts * sizeof *balance), bits[2];
+    bool good;
+    *router = (struct ts_router){.pair = i, .experts = experts, .possible = possible};
+    router->changed = calloc(2 * rows, sizeof *router->changed);
+    router->before = calloc(3 * rows, sizeof *router->before);
+    good = a && errors && ranked && balance && router->changed && router->before &&
+           read_rows(state, i, false, experts, a) && read_rows(state, i, true, experts, b) &&
+           row_errors(a, b, rows, experts, errors, &median);
+    if (good) {
+        router->tied = router->changed + rows;
+        router->behind = router->before + rows;
+        router->error = router->behind + rows;
+        bits[0] = ts_mantissa_bits(a, rows * experts);
+        bits[1] = ts_mantissa_bits(b, rows * experts);
+        for (size_t row = 0; row < rows; row++) {
+            double likely = rank_row(router, row, a + row * experts, b + row * experts, bits, ranked, balance);
+            router->before[row] = fmax(1, errors[row] / median);
+            router->expected += router->before[row] <= CLEAN ? likely : 0;
+        }
+        router->expected *= (double)state->scene.tokens / (double)rows;
+        look_behind(state, router, a, b, widest, errors);
+    } else {
+        router_release(router);
+    }
+    free(a);
+    free(errors);
+    free(ranked);
+    free(balance);
+    return good;
+}
+
+static bool strays(const struct ts_router *router, size_t row)
+{
+    return router->before[row] <= CLEAN && router->behind[row] > STRAYS * router->before[row] &&
+           router->error[row] <= LARGEST;
+}
+
+/* Tokens that stray as the k largest tell, and those that should and do not. */
+static void weigh(const struct ts_judge *state, const struct ts_router *routers, size_t count, unsigned bit,
+                  size_t *told, size_t *unmoved)
+{
+    *told = *unmoved = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t row = 0; row < state->scene.taken_count; row++) {
+            const struct ts_router *router = &routers[i];
+            if (!(router->possible >> bit & 1) || !(router->behind[row] > 0))
+                continue;
+            *told += router->tied[row] >> bit & 1 && strays(router, row);
+            *unmoved += router->changed[row] >> bit & 1 && router->behind[row] < UNMOVED;
+        }
+}
+
+/* More than this of what is expected is unlikely. */
+static size_t most_by_chance(double expected)
+{
+    double term = exp(-expected), sum = term;
+    size_t most = 0;
+    while (1 - sum > UNLIKELY && most < 1000) {
+        term *= expected / (double)++most;
+        sum += term;
+    }
+    return most;
+}
+
+/* No tokens that a bug might have by their places: one at an end, or all in a row. */
+static bool are_scattered(const struct ts_judge *state, const bool *flips, size_t count)
+{
+    const uint64_t *taken = state->scene.taken;
+    size_t first = SIZE_MAX, last = 0, rows = state->scene.taken_count;
+    for (size_t row = 0; row < rows; row++)
+        if (flips[row]) {
+            first = first == SIZE_MAX ? row : first;
+            last = row;
+        }
+    if (count == 0 || first == SIZE_MAX)
+        return false;
+    if (count == 1)
+        return taken[first] != 0 && taken[first] + 1 != state->scene.tokens;
+    return last - first + 1 > count;
+}
+
+static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router,
+                     unsigned bit)
+{
+    bool any = false;
+    for (size_t row = 0; row < state->scene.taken_count; row++) {
+        bool flipped = router->tied[row] >> bit & 1 && strays(router, row);
+        flips->rows[row] = flipped;
+        any = any || flipped;
+    }
+    flips->pair = router->pair;
+    flips->known = any;
+}
+
+static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router)
+{
+    size_t count = 0;
+    for (size_t row = 0; row < state->scene.taken_count; row++) {
+        flips->rows[row] = strays(router, row);
+        count += flips->rows[row];
+    }
+    flips->pair = router->pair;
+    flips->known = flips->guessed =
+        count <= most_by_chance(RULES * router->expected) && are_scattered(state, flips->rows, count);
+}
+
+static void decide(struct ts_judge *state, const struct ts_router *routers, size_t count)
+{
+    long best = -1, gain = 0;
+    bool refuted = true;
+    for (unsigned bit = 0; bit < MOST_KEPT; bit++) {
+        size_t told, unmoved;
+        weigh(state, routers, count, bit, &told, &unmoved);
+        for (size_t i = 0; i < count; i++)
+            if (routers[i].possible >> bit & 1) {
+                refuted = refuted && unmoved >= REFUTED && unmoved * BELIEVED > told;
+                break;
+            }
+        if (told && unmoved * BELIEVED <= told && (long)told - 2 * (long)unmoved > gain) {
+            gain = (long)told - 2 * (long)unmoved;
+            best = (long)bit;
+        }
+    }
+    if (best < 0 && !refuted)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        struct ts_judge_flips *flips = &state->flips[state->flip_count];
+        flips->rows = calloc(state->scene.taken_count, sizeof *flips->rows);
+        if (!flips->rows)
+            return;
+        if (best >= 0)
+            flips_of(state, flips, &routers[i], (unsigned)best);
+        else
+            flips_by_number(state, flips, &routers[i]);
+        state->flip_count++;
+    }
+}
+
+void ts_judge_find_flips(struct ts_judge *state)
+{
+    struct ts_router *routers = NULL;
+    size_t count = 0, most = 0;
+    if (state->scene.tokens <= 1 || state->scene.taken_count < ROWS_LEAST)
+        return;
+    for (size_t i = 0; i < state->out->count; i++)
+        most += is_router(state->pairs[i].name);
+    most = most < MOST_ROUTERS ? most : MOST_ROUTERS;
+    if (!most || !(routers = calloc(most, sizeof *routers)) || !(state->flips = calloc(most, sizeof *state->flips))) {
+        free(routers);
+        return;
+    }
+    for (size_t i = 0; i < state->out->count && count < most; i++) {
+        size_t experts;
+        uint32_t possible;
+        if (!is_router(state->pairs[i].name) || !state->deltas[i].unequal || (experts = width_of(state, i)) < 3 ||
+            experts > MOST_EXPERTS || !(possible = possible_ranks(state, i, experts)))
+            continue;
+        count += router_open(state, i, experts, possible, &routers[count]);
+    }
+    decide(state, routers, count);
+    for (size_t i = 0; i < count; i++)
+        router_release(&routers[i]);
+    free(routers);
+}
+
+void ts_judge_apply_flips(struct ts_judge *state, size_t i)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < state->flip_count; k++) {
+        const struct ts_judge_flips *flips = &state->flips[k];
+        if (flips->pair != i || !flips->known)
+            continue;
+        for (size_t row = 0; row < state->scene.taken_count; row++)
+            if (flips->rows[row]) {
+                state->scene.aside[row] = true;
+                count++;
+            }
+        state->guessed = state->guessed || flips->guessed;
+        if (state->out->verdicts[i].judged == TS_JUDGED_NOISE || state->out->verdicts[i].judged == TS_JUDGED_OK)
+            state->out->verdicts[i].why = ts_judge_say(
+                state->out, "%zu token%s %s other experts%s; %s set aside from here on", count, count == 1 ? "" : "s",
+                flips->guessed ? "may have taken" : "took", flips->guessed ? "" : " on a near tie",
+                count == 1 ? "it is" : "they are");
+    }
+}
+
+void ts_judge_release_flips(struct ts_judge *state)
+{
+    for (size_t k = 0; k < state->flip_count; k++)
+        free(state->flips[k].rows);
+    free(state->flips);
+}
