@@ -26,10 +26,11 @@
 /* Energies of a token's error over the median token's, and over what stood out in its logits already. */
 #define STRAYS   9.0
 #define UNMOVED  2.0
-#define CLEAN    25.0 /* of the logits: beyond it the token was wrong before it was routed */
+#define CLEAN    25.0 /* of the logits: beyond it the token was wrong before it was routed, */
+#define CARRIED  0.3  /* unless attention carried the error of tokens that flipped before: up to this */
 #define LARGEST  3.0  /* relative error of a token with another expert: its result is not much larger */
 #define BELIEVED 3    /* tokens that stray as told, for one that does not */
-#define REFUTED  2    /* tokens that took no notice, so that none of the largest k are chosen by */
+#define REFUTED  2    /* tokens that took no notice, or routers with others that stray: not the k largest */
 #define RULES    3.0  /* a choice by groups and biases meets so many times the ties of one by rank */
 #define UNLIKELY 0.01
 
@@ -42,6 +43,9 @@ struct ts_router {
     double *before;      /* how far the token stood out in the logits, 1 at least */
     double *behind;      /* and in what came out of the experts, 0 where nothing was captured */
     double *error;       /* its relative error there */
+    double *came;        /* and in the logits */
+    bool after;          /* tokens strayed behind earlier routers */
+    bool own;            /* what came out of them is its own layer's, with no attention between */
     double expected;     /* tokens that the errors of the logits give another expert at one rank */
 };
 
@@ -211,6 +215,7 @@ static void look_behind(const struct ts_judge *state, struct ts_router *router, 
             router->behind[row] = fmax(router->behind[row], errors[row] / median);
             router->error[row] = fmax(router->error[row], sqrt(errors[row]));
         }
+        router->own = own;
         seen++;
         if (!own)
             return;
@@ -235,8 +240,13 @@ static void router_release(struct ts_router *router)
     *router = (struct ts_router){0};
 }
 
+static bool is_clean(const struct ts_router *router, size_t row)
+{
+    return router->before[row] <= CLEAN || (router->after && router->came[row] <= CARRIED);
+}
+
 /* Everything about one router; false when there is nothing to tell from. */
-static bool router_open(const struct ts_judge *state, size_t i, size_t experts, uint32_t possible,
+static bool router_open(const struct ts_judge *state, size_t i, size_t experts, uint32_t possible, bool after,
                         struct ts_router *router)
 {
     const size_t rows = state->scene.taken_count, widest = widest_behind(state, i);
@@ -245,9 +255,9 @@ static bool router_open(const struct ts_judge *state, size_t i, size_t experts, 
     struct ranked *ranked = malloc(2 * experts * sizeof *ranked);
     int *balance = malloc(experts * sizeof *balance), bits[2];
     bool good;
-    *router = (struct ts_router){.pair = i, .experts = experts, .possible = possible};
+    *router = (struct ts_router){.pair = i, .experts = experts, .possible = possible, .after = after};
     router->changed = calloc(2 * rows, sizeof *router->changed);
-    router->before = calloc(3 * rows, sizeof *router->before);
+    router->before = calloc(4 * rows, sizeof *router->before);
     good = a && errors && ranked && balance && router->changed && router->before &&
            read_rows(state, i, false, experts, a) && read_rows(state, i, true, experts, b) &&
            row_errors(a, b, rows, experts, errors, &median);
@@ -255,12 +265,14 @@ static bool router_open(const struct ts_judge *state, size_t i, size_t experts, 
         router->tied = router->changed + rows;
         router->behind = router->before + rows;
         router->error = router->behind + rows;
+        router->came = router->error + rows;
         bits[0] = ts_mantissa_bits(a, rows * experts);
         bits[1] = ts_mantissa_bits(b, rows * experts);
         for (size_t row = 0; row < rows; row++) {
             double likely = rank_row(router, row, a + row * experts, b + row * experts, bits, ranked, balance);
             router->before[row] = fmax(1, errors[row] / median);
-            router->expected += router->before[row] <= CLEAN ? likely : 0;
+            router->came[row] = sqrt(errors[row]);
+            router->expected += is_clean(router, row) ? likely : 0;
         }
         router->expected *= (double)state->scene.tokens / (double)rows;
         look_behind(state, router, a, b, widest, errors);
@@ -276,23 +288,37 @@ static bool router_open(const struct ts_judge *state, size_t i, size_t experts, 
 
 static bool strays(const struct ts_router *router, size_t row)
 {
-    return router->before[row] <= CLEAN && router->behind[row] > STRAYS * router->before[row] &&
+    return is_clean(router, row) && router->behind[row] > STRAYS * router->before[row] &&
            router->error[row] <= LARGEST;
 }
 
-/* Tokens that stray as the k largest tell, and those that should and do not. */
-static void weigh(const struct ts_judge *state, const struct ts_router *routers, size_t count, unsigned bit,
-                  size_t *told, size_t *unmoved)
+/* What a run says about the k largest. */
+struct weighed {
+    bool possible;
+    size_t told;                     /* tokens that stray as they tell */
+    size_t unmoved;                  /* those that should, and do not */
+    size_t explained, left;          /* routers behind which most tokens that stray are told, and the others */
+};
+
+static struct weighed weigh(const struct ts_judge *state, const struct ts_router *routers, size_t count, unsigned bit)
 {
-    *told = *unmoved = 0;
-    for (size_t i = 0; i < count; i++)
+    struct weighed all = {0};
+    for (size_t i = 0; i < count; i++) {
+        const struct ts_router *router = &routers[i];
+        size_t told = 0, untold = 0;
+        if (!(router->possible >> bit & 1))
+            continue;
+        all.possible = true;
         for (size_t row = 0; row < state->scene.taken_count; row++) {
-            const struct ts_router *router = &routers[i];
-            if (!(router->possible >> bit & 1) || !(router->behind[row] > 0))
-                continue;
-            *told += router->tied[row] >> bit & 1 && strays(router, row);
-            *unmoved += router->changed[row] >> bit & 1 && router->behind[row] < UNMOVED;
+            if (strays(router, row))
+                ++*(router->tied[row] >> bit & 1 ? &told : &untold);
+            all.unmoved += router->changed[row] >> bit & 1 && router->behind[row] > 0 && router->behind[row] < UNMOVED;
         }
+        all.told += told;
+        all.explained += told && untold <= told;
+        all.left += router->own && untold > told;
+    }
+    return all;
 }
 
 /* More than this of what is expected is unlikely. */
@@ -354,15 +380,15 @@ static void decide(struct ts_judge *state, const struct ts_router *routers, size
     long best = -1, gain = 0;
     bool refuted = true;
     for (unsigned bit = 0; bit < MOST_KEPT; bit++) {
-        size_t told, unmoved;
-        weigh(state, routers, count, bit, &told, &unmoved);
-        for (size_t i = 0; i < count; i++)
-            if (routers[i].possible >> bit & 1) {
-                refuted = refuted && unmoved >= REFUTED && unmoved * BELIEVED > told;
-                break;
-            }
-        if (told && unmoved * BELIEVED <= told && (long)told - 2 * (long)unmoved > gain) {
-            gain = (long)told - 2 * (long)unmoved;
+        struct weighed weighed = weigh(state, routers, count, bit);
+        long own = (long)weighed.told - 2 * (long)weighed.unmoved;
+        if (!weighed.possible)
+            continue;
+        refuted = refuted && ((weighed.unmoved >= REFUTED && weighed.unmoved * BELIEVED > weighed.told) ||
+                              (weighed.left >= REFUTED && weighed.left > weighed.explained));
+        if (weighed.told && weighed.unmoved * BELIEVED <= weighed.told && weighed.left <= weighed.explained &&
+            own > gain) {
+            gain = own;
             best = (long)bit;
         }
     }
@@ -385,6 +411,7 @@ void ts_judge_find_flips(struct ts_judge *state)
 {
     struct ts_router *routers = NULL;
     size_t count = 0, most = 0;
+    bool after = false;
     if (state->scene.tokens <= 1 || state->scene.taken_count < ROWS_LEAST)
         return;
     for (size_t i = 0; i < state->out->count; i++)
@@ -400,7 +427,11 @@ void ts_judge_find_flips(struct ts_judge *state)
         if (!is_router(state->pairs[i].name) || !state->deltas[i].unequal || (experts = width_of(state, i)) < 3 ||
             experts > MOST_EXPERTS || !(possible = possible_ranks(state, i, experts)))
             continue;
-        count += router_open(state, i, experts, possible, &routers[count]);
+        if (!router_open(state, i, experts, possible, after, &routers[count]))
+            continue;
+        for (size_t row = 0; row < state->scene.taken_count; row++)
+            after = after || strays(&routers[count], row);
+        count++;
     }
     decide(state, routers, count);
     for (size_t i = 0; i < count; i++)

@@ -204,7 +204,7 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
     if (!(came > 0) || *flipped == 0)
         return false;
     if ((double)*flipped > fmax(2, 12 * came * (double)(state->scene.tokens * choice->count)) ||
-        share > fmax(one, fmin(6 * came, 0.5)))
+        share > fmax(2 * (double)choice->count * one, fmin(6 * came, 0.5)))
         return false;
     for (size_t row = 0; row < state->scene.taken_count; row++)
         if (read_choice(choice, state->scene.taken[row]) &&
