@@ -521,8 +521,9 @@ static void sum_up(struct ts_judge *state)
                                "there): if the candidate has none, look at what makes that tensor",
                                state->pairs[out->coarse].name, state->errors[out->coarse]));
     if (state->guessed)
-        note(out, "tokens that were set aside stray behind a router as those do that took other experts; what it chose was "
-                  "not captured and does not follow from its logits alone: capture the chosen experts to be sure");
+        note(out,
+             "tokens that were set aside stray behind a router as those do that took other experts; what it chose was "
+             "not captured and does not follow from its logits alone: capture the chosen experts to be sure");
     if (out->tokens == 1)
         note(out, "one token: rotary angles, masks and the softmax over several keys cannot show errors here; use a "
                   "longer prompt");

@@ -1,8 +1,8 @@
 /* Owns the experts that tokens took where the choice itself was not captured, and the router's logits were.
  *
  * The largest k of a token's logits are its experts, and k is unknown. It is told by the whole run: where a token's k
- * largest are others in the candidate, what comes out of the experts strays, and only there. A k is believed when tokens
- * stray where it says so, and those that should stray do. The tokens that it names are set aside at each router.
+ * largest are others in the candidate, what comes out of the experts strays, and only there. A k is believed when
+ * tokens stray where it says so, and those that should stray do. The tokens that it names are set aside at each router.
  *
  * Where tokens choose by something else (a bias that was not captured, groups of experts), every k is refuted by tokens
  * whose largest changed and which took no notice. Then a few tokens may stray at each router, no more than the logits'
@@ -15,14 +15,14 @@
 #include "tensor/layer.h"
 
 #define MOST_EXPERTS 1024
-#define MOST_KEPT    16   /* experts of a token */
+#define MOST_KEPT    16 /* experts of a token */
 #define MOST_ROUTERS 1024
-#define ROWS_LEAST   8    /* tokens, of which a median can be had */
-#define WIDTH_LEAST  8    /* numbers of a token in what comes out */
+#define ROWS_LEAST   8 /* tokens, of which a median can be had */
+#define WIDTH_LEAST  8 /* numbers of a token in what comes out */
 #define WIDTH_MOST   65536
-#define LOOK_AHEAD   24   /* pairs behind a router */
-#define OUTPUTS      4    /* of its layer that are looked at */
-#define CHOICE_AHEAD 4    /* pairs behind the logits that may hold the choice */
+#define LOOK_AHEAD   24 /* pairs behind a router */
+#define OUTPUTS      4  /* of its layer that are looked at */
+#define CHOICE_AHEAD 4  /* pairs behind the logits that may hold the choice */
 /* Energies of a token's error over the median token's, and over what stood out in its logits already. */
 #define STRAYS   9.0
 #define UNMOVED  2.0
@@ -31,22 +31,24 @@
 #define LARGEST  3.0  /* relative error of a token with another expert: its result is not much larger */
 #define BELIEVED 3    /* tokens that stray as told, for one that does not */
 #define REFUTED  2    /* tokens that took no notice, or routers with others that stray: not the k largest */
-#define RULES    3.0  /* a choice by groups and biases meets so many times the ties of one by rank */
+#define RULES    6.0  /* a choice by groups and biases meets so many times the ties of one by rank */
+#define JUMP     30.0 /* logits that err so many times as much as those before are wrong, not tied */
 #define UNLIKELY 0.01
 
 /* One router whose choice was not captured. Bit k - 1 stands for the k largest. */
 struct ts_router {
     size_t pair, experts;
-    uint32_t possible;   /* every k there may be */
-    uint32_t *changed;   /* per token: for which k its experts are others */
-    uint32_t *tied;      /* the same, and those that rounding for the capture may have hidden */
-    double *before;      /* how far the token stood out in the logits, 1 at least */
-    double *behind;      /* and in what came out of the experts, 0 where nothing was captured */
-    double *error;       /* its relative error there */
-    double *came;        /* and in the logits */
-    bool after;          /* tokens strayed behind earlier routers */
-    bool own;            /* what came out of them is its own layer's, with no attention between */
-    double expected;     /* tokens that the errors of the logits give another expert at one rank */
+    uint32_t possible; /* every k there may be */
+    uint32_t *changed; /* per token: for which k its experts are others */
+    uint32_t *tied;    /* the same, and those that rounding for the capture may have hidden */
+    double *before;    /* how far the token stood out in the logits, 1 at least */
+    double *behind;    /* and in what came out of the experts, 0 where nothing was captured */
+    double *error;     /* its relative error there */
+    double *came;      /* and in the logits */
+    bool after;        /* tokens strayed behind earlier routers */
+    bool own;          /* what came out of them is its own layer's, with no attention between */
+    double level;      /* relative error of the median token's logits */
+    double expected;   /* tokens that the errors of the logits give another expert at one rank */
 };
 
 struct ranked {
@@ -69,7 +71,8 @@ static bool ends_with_word(const char *name, const char *word)
 /* Logits or probabilities of a router, by its name. */
 static bool is_router(const char *name)
 {
-    static const char *const others[] = {"weight", "indices", "chosen", "selected", "topk", "top_k", "bias", "norm", "altup"};
+    static const char *const others[] = {"weight", "indices", "chosen", "selected", "topk",
+                                         "top_k",  "bias",    "norm",   "altup"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strstr(name, others[i]))
             return false;
@@ -130,14 +133,14 @@ static bool row_errors(const float *a, const float *b, size_t rows, size_t width
     return *median > 0;
 }
 
-/* Which of the k largest are others, for every k; and how likely the errors of this row were to make it so. */
+/* Which of the k largest are others, for every k. Adds the gaps below them, and returns the size of the errors. */
 static double rank_row(struct ts_router *router, size_t row, const float *a, const float *b, const int *bits,
-                       struct ranked *ranked, int *balance)
+                       struct ranked *ranked, int *balance, double *gaps)
 {
     const size_t experts = router->experts;
     struct ranked *of_a = ranked, *of_b = ranked + experts;
-    double noise = 0, likely = 0;
-    size_t unlike = 0, ranks = 0;
+    double noise = 0;
+    size_t unlike = 0;
     for (size_t i = 0; i < experts; i++) {
         of_a[i] = (struct ranked){a[i], i};
         of_b[i] = (struct ranked){b[i], i};
@@ -159,12 +162,9 @@ static double rank_row(struct ts_router *router, size_t row, const float *a, con
         unlike -= balance[of_b[k].expert] == 0 ? 1 : 0;
         router->changed[row] |= unlike && !tied ? 1u << k : 0;
         router->tied[row] |= unlike || tied ? 1u << k : 0;
-        if (router->possible >> k & 1) {
-            likely += noise > 0 ? 0.5 * erfc(gap_a / (2 * sqrt(noise))) : 0;
-            ranks++;
-        }
+        gaps[k] += gap_a;
     }
-    return ranks ? likely / (double)ranks : 0;
+    return sqrt(noise);
 }
 
 /* How many experts a token takes: the weights of the chosen say it where they were captured, and indices are looked at
@@ -208,7 +208,7 @@ static void look_behind(const struct ts_judge *state, struct ts_router *router, 
         if ((!own && seen) || is_router(name))
             return;
         if (width < WIDTH_LEAST || width > room || !state->deltas[i].unequal || strstr(name, "shared") ||
-            !read_rows(state, i, false, width, a) || !read_rows(state, i, true, width, b) ||
+            strstr(name, "weight") || !read_rows(state, i, false, width, a) || !read_rows(state, i, true, width, b) ||
             !row_errors(a, b, rows, width, errors, &median))
             continue;
         for (size_t row = 0; row < rows; row++) {
@@ -245,13 +245,28 @@ static bool is_clean(const struct ts_router *router, size_t row)
     return router->before[row] <= CLEAN || (router->after && router->came[row] <= CARRIED);
 }
 
+/* Tokens that may have chosen otherwise at one rank, on average over the ranks. Small gaps are as frequent as their
+ * mean tells, g, and errors of size e on both sides close 0.564 e / g of them. `noise` is the sum of the tokens'
+ * errors, as gaps are of theirs. */
+static double expected_ties(const struct ts_router *router, const double *gaps, double noise, size_t rows)
+{
+    double sum = 0;
+    size_t ranks = 0;
+    for (size_t k = 0; k < MOST_KEPT; k++)
+        if (router->possible >> k & 1) {
+            sum += gaps[k] > 0 ? fmin(0.564 * noise / (gaps[k] / (double)rows), 0.5 * (double)rows) : 0;
+            ranks++;
+        }
+    return ranks ? sum / (double)ranks : 0;
+}
+
 /* Everything about one router; false when there is nothing to tell from. */
 static bool router_open(const struct ts_judge *state, size_t i, size_t experts, uint32_t possible, bool after,
                         struct ts_router *router)
 {
     const size_t rows = state->scene.taken_count, widest = widest_behind(state, i);
     float *a = malloc(2 * rows * widest * sizeof *a), *b = a ? a + rows * widest : NULL;
-    double *errors = malloc(rows * sizeof *errors), median;
+    double *errors = malloc(rows * sizeof *errors), median, gaps[MOST_KEPT] = {0}, of_all = 0;
     struct ranked *ranked = malloc(2 * experts * sizeof *ranked);
     int *balance = malloc(experts * sizeof *balance), bits[2];
     bool good;
@@ -269,12 +284,13 @@ static bool router_open(const struct ts_judge *state, size_t i, size_t experts, 
         bits[0] = ts_mantissa_bits(a, rows * experts);
         bits[1] = ts_mantissa_bits(b, rows * experts);
         for (size_t row = 0; row < rows; row++) {
-            double likely = rank_row(router, row, a + row * experts, b + row * experts, bits, ranked, balance);
+            double noise = rank_row(router, row, a + row * experts, b + row * experts, bits, ranked, balance, gaps);
             router->before[row] = fmax(1, errors[row] / median);
             router->came[row] = sqrt(errors[row]);
-            router->expected += is_clean(router, row) ? likely : 0;
+            of_all += is_clean(router, row) ? noise : 0;
         }
-        router->expected *= (double)state->scene.tokens / (double)rows;
+        router->level = sqrt(median);
+        router->expected = expected_ties(router, gaps, of_all, rows) * (double)state->scene.tokens / (double)rows;
         look_behind(state, router, a, b, widest, errors);
     } else {
         router_release(router);
@@ -288,16 +304,16 @@ static bool router_open(const struct ts_judge *state, size_t i, size_t experts, 
 
 static bool strays(const struct ts_router *router, size_t row)
 {
-    return is_clean(router, row) && router->behind[row] > STRAYS * router->before[row] &&
-           router->error[row] <= LARGEST;
+    return is_clean(router, row) && router->behind[row] > STRAYS * router->before[row] && router->error[row] <= LARGEST;
 }
 
 /* What a run says about the k largest. */
 struct weighed {
     bool possible;
-    size_t told;                     /* tokens that stray as they tell */
-    size_t unmoved;                  /* those that should, and do not */
-    size_t explained, left;          /* routers behind which most tokens that stray are told, and the others */
+    size_t told;            /* tokens that stray as they tell */
+    size_t unmoved;         /* those that should, and do not */
+    size_t untold;          /* those that stray and are not told, where no attention is between */
+    size_t explained, left; /* routers behind which most tokens that stray are told, and the others */
 };
 
 static struct weighed weigh(const struct ts_judge *state, const struct ts_router *routers, size_t count, unsigned bit)
@@ -315,6 +331,7 @@ static struct weighed weigh(const struct ts_judge *state, const struct ts_router
             all.unmoved += router->changed[row] >> bit & 1 && router->behind[row] > 0 && router->behind[row] < UNMOVED;
         }
         all.told += told;
+        all.untold += router->own ? untold : 0;
         all.explained += told && untold <= told;
         all.left += router->own && untold > told;
     }
@@ -333,7 +350,7 @@ static size_t most_by_chance(double expected)
     return most;
 }
 
-/* No tokens that a bug might have by their places: one at an end, or all in a row. */
+/* No tokens that a bug might have by their places: one at an end, or three and more in a row. */
 static bool are_scattered(const struct ts_judge *state, const bool *flips, size_t count)
 {
     const uint64_t *taken = state->scene.taken;
@@ -347,7 +364,7 @@ static bool are_scattered(const struct ts_judge *state, const bool *flips, size_
         return false;
     if (count == 1)
         return taken[first] != 0 && taken[first] + 1 != state->scene.tokens;
-    return last - first + 1 > count;
+    return count == 2 || last - first + 1 > count;
 }
 
 static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router,
@@ -386,7 +403,9 @@ static void decide(struct ts_judge *state, const struct ts_router *routers, size
             continue;
         refuted = refuted && ((weighed.unmoved >= REFUTED && weighed.unmoved * BELIEVED > weighed.told) ||
                               (weighed.left >= REFUTED && weighed.left > weighed.explained));
-        if (weighed.told && weighed.unmoved * BELIEVED <= weighed.told && weighed.left <= weighed.explained &&
+        if (weighed.told && weighed.unmoved * BELIEVED <= weighed.told &&
+            (weighed.left < weighed.explained ||
+             (weighed.left == weighed.explained && weighed.told > weighed.untold)) &&
             own > gain) {
             gain = own;
             best = (long)bit;
@@ -429,6 +448,11 @@ void ts_judge_find_flips(struct ts_judge *state)
             continue;
         if (!router_open(state, i, experts, possible, after, &routers[count]))
             continue;
+        /* an error that starts here is no noise, unless tokens that flipped before have carried it to all others */
+        if (count && !after && routers[count].level > JUMP * routers[count - 1].level) {
+            router_release(&routers[count]);
+            break;
+        }
         for (size_t row = 0; row < state->scene.taken_count; row++)
             after = after || strays(&routers[count], row);
         count++;
@@ -453,10 +477,10 @@ void ts_judge_apply_flips(struct ts_judge *state, size_t i)
             }
         state->guessed = state->guessed || flips->guessed;
         if (state->out->verdicts[i].judged == TS_JUDGED_NOISE || state->out->verdicts[i].judged == TS_JUDGED_OK)
-            state->out->verdicts[i].why = ts_judge_say(
-                state->out, "%zu token%s %s other experts%s; %s set aside from here on", count, count == 1 ? "" : "s",
-                flips->guessed ? "may have taken" : "took", flips->guessed ? "" : " on a near tie",
-                count == 1 ? "it is" : "they are");
+            state->out->verdicts[i].why =
+                ts_judge_say(state->out, "%zu token%s %s other experts%s; %s set aside from here on", count,
+                             count == 1 ? "" : "s", flips->guessed ? "may have taken" : "took",
+                             flips->guessed ? "" : " on a near tie", count == 1 ? "it is" : "they are");
     }
 }
 

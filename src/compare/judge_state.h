@@ -1,6 +1,7 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
  * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers),
- * judge_flips.c (experts whose choice was not captured) and judge_order.c (rows that experts gather). For these files only. */
+ * judge_flips.c (experts whose choice was not captured) and judge_order.c (rows that experts gather). For these files
+ * only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -40,9 +41,9 @@ struct ts_judge {
     double *strays;    /* per pair: how far its worst row stands out */
     struct ts_judge_flips *flips;
     size_t flip_count;
-    bool guessed;      /* some tokens were set aside by a guess */
-    bool flipped;      /* tokens seem to have taken other experts, unseen */
-    size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
+    bool guessed;  /* some tokens were set aside by a guess */
+    bool flipped;  /* tokens seem to have taken other experts, unseen */
+    size_t failed; /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
 
 /* A text that lives as long as the judgement. */
