@@ -24,7 +24,8 @@
 #define OUTPUTS      4  /* of its layer that are looked at */
 #define CHOICE_AHEAD 4  /* pairs behind the logits that may hold the choice */
 /* Energies of a token's error over the median token's, and over what stood out in its logits already. */
-#define STRAYS   9.0
+#define STRAYS   9.0  /* where its logits tell that it may; */
+#define ALONE    60.0 /* where nothing tells: some honest ones stand out by 20 */
 #define UNMOVED  2.0
 #define CLEAN    25.0 /* of the logits: beyond it the token was wrong before it was routed, */
 #define CARRIED  0.3  /* unless attention carried the error of tokens that flipped before: up to this */
@@ -302,9 +303,9 @@ static bool router_open(const struct ts_judge *state, size_t i, size_t experts, 
     return good;
 }
 
-static bool strays(const struct ts_router *router, size_t row)
+static bool strays(const struct ts_router *router, size_t row, double times)
 {
-    return is_clean(router, row) && router->behind[row] > STRAYS * router->before[row] && router->error[row] <= LARGEST;
+    return is_clean(router, row) && router->behind[row] > times * router->before[row] && router->error[row] <= LARGEST;
 }
 
 /* What a run says about the k largest. */
@@ -326,8 +327,9 @@ static struct weighed weigh(const struct ts_judge *state, const struct ts_router
             continue;
         all.possible = true;
         for (size_t row = 0; row < state->scene.taken_count; row++) {
-            if (strays(router, row))
-                ++*(router->tied[row] >> bit & 1 ? &told : &untold);
+            bool tied = router->tied[row] >> bit & 1;
+            told += tied && strays(router, row, STRAYS);
+            untold += !tied && strays(router, row, ALONE);
             all.unmoved += router->changed[row] >> bit & 1 && router->behind[row] > 0 && router->behind[row] < UNMOVED;
         }
         all.told += told;
@@ -372,7 +374,7 @@ static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips,
 {
     bool any = false;
     for (size_t row = 0; row < state->scene.taken_count; row++) {
-        bool flipped = router->tied[row] >> bit & 1 && strays(router, row);
+        bool flipped = router->tied[row] >> bit & 1 && strays(router, row, STRAYS);
         flips->rows[row] = flipped;
         any = any || flipped;
     }
@@ -384,7 +386,7 @@ static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips 
 {
     size_t count = 0;
     for (size_t row = 0; row < state->scene.taken_count; row++) {
-        flips->rows[row] = strays(router, row);
+        flips->rows[row] = strays(router, row, ALONE);
         count += flips->rows[row];
     }
     flips->pair = router->pair;
@@ -454,7 +456,7 @@ void ts_judge_find_flips(struct ts_judge *state)
             break;
         }
         for (size_t row = 0; row < state->scene.taken_count; row++)
-            after = after || strays(&routers[count], row);
+            after = after || strays(&routers[count], row, ALONE);
         count++;
     }
     decide(state, routers, count);
