@@ -69,8 +69,7 @@ static bool ends_with_word(const char *name, const char *word)
     return ts_ends_with(name, word) && (length == size || strchr("._/", name[length - size - 1]));
 }
 
-/* Logits or probabilities of a router, by its name. */
-static bool is_router(const char *name)
+bool ts_judge_is_router(const char *name)
 {
     static const char *const others[] = {"weight", "indices", "chosen", "selected", "topk",
                                          "top_k",  "bias",    "norm",   "altup"};
@@ -206,7 +205,7 @@ static void look_behind(const struct ts_judge *state, struct ts_router *router, 
         const char *name = state->pairs[i].name;
         const size_t width = width_of(state, i);
         bool own = same_layer(state, router->pair, i);
-        if ((!own && seen) || is_router(name))
+        if ((!own && seen) || ts_judge_is_router(name))
             return;
         if (width < WIDTH_LEAST || width > room || !state->deltas[i].unequal || strstr(name, "shared") ||
             strstr(name, "weight") || !read_rows(state, i, false, width, a) || !read_rows(state, i, true, width, b) ||
@@ -436,7 +435,7 @@ void ts_judge_find_flips(struct ts_judge *state)
     if (state->scene.tokens <= 1 || state->scene.taken_count < ROWS_LEAST)
         return;
     for (size_t i = 0; i < state->out->count; i++)
-        most += is_router(state->pairs[i].name);
+        most += ts_judge_is_router(state->pairs[i].name);
     most = most < MOST_ROUTERS ? most : MOST_ROUTERS;
     if (!most || !(routers = calloc(most, sizeof *routers)) || !(state->flips = calloc(most, sizeof *state->flips))) {
         free(routers);
@@ -445,7 +444,7 @@ void ts_judge_find_flips(struct ts_judge *state)
     for (size_t i = 0; i < state->out->count && count < most; i++) {
         size_t experts;
         uint32_t possible;
-        if (!is_router(state->pairs[i].name) || !state->deltas[i].unequal || (experts = width_of(state, i)) < 3 ||
+        if (!ts_judge_is_router(state->pairs[i].name) || !state->deltas[i].unequal || (experts = width_of(state, i)) < 3 ||
             experts > MOST_EXPERTS || !(possible = possible_ranks(state, i, experts)))
             continue;
         if (!router_open(state, i, experts, possible, after, &routers[count]))

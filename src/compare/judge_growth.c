@@ -161,14 +161,27 @@ static bool are_unseen_flips(const struct ts_judge *state, size_t i, double base
     return (alike >= 2 && alike * 2 >= others) || ((alike || fresh >= 2 || more) && are_so_few(state, i, base));
 }
 
-/* A run with experts, by its names, whose choice is nowhere to be seen. */
-static bool hides_routing(const struct ts_judge *state)
+/* A router's logits, weights or choice. */
+static bool tells_routing(const struct ts_pair *pair)
+{
+    return strstr(pair->name, "router") || ts_judge_is_router(pair->name) ||
+           ts_type_is_integer(pair->a.tensor->type);
+}
+
+/* A run with experts, by its names, whose choice is nowhere to be seen in this layer. Integers that belong to no layer
+ * are those of the prompt. */
+static bool hides_routing(const struct ts_judge *state, size_t i)
 {
     bool experts = false;
-    for (size_t i = 0; i < state->out->count; i++) {
-        const char *name = state->pairs[i].name;
-        experts = experts || strstr(name, "expert") || strstr(name, "moe");
-        if (strstr(name, "router") || ts_type_is_integer(state->pairs[i].a.tensor->type))
+    uint64_t layer, other;
+    if (!ts_layer_of(state->pairs[i].name, &layer))
+        return false;
+    for (size_t k = 0; k < state->out->count; k++) {
+        const struct ts_pair *pair = &state->pairs[k];
+        bool within = ts_layer_of(pair->name, &other);
+        experts = experts || strstr(pair->name, "expert") || strstr(pair->name, "moe") ||
+                  (within && tells_routing(pair));
+        if (within && other == layer && tells_routing(pair))
             return false;
     }
     return experts;
@@ -242,7 +255,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     flips = are_unseen_flips(state, i, base);
     if (flips && structure->calm < level)
         level = structure->calm;
-    if (!flips && are_so_few(state, i, base) && hides_routing(state)) {
+    if (!flips && are_so_few(state, i, base) && hides_routing(state, i)) {
         state->flipped = flips = true;
         level = fmin(level, structure->calm);
         state->out->verdicts[i].why =

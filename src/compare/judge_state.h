@@ -88,6 +88,8 @@ void ts_judge_integers(struct ts_judge *state, size_t i);
  * `replayed`: the weights are those of the candidate's own logits; else near ties only. */
 void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
                         bool replayed);
+/* Logits or probabilities of a router, by its name. */
+bool ts_judge_is_router(const char *name);
 /* Before anything is judged: which tokens took other experts at routers whose choice was not captured. */
 void ts_judge_find_flips(struct ts_judge *state);
 /* Sets those of the router at pair i aside. */
