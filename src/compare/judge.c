@@ -49,7 +49,7 @@ const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
     return kept ? kept : "";
 }
 
-static void note(struct ts_judgement *out, const char *text)
+void ts_judge_note(struct ts_judgement *out, const char *text)
 {
     if (out->note_count < sizeof out->notes / sizeof *out->notes)
         out->notes[out->note_count++] = text;
@@ -516,17 +516,16 @@ static void sum_up(struct ts_judge *state)
         if (state->scene.aside[row])
             out->aside[out->aside_count++] = state->scene.taken[row];
     if (out->first == SIZE_MAX && out->coarse != SIZE_MAX)
-        note(out, ts_judge_say(out,
-                               "from \"%s\" on errors are as large as weights or a cache of few bits make them (%.2g "
-                               "there): if the candidate has none, look at what makes that tensor",
-                               state->pairs[out->coarse].name, state->errors[out->coarse]));
-    if (state->guessed)
-        note(out,
-             "tokens that were set aside stray behind a router as those do that took other experts; what it chose was "
-             "not captured and does not follow from its logits alone: capture the chosen experts to be sure");
+        ts_judge_note(
+            out, ts_judge_say(out,
+                              "from \"%s\" on errors are as large as weights or a cache of few bits make them (%.2g "
+                              "there): if the candidate has none, look at what makes that tensor",
+                              state->pairs[out->coarse].name, state->errors[out->coarse]));
+    ts_judge_note_flips(state);
     if (out->tokens == 1)
-        note(out, "one token: rotary angles, masks and the softmax over several keys cannot show errors here; use a "
-                  "longer prompt");
+        ts_judge_note(
+            out, "one token: rotary angles, masks and the softmax over several keys cannot show errors here; use a "
+                 "longer prompt");
 }
 
 bool ts_judge_are_weights(const struct ts_pair *pairs, size_t count)

@@ -161,15 +161,15 @@ static bool are_unseen_flips(const struct ts_judge *state, size_t i, double base
     return (alike >= 2 && alike * 2 >= others) || ((alike || fresh >= 2 || more) && are_so_few(state, i, base));
 }
 
-/* A router's logits, weights or choice. */
-static bool tells_routing(const struct ts_pair *pair)
+/* A router's logits, weights or choice. Gates that are no narrower than the stream are those of an activation. */
+static bool tells_routing(const struct ts_judge *state, size_t i, size_t k)
 {
-    return strstr(pair->name, "router") || ts_judge_is_router(pair->name) ||
-           ts_type_is_integer(pair->a.tensor->type);
+    const struct ts_pair *pair = &state->pairs[k];
+    return strstr(pair->name, "router") || ts_type_is_integer(pair->a.tensor->type) ||
+           (ts_judge_is_router(pair->name) && pair->a.count <= state->pairs[i].a.count / 2);
 }
 
-/* A run with experts, by its names, whose choice is nowhere to be seen in this layer. Integers that belong to no layer
- * are those of the prompt. */
+/* A run with experts, by its names, whose choice is nowhere to be seen in this layer. */
 static bool hides_routing(const struct ts_judge *state, size_t i)
 {
     bool experts = false;
@@ -178,10 +178,10 @@ static bool hides_routing(const struct ts_judge *state, size_t i)
         return false;
     for (size_t k = 0; k < state->out->count; k++) {
         const struct ts_pair *pair = &state->pairs[k];
-        bool within = ts_layer_of(pair->name, &other);
+        bool routes = ts_layer_of(pair->name, &other) && tells_routing(state, i, k);
         experts = experts || strstr(pair->name, "expert") || strstr(pair->name, "moe") ||
-                  (within && tells_routing(pair));
-        if (within && other == layer && tells_routing(pair))
+                  (routes && !ts_type_is_integer(pair->a.tensor->type));
+        if (routes && other == layer)
             return false;
     }
     return experts;
@@ -256,6 +256,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     if (flips && structure->calm < level)
         level = structure->calm;
     if (!flips && are_so_few(state, i, base) && hides_routing(state, i)) {
+        state->strayed = state->flipped ? state->strayed : i;
         state->flipped = flips = true;
         level = fmin(level, structure->calm);
         state->out->verdicts[i].why =

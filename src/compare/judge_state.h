@@ -41,13 +41,16 @@ struct ts_judge {
     double *strays;    /* per pair: how far its worst row stands out */
     struct ts_judge_flips *flips;
     size_t flip_count;
-    bool guessed;  /* some tokens were set aside by a guess */
-    bool flipped;  /* tokens seem to have taken other experts, unseen */
-    size_t failed; /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
+    bool guessed;   /* some tokens were set aside by a guess */
+    bool flipped;   /* tokens seem to have taken other experts, unseen */
+    size_t strayed; /* where they did first */
+    size_t failed;  /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
 
 /* A text that lives as long as the judgement. */
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A sentence for the report. */
+void ts_judge_note(struct ts_judgement *out, const char *text);
 /* Pair i differs, and the error is made there. */
 void ts_judge_differs(struct ts_judge *state, size_t i, const char *why);
 /* One rounding of the coarser side. */
@@ -95,5 +98,7 @@ void ts_judge_find_flips(struct ts_judge *state);
 /* Sets those of the router at pair i aside. */
 void ts_judge_apply_flips(struct ts_judge *state, size_t i);
 void ts_judge_release_flips(struct ts_judge *state);
+/* What is not known about experts, and what would tell: for the report. */
+void ts_judge_note_flips(struct ts_judge *state);
 
 #endif
