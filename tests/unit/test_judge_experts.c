@@ -153,6 +153,46 @@ static void judge_hidden(const char *experts, double noise, size_t flipped, size
     expect_first(&judged, expected);
 }
 
+/* The same with a router that was captured in one layer: in this one it hides nothing, in others it tells that there
+ * are experts. Gates as wide as the stream are no routers. */
+static void judge_hidden_beside(size_t shown, size_t width, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t layer = 0; layer < 3; layer++) {
+        char name[64];
+        float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        for (int i = 0; i < 13; i++) {
+            snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
+            add_shaken(&judged.trace, name, 5e-3);
+        }
+        snprintf(name, sizeof name, "layers.%zu.mlp.gate", layer);
+        shake(a, b, TOKENS * width, 5e-3);
+        if (layer == shown)
+            trace_add(&judged.trace, name, a, b, SHAPE(TOKENS, width));
+        free(a);
+        snprintf(name, sizeof name, "layers.%zu", layer);
+        add_flipped(&judged.trace, name, 5e-3, all_tokens + 3, layer == 1);
+    }
+    judged_run(&judged);
+    if (expected == SIZE_MAX) {
+        assert_int_equal(judged.judgement.note_count, 1);
+        assert_non_null(strstr(judged.judgement.notes[0], "\"layers.1\""));
+        assert_non_null(strstr(judged.judgement.notes[0], "(3)"));
+        assert_non_null(strstr(judged.judgement.notes[0], "capture the router's logits"));
+    }
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, expected);
+}
+
+static void test_routers_of_some_layers(void **state)
+{
+    (void)state;
+    judge_hidden_beside(0, 8, SIZE_MAX);
+    judge_hidden_beside(0, WIDTH, 28);
+    judge_hidden_beside(1, 8, 28); /* the logits are there, and nothing is tied */
+}
+
 static void test_flips_where_routing_is_hidden(void **state)
 {
     static const char *const experts = "layers.%zu.shared_expert", *const plain = "layers.%zu.mlp";
@@ -481,6 +521,7 @@ int main(void)
         cmocka_unit_test(test_weights_before_indices),
         cmocka_unit_test(test_flips_without_a_router),
         cmocka_unit_test(test_flips_where_routing_is_hidden),
+        cmocka_unit_test(test_routers_of_some_layers),
         cmocka_unit_test(test_coarse_layers_of_a_growing_stream),
         cmocka_unit_test(test_a_factor_of_embeddings_that_was_rounded),
         cmocka_unit_test(test_error_that_flipped_tokens_spread),
