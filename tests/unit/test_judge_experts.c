@@ -77,6 +77,31 @@ static void test_flips_without_logits(void **state)
     expect_first(&judged, 4);
 }
 
+/* A group of experts that is nearly tied with another is exchanged as a whole. */
+static void judge_groups(double error, size_t flipped, size_t expected)
+{
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), error);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i * 5 % 16);
+        chosen[1][i] = (chosen[0][i] + (i / CHOSEN % 4 == 1 && i / CHOSEN / 4 < flipped ? 8 : 0)) % 16;
+    }
+    trace_add_integers(&judged.trace, "layers.0.mlp.experts_chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    expect_first(&judged, expected);
+}
+
+static void test_groups_without_logits(void **state)
+{
+    (void)state;
+    judge_groups(2e-3, 1, SIZE_MAX);
+    judge_groups(2e-3, 2, SIZE_MAX);
+    judge_groups(2e-3, 3, 4);
+    judge_groups(0, 1, 4);
+}
+
 /* The experts' weights before their indices: a token that chose otherwise has other weights, and no fault. Where it did
  * not, they are one. */
 static void judge_weights_first(size_t flipped, size_t expected)
@@ -518,6 +543,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flips_without_logits),
+        cmocka_unit_test(test_groups_without_logits),
         cmocka_unit_test(test_weights_before_indices),
         cmocka_unit_test(test_flips_without_a_router),
         cmocka_unit_test(test_flips_where_routing_is_hidden),
