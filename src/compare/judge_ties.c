@@ -5,9 +5,10 @@
 
 #include "base/text.h"
 #include "tensor/layer.h"
+#include "tensor/view_far.h"
 
 #define WIDTH_LEAST  8 /* numbers of a token in what comes out */
-#define WIDTH_MOST   65536
+#define WIDTH_MOST   16384
 #define LOOK_AHEAD   24  /* pairs behind a router */
 #define OUTPUTS      4   /* of its layer that are looked at */
 #define CHOICE_AHEAD 4   /* pairs behind the logits that may hold the choice */
@@ -47,7 +48,7 @@ size_t ts_router_width(const struct ts_judge *state, size_t i)
     const struct ts_pair *pair = &state->pairs[i];
     struct ts_token_axis axis;
     uint64_t tokens = state->scene.tokens;
-    if (pair->problem || pair->guess || pair->a.count % tokens != 0 || pair->a.count != pair->b.count ||
+    if (!tokens || pair->problem || pair->guess || pair->a.count % tokens != 0 || pair->a.count != pair->b.count ||
         ts_type_is_integer(pair->a.tensor->type) || ts_type_is_integer(pair->b.tensor->type) ||
         ts_type_info(pair->a.tensor->type)->components != 1 || ts_type_info(pair->b.tensor->type)->components != 1 ||
         state->deltas[i].non_finite_mismatch || !ts_scene_axis(&state->scene, i, &axis) ||
@@ -58,10 +59,13 @@ size_t ts_router_width(const struct ts_judge *state, size_t i)
 
 bool ts_router_rows(const struct ts_judge *state, size_t i, bool candidate, size_t width, float *out)
 {
+    const struct ts_view *view = candidate ? &state->pairs[i].b : &state->pairs[i].a;
+    const struct ts_scene *scene = &state->scene;
     struct ts_error ignored;
-    for (size_t row = 0; row < state->scene.taken_count; row++)
-        if (ts_scene_read(&state->scene, i, candidate, state->scene.taken[row], 1, 0, width, out + row * width,
-                          &ignored) != TS_OK)
+    if (view->rank && view->shape[view->rank - 1] == width)
+        return ts_view_read_rows_f32(view, scene->taken, scene->taken_count, out, &ignored) == TS_OK;
+    for (size_t row = 0; row < scene->taken_count; row++)
+        if (ts_view_read_f32(view, scene->taken[row] * width, width, out + row * width, &ignored) != TS_OK)
             return false;
     return true;
 }
@@ -195,6 +199,14 @@ void ts_router_release(struct ts_router *router)
     *router = (struct ts_router){0};
 }
 
+static bool are_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
 bool ts_router_clean(const struct ts_router *router, size_t row)
 {
     return router->before[row] <= TS_ROUTER_CLEAN || (router->after && router->came[row] <= CARRIED);
@@ -229,6 +241,7 @@ bool ts_router_open(const struct ts_judge *state, size_t i, size_t experts, uint
     router->before = calloc(4 * rows, sizeof *router->before);
     good = a && errors && ranked && balance && router->changed && router->before &&
            ts_router_rows(state, i, false, experts, a) && ts_router_rows(state, i, true, experts, b) &&
+           are_finite(a, rows * experts) && are_finite(b, rows * experts) &&
            ts_router_errors(a, b, rows, experts, errors, &median);
     if (good) {
         router->tied = router->changed + rows;
