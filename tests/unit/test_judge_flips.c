@@ -21,6 +21,8 @@ struct layer {
     size_t tied[4], strays[4];
     size_t kept;
     bool wrong_logits; /* the first of those that stray has the logits of the token before it */
+    double shaken;     /* its logits err so many times as much as others, and those that stray are so much larger */
+    float larger;
 };
 
 static bool is_among(size_t token, const size_t *tokens)
@@ -39,6 +41,7 @@ static void add_logits(struct trace *trace, const char *name, const struct layer
     float a[TOKENS * EXPERTS], b[TOKENS * EXPERTS];
     for (size_t token = 0; token < TOKENS; token++) {
         float *row = a + token * EXPERTS, *other = b + token * EXPERTS;
+        bool shaken = layer->shaken > 0 && layer->strays[0] == token;
         size_t upper = 0, lower = 0, turn = 2 * (token % 4) + 1;
         for (size_t i = 0; i < EXPERTS; i++) {
             size_t rank = (i * turn + token) % EXPERTS;
@@ -49,7 +52,7 @@ static void add_logits(struct trace *trace, const char *name, const struct layer
         if (is_among(token, layer->tied))
             row[lower] = row[upper] - (float)(0.1 * noise);
         for (size_t i = 0; i < EXPERTS; i++)
-            other[i] = row[i] + (float)(noise * dice_number());
+            other[i] = row[i] + (float)(noise * dice_number() * (shaken ? layer->shaken : 1));
         if (is_among(token, layer->tied))
             other[lower] = other[upper] + (float)(0.1 * noise);
         if (layer->wrong_logits && layer->strays[0] == token)
@@ -68,22 +71,24 @@ static void add_random_logits(struct trace *trace, const char *name, double nois
     free(a);
 }
 
-static void add_rows(struct trace *trace, const char *name, const size_t *others, double noise)
+static void add_rows(struct trace *trace, const char *name, const struct layer *layer, double noise)
 {
     float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
     shake(a, b, TOKENS * WIDTH, noise);
-    for (size_t i = 0; i < 4 && others && others[i] < TOKENS; i++)
-        memcpy(b + others[i] * WIDTH, other + others[i] * WIDTH, WIDTH * sizeof *b);
+    for (size_t token = 0; token < TOKENS && layer; token++)
+        for (size_t i = token * WIDTH; i < (token + 1) * WIDTH && is_among(token, layer->strays); i++)
+            b[i] = other[i] * (layer->larger > 0 ? layer->larger : 1);
     trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
     free(a);
     free(other);
 }
 
-static void run_layers(struct judged *judged, const struct layer *layers, bool ordered, double noise)
+static void run_layers(struct judged *judged, const struct layer *layers, bool ordered, double level)
 {
     trace_start(&judged->trace);
     for (size_t layer = 0; layer < LAYERS; layer++) {
         char name[64];
+        double noise = level < 0 && layer == 0 ? 1e-6 : fabs(level); /* negative: it starts behind the first layer */
         for (int i = 0; i < PARTS; i++) {
             snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
             add_rows(&judged->trace, name, NULL, noise);
@@ -94,18 +99,19 @@ static void run_layers(struct judged *judged, const struct layer *layers, bool o
         else
             add_random_logits(&judged->trace, name, noise);
         snprintf(name, sizeof name, "layers.%zu.mlp", layer);
-        add_rows(&judged->trace, name, layers[layer].strays, noise);
+        add_rows(&judged->trace, name, &layers[layer], noise);
     }
 }
 
 #define CALM                                                                                                           \
     {                                                                                                                  \
-        {NONE}, {NONE}, 2, false                                                                                       \
+        .tied = {NONE}, .strays = {NONE}, .kept = 2                                                                    \
     }
 
 static void test_ties_of_the_logits_alone(void **state)
 {
-    static const struct layer once[LAYERS] = {CALM, {{5, 19, NONE}, {5, 19, NONE}, 2, false}, CALM, CALM};
+    static const struct layer once[LAYERS] = {
+        CALM, {.tied = {5, 19, NONE}, .strays = {5, 19, NONE}, .kept = 2}, CALM, CALM};
     struct judged judged;
     (void)state;
     run_layers(&judged, once, true, NOISE);
@@ -125,10 +131,15 @@ static void test_how_many_experts(void **state)
     struct judged judged;
     (void)state;
     for (size_t kept = 1; kept <= 6; kept++) {
-        const struct layer same[LAYERS] = {
-            CALM, {{7, NONE}, {7, NONE}, kept, false}, CALM, {{20, NONE}, {20, NONE}, kept, false}};
+        const struct layer same[LAYERS] = {CALM,
+                                           {.tied = {7, NONE}, .strays = {7, NONE}, .kept = kept},
+                                           CALM,
+                                           {.tied = {20, NONE}, .strays = {20, NONE}, .kept = kept}};
         const struct layer others[LAYERS] = {
-            CALM, {{7, NONE}, {7, NONE}, kept, false}, CALM, {{20, NONE}, {20, NONE}, kept == 6 ? 1 : kept + 1, false}};
+            CALM,
+            {.tied = {7, NONE}, .strays = {7, NONE}, .kept = kept},
+            CALM,
+            {.tied = {20, NONE}, .strays = {20, NONE}, .kept = kept == 6 ? 1 : kept + 1}};
         run_layers(&judged, same, true, NOISE);
         expect_first(&judged, SIZE_MAX);
         run_layers(&judged, others, true, NOISE);
@@ -140,10 +151,15 @@ static void test_how_many_experts(void **state)
 
 static void test_tokens_without_a_tie(void **state)
 {
-    static const struct layer one[LAYERS] = {CALM, {{NONE}, {19, NONE}, 2, false}, CALM, CALM},
-                              beside[LAYERS] = {CALM, {{5, 11, NONE}, {5, 11, 19, NONE}, 2, false}, CALM, CALM},
-                              later[LAYERS] = {
-                                  {{5, 11, NONE}, {5, 11, NONE}, 2, false}, CALM, {{NONE}, {19, NONE}, 2, false}, CALM};
+    static const struct layer one[LAYERS] = {CALM, {.tied = {NONE}, .strays = {19, NONE}, .kept = 2}, CALM, CALM},
+                              beside[LAYERS] = {CALM,
+                                                {.tied = {5, 11, NONE}, .strays = {5, 11, 19, NONE}, .kept = 2},
+                                                CALM,
+                                                CALM},
+                              later[LAYERS] = {{.tied = {5, 11, NONE}, .strays = {5, 11, NONE}, .kept = 2},
+                                               CALM,
+                                               {.tied = {NONE}, .strays = {19, NONE}, .kept = 2},
+                                               CALM};
     struct judged judged;
     (void)state;
     run_layers(&judged, one, true, NOISE);
@@ -157,7 +173,8 @@ static void test_tokens_without_a_tie(void **state)
 /* Ties at the rank that would explain it, which nobody takes notice of: that is not where the choice is made. */
 static void test_ties_that_say_nothing(void **state)
 {
-    static const struct layer one[LAYERS] = {CALM, {{5, 19, 30, NONE}, {19, NONE}, 2, false}, CALM, CALM};
+    static const struct layer one[LAYERS] = {
+        CALM, {.tied = {5, 19, 30, NONE}, .strays = {19, NONE}, .kept = 2}, CALM, CALM};
     struct judged judged;
     (void)state;
     run_layers(&judged, one, true, NOISE);
@@ -167,7 +184,8 @@ static void test_ties_that_say_nothing(void **state)
 /* Logits that are wrong give other experts as well. */
 static void test_wrong_logits(void **state)
 {
-    static const struct layer one[LAYERS] = {CALM, {{NONE}, {19, NONE}, 2, true}, CALM, CALM};
+    static const struct layer one[LAYERS] = {
+        CALM, {.tied = {NONE}, .strays = {19, NONE}, .kept = 2, .wrong_logits = true}, CALM, CALM};
     struct judged judged;
     (void)state;
     run_layers(&judged, one, true, NOISE);
@@ -175,6 +193,38 @@ static void test_wrong_logits(void **state)
     assert_in_range(judged.judgement.first, PER_LAYER + GATE, PER_LAYER + MLP);
     assert_int_equal(judged.judgement.aside_count, 0);
     judged_end(&judged);
+}
+
+/* Ties that explain what they should not: the token was wrong before it was routed, its result is larger than any
+ * expert's, the logits of all tokens are wrong, or it is one tie against one token without. */
+static void test_ties_that_excuse_nothing(void **state)
+{
+    static const struct layer
+        shaken[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2, .shaken = 20}, CALM, CALM},
+        large[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2, .larger = 8}, CALM, CALM},
+        good[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2}, CALM, CALM},
+        even[LAYERS] = {{.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2},
+                        CALM,
+                        {.tied = {NONE}, .strays = {7, NONE}, .kept = 2},
+                        CALM};
+    struct judged judged;
+    (void)state;
+    run_layers(&judged, good, true, NOISE);
+    expect_first(&judged, SIZE_MAX);
+    run_layers(&judged, shaken, true, NOISE);
+    judged_run(&judged);
+    assert_in_range(judged.judgement.first, PER_LAYER + GATE, PER_LAYER + MLP);
+    assert_int_equal(judged.judgement.aside_count, 0);
+    judged_end(&judged);
+    run_layers(&judged, large, true, NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
+    run_layers(&judged, good, true, -NOISE);
+    judged_run(&judged);
+    assert_int_not_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.aside_count, 0);
+    judged_end(&judged);
+    run_layers(&judged, even, true, NOISE);
+    expect_first(&judged, MLP);
 }
 
 /* Tokens stray in several layers and no rank tells why: the choice is made by more than the logits. Their errors must
@@ -194,14 +244,19 @@ static void judge_other_rule(const struct layer *layers, double noise, size_t ex
 
 static void test_choices_by_another_rule(void **state)
 {
-    static const struct layer two[LAYERS] = {{{NONE}, {7, NONE}, 2, false}, {{NONE}, {22, NONE}, 2, false}, CALM, CALM},
-                              once[LAYERS] = {{{NONE}, {7, NONE}, 2, false}, CALM, CALM, CALM},
-                              ends[LAYERS] = {{{NONE}, {0, NONE}, 2, false},
-                                              {{NONE}, {22, NONE}, 2, false},
+    static const struct layer two[LAYERS] = {{.tied = {NONE}, .strays = {7, NONE}, .kept = 2},
+                                             {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
+                                             CALM,
+                                             CALM},
+                              once[LAYERS] = {{.tied = {NONE}, .strays = {7, NONE}, .kept = 2}, CALM, CALM, CALM},
+                              ends[LAYERS] = {{.tied = {NONE}, .strays = {0, NONE}, .kept = 2},
+                                              {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
                                               CALM,
                                               CALM},
-                              many[LAYERS] = {
-                                  {{NONE}, {7, 12, 20, 31}, 2, false}, {{NONE}, {22, NONE}, 2, false}, CALM, CALM};
+                              many[LAYERS] = {{.tied = {NONE}, .strays = {7, 12, 20, 31}, .kept = 2},
+                                              {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
+                                              CALM,
+                                              CALM};
     (void)state;
     judge_other_rule(two, NOISE, SIZE_MAX);
     judge_other_rule(two, 1e-6, MLP);   /* nothing is tied as nearly as that */
@@ -218,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_tokens_without_a_tie),
         cmocka_unit_test(test_ties_that_say_nothing),
         cmocka_unit_test(test_wrong_logits),
+        cmocka_unit_test(test_ties_that_excuse_nothing),
         cmocka_unit_test(test_choices_by_another_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
