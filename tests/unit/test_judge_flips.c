@@ -175,9 +175,15 @@ static void test_ties_that_say_nothing(void **state)
 {
     static const struct layer one[LAYERS] = {
         CALM, {.tied = {5, 19, 30, NONE}, .strays = {19, NONE}, .kept = 2}, CALM, CALM};
+    static const struct layer some[LAYERS] = {CALM,
+                                              {.tied = {3, 9, 14, 25}, .strays = {3, 9, 14, NONE}, .kept = 2},
+                                              {.tied = {5, 19, 30, NONE}, .strays = {5, 19, NONE}, .kept = 2},
+                                              CALM};
     struct judged judged;
     (void)state;
     run_layers(&judged, one, true, NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
+    run_layers(&judged, some, true, NOISE); /* five do, and two do not */
     expect_first(&judged, PER_LAYER + MLP);
 }
 
