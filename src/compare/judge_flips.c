@@ -222,6 +222,7 @@ void ts_judge_release_flips(struct ts_judge *state)
         free(state->flips[k].rows);
     free(state->flips);
 }
+
 /* "3, 17 and 2 more": tokens that err far more than the median one, and were not set aside. */
 static void list_strays(const struct ts_judge *state, size_t i, char *out, size_t size)
 {
