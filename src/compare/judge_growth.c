@@ -169,22 +169,26 @@ static bool tells_routing(const struct ts_judge *state, size_t i, size_t k)
            (ts_judge_is_router(pair->name) && pair->a.count <= state->pairs[i].a.count / 2);
 }
 
-/* A run with experts, by its names, whose choice is nowhere to be seen in this layer. */
-static bool hides_routing(const struct ts_judge *state, size_t i)
+enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };
+
+/* A run with experts whose choice is nowhere to be seen in this layer: by its names, or by routers of other layers. The
+ * latter show what could have been captured here. */
+static enum hidden hides_routing(const struct ts_judge *state, size_t i)
 {
-    bool experts = false;
+    bool experts = false, elsewhere = false;
     uint64_t layer, other;
     if (!ts_layer_of(state->pairs[i].name, &layer))
-        return false;
+        return NOTHING_HIDDEN;
     for (size_t k = 0; k < state->out->count; k++) {
         const struct ts_pair *pair = &state->pairs[k];
         bool routes = ts_layer_of(pair->name, &other) && tells_routing(state, i, k);
         experts = experts || strstr(pair->name, "expert") || strstr(pair->name, "moe") ||
                   (routes && !ts_type_is_integer(pair->a.tensor->type));
+        elsewhere = elsewhere || routes;
         if (routes && other == layer)
-            return false;
+            return NOTHING_HIDDEN;
     }
-    return experts;
+    return !experts ? NOTHING_HIDDEN : elsewhere ? LAYER_HIDDEN : ROUTING_HIDDEN;
 }
 
 /* A context was replayed shortly before. */
@@ -241,6 +245,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     const struct ts_structure *structure = &state->structures[i];
     double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
+    enum hidden hidden;
     bool flips, grown, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
@@ -255,7 +260,10 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     flips = are_unseen_flips(state, i, base);
     if (flips && structure->calm < level)
         level = structure->calm;
-    if (!flips && are_so_few(state, i, base) && hides_routing(state, i)) {
+    hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
+    if (hidden != NOTHING_HIDDEN) {
+        if (hidden == LAYER_HIDDEN) /* a bug of these tokens looks the same, and it could have been known */
+            state->out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
         state->strayed = state->flipped ? state->strayed : i;
         state->flipped = flips = true;
         level = fmin(level, structure->calm);

@@ -179,7 +179,7 @@ static void judge_hidden(const char *experts, double noise, size_t flipped, size
 }
 
 /* The same with a router that was captured in one layer: in this one it hides nothing, in others it tells that there
- * are experts. Gates as wide as the stream are no routers. */
+ * are experts, and nobody can tell whether this is one. Gates as wide as the stream are no routers. */
 static void judge_hidden_beside(size_t shown, size_t width, size_t expected)
 {
     struct judged judged;
@@ -201,6 +201,8 @@ static void judge_hidden_beside(size_t shown, size_t width, size_t expected)
     }
     judged_run(&judged);
     if (expected == SIZE_MAX) {
+        assert_int_equal(judged.judgement.verdicts[28].judged, TS_JUDGED_UNKNOWN);
+        assert_int_equal(judged.judgement.counts[TS_JUDGED_UNKNOWN], 1);
         assert_int_equal(judged.judgement.note_count, 1);
         assert_non_null(strstr(judged.judgement.notes[0], "\"layers.1\""));
         assert_non_null(strstr(judged.judgement.notes[0], "(3)"));
