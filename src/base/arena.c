@@ -120,18 +120,26 @@ char *ts_arena_string(struct ts_arena *arena, const char *text)
     return ts_arena_copy(arena, text, strlen(text));
 }
 
+char *ts_arena_vprintf(struct ts_arena *arena, const char *format, va_list args)
+{
+    va_list again;
+    int length;
+    char *text;
+    va_copy(again, args);
+    length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    if (length < 0 || !(text = ts_arena_alloc(arena, (size_t)length + 1)))
+        return NULL;
+    vsnprintf(text, (size_t)length + 1, format, args);
+    return text;
+}
+
 char *ts_arena_printf(struct ts_arena *arena, const char *format, ...)
 {
     va_list args;
-    int length;
     char *text;
     va_start(args, format);
-    length = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    if (length < 0 || !(text = ts_arena_alloc(arena, (size_t)length + 1)))
-        return NULL;
-    va_start(args, format);
-    vsnprintf(text, (size_t)length + 1, format, args);
+    text = ts_arena_vprintf(arena, format, args);
     va_end(args);
     return text;
 }

@@ -5,6 +5,7 @@
 #ifndef TS_BASE_ARENA_H
 #define TS_BASE_ARENA_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 struct ts_arena_block;
@@ -26,5 +27,6 @@ void *ts_arena_array(struct ts_arena *arena, size_t count, size_t size);
 char *ts_arena_copy(struct ts_arena *arena, const char *text, size_t length);
 char *ts_arena_string(struct ts_arena *arena, const char *text);
 char *ts_arena_printf(struct ts_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *ts_arena_vprintf(struct ts_arena *arena, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 
 #endif

@@ -123,13 +123,11 @@ struct finding {
 static const char *say(struct judge *judge, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static const char *say(struct judge *judge, const char *format, ...)
 {
-    char text[512];
     va_list arguments;
     const char *kept;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    kept = ts_arena_vprintf(judge->arena, format, arguments);
     va_end(arguments);
-    kept = ts_arena_string(judge->arena, text);
     return kept ? kept : "";
 }
 

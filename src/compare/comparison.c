@@ -389,18 +389,6 @@ static enum ts_status filter_pairs(struct ts_comparison *comparison, const char 
     return TS_OK;
 }
 
-/* Rules and the judge look at the cosine: it must hold for tensors of very different size too. */
-static enum ts_status measure_pairs(struct ts_pool *pool, const struct ts_pair *pairs, size_t count,
-                                    const struct ts_delta_options *options, struct ts_delta *deltas,
-                                    struct ts_progress *progress, struct ts_error *error)
-{
-    TS_TRY(ts_delta_run(pool, pairs, count, options, deltas, progress, error));
-    for (size_t i = 0; i < count; i++)
-        if (!pairs[i].problem && ts_delta_needs_cosine(&deltas[i]))
-            TS_TRY(ts_delta_cosine(&pairs[i], &deltas[i], error));
-    return TS_OK;
-}
-
 static enum ts_status measure(struct ts_comparison *comparison, const struct ts_comparison_options *options,
                               struct ts_pool *pool, struct ts_error *error)
 {
@@ -414,7 +402,7 @@ static enum ts_status measure(struct ts_comparison *comparison, const struct ts_
     for (size_t i = 0; i < pairing->count; i++)
         elements += pairing->pairs[i].a.count;
     ts_progress_start(&progress, "comparing", elements);
-    status = measure_pairs(pool, pairing->pairs, pairing->count, &options->delta, comparison->deltas, &progress, error);
+    status = ts_delta_run(pool, pairing->pairs, pairing->count, &options->delta, comparison->deltas, &progress, error);
     ts_progress_finish(&progress);
     return status;
 }
@@ -463,7 +451,7 @@ static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct
                                        .first_non_finite_mismatch = UINT64_MAX,
                                        .allclose = {true, true, true}};
         } else {
-            TS_TRY(measure_pairs(pool, pair, 1, &options->delta, delta, progress, error));
+            TS_TRY(ts_delta_run(pool, pair, 1, &options->delta, delta, progress, error));
             if (first != TS_EXACT_UNKNOWN) {
                 verdict->judged = TS_JUDGED_DIFFERS;
                 verdict->why = first_byte_text(&judgement->arena, pair, first);

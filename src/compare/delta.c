@@ -1,6 +1,7 @@
 /* Owns how pairs are cut into pieces, who walks them, and how pieces are joined. */
 #include "compare/delta.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -237,25 +238,30 @@ static void put_side(struct ts_side *side, const struct ts_moments *moments, dou
     side->norm = ldexp(sqrt(moments->squares), -shift);
 }
 
-static double largest_of(const struct ts_delta_piece *all)
+/* The power of two that brings numbers as large as this to about one; 0 where their squares are doubles anyway. */
+static int shift_of(double largest)
 {
-    return fmax(fmax(fabs(all->min_a), fabs(all->max_a)), fmax(fabs(all->min_b), fabs(all->max_b)));
+    if (largest == 0 || (largest < 0x1p480 && largest > 0x1p-480))
+        return 0;
+    return isfinite(largest) ? -ilogb(largest) : -DBL_MAX_EXP;
 }
 
-/* Doubles whose squares overflow or vanish: the sums once more, of values that were shifted to about one. Tells by how
- * many powers of two. */
-static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piece *all, int *shift,
+/* Doubles whose squares overflow or vanish: the sums once more, of values that were shifted to about one, each side and
+ * their difference for itself. Tells by how many powers of two. */
+static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piece *all, struct ts_delta_shifts *shifts,
                                 struct ts_error *error)
 {
-    const struct ts_tolerance any = {0};
-    const double largest = all->a.count ? largest_of(all) : 1;
     struct ts_delta_piece again;
-    *shift = 0;
-    if (largest == 0 || !isfinite(largest) || (largest < 0x1p480 && largest > 0x1p-480))
+    *shifts = (struct ts_delta_shifts){0};
+    if (!all->a.count)
         return TS_OK;
-    *shift = -ilogb(largest);
+    *shifts = (struct ts_delta_shifts){.a = shift_of(fmax(fabs(all->min_a), fabs(all->max_a))),
+                                       .b = shift_of(fmax(fabs(all->min_b), fabs(all->max_b))),
+                                       .d = shift_of(all->max_abs)};
+    if (!shifts->a && !shifts->b && !shifts->d)
+        return TS_OK;
     ts_delta_piece_init(&again);
-    TS_TRY(ts_delta_walk_shifted(pair, 0, pair->a.count, *shift, &any, &again, error));
+    TS_TRY(ts_delta_walk_shifted(pair, shifts, &again, error));
     all->a = again.a;
     all->b = again.b;
     all->sum = again.sum;
@@ -277,9 +283,8 @@ static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_d
                              struct ts_error *error)
 {
     double norm_a, norm_b, distance;
-    int shift;
-    TS_TRY(sum_again(pair, all, &shift, error));
-    distance = sqrt(all->squares);
+    struct ts_delta_shifts shifts;
+    TS_TRY(sum_again(pair, all, &shifts, error));
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,
                                .nan_both = all->nan_both,
@@ -294,8 +299,8 @@ static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_d
                                .worst = NOWHERE,
                                .exact = ts_is_exact(pair),
                                .rank = pair->a.rank};
-    put_side(&delta->a, &all->a, all->min_a, all->max_a, shift);
-    put_side(&delta->b, &all->b, all->min_b, all->max_b, shift);
+    put_side(&delta->a, &all->a, all->min_a, all->max_a, shifts.a);
+    put_side(&delta->b, &all->b, all->min_b, all->max_b, shifts.b);
     delta->a.nan = all->nan_a;
     delta->b.nan = all->nan_b;
     delta->a.positive_inf = all->plus_a;
@@ -304,18 +309,21 @@ static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_d
     delta->b.negative_inf = all->minus_b;
     for (int t = 0; t < TS_DELTA_TOLERANCES; t++)
         delta->allclose[t] = !all->apart[t] && !all->non_finite;
-    norm_a = sqrt(all->a.squares);
-    norm_b = sqrt(all->b.squares);
     if (all->a.count) {
-        delta->mean_abs = ldexp(all->sum_abs / (double)all->a.count, -shift);
-        delta->mse = ldexp(all->squares / (double)all->a.count, -2 * shift);
-        delta->mean = ldexp(all->sum / (double)all->a.count, -shift);
+        delta->mean_abs = ldexp(all->sum_abs / (double)all->a.count, -shifts.d);
+        delta->mse = ldexp(all->squares / (double)all->a.count, -2 * shifts.d);
+        delta->rmse = ldexp(sqrt(all->squares / (double)all->a.count), -shifts.d);
+        delta->mean = ldexp(all->sum / (double)all->a.count, -shifts.d);
     }
+    /* in the reference's measure */
+    norm_a = sqrt(all->a.squares);
+    norm_b = ldexp(sqrt(all->b.squares), shifts.a - shifts.b);
+    distance = ldexp(sqrt(all->squares), shifts.a - shifts.d);
     delta->rel_l2 = norm_a > 0 ? distance / norm_a : distance > 0 ? (double)INFINITY : 0;
     delta->norm_ratio = norm_a > 0 ? norm_b / norm_a : norm_b > 0 ? (double)INFINITY : 1;
     /* |b - a|^2 = (|b| - |a|)^2 + 2 |a| |b| (1 - cos): this form keeps the digits of a cosine near one */
     if (norm_a > 0 && norm_b > 0)
-        delta->cosine = 1 - (all->squares - (norm_b - norm_a) * (norm_b - norm_a)) / (2 * norm_a * norm_b);
+        delta->cosine = 1 - (distance * distance - (norm_b - norm_a) * (norm_b - norm_a)) / (2 * norm_a * norm_b);
     else
         delta->cosine = norm_a == norm_b ? 1 : (double)NAN;
     if (delta->cosine > 1)
@@ -360,6 +368,8 @@ static enum ts_status measure_batch(struct ts_pool *pool, struct job *job, size_
         }
         join_pieces(job, i, &all);
         status = finish(&job->pairs[i], job->boxes[i], &all, &deltas[i], error);
+        if (status == TS_OK && ts_delta_needs_cosine(&deltas[i]))
+            status = ts_delta_cosine(&job->pairs[i], &deltas[i], error);
         forget_pair(job, &job->pairs[i], 0, job->pairs[i].a.count); /* samples touch pages all over */
     }
     free(job->pieces);

@@ -46,14 +46,15 @@ struct ts_delta {
     double max_abs;                      /* of d */
     uint64_t worst;                      /* flat index of it, UINT64_MAX when nothing was compared */
     double worst_a, worst_b;
-    double mean_abs, mean, mse; /* of d */
-    double rel_l2;              /* |d| / |a|; 0 when both are zero, inf when only a is */
-    double max_rel;             /* largest |d| / |a| over elements with a != 0; inf when only a is zero */
-    double norm_ratio;          /* |b| / |a| */
-    double cosine;              /* 1 when both are zero, NaN when one is */
-    double max_ulp;             /* units in the last place of the coarser type (delta_close.h): around the worst and
-                                   around max_rel until ts_delta_detail or ts_delta_ulps looked at the others */
-    uint64_t mismatched;        /* |d| > atol + rtol * |a| at the options' tolerance */
+    double mean_abs, mean, mse, rmse; /* of d; mse is infinite where that square is no double, as of 1e200 */
+    double rel_l2;                    /* |d| / |a|; 0 when both are zero, inf when only a is */
+    double max_rel;                   /* largest |d| / |a| over elements with a != 0; inf when only a is zero */
+    double norm_ratio;                /* |b| / |a| */
+    double cosine;       /* 1 when both are zero, NaN when one is; from the products themselves where one norm
+                            is many times the other */
+    double max_ulp;      /* units in the last place of the coarser type (delta_close.h): around the worst and
+                            around max_rel until ts_delta_detail or ts_delta_ulps looked at the others */
+    uint64_t mismatched; /* |d| > atol + rtol * |a| at the options' tolerance */
     bool allclose[TS_DELTA_TOLERANCES];   /* no |d| > t + t * |a|, for t = 1e-3, 1e-4, 1e-5 */
     double quantiles[TS_DELTA_QUANTILES]; /* of |d|, from a sample where the pair is large */
     uint64_t looked_at;                   /* elements in that sample */
@@ -82,11 +83,6 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
 
 /* Raises max_ulp to that of every element: one more pass, for rules that ask for it. */
 enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
-
-/* ts_delta_run has the cosine from the norms and the distance: where one norm is many times the other nothing is left
- * of it. ts_delta_cosine takes it from the products instead: one more pass. */
-bool ts_delta_needs_cosine(const struct ts_delta *delta);
-enum ts_status ts_delta_cosine(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
 
 /* Fills in profiles (in the arena) and quantiles of one pair: a second pass, for pairs that will be shown. Of giants it
  * looks at a spread of rows, a million elements. */

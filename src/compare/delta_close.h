@@ -89,6 +89,11 @@ static inline void ts_raise_ulps(const struct ts_unit *unit, double a, double b,
 enum ts_status ts_find_largest(const struct ts_pair *pair, uint64_t worst_run, uint64_t steepest_run,
                                struct ts_delta *delta, struct ts_error *error);
 
+/* The norms and the distance leave nothing of a cosine where one norm is many times the other. ts_delta_cosine takes it
+ * from the products instead: one more pass. */
+bool ts_delta_needs_cosine(const struct ts_delta *delta);
+enum ts_status ts_delta_cosine(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
+
 /* Mantissa bits that the values of a view use, from a sample. */
 int ts_bits_in_use(const struct ts_view *view);
 

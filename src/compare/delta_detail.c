@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "compare/delta_close.h"
+#include "compare/delta_walk.h"
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
 
@@ -25,6 +26,8 @@ struct look {
     struct ts_profile *profiles;
     struct ts_masks masks;
     struct ts_unit unit;
+    unsigned per; /* numbers to an element: two of a complex one */
+    double scale; /* a power of two that squares are taken at, 1 unless they would leave the range of a double */
     double max_ulp;
     double *sample;
     size_t sample_count;
@@ -111,21 +114,22 @@ static bool make_profiles(struct look *look, struct ts_arena *arena)
     return look->profiles != NULL;
 }
 
-/* count elements of one row (the last axis); at[] are the coordinates of the first. */
-static void add_run(struct look *look, const double *x, const double *y, size_t count, const uint64_t *at)
+/* count numbers of one row (the last axis) and their differences; at[] are the coordinates of the first. */
+static void add_run(struct look *look, const double *x, const double *y, const double *differences, size_t count,
+                    const uint64_t *at)
 {
     const struct ts_view *view = &look->pair->a;
     double errors = 0, references = 0;
     struct ts_profile *last = view->rank ? &look->profiles[view->rank - 1] : NULL;
     for (size_t i = 0; i < count; i++) {
-        double d = y[i] - x[i];
+        const double d = differences[i], error = d * look->scale, reference = x[i] * look->scale;
         if (!isfinite(d) || (!look->unit.whole && ts_is_masked(&look->masks, x[i], y[i])))
             continue;
-        errors += d * d;
-        references += x[i] * x[i];
+        errors += error * error;
+        references += reference * reference;
         if (last && last->error) {
-            last->error[at[view->rank - 1] + i] += d * d;
-            last->reference[at[view->rank - 1] + i] += x[i] * x[i];
+            last->error[at[view->rank - 1] + i / look->per] += error * error;
+            last->reference[at[view->rank - 1] + i / look->per] += reference * reference;
         }
         ts_raise_ulps(&look->unit, x[i], y[i], &look->max_ulp);
         if (--look->until_next == 0) {
@@ -154,9 +158,9 @@ static enum ts_status walk_far(struct look *look, uint64_t step, struct ts_error
 {
     const struct ts_view *view = &look->pair->a;
     const uint64_t width = view->shape[view->rank - 1], rows = view->count / width;
-    const size_t most = (size_t)(MOST / width + 1);
+    const size_t most = (size_t)(MOST / width + 1), numbers = (size_t)width * look->per;
     uint64_t *taken = malloc(most * sizeof *taken), at[TS_MAX_RANK];
-    double *x = malloc(most * (size_t)width * sizeof *x), *y = malloc(most * (size_t)width * sizeof *y);
+    double *x = malloc(most * numbers * sizeof *x), *y = malloc(most * numbers * sizeof *y), d[RUN];
     enum ts_status status = taken && x && y ? TS_OK : ts_fail_memory(error);
     for (uint64_t row = 0; row < rows && status == TS_OK;) {
         size_t count = 0;
@@ -167,10 +171,13 @@ static enum ts_status walk_far(struct look *look, uint64_t step, struct ts_error
             status = ts_view_read_rows_f64(&look->pair->b, taken, count, y, error);
         for (size_t i = 0; i < count && status == TS_OK; i++) {
             place_of(view, taken[i], at);
-            for (size_t start = 0; start < width; start += RUN) { /* sums as of other pairs */
-                at[view->rank - 1] = start;
-                add_run(look, x + i * width + start, y + i * width + start, width - start < RUN ? width - start : RUN,
-                        at);
+            for (size_t start = 0; start < numbers; start += RUN) { /* sums as of other pairs */
+                const size_t now = numbers - start < RUN ? numbers - start : RUN;
+                const double *of_a = x + i * numbers + start, *of_b = y + i * numbers + start;
+                for (size_t k = 0; k < now; k++)
+                    d[k] = of_b[k] - of_a[k];
+                at[view->rank - 1] = start / look->per;
+                add_run(look, of_a, of_b, d, now, at);
             }
         }
         if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
@@ -207,7 +214,8 @@ static enum ts_status walk(struct look *look, struct ts_error *error)
     const struct ts_view *view = &look->pair->a;
     uint64_t width = view->rank ? view->shape[view->rank - 1] : 1, rows = width ? view->count / width : 0;
     uint64_t step = row_step(view, view->count / MOST + 1), at[TS_MAX_RANK], forgotten = 0;
-    double x[RUN], y[RUN];
+    const size_t run = RUN / look->per;
+    double x[RUN], y[RUN], d[RUN];
     if (view->rank > 1 && width <= MOST && (ts_view_is_far(view) || ts_view_is_far(&look->pair->b)))
         return walk_far(look, step, error);
     for (uint64_t row = 0; row < rows; row += step) {
@@ -219,16 +227,30 @@ static enum ts_status walk(struct look *look, struct ts_error *error)
             forgotten = row;
         }
         place_of(view, row, at);
-        for (uint64_t start = 0; start < width; start += RUN) {
-            size_t now = width - start < RUN ? (size_t)(width - start) : RUN;
+        for (uint64_t start = 0; start < width; start += run) {
+            size_t now = width - start < run ? (size_t)(width - start) : run;
             if (view->rank)
                 at[view->rank - 1] = start;
-            TS_TRY(ts_view_read_f64(view, row * width + start, now, x, error));
-            TS_TRY(ts_view_read_f64(&look->pair->b, row * width + start, now, y, error));
-            add_run(look, x, y, now, at);
+            TS_TRY(ts_delta_read(look->pair, row * width + start, now, x, y, d, error));
+            add_run(look, x, y, d, now * look->per, at);
         }
     }
     return TS_OK;
+}
+
+/* What numbers are divided by, so that neither their squares nor the sums of them leave the range of a double. */
+static double largest_of(const struct ts_side *side)
+{
+    return fmax(fabs(side->min), fabs(side->max));
+}
+
+/* Profiles compare squares with each other: at any scale, as long as all have the same. */
+static double scale_of(const struct ts_delta *delta)
+{
+    const double largest = delta->compared ? fmax(largest_of(&delta->a), delta->max_abs) : 0;
+    if (!isfinite(largest) || largest == 0)
+        return 1;
+    return largest > 0x1p480 ? 0x1p-500 : largest < 0x1p-480 ? 0x1p500 : 1;
 }
 
 enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta,
@@ -238,11 +260,13 @@ enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *aren
     struct look look = {.pair = pair, .masks = ts_masks_of(pair), .unit = ts_unit_of(pair), .until_next = 1};
     const uint64_t step = row_step(&pair->a, pair->a.count / MOST + 1);
     enum ts_status status;
-    if (pair->problem || ts_type_info(pair->a.tensor->type)->components != 1)
+    if (pair->problem)
         return TS_OK;
-    look.sample_step = (pair->a.count / step + SAMPLE - 1) / SAMPLE;
+    look.per = ts_type_info(pair->a.tensor->type)->components;
+    look.scale = scale_of(delta);
+    look.sample_step = (pair->a.count / step * look.per + SAMPLE - 1) / SAMPLE;
     look.sample_step = look.sample_step ? look.sample_step : 1;
-    look.sample = malloc((pair->a.count < SAMPLE ? pair->a.count + 1 : SAMPLE) * sizeof *look.sample);
+    look.sample = malloc((delta->count < SAMPLE ? delta->count + 1 : SAMPLE) * sizeof *look.sample);
     if (!look.sample || !make_profiles(&look, arena)) {
         free(look.sample);
         return ts_fail_memory(error);
@@ -262,12 +286,6 @@ enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *aren
     if (status == TS_OK && ts_ranking_applies(pair))
         status = ts_ranking_measure(pair, &delta->ranking, error);
     return status;
-}
-
-/* What numbers are divided by, so that neither their squares nor the sums of them leave the range of a double. */
-static double largest_of(const struct ts_side *side)
-{
-    return fmax(fabs(side->min), fabs(side->max));
 }
 
 bool ts_delta_needs_cosine(const struct ts_delta *delta)

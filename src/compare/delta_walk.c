@@ -13,8 +13,10 @@
 #define CAREFUL 512  /* elements at a time, as doubles */
 #define NOWHERE UINT64_MAX
 #define SLACK   0x1p-20
-/* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. */
+/* Differences above this are looked at one by one: masks are constants such as -65504 or -1e9. Among numbers that may
+ * be such constants so are the steps between two of them: -1e4 is -9984 in bf16. */
 #define SUSPICIOUS 9000.0
+#define MASK_STEP  16.0
 
 static const double allclose_steps[TS_DELTA_TOLERANCES] = {1e-3, 1e-4, 1e-5};
 
@@ -180,9 +182,9 @@ static const double *doubles_of(const struct ts_view *view)
 }
 
 /* Any values, any types. */
-enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end, int shift,
-                                     const struct ts_tolerance *tolerance, struct ts_delta_piece *piece,
-                                     struct ts_error *error)
+static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                   struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
+                                   struct ts_error *error)
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
     const struct ts_masks masks = ts_masks_of(pair);
@@ -198,27 +200,45 @@ enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, uint64_t first,
             TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
         if (!doubles_b)
             TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
-        if (!shift && add_doubles(of_a, of_b, now * per, per, first, &masks, tolerance, piece)) {
+        if (add_doubles(of_a, of_b, now * per, per, first, &masks, tolerance, piece)) {
             first += now;
             continue;
         }
         for (size_t i = 0; i < now * per; i++)
-            if (!shift)
-                add_pair_values(piece, of_a[i], of_b[i], first + i / per, &masks, tolerance, &stretch);
-            else if (isfinite(of_a[i]) && isfinite(of_b[i]) && !ts_is_masked(&masks, of_a[i], of_b[i]))
-                add_finite(piece, ldexp(of_a[i], shift), ldexp(of_b[i], shift),
-                           ldexp(of_b[i], shift) - ldexp(of_a[i], shift), first + i / per, tolerance, &stretch);
+            add_pair_values(piece, of_a[i], of_b[i], first + i / per, &masks, tolerance, &stretch);
         add_stretch(piece, &stretch);
         first += now;
     }
     return TS_OK;
 }
 
-static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, uint64_t end,
-                                   struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
-                                   struct ts_error *error)
+/* The difference itself, unless that is beyond all doubles. */
+static double shifted_difference(double x, double y, int shift)
 {
-    return ts_delta_walk_shifted(pair, first, end, 0, tolerance, piece, error);
+    return isfinite(y - x) ? ldexp(y - x, shift) : ldexp(y, shift) - ldexp(x, shift);
+}
+
+enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts,
+                                     struct ts_delta_piece *piece, struct ts_error *error)
+{
+    const unsigned per = ts_type_info(pair->a.tensor->type)->components;
+    const struct ts_masks masks = ts_masks_of(pair);
+    const struct ts_tolerance any = {0};
+    double x[2 * CAREFUL], y[2 * CAREFUL];
+    for (uint64_t first = 0; first < pair->a.count;) {
+        const uint64_t left = pair->a.count - first;
+        const size_t now = left < CAREFUL ? (size_t)left : CAREFUL;
+        struct stretch stretch = {0};
+        TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
+        TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
+        for (size_t i = 0; i < now * per; i++)
+            if (isfinite(x[i]) && isfinite(y[i]) && !ts_is_masked(&masks, x[i], y[i]))
+                add_finite(piece, ldexp(x[i], shifts->a), ldexp(y[i], shifts->b),
+                           shifted_difference(x[i], y[i], shifts->d), first + i / per, &any, &stretch);
+        add_stretch(piece, &stretch);
+        first += now;
+    }
+    return TS_OK;
 }
 
 /* The number itself: u64 is read with its bits in an i64. */
@@ -245,6 +265,26 @@ static bool fit_doubles(const int64_t *values, size_t count, enum ts_type type, 
 static bool is_long(enum ts_type type)
 {
     return type == TS_I64 || type == TS_U64;
+}
+
+enum ts_status ts_delta_read(const struct ts_pair *pair, uint64_t first, size_t count, double *x, double *y,
+                             double *differences, struct ts_error *error)
+{
+    const enum ts_type type_a = pair->a.tensor->type, type_b = pair->b.tensor->type;
+    const size_t numbers = count * ts_type_info(type_a)->components;
+    int64_t of_a[CAREFUL], of_b[CAREFUL];
+    TS_TRY(ts_view_read_f64(&pair->a, first, count, x, error));
+    TS_TRY(ts_view_read_f64(&pair->b, first, count, y, error));
+    for (size_t i = 0; i < numbers; i++)
+        differences[i] = y[i] - x[i];
+    for (size_t from = 0, now; ts_is_exact(pair) && (is_long(type_a) || is_long(type_b)) && from < count; from += now) {
+        now = count - from < CAREFUL ? count - from : CAREFUL;
+        TS_TRY(ts_view_read_i64(&pair->a, first + from, now, of_a, error));
+        TS_TRY(ts_view_read_i64(&pair->b, first + from, now, of_b, error));
+        for (size_t i = 0; i < now; i++)
+            differences[from + i] = (double)(whole(of_b[i], type_b) - whole(of_a[i], type_a));
+    }
+    return TS_OK;
 }
 
 /* Integers: differences are exact before they are rounded to a double, so that 2^62 and 2^62 + 1 are one apart. No
@@ -435,6 +475,13 @@ static enum ts_status walk_rest(const struct ts_pair *pair, uint64_t first, uint
     return TS_OK;
 }
 
+/* Whether masks may be among the numbers that were added up. */
+static bool is_suspicious(const struct ts_delta_sums *sums)
+{
+    return sums->max_abs > SUSPICIOUS ||
+           (sums->max_abs >= MASK_STEP && sums->min_a < TS_MASK_CONSTANTS && sums->min_b < TS_MASK_CONSTANTS);
+}
+
 static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint64_t end, double ratio,
                                 struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
                                 struct ts_error *error)
@@ -457,7 +504,7 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
         TS_TRY(read_side(&pair->a, plain_a, first, end, now, x, &a, error));
         TS_TRY(read_side(&pair->b, plain_b, first, end, now, y, &b, error));
         kernel->measure(a, b, now, limits, &sums);
-        if (!sums.clean || sums.max_abs > SUSPICIOUS) {
+        if (!sums.clean || is_suspicious(&sums)) {
             TS_TRY(walk_rest(pair, first, first + now, limits, &sums, piece, tolerance, error));
         } else {
             add_sums(piece, &sums, first);

@@ -28,14 +28,23 @@ void ts_delta_piece_init(struct ts_delta_piece *piece);
 /* Whether the pair goes through the kernels of f32, so that `worst` and `steepest` are starts of runs. */
 bool ts_delta_is_fast(const struct ts_pair *pair);
 
+/* Elements as doubles, and how far apart they are: of integers of 64 bits, which are not always doubles, exactly. */
+enum ts_status ts_delta_read(const struct ts_pair *pair, uint64_t first, size_t count, double *x, double *y,
+                             double *differences, struct ts_error *error);
+
 /* Adds elements [first, end) to a piece. ratio: a |d| / |a| that was found elsewhere; smaller ones need not be told. */
 enum ts_status ts_delta_walk(const struct ts_pair *pair, uint64_t first, uint64_t end, double ratio,
                              const struct ts_tolerance *tolerance, struct ts_delta_piece *piece,
                              struct ts_error *error);
 
-/* As doubles times 2^shift, which is exact, so that squares of the largest and smallest ones stay numbers. */
-enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end, int shift,
-                                     const struct ts_tolerance *tolerance, struct ts_delta_piece *piece,
-                                     struct ts_error *error);
+/* Powers of two by which doubles are taken, which is exact, so that squares of the largest and smallest stay numbers.
+ */
+struct ts_delta_shifts {
+    int a, b, d;
+};
+
+/* The moments and the sums alone, of all elements, times 2^shift each. */
+enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts,
+                                     struct ts_delta_piece *piece, struct ts_error *error);
 
 #endif

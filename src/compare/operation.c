@@ -322,8 +322,7 @@ void ts_operation_release(struct ts_operation *operation)
     *operation = (struct ts_operation){0};
 }
 
-/* A number near a normal distribution of variance 1 that depends on its arguments only. */
-static double noise_at(uint64_t seed, uint64_t index)
+double ts_noise_at(uint64_t seed, uint64_t index)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
     double sum = 0;
@@ -386,7 +385,7 @@ static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *oper
             return false;
         for (size_t i = 0; i < count; i++) {
             scratch->plain[k][i] = (double)input->b[i];
-            scratch->shaken[k][i] = (double)input->b[i] * (1 + rounding * noise_at(input->pair + 1, i));
+            scratch->shaken[k][i] = (double)input->b[i] * (1 + rounding * ts_noise_at(input->pair + 1, i));
         }
     }
     return true;

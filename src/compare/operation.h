@@ -93,6 +93,9 @@ bool ts_operation_is_product(const struct ts_operation *operation);
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out);
 
+/* By what an input is shaken: a number near a normal distribution of variance 1 that depends on its arguments only. */
+double ts_noise_at(uint64_t seed, uint64_t index);
+
 struct ts_replay {
     double ratio;      /* error made here, in units of what rounding explains, or of what is left of it where another
                           usual function, epsilon or soft cap leaves far less */

@@ -10,19 +10,6 @@
 #define LEVEL_MOST 0.7
 #define LEVEL_LOOK 12 /* earlier tensors whose error says what this run's noise is */
 
-/* Near 1 in size and without a pattern, the same in every run. */
-static double shake_at(uint64_t seed, uint64_t index)
-{
-    uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15u ^ (index + 1) * 0xd6e8feb86659fd93u;
-    double sum = 0;
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93u;
-    x ^= x >> 29;
-    for (int i = 0; i < 4; i++)
-        sum += (double)(x >> (16 * i) & 0xffff) / 65536.0 - 0.5;
-    return sum * 1.7320508; /* the variance of four uniform numbers is one third */
-}
-
 enum ts_status ts_case_replay(struct ts_case_state *state, double *noise, struct ts_error *error)
 {
     const struct ts_actor *actor = state->face.actor;
@@ -39,7 +26,7 @@ enum ts_status ts_case_replay(struct ts_case_state *state, double *noise, struct
         good = plain[k] && shaken[k];
         for (size_t i = 0; i < count && good; i++) {
             plain[k][i] = (double)input->b[i];
-            shaken[k][i] = (double)input->b[i] * (1 + step * shake_at(input->pair, i));
+            shaken[k][i] = (double)input->b[i] * (1 + step * ts_noise_at(input->pair + 1, i));
         }
     }
     if (good) {

@@ -194,13 +194,11 @@ static const char *problem(struct ts_zip *zip, const char *plain, const char *fo
 
 static const char *problem(struct ts_zip *zip, const char *plain, const char *format, ...)
 {
-    char text[256];
     const char *copy;
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    copy = ts_arena_vprintf(&zip->arena, format, args);
     va_end(args);
-    copy = ts_arena_string(&zip->arena, text);
     return copy ? copy : plain;
 }
 

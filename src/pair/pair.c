@@ -18,15 +18,13 @@
 enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, const char *format, ...)
 {
     struct ts_pairing *out = pairer->out;
-    char text[512];
     const char *note;
     va_list args;
     if (out->note_count == sizeof out->notes / sizeof *out->notes)
         return TS_OK;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    note = ts_arena_vprintf(&out->arena, format, args);
     va_end(args);
-    note = ts_arena_string(&out->arena, text);
     if (!note)
         return ts_fail_memory(error);
     out->notes[out->note_count++] = note;

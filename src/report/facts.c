@@ -26,7 +26,7 @@ struct ts_delta ts_shown_delta(const struct ts_delta *delta)
     struct ts_delta shown = *delta;
     if (delta->compared || !delta->non_finite_mismatch)
         return shown;
-    shown.max_abs = shown.mean_abs = shown.mean = shown.mse = shown.rel_l2 = (double)NAN;
+    shown.max_abs = shown.mean_abs = shown.mean = shown.mse = shown.rmse = shown.rel_l2 = (double)NAN;
     shown.max_rel = shown.max_ulp = shown.cosine = shown.norm_ratio = (double)NAN;
     return shown;
 }

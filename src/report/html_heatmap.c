@@ -187,7 +187,7 @@ static void put_profile(struct ts_buffer *out, const struct ts_profile *profile,
 static void put_profiles(struct ts_buffer *out, const struct ts_delta *delta)
 {
     unsigned shown = 0;
-    for (unsigned axis = 0; delta->profiles && delta->mse > 0 && axis < delta->rank && shown < 4; axis++)
+    for (unsigned axis = 0; delta->profiles && delta->rmse > 0 && axis < delta->rank && shown < 4; axis++)
         if (delta->profiles[axis].size > 1 && delta->profiles[axis].error && delta->profiles[axis].reference) {
             if (!shown++)
                 ts_buffer_string(out, "<div class=\"axes\">\n");

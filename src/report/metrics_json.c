@@ -189,7 +189,7 @@ void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *delta, 
     ts_field_number(json, "mean_abs", delta->mean_abs);
     ts_field_number(json, "mean", delta->mean);
     ts_field_number(json, "mse", delta->mse);
-    ts_field_number(json, "rmse", sqrt(delta->mse));
+    ts_field_number(json, "rmse", delta->rmse);
     ts_field_number(json, "rel_l2", delta->rel_l2);
     ts_field_number(json, "max_rel", delta->max_rel);
     ts_field_number(json, "max_ulp", delta->max_ulp);

@@ -139,12 +139,10 @@ enum ts_status ts_bundle_find(struct ts_bundle *bundle, const char *tensor, stru
                               ...)
 {
     struct ts_finding finding = {NULL, NULL};
-    char text[640];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    finding.text = ts_arena_vprintf(&bundle->arena, format, args);
     va_end(args);
-    finding.text = ts_arena_string(&bundle->arena, text);
     if (tensor)
         finding.tensor = ts_arena_string(&bundle->arena, tensor);
     if (!finding.text || (tensor && !finding.tensor))

@@ -232,34 +232,34 @@ static uint8_t *load_rows(const struct ts_view *view, const uint64_t *rows, size
     return bytes;
 }
 
-enum ts_status ts_view_read_rows_f64(const struct ts_view *view, const uint64_t *rows, size_t count, double *out,
-                                     struct ts_error *error)
+/* As doubles, or as floats where those are asked for. */
+static enum ts_status read_rows(const struct ts_view *view, const uint64_t *rows, size_t count, double *doubles,
+                                float *floats, struct ts_error *error)
 {
     const struct ts_tensor *tensor = view->tensor;
     const size_t width = view->rank ? (size_t)view->shape[view->rank - 1] : 1;
     const size_t numbers = width * ts_type_info(tensor->type)->components;
     enum ts_status status;
     uint8_t *bytes = load_rows(view, rows, count, &status, error);
-    if (bytes && status == TS_OK)
-        ts_type_decode_f64(tensor->type, tensor->swapped, bytes, count * width, out);
+    if (bytes && status == TS_OK && doubles)
+        ts_type_decode_f64(tensor->type, tensor->swapped, bytes, count * width, doubles);
+    else if (bytes && status == TS_OK)
+        ts_type_decode_f32(tensor->type, tensor->swapped, bytes, count * width, floats);
     for (size_t i = 0; i < count && !bytes && status == TS_OK; i++)
-        status = ts_view_read_f64(view, rows[i] * width, width, out + i * numbers, error);
+        status = doubles ? ts_view_read_f64(view, rows[i] * width, width, doubles + i * numbers, error)
+                         : ts_view_read_f32(view, rows[i] * width, width, floats + i * numbers, error);
     free(bytes);
     return status;
+}
+
+enum ts_status ts_view_read_rows_f64(const struct ts_view *view, const uint64_t *rows, size_t count, double *out,
+                                     struct ts_error *error)
+{
+    return read_rows(view, rows, count, out, NULL, error);
 }
 
 enum ts_status ts_view_read_rows_f32(const struct ts_view *view, const uint64_t *rows, size_t count, float *out,
                                      struct ts_error *error)
 {
-    const struct ts_tensor *tensor = view->tensor;
-    const size_t width = view->rank ? (size_t)view->shape[view->rank - 1] : 1;
-    const size_t numbers = width * ts_type_info(tensor->type)->components;
-    enum ts_status status;
-    uint8_t *bytes = load_rows(view, rows, count, &status, error);
-    if (bytes && status == TS_OK)
-        ts_type_decode_f32(tensor->type, tensor->swapped, bytes, count * width, out);
-    for (size_t i = 0; i < count && !bytes && status == TS_OK; i++)
-        status = ts_view_read_f32(view, rows[i] * width, width, out + i * numbers, error);
-    free(bytes);
-    return status;
+    return read_rows(view, rows, count, NULL, out, error);
 }

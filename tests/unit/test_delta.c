@@ -1,4 +1,5 @@
 /* Measured differences against what torch computed in float64 (tests/golden/compare/expected.json). */
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -335,6 +336,24 @@ static void masks_are_those_of_the_type(void **state)
     }
 }
 
+static void masks_are_those_of_a_coarser_type(void **state)
+{
+    float a[100];
+    uint16_t b[100];
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        a[i] = i % 2 ? -1e4f : 1;
+        b[i] = i % 2 ? 0xc61c : 0x3f81; /* -9984, as bf16 rounds it, and the neighbour of 1 */
+    }
+    make_mixed_pair(&made, TS_F32, a, TS_BF16, b, 1, 100);
+    delta = measure(&made, 1);
+    assert_int_equal(delta.masked, 50);
+    assert_true(fabs(delta.rel_l2 - 0x1p-7) < 1e-9);
+    drop_pair(&made);
+}
+
 /* Scores plus the type's most negative number, on both sides: the sums are those of the scores that are seen. */
 static void masks_do_not_drown_the_rest(void **state)
 {
@@ -496,8 +515,63 @@ static void doubles_of_any_size_have_a_relative_error(void **state)
         assert_true(fabs(delta.cosine - 33 / (5 * sqrt(45.0))) < 1e-12);
         assert_true(fabs(delta.a.norm / sizes[i] - 5) < 1e-12 && fabs(delta.a.std / sizes[i] - 0.5) < 1e-12);
         assert_true(fabs(delta.mean_abs / sizes[i] - 1) < 1e-12);
+        assert_true(fabs(delta.rmse / sizes[i] - sqrt(2)) < 1e-12);
         drop_pair(&made);
     }
+}
+
+/* Each side for itself: neither leaves the other without a norm, nor their difference either of them. */
+static void sides_of_very_different_size(void **state)
+{
+    const double a[] = {3e200, 4e200}, b[] = {4e-200, 3e-200}, ones[] = {1, 1e-200}, near[] = {1, 3e-200};
+    const double largest[] = {DBL_MAX, 1}, opposite[] = {-DBL_MAX, 1};
+    struct made made;
+    struct ts_delta delta;
+    struct ts_error error;
+    (void)state;
+    make_pair(&made, TS_F64, a, b, sizeof a, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(fabs(delta.a.norm / 5e200 - 1) < 1e-12 && fabs(delta.b.norm / 5e-200 - 1) < 1e-12);
+    assert_true(fabs(delta.rel_l2 - 1) < 1e-12 && fabs(delta.cosine - 0.96) < 1e-12);
+    drop_pair(&made);
+    make_pair(&made, TS_F64, ones, near, sizeof ones, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(fabs(delta.rel_l2 / 2e-200 - 1) < 1e-12 && fabs(delta.rmse / (2e-200 / sqrt(2)) - 1) < 1e-12);
+    assert_true(delta.cosine == 1);
+    drop_pair(&made);
+    make_pair(&made, TS_F64, largest, opposite, sizeof largest, 1, 2);
+    delta = measure(&made, 1);
+    assert_true(isinf(delta.max_abs) && fabs(delta.rel_l2 - 2) < 1e-12 && delta.cosine == -1);
+    drop_pair(&made);
+    make_pair(&made, TS_F64, a, b, sizeof a, 2, 1);
+    delta = measure(&made, 1);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_true(fabs(delta.profiles[0].error[0] / delta.profiles[0].error[1] - 9.0 / 16) < 1e-12);
+    drop_pair(&made);
+}
+
+/* Two integers that are one double, and the parts of complex numbers. */
+static void the_second_look_knows_every_type(void **state)
+{
+    const int64_t a[] = {(int64_t)1 << 62, 5}, b[] = {((int64_t)1 << 62) + 3, 5};
+    const float complex_a[] = {1, 2, 3, 4}, complex_b[] = {1, 2, 3, 6};
+    struct made made;
+    struct ts_delta delta;
+    struct ts_error error;
+    (void)state;
+    make_pair(&made, TS_I64, a, b, sizeof a, 1, 2);
+    delta = measure(&made, 1);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_true(delta.quantiles[0] == 1.5 && delta.profiles[1].error[0] == 9);
+    drop_pair(&made);
+    make_pair(&made, TS_C64, complex_a, complex_b, sizeof complex_a, 2, 1);
+    delta = measure(&made, 1);
+    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(delta.looked_at, 4);
+    assert_true(delta.quantiles[0] == 0 && delta.quantiles[4] == 2);
+    assert_true(delta.profiles[0].error[0] == 0 && delta.profiles[0].error[1] == 4);
+    assert_true(delta.profiles[0].reference[0] == 5 && delta.profiles[0].reference[1] == 25);
+    drop_pair(&made);
 }
 
 static void a_small_spread_far_from_zero_keeps_its_digits(void **state)
@@ -675,12 +749,15 @@ int main(void)
         cmocka_unit_test(large_pairs_equal_a_plain_loop),
         cmocka_unit_test(masks_are_masked_whatever_they_are_written_with),
         cmocka_unit_test(masks_are_those_of_the_type),
+        cmocka_unit_test(masks_are_those_of_a_coarser_type),
         cmocka_unit_test(masks_do_not_drown_the_rest),
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
         cmocka_unit_test(integers_are_exact),
         cmocka_unit_test(integers_are_what_their_types_say),
         cmocka_unit_test(other_types_equal_a_plain_loop),
         cmocka_unit_test(doubles_of_any_size_have_a_relative_error),
+        cmocka_unit_test(sides_of_very_different_size),
+        cmocka_unit_test(the_second_look_knows_every_type),
         cmocka_unit_test(a_small_spread_far_from_zero_keeps_its_digits),
         cmocka_unit_test(units_in_the_last_place),
         cmocka_unit_test(quantiles_do_not_follow_the_columns),
