@@ -27,6 +27,18 @@ static void append_shape(struct ts_buffer *text, const struct ts_view *view)
     ts_buffer_byte(text, ']');
 }
 
+static const char *shape_words(const char *before, const struct ts_view *view, struct ts_arena *arena)
+{
+    struct ts_buffer text;
+    const char *words;
+    ts_buffer_init(&text, 4096);
+    ts_buffer_string(&text, before);
+    append_shape(&text, view);
+    words = text.failed ? NULL : ts_arena_string(arena, text.data);
+    ts_buffer_release(&text);
+    return words;
+}
+
 enum ts_status ts_align_no_layout(const struct ts_view *a, const struct ts_view *b, size_t shards_a, size_t shards_b,
                                   struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
 {
@@ -168,10 +180,12 @@ static enum ts_status add_equal_counts(struct ts_align_search *search, struct ts
     return TS_OK;
 }
 
+/* words: what was done to the sides before. */
 static enum ts_status align_search(struct ts_align_search *search, const struct ts_view *a, const struct ts_view *b,
-                                   struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
+                                   const char *const *words, struct ts_arena *arena, struct ts_alignment *out,
+                                   struct ts_error *error)
 {
-    struct ts_align_layouts layouts = {.view = {*a, *b}, .words = {"", ""}, .limit = 2000};
+    struct ts_align_layouts layouts = {.view = {*a, *b}, .words = {words[0], words[1]}, .limit = 2000};
     const struct ts_align_candidate *winner = NULL;
     const bool exactly = ts_align_equal_shapes(a, b);
     layouts.moving = !(ts_align_is_costly(b) && !ts_align_is_costly(a));
@@ -200,14 +214,92 @@ static enum ts_status align_search(struct ts_align_search *search, const struct 
     return ts_align_finish(winner, arena, out, error);
 }
 
+static enum ts_status search_and_finish(const struct ts_view *a, const struct ts_view *b, const char *const *words,
+                                        const struct ts_align_hints *hints, struct ts_arena *arena,
+                                        struct ts_alignment *out, struct ts_error *error)
+{
+    struct ts_align_search search;
+    enum ts_status status = ts_align_search_init(&search, a, b, hints, error);
+    if (status == TS_OK)
+        status = align_search(&search, a, b, words, arena, out, error);
+    ts_align_search_release(&search);
+    return status;
+}
+
+static enum ts_type part_of(enum ts_type type)
+{
+    return type == TS_C32 ? TS_F16 : type == TS_C64 ? TS_F32 : TS_F64;
+}
+
+/* The view of a stored complex tensor as one of real numbers, with an axis of two more: a tensor of that type at the
+ * same bytes. False where there is none. */
+static bool as_real(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    struct ts_tensor *real = ts_arena_alloc(arena, sizeof *real);
+    struct ts_error ignored;
+    if (!real || view->join != TS_JOIN_NONE || ts_view_is_computed(view) || tensor->codec || tensor->whole_shape ||
+        view->rank >= TS_MAX_RANK || tensor->rank >= TS_MAX_RANK)
+        return false;
+    *real = *tensor;
+    *out = *view;
+    real->type = part_of(tensor->type);
+    real->shape = ts_arena_array(arena, tensor->rank + 1, sizeof *real->shape);
+    real->strides = tensor->strides ? ts_arena_array(arena, tensor->rank + 1, sizeof *real->strides) : NULL;
+    out->shape = ts_arena_array(arena, view->rank + 1, sizeof *out->shape);
+    out->strides = ts_arena_array(arena, view->rank + 1, sizeof *out->strides);
+    if (!real->shape || (tensor->strides && !real->strides) || !out->shape || !out->strides)
+        return false;
+    for (unsigned i = 0; i < tensor->rank; i++) {
+        real->shape[i] = tensor->shape[i];
+        if (real->strides)
+            real->strides[i] = 2 * tensor->strides[i];
+    }
+    for (unsigned i = 0; i < view->rank; i++) {
+        out->shape[i] = view->shape[i];
+        out->strides[i] = 2 * view->strides[i];
+    }
+    real->shape[real->rank++] = out->shape[out->rank++] = 2;
+    out->strides[view->rank] = 1;
+    if (real->strides)
+        real->strides[tensor->rank] = 1;
+    out->tensor = real;
+    out->offset *= 2;
+    out->count *= 2;
+    return ts_tensor_finish(real, &ignored) == TS_OK;
+}
+
+/* Complex numbers against real ones: every element is two real numbers, the last axis. */
+static enum ts_status align_complex(const struct ts_view *a, const struct ts_view *b,
+                                    const struct ts_align_hints *hints, struct ts_arena *arena,
+                                    struct ts_alignment *out, struct ts_error *error)
+{
+    const unsigned side = ts_type_info(b->tensor->type)->components == 2;
+    struct ts_align_hints unnamed = hints ? *hints : (struct ts_align_hints){0};
+    struct ts_view real;
+    const struct ts_view *sides[2] = {side ? a : &real, side ? &real : b};
+    const char *words[2] = {"", ""};
+    if (!as_real(side ? b : a, arena, &real) || real.count == 0 || sides[!side]->count == 0)
+        return ts_align_no_layout(a, b, 0, 0, arena, out, error);
+    unnamed.axes_a = unnamed.axes_b = NULL;
+    words[side] = shape_words("complex read as ", &real, arena);
+    if (!words[side])
+        return ts_fail_memory(error);
+    TS_TRY(search_and_finish(sides[0], sides[1], words, &unnamed, arena, out, error));
+    if (out->problem || (out->guess && sides[0]->count != sides[1]->count)) {
+        ts_alignment_init(out, a, b);
+        return ts_align_no_layout(a, b, 0, 0, arena, out, error);
+    }
+    return TS_OK;
+}
+
 enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const struct ts_align_hints *hints,
                         struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
 {
-    struct ts_align_search search;
-    enum ts_status status;
+    static const char *const nothing[2] = {"", ""};
     ts_alignment_init(out, a, b);
     if (ts_type_info(a->tensor->type)->components != ts_type_info(b->tensor->type)->components)
-        return ts_align_no_layout(a, b, 0, 0, arena, out, error);
+        return align_complex(a, b, hints, arena, out, error);
     if (a->count == 0 && b->count == 0) { /* nothing to pair: any shape will do */
         if (ts_align_equal_shapes(a, b))
             return TS_OK;
@@ -216,9 +308,5 @@ enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const 
     }
     if (a->count == 0 || b->count == 0)
         return ts_align_no_layout(a, b, 0, 0, arena, out, error);
-    status = ts_align_search_init(&search, a, b, hints, error);
-    if (status == TS_OK)
-        status = align_search(&search, a, b, arena, out, error);
-    ts_align_search_release(&search);
-    return status;
+    return search_and_finish(a, b, nothing, hints, arena, out, error);
 }

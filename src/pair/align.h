@@ -17,6 +17,7 @@
  *     permute 1 2 0                axis i of the result is the i-th number
  *     merge 1 2                    neighbouring axes into one
  *     read as [8,3]                the same numbers in the same order under another shape
+ *     complex read as [9,16,2]     complex numbers against real ones: an axis for their two parts
  *     index 2 of 4 on axis 0       one entry, and the axis dropped
  *     shard 3 of 8 on axis 1       the fourth of 8 equal pieces
  *     shards 0 1 3 of 4 on axis 1  the pieces of the ranks that are there, one after the other

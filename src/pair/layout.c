@@ -263,6 +263,12 @@ static enum ts_status squeeze_long(struct ts_pairer *pairer, size_t a, struct ts
     return text ? ts_layout_recipes(pairer, *recipe, text, recipe, error) : ts_fail_memory(error);
 }
 
+/* Complex numbers on both sides, or on none. */
+static bool same_parts(const struct ts_view *a, const struct ts_view *b)
+{
+    return ts_type_info(a->tensor->type)->components == ts_type_info(b->tensor->type)->components;
+}
+
 enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_view *view_a,
                                const struct ts_view *view_b, const char *recipe, const char *name, const char *name_b,
                                const char *how, bool same, struct ts_error *error)
@@ -275,7 +281,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     TS_TRY(squeeze_long(pairer, a, &pair.a, &pair.b, 'A', &recipe, error));
     TS_TRY(squeeze_long(pairer, a, &pair.b, &pair.a, 'B', &recipe, error));
     pair.recipe = recipe;
-    if (same_shape(&pair.a, &pair.b) && !axes_differ(pairer, a, b)) {
+    if (same_shape(&pair.a, &pair.b) && same_parts(view_a, view_b) && !axes_differ(pairer, a, b)) {
         bool weights = ts_layout_weights(pairer, a, b);
         double left;
         const char *turned = "";

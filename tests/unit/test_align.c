@@ -441,6 +441,45 @@ static void test_no_layout(void **state)
     assert_string_equal(found.problem, "[3,4] real against [3,4] complex: no layout fits");
 }
 
+/* The same bytes as complex numbers, two of the last axis each. */
+static struct ts_view as_complex(struct table *table, const struct ts_view *real)
+{
+    struct ts_tensor *tensor = ts_arena_alloc(&table->arena, sizeof *tensor);
+    struct ts_error error;
+    struct ts_view view;
+    assert_non_null(tensor);
+    *tensor = *real->tensor;
+    tensor->type = TS_C64;
+    tensor->rank--;
+    assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
+    assert_true(ts_view_of(tensor, &table->arena, &view));
+    return view;
+}
+
+/* Turns of a rotary embedding are kept as complex numbers by some, as pairs or halves by others. */
+static void test_complex(void **state)
+{
+    struct table *table = *state;
+    double *values = random_values(table, 9 * 16 * 2);
+    struct ts_view pairs = make(table, TS_F32, values, SHAPE(9, 16, 2)), a = as_complex(table, &pairs);
+    struct ts_view interleaved = make(table, TS_F32, values, SHAPE(9, 32));
+    struct ts_view halves =
+        make(table, TS_F32, permuted(table, values, SHAPE(9, 16, 2), (unsigned[]){0, 2, 1}), SHAPE(9, 32));
+    struct ts_view imaginary = make(table, TS_F32, sliced(table, values, SHAPE(9, 16, 2), 2, 1, 1), SHAPE(9, 16));
+    struct ts_view other = make(table, TS_F32, random_values(table, 9 * 16 * 2), SHAPE(9, 16, 2));
+    struct ts_alignment found = aligned(table, &a, &pairs, NULL);
+    assert_found(table, &found, "A: complex read as [9,16,2]", 288, 0);
+    found = aligned(table, &interleaved, &a, NULL);
+    assert_found(table, &found, "B: complex read as [9,16,2], merge 1 2", 288, 0);
+    found = aligned(table, &a, &halves, NULL);
+    assert_found(table, &found, "A: complex read as [9,16,2]; B: split 1 as 2x16, swap 1 2", 288, 0);
+    found = aligned(table, &a, &imaginary, NULL);
+    assert_found(table, &found, "A: complex read as [9,16,2], index 1 of 2 on axis 2", 144, 0);
+    found = aligned(table, &a, &other, NULL); /* the shapes say it, whatever the values */
+    assert_string_equal(found.recipe, "A: complex read as [9,16,2]");
+    assert_null(found.problem);
+}
+
 /* Quantized weights are read in order; the other side is the one that is turned around. */
 static void test_quantized(void **state)
 {
@@ -544,6 +583,7 @@ int main(void)
         TEST(test_ambiguous),
         TEST(test_guess),
         TEST(test_no_layout),
+        TEST(test_complex),
         TEST(test_quantized),
         TEST(test_archives),
     };

@@ -211,7 +211,7 @@ static void test_complex_against_real(void **state)
     tensor->type = TS_C64;
     tensor->shape[0] = 2;
     assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
-    sample_tensor(inputs.b, "phases", 1, (uint64_t[]){2}, (float[]){1, 2}, 2);
+    sample_tensor(inputs.b, "phases", 1, (uint64_t[]){3}, (float[]){5, -7, 1}, 3);
     compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
     assert_int_equal(comparison.pairing.count, 2);
     assert_int_equal(comparison.judgement.counts[TS_JUDGED_OK], 1);
