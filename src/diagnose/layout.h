@@ -9,6 +9,8 @@
 bool ts_layout_reads_memory(const struct ts_case *the_case);
 /* Rows with a wrong pitch, read or written. prediction: scratch. */
 void ts_layout_pitches(struct ts_case *the_case, double *prediction);
+/* Four axes and more in another order. In layout_axes.c. */
+void ts_layout_axes(struct ts_case *the_case, double *prediction);
 /* Heads that are written with other strides. In layout_strides.c. */
 void ts_layout_strides(struct ts_case *the_case, double *prediction);
 

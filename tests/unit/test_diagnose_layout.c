@@ -96,6 +96,30 @@ static void test_head_order(void **state)
     scene_expect(&scene, "permuted", "blocks of 8 channels stand in the order 2, 0, 3, 1");
 }
 
+/* Four equal axes, in an order that is no swap. */
+static void test_axes_in_another_order(void **state)
+{
+    enum { SIDE = 5, COUNT = SIDE * SIDE * SIDE * SIDE };
+    static float before[4 * 7], a[COUNT], b[COUNT];
+    struct trace trace;
+    (void)state;
+    trace_start(&trace);
+    for (size_t i = 0; i < 4 * 7; i++)
+        before[i] = (float)dice_number();
+    for (size_t i = 0; i < COUNT; i++)
+        a[i] = (float)(dice_number() + dice_number() + dice_number());
+    for (size_t i = 0; i < COUNT; i++) { /* axes 2, 0, 3, 1: [i, j, k, l] of the candidate is [j, l, i, k] */
+        const size_t at[4] = {i / 125, i / 25 % 5, i / 5 % 5, i % 5};
+        b[i] = a[((at[1] * SIDE + at[3]) * SIDE + at[0]) * SIDE + at[2]];
+    }
+    trace_add(&trace, "x", before, before, SHAPE(4, 7));
+    trace_add(&trace, "volume", a, b, SHAPE(SIDE, SIDE, SIDE, SIDE));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, "permuted", "its axes are 2, 0, 3, 1 of those it should have");
+    assert_non_null(strstr(trace.diagnosis.causes[0].check, "permute(1, 3, 0, 2)"));
+    trace_end(&trace);
+}
+
 static void test_rows_reversed(void **state)
 {
     struct scene scene;
@@ -533,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_heads_and_tokens_swapped),
         cmocka_unit_test(test_interleaved_for_halves),
         cmocka_unit_test(test_halves_swapped),
+        cmocka_unit_test(test_axes_in_another_order),
         cmocka_unit_test(test_head_order),
         cmocka_unit_test(test_rows_reversed),
         cmocka_unit_test(test_tokens_shifted),
