@@ -216,6 +216,10 @@ static bool settle(struct settings *settings, const char *const *inputs)
                                            : "--high-precision");
         return false;
     }
+    if (delta->given && compare->grades) {
+        tell_usage(&command_compare, "--grades and --rtol or --atol both judge every tensor; give one of them");
+        return false;
+    }
     settings->report.grades = compare->grades;
     settings->report.top = settings->top < SIZE_MAX ? (size_t)settings->top : SIZE_MAX;
     if (settings->only && !(settings->report.only = kinds_of(settings->only))) {

@@ -6,3 +6,5 @@ $TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors"
 $TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --filter 'noise' --rule 'nois7: rel_l2 < 1' | grep doubt
 $TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --rtol nan; echo "exit $?"
 $TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --filter 'nothing' | tail -1
+# two judges for the same tensors
+$TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --grades --rtol 1e-3; echo "exit $?"
