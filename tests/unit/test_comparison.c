@@ -30,20 +30,26 @@ static void compare(struct inputs *inputs, const struct ts_comparison_options *o
     ts_pool_free(inputs->pool);
 }
 
-static void add_bf16(struct ts_bundle *bundle, const char *name, const uint16_t *bits, size_t rows, size_t columns)
+static void add_bytes(struct ts_bundle *bundle, const char *name, enum ts_type type, const void *bytes, size_t size,
+                      size_t rows, size_t columns)
 {
     struct ts_source *source;
     struct ts_tensor *tensor;
     struct ts_error error;
-    assert_int_equal(ts_source_copy(bits, rows * columns * 2, name, &source, &error), TS_OK);
+    assert_int_equal(ts_source_copy(bytes, size, name, &source, &error), TS_OK);
     assert_int_equal(ts_bundle_keep(bundle, source, &error), TS_OK);
     assert_int_equal(ts_bundle_add(bundle, name, 2, &tensor, &error), TS_OK);
-    tensor->type = TS_BF16;
+    tensor->type = type;
     tensor->source = source;
     tensor->shape[0] = rows;
     tensor->shape[1] = columns;
     assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
     ts_source_release(source);
+}
+
+static void add_bf16(struct ts_bundle *bundle, const char *name, const uint16_t *bits, size_t rows, size_t columns)
+{
+    add_bytes(bundle, name, TS_BF16, bits, rows * columns * 2, rows, columns);
 }
 
 static void fill(uint16_t *bits, size_t count)
@@ -218,6 +224,89 @@ static void test_complex_against_real(void **state)
     assert_int_equal(comparison.judgement.counts[TS_JUDGED_UNKNOWN], 1);
     assert_int_equal(comparison.outcome, TS_OUTCOME_INCOMPLETE);
     ts_comparison_release(&comparison);
+}
+
+#define BLOCKS 64 /* of 256 elements */
+
+/* Of numbers that f16 has as normal ones. */
+static uint16_t to_half(float value)
+{
+    const uint32_t bits = ts_float_bits(value), rounded = (bits & 0x7fffffff) - (112u << 23) + 0x1000;
+    return (uint16_t)((bits >> 16 & 0x8000) | rounded >> 13);
+}
+
+static float furthest(const float *values, size_t count)
+{
+    float most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fabsf(values[i]) > fabsf(most) ? values[i] : most;
+    return most;
+}
+
+/* 32 at a time: codes 0 to 15 around 8, the furthest number at code 0. */
+static void to_q4_0(const float *values, float factor, uint8_t *out)
+{
+    for (size_t block = 0; block < BLOCKS * 8; block++, values += 32, out += 18) {
+        const float scale = factor * furthest(values, 32) / -8;
+        const uint16_t half = to_half(scale);
+        memcpy(out, &half, 2);
+        for (size_t i = 0; i < 32; i++) {
+            const double code = floor((double)(factor * values[i] / scale) + 8.5);
+            const uint8_t nibble = (uint8_t)(code > 15 ? 15 : code);
+            out[2 + i % 16] = i < 16 ? nibble : (uint8_t)(out[2 + i % 16] | nibble << 4);
+        }
+    }
+}
+
+/* 256 at a time: -1, 0 and 1 times the furthest number. Byte i % 32 of either half holds the codes of four numbers. */
+static void to_tq2_0(const float *values, uint8_t *out)
+{
+    for (size_t block = 0; block < BLOCKS; block++, values += 256, out += 66) {
+        const float scale = fabsf(furthest(values, 256));
+        const uint16_t half = to_half(scale);
+        memset(out, 0, 64);
+        for (size_t i = 0; i < 256; i++) {
+            const unsigned code = (unsigned)lround((double)(values[i] / scale)) + 1;
+            out[i / 128 * 32 + i % 32] |= (uint8_t)(code << (i % 128 / 32 * 2));
+        }
+        memcpy(out + 64, &half, 2);
+    }
+}
+
+/* Quantizing rounds the scales of blocks, which shows where all are alike, and does badly where few numbers are large;
+ * a factor on a tensor of many blocks is neither. */
+static void test_what_quantizing_does(void **state)
+{
+    static const struct {
+        bool two_values, ternary;
+        float factor;
+        enum ts_judged judged;
+    } cases[] = {{false, false, 1, TS_JUDGED_NOISE},       {true, false, 1, TS_JUDGED_NOISE},
+                 {true, true, 1, TS_JUDGED_NOISE},         {false, true, 1, TS_JUDGED_NOISE},
+                 {false, false, 1.05f, TS_JUDGED_DIFFERS}, {false, false, 0.95f, TS_JUDGED_DIFFERS}};
+    static float values[BLOCKS * 256];
+    static uint8_t bytes[BLOCKS * 8 * 18];
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (size_t i = 0; i < BLOCKS * 256; i++) {
+            const double share = (double)(1 + (i * 7919 + 13) % 9973) / 9974, sign = i * 31 % 17 < 8 ? -1 : 1;
+            values[i] = (float)(sign * (cases[k].two_values ? 0.05 : -0.02 * log(share)));
+        }
+        if (cases[k].ternary)
+            to_tq2_0(values, bytes);
+        else
+            to_q4_0(values, cases[k].factor, bytes);
+        sample_tensor(inputs.a, "layers.0.q.weight", 2, (uint64_t[]){BLOCKS, 256}, values, BLOCKS * 256);
+        add_bytes(inputs.b, "layers.0.q.weight", ts_type_of_block(cases[k].ternary ? TS_BLOCK_TQ2_0 : TS_BLOCK_Q4_0),
+                  bytes, cases[k].ternary ? BLOCKS * 66 : sizeof bytes, BLOCKS, 256);
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        if (comparison.judgement.verdicts[0].judged != cases[k].judged)
+            fail_msg("case %zu: error %g, %s", k, comparison.deltas[0].rel_l2, comparison.judgement.verdicts[0].why);
+        ts_comparison_release(&comparison);
+    }
 }
 
 /* Three small whole numbers are no sign of fp8, in whose precision a third more would be rounding. */
@@ -501,6 +590,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_tokens_of_a_capture),
         cmocka_unit_test(test_complex_against_real),
+        cmocka_unit_test(test_what_quantizing_does),
         cmocka_unit_test(test_references_are_doubted_too),
         cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),
