@@ -323,7 +323,8 @@ static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_d
     delta->norm_ratio = norm_a > 0 ? norm_b / norm_a : norm_b > 0 ? (double)INFINITY : 1;
     /* |b - a|^2 = (|b| - |a|)^2 + 2 |a| |b| (1 - cos): this form keeps the digits of a cosine near one */
     if (norm_a > 0 && norm_b > 0)
-        delta->cosine = 1 - (distance * distance - (norm_b - norm_a) * (norm_b - norm_a)) / (2 * norm_a * norm_b);
+        delta->cosine = 1 - (ldexp(all->squares, 2 * (shifts.a - shifts.d)) - (norm_b - norm_a) * (norm_b - norm_a)) /
+                                (2 * norm_a * norm_b);
     else
         delta->cosine = norm_a == norm_b ? 1 : (double)NAN;
     if (delta->cosine > 1)
