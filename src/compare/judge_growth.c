@@ -169,6 +169,18 @@ static bool tells_routing(const struct ts_judge *state, size_t i, size_t k)
            (ts_judge_is_router(pair->name) && pair->a.count <= state->pairs[i].a.count / 2);
 }
 
+/* A tensor of attention behind calm ones of its own layer: no experts are between. */
+static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
+{
+    uint64_t other;
+    if (!strstr(state->pairs[i].name, "attn") && !strstr(state->pairs[i].name, "attention"))
+        return false;
+    for (size_t k = i; k-- > 0;)
+        if (ts_layer_of(state->pairs[k].name, &other) && other == layer && state->structures[k].known)
+            return state->structures[k].strays == 0;
+    return false;
+}
+
 enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };
 
 /* A run with experts whose choice is nowhere to be seen in this layer: by its names, or by routers of other layers. The
@@ -177,7 +189,7 @@ static enum hidden hides_routing(const struct ts_judge *state, size_t i)
 {
     bool experts = false, elsewhere = false;
     uint64_t layer, other;
-    if (!ts_layer_of(state->pairs[i].name, &layer))
+    if (!ts_layer_of(state->pairs[i].name, &layer) || is_behind_calm_input(state, i, layer))
         return NOTHING_HIDDEN;
     for (size_t k = 0; k < state->out->count; k++) {
         const struct ts_pair *pair = &state->pairs[k];

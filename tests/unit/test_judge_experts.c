@@ -179,8 +179,9 @@ static void judge_hidden(const char *experts, double noise, size_t flipped, size
 }
 
 /* The same with a router that was captured in one layer: in this one it hides nothing, in others it tells that there
- * are experts, and nobody can tell whether this is one. Gates as wide as the stream are no routers. */
-static void judge_hidden_beside(size_t shown, size_t width, size_t expected)
+ * are experts, and nobody can tell whether this is one. Gates as wide as the stream are no routers; and experts do not
+ * show in attention before they do in what goes into it. */
+static void judge_hidden_beside(const char *flipped, size_t shown, size_t width, size_t expected)
 {
     struct judged judged;
     trace_start(&judged.trace);
@@ -196,7 +197,7 @@ static void judge_hidden_beside(size_t shown, size_t width, size_t expected)
         if (layer == shown)
             trace_add(&judged.trace, name, a, b, SHAPE(TOKENS, width));
         free(a);
-        snprintf(name, sizeof name, "layers.%zu", layer);
+        snprintf(name, sizeof name, flipped, layer);
         add_flipped(&judged.trace, name, 5e-3, all_tokens + 3, layer == 1);
     }
     judged_run(&judged);
@@ -215,9 +216,10 @@ static void judge_hidden_beside(size_t shown, size_t width, size_t expected)
 static void test_routers_of_some_layers(void **state)
 {
     (void)state;
-    judge_hidden_beside(0, 8, SIZE_MAX);
-    judge_hidden_beside(0, WIDTH, 28);
-    judge_hidden_beside(1, 8, 28); /* the logits are there, and nothing is tied */
+    judge_hidden_beside("layers.%zu", 0, 8, SIZE_MAX);
+    judge_hidden_beside("layers.%zu", 0, WIDTH, 28);
+    judge_hidden_beside("layers.%zu.attn.o_proj", 0, 8, 28);
+    judge_hidden_beside("layers.%zu", 1, 8, 28); /* the logits are there, and nothing is tied */
 }
 
 static void test_flips_where_routing_is_hidden(void **state)
