@@ -74,7 +74,7 @@ static void merge_in_place(const struct sorting *sorting, uint8_t *data, size_t 
 static void merge(const struct sorting *sorting, uint8_t *data, size_t left, size_t right)
 {
     const size_t size = sorting->size;
-    const uint8_t *a = sorting->room, *a_end = a + left * size, *b = data + left * size, *b_end = b + right * size;
+    const uint8_t *a = sorting->room, *a_end, *b = data + left * size, *b_end = b + right * size;
     if (sorting->compare(b - size, b) <= 0)
         return;
     if (!sorting->room) {
@@ -82,6 +82,7 @@ static void merge(const struct sorting *sorting, uint8_t *data, size_t left, siz
         return;
     }
     memcpy(sorting->room, data, left * size);
+    a_end = a + left * size;
     for (; a < a_end && b < b_end; data += size) {
         const uint8_t **from = sorting->compare(a, b) <= 0 ? &a : &b;
         memcpy(data, *from, size);

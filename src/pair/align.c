@@ -238,8 +238,8 @@ static bool as_real(const struct ts_view *view, struct ts_arena *arena, struct t
     const struct ts_tensor *tensor = view->tensor;
     struct ts_tensor *real = ts_arena_alloc(arena, sizeof *real);
     struct ts_error ignored;
-    if (!real || view->join != TS_JOIN_NONE || ts_view_is_computed(view) || tensor->codec || tensor->whole_shape ||
-        view->rank >= TS_MAX_RANK || tensor->rank >= TS_MAX_RANK)
+    if (!real || view->count == 0 || view->join != TS_JOIN_NONE || ts_view_is_computed(view) || tensor->codec ||
+        tensor->whole_shape || view->rank >= TS_MAX_RANK || tensor->rank >= TS_MAX_RANK)
         return false;
     *real = *tensor;
     *out = *view;
@@ -250,14 +250,15 @@ static bool as_real(const struct ts_view *view, struct ts_arena *arena, struct t
     out->strides = ts_arena_array(arena, view->rank + 1, sizeof *out->strides);
     if (!real->shape || (tensor->strides && !real->strides) || !out->shape || !out->strides)
         return false;
+    /* an axis of one element may have a stride of any size */
     for (unsigned i = 0; i < tensor->rank; i++) {
         real->shape[i] = tensor->shape[i];
         if (real->strides)
-            real->strides[i] = 2 * tensor->strides[i];
+            real->strides[i] = tensor->shape[i] == 1 ? 0 : 2 * tensor->strides[i];
     }
     for (unsigned i = 0; i < view->rank; i++) {
         out->shape[i] = view->shape[i];
-        out->strides[i] = 2 * view->strides[i];
+        out->strides[i] = view->shape[i] == 1 ? 0 : 2 * view->strides[i];
     }
     real->shape[real->rank++] = out->shape[out->rank++] = 2;
     out->strides[view->rank] = 1;
@@ -279,7 +280,7 @@ static enum ts_status align_complex(const struct ts_view *a, const struct ts_vie
     struct ts_view real;
     const struct ts_view *sides[2] = {side ? a : &real, side ? &real : b};
     const char *words[2] = {"", ""};
-    if (!as_real(side ? b : a, arena, &real) || real.count == 0 || sides[!side]->count == 0)
+    if (!as_real(side ? b : a, arena, &real) || sides[!side]->count == 0)
         return ts_align_no_layout(a, b, 0, 0, arena, out, error);
     unnamed.axes_a = unnamed.axes_b = NULL;
     words[side] = shape_words("complex read as ", &real, arena);

@@ -255,10 +255,9 @@ static enum ts_status squeeze_long(struct ts_pairer *pairer, size_t a, struct ts
             used += (size_t)snprintf(words + used, sizeof words - used, " %u", i);
         else
             return TS_OK;
-    if (rank < other->rank || !may_turn(pairer, a, other))
+    if (rank < other->rank || !may_turn(pairer, a, other) ||
+        !ts_view_reshape(long_one, other->shape, rank, &pairer->out->arena, long_one))
         return TS_OK;
-    if (!ts_view_reshape(long_one, other->shape, rank, &pairer->out->arena, long_one))
-        return ts_fail_memory(error);
     text = ts_arena_printf(&pairer->out->arena, "%c: squeeze%s", side, words);
     return text ? ts_layout_recipes(pairer, *recipe, text, recipe, error) : ts_fail_memory(error);
 }
