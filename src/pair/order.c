@@ -224,6 +224,42 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
     return TS_OK;
 }
 
+static void mark(const struct ts_table *lines, const char *name, bool *here)
+{
+    const size_t line = ts_table_get(lines, name);
+    if (line != SIZE_MAX)
+        here[line] = true;
+}
+
+/* Says which names of the order file are those of no tensor and no pair. */
+static enum ts_status note_missing(struct ts_pairer *pairer, const struct ts_table *table, const char *const *lines,
+                                   size_t line_count, const struct sorted *list, size_t count, struct ts_error *error)
+{
+    const struct ts_side *sides[] = {&pairer->a, &pairer->b};
+    bool *here = ts_arena_array(&pairer->scratch, line_count + 1, sizeof *here);
+    size_t missing = 0, first = 0;
+    if (!here)
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < count; i++) { /* stacks and shards, which have a name of their own */
+        mark(table, list[i].found->pair.name, here);
+        mark(table, list[i].found->pair.name_b, here);
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < sides[side]->count; i++) {
+            mark(table, sides[side]->bundle->tensors[i]->name, here);
+            if (sides[side]->names[i])
+                mark(table, sides[side]->names[i], here);
+        }
+    for (size_t i = 0; i < line_count; i++)
+        if (ts_table_get(table, lines[i]) == i && !here[i]) /* one that is written twice counts once */
+            first = missing++ ? first : i;
+    if (!missing)
+        return TS_OK;
+    return ts_pairer_note(pairer, error, "%zu name%s of %s %s nowhere here, the first \"%s\"", missing,
+                          missing == 1 ? "" : "s", pairer->options->order_file, missing == 1 ? "is" : "are",
+                          lines[first]);
+}
+
 /* Pairs that the file names, by A's or B's name, come first and in its order; the rest stays behind them. */
 static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, size_t count, const char **source,
                                  struct ts_error *error)
@@ -231,6 +267,7 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
     const char **lines;
     size_t line_count, named = 0;
     struct ts_table table;
+    enum ts_status status;
     TS_TRY(ts_lines_load(pairer->options->order_file, &pairer->scratch, &lines, &line_count, error));
     if (!ts_table_init(&table, line_count))
         return ts_fail_memory(error);
@@ -245,7 +282,9 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
         named += rank != SIZE_MAX;
         list[i].rank = rank == SIZE_MAX ? line_count + i : rank; /* the rest stays as it was sorted */
     }
+    status = note_missing(pairer, &table, lines, line_count, list, count, error);
     ts_table_release(&table);
+    TS_TRY(status);
     qsort(list, count, sizeof *list, by_rank);
     if (named < count)
         TS_TRY(ts_pairer_note(pairer, error, "%zu pairs are not in the order file and come last: %s", count - named,

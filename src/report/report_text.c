@@ -1,6 +1,7 @@
 /* Owns the text report but its table: the head, the first divergence, what was left out, the verdict. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -40,6 +41,20 @@ static void put_sentence(const struct text *text, const char *sentence, size_t i
     ts_put_spaces(text->out, indent);
     ts_put_folded(text->layout, text->out, sentence, indent, indent + 2);
     ts_buffer_byte(text->out, '\n');
+}
+
+/* What stands above a list: an empty line, then the words. */
+static void put_heading(const struct text *text, const char *words)
+{
+    ts_buffer_byte(text->out, '\n');
+    put_sentence(text, words, 0);
+}
+
+static void put_more(const struct text *text, size_t count)
+{
+    char words[64];
+    snprintf(words, sizeof words, "%zu more; see them with --all", count);
+    put_sentence(text, words, 2);
 }
 
 /* One input: its path, then what it holds, beside it when both inputs fit so, else below it. */
@@ -159,7 +174,7 @@ static void put_neighbour(const struct text *text, const char *label, size_t i)
     ts_buffer_printf(text->out, "  %-9s  ", label);
     room = LABEL + 2 + line.size < text->layout->width ? text->layout->width - LABEL - 2 - line.size : 0;
     if (room < 16) /* the name has a line of its own */
-        room = text->layout->width > LABEL + 8 ? text->layout->width - LABEL - 2 : 8;
+        room = text->layout->width > LABEL + 8 ? text->layout->width - LABEL - 2 : 5;
     used = ts_put_name(text->layout, text->out, text->comparison->pairing.pairs[i].name, room);
     ts_buffer_byte(text->out, ':');
     used += LABEL + 1;
@@ -362,13 +377,19 @@ static void put_divergence(const struct text *text)
     const struct ts_pair *pair;
     bool weights = comparison->judgement.weights;
     struct ts_buffer line;
+    size_t room;
     if (first >= count)
         return;
     pair = &comparison->pairing.pairs[first];
     ts_buffer_init(&line, (size_t)4 << 20);
-    ts_buffer_string(&line, weights ? "First that differs: " : "First divergence: ");
-    ts_put_name(text->layout, &line, pair->name,
-                text->layout->width > 36 ? text->layout->width - (unsigned)line.size : 18);
+    ts_buffer_string(&line, weights ? "First that differs:" : "First divergence:");
+    room = text->layout->width > line.size ? text->layout->width - line.size - 1 : 0;
+    if (room < 16 && ts_name_columns(pair->name) > room) { /* the name has a line of its own */
+        ts_buffer_string(&line, "\n ");
+        room = text->layout->width - 2;
+    }
+    ts_buffer_byte(&line, ' ');
+    ts_put_name(text->layout, &line, pair->name, room);
     ts_buffer_byte(text->out, '\n');
     ts_put_styled(text->layout, text->out, TS_STYLE_BOLD, text_of(&line));
     ts_buffer_byte(text->out, '\n');
@@ -404,19 +425,25 @@ static void put_unmatched(const struct text *text, const char *side, const struc
     if (!count)
         return;
     ts_buffer_init(&shape, 65536);
-    ts_buffer_printf(text->out, "\nonly in the %s: %zu tensor%s\n", side, count, plural(count));
+    ts_buffer_printf(&shape, "only in the %s: %zu tensor%s", side, count, plural(count));
+    put_heading(text, text_of(&shape));
     for (size_t i = 0; i < shown; i++) {
-        size_t room;
+        bool beside;
         ts_buffer_clear(&shape);
         ts_buffer_printf(&shape, "%s ", ts_tensor_type_name(tensors[i]));
         ts_tensor_shape_text(tensors[i], &shape);
-        room = shape.size + 6 + 16 < text->layout->width ? text->layout->width - shape.size - 6 : 16;
+        beside = shape.size + 6 + 16 < text->layout->width;
         ts_put_spaces(text->out, 2);
-        ts_put_name(text->layout, text->out, tensors[i]->name, room);
-        ts_buffer_printf(text->out, "  %s\n", text_of(&shape));
+        ts_put_name(text->layout, text->out, tensors[i]->name, text->layout->width - (beside ? shape.size + 6 : 2));
+        if (beside) {
+            ts_buffer_printf(text->out, "  %s\n", text_of(&shape));
+        } else {
+            ts_buffer_byte(text->out, '\n');
+            put_sentence(text, text_of(&shape), 4);
+        }
     }
     if (shown < count)
-        ts_buffer_printf(text->out, "  %zu more; see them with --all\n", count - shown);
+        put_more(text, count - shown);
     ts_buffer_release(&shape);
 }
 
@@ -428,7 +455,7 @@ static void put_sampled(const struct text *text)
         if (!ts_is_sampled(&pairing->pairs[i]))
             continue;
         if (!count)
-            ts_buffer_string(text->out, "\nonly a sample was written of\n");
+            put_heading(text, "only a sample was written of");
         if (count++ < SOME || text->options->all) {
             ts_put_spaces(text->out, 2);
             ts_put_name(text->layout, text->out, pairing->pairs[i].name, text->layout->width - 2);
@@ -436,7 +463,7 @@ static void put_sampled(const struct text *text)
         }
     }
     if (count > SOME && !text->options->all)
-        ts_buffer_printf(text->out, "  %zu more; see them with --all\n", count - SOME);
+        put_more(text, count - SOME);
 }
 
 static void put_skips(const struct text *text, const char *side, const struct ts_bundle *bundle)
@@ -446,8 +473,9 @@ static void put_skips(const struct text *text, const char *side, const struct ts
     if (!bundle->skip_count)
         return;
     ts_buffer_init(&line, (size_t)16 << 20);
+    ts_buffer_printf(&line, "could not be read in the %s", side);
     if (harmful)
-        ts_buffer_printf(text->out, "\ncould not be read in the %s\n", side);
+        put_heading(text, text_of(&line));
     for (size_t i = 0; i < bundle->skip_count; i++) {
         if (bundle->skips[i].harmless || (!text->options->all && shown >= SOME))
             continue;
@@ -457,12 +485,11 @@ static void put_skips(const struct text *text, const char *side, const struct ts
         put_sentence(text, text_of(&line), 2);
     }
     if (shown < harmful)
-        ts_buffer_printf(text->out, "  %zu more; see them with --all\n", harmful - shown);
+        put_more(text, harmful - shown);
     if (harmless && text->options->all) {
         ts_buffer_clear(&line);
         ts_buffer_printf(&line, "no tensors in %zu other file%s of the %s", harmless, plural(harmless), side);
-        ts_buffer_byte(text->out, '\n');
-        put_sentence(text, text_of(&line), 0);
+        put_heading(text, text_of(&line));
         for (size_t i = 0; i < bundle->skip_count; i++)
             if (bundle->skips[i].harmless)
                 put_sentence(text, bundle->skips[i].path, 2);

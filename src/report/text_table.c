@@ -253,7 +253,7 @@ static struct widths measure(const struct table *table, bool place)
 }
 
 /* Gives up the place of the worst element, then the worst element and the ratio of norms, then one line per row, until
- * names have room. */
+ * names have room; then the shape and, from the last, all columns but the error, until the rest has. */
 static struct widths fit(const struct table *table)
 {
     struct widths widths = {.name = 6};
@@ -275,6 +275,8 @@ static struct widths fit(const struct table *table)
     widths.name = table->layout->width > 14 ? table->layout->width - 4 : 10;
     if (rest_of(&widths) + 4 > table->layout->width)
         widths.column[SHAPE] = 0;
+    for (size_t i = COLUMNS; i-- > ERROR + 1 && rest_of(&widths) + 4 > table->layout->width;)
+        widths.column[i] = 0;
     return widths;
 }
 

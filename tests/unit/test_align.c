@@ -480,6 +480,35 @@ static void test_complex(void **state)
     assert_null(found.problem);
 }
 
+/* Axes of one element may have any stride, and empty tensors any other axes. */
+static void test_complex_odd(void **state)
+{
+    struct table *table = *state;
+    double *values = random_values(table, 24);
+    struct ts_view real = make(table, TS_F32, values, SHAPE(3, 1, 4, 2)), a = as_complex(table, &real), empty;
+    struct ts_tensor odd, none = *a.tensor;
+    uint64_t vast[] = {0, (uint64_t)1 << 40, (uint64_t)1 << 23};
+    int64_t strides[] = {1, INT64_MAX, 3};
+    struct ts_view turned =
+        make(table, TS_F32, permuted(table, values, SHAPE(3, 4, 2), (unsigned[]){1, 0, 2}), SHAPE(4, 3, 2));
+    struct ts_view stored = as_complex(table, &turned), view;
+    struct ts_alignment found;
+    struct ts_error error;
+    odd = *stored.tensor; /* [4, 3], read as [3, 1, 4] */
+    odd.rank = 3;
+    odd.shape = (uint64_t[]){3, 1, 4};
+    odd.strides = strides;
+    assert_int_equal(ts_tensor_finish(&odd, &error), TS_OK);
+    assert_true(ts_view_of(&odd, &table->arena, &view));
+    found = aligned(table, &view, &real, NULL);
+    assert_found(table, &found, "A: complex read as [3,1,4,2], squeeze 1; B: squeeze 1", 24, 0);
+    none.shape = vast;
+    assert_int_equal(ts_tensor_finish(&none, &error), TS_OK);
+    assert_true(ts_view_of(&none, &table->arena, &empty));
+    found = aligned(table, &empty, &real, NULL);
+    assert_non_null(found.problem);
+}
+
 /* Quantized weights are read in order; the other side is the one that is turned around. */
 static void test_quantized(void **state)
 {
@@ -584,6 +613,7 @@ int main(void)
         TEST(test_guess),
         TEST(test_no_layout),
         TEST(test_complex),
+        TEST(test_complex_odd),
         TEST(test_quantized),
         TEST(test_archives),
     };

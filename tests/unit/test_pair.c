@@ -242,7 +242,7 @@ static void test_order_file(void **state)
     (void)state;
     paired_start(&paired);
     add_layers(&paired, "x%d", "x%d", 0, 4);
-    scratch_text("order.txt", "# as it ran\nx3\n  x1  \n\nnot_here\n");
+    scratch_text("order.txt", "# as it ran\nx3\n  x1  \n\nnot_here\nnor_here\nnot_here\n");
     options.order_file = scratch_path("order.txt");
     paired_run(&paired, &options);
     assert_all_equal(&paired, 4, 0);
@@ -251,6 +251,8 @@ static void test_order_file(void **state)
     assert_string_equal(paired.pairing.pairs[1].name, "x1");
     assert_string_equal(paired.pairing.pairs[2].name, "x0");
     assert_true(has_note(&paired, "2 pairs are not in the order file"));
+    assert_true(has_note(&paired, "2 names of "));
+    assert_true(has_note(&paired, " are nowhere here, the first \"not_here\""));
     ts_pairing_release(&paired.pairing);
     scratch_text("order.json", "\n[\"x2\", \"x0\", \"x3\", \"x1\"]\n");
     options.order_file = scratch_path("order.json");
@@ -258,6 +260,7 @@ static void test_order_file(void **state)
     assert_all_equal(&paired, 4, 0);
     for (size_t i = 0; i < 4; i++)
         assert_string_equal(paired.pairing.pairs[i].name, made_name("x%d", (int[]){2, 0, 3, 1}[i]));
+    assert_false(has_note(&paired, "nowhere here"));
     ts_pairing_release(&paired.pairing);
     scratch_text("order.json", "[\"x2\", 3]");
     paired_run(&paired, &options);

@@ -373,7 +373,7 @@ static void test_text_fits_and_is_safe(void **state)
     assert_non_null(endless);
     make_trace(&samples[0]);
     make_hostile(&samples[1], endless, 70000);
-    for (unsigned width = 40; width < 140; width += 7)
+    for (unsigned width = 20; width < 140; width += 5)
         for (int which = 0; which < 2; which++)
             for (int all = 0; all < 2; all++) {
                 const struct ts_layout layout = {.width = width, .unicode = width & 1};
