@@ -700,6 +700,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
         ts_scene_release(&state.scene);
     }
     ts_judge_release_flips(&state);
+    free(state.routing);
     free(state.errors);
     free(state.strays);
     free(state.follows);

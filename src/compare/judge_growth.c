@@ -1,5 +1,4 @@
 /* Owns judging what could not be learnt: may its error have grown, may a low precision start here, has it structure? */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,16 +54,31 @@ static double usual_level(const struct ts_judge *state, size_t i, size_t *seen)
     return ts_nth(recent, count, count / 2);
 }
 
-/* The same point of another layer: names that are equal but for one number. */
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Steps over a number; *from: its digits without zeros in front. */
+static const char *step_over(const char *at, const char **from)
+{
+    while (*at == '0' && is_digit(at[1]))
+        at++;
+    for (*from = at; is_digit(*at);)
+        at++;
+    return at;
+}
+
+/* The same point of another layer: names that are equal but for one number. Every pair is asked about many others. */
 bool ts_judge_same_point(const char *a, const char *b)
 {
     unsigned differences = 0;
-    while (*a && *b) {
-        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
-            char *end_a, *end_b;
-            differences += strtoul(a, &end_a, 10) != strtoul(b, &end_b, 10);
-            a = end_a;
-            b = end_b;
+    while (*a && *b && differences < 2) {
+        if (is_digit(*a) && is_digit(*b)) {
+            const char *from_a, *from_b;
+            a = step_over(a, &from_a);
+            b = step_over(b, &from_b);
+            differences += a - from_a != b - from_b || memcmp(from_a, from_b, (size_t)(a - from_a)) != 0;
         } else if (*a++ != *b++) {
             return false;
         }
@@ -161,12 +175,21 @@ static bool are_unseen_flips(const struct ts_judge *state, size_t i, double base
     return (alike >= 2 && alike * 2 >= others) || ((alike || fresh >= 2 || more) && are_so_few(state, i, base));
 }
 
-/* A router's logits, weights or choice. Gates that are no narrower than the stream are those of an activation. */
-static bool tells_routing(const struct ts_judge *state, size_t i, size_t k)
+/* Routers' logits, weights and choices, of all layers: names are read once. False without memory. */
+static bool list_routing(struct ts_judge *state)
 {
-    const struct ts_pair *pair = &state->pairs[k];
-    return strstr(pair->name, "router") || ts_type_is_integer(pair->a.tensor->type) ||
-           (ts_judge_is_router(pair->name) && pair->a.count <= state->pairs[i].a.count / 2);
+    if (state->routing)
+        return true;
+    state->routing = calloc(state->out->count + 1, sizeof *state->routing);
+    for (size_t k = 0; state->routing && k < state->out->count; k++) {
+        const struct ts_pair *pair = &state->pairs[k];
+        struct ts_judge_routing one = {.pair = k, .integers = ts_type_is_integer(pair->a.tensor->type)};
+        one.sure = one.integers || strstr(pair->name, "router");
+        state->experts = state->experts || strstr(pair->name, "expert") || strstr(pair->name, "moe");
+        if ((one.sure || ts_judge_is_router(pair->name)) && ts_layer_of(pair->name, &one.layer))
+            state->routing[state->routing_count++] = one;
+    }
+    return state->routing != NULL;
 }
 
 /* A tensor of attention behind calm ones of its own layer: no experts are between. */
@@ -175,8 +198,8 @@ static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_
     uint64_t other;
     if (!strstr(state->pairs[i].name, "attn") && !strstr(state->pairs[i].name, "attention"))
         return false;
-    for (size_t k = i; k-- > 0;)
-        if (ts_layer_of(state->pairs[k].name, &other) && other == layer && state->structures[k].known)
+    for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
+        if (state->structures[k].known)
             return state->structures[k].strays == 0;
     return false;
 }
@@ -185,20 +208,22 @@ enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };
 
 /* A run with experts whose choice is nowhere to be seen in this layer: by its names, or by routers of other layers. The
  * latter show what could have been captured here. */
-static enum hidden hides_routing(const struct ts_judge *state, size_t i)
+static enum hidden hides_routing(struct ts_judge *state, size_t i)
 {
-    bool experts = false, elsewhere = false;
-    uint64_t layer, other;
-    if (!ts_layer_of(state->pairs[i].name, &layer) || is_behind_calm_input(state, i, layer))
+    bool experts, elsewhere = false;
+    uint64_t layer;
+    if (!ts_layer_of(state->pairs[i].name, &layer) || is_behind_calm_input(state, i, layer) || !list_routing(state))
         return NOTHING_HIDDEN;
-    for (size_t k = 0; k < state->out->count; k++) {
-        const struct ts_pair *pair = &state->pairs[k];
-        bool routes = ts_layer_of(pair->name, &other) && tells_routing(state, i, k);
-        experts = experts || strstr(pair->name, "expert") || strstr(pair->name, "moe") ||
-                  (routes && !ts_type_is_integer(pair->a.tensor->type));
-        elsewhere = elsewhere || routes;
-        if (routes && other == layer)
+    experts = state->experts;
+    for (size_t k = 0; k < state->routing_count; k++) {
+        const struct ts_judge_routing *one = &state->routing[k];
+        /* gates that are no narrower than the stream are those of an activation */
+        if (!one->sure && state->pairs[one->pair].a.count > state->pairs[i].a.count / 2)
+            continue;
+        if (one->layer == layer)
             return NOTHING_HIDDEN;
+        experts = experts || !one->integers;
+        elsewhere = true;
     }
     return !experts ? NOTHING_HIDDEN : elsewhere ? LAYER_HIDDEN : ROUTING_HIDDEN;
 }

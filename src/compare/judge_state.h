@@ -20,6 +20,14 @@ struct ts_judge_flips {
     bool *rows;   /* per token that is looked at */
 };
 
+/* A tensor of some layer that may tell which experts were chosen there. */
+struct ts_judge_routing {
+    size_t pair;
+    uint64_t layer;
+    bool integers;
+    bool sure; /* else a gate, which may be that of an activation */
+};
+
 struct ts_judge {
     const struct ts_pair *pairs;
     const struct ts_delta *deltas;
@@ -41,6 +49,9 @@ struct ts_judge {
     double *strays;    /* per pair: how far its worst row stands out */
     struct ts_judge_flips *flips;
     size_t flip_count;
+    struct ts_judge_routing *routing; /* NULL until someone asks for it */
+    size_t routing_count;
+    bool experts;   /* names speak of them; known with the former */
     bool guessed;   /* some tokens were set aside by a guess */
     bool flipped;   /* tokens seem to have taken other experts, unseen */
     size_t strayed; /* where they did first */
