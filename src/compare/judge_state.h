@@ -1,7 +1,7 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
  * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers),
- * judge_flips.c (experts whose choice was not captured) and judge_order.c (rows that experts gather). For these files
- * only. */
+ * judge_flips.c and judge_ties.c (experts whose choice was not captured) and judge_order.c (rows that experts gather).
+ * For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 

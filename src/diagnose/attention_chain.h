@@ -90,8 +90,8 @@ struct ts_other_values {
 };
 
 /* What a candidate may do otherwise than `own`. onset: the first wrong token. mixable: rows may depend on each other,
- * all of them are at hand. others: TS_MOST_OTHERS of them, or fewer
- * and one without an actor. Returns how many; guesses has room for TS_MOST_GUESSES. */
+ * all of them are at hand. others: TS_MOST_OTHERS of them, or fewer and one without an actor. Returns how many; guesses
+ * has room for TS_MOST_GUESSES. */
 size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, bool mixable, size_t hidden, size_t onset,
                         const struct ts_other_values *others, struct ts_chain_guess *guesses);
 

@@ -240,7 +240,7 @@ static bool cut_heads(const struct ts_cut_job *job, uint64_t groups, const struc
                       const uint64_t sizes[TS_CUT_PARTS], size_t part, struct ts_arena *arena, struct ts_view *out)
 {
     uint64_t start = 0, total = fused->shape[axis], *starts, *counts;
-    if (job->count != 3 || groups == 0 || groups > 4096 || total % groups != 0 || sizes[part] % groups != 0)
+    if (job->count != 3 || groups == 0 || groups > TS_MAX_HEADS || total % groups != 0 || sizes[part] % groups != 0)
         return false;
     starts = ts_arena_array(arena, groups, sizeof *starts);
     counts = ts_arena_array(arena, groups, sizeof *counts);
@@ -262,7 +262,7 @@ static bool cut_key_heads(const struct ts_cut_job *job, const struct ts_view *fu
     const struct ts_facts *facts = job->pairer->a.facts.key_heads ? &job->pairer->a.facts : &job->pairer->b.facts;
     const uint64_t groups = facts->key_heads;
     uint64_t value, key, *starts, *counts;
-    if (job->count != 2 || groups == 0 || groups > 4096 || sizes[0] <= sizes[1] || sizes[1] % groups != 0 ||
+    if (job->count != 2 || groups == 0 || groups > TS_MAX_HEADS || sizes[0] <= sizes[1] || sizes[1] % groups != 0 ||
         (sizes[0] - sizes[1]) % (2 * groups) != 0)
         return false;
     value = sizes[1] / groups;

@@ -1,12 +1,10 @@
 /* Owns how the two sides of one pair are laid out against each other where the names already said that they belong
  * together: as they are, as the conventions store them, or as ts_align finds. Every recipe is proved by values. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buffer.h"
-#include "base/text.h"
 #include "pair/pairing.h"
 #include "read/values.h"
 

@@ -218,11 +218,11 @@ enum ts_status ts_ranks_identical(const struct ts_view *one, const struct ts_vie
 /* Shards of both sides as one tensor, whatever their ranks. */
 enum ts_status ts_ranks_whole(struct ts_pairer *pairer, const struct ts_slot *a, const struct ts_slot *b,
                               const char *how, struct ts_error *error);
-/* Remembers that an alignment found ranks missing; ts_ranks_explain says so. */
 /* Whether folders with numbers are ranks: their tensors are pieces of the other side's, or all the same. Where they are
  * not, the names of the side are read again. */
 enum ts_status ts_ranks_of_folders(struct ts_pairer *pairer, struct ts_side *side, const struct ts_side *other,
                                    struct ts_error *error);
+/* Remembers that an alignment found ranks missing; ts_ranks_explain says so. */
 void ts_ranks_lacking(struct ts_pairer *pairer, const struct ts_alignment *alignment);
 enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error);
 
