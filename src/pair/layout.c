@@ -81,7 +81,10 @@ static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, e
     if (pairer->strange++)
         return TS_OK;
     return ts_pairer_note(pairer, error, "%s is not stored as llama.cpp wants it for this architecture: %s is missing",
-                          kind, missing == TS_TURN_ADD ? "the added 1" : "the permutation of rows");
+                          kind,
+                          missing == TS_TURN_ADD    ? "the added 1"
+                          : missing == TS_TURN_TILE ? "the other order of the heads of v"
+                                                    : "the permutation of rows");
 }
 
 /* Tries them on a sample; the best is applied to the pair and kept there. *error_left: its error. */
