@@ -157,6 +157,13 @@ static void decide(struct ts_judge *state, const struct ts_router *routers, size
     }
 }
 
+/* No narrower than what comes before it, and not called a router. */
+static bool is_gate_of_activation(const struct ts_judge *state, size_t i)
+{
+    return i > 0 && !strstr(state->pairs[i].name, "router") &&
+           state->pairs[i].a.count > state->pairs[i - 1].a.count / 2;
+}
+
 void ts_judge_find_flips(struct ts_judge *state)
 {
     struct ts_router *routers = NULL;
@@ -174,7 +181,7 @@ void ts_judge_find_flips(struct ts_judge *state)
     for (size_t i = 0; i < state->out->count && count < most; i++) {
         size_t experts;
         uint32_t possible;
-        if (!ts_judge_is_router(state->pairs[i].name) || !state->deltas[i].unequal ||
+        if (!ts_judge_is_router(state->pairs[i].name) || is_gate_of_activation(state, i) || !state->deltas[i].unequal ||
             (experts = ts_router_width(state, i)) < 3 || experts > MOST_EXPERTS ||
             !(possible = ts_router_ranks(state, i, experts)))
             continue;

@@ -83,6 +83,8 @@ static void add_rows(struct trace *trace, const char *name, const struct layer *
     free(other);
 }
 
+static bool dense; /* what comes before a gate is no wider than it, as an activation's */
+
 static void run_layers(struct judged *judged, const struct layer *layers, bool ordered, double level)
 {
     trace_start(&judged->trace);
@@ -91,7 +93,10 @@ static void run_layers(struct judged *judged, const struct layer *layers, bool o
         double noise = level < 0 && layer == 0 ? 1e-6 : fabs(level); /* negative: it starts behind the first layer */
         for (int i = 0; i < PARTS; i++) {
             snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
-            add_rows(&judged->trace, name, NULL, noise);
+            if (dense && i == PARTS - 1)
+                add_random_logits(&judged->trace, name, noise);
+            else
+                add_rows(&judged->trace, name, NULL, noise);
         }
         snprintf(name, sizeof name, "layers.%zu.mlp.gate", layer);
         if (ordered)
@@ -123,6 +128,10 @@ static void test_ties_of_the_logits_alone(void **state)
     assert_non_null(strstr(judged.judgement.verdicts[PER_LAYER + GATE].why, "2 tokens took other experts"));
     assert_int_equal(judged.judgement.note_count, 0);
     judged_end(&judged);
+    dense = true; /* then nothing is chosen */
+    run_layers(&judged, once, true, NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
+    dense = false;
 }
 
 /* However many experts a token has, as long as it is the same number everywhere. */
