@@ -158,19 +158,23 @@ static double product_level(const struct ts_judge *state)
 enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS, CHANNEL_FAILS };
 
 /* What makes the error may be products that were not captured: in attention itself, or of the scale and shift of an
- * adaptive norm, which look like the weight and bias of a plain one. Those err as others do before the norm; behind it
- * others carry its error. */
-static double level_of_hidden_products(const struct ts_judge *state, size_t i)
+ * adaptive norm, which look like the weight and bias of a plain one. Those err as others do before it; behind it others
+ * carry its error. */
+static double level_before(const struct ts_judge *state, size_t i)
 {
     size_t before = 0, unequal = 0;
-    if (!state->products[i] && !state->adaptive[i])
-        return 0;
-    for (size_t k = 0; k < i && state->adaptive[i]; k++)
+    for (size_t k = 0; k < i; k++)
         if (ts_judge_is_free(state, k)) {
             before++;
             unequal += state->errors[k] > 0;
         }
     return before >= 3 && !unequal ? 0 : product_level(state);
+}
+
+/* Where another function explains the error, no precision does. */
+static double level_of_hidden_products(const struct ts_judge *state, size_t i)
+{
+    return (state->products[i] && !state->replays[i].rival) || state->adaptive[i] ? level_before(state, i) : 0;
 }
 
 static bool follows(const struct ts_judge *state, size_t i)
@@ -185,6 +189,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     const struct ts_replay *replay = &state->replays[i];
     enum ts_operation_kind kind = state->kinds[i];
     double room = 1;
+    bool excused = state->products[i] && !replay->rival;
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
         (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
@@ -192,10 +197,10 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = FINE;
     room *= ts_judge_chance(state, i);
-    if (replay->ratio > fmax(room * REPLAY_LIMIT, state->products[i] ? 5 * usual_replay(state, kind, false) : 0) ||
+    if (replay->ratio > fmax(room * REPLAY_LIMIT, excused ? 5 * usual_replay(state, kind, false) : 0) ||
         (!state->products[i] && follows(state, i)))
         return ALL_FAILS;
-    if (replay->worst_part > fmax(room * PART_LIMIT, state->products[i] ? 5 * usual_replay(state, kind, true) : 0))
+    if (replay->worst_part > fmax(room * PART_LIMIT, excused ? 5 * usual_replay(state, kind, true) : 0))
         return PART_FAILS;
     return !state->products[i] && replay->worst_channel_part > room * CHANNEL_LIMIT ? CHANNEL_FAILS : NO_FAILURE;
 }
@@ -204,7 +209,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
 static bool is_doubtful(const struct ts_judge *state, size_t i)
 {
     return state->kinds[i] == TS_OPERATION_ATTENTION && state->out->verdicts[i].judged == TS_JUDGED_NOISE &&
-           state->replays[i].local > DOUBTFUL * product_level(state);
+           state->replays[i].local > DOUBTFUL * level_before(state, i);
 }
 
 static void judge_replay(struct ts_judge *state, size_t i)

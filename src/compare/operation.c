@@ -111,6 +111,7 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                 double sum = 0;
                 if (!(scores && is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
                     sum = operation->factor * ts_dot(x, y, size);
+                sum = operation->cap > 0 ? operation->cap * tanh(sum / operation->cap) : sum;
                 if (scores && operation->table)
                     sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + key - position];
                 out[at] = sum;
@@ -518,6 +519,7 @@ static bool apply_rival(struct ts_scene *scene, const struct ts_operation *opera
 {
     static const double epsilons[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2};
     static const double caps[] = {10, 15, 20, 25, 30, 40, 50, 100};
+    static const double hidden_caps[] = {0, 15, 20, 30, 50, 100}; /* no cap, too, which may be what is usual */
     struct ts_operation rival = *operation;
     if (operation->kind == TS_OPERATION_SCORES && index < sizeof caps / sizeof *caps) {
         for (size_t i = 0; i < actor->rows * actor->width; i++)
@@ -525,7 +527,11 @@ static bool apply_rival(struct ts_scene *scene, const struct ts_operation *opera
                                                  : caps[index] * tanh(scratch->expected[i] / caps[index]);
         return true;
     }
-    if (operation->kind == TS_OPERATION_ACTIVATION && index < TS_ACTIVATION_COUNT)
+    if ((operation->kind == TS_OPERATION_ATTENTION ||
+         (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1)) &&
+        index < sizeof hidden_caps / sizeof *hidden_caps)
+        rival.cap = hidden_caps[index];
+    else if (operation->kind == TS_OPERATION_ACTIVATION && index < TS_ACTIVATION_COUNT)
         rival.activation = (enum ts_activation)index;
     else if (operation->kind == TS_OPERATION_NORM && index < sizeof epsilons / sizeof *epsilons)
         rival.epsilon = epsilons[index];
@@ -551,8 +557,10 @@ static void weigh_rivals(struct ts_scene *scene, const struct ts_operation *oper
             add_element(&all, (double)actor->b[i], scratch->moved[i], scratch->moved[i]);
         best = all.size > 0 ? fmin(best, sqrt(all.error / all.size)) : best;
     }
-    if (best > 0 && best < RIVAL_SHARE * replay->local && best < RIVAL_MARGIN * scaled)
+    if (best > 0 && best < RIVAL_SHARE * replay->local && best < RIVAL_MARGIN * scaled) {
         replay->ratio = fmax(replay->ratio, replay->local / best);
+        replay->rival = true;
+    }
 }
 
 enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
@@ -618,6 +626,8 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
             ts_buffer_printf(out, "softmax(%.6g * %s . %s)", operation->factor, names[0], names[1]);
         else
             ts_buffer_printf(out, "softmax(%s)%s", names[0], operation->table ? " with sinks" : "");
+        if (operation->input_count > 1 && operation->cap > 0)
+            ts_buffer_printf(out, ", softcap %.6g", operation->cap);
         break;
     case TS_OPERATION_CONTEXT:
         ts_buffer_printf(out, "%s x %s", names[0], names[1]);

@@ -54,7 +54,7 @@ struct ts_operation {
     double residual; /* relative error of the learnt operation on the reference itself */
     double factor;
     double epsilon;   /* NORM */
-    double cap;       /* ATTENTION: softcap of the scores, 0 when there is none */
+    double cap;       /* ATTENTION, SOFTMAX of two: softcap of the scores, 0 when there is none */
     bool centred;     /* NORM: the mean is removed */
     bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */
     bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap; ATTENTION: causal */
@@ -99,6 +99,7 @@ double ts_noise_at(uint64_t seed, uint64_t index);
 struct ts_replay {
     double ratio;      /* error made here, in units of what rounding explains, or of what is left of it where another
                           usual function, epsilon or soft cap leaves far less */
+    bool rival;        /* one does: it is no rounding, in whatever precision */
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;
     double local; /* relative L2 of the error made here */

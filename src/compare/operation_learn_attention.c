@@ -7,6 +7,8 @@
 #include "compare/structure.h"
 
 #define LEAST_OF_ONE 4 /* heads, each with one number where there is one token: fewer lie on a line by chance */
+#define LINE_LEFT    2e-2 /* of the logarithms' squares, by the line through them */
+#define CAP_STEPS    6
 
 /* q and k can be the operands of [rows, heads, keys] scores: as many numbers per head, key heads that divide the heads.
  */
@@ -255,47 +257,82 @@ void ts_learn_scores(struct ts_search *search)
                 return;
 }
 
+/* Of the logarithms of probabilities, within rows, over the scores that queries and keys make: one row of each head. */
+struct slope {
+    double covariance, variance, spread;
+};
+
+/* False when it is no line. A cap leaves a line nearly straight. */
+static bool slope_of_logs(const struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k,
+                          double factor, double cap, struct slope *slope)
+{
+    const struct ts_actor *actor = search->actor;
+    *slope = (struct slope){0};
+    for (size_t head = 0; head < actor->heads; head++) {
+        size_t row = actor->rows - 1 - head % (actor->rows / 2 + 1), used = 0;
+        double mean_s = 0, mean_p = 0, products = 0, squares = 0, logs = 0;
+        for (size_t key = 0; key < actor->inner; key++) {
+            double p = (double)actor->a[row * actor->width + head * actor->inner + key], s;
+            if (!(p > 1e-6))
+                continue;
+            s = factor * product(search, q, k, row, head, key);
+            s = cap > 0 ? cap * tanh(s / cap) : s;
+            p = log(p);
+            mean_s += s;
+            mean_p += p;
+            products += s * p;
+            squares += s * s;
+            logs += p * p;
+            used++;
+        }
+        if (used > 1) {
+            slope->covariance += products - mean_s * mean_p / (double)used;
+            slope->variance += squares - mean_s * mean_s / (double)used;
+            slope->spread += logs - mean_p * mean_p / (double)used;
+        }
+        if (head % 4 == 1 && slope->covariance * slope->covariance < 0.9 * slope->variance * slope->spread)
+            return false;
+    }
+    return slope->variance > 0 && slope->spread > 0 &&
+           1 - slope->covariance * slope->covariance / (slope->variance * slope->spread) <= LINE_LEFT;
+}
+
+/* With one of the usual soft caps, the factor following from each: what a cap bends is nearly straight, so that a few
+ * steps find it. */
+static bool learn_capped(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k,
+                         struct ts_operation *softmax)
+{
+    static const double caps[] = {50, 30, 20, 15, 100};
+    const double straight = softmax->factor;
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        struct slope slope = {0};
+        bool line = true;
+        softmax->cap = caps[i];
+        softmax->factor = straight;
+        for (int step = 0; step < CAP_STEPS && line; step++) {
+            line = slope_of_logs(search, q, k, softmax->factor, softmax->cap, &slope);
+            softmax->factor *= line ? slope.covariance / slope.variance : 1;
+        }
+        if (line && ts_search_consider(search, softmax))
+            return true;
+    }
+    return false;
+}
+
 /* Probabilities straight from queries and keys, the scores not captured: within a row, log p is factor * q . k and a
  * constant, so the factor is a slope. */
 static void learn_probabilities(struct ts_search *search)
 {
-    const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count; i++)
         for (size_t j = 0; j < search->all_count; j++) {
             const struct ts_actor *q = search->all[i], *k = keys_of(search, q, search->all[j], true);
             struct ts_operation softmax = {
                 .kind = TS_OPERATION_SOFTMAX, .inputs = {q->pair, search->all[j]->pair}, .input_count = 2};
-            double covariance = 0, variance = 0, spread = 0;
-            if (!k)
+            struct slope slope;
+            if (!k || !slope_of_logs(search, q, k, 1, 0, &slope))
                 continue;
-            for (size_t head = 0; head < actor->heads; head++) {
-                size_t row = actor->rows - 1 - head % (actor->rows / 2 + 1), used = 0;
-                double mean_s = 0, mean_p = 0, products = 0, squares = 0, logs = 0;
-                for (size_t key = 0; key < actor->inner; key++) {
-                    double p = (double)actor->a[row * actor->width + head * actor->inner + key], s;
-                    if (!(p > 1e-6))
-                        continue;
-                    s = product(search, q, k, row, head, key);
-                    p = log(p);
-                    mean_s += s;
-                    mean_p += p;
-                    products += s * p;
-                    squares += s * s;
-                    logs += p * p;
-                    used++;
-                }
-                if (used > 1) {
-                    covariance += products - mean_s * mean_p / (double)used;
-                    variance += squares - mean_s * mean_s / (double)used;
-                    spread += logs - mean_p * mean_p / (double)used;
-                }
-                if (head % 4 == 1 && covariance * covariance < 0.9 * variance * spread)
-                    break;
-            }
-            if (!(variance > 0) || !(spread > 0) || 1 - covariance * covariance / (variance * spread) > 2e-2)
-                continue;
-            softmax.factor = covariance / variance;
-            if (ts_search_consider(search, &softmax))
+            softmax.factor = slope.covariance / slope.variance;
+            if (ts_search_consider(search, &softmax) || learn_capped(search, q, k, &softmax))
                 return;
         }
 }

@@ -393,6 +393,21 @@ static void propose_masks(struct softmax_search *search)
     }
 }
 
+/* The soft cap that the reference has on its scores, between what was captured. */
+static void propose_without_cap(struct ts_case *the_case)
+{
+    struct ts_operation changed = the_case->operation;
+    struct ts_variants variants;
+    if (!(changed.cap > 0) || changed.input_count < 2 || !ts_variants_open(&variants, the_case, &the_case->operation))
+        return;
+    changed.cap = 0;
+    ts_formula_operation(the_case, &changed);
+    ts_propose(the_case, "softmax", ts_variants_apply(&variants, &changed, variants.inputs), 0,
+               "the soft cap on attention scores",
+               "the soft cap of %.3g on the scores is missing", the_case->operation.cap);
+    ts_variants_close(&variants);
+}
+
 static void propose_ways(struct softmax_search *search)
 {
     static const struct {
@@ -468,6 +483,7 @@ static void propose_softmax(struct ts_case *the_case, struct ts_variants *varian
         mask_read(&search.found, actor, actor->b, false);
         propose_masks(&search);
         propose_ways(&search);
+        propose_without_cap(the_case);
     }
     mask_close(&search.reference);
     mask_close(&search.found);
