@@ -158,23 +158,20 @@ static double product_level(const struct ts_judge *state)
 enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS, CHANNEL_FAILS };
 
 /* What makes the error may be products that were not captured: in attention itself, or of the scale and shift of an
- * adaptive norm, which look like the weight and bias of a plain one. Those err as others do before it; behind it others
- * carry its error. */
-static double level_before(const struct ts_judge *state, size_t i)
+ * adaptive norm, which look like the weight and bias of a plain one. Those err as others do before the norm; behind it
+ * others carry its error. In attention a cache may be coarse where everything before is equal to the last bit: there
+ * only another function, that explains the error, speaks against a precision. */
+static double level_of_hidden_products(const struct ts_judge *state, size_t i)
 {
     size_t before = 0, unequal = 0;
-    for (size_t k = 0; k < i; k++)
+    if ((!state->products[i] || state->replays[i].rival) && !state->adaptive[i])
+        return 0;
+    for (size_t k = 0; k < i && state->adaptive[i]; k++)
         if (ts_judge_is_free(state, k)) {
             before++;
             unequal += state->errors[k] > 0;
         }
     return before >= 3 && !unequal ? 0 : product_level(state);
-}
-
-/* Where another function explains the error, no precision does. */
-static double level_of_hidden_products(const struct ts_judge *state, size_t i)
-{
-    return (state->products[i] && !state->replays[i].rival) || state->adaptive[i] ? level_before(state, i) : 0;
 }
 
 static bool follows(const struct ts_judge *state, size_t i)
@@ -209,7 +206,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
 static bool is_doubtful(const struct ts_judge *state, size_t i)
 {
     return state->kinds[i] == TS_OPERATION_ATTENTION && state->out->verdicts[i].judged == TS_JUDGED_NOISE &&
-           state->replays[i].local > DOUBTFUL * level_before(state, i);
+           state->replays[i].local > DOUBTFUL * product_level(state);
 }
 
 static void judge_replay(struct ts_judge *state, size_t i)

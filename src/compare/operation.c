@@ -48,6 +48,7 @@ double ts_activation_value(enum ts_activation activation, double x)
 /* Another function or epsilon: from which ratio on it is looked for, in how many numbers, and what it may leave of the
  * error, and of what one factor for all leaves. */
 #define RIVAL_FROM   1.0
+#define RIVAL_LOCAL  8.0 /* roundings */
 #define RIVAL_COUNT  256
 #define RIVAL_SHARE  0.5
 #define RIVAL_MARGIN 0.7
@@ -521,13 +522,13 @@ static bool apply_rival(struct ts_scene *scene, const struct ts_operation *opera
     static const double caps[] = {10, 15, 20, 25, 30, 40, 50, 100};
     static const double hidden_caps[] = {0, 15, 20, 30, 50, 100}; /* no cap, too, which may be what is usual */
     struct ts_operation rival = *operation;
-    if (operation->kind == TS_OPERATION_SCORES && index < sizeof caps / sizeof *caps) {
+    if (operation->kind == TS_OPERATION_SCORES && !(operation->cap > 0) && index < sizeof caps / sizeof *caps) {
         for (size_t i = 0; i < actor->rows * actor->width; i++)
             out[i] = isinf(scratch->expected[i]) ? scratch->expected[i]
                                                  : caps[index] * tanh(scratch->expected[i] / caps[index]);
         return true;
     }
-    if ((operation->kind == TS_OPERATION_ATTENTION ||
+    if ((operation->kind == TS_OPERATION_ATTENTION || operation->cap > 0 ||
          (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1)) &&
         index < sizeof hidden_caps / sizeof *hidden_caps)
         rival.cap = hidden_caps[index];
@@ -545,11 +546,14 @@ static bool apply_rival(struct ts_scene *scene, const struct ts_operation *opera
  * rounding makes, and the ratio is taken to that; and so it is with a soft cap on scores. One factor for all must leave
  * more, which cut off numbers make. */
 static void weigh_rivals(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
-                         struct scratch *scratch, struct ts_replay *replay)
+                         struct scratch *scratch, double rounding, struct ts_replay *replay)
 {
     size_t total = actor->rows * actor->width;
     double scaled = replay->local * sqrt(1 - replay->slope * replay->slope), best = replay->local;
-    if (!(replay->ratio > RIVAL_FROM) || total < RIVAL_COUNT)
+    /* attention is granted more than it may need */
+    if (!(replay->ratio > RIVAL_FROM ||
+          (ts_operation_is_product(operation) && replay->local > RIVAL_LOCAL * rounding)) ||
+        total < RIVAL_COUNT)
         return;
     for (size_t index = 0; apply_rival(scene, operation, index, actor, scratch, scratch->moved); index++) {
         struct balance all = {0};
@@ -581,7 +585,7 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
         if (grid > rounding)
             weigh(operation, actor, &scratch, grid, replay);
     }
-    weigh_rivals(scene, operation, actor, &scratch, replay);
+    weigh_rivals(scene, operation, actor, &scratch, rounding, replay);
     scratch_release(&scratch);
     return TS_OK;
 }
@@ -620,6 +624,8 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
     case TS_OPERATION_SCORES:
         ts_buffer_printf(out, "%.6g * %s . %s%s", operation->factor, names[0], names[1],
                          operation->table ? " + a bias by distance" : "");
+        if (operation->cap > 0)
+            ts_buffer_printf(out, ", softcap %.6g", operation->cap);
         break;
     case TS_OPERATION_SOFTMAX:
         if (operation->input_count > 1)

@@ -54,7 +54,7 @@ struct ts_operation {
     double residual; /* relative error of the learnt operation on the reference itself */
     double factor;
     double epsilon;   /* NORM */
-    double cap;       /* ATTENTION, SOFTMAX of two: softcap of the scores, 0 when there is none */
+    double cap;       /* ATTENTION, SCORES, SOFTMAX of two: softcap of the scores, 0 when there is none */
     bool centred;     /* NORM: the mean is removed */
     bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */
     bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap; ATTENTION: causal */

@@ -386,10 +386,11 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
     struct ts_search search = {.scene = scene, .actor = actor, .total = actor->rows * actor->width};
     /* what has no free constants before what has one per channel: a modulation common to all tokens also fits as a norm
      */
-    void (*const steps[])(struct ts_search *) = {
-        learn_sums,     learn_activations, learn_fused_activation, learn_modulation, ts_learn_softmax,
-        ts_learn_topk,  ts_learn_context,  ts_learn_scores,        learn_scale,      learn_scaled_sums,
-        ts_learn_norms, ts_learn_rotary,   ts_learn_attention};
+    void (*const steps[])(struct ts_search *) = {learn_sums,        learn_activations,      learn_fused_activation,
+                                                 learn_modulation,  ts_learn_softmax,       ts_learn_topk,
+                                                 ts_learn_context,  ts_learn_scores,        learn_scale,
+                                                 learn_scaled_sums, ts_learn_capped_scores, ts_learn_norms,
+                                                 ts_learn_rotary,   ts_learn_attention};
     (void)error;
     *operation = (struct ts_operation){0};
     if (!actor->usable || !(actor->norm_a > 0) || (actor->rows < 2 && scene->tokens != 1))

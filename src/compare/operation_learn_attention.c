@@ -6,9 +6,13 @@
 #include "compare/operation_search.h"
 #include "compare/structure.h"
 
-#define LEAST_OF_ONE 4 /* heads, each with one number where there is one token: fewer lie on a line by chance */
+#define LEAST_OF_ONE 4    /* heads, each with one number where there is one token: fewer lie on a line by chance */
 #define LINE_LEFT    2e-2 /* of the logarithms' squares, by the line through them */
 #define CAP_STEPS    6
+#define CAPPED_LEFT  1e-3 /* the same of scores that were undone: bf16 near a cap leaves less */
+#define NEAR_CAP     0.98 /* of it; beyond, rounding decides what is undone */
+
+static const double usual_caps[] = {50, 30, 20, 15, 100};
 
 /* q and k can be the operands of [rows, heads, keys] scores: as many numbers per head, key heads that divide the heads.
  */
@@ -111,7 +115,36 @@ static bool may_be_scores(const struct ts_search *search, const struct ts_actor 
     return dot * dot >= 0.98 * square * size;
 }
 
-static void learn_plain_scores(struct ts_search *search)
+/* Scores behind one of the usual soft caps: undone, they lie on a line again. */
+static bool learn_capped_scores(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k,
+                                struct ts_operation *scores)
+{
+    const struct ts_actor *actor = search->actor;
+    for (size_t i = 0; i < sizeof usual_caps / sizeof *usual_caps; i++) {
+        double dot = 0, square = 0, size = 0, cap = usual_caps[i];
+        for (size_t at = 0; at < search->probe_count; at++) {
+            size_t place = search->probes[at];
+            double y = search->wanted[at] / cap, sum;
+            if (!(fabs(y) < NEAR_CAP))
+                continue;
+            y = cap * atanh(y);
+            sum =
+                product(search, q, k, place / actor->width, place % actor->width / actor->inner, place % actor->inner);
+            dot += sum * y;
+            square += sum * sum;
+            size += y * y;
+        }
+        if (!(square > 0) || !(size > 0) || 1 - dot * dot / (square * size) > CAPPED_LEFT)
+            continue;
+        scores->cap = cap;
+        scores->factor = dot / square;
+        if (ts_search_consider(search, scores))
+            return true;
+    }
+    return false;
+}
+
+static void learn_products(struct ts_search *search, bool capped)
 {
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count; i++)
@@ -138,7 +171,7 @@ static void learn_plain_scores(struct ts_search *search)
             if (!(square > 0) || !(size > 0) || 1 - dot * dot / (square * size) > 1e-2)
                 continue;
             scores.factor = dot / square;
-            if (ts_search_consider(search, &scores))
+            if (capped ? learn_capped_scores(search, q, k, &scores) : ts_search_consider(search, &scores))
                 return;
         }
 }
@@ -246,7 +279,7 @@ void ts_learn_scores(struct ts_search *search)
     const struct ts_actor *actor = search->actor;
     if (!attends(actor))
         return;
-    learn_plain_scores(search);
+    learn_products(search, false);
     if (!actor->whole) /* one number per distance says little of a few tokens */
         return;
     for (size_t i = 0; i < search->all_count && i < 12 && actor->sequence >= 4; i++)
@@ -255,6 +288,12 @@ void ts_learn_scores(struct ts_search *search)
                 may_be_biased(search, search->all[i], search->all[j]) &&
                 learn_biased_scores(search, search->all[i], search->all[j]))
                 return;
+}
+
+void ts_learn_capped_scores(struct ts_search *search)
+{
+    if (attends(search->actor))
+        learn_products(search, true);
 }
 
 /* Of the logarithms of probabilities, within rows, over the scores that queries and keys make: one row of each head. */
@@ -302,12 +341,11 @@ static bool slope_of_logs(const struct ts_search *search, const struct ts_actor 
 static bool learn_capped(struct ts_search *search, const struct ts_actor *q, const struct ts_actor *k,
                          struct ts_operation *softmax)
 {
-    static const double caps[] = {50, 30, 20, 15, 100};
     const double straight = softmax->factor;
-    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+    for (size_t i = 0; i < sizeof usual_caps / sizeof *usual_caps; i++) {
         struct slope slope = {0};
         bool line = true;
-        softmax->cap = caps[i];
+        softmax->cap = usual_caps[i];
         softmax->factor = straight;
         for (int step = 0; step < CAP_STEPS && line; step++) {
             line = slope_of_logs(search, q, k, softmax->factor, softmax->cap, &slope);

@@ -54,6 +54,7 @@ void ts_learn_norms(struct ts_search *search);
 void ts_learn_rotary(struct ts_search *search);
 void ts_learn_topk(struct ts_search *search);
 void ts_learn_scores(struct ts_search *search);
+void ts_learn_capped_scores(struct ts_search *search); /* those that are no soft cap of captured ones */
 void ts_learn_softmax(struct ts_search *search);
 void ts_learn_context(struct ts_search *search);
 void ts_learn_attention(struct ts_search *search);

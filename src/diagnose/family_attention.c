@@ -394,18 +394,16 @@ static void propose_masks(struct softmax_search *search)
 }
 
 /* The soft cap that the reference has on its scores, between what was captured. */
-static void propose_without_cap(struct ts_case *the_case)
+static void propose_without_cap(struct ts_case *the_case, struct ts_variants *variants)
 {
     struct ts_operation changed = the_case->operation;
-    struct ts_variants variants;
-    if (!(changed.cap > 0) || changed.input_count < 2 || !ts_variants_open(&variants, the_case, &the_case->operation))
+    if (!(changed.cap > 0) || (changed.kind != TS_OPERATION_SCORES && changed.kind != TS_OPERATION_SOFTMAX))
         return;
     changed.cap = 0;
     ts_formula_operation(the_case, &changed);
-    ts_propose(the_case, "softmax", ts_variants_apply(&variants, &changed, variants.inputs), 0,
-               "the soft cap on attention scores",
-               "the soft cap of %.3g on the scores is missing", the_case->operation.cap);
-    ts_variants_close(&variants);
+    ts_propose(the_case, "clamped", ts_variants_apply(variants, &changed, variants->inputs), 0,
+               "softcapping of scores or logits (logit_softcapping)", "the soft cap of %.3g on the scores is missing",
+               the_case->operation.cap);
 }
 
 static void propose_ways(struct softmax_search *search)
@@ -483,7 +481,6 @@ static void propose_softmax(struct ts_case *the_case, struct ts_variants *varian
         mask_read(&search.found, actor, actor->b, false);
         propose_masks(&search);
         propose_ways(&search);
-        propose_without_cap(the_case);
     }
     mask_close(&search.reference);
     mask_close(&search.found);
@@ -675,6 +672,7 @@ static void propose(struct ts_case *the_case)
         return;
     if (the_case->operation.kind == TS_OPERATION_SOFTMAX)
         propose_softmax(the_case, &variants);
+    propose_without_cap(the_case, &variants);
     if (the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_CONTEXT) {
         ts_propose_heads(the_case, &variants);
         ts_propose_exchanged(the_case, &variants);
