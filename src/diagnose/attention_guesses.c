@@ -174,6 +174,7 @@ static void guess_roles(struct list *list)
 
 static void guess_rest(struct list *list)
 {
+    static const double caps[] = {50, 30, 20};
     size_t onset = list->onset;
     double root = sqrt((double)list->own->size), hidden = sqrt((double)list->hidden);
     const double factors[] = {root, 1 / root, root / hidden, hidden / root, 1.3, 1 / 1.3, 2, 0.5, 4, 0.25, 8, 0.125};
@@ -193,6 +194,13 @@ static void guess_rest(struct list *list)
         guess = add(list, "softmax");
         guess->chain.cap = 0;
         snprintf(guess->text, sizeof guess->text, "the soft cap of %.3g on the scores is missing", list->own->cap);
+    }
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        if (list->own->cap > 0)
+            break;
+        guess = add(list, "softmax");
+        guess->chain.cap = caps[i];
+        snprintf(guess->text, sizeof guess->text, "the scores have a soft cap of %.3g in the candidate only", caps[i]);
     }
     if (list->own->served > 1 && list->own->served < list->own->heads) {
         guess = add(list, "heads");

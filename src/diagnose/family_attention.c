@@ -393,17 +393,34 @@ static void propose_masks(struct softmax_search *search)
     }
 }
 
-/* The soft cap that the reference has on its scores, between what was captured. */
-static void propose_without_cap(struct ts_case *the_case, struct ts_variants *variants)
+/* Another soft cap on the scores than the reference's, or none: of products of captured queries and keys. */
+static void propose_caps(struct ts_case *the_case, struct ts_variants *variants)
 {
+    static const double caps[] = {0, 15, 20, 30, 50, 100};
+    const double own = the_case->operation.cap;
     struct ts_operation changed = the_case->operation;
-    if (!(changed.cap > 0) || (changed.kind != TS_OPERATION_SCORES && changed.kind != TS_OPERATION_SOFTMAX))
+    const char *text;
+    double most = WORTHWHILE, best = 0;
+    if (!ts_operation_is_product(&changed) || changed.kind == TS_OPERATION_CONTEXT)
         return;
-    changed.cap = 0;
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        double share;
+        changed.cap = caps[i];
+        share = caps[i] == own ? 0 : ts_variants_try(variants, &changed, variants->inputs);
+        if (share > most) {
+            most = share;
+            best = caps[i];
+        }
+    }
+    if (!(most > WORTHWHILE))
+        return;
+    changed.cap = best;
+    text = best == 0  ? ts_case_text(the_case, "the soft cap of %.3g on the scores is missing", own)
+           : own == 0 ? ts_case_text(the_case, "the scores have a soft cap of %.3g in the candidate only", best)
+                      : ts_case_text(the_case, "the soft cap on the scores is %.3g, the reference's %.3g", best, own);
     ts_formula_operation(the_case, &changed);
     ts_propose(the_case, "clamped", ts_variants_apply(variants, &changed, variants->inputs), 0,
-               "softcapping of scores or logits (logit_softcapping)", "the soft cap of %.3g on the scores is missing",
-               the_case->operation.cap);
+               "the soft cap on attention scores (attn_logit_softcapping)", "%s", text);
 }
 
 static void propose_ways(struct softmax_search *search)
@@ -672,7 +689,7 @@ static void propose(struct ts_case *the_case)
         return;
     if (the_case->operation.kind == TS_OPERATION_SOFTMAX)
         propose_softmax(the_case, &variants);
-    propose_without_cap(the_case, &variants);
+    propose_caps(the_case, &variants);
     if (the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_CONTEXT) {
         ts_propose_heads(the_case, &variants);
         ts_propose_exchanged(the_case, &variants);

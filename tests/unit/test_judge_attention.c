@@ -186,13 +186,96 @@ static void test_thirds_of_one(void **state)
     judge_thirds(true);
 }
 
+enum { LONG = 48, TABLE = LONG * HEADS * LONG };
+
+/* What of a layer is captured behind queries and keys. */
+enum shown { SCORES, PROBABILITIES };
+
+/* Rounded to so many bits, as a cache gives it back. */
+static double from_cache(float value, int bits)
+{
+    int exponent;
+    double mantissa = frexp((double)value, &exponent);
+    return bits ? ldexp(nearbyint(ldexp(mantissa, bits)), exponent - bits) : (double)value;
+}
+
+/* Causal scores or probabilities [LONG, HEADS, LONG]. */
+static void weigh_keys(enum shown shown, double cap, int bits, const float *q, const float *k, float *out)
+{
+    for (size_t lane = 0; lane < LONG * HEADS; lane++) {
+        const size_t row = lane / HEADS, head = lane % HEADS;
+        double sum = 0;
+        for (size_t key = 0; key < LONG; key++) {
+            double score = 0;
+            for (size_t i = 0; i < SIZE; i++)
+                score += (double)q[row * WIDTH + head * SIZE + i] * from_cache(k[key * WIDTH + head * SIZE + i], bits) /
+                         sqrt((double)SIZE);
+            score = cap > 0 ? cap * tanh(score / cap) : score;
+            score = shown == SCORES ? score : key <= row ? exp(score) : 0;
+            sum += score;
+            out[lane * LONG + key] = (float)score;
+        }
+        for (size_t key = 0; key < LONG && shown == PROBABILITIES; key++)
+            out[lane * LONG + key] = (float)((double)out[lane * LONG + key] / sum);
+    }
+}
+
+/* Two layers in f32, queries, keys and values equal to the last bit; what comes behind carries the error. */
+static void expect_capped(enum shown shown, const double caps[2], int bits, size_t expected, const char *words)
+{
+    struct judged judged;
+    static float q[LONG * WIDTH], k[LONG * WIDTH], v[LONG * WIDTH], o[2][LONG * WIDTH], tables[2][TABLE];
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 2; layer++) {
+        fill(q, q, LONG * WIDTH, 2, 0);
+        fill(k, k, LONG * WIDTH, 2, 0);
+        fill(v, v, LONG * WIDTH, 1, 0);
+        weigh_keys(shown, caps[0], 0, q, k, tables[0]);
+        weigh_keys(shown, caps[1], bits, q, k, tables[1]);
+        fill(o[0], o[1], LONG * WIDTH, 1, 2e-3);
+        trace_add(&judged.trace, made_name("layers.%d.q", layer), q, q, SHAPE(LONG, HEADS, SIZE));
+        trace_add(&judged.trace, made_name("layers.%d.k", layer), k, k, SHAPE(LONG, HEADS, SIZE));
+        trace_add(&judged.trace, made_name("layers.%d.v", layer), v, v, SHAPE(LONG, HEADS, SIZE));
+        trace_add(&judged.trace, made_name("layers.%d.table", layer), tables[0], tables[1], SHAPE(LONG, HEADS, LONG));
+        trace_add(&judged.trace, made_name("layers.%d.o_proj", layer), o[0], o[1], SHAPE(LONG, WIDTH));
+    }
+    judged_run(&judged);
+    if (!judged.judgement.verdicts[3].operation || !strstr(judged.judgement.verdicts[3].operation, words))
+        fail_msg("learnt as %s, which does not say %s", judged.judgement.verdicts[3].operation, words);
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, expected);
+}
+
+/* All layers err alike, by little, and what comes behind them errs as much: of a precision nobody could tell it, but no
+ * precision is undone by a cap. */
+static void test_soft_caps(void **state)
+{
+    (void)state;
+    for (int shown = SCORES; shown <= PROBABILITIES; shown++) {
+        expect_capped(shown, (double[2]){50, 0}, 0, 3, ", softcap 50");
+        expect_capped(shown, (double[2]){0, 50}, 0, 3, "0.353553 * layers.0.q . layers.0.k");
+        expect_capped(shown, (double[2]){30, 50}, 0, 3, ", softcap 30");
+        expect_capped(shown, (double[2]){50, 50}, 0, SIZE_MAX, ", softcap 50");
+    }
+}
+
+/* Keys from a cache, which all layers have: equal to the last bit before, and honest. */
+static void test_coarse_caches(void **state)
+{
+    (void)state;
+    for (int shown = SCORES; shown <= PROBABILITIES; shown++)
+        for (int bits = 5; bits <= 11; bits += 3) {
+            expect_capped(shown, (double[2]){50, 50}, bits, SIZE_MAX, ", softcap 50");
+            expect_capped(shown, (double[2]){0, 0}, bits, SIZE_MAX, "0.353553 * layers.0.q . layers.0.k");
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_learnt),
-        cmocka_unit_test(test_what_is_done_otherwise),
-        cmocka_unit_test(test_what_came_in),
-        cmocka_unit_test(test_thirds_of_one),
+        cmocka_unit_test(test_what_is_learnt), cmocka_unit_test(test_what_is_done_otherwise),
+        cmocka_unit_test(test_what_came_in),   cmocka_unit_test(test_thirds_of_one),
+        cmocka_unit_test(test_soft_caps),      cmocka_unit_test(test_coarse_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
