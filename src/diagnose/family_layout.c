@@ -472,6 +472,7 @@ static void propose(struct ts_case *the_case)
         ts_layout_axes(the_case, prediction);
     swaps_before(the_case, prediction);
     moves(the_case, prediction);
+    ts_layout_batch(the_case, prediction);
     ts_layout_pitches(the_case, prediction);
     ts_layout_strides(the_case, prediction);
     ts_match_rows(the_case, prediction);

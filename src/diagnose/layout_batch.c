@@ -1,0 +1,199 @@
+/* Owns sequences of a batch that stand in each other's place: guidance that takes its halves the other way round,
+ * requests that were sorted, an index that is not advanced. A case may hold one sequence, which has nothing to do with
+ * its own any more; so all of them are matched by content, and what comes out is proved on everything. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/formula.h"
+#include "diagnose/layout.h"
+
+#define MOST_SEQUENCES 64
+#define SIGNS          96   /* numbers by which a sequence is known */
+#define LEAST_NUMBERS  16   /* of a sequence: fewer match by chance */
+#define MATCHES        0.1  /* of what it is off from its own place, in energy */
+#define PIECE          4096 /* numbers read at a time */
+
+struct batch {
+    struct ts_case *the_case;
+    size_t count;    /* sequences */
+    uint64_t length; /* numbers of one, side by side in both tensors */
+    size_t from[MOST_SEQUENCES];
+    size_t moved;
+};
+
+/* False where sequences do not stand one behind the other. */
+static bool open_batch(struct batch *batch, struct ts_case *the_case)
+{
+    const struct ts_scene *scene = the_case->scene;
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct ts_token_axis axis;
+    *batch = (struct batch){.the_case = the_case};
+    if (ts_case_direct(the_case) || ts_case_is_part(the_case) || actor->apart || scene->batch < 2 ||
+        scene->batch > MOST_SEQUENCES || actor->rows != scene->taken_count || pair->a.count != pair->b.count ||
+        pair->a.count % scene->batch || !ts_scene_axis(scene, actor->pair, &axis))
+        return false;
+    batch->count = (size_t)scene->batch;
+    batch->length = pair->a.count / scene->batch;
+    /* an axis of their own, or the first tokens of the axis of all tokens */
+    return batch->length >= LEAST_NUMBERS &&
+           (axis.sequence ? axis.length == batch->length
+                          : axis.size == scene->tokens && axis.size * axis.after == pair->a.count);
+}
+
+static bool read_signs(const struct ts_view *view, uint64_t first, uint64_t length, double *signs)
+{
+    struct ts_error ignored;
+    for (size_t i = 0; i < SIGNS; i++) {
+        uint64_t at = (i * 0x9e3779b97f4a7c15u >> 11) % length;
+        if (ts_view_read_f64(view, first + at, 1, &signs[i], &ignored) != TS_OK)
+            return false;
+        signs[i] = isfinite(signs[i]) ? signs[i] : 0;
+    }
+    return true;
+}
+
+static double apart(const double *x, const double *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < SIGNS; i++)
+        sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sum;
+}
+
+/* Which sequence of the reference each one of the candidate holds; its own where no other is far nearer. */
+static bool match_sequences(struct batch *batch)
+{
+    const struct ts_pair *pair = ts_case_pair(batch->the_case);
+    double *signs = malloc(2 * batch->count * SIGNS * sizeof *signs);
+    const double *found = signs ? signs + batch->count * SIGNS : NULL;
+    bool good = signs != NULL;
+    for (size_t i = 0; i < 2 * batch->count && good; i++)
+        good = read_signs(i < batch->count ? &pair->a : &pair->b, i % batch->count * batch->length, batch->length,
+                          signs + i * SIGNS);
+    for (size_t i = 0; i < batch->count && good; i++) {
+        double best = MATCHES * apart(found + i * SIGNS, signs + i * SIGNS);
+        batch->from[i] = i;
+        for (size_t k = 0; k < batch->count; k++) {
+            double other = apart(found + i * SIGNS, signs + k * SIGNS);
+            if (other < best) {
+                best = other;
+                batch->from[i] = k;
+            }
+        }
+        batch->moved += batch->from[i] != i;
+    }
+    free(signs);
+    return good && batch->moved;
+}
+
+/* What is left of the error of the whole tensor, over what there is to explain; NaN when it cannot be read. */
+static double left_of_all(const struct batch *batch)
+{
+    const struct ts_pair *pair = ts_case_pair(batch->the_case);
+    double *values = malloc(3 * PIECE * sizeof *values), error = 0, left = 0, size = 0;
+    bool good = values != NULL;
+    for (size_t i = 0; i < batch->count && good; i++) {
+        for (uint64_t at = 0; at < batch->length && good; at += PIECE) {
+            const size_t count = (size_t)(batch->length - at < PIECE ? batch->length - at : PIECE);
+            const uint64_t own = i * batch->length + at;
+            struct ts_error ignored;
+            good = ts_view_read_f64(&pair->b, own, count, values, &ignored) == TS_OK &&
+                   ts_view_read_f64(&pair->a, own, count, values + PIECE, &ignored) == TS_OK &&
+                   ts_view_read_f64(&pair->a, batch->from[i] * batch->length + at, count, values + 2 * PIECE,
+                                    &ignored) == TS_OK;
+            for (size_t k = 0; k < count && good; k++) {
+                double off = values[k] - values[PIECE + k], rest = values[k] - values[2 * PIECE + k];
+                error += isfinite(off) ? off * off : 0;
+                left += isfinite(rest) ? rest * rest : 0;
+                size += isfinite(values[k]) ? values[k] * values[k] : 0;
+            }
+        }
+        ts_view_forget(&pair->a, 0, pair->a.count);
+        ts_view_forget(&pair->b, 0, pair->b.count);
+    }
+    free(values);
+    error = size < error ? size : error;
+    return good && error > 0 ? left / error : (double)NAN;
+}
+
+/* The reference's sequence that belongs to the rows of the case. */
+static bool predict(const struct batch *batch, double *prediction)
+{
+    struct ts_case *the_case = batch->the_case;
+    const struct ts_scene *scene = the_case->scene;
+    const size_t width = the_case->actor->width;
+    const uint64_t sequence = ts_scene_sequence(scene);
+    float *row_values = malloc(width * sizeof *row_values);
+    bool good = row_values != NULL;
+    for (size_t row = 0; row < the_case->actor->rows && good; row++) {
+        const uint64_t token = scene->taken[row];
+        const size_t own = (size_t)(token / sequence);
+        struct ts_error ignored;
+        good = own < batch->count &&
+               ts_scene_read(scene, the_case->actor->pair, false, batch->from[own] * sequence + token % sequence, 1, 0,
+                             width, row_values, &ignored) == TS_OK;
+        for (size_t i = 0; i < width && good; i++)
+            prediction[row * width + i] = (double)row_values[i];
+    }
+    free(row_values);
+    return good;
+}
+
+static bool is_permutation(const struct batch *batch)
+{
+    bool seen[MOST_SEQUENCES] = {false};
+    for (size_t i = 0; i < batch->count; i++) {
+        if (seen[batch->from[i]])
+            return false;
+        seen[batch->from[i]] = true;
+    }
+    return true;
+}
+
+/* "the two sequences of the batch are exchanged" */
+static const char *say(const struct batch *batch)
+{
+    struct ts_case *the_case = batch->the_case;
+    size_t first = 0, halves = 0, reversed = 0;
+    while (batch->from[first] == first)
+        first++;
+    for (size_t i = 0; i < batch->count; i++) {
+        halves += batch->count % 2 == 0 && batch->from[i] == (i + batch->count / 2) % batch->count;
+        reversed += batch->from[i] == batch->count - 1 - i;
+    }
+    if (!is_permutation(batch))
+        return ts_case_text(the_case, "%zu of %zu sequences of the batch hold%s another one: the first, %zu, holds %zu",
+                            batch->moved, batch->count, batch->moved == 1 ? "s" : "", first, batch->from[first]);
+    if (batch->count == 2)
+        return "the two sequences of the batch are exchanged";
+    if (batch->moved == 2)
+        return ts_case_text(the_case, "sequences %zu and %zu of the batch are exchanged", first, batch->from[first]);
+    if (halves == batch->count)
+        return ts_case_text(the_case, "the two halves of the batch are exchanged (%zu sequences each)",
+                            batch->count / 2);
+    if (reversed == batch->count)
+        return ts_case_text(the_case, "the %zu sequences of the batch stand in reverse order", batch->count);
+    return ts_case_text(the_case,
+                        "%zu of %zu sequences of the batch stand elsewhere; the first: %zu holds what belongs at %zu",
+                        batch->moved, batch->count, first, batch->from[first]);
+}
+
+void ts_layout_batch(struct ts_case *the_case, double *prediction)
+{
+    struct batch batch;
+    double left, share;
+    if (!ts_case_wants(the_case, "") || !open_batch(&batch, the_case) || !match_sequences(&batch) ||
+        !predict(&batch, prediction))
+        return;
+    left = left_of_all(&batch);
+    share = ts_explained(the_case, prediction);
+    if (!(left < 2 * MATCHES) || !(share > 0))
+        return;
+    ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+    ts_propose_measured(the_case, "permuted", fmax(left, 1 - share), 1,
+                        "the order of the batch: the two halves of guidance, requests that were sorted or gathered, an "
+                        "index of the batch that is not advanced",
+                        "%s", say(&batch));
+}
