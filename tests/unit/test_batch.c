@@ -181,13 +181,71 @@ static void test_heads_are_no_batch(void **state)
     free(x);
 }
 
+enum { MOST = 6, LONG = 40, LONG_TOTAL = MOST * LONG * HIDDEN };
+
+/* Sequence i of a product's result is from[i]'s in the candidate, or a number of its own where that is none. */
+static void diagnose_order(struct trace *trace, size_t batch, const size_t *from, size_t tokens, double error)
+{
+    float *embed = made_values(LONG_TOTAL), *a = made_values(LONG_TOTAL), *b = made_values(LONG_TOTAL);
+    float *wide = made_values(2 * LONG_TOTAL);
+    const size_t length = tokens * HIDDEN;
+    for (size_t i = 0; i < batch; i++)
+        if (from[i] < batch)
+            memcpy(b + i * length, a + from[i] * length, length * sizeof *b);
+    shake(b, b, batch * length, error);
+    trace_start(trace);
+    trace_add(trace, "embed", embed, embed, SHAPE(batch, tokens, HIDDEN));
+    trace_add(trace, "layers.0.wide", wide, wide, SHAPE(batch, tokens, 2 * HIDDEN));
+    trace_diagnose(trace, trace_add(trace, "layers.0.out", a, b, SHAPE(batch, tokens, HIDDEN)));
+    free(embed);
+    free(a);
+    free(b);
+    free(wide);
+}
+
+static void expect_order(size_t batch, const size_t *from, const char *words)
+{
+    struct trace trace;
+    for (int way = 0; way < 4; way++) {
+        diagnose_order(&trace, batch, from, way % 2 ? LONG : TOKENS, way / 2 ? 0.05 : 1e-6);
+        assert_first(&trace, "permuted", words);
+        trace_end(&trace);
+    }
+}
+
+static void test_sequences_are_exchanged(void **state)
+{
+    (void)state;
+    expect_order(2, (size_t[]){1, 0}, "the two sequences of the batch are exchanged");
+    expect_order(3, (size_t[]){2, 1, 0}, "sequences 0 and 2 of the batch are exchanged");
+    expect_order(4, (size_t[]){2, 3, 0, 1}, "the two halves of the batch are exchanged (2 sequences each)");
+    expect_order(4, (size_t[]){3, 2, 1, 0}, "the 4 sequences of the batch stand in reverse order");
+    expect_order(6, (size_t[]){0, 2, 3, 1, 4, 5},
+                 "3 of 6 sequences of the batch stand elsewhere; the first: 1 holds what belongs at 2");
+    expect_order(2, (size_t[]){0, 0}, "1 of 2 sequences of the batch holds another one: the first, 1, holds 0");
+}
+
+/* Numbers of its own are no other sequence's, nor is half of one. */
+static void test_sequences_are_others(void **state)
+{
+    struct trace trace;
+    const struct ts_cause *cause;
+    (void)state;
+    for (size_t right = 0; right < 3; right++) {
+        diagnose_order(&trace, 2, (size_t[]){right ? 9 : 0, right == 2 ? 1 : 9}, TOKENS, 1e-6);
+        cause = trace_cause(&trace, "permuted");
+        if (cause && strstr(cause->summary, "of the batch"))
+            fail_msg("%s", cause->summary);
+        trace_end(&trace);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_batch_is_judged),
-        cmocka_unit_test(test_a_batch_is_learnt),
-        cmocka_unit_test(test_a_batch_is_diagnosed),
-        cmocka_unit_test(test_heads_are_no_batch),
+        cmocka_unit_test(test_a_batch_is_judged),       cmocka_unit_test(test_a_batch_is_learnt),
+        cmocka_unit_test(test_a_batch_is_diagnosed),    cmocka_unit_test(test_heads_are_no_batch),
+        cmocka_unit_test(test_sequences_are_exchanged), cmocka_unit_test(test_sequences_are_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
