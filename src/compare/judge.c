@@ -28,6 +28,9 @@
 #define FOLLOWS_LEAST 1.2 /* where it does nothing else: values that were cut off instead of rounded follow by 0.87 */
 #define FOLLOWS_ALL   0.95
 #define FOLLOWS_COUNT 64 /* numbers, so that chance makes no such slope */
+/* Another soft cap or axis leaves so much less of a product's error: cut off numbers, which have a direction as well,
+ * keep half of it. */
+#define RIVAL_LIMIT 3.0
 /* Tokens of a long sequence that are looked at because the worst elements are there. */
 #define WORST_TOKENS 12
 /* No mask is as high as this, no score as low. */
@@ -164,7 +167,7 @@ enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS, CHANNEL_FAILS };
 static double level_of_hidden_products(const struct ts_judge *state, size_t i)
 {
     size_t before = 0, unequal = 0;
-    if ((!state->products[i] || state->replays[i].rival) && !state->adaptive[i])
+    if ((!state->products[i] || state->replays[i].rival > 0) && !state->adaptive[i])
         return 0;
     for (size_t k = 0; k < i && state->adaptive[i]; k++)
         if (ts_judge_is_free(state, k)) {
@@ -186,7 +189,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     const struct ts_replay *replay = &state->replays[i];
     enum ts_operation_kind kind = state->kinds[i];
     double room = 1;
-    bool excused = state->products[i] && !replay->rival;
+    bool excused = state->products[i] && !(replay->rival > 0);
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
         (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
@@ -195,7 +198,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
         room = FINE;
     room *= ts_judge_chance(state, i);
     if (replay->ratio > fmax(room * REPLAY_LIMIT, excused ? 5 * usual_replay(state, kind, false) : 0) ||
-        (!state->products[i] && follows(state, i)))
+        (!state->products[i] && follows(state, i)) || (state->products[i] && replay->rival > RIVAL_LIMIT))
         return ALL_FAILS;
     if (replay->worst_part > fmax(room * PART_LIMIT, excused ? 5 * usual_replay(state, kind, true) : 0))
         return PART_FAILS;

@@ -522,6 +522,12 @@ static bool apply_rival(struct ts_scene *scene, const struct ts_operation *opera
     static const double caps[] = {10, 15, 20, 25, 30, 40, 50, 100};
     static const double hidden_caps[] = {0, 15, 20, 30, 50, 100}; /* no cap, too, which may be what is usual */
     struct ts_operation rival = *operation;
+    if (operation->kind == TS_OPERATION_ATTENTION && index == sizeof hidden_caps / sizeof *hidden_caps) {
+        const struct ts_actor *from[3];
+        for (unsigned i = 0; i < 3; i++)
+            from[i] = ts_operation_input(scene, operation, i);
+        return ts_apply_attention_across(scene, operation, actor, from, scratch->plain, out);
+    }
     if (operation->kind == TS_OPERATION_SCORES && !(operation->cap > 0) && index < sizeof caps / sizeof *caps) {
         for (size_t i = 0; i < actor->rows * actor->width; i++)
             out[i] = isinf(scratch->expected[i]) ? scratch->expected[i]
@@ -563,7 +569,7 @@ static void weigh_rivals(struct ts_scene *scene, const struct ts_operation *oper
     }
     if (best > 0 && best < RIVAL_SHARE * replay->local && best < RIVAL_MARGIN * scaled) {
         replay->ratio = fmax(replay->ratio, replay->local / best);
-        replay->rival = true;
+        replay->rival = replay->local / best;
     }
 }
 

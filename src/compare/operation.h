@@ -98,8 +98,8 @@ double ts_noise_at(uint64_t seed, uint64_t index);
 
 struct ts_replay {
     double ratio;      /* error made here, in units of what rounding explains, or of what is left of it where another
-                          usual function, epsilon or soft cap leaves far less */
-    bool rival;        /* one does: it is no rounding, in whatever precision */
+                          usual function, epsilon, soft cap or axis leaves far less */
+    double rival;      /* one does, by this factor: it is no rounding, in whatever precision; else 0 */
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;
     double local; /* relative L2 of the error made here */

@@ -42,21 +42,30 @@ static const double *numbers_at(const struct ts_operation *operation, const stru
     return sides->numbers[side] + row * sides->actors[side]->width + place_of(operation, side, head);
 }
 
+/* Scores of one head of one token for the keys that it sees. */
+static void score(const struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                  const struct sides *sides, size_t row, size_t head, size_t from, size_t to, double *scores)
+{
+    const size_t first = ts_scene_keys(scene, actor, row);
+    const double *query = numbers_at(operation, sides, QUERIES, row, head);
+    for (size_t key = from; key < to; key++) {
+        const double *other = numbers_at(operation, sides, KEYS, first + key, head);
+        const double plain = operation->factor * ts_dot(query, other, operation->size);
+        scores[key] = operation->cap > 0 ? operation->cap * tanh(plain / operation->cap) : plain;
+    }
+}
+
 /* One head of one token. `weights` has room for a sequence. */
 static void attend(const struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                    const struct sides *sides, size_t row, size_t head, double *weights, double *out)
 {
     const size_t inner = actor->width / operation->heads, first = ts_scene_keys(scene, actor, row);
-    const double *query = numbers_at(operation, sides, QUERIES, row, head);
     double largest = -INFINITY, sum = 0;
     size_t from, to;
     seen_keys(operation, ts_scene_position(scene, actor, row), actor->sequence, &from, &to);
-    for (size_t key = from; key < to; key++) {
-        const double *other = numbers_at(operation, sides, KEYS, first + key, head);
-        const double score = operation->factor * ts_dot(query, other, operation->size);
-        weights[key] = operation->cap > 0 ? operation->cap * tanh(score / operation->cap) : score;
+    score(scene, operation, actor, sides, row, head, from, to, weights);
+    for (size_t key = from; key < to; key++)
         largest = weights[key] > largest ? weights[key] : largest;
-    }
     memset(out, 0, inner * sizeof *out);
     for (size_t key = from; key < to; key++) {
         const double *value = numbers_at(operation, sides, VALUES, first + key, head);
@@ -67,6 +76,45 @@ static void attend(const struct ts_scene *scene, const struct ts_operation *oper
     }
     for (size_t i = 0; i < inner; i++)
         out[i] /= sum;
+}
+
+/* One head of all tokens, its softmax over the queries of each key. `sums` has room for every token, `weights` for a
+ * sequence. Exponentials that overflow leave NaN, which are nobody's result. */
+static void attend_across(const struct ts_scene *scene, const struct ts_operation *operation,
+                          const struct ts_actor *actor, const struct sides *sides, size_t head, double *weights,
+                          double *sums, double *out)
+{
+    const size_t inner = actor->width / operation->heads;
+    memset(sums, 0, actor->rows * sizeof *sums);
+    for (size_t at = 0; at < 2 * actor->rows; at++) {
+        const size_t row = at % actor->rows, first = ts_scene_keys(scene, actor, row);
+        double *to = out + row * actor->width + head * inner;
+        size_t from, end;
+        seen_keys(operation, ts_scene_position(scene, actor, row), actor->sequence, &from, &end);
+        score(scene, operation, actor, sides, row, head, from, end, weights);
+        if (at >= actor->rows)
+            memset(to, 0, inner * sizeof *to);
+        for (size_t key = from; key < end; key++) {
+            const double *value = numbers_at(operation, sides, VALUES, first + key, head), weight = exp(weights[key]);
+            if (at < actor->rows)
+                sums[first + key] += weight;
+            for (size_t i = 0; i < inner && at >= actor->rows; i++)
+                to[i] += weight / sums[first + key] * value[i];
+        }
+    }
+}
+
+bool ts_apply_attention_across(const struct ts_scene *scene, const struct ts_operation *operation,
+                               const struct ts_actor *actor, const struct ts_actor *const from[3],
+                               double *const *inputs, double *out)
+{
+    const struct sides sides = {{from[0], from[1], from[2]}, {inputs[0], inputs[1], inputs[2]}};
+    double *weights = malloc((actor->sequence + actor->rows) * sizeof *weights);
+    const bool good = weights && actor->whole;
+    for (size_t head = 0; head < operation->heads && good; head++)
+        attend_across(scene, operation, actor, &sides, head, weights, weights + actor->sequence, out);
+    free(weights);
+    return good;
 }
 
 void ts_apply_attention(const struct ts_scene *scene, const struct ts_operation *operation,

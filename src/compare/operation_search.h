@@ -64,4 +64,9 @@ void ts_apply_attention(const struct ts_scene *scene, const struct ts_operation 
                         const struct ts_actor *actor, const struct ts_actor *const from[3], double *const *inputs,
                         double *out);
 
+/* The same with its softmax over the queries instead of the keys; false where not all of them are at hand. */
+bool ts_apply_attention_across(const struct ts_scene *scene, const struct ts_operation *operation,
+                               const struct ts_actor *actor, const struct ts_actor *const from[3],
+                               double *const *inputs, double *out);
+
 #endif

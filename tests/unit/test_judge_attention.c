@@ -270,12 +270,73 @@ static void test_coarse_caches(void **state)
         }
 }
 
+/* All tokens see each other, by scores that are nearly alike; the softmax runs over the keys, or over the queries. */
+static void attend_evenly(bool across, const float *q, const float *k, const float *v, float *out)
+{
+    static double weights[LONG][LONG];
+    for (size_t head = 0; head < HEADS; head++) {
+        double sums[LONG] = {0};
+        for (size_t at = 0; at < LONG * LONG; at++) {
+            double sum = 0;
+            for (size_t i = 0; i < SIZE; i++)
+                sum += (double)q[at / LONG * WIDTH + head * SIZE + i] * (double)k[at % LONG * WIDTH + head * SIZE + i];
+            weights[at / LONG][at % LONG] = exp(sum / sqrt((double)SIZE));
+            sums[across ? at % LONG : at / LONG] += weights[at / LONG][at % LONG];
+        }
+        for (size_t at = 0; at < LONG * SIZE; at++) {
+            double sum = 0;
+            for (size_t key = 0; key < LONG; key++)
+                sum += weights[at / SIZE][key] / sums[across ? key : at / SIZE] *
+                       (double)v[key * WIDTH + head * SIZE + at % SIZE];
+            out[at / SIZE * WIDTH + head * SIZE + at % SIZE] = (float)sum;
+        }
+    }
+}
+
+/* In bf16: the error is a few times what that rounds off, and no more. */
+static void judge_axis(bool across, size_t expected)
+{
+    static float q[2][LONG * WIDTH], k[2][LONG * WIDTH], v[2][LONG * WIDTH], context[2][LONG * WIDTH];
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 2; layer++) {
+        fill(q[0], q[1], LONG * WIDTH, 0.3, 0);
+        fill(k[0], k[1], LONG * WIDTH, 0.6, 0);
+        fill(v[0], v[1], LONG * WIDTH, 1, 0);
+        round_all(q[1], LONG * WIDTH);
+        round_all(k[1], LONG * WIDTH);
+        round_all(v[1], LONG * WIDTH);
+        attend_evenly(false, q[0], k[0], v[0], context[0]);
+        attend_evenly(across && layer, q[1], k[1], v[1], context[1]);
+        round_all(context[1], LONG * WIDTH);
+        trace_add(&judged.trace, made_name("layers.%d.q", layer), q[0], q[1], SHAPE(LONG, HEADS, SIZE));
+        trace_add(&judged.trace, made_name("layers.%d.k", layer), k[0], k[1], SHAPE(LONG, HEADS, SIZE));
+        trace_add(&judged.trace, made_name("layers.%d.v", layer), v[0], v[1], SHAPE(LONG, HEADS, SIZE));
+        trace_add(&judged.trace, made_name("layers.%d.context", layer), context[0], context[1],
+                  SHAPE(LONG, HEADS, SIZE));
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_softmax_over_queries(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        judge_axis(true, 7);
+        judge_axis(false, SIZE_MAX);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_learnt), cmocka_unit_test(test_what_is_done_otherwise),
-        cmocka_unit_test(test_what_came_in),   cmocka_unit_test(test_thirds_of_one),
-        cmocka_unit_test(test_soft_caps),      cmocka_unit_test(test_coarse_caches),
+        cmocka_unit_test(test_what_is_learnt),
+        cmocka_unit_test(test_what_is_done_otherwise),
+        cmocka_unit_test(test_what_came_in),
+        cmocka_unit_test(test_thirds_of_one),
+        cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_coarse_caches),
+        cmocka_unit_test(test_softmax_over_queries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
