@@ -408,8 +408,10 @@ static void propose(struct ts_case *the_case)
     struct ts_variants variants;
     if (kind == TS_OPERATION_NORM && ts_case_in_scene(the_case))
         propose_adaptive(the_case);
-    if (kind == TS_OPERATION_NONE && ts_case_in_scene(the_case))
+    if (kind == TS_OPERATION_NONE && ts_case_in_scene(the_case)) {
         propose_gated(the_case);
+        ts_propose_learnt_gates(the_case);
+    }
     if ((kind != TS_OPERATION_MODULATE && kind != TS_OPERATION_GATED_SUM) ||
         !ts_variants_open(&variants, the_case, &the_case->operation))
         return;

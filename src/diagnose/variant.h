@@ -65,6 +65,8 @@ void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *varian
 void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants);
 /* Attention of which only the end was captured. In attention_unseen.c. */
 void ts_propose_unseen_attention(struct ts_case *the_case);
+/* Gates of a block's branches that were not captured. In modulation_gates.c. */
+void ts_propose_learnt_gates(struct ts_case *the_case);
 /* Scores below this are masked, whatever constant was used. */
 #define TS_MASKED_SCORE (-1e4)
 static inline bool ts_is_allowed(double score)
