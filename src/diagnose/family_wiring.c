@@ -8,6 +8,9 @@
 #include "diagnose/variant.h"
 #include "diagnose/wiring.h"
 
+/* Of what tells tokens apart: how much of it a stream may change by, and what of that is nothing. */
+#define STREAM  1.0
+#define MISSING 0.1
 /* A trial explains something worth proving on everything. */
 #define WORTHWHILE 0.3
 /* Pairs that are read when another tensor with the same values is looked for. */
@@ -149,12 +152,30 @@ static bool predict_but_bias(struct ts_case *the_case, const struct ts_formula *
     return true;
 }
 
+/* What tells tokens apart: energy that is left without each channel's mean. */
+static double told_apart(const struct ts_case *the_case, const float *x, const float *minus)
+{
+    const size_t rows = the_case->actor->rows, width = the_case->actor->width;
+    double energy = 0;
+    for (size_t i = 0; i < width; i++) {
+        double sum = 0, square = 0;
+        for (size_t at = i; at < rows * width; at += width) {
+            const double value = (double)x[at] - (minus ? (double)minus[at] : 0);
+            sum += value;
+            square += value * value;
+        }
+        energy += fmax(0, square - sum * sum / (double)rows);
+    }
+    return energy;
+}
+
 /* Weights of another tensor, biases of this one: what was found is a sibling but for a constant per channel. */
 static void propose_equal_but_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t rows = actor->rows, width = actor->width;
-    double *prediction = ts_case_scratch(the_case), most = 0.99, *apart;
+    double *prediction = ts_case_scratch(the_case), most = 0.99, *apart, update;
+    bool stream;
     struct ts_formula formula = {.predict = predict_but_bias, .table_count = width, .pair_count = 1};
     if (!prediction || the_case->operation.kind != TS_OPERATION_NONE || rows < 6)
         return;
@@ -188,12 +209,22 @@ static void propose_equal_but_bias(struct ts_case *the_case)
     formula.pairs[0] = best->pair;
     formula.table = apart;
     (void)predict_but_bias(the_case, &formula, prediction);
-    ts_formula_next(the_case, &formula);
+    update = told_apart(the_case, actor->a, best->a);
+    stream = update < STREAM * told_apart(the_case, actor->a, NULL); /* that goes on from there in the reference, too */
+    if (!stream || told_apart(the_case, actor->b, best->b) < MISSING * update)
+        ts_formula_next(the_case, &formula);
     free(apart);
-    ts_propose(
-        the_case, "swapped-with", prediction, width, "the order in which weights are bound to names",
-        "the candidate holds its own %s here but for a constant per channel: that one's weight with another bias",
-        ts_case_name(the_case, best));
+    if (!stream)
+        ts_propose(
+            the_case, "swapped-with", prediction, width, "the order in which weights are bound to names",
+            "the candidate holds its own %s here but for a constant per channel: that one's weight with another bias",
+            ts_case_name(the_case, best));
+    else if (told_apart(the_case, actor->b, best->b) < MISSING * update)
+        ts_propose(the_case, "skipped-op", prediction, width,
+                   "what is added to the stream here: a branch or its gate that is zero, or computed from no token",
+                   "to its own %s the candidate adds the same numbers in every token: what the reference adds there "
+                   "for each token is missing",
+                   ts_case_name(the_case, best));
 }
 
 /* Values of another pair laid out as the case's. `scene` is a spare one. */

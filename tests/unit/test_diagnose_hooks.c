@@ -223,10 +223,146 @@ static void test_logits_alone(void **state)
     }
 }
 
+/* A block of a diffusion transformer, of which hooks show the stream before and behind it and what its branches make,
+ * and no gate. What the candidate does with the gates, one number per channel each. */
+struct block {
+    size_t tokens;
+    bool one_branch, others; /* others: gates of its own in the nearer branch */
+    double sign, one, zero;  /* of the nearer gate: times sign, plus one, times one less zero */
+    bool missing, exchanged, far_sign;
+    double noise;
+};
+
+static void run_block(struct trace *trace, struct block block)
+{
+    const size_t total = block.tokens * HIDDEN;
+    float *x = made_values(total), *branches[2][2], *out[2], *gates = made_values(3 * HIDDEN), *stream;
+    stream = made_values(total);
+    shake(x, stream, total, block.noise);
+    for (int side = 0; side < 2; side++)
+        out[side] = made_values(total);
+    for (int k = 0; k < 2; k++) {
+        branches[0][k] = made_values(total);
+        branches[1][k] = made_values(total);
+        shake(branches[0][k], branches[1][k], total, block.noise);
+    }
+    for (size_t i = 0; i < total; i++) {
+        const double near = (double)gates[i % HIDDEN], far = block.one_branch ? 0 : (double)gates[HIDDEN + i % HIDDEN];
+        double own = block.others ? (double)gates[2 * HIDDEN + i % HIDDEN] : near, other = far;
+        own = block.missing ? 1 : (block.sign * own + block.one) * (1 - block.zero);
+        own = block.exchanged ? far : own;
+        other = block.exchanged ? near : block.far_sign ? -far : far;
+        out[0][i] = (float)((double)x[i] + near * (double)branches[0][1][i] + far * (double)branches[0][0][i]);
+        out[1][i] = (float)((double)stream[i] + own * (double)branches[1][1][i] + other * (double)branches[1][0][i]);
+    }
+    shake(out[1], out[1], total, block.noise);
+    trace_start(trace);
+    trace_add(trace, "blocks.0", x, stream, SHAPE(block.tokens, HIDDEN));
+    if (!block.one_branch)
+        trace_add(trace, "blocks.1.attn.proj", branches[0][0], branches[1][0], SHAPE(block.tokens, HIDDEN));
+    trace_add(trace, "blocks.1.mlp.fc2", branches[0][1], branches[1][1], SHAPE(block.tokens, HIDDEN));
+    trace_diagnose(trace, trace_add(trace, "blocks.1", out[0], out[1], SHAPE(block.tokens, HIDDEN)));
+    for (int k = 0; k < 2; k++) {
+        free(branches[0][k]);
+        free(branches[1][k]);
+        free(out[k]);
+    }
+    free(x);
+    free(stream);
+    free(gates);
+}
+
+static void expect_gate(struct block block, const char *id, const char *words)
+{
+    static const double noises[] = {1e-7, 2e-3};
+    struct trace trace;
+    for (size_t way = 0; way < 4; way++) {
+        block.noise = noises[way % 2];
+        block.tokens = way / 2 ? TOKENS : 300;
+        run_block(&trace, block);
+        assert_first(&trace, id, words);
+        trace_end(&trace);
+    }
+}
+
+static void test_hidden_gates(void **state)
+{
+    (void)state;
+    for (int one = 0; one < 2; one++) {
+        struct block right = {.sign = 1, .one_branch = one}, block = right;
+        block.sign = -1;
+        expect_gate(block, "modulation", "the gate of blocks.1.mlp.fc2, learnt from the reference, has the other sign");
+        block = right;
+        block.missing = true;
+        expect_gate(block, "modulation", "the gate of blocks.1.mlp.fc2 is missing");
+        block = right;
+        block.one = 1;
+        expect_gate(block, "modulation", "the candidate gates blocks.1.mlp.fc2 with 1 + gate");
+        block = right;
+        block.others = true;
+        expect_gate(block, "modulation", "the gate of blocks.1.mlp.fc2, one number per channel, is another one");
+    }
+    expect_gate((struct block){.sign = 1, .zero = 1}, "term-missing", "blocks.1.mlp.fc2 was not added");
+    expect_gate((struct block){.sign = 1, .exchanged = true}, "modulation",
+                "the gates of blocks.1.mlp.fc2 and blocks.1.attn.proj are exchanged");
+    expect_gate((struct block){.sign = 1, .far_sign = true}, "modulation",
+                "the gate of blocks.1.attn.proj, learnt from the reference, has the other sign");
+}
+
+/* Gates that are right, in bf16; and few tokens, of which nothing can be learnt. */
+static void test_hidden_gates_are_silent(void **state)
+{
+    struct trace trace;
+    (void)state;
+    run_block(&trace, (struct block){.sign = 1, .tokens = TOKENS, .noise = 2e-3});
+    assert_null(trace_cause(&trace, "modulation"));
+    trace_end(&trace);
+    run_block(&trace, (struct block){.sign = -1, .tokens = 4, .noise = 1e-7});
+    assert_null(trace_cause(&trace, "modulation"));
+    trace_end(&trace);
+}
+
+/* A stream of which the candidate has an offset per channel more than the reference: it does not hold another block's
+ * weights, and what tokens add for themselves is not missing, unless it is. */
+static void stream_and_offset(bool added, const char *words)
+{
+    struct trace trace;
+    float *x = made_values(TOKENS * HIDDEN), *update = made_values(TOKENS * HIDDEN), *offset = made_values(HIDDEN);
+    float *a = made_values(TOKENS * HIDDEN), *b = made_values(TOKENS * HIDDEN);
+    const struct ts_cause *cause;
+    for (size_t i = 0; i < TOKENS * HIDDEN; i++) {
+        a[i] = x[i] + 0.07f * update[i];
+        b[i] = x[i] + (added ? 0.07f * update[i] : 0) + offset[i % HIDDEN];
+    }
+    trace_start(&trace);
+    trace_add(&trace, "blocks.0", x, x, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "blocks.1", a, b, SHAPE(TOKENS, HIDDEN)));
+    assert_null(trace_cause(&trace, "swapped-with"));
+    cause = trace_cause(&trace, "skipped-op");
+    if (!words != !cause || (words && !strstr(cause->summary, words)))
+        fail_msg("said %s", cause ? cause->summary : "nothing");
+    trace_end(&trace);
+    free(x);
+    free(update);
+    free(offset);
+    free(a);
+    free(b);
+}
+
+static void test_streams_and_offsets(void **state)
+{
+    (void)state;
+    stream_and_offset(true, NULL);
+    stream_and_offset(false, "to its own blocks.0 the candidate adds the same numbers in every token");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_hidden_function),
                                        cmocka_unit_test(test_hidden_function_is_silent),
-                                       cmocka_unit_test(test_logits_alone)};
+                                       cmocka_unit_test(test_logits_alone),
+                                       cmocka_unit_test(test_hidden_gates),
+                                       cmocka_unit_test(test_hidden_gates_are_silent),
+                                       cmocka_unit_test(test_streams_and_offsets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
