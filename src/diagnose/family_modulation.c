@@ -411,6 +411,7 @@ static void propose(struct ts_case *the_case)
     if (kind == TS_OPERATION_NONE && ts_case_in_scene(the_case)) {
         propose_gated(the_case);
         ts_propose_learnt_gates(the_case);
+        ts_propose_gated_norm(the_case);
     }
     if ((kind != TS_OPERATION_MODULATE && kind != TS_OPERATION_GATED_SUM) ||
         !ts_variants_open(&variants, the_case, &the_case->operation))

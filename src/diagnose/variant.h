@@ -67,6 +67,8 @@ void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *var
 void ts_propose_unseen_attention(struct ts_case *the_case);
 /* Gates of a block's branches that were not captured. In modulation_gates.c. */
 void ts_propose_learnt_gates(struct ts_case *the_case);
+/* The norm of a gated sum that was not captured. In modulation_hidden.c. */
+void ts_propose_gated_norm(struct ts_case *the_case);
 /* Scores below this are masked, whatever constant was used. */
 #define TS_MASKED_SCORE (-1e4)
 static inline bool ts_is_allowed(double score)

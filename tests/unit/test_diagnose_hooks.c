@@ -322,6 +322,87 @@ static void test_hidden_gates_are_silent(void **state)
     trace_end(&trace);
 }
 
+/* The norm of x + gate * branch, the sum not captured; the gate is chunk 2 of six, scale and shift 4 and 3. */
+struct gated_norm {
+    bool modulated, missing;
+    double sign, one;
+    size_t chunk;
+    double noise;
+};
+
+static void run_norm(struct trace *trace, struct gated_norm norm)
+{
+    float *x[2], *y[2], *m[2], *out[2];
+    for (int side = 0; side < 2; side++) {
+        const size_t chunk = side ? norm.chunk : 2;
+        x[side] = made_values(TOKENS * HIDDEN);
+        y[side] = made_values(TOKENS * HIDDEN);
+        m[side] = made_values(6 * HIDDEN);
+        out[side] = made_values(TOKENS * HIDDEN);
+        if (side) {
+            shake(x[0], x[1], TOKENS * HIDDEN, norm.noise);
+            shake(y[0], y[1], TOKENS * HIDDEN, norm.noise);
+            shake(m[0], m[1], 6 * HIDDEN, norm.noise);
+        }
+        for (size_t row = 0; row < TOKENS; row++) {
+            double values[HIDDEN], mean = 0, square = 0;
+            for (size_t i = 0; i < HIDDEN; i++) {
+                double gate = (double)m[side][chunk * HIDDEN + i];
+                gate = !side ? gate : norm.missing ? 1 : norm.sign * gate + norm.one;
+                values[i] = (double)x[side][row * HIDDEN + i] + gate * (double)y[side][row * HIDDEN + i];
+                mean += values[i] / HIDDEN;
+            }
+            for (size_t i = 0; i < HIDDEN; i++)
+                square += (values[i] - mean) * (values[i] - mean) / HIDDEN;
+            for (size_t i = 0; i < HIDDEN; i++) {
+                double value = (values[i] - mean) / sqrt(square + 1e-6);
+                if (norm.modulated)
+                    value = value * (1 + (double)m[side][4 * HIDDEN + i]) + (double)m[side][3 * HIDDEN + i];
+                out[side][row * HIDDEN + i] = (float)value;
+            }
+        }
+    }
+    shake(out[1], out[1], TOKENS * HIDDEN, norm.noise);
+    trace_start(trace);
+    trace_add(trace, "blocks.0", x[0], x[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(trace, "blocks.1.adaLN", m[0], m[1], SHAPE(1, 6 * HIDDEN));
+    trace_add(trace, "blocks.1.attn.proj", y[0], y[1], SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(trace, trace_add(trace, "blocks.1.norm2", out[0], out[1], SHAPE(TOKENS, HIDDEN)));
+    for (int side = 0; side < 2; side++) {
+        free(x[side]);
+        free(y[side]);
+        free(m[side]);
+        free(out[side]);
+    }
+}
+
+static void expect_norm(struct gated_norm norm, const char *words)
+{
+    static const double noises[] = {1e-7, 2e-3};
+    struct trace trace;
+    for (int way = 0; way < 4; way++) {
+        norm.noise = noises[way % 2];
+        norm.modulated = way / 2;
+        run_norm(&trace, norm);
+        if (words)
+            assert_first(&trace, "modulation", words);
+        else
+            assert_null(trace_cause(&trace, "modulation"));
+        trace_end(&trace);
+    }
+}
+
+static void test_gates_before_a_norm(void **state)
+{
+    (void)state;
+    expect_norm((struct gated_norm){.sign = -1, .chunk = 2}, "the gate has the other sign: gate * blocks.1.attn.proj");
+    expect_norm((struct gated_norm){.missing = true, .chunk = 2}, "the gate of blocks.1.adaLN is missing");
+    expect_norm((struct gated_norm){.sign = 1, .one = 1, .chunk = 2}, "gates blocks.1.attn.proj with 1 + gate");
+    expect_norm((struct gated_norm){.sign = 1, .chunk = 5},
+                "with chunk 5 of blocks.1.adaLN, the reference with chunk 2");
+    expect_norm((struct gated_norm){.sign = 1, .chunk = 2}, NULL);
+}
+
 /* A stream of which the candidate has an offset per channel more than the reference: it does not hold another block's
  * weights, and what tokens add for themselves is not missing, unless it is. */
 static void stream_and_offset(bool added, const char *words)
@@ -363,6 +444,7 @@ int main(void)
                                        cmocka_unit_test(test_logits_alone),
                                        cmocka_unit_test(test_hidden_gates),
                                        cmocka_unit_test(test_hidden_gates_are_silent),
-                                       cmocka_unit_test(test_streams_and_offsets)};
+                                       cmocka_unit_test(test_streams_and_offsets),
+                                       cmocka_unit_test(test_gates_before_a_norm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
