@@ -13,10 +13,11 @@
 #include "base/level.h"
 #include "compare/lanes.h"
 
-/* So many groups are added up in f32: sixteen numbers to a lane, or sixty-four of bf16. Equal numbers may all be
- * rounded to one side, by 2^-20 of sixteen at most. Of bf16 they are not rounded, since a square has sixteen bits and
- * the sum of sixty-four twenty-two; and if differences are, then by less than 1e-6: all were tried. */
-#define FLUSH(kind) ((size_t)((kind) == BF16 ? 32 : 16 / PARTS(kind)))
+/* So many groups are added up in f32: sixteen numbers to a lane, thirty-two of f16, sixty-four of bf16. Equal numbers
+ * may all be rounded to one side, by 2^-20 of sixteen at most, and in fact by less than 6e-7 of thirty-two. Of bf16
+ * they are not rounded, since a square has sixteen bits and the sum of sixty-four twenty-two; and if differences are,
+ * then by less than 1e-6: all were tried. */
+#define FLUSH(kind) ((size_t)((kind) == BF16 ? 32 : 16))
 #define BLOCKS      (TS_DELTA_RUN / GROUP(F16) / FLUSH(F16)) /* of so many groups, in a run of sixteen-bit numbers */
 /* As in stats_kernel.c: squares stay finite, and what underflows does not count. Where products are fused, what
  * underflows must not change a bit of the sum either. */
@@ -344,7 +345,7 @@ TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *fro
         struct wide wide_sum = {0}, wide_squares = {0};
         size_t i = 0, whole = count / GROUP(kind) * GROUP(kind);
         while (i < whole) {
-            size_t step = GROUP(kind) * FLUSH(F16), end = whole - i < step ? whole : i + step;
+            size_t step = GROUP(kind) * 8, end = whole - i < step ? whole : i + step;
             for (int k = 0; k < TS_VECTORS; k++) {
                 ts_vf32 part = {0}, part_squares = {0};
                 for (size_t at = i; at < end; at += GROUP(kind)) {
