@@ -62,7 +62,9 @@ def start_put(server, workspace, name, total, data, range_=None):
 
 
 def hang_up(link, data):
-    """Sends what nobody wants any more, and comes back when the server has dealt with it and let go."""
+    """Sends what nobody wants any more, and comes back when the server has dealt with it and let go, or after seconds:
+    it may keep the connection until that is idle for too long."""
+    link.settimeout(5)
     try:
         link.sendall(data)
         link.shutdown(socket.SHUT_WR)
