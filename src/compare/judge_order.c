@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/gathered.h"
 #include "compare/judge_state.h"
 
 #define MOST_NUMBERS ((uint64_t)1 << 22)
@@ -14,6 +15,7 @@
 #define CLOSE        0.25  /* of a row's energy may be left: weights of three bits leave less */
 #define LEAST_SHARE  1e-12 /* of a row's energy: one may have no error */
 #define MATCHED      0.5   /* the order explains the error when it leaves less than this of it */
+#define LOST_MOST    10    /* one row in so many may be found nowhere */
 
 /* Inside the module of the experts: "mlp.experts.act_fn", not "mlp.experts" itself, which holds what comes out. */
 static bool is_inside_experts(const char *name)
@@ -162,8 +164,9 @@ static int by_share(const void *a, const void *b)
     return left > right ? -1 : left < right;
 }
 
-/* excused: rows that may have no match, or a bad one. */
-static void match_rows(struct gathered *gathered, size_t excused, struct matched *matched, struct order *order)
+/* excused: rows that may have no match, or a bad one. from: which row of the reference each is, or NULL. */
+static void match_rows(struct gathered *gathered, size_t excused, struct matched *matched, size_t *from,
+                       struct order *order)
 {
     size_t count = 0;
     *order = (struct order){0};
@@ -176,9 +179,13 @@ static void match_rows(struct gathered *gathered, size_t excused, struct matched
         energy = wanted ? size_of(wanted, gathered->width) : 0;
         if (!(left <= CLOSE * energy + 1e-3 * gathered->typical)) {
             order->lost++;
+            if (from)
+                from[row] = SIZE_MAX;
             continue;
         }
         gathered->used[at] = true;
+        if (from)
+            from[row] = gathered->order[at].row;
         order->moved += gathered->order[at].row != row;
         matched[count++] = (struct matched){left, energy, wanted, found};
     }
@@ -259,7 +266,7 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
         return false;
     if (open_gathered(&gathered, pair) && (matched = malloc(gathered.rows * sizeof *matched))) {
         const size_t excused = excused_rows(state, gathered.rows);
-        match_rows(&gathered, excused, matched, &order);
+        match_rows(&gathered, excused, matched, NULL, &order);
         left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
         found = order.moved >= 2 && left < MATCHED * delta->rel_l2 && order.lost <= excused;
         if (found)
@@ -274,4 +281,26 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
         state->out, "%zu of %zu rows in another order: experts gather tokens as they come; matched, they err by %.2g",
         order.moved, gathered.rows, left);
     return true;
+}
+
+size_t *ts_gathered_order(const struct ts_pair *pair, const struct ts_delta *delta)
+{
+    struct gathered gathered;
+    struct order order = {0};
+    struct matched *matched = NULL;
+    size_t *from = NULL;
+    bool found = false;
+    if (pair->problem || !is_inside_experts(pair->name))
+        return NULL;
+    if (open_gathered(&gathered, pair) && (matched = malloc(gathered.rows * sizeof *matched)) &&
+        (from = malloc(gathered.rows * sizeof *from))) {
+        match_rows(&gathered, 0, matched, from, &order);
+        found = order.moved >= 2 && order.lost * LOST_MOST <= gathered.rows &&
+                sqrt(order.left / order.energy) < MATCHED * delta->rel_l2;
+    }
+    free(matched);
+    close_gathered(&gathered);
+    if (!found)
+        free(from);
+    return found ? from : NULL;
 }

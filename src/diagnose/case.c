@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/gathered.h"
+
 /* Elements of a pair that is read directly: enough for any fit, and read in a moment. */
 #define DIRECT_MOST ((uint64_t)1 << 20)
 /* An axis that is longer is cut into rows of so many, of which a spread is read. */
@@ -85,7 +87,9 @@ static enum ts_status load_direct(struct ts_case_state *state, const struct ts_p
         take_worst_rows(state, last, rows);
     for (size_t row = 0; row < rows; row++) {
         uint64_t from = state->own_rows[row];
-        TS_TRY(read_row(&pair->a, from * last, (size_t)width, components, state->expected + row * width, error));
+        bool known = !state->gathered || state->gathered[from] != SIZE_MAX; /* others are set aside */
+        TS_TRY(read_row(known ? &pair->a : &pair->b, (state->gathered && known ? state->gathered[from] : from) * last,
+                        (size_t)width, components, state->expected + row * width, error));
         TS_TRY(read_row(&pair->b, from * last, (size_t)width, components, state->found + row * width, error));
         if (from > forgotten + BEHIND / last) { /* and what lies between the rows: the system reads ahead */
             ts_view_forget(&pair->a, forgotten * last, (from - forgotten) * last);
@@ -308,7 +312,9 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
         return ts_fail_memory(error);
     TS_TRY(ts_scene_open_near(&state->scene, pairs, count, index, error));
     choose_rows(state, rows, index);
-    if (!ts_is_weight(pairs[index].name) &&
+    if (deltas && !ts_is_weight(pairs[index].name))
+        state->gathered = ts_gathered_order(&pairs[index], &deltas[index]);
+    if (!ts_is_weight(pairs[index].name) && !state->gathered &&
         !(state->scene.tokens > state->scene.taken_count && is_turned_square(&pairs[index]))) {
         /* what lies further back than the window would be pushed out of it again */
         state->scene.loaded = index + 1 > reach ? index + 1 - reach : 0;
@@ -411,6 +417,7 @@ void ts_case_release(struct ts_case_state *state)
     free(state->own.a);
     free(state->own.b);
     free(state->own_rows);
+    free(state->gathered);
     free(state->expected);
     free(state->found);
     ts_operation_release(&state->face.operation);

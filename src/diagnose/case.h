@@ -56,6 +56,7 @@ struct ts_case_state {
     struct ts_actor own;       /* direct cases: the actor */
     uint64_t *own_rows;        /* and which rows it holds */
     uint64_t own_last;         /* numbers of a row, all of them */
+    size_t *gathered;          /* rows of experts: which one of the reference each is (compare/gathered.h), else NULL */
     bool direct, complete, quiet;
     size_t family;    /* the one that proposes */
     const char *only; /* a proof: the one id that is asked for */

@@ -72,7 +72,7 @@ static double usual_level(const struct ts_case_state *state, size_t index)
     double levels[LEVEL_LOOK];
     size_t count = 0;
     for (size_t step = 1; step < state->pair_count && count < LEVEL_LOOK && state->deltas; step++)
-        for (int side = 0; side < (state->direct ? 2 : 1) && count < LEVEL_LOOK; side++) {
+        for (int side = 0; side < (state->direct && !state->gathered ? 2 : 1) && count < LEVEL_LOOK; side++) {
             size_t i = side ? index + step : index - step;
             const struct ts_actor *actor;
             double level;

@@ -88,6 +88,8 @@ const char *ts_case_name(const struct ts_case *the_case, const struct ts_actor *
 bool ts_case_aside(const struct ts_case *the_case, size_t row)
 {
     const struct ts_case_state *state = (const struct ts_case_state *)the_case;
+    if (state->gathered)
+        return state->gathered[state->own_rows[row]] == SIZE_MAX;
     return !state->direct && the_case->actor->rows == state->scene.taken_count && state->scene.aside[row];
 }
 

@@ -22,6 +22,8 @@ bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logit
 
 /* The router agrees and what its experts make does not: how they are mixed, whose work is wrong. */
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
+/* Rows inside of experts that stand where another expert's should. In experts_rows.c. */
+void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *router);
 /* The experts with the largest logits. */
 void ts_choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out);
 /* Wrong exactly for the tokens that went to some experts; false when it is not so. */

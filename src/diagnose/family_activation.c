@@ -410,6 +410,8 @@ static void propose(struct ts_case *the_case)
     struct ts_variants variants;
     struct guess best = {.shape = SHAPES};
     double most = WORTHWHILE, explained = 0;
+    if (operation->kind == TS_OPERATION_NONE)
+        ts_propose_other_function(the_case);
     if (operation->kind != TS_OPERATION_ACTIVATION || !ts_variants_open(&variants, the_case, operation))
         return;
     if (!split_operands(&variants)) {

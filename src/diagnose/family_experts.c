@@ -417,6 +417,7 @@ static void propose(struct ts_case *the_case)
     }
     if (router.weights == the_case->actor)
         return;
+    ts_propose_moved_rows(the_case, &router);
     if (router.indices)
         propose_routing(the_case, &router, false);
     /* experts mix what the router of their own layer chose */

@@ -224,7 +224,7 @@ static void give_shuffle(struct ts_case *the_case, const struct ts_shuffle *shuf
         one.outer /= actor->rows;
         for (size_t i = 0; i < actor->width; i++)
             order[i] = (size_t)ts_shuffle_source(&one, i);
-        ts_formula_order(the_case, order);
+        ts_formula_order(the_case, order, NULL);
         free(order);
     } else if (shuffle->outer % actor->rows && actor->whole && actor->rows == actor->sequence) {
         ts_formula_next(the_case,

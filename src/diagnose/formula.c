@@ -392,19 +392,24 @@ static bool predict_order(struct ts_case *the_case, const struct ts_formula *for
 {
     const size_t *order = formula->numbers;
     size_t width = the_case->actor->width;
-    if (formula->size != width * sizeof *order)
+    if (formula->size != width * sizeof *order || (formula->table_count && formula->table_count != width))
         return false;
     for (size_t start = 0; start < the_case->total; start += width)
-        for (size_t i = 0; i < width; i++)
+        for (size_t i = 0; i < width; i++) {
             out[start + i] = order[i] < width ? the_case->expected[start + order[i]] : 0;
+            if (formula->table_count)
+                out[start + i] += formula->table[i];
+        }
     return true;
 }
 
-void ts_formula_order(struct ts_case *the_case, const size_t *order)
+void ts_formula_order(struct ts_case *the_case, const size_t *order, const double *offsets)
 {
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_order,
                                                    .numbers = order,
-                                                   .size = the_case->actor->width * sizeof *order});
+                                                   .size = the_case->actor->width * sizeof *order,
+                                                   .table = offsets,
+                                                   .table_count = offsets ? the_case->actor->width : 0});
 }
 
 struct other {

@@ -102,8 +102,9 @@ void ts_formula_sum(struct ts_case *the_case, double expected, const size_t *pai
                     unsigned count);
 /* Another operation, or one on other inputs, of the candidate's own values. */
 void ts_formula_operation(struct ts_case *the_case, const struct ts_operation *operation);
-/* The numbers of a row in another order: number i is the expected one at order[i], or zero at SIZE_MAX. */
-void ts_formula_order(struct ts_case *the_case, const size_t *order);
+/* The numbers of a row in another order: number i is the expected one at order[i], or zero at SIZE_MAX. offsets: what
+ * is added to each, or NULL. */
+void ts_formula_order(struct ts_case *the_case, const size_t *order, const double *offsets);
 
 /* Applies an operation to the candidate's values of the inputs in the case's scene. */
 bool ts_formula_apply(struct ts_case *the_case, const struct ts_operation *operation, double *out);

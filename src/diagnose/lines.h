@@ -29,6 +29,8 @@ struct ts_lines {
     size_t *from;              /* per found line: the reference line, SIZE_MAX when none is near */
     bool *empty;               /* per found line: nothing but zeros */
     size_t runs, moved, emptied;
+    double *centres;   /* columns that are known by what is above or below their mean: that of each, in the reference
+                          and in the candidate; else NULL */
     bool all;          /* every row of the pair is a found line, whether the case holds it or not */
     double left_share; /* then: what the matching leaves, over what there is to explain */
 };

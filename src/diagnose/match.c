@@ -8,14 +8,16 @@
 
 #include "diagnose/lines.h"
 
-#define LEAST      3  /* fewer match by chance */
-#define REACH      96 /* lines looked at on either side */
-#define MOST_READ  ((uint64_t)1 << 23)
-#define STAYS      0.5           /* a line that fits nearly as well where it is, stays */
-#define BEHIND     ((size_t)256) /* lines whose pages may stay resident behind the walk */
-#define WORTHWHILE 0.3
-#define AS_GOOD    1e-3              /* of the error: does not matter */
-#define MOST_LINES ((size_t)1 << 17) /* all of which are matched */
+#define LEAST         3  /* fewer match by chance */
+#define CENTRED_LEAST 6  /* the same, of numbers whose mean was taken off */
+#define REACH         96 /* lines looked at on either side */
+#define MOST_READ     ((uint64_t)1 << 23)
+#define STAYS         0.5           /* a line that fits nearly as well where it is, stays */
+#define BEHIND        ((size_t)256) /* lines whose pages may stay resident behind the walk */
+#define WORTHWHILE    0.3
+#define NEARLY_ALL    0.97
+#define AS_GOOD       1e-3              /* of the error: does not matter */
+#define MOST_LINES    ((size_t)1 << 17) /* all of which are matched */
 
 size_t ts_own_place(const struct ts_lines *lines, size_t line)
 {
@@ -40,6 +42,26 @@ static double case_value(const struct ts_lines *lines, const double *values, siz
     size_t width = lines->the_case->actor->width;
     double value = lines->columns ? values[across * width + line] : values[line * width + across];
     return isfinite(value) ? value : 0;
+}
+
+/* What a line of either side is measured from. */
+static double centre_of(const struct ts_lines *lines, bool candidate, size_t line)
+{
+    return lines->centres ? lines->centres[line + (candidate ? lines->count : 0)] : 0;
+}
+
+static bool find_centres(struct ts_lines *lines)
+{
+    const struct ts_case *the_case = lines->the_case;
+    size_t rows = the_case->actor->rows;
+    double *centres = calloc(2 * lines->count, sizeof *centres);
+    for (size_t i = 0; i < lines->count && centres; i++)
+        for (size_t row = 0; row < rows; row++) {
+            centres[i] += case_value(lines, the_case->expected, i, row) / (double)rows;
+            centres[lines->count + i] += case_value(lines, the_case->found, i, row) / (double)rows;
+        }
+    lines->centres = centres;
+    return centres != NULL;
 }
 
 static double key_of(const struct ts_lines *lines, const double *signs)
@@ -103,7 +125,8 @@ bool ts_read_signs(const struct ts_lines *lines, bool candidate, size_t line, do
             if (!read_number(lines, candidate, line, across_at(lines, k), &signs[k]))
                 return false;
         } else if (!lines->view) {
-            signs[k] = case_value(lines, lines->the_case->expected, line, across_at(lines, k));
+            signs[k] =
+                case_value(lines, lines->the_case->expected, line, across_at(lines, k)) - centre_of(lines, false, line);
         } else if (ts_view_read_f64(candidate ? &ts_case_pair(lines->the_case)->b : lines->view,
                                     line * lines->view_columns + across_at(lines, k), 1, &signs[k],
                                     &ignored) != TS_OK ||
@@ -135,7 +158,7 @@ static bool has_more_tokens(const struct ts_case *the_case)
            scene->taken[scene->taken_count - 1] - ts_scene_first(scene) < ts_scene_sequence(scene);
 }
 
-static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool columns)
+static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool columns, bool centred)
 {
     const struct ts_actor *actor = the_case->actor;
     const struct ts_pair *pair = ts_case_pair(the_case);
@@ -155,7 +178,7 @@ static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool co
         lines->tokens = true;
         lines->count = (size_t)ts_scene_sequence(the_case->scene);
     }
-    if (lines->signs < LEAST || lines->count < 2)
+    if (lines->signs < LEAST || lines->count < 2 || (centred && !find_centres(lines)))
         return false;
     lines->reference = malloc(lines->count * lines->signs * sizeof(double));
     lines->found = malloc(lines->found_count * lines->signs * sizeof(double));
@@ -166,7 +189,8 @@ static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool co
         return false;
     for (size_t line = 0; line < lines->found_count; line++)
         for (size_t k = 0; k < lines->signs; k++)
-            lines->found[line * lines->signs + k] = case_value(lines, the_case->found, line, across_at(lines, k));
+            lines->found[line * lines->signs + k] =
+                case_value(lines, the_case->found, line, across_at(lines, k)) - centre_of(lines, true, line);
     for (size_t line = 0; line < lines->count; line++) {
         double *signs = lines->reference + line * lines->signs;
         if (!ts_read_signs(lines, false, line, signs))
@@ -188,6 +212,7 @@ static void close_lines(struct ts_lines *lines)
     free(lines->order);
     free(lines->from);
     free(lines->empty);
+    free(lines->centres);
 }
 
 static double distance(const struct ts_lines *lines, size_t line, size_t reference)
@@ -233,6 +258,13 @@ static size_t nearest(const struct ts_lines *lines, size_t line, size_t before)
     return at;
 }
 
+/* What is added to a line that moved without its mean. */
+static double offset_of(const struct ts_lines *lines, size_t line)
+{
+    size_t from = lines->from[line];
+    return from == SIZE_MAX || from == line ? 0 : centre_of(lines, true, line) - centre_of(lines, false, from);
+}
+
 /* One line of the reference into the prediction. */
 static void take(const struct ts_lines *lines, size_t line, double *prediction)
 {
@@ -247,7 +279,7 @@ static void take(const struct ts_lines *lines, size_t line, double *prediction)
         from = ts_own_place(lines, line);
     if (lines->columns)
         for (size_t row = 0; row < rows; row++)
-            prediction[row * width + line] = the_case->expected[row * width + from];
+            prediction[row * width + line] = the_case->expected[row * width + from] + offset_of(lines, line);
     else if (lines->tokens && (ts_step_of(lines, line) == 0 || lines->from[line] == SIZE_MAX ||
                                !read_token(lines, false, from, 0, width, prediction + line * width)))
         memcpy(prediction + line * width, the_case->expected + line * width, width * sizeof *prediction);
@@ -301,16 +333,19 @@ static bool give_formula(const struct ts_lines *lines)
 {
     struct ts_case *the_case = lines->the_case;
     struct ts_rows_moved moved = {.step = ts_common_step(lines)};
-    size_t *order;
     if (lines->emptied && (lines->view || lines->tokens))
         return false;
     if (lines->columns) {
-        order = malloc(lines->count * sizeof *order);
-        for (size_t i = 0; order && i < lines->count; i++)
+        size_t *order = malloc(lines->count * sizeof *order);
+        double *offsets = malloc(lines->count * sizeof *offsets);
+        for (size_t i = 0; order && offsets && i < lines->count; i++) {
             order[i] = lines->empty[i] ? SIZE_MAX : lines->from[i] == SIZE_MAX ? i : lines->from[i];
-        if (order)
-            ts_formula_order(the_case, order);
+            offsets[i] = offset_of(lines, i);
+        }
+        if (order && offsets)
+            ts_formula_order(the_case, order, lines->centres ? offsets : NULL);
         free(order);
+        free(offsets);
         return true;
     }
     if (moved.step && lines->emptied)
@@ -448,10 +483,12 @@ static void give_matched(const struct ts_lines *lines)
     ts_formula_moved(lines->the_case, &moved);
 }
 
-static void match(struct ts_case *the_case, bool columns, double *prediction)
+/* Returns the share of the error that it explains. */
+static double match(struct ts_case *the_case, bool columns, bool centred, double *prediction)
 {
     struct ts_lines lines;
-    bool good = open_lines(&lines, the_case, columns);
+    bool good = open_lines(&lines, the_case, columns, centred);
+    double explained;
     for (size_t i = 0; i < lines.found_count && good; i++)
         lines.from[i] = nearest(&lines, i, i ? lines.from[i - 1] : SIZE_MAX);
     if (good)
@@ -465,15 +502,20 @@ static void match(struct ts_case *the_case, bool columns, double *prediction)
         if (lines.moved)
             ts_lines_say(&lines, prediction);
     }
+    explained = good && lines.moved ? ts_explained(the_case, prediction) : 0;
     close_lines(&lines);
+    return explained;
 }
 
 void ts_match_rows(struct ts_case *the_case, double *prediction)
 {
-    match(the_case, false, prediction);
+    match(the_case, false, false, prediction);
 }
 
 void ts_match_columns(struct ts_case *the_case, double *prediction)
 {
-    match(the_case, true, prediction);
+    /* a projection whose weights moved and whose bias did not */
+    if (match(the_case, true, false, prediction) < NEARLY_ALL && !ts_case_direct(the_case) &&
+        the_case->actor->rows >= CENTRED_LEAST)
+        match(the_case, true, true, prediction);
 }

@@ -173,7 +173,12 @@ __attribute__((format(printf, 6, 7))) static void offer(const struct ts_lines *l
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!lines->all)
+    if (lines->centres)
+        ts_propose(lines->the_case, id, prediction, freedom + lines->moved,
+                   ts_case_text(lines->the_case, "the rows of the weight; %s", check),
+                   "%s, but for what is added to each in every token: the weights stand elsewhere, the bias does not",
+                   text);
+    else if (!lines->all)
         ts_propose(lines->the_case, id, prediction, freedom, check, "%s", text);
     else /* freedom is held against the elements of the case */
         ts_propose_measured(lines->the_case, id, lines->left_share,

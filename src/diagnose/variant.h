@@ -63,6 +63,8 @@ void ts_propose_fused_attention(struct ts_case *the_case);
 /* Keys or values that are other tokens': one of them, and all of them one place off. In attention_stale.c. */
 void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *variants);
 void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants);
+/* Another function of what was not captured. In activation_values.c. */
+void ts_propose_other_function(struct ts_case *the_case);
 /* Attention of which only the end was captured. In attention_unseen.c. */
 void ts_propose_unseen_attention(struct ts_case *the_case);
 /* Gates of a block's branches that were not captured. In modulation_gates.c. */

@@ -56,6 +56,27 @@ static void test_tables_of_angles(void **state)
     }
 }
 
+/* Few pairs in sixteen bits: one wave moves from token to token, and says nothing of the base. */
+static void test_table_of_few_pairs(void **state)
+{
+    enum { ROWS = 48, FEW = 8 };
+    float a[ROWS * FEW], b[ROWS * FEW], *x;
+    struct trace trace;
+    (void)state;
+    for (size_t i = 0; i < ROWS * FEW; i++) {
+        double place = (double)(i % (FEW / 2)) / (FEW / 2), row = (double)(i / FEW);
+        a[i] = (float)cos(row * pow(1e4, -place));
+        b[i] = to_bf16((float)cos(row * pow(5e5, -place)));
+    }
+    trace_start(&trace);
+    x = made_values(ROWS * HIDDEN);
+    trace_add(&trace, "embed", x, x, SHAPE(ROWS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "rotary.cos", a, b, SHAPE(ROWS, FEW)));
+    assert_first(&trace, "rotation", "theta is 500000, the reference's 10000");
+    trace_end(&trace);
+    free(x);
+}
+
 /* The same angles in bf16; and a damaged table is not said to be another one. */
 static void test_tables_are_silent(void **state)
 {
@@ -163,9 +184,9 @@ static void test_one_offset_for_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables_of_angles),   cmocka_unit_test(test_tables_are_silent),
-        cmocka_unit_test(test_norms_with_a_bias),  cmocka_unit_test(test_a_roll_of_repeated_tokens),
-        cmocka_unit_test(test_one_offset_for_all),
+        cmocka_unit_test(test_tables_of_angles),          cmocka_unit_test(test_table_of_few_pairs),
+        cmocka_unit_test(test_tables_are_silent),         cmocka_unit_test(test_norms_with_a_bias),
+        cmocka_unit_test(test_a_roll_of_repeated_tokens), cmocka_unit_test(test_one_offset_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

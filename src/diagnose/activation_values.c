@@ -1,0 +1,152 @@
+/* Owns another activation that is told by its results alone, where what goes in was not captured: a fused projection,
+ * the inside of experts. silu and its like fall to a least value and rise from there, so that a result has one argument
+ * if it is positive and two if it is not; what the other function makes of one of them is what the candidate holds. */
+#include <stdlib.h>
+
+#include "diagnose/variant.h"
+
+#define KNOTS     4096
+#define LEVEL     30.0 /* from here on a result is its argument */
+#define LEFT_END  (-40.0)
+#define LEFT_OVER 0.1 /* of the error of positive results may be left: those have no choice */
+#define AS_GOOD   2.0 /* times what the best leaves: rounding hides which it is */
+#define LEAST     64
+
+/* The functions that have a least value, and where. */
+static const struct bowl {
+    enum ts_activation function;
+    double bottom;
+} bowls[] = {{TS_ACTIVATION_SILU, -1.2784645427610738},
+             {TS_ACTIVATION_GELU, -0.7517915246935645},
+             {TS_ACTIVATION_GELU_TANH, -0.7524614220710162},
+             {TS_ACTIVATION_QUICK_GELU, -0.7511542554412890}};
+
+/* What another function makes of the arguments of a result, by the root of its height above the least one, in which
+ * both arguments are smooth. */
+struct curve {
+    double least, step;
+    double right[KNOTS + 1], left[KNOTS + 1];
+};
+
+/* The argument beyond the bottom, towards `end`, at which the function has this value. */
+static double argument(const struct bowl *bowl, double end, double value)
+{
+    double near = bowl->bottom, far = end;
+    for (int i = 0; i < 60; i++) {
+        double middle = (near + far) / 2;
+        if (ts_activation_value(bowl->function, middle) < value)
+            near = middle;
+        else
+            far = middle;
+    }
+    return (near + far) / 2;
+}
+
+static void draw(const struct bowl *bowl, enum ts_activation other, struct curve *curve)
+{
+    curve->least = ts_activation_value(bowl->function, bowl->bottom);
+    curve->step = sqrt(LEVEL - curve->least) / KNOTS;
+    for (size_t k = 0; k <= KNOTS; k++) {
+        double root = (double)k * curve->step, value = curve->least + root * root;
+        curve->right[k] = ts_activation_value(other, argument(bowl, LEVEL + 1, value));
+        curve->left[k] = value < 0 ? ts_activation_value(other, argument(bowl, LEFT_END, value)) : 0;
+    }
+}
+
+static double on_curve(const double *knots, double at)
+{
+    size_t k = at < KNOTS ? (size_t)at : KNOTS - 1;
+    return knots[k] + (at - (double)k) * (knots[k + 1] - knots[k]);
+}
+
+static double value_of(const struct curve *curve, enum ts_activation other, double expected, double found)
+{
+    double at = expected > curve->least ? sqrt(expected - curve->least) / curve->step : 0, right, left;
+    if (!isfinite(expected) || expected >= LEVEL)
+        return isfinite(expected) ? ts_activation_value(other, expected) : expected;
+    right = on_curve(curve->right, at);
+    left = expected < 0 ? on_curve(curve->left, at) : right;
+    return fabs(left - found) < fabs(right - found) ? left : right;
+}
+
+struct functions {
+    size_t bowl;
+    enum ts_activation other;
+};
+
+static bool predict(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct functions *functions = formula->numbers;
+    struct curve *curve = malloc(sizeof *curve);
+    if (!curve)
+        return false;
+    draw(&bowls[functions->bowl], functions->other, curve);
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = value_of(curve, functions->other, the_case->expected[i], the_case->found[i]);
+    free(curve);
+    return true;
+}
+
+/* The results can be this function's: they go down to its least value, or most of the way, and not below. */
+static bool can_be(const struct bowl *bowl, double lowest, int bits)
+{
+    double least = ts_activation_value(bowl->function, bowl->bottom);
+    return lowest < 0.5 * least && lowest > least * (1 + 4 * ldexp(1, -bits));
+}
+
+/* What is left of the error of results that are above zero, over that error. */
+static double left_above(const struct ts_case *the_case, const double *prediction)
+{
+    double left = 0, error = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double expected = the_case->expected[i], found = the_case->found[i];
+        if (!(expected > 0) || !isfinite(found) || ts_case_aside(the_case, i / the_case->actor->width))
+            continue;
+        left += (found - prediction[i]) * (found - prediction[i]);
+        error += (found - expected) * (found - expected);
+    }
+    return error > 0 ? left / error : 1;
+}
+
+void ts_propose_other_function(struct ts_case *the_case)
+{
+    double *prediction = ts_case_scratch(the_case), lowest = 0, least = 1, second = 1;
+    enum ts_activation twin = TS_ACTIVATION_COUNT;
+    int bits = the_case->actor->bits_a;
+    struct functions best = {.other = TS_ACTIVATION_COUNT};
+    if (!prediction || the_case->total < LEAST || ts_case_quiet(the_case))
+        return;
+    for (size_t i = 0; i < the_case->total; i++)
+        lowest = the_case->expected[i] < lowest ? the_case->expected[i] : lowest;
+    for (size_t bowl = 0; bowl < sizeof bowls / sizeof *bowls; bowl++)
+        for (int other = 0; other < TS_ACTIVATION_COUNT && can_be(&bowls[bowl], lowest, bits); other++) {
+            struct functions functions = {bowl, (enum ts_activation)other};
+            struct ts_formula formula = {.numbers = &functions};
+            double left;
+            if (functions.other == bowls[bowl].function || !predict(the_case, &formula, prediction) ||
+                !(left_above(the_case, prediction) < LEFT_OVER))
+                continue;
+            left = 1 - ts_explained(the_case, prediction);
+            if (left < least) {
+                second = least;
+                twin = best.bowl == bowl ? best.other : TS_ACTIVATION_COUNT;
+                least = left;
+                best = functions;
+            } else if (left < second) {
+                second = left;
+                twin = best.bowl == bowl ? functions.other : TS_ACTIVATION_COUNT;
+            }
+        }
+    if (best.other == TS_ACTIVATION_COUNT)
+        return;
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict, .numbers = &best, .size = sizeof best});
+    if (predict(the_case, &(struct ts_formula){.numbers = &best}, prediction))
+        ts_propose(the_case, "activation", prediction, 2,
+                   "the activation function (hidden_act), and which projection it is applied to",
+                   "the candidate computes %s%s where the reference computes %s, as the results alone tell",
+                   best.other == TS_ACTIVATION_IDENTITY ? "no activation" : ts_activation_name(best.other),
+                   twin == TS_ACTIVATION_COUNT || second > AS_GOOD * fmax(least, 1e-9)
+                       ? ""
+                       : ts_case_text(the_case, " (or %s, which rounding hides)", ts_activation_name(twin)),
+                   ts_activation_name(bowls[best.bowl].function));
+}

@@ -1,0 +1,192 @@
+/* Causes that are told by the results of a step alone: functions whose argument was not captured, rows that experts
+ * gather as they come, and weights that stand elsewhere while their bias does not. */
+#include "compare/operation.h"
+#include "judged_trace.h"
+
+enum { TOKENS = 12, HIDDEN = 32, WIDTH = 48, TOTAL = TOKENS * WIDTH };
+
+static float before[TOKENS * HIDDEN], a[TOTAL], b[TOTAL];
+
+static void start(struct trace *trace)
+{
+    trace_start(trace);
+    for (size_t i = 0; i < TOKENS * HIDDEN; i++)
+        before[i] = (float)dice_number();
+}
+
+static void diagnose(struct trace *trace, const char *name)
+{
+    trace_add(trace, "x", before, before, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(trace, trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH)));
+}
+
+static void fill(enum ts_activation reference, enum ts_activation candidate, bool bf16)
+{
+    for (size_t i = 0; i < TOTAL; i++) {
+        double x = 1.5 * (dice_number() + dice_number());
+        a[i] = (float)ts_activation_value(reference, x);
+        b[i] = (float)(ts_activation_value(candidate, x) * (1 + 1e-6 * dice_number()));
+        b[i] = bf16 ? to_bf16(b[i]) : b[i];
+    }
+}
+
+static void test_other_function(void **state)
+{
+    static const struct {
+        enum ts_activation reference, candidate;
+        bool bf16;
+        const char *words;
+    } cases[] = {
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, false, "computes gelu where the reference computes silu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, true, "which rounding hides) where the reference computes silu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_RELU, false, "computes relu where the reference computes silu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_IDENTITY, true, "computes no activation where the reference computes silu"},
+        {TS_ACTIVATION_GELU_TANH, TS_ACTIVATION_SILU, true, "computes silu where the reference computes gelu_tanh"},
+        {TS_ACTIVATION_GELU, TS_ACTIVATION_GELU_TANH, false, "computes gelu_tanh where the reference computes gelu,"},
+        {TS_ACTIVATION_QUICK_GELU, TS_ACTIVATION_GELU, false, "computes gelu where the reference computes quick_gelu"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct trace trace;
+        start(&trace);
+        fill(cases[i].reference, cases[i].candidate, cases[i].bf16);
+        diagnose(&trace, "mlp.act_fn");
+        assert_first(&trace, "activation", cases[i].words);
+        trace_end(&trace);
+    }
+}
+
+/* What else happens to the results of a function, and results that are none of a function's. */
+static void test_function_is_silent(void **state)
+{
+    struct trace trace;
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        start(&trace);
+        fill(TS_ACTIVATION_SILU, TS_ACTIVATION_SILU, false);
+        for (size_t i = 0; i < TOTAL; i++) {
+            if (way == 0)
+                b[i] *= 1.3f;
+            else if (way == 1)
+                b[i] = b[i] > 0.5f ? 0.5f : b[i];
+            else if (way == 2)
+                b[i] += (float)(0.2 * dice_number());
+            else /* another function of numbers that are no results of one */
+                a[i] = (float)(dice_number() + dice_number()),
+                b[i] = (float)ts_activation_value(TS_ACTIVATION_GELU, (double)a[i]);
+        }
+        diagnose(&trace, "mlp.act_fn");
+        for (size_t i = 0; i < trace.diagnosis.count; i++)
+            assert_null(strstr(trace.diagnosis.causes[i].summary, "as the results alone tell"));
+        trace_end(&trace);
+    }
+}
+
+/* Rows inside of experts stand in another order, which is no matter, and are made by another function, which is. */
+static void test_function_inside_experts(void **state)
+{
+    static float gathered[TOTAL];
+    struct trace trace;
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        start(&trace);
+        fill(TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, false);
+        for (size_t row = 0; row < TOKENS; row++) {
+            size_t from = row / 4 * 4 + (3 - row % 4);
+            memcpy(gathered + row * WIDTH, b + from * WIDTH, WIDTH * sizeof *b);
+        }
+        for (size_t i = 0; i < WIDTH && lost; i++) /* one of a token that chose another expert */
+            gathered[5 * WIDTH + i] = (float)ts_activation_value(TS_ACTIVATION_GELU, 3 * dice_number());
+        memcpy(b, gathered, sizeof b);
+        diagnose(&trace, "mlp.experts.act_fn");
+        assert_first(&trace, "activation", "computes gelu where the reference computes silu");
+        assert_null(trace_cause(&trace, "permuted"));
+        trace_end(&trace);
+    }
+}
+
+/* Each token has a row for both of its experts; some chose an expert and the one whose weights it has. Other weights
+ * altogether are no order. */
+static void test_experts_moved(void **state)
+{
+    enum { EXPERTS = 6, CHOSEN = 2, COUNT = TOKENS * CHOSEN };
+    static float weights[EXPERTS][WIDTH], logits[TOKENS * EXPERTS], wanted[COUNT * WIDTH], found[COUNT * WIDTH];
+    int64_t chosen[COUNT];
+    struct trace trace;
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        size_t row = 0;
+        start(&trace);
+        for (size_t i = 0; i < EXPERTS * WIDTH; i++)
+            weights[i / WIDTH][i % WIDTH] = (float)dice_number();
+        for (size_t i = 0; i < COUNT; i++)
+            chosen[i] = (int64_t)((i / 2 % EXPERTS + i % 2 * (1 + i / 2 % 3)) % EXPERTS);
+        for (size_t i = 0; i < TOKENS * EXPERTS; i++)
+            logits[i] = (float)(dice_number() + 8 * (chosen[i / EXPERTS * 2] == (int64_t)(i % EXPERTS) ||
+                                                     chosen[i / EXPERTS * 2 + 1] == (int64_t)(i % EXPERTS)));
+        for (size_t expert = 0; expert < EXPERTS; expert++)
+            for (size_t i = 0; i < COUNT; i++) {
+                const float *of = weights[(expert + EXPERTS - 1) % EXPERTS], *token = before + i / 2 * HIDDEN;
+                if (chosen[i] != (int64_t)expert)
+                    continue;
+                for (size_t k = 0; k < WIDTH; k++) {
+                    double x = (double)token[k % HIDDEN] + 0.5 * (double)token[(7 * k + 3) % HIDDEN];
+                    wanted[row * WIDTH + k] = (float)(x * (double)weights[expert][k]);
+                    found[row * WIDTH + k] = (float)(other ? dice_number() : x * (double)of[k]);
+                }
+                row++;
+            }
+        trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
+        trace_add(&trace, "layers.0.mlp.gate.logits", logits, logits, SHAPE(TOKENS, EXPERTS));
+        trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen, chosen, TOKENS, CHOSEN);
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.experts.act_fn", wanted, found, SHAPE(COUNT, WIDTH)));
+        if (other)
+            assert_null(trace_cause(&trace, "router-gate"));
+        else
+            assert_first(&trace, "router-gate", "and always those of the expert 1 places before");
+        trace_end(&trace);
+    }
+}
+
+/* y = W x + b, with the rows of W in another order: heads, or one further on. */
+static void test_bias_stays(void **state)
+{
+    static const size_t heads[] = {2, 0, 1};
+    float bias[WIDTH];
+    struct trace trace;
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        start(&trace);
+        for (size_t i = 0; i < WIDTH; i++)
+            bias[i] = (float)(4 * dice_number());
+        for (size_t i = 0; i < TOTAL; i++)
+            a[i] = (float)(dice_number() + dice_number());
+        for (size_t i = 0; i < TOTAL; i++) {
+            size_t column = i % WIDTH, from = heads[column / 16] * 16 + column % 16;
+            from = way == 0 ? from : way == 1 ? (column + WIDTH - 1) % WIDTH : column;
+            b[i] = a[i - column + from] + bias[column] + (way == 2 ? 1 : 0);
+        }
+        for (size_t i = 0; i < TOTAL; i++)
+            a[i] += bias[i % WIDTH];
+        diagnose(&trace, "k_proj");
+        if (way == 0)
+            assert_first(&trace, "permuted", "in the order 2, 0, 1, but for what is added to each");
+        else if (way == 1)
+            assert_first(&trace, "shifted", "the weights stand elsewhere, the bias does not");
+        else
+            assert_null(trace_cause(&trace, "permuted"));
+        trace_end(&trace);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_other_function),
+        cmocka_unit_test(test_function_is_silent),
+        cmocka_unit_test(test_function_inside_experts),
+        cmocka_unit_test(test_experts_moved),
+        cmocka_unit_test(test_bias_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
