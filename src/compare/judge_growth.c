@@ -248,6 +248,13 @@ static double rounding_of_run(const struct ts_judge *state)
     return ts_nth(seen, count, count / 2);
 }
 
+/* A sum over the numbers of a token that f32 adds up in another order: what it may change about the factor of a norm.
+ */
+static double sum_rounding(const struct ts_pair *pair)
+{
+    return pair->a.rank ? 0x1p-24 * sqrt((double)pair->a.shape[pair->a.rank - 1]) : 0;
+}
+
 /* A channel by which gates or scans let through more of what came in errs no more than that did, what a few tokens
  * make of it is none of the channel's, and where others follow it closely, it is the end of a long tail: units whose
  * large common part was rounded, behind an activation. */
@@ -372,6 +379,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                              ts_judge_say(state->out,
                                           "%.0f %% of its error is the same in every token, as an offset is",
                                           100 * structure->offset));
+        else if (level < sum_rounding(&state->pairs[i])) /* below that nothing follows the reference for a reason */
+            return;
         else if (fabs(structure->slope) > 0.8 && level > 2 * base && !(i == 0 && level < ROUNDED_FACTOR))
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error follows the reference: a factor of %.4g",

@@ -306,6 +306,30 @@ static void test_an_error_that_follows_and_grows(void **state)
     judge_logits(true, SIZE_MAX);
 }
 
+/* A factor that f32 makes by adding up a token's numbers in another order is none; a larger one is. */
+static void judge_factor(double by, size_t expected)
+{
+    enum { MANY = 4, WIDE = 128, TOTAL = MANY * WIDE };
+    struct judged judged;
+    float *x = made_values(TOTAL), *y = made_values(TOTAL), *near_y = malloc(TOTAL * sizeof *near_y);
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < TOTAL; i++)
+        near_y[i] = (float)((double)y[i] * (1 + by));
+    trace_add(&judged.trace, "embed", x, x, SHAPE(MANY, WIDE));
+    trace_add(&judged.trace, "ln_1", y, near_y, SHAPE(MANY, WIDE));
+    free(x);
+    free(y);
+    free(near_y);
+    expect_first(&judged, expected);
+}
+
+static void test_factor_of_a_sum(void **state)
+{
+    (void)state;
+    judge_factor(2.5e-7, SIZE_MAX);
+    judge_factor(4e-6, 1);
+}
+
 /* A channel that is the same in every token, under noise as large as that of four bits: no noise makes that, unless it
  * is a grid on which numbers elsewhere are the same as well. */
 static void judge_constant(bool wrong, double grid, size_t expected)
@@ -354,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_the_worst_tokens_of_a_long_run_are_seen),
         cmocka_unit_test(test_one_number_of_one_token),
         cmocka_unit_test(test_an_error_that_follows_and_grows),
+        cmocka_unit_test(test_factor_of_a_sum),
         cmocka_unit_test(test_a_constant_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
