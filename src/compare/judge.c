@@ -517,9 +517,14 @@ static void sum_up(struct ts_judge *state)
         return;
     out->tokens = state->scene.tokens;
     out->aside = ts_arena_array(&out->arena, state->scene.taken_count + 1, sizeof *out->aside);
+    if (state->guesses)
+        out->guessed = ts_arena_array(&out->arena, state->scene.taken_count + 1, sizeof *out->guessed);
     for (size_t row = 0; out->aside && row < state->scene.taken_count; row++)
-        if (state->scene.aside[row])
+        if (state->scene.aside[row]) {
+            if (out->guessed)
+                out->guessed[out->aside_count] = state->guesses[row];
             out->aside[out->aside_count++] = state->scene.taken[row];
+        }
     if (out->first == SIZE_MAX && out->coarse != SIZE_MAX)
         ts_judge_note(
             out, ts_judge_say(out,
@@ -676,7 +681,8 @@ enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *
 enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pairs, const struct ts_delta *deltas,
                                size_t count, struct ts_judgement *judgement, struct ts_error *error)
 {
-    struct ts_judge state = {.pairs = pairs, .deltas = deltas, .out = judgement, .subject = subject};
+    struct ts_judge state = {
+        .pairs = pairs, .deltas = deltas, .out = judgement, .subject = subject, .strayed = SIZE_MAX};
     enum ts_status status;
     *judgement = (struct ts_judgement){.count = count, .first = SIZE_MAX, .coarse = SIZE_MAX};
     ts_arena_init(&judgement->arena, (size_t)1 << 30);
@@ -706,6 +712,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     }
     ts_judge_release_flips(&state);
     free(state.routing);
+    free(state.guesses);
     free(state.errors);
     free(state.strays);
     free(state.follows);

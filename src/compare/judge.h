@@ -49,7 +49,8 @@ struct ts_judgement {
     uint64_t tokens;  /* length of the sequence, 0 when unknown */
     uint64_t *aside;  /* tokens set aside: routed otherwise on a near tie */
     size_t aside_count;
-    size_t coarse;         /* the first pair whose error was taken for a low precision that starts there, or SIZE_MAX */
+    bool *guessed; /* which of these by a guess, as neither the choice nor what it follows from was captured; or NULL */
+    size_t coarse; /* the first pair whose error was taken for a low precision that starts there, or SIZE_MAX */
     const char *notes[16]; /* what the run cannot show, what looks odd: sentences for the report */
     size_t note_count;
 };

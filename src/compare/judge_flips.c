@@ -98,8 +98,9 @@ static bool are_scattered(const struct ts_judge *state, const bool *flips, size_
     return count == 2 || last - first + 1 > count;
 }
 
+/* By the k largest; `few`: of as many tokens as chance may make tell k. */
 static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router,
-                     unsigned bit)
+                     unsigned bit, bool few)
 {
     bool any = false;
     for (size_t row = 0; row < state->scene.taken_count; row++) {
@@ -109,6 +110,8 @@ static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips,
     }
     flips->pair = router->pair;
     flips->known = any;
+    /* weights of the chosen leave one k */
+    flips->guess = few && router->possible != 1u << bit ? "too few tokens tell how many experts each takes" : NULL;
 }
 
 static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router)
@@ -119,14 +122,14 @@ static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips 
         count += flips->rows[row];
     }
     flips->pair = router->pair;
-    flips->known = flips->guessed =
-        count <= most_by_chance(RULES * router->expected) && are_scattered(state, flips->rows, count);
+    flips->guess = "it does not follow from the logits alone";
+    flips->known = count <= most_by_chance(RULES * router->expected) && are_scattered(state, flips->rows, count);
 }
 
 static void decide(struct ts_judge *state, const struct ts_router *routers, size_t count)
 {
     long best = -1, gain = 0;
-    bool refuted = true;
+    bool refuted = true, few = false;
     for (unsigned bit = 0; bit < TS_MOST_KEPT; bit++) {
         struct weighed weighed = weigh(state, routers, count, bit);
         long own = (long)weighed.told - 2 * (long)weighed.unmoved;
@@ -140,6 +143,7 @@ static void decide(struct ts_judge *state, const struct ts_router *routers, size
             own > gain) {
             gain = own;
             best = (long)bit;
+            few = weighed.told < BELIEVED;
         }
     }
     if (best < 0 && !refuted)
@@ -150,7 +154,7 @@ static void decide(struct ts_judge *state, const struct ts_router *routers, size
         if (!flips->rows)
             return;
         if (best >= 0)
-            flips_of(state, flips, &routers[i], (unsigned)best);
+            flips_of(state, flips, &routers[i], (unsigned)best, few);
         else
             flips_by_number(state, flips, &routers[i]);
         state->flip_count++;
@@ -211,15 +215,15 @@ void ts_judge_apply_flips(struct ts_judge *state, size_t i)
             continue;
         for (size_t row = 0; row < state->scene.taken_count; row++)
             if (flips->rows[row]) {
-                state->scene.aside[row] = true;
+                ts_judge_leave_out(state, row, flips->guess != NULL);
                 count++;
             }
-        state->guessed = state->guessed || flips->guessed;
+        state->guess = state->guess ? state->guess : flips->guess;
         if (state->out->verdicts[i].judged == TS_JUDGED_NOISE || state->out->verdicts[i].judged == TS_JUDGED_OK)
             state->out->verdicts[i].why =
                 ts_judge_say(state->out, "%zu token%s %s other experts%s; %s set aside from here on", count,
-                             count == 1 ? "" : "s", flips->guessed ? "may have taken" : "took",
-                             flips->guessed ? "" : " on a near tie", count == 1 ? "it is" : "they are");
+                             count == 1 ? "" : "s", flips->guess ? "may have taken" : "took",
+                             flips->guess ? "" : " on a near tie", count == 1 ? "it is" : "they are");
     }
 }
 
@@ -271,12 +275,13 @@ void ts_judge_note_flips(struct ts_judge *state)
 {
     struct ts_judgement *out = state->out;
     char tokens[160];
-    if (state->guessed)
+    if (state->guess)
         ts_judge_note(
-            out,
-            "tokens that were set aside stray behind a router as those do that took other experts; what it chose was "
-            "not captured and does not follow from its logits alone: capture the chosen experts to be sure");
-    if (state->flipped) {
+            out, ts_judge_say(out,
+                              "tokens that were set aside stray behind a router as those do that took other experts; "
+                              "what it chose was not captured, and %s: capture the chosen experts to be sure",
+                              state->guess));
+    if (state->strayed != SIZE_MAX) {
         list_strays(state, state->strayed, tokens, sizeof tokens);
         ts_judge_note(
             out, ts_judge_say(out,

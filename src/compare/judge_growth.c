@@ -302,14 +302,14 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
     flips = are_unseen_flips(state, i, base);
-    if (flips && structure->calm < level)
-        level = structure->calm;
     hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
     if (hidden != NOTHING_HIDDEN) {
         if (hidden == LAYER_HIDDEN) /* a bug of these tokens looks the same, and it could have been known */
             state->out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
-        state->strayed = state->flipped ? state->strayed : i;
         state->flipped = flips = true;
+    }
+    if (flips) {
+        state->strayed = state->strayed == SIZE_MAX ? i : state->strayed;
         level = fmin(level, structure->calm);
         state->out->verdicts[i].why =
             ts_judge_say(state->out, "%zu token%s may have taken other experts, whose choice was not captured",

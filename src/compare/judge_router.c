@@ -59,6 +59,17 @@ static void largest(const float *row, size_t width, size_t count, int64_t *chose
     }
 }
 
+void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess)
+{
+    if (guess && !state->scene.aside[row]) {
+        if (!state->guesses)
+            state->guesses = calloc(state->scene.taken_count + 1, sizeof *state->guesses);
+        if (state->guesses)
+            state->guesses[row] = true;
+    }
+    state->scene.aside[row] = true;
+}
+
 void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
                         bool replayed)
 {
@@ -71,7 +82,7 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
         largest(logits->a + row * logits->width, logits->width, weights->width, a);
         largest(logits->b + row * logits->width, logits->width, weights->width, b);
         if (memcmp(a, b, weights->width * sizeof *a) != 0 && (replayed || is_near_tie(logits, row, weights->width)))
-            state->scene.aside[row] = true;
+            ts_judge_leave_out(state, row, false);
     }
 }
 
@@ -111,6 +122,7 @@ struct choice {
     int64_t a[MOST_CHOSEN], b[MOST_CHOSEN];
     float row[MOST_EXPERTS];
     bool ordered;
+    bool replayed; /* the reference's choice follows from these logits */
     int bits_a, bits_b;
 };
 
@@ -209,7 +221,7 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
     for (size_t row = 0; row < state->scene.taken_count; row++)
         if (read_choice(choice, state->scene.taken[row]) &&
             memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) != 0)
-            state->scene.aside[row] = true;
+            ts_judge_leave_out(state, row, true);
     return true;
 }
 
@@ -219,7 +231,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
     struct ts_scene *scene = &state->scene;
     const struct ts_actor *logits = find_logits(state, i, choice, true);
     size_t row = 0, unseen = 0;
-    bool replayed = logits != NULL;
+    const bool replayed = choice->replayed = logits != NULL;
     if (!logits && are_unseen_ties(state, i, choice, flipped))
         return true;
     if (!logits)
@@ -242,7 +254,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
         if (replayed ? is_own_choice(choice, token, true)
                      : scene->aside[row] || (logits && is_near_tie(logits, row, choice->count))) {
             if (taken)
-                scene->aside[row] = true;
+                ts_judge_leave_out(state, row, !replayed);
             continue;
         }
         if (replayed)
@@ -276,10 +288,13 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
     if (count_flipped(state, i, choice, &flipped)) {
         if (flipped) {
             state->out->verdicts[i].judged = TS_JUDGED_NOISE;
-            state->out->verdicts[i].why = ts_judge_say(
-                state->out, "%zu token%s routed otherwise%s; %s set aside from here on", flipped,
-                flipped == 1 ? " was" : "s were", choice->logits && choice->ordered ? "" : " on a near tie",
-                flipped == 1 ? "it is" : "they are");
+            state->out->verdicts[i].why =
+                ts_judge_say(state->out, "%zu token%s routed otherwise%s; %s set aside from here on", flipped,
+                             flipped == 1 ? " was" : "s were",
+                             !choice->replayed ? ", as it seems on a near tie"
+                             : choice->ordered ? ""
+                                               : " on a near tie",
+                             flipped == 1 ? "it is" : "they are");
         } else {
             unequal(state, i);
         }

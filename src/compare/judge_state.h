@@ -14,10 +14,10 @@
 
 /* Tokens that took other experts at one router, whose choice was not captured. */
 struct ts_judge_flips {
-    size_t pair;  /* the router's logits */
-    bool known;   /* there are some */
-    bool guessed; /* by their number alone: no rank of the logits tells the choice */
-    bool *rows;   /* per token that is looked at */
+    size_t pair;       /* the router's logits */
+    bool known;        /* there are some */
+    bool *rows;        /* per token that is looked at */
+    const char *guess; /* what makes it one, as a clause; NULL where the logits tell */
 };
 
 /* A tensor of some layer that may tell which experts were chosen there. */
@@ -51,11 +51,12 @@ struct ts_judge {
     size_t flip_count;
     struct ts_judge_routing *routing; /* NULL until someone asks for it */
     size_t routing_count;
-    bool experts;   /* names speak of them; known with the former */
-    bool guessed;   /* some tokens were set aside by a guess */
-    bool flipped;   /* tokens seem to have taken other experts, unseen */
-    size_t strayed; /* where they did first */
-    size_t failed;  /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
+    bool experts;      /* names speak of them; known with the former */
+    bool *guesses;     /* per token that is looked at: set aside by a guess; NULL until there is one */
+    const char *guess; /* what made the first guess about a router one, NULL when there was none */
+    bool flipped;      /* tokens seem to have taken other experts, unseen, in a run that has some */
+    size_t strayed;    /* where they did first, in any run; SIZE_MAX: nowhere */
+    size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
 
 /* A text that lives as long as the judgement. */
@@ -102,6 +103,8 @@ void ts_judge_integers(struct ts_judge *state, size_t i);
  * `replayed`: the weights are those of the candidate's own logits; else near ties only. */
 void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
                         bool replayed);
+/* Sets one of the tokens that are looked at aside. What it was set aside for first is what is said about it. */
+void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess);
 /* Logits or probabilities of a router, by its name. */
 bool ts_judge_is_router(const char *name);
 /* Before anything is judged: which tokens took other experts at routers whose choice was not captured. */

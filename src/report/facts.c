@@ -223,6 +223,28 @@ static bool is_view_sampled(const struct ts_view *view)
     return false;
 }
 
+static bool is_guessed(const struct ts_judgement *judgement, size_t i)
+{
+    return judgement->guessed && judgement->guessed[i];
+}
+
+bool ts_put_aside(struct ts_buffer *out, const struct ts_judgement *judgement, bool guessed, size_t most)
+{
+    size_t count = 0, shown = 0;
+    for (size_t i = 0; i < judgement->aside_count; i++)
+        count += is_guessed(judgement, i) == guessed;
+    if (!count)
+        return false;
+    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to other experts on a near tie:", count,
+                     judgement->tokens, guessed ? "seem to have been" : "were");
+    for (size_t i = 0; i < judgement->aside_count && shown < most; i++)
+        if (is_guessed(judgement, i) == guessed)
+            ts_buffer_printf(out, "%s %" PRIu64, shown++ ? "," : "", judgement->aside[i]);
+    if (shown < count)
+        ts_buffer_printf(out, " and %zu more", count - shown);
+    return true;
+}
+
 bool ts_is_sampled(const struct ts_pair *pair)
 {
     return is_view_sampled(&pair->a) || is_view_sampled(&pair->b);

@@ -43,6 +43,10 @@ void ts_put_cost(struct ts_buffer *out, const struct ts_report_cost *costs, bool
 /* Why the pair was judged as it was, or "". */
 const char *ts_reason(const struct ts_comparison *comparison, size_t index);
 
+/* "2 of 76 tokens that were routed to other experts on a near tie: 3, 17", `most` of them by number; of those that were
+ * set aside by a guess, or of the others. Nothing, and false, when there are none. */
+bool ts_put_aside(struct ts_buffer *out, const struct ts_judgement *judgement, bool guessed, size_t most);
+
 /* One of the files holds only some of the elements. */
 bool ts_is_sampled(const struct ts_pair *pair);
 

@@ -68,15 +68,14 @@ static void put_note(const struct ts_page *page, const char *label, const char *
 
 static void put_aside(const struct ts_page *page)
 {
-    const struct ts_judgement *judgement = &page->comparison->judgement;
-    if (!judgement->aside_count)
-        return;
-    ts_buffer_printf(page->out,
-                     "<dt>set aside</dt><dd>%zu of %" PRIu64 " tokens that were routed to other experts on a near tie:",
-                     judgement->aside_count, judgement->tokens);
-    for (size_t i = 0; i < judgement->aside_count && i < SOME; i++)
-        ts_buffer_printf(page->out, "%s %" PRIu64, i ? "," : "", judgement->aside[i]);
-    ts_page_put(page, judgement->aside_count > SOME ? " …</dd>\n" : "</dd>\n");
+    struct ts_buffer line;
+    ts_buffer_init(&line, (size_t)1 << 20);
+    for (int guessed = 0; guessed < 2; guessed++) {
+        ts_buffer_clear(&line);
+        if (ts_put_aside(&line, &page->comparison->judgement, guessed, SOME))
+            put_note(page, guessed ? "set aside by a guess" : "set aside", line.data ? line.data : "");
+    }
+    ts_buffer_release(&line);
 }
 
 /* A sentence made by one of the functions that put one; nothing when it puts none. */

@@ -314,6 +314,12 @@ static void aside_json(struct ts_json_writer *json, const struct ts_judgement *j
     for (size_t i = 0; i < judgement->aside_count; i++)
         ts_json_uint(json, judgement->aside[i]);
     ts_json_end_array(json);
+    ts_json_key(json, "tokens_set_aside_by_guess");
+    ts_json_begin_array(json);
+    for (size_t i = 0; i < judgement->aside_count && judgement->guessed; i++)
+        if (judgement->guessed[i])
+            ts_json_uint(json, judgement->aside[i]);
+    ts_json_end_array(json);
 }
 
 void ts_report_json(const struct ts_comparison *comparison, const struct ts_report_options *options,

@@ -499,19 +499,14 @@ static void put_skips(const struct text *text, const char *side, const struct ts
 
 static void put_aside(const struct text *text)
 {
-    const struct ts_judgement *judgement = &text->comparison->judgement;
-    size_t shown = text->options->all || judgement->aside_count <= 16 ? judgement->aside_count : 16;
     struct ts_buffer line;
-    if (!judgement->aside_count)
-        return;
     ts_buffer_init(&line, (size_t)16 << 20);
-    ts_buffer_printf(&line, "set aside, %zu of %" PRIu64 " tokens that were routed to other experts on a near tie:",
-                     judgement->aside_count, judgement->tokens);
-    for (size_t i = 0; i < shown; i++)
-        ts_buffer_printf(&line, "%s %" PRIu64, i ? "," : "", judgement->aside[i]);
-    if (shown < judgement->aside_count)
-        ts_buffer_printf(&line, " and %zu more", judgement->aside_count - shown);
-    put_sentence(text, text_of(&line), 0);
+    for (int guessed = 0; guessed < 2; guessed++) {
+        ts_buffer_clear(&line);
+        ts_buffer_printf(&line, "set aside%s, ", guessed ? " by a guess" : "");
+        if (ts_put_aside(&line, &text->comparison->judgement, guessed, text->options->all ? SIZE_MAX : 16))
+            put_sentence(text, text_of(&line), 0);
+    }
     ts_buffer_release(&line);
 }
 

@@ -157,6 +157,46 @@ static void test_text_of_a_match(void **state)
     sample_close(&sample);
 }
 
+/* A guess is called one in every form; what was seen is not. */
+static void test_tokens_set_aside_by_a_guess(void **state)
+{
+    const struct ts_layout plain = {.width = 120};
+    uint64_t tokens[20];
+    bool guessed[20];
+    struct sample sample;
+    struct ts_buffer out;
+    (void)state;
+    make_trace(&sample);
+    for (size_t i = 0; i < 20; i++) {
+        tokens[i] = 2 * i;
+        guessed[i] = i != 4;
+    }
+    sample.comparison.judgement.aside = tokens;
+    sample.comparison.judgement.guessed = guessed;
+    sample.comparison.judgement.aside_count = 20;
+    sample.comparison.judgement.tokens = 76;
+    make_text(&sample, &plain, &out);
+    assert_non_null(strstr(out.data, "set aside, 1 of 76 tokens that were routed to other experts on a near tie: 8\n"));
+    assert_non_null(strstr(out.data, "set aside by a guess, 19 of 76 tokens that seem to have been routed to other "));
+    assert_non_null(strstr(out.data, " 0, 2, 4, 6, 10,"));
+    assert_non_null(strstr(out.data, " and 3 more\n"));
+    ts_buffer_release(&out);
+    make_html(&sample, &out);
+    assert_non_null(strstr(out.data, "<dt>set aside</dt><dd>1 of 76 tokens that were routed"));
+    assert_non_null(strstr(out.data, "<dt>set aside by a guess</dt><dd>19 of 76 tokens that seem to have been routed"));
+    ts_buffer_release(&out);
+    sample.comparison.judgement.aside_count = 5;
+    make_json(&sample, &out);
+    assert_json(&out);
+    assert_non_null(strstr(out.data, "\"tokens_set_aside\":[0,2,4,6,8],\"tokens_set_aside_by_guess\":[0,2,4,6]"));
+    ts_buffer_release(&out);
+    sample.comparison.judgement.guessed = NULL;
+    make_text(&sample, &plain, &out);
+    assert_null(strstr(out.data, "guess"));
+    ts_buffer_release(&out);
+    sample_close(&sample);
+}
+
 static void test_text_of_nothing_in_common(void **state)
 {
     struct sample sample;
@@ -671,6 +711,7 @@ int main(void)
         cmocka_unit_test(test_text_in_plain_ascii),
         cmocka_unit_test(test_text_with_colour),
         cmocka_unit_test(test_text_of_a_match),
+        cmocka_unit_test(test_tokens_set_aside_by_a_guess),
         cmocka_unit_test(test_text_of_nothing_in_common),
         cmocka_unit_test(test_text_selections),
         cmocka_unit_test(test_text_of_grades),
