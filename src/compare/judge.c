@@ -711,6 +711,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
         ts_scene_release(&state.scene);
     }
     ts_judge_release_flips(&state);
+    ts_points_release(&state.points);
     free(state.routing);
     free(state.guesses);
     free(state.errors);

@@ -54,38 +54,6 @@ static double usual_level(const struct ts_judge *state, size_t i, size_t *seen)
     return ts_nth(recent, count, count / 2);
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* Steps over a number; *from: its digits without zeros in front. */
-static const char *step_over(const char *at, const char **from)
-{
-    while (*at == '0' && is_digit(at[1]))
-        at++;
-    for (*from = at; is_digit(*at);)
-        at++;
-    return at;
-}
-
-/* The same point of another layer: names that are equal but for one number. Every pair is asked about many others. */
-bool ts_judge_same_point(const char *a, const char *b)
-{
-    unsigned differences = 0;
-    while (*a && *b && differences < 2) {
-        if (is_digit(*a) && is_digit(*b)) {
-            const char *from_a, *from_b;
-            a = step_over(a, &from_a);
-            b = step_over(b, &from_b);
-            differences += a - from_a != b - from_b || memcmp(from_a, from_b, (size_t)(a - from_a)) != 0;
-        } else if (*a++ != *b++) {
-            return false;
-        }
-    }
-    return !*a && !*b && differences == 1;
-}
-
 /* The error at the same point one layer earlier, 0 when there is none nearby. */
 static double error_one_layer_earlier(const struct ts_judge *state, size_t i)
 {
@@ -150,17 +118,20 @@ static bool are_so_few(const struct ts_judge *state, size_t i, double base)
 
 /* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
  * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
-static bool are_unseen_flips(const struct ts_judge *state, size_t i, double base)
+static bool are_unseen_flips(struct ts_judge *state, size_t i, double base)
 {
     const struct ts_structure *own = &state->structures[i];
-    size_t alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
+    size_t near[2 * TS_POINTS_NEAR], count, alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
     bool more = false;
     if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED ||
-        own->row_error > FLIPPED_MOST)
+        own->row_error > FLIPPED_MOST ||
+        (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
         return false;
-    for (size_t k = 0; k < state->out->count; k++) {
+    count = ts_points_near(&state->points, i, near);
+    for (size_t n = 0; n < count; n++) {
+        const size_t k = near[n];
         const struct ts_structure *other = &state->structures[k];
-        if (k == i || !other->known || !ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
+        if (!other->known)
             continue;
         others++;
         if (other->row > STRAY_AGAIN && other->row_error > FLIPPED && other->worst_row != own->worst_row) {

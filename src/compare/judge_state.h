@@ -1,6 +1,7 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
  * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers),
- * judge_flips.c and judge_ties.c (experts whose choice was not captured) and judge_order.c (rows that experts gather).
+ * judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_order.c (rows that experts gather) and
+ * judge_points.c (the same point of other layers).
  * For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
@@ -8,6 +9,7 @@
 #include <math.h>
 
 #include "compare/judge.h"
+#include "compare/judge_points.h"
 #include "compare/structure.h"
 
 #define TS_INHERIT_FROM 12 /* earlier pairs whose error may have come in */
@@ -49,6 +51,7 @@ struct ts_judge {
     double *strays;    /* per pair: how far its worst row stands out */
     struct ts_judge_flips *flips;
     size_t flip_count;
+    struct ts_points points;          /* empty until someone asks for it */
     struct ts_judge_routing *routing; /* NULL until someone asks for it */
     size_t routing_count;
     bool experts;      /* names speak of them; known with the former */
@@ -85,8 +88,6 @@ static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
     return !state->learnt[i] && isfinite(state->errors[i]);
 }
 
-/* The same point of another layer: names that are equal but for one number. */
-bool ts_judge_same_point(const char *a, const char *b);
 bool ts_judge_is_norm(const char *name);
 /* Its error is the same in every token, far more so than the tokens themselves are. */
 bool ts_judge_is_offset(const struct ts_structure *structure);
