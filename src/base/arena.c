@@ -143,3 +143,9 @@ char *ts_arena_printf(struct ts_arena *arena, const char *format, ...)
     va_end(args);
     return text;
 }
+
+const char *ts_arena_vsay(struct ts_arena *arena, const char *format, va_list args)
+{
+    const char *text = ts_arena_vprintf(arena, format, args);
+    return text ? text : "";
+}

@@ -28,5 +28,8 @@ char *ts_arena_copy(struct ts_arena *arena, const char *text, size_t length);
 char *ts_arena_string(struct ts_arena *arena, const char *text);
 char *ts_arena_printf(struct ts_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *ts_arena_vprintf(struct ts_arena *arena, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+/* For sentences, which may be lost but not missed: "" without memory. */
+const char *ts_arena_vsay(struct ts_arena *arena, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
 
 #endif

@@ -126,9 +126,9 @@ static const char *say(struct judge *judge, const char *format, ...)
     va_list arguments;
     const char *kept;
     va_start(arguments, format);
-    kept = ts_arena_vprintf(judge->arena, format, arguments);
+    kept = ts_arena_vsay(judge->arena, format, arguments);
     va_end(arguments);
-    return kept ? kept : "";
+    return kept;
 }
 
 static void judge_shape(struct judge *judge, const struct ts_expectation *expectation, const struct ts_tensor *tensor,
@@ -272,21 +272,6 @@ static enum ts_status reference_of(struct judge *judge, const char *file, struct
     return TS_OK;
 }
 
-static bool same_sizes(const struct ts_tensor *a, const struct ts_tensor *b)
-{
-    unsigned i = 0, k = 0;
-    for (;;) { /* sizes of one aside */
-        while (i < a->rank && a->shape[i] == 1)
-            i++;
-        while (k < b->rank && b->shape[k] == 1)
-            k++;
-        if (i == a->rank || k == b->rank)
-            return i == a->rank && k == b->rank;
-        if (a->shape[i++] != b->shape[k++])
-            return false;
-    }
-}
-
 static enum ts_status relative_error(const struct ts_tensor *tensor, const struct ts_tensor *reference, double *value,
                                      struct ts_error *error)
 {
@@ -322,7 +307,7 @@ static enum ts_status judge_error(struct judge *judge, const struct ts_expectati
         finding->why = say(judge, "%.200s has no tensor \"%.200s\"", expectation->file, name);
         return TS_OK;
     }
-    if (!same_sizes(tensor, reference) ||
+    if (!ts_same_sizes(tensor->shape, tensor->rank, reference->shape, reference->rank) ||
         ts_type_info(tensor->type)->components != ts_type_info(reference->type)->components) {
         finding->why = "is of another shape than the reference";
         return TS_OK;

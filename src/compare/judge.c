@@ -42,14 +42,12 @@
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
 {
-    char text[512];
     va_list args;
     const char *kept;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    kept = ts_arena_vsay(&out->arena, format, args);
     va_end(args);
-    kept = ts_arena_string(&out->arena, text);
-    return kept ? kept : "";
+    return kept;
 }
 
 void ts_judge_note(struct ts_judgement *out, const char *text)

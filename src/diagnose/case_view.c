@@ -179,12 +179,10 @@ bool ts_case_quiet(const struct ts_case *the_case)
 
 const char *ts_case_text(struct ts_case *the_case, const char *format, ...)
 {
-    char text[1024];
     va_list args;
     const char *kept;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    kept = ts_arena_vsay(&the_case->diagnosis->arena, format, args);
     va_end(args);
-    kept = ts_arena_string(&the_case->diagnosis->arena, text);
-    return kept ? kept : "";
+    return kept;
 }

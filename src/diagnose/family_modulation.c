@@ -369,37 +369,28 @@ static bool predict_gated(struct ts_case *the_case, const struct ts_formula *for
 /* What the candidate does with y and a chunk: another one, 1 + gate, tanh, the other sign. */
 static void propose_gated(struct ts_case *the_case)
 {
-    double *out = ts_case_scratch(the_case), most = WORTHWHILE;
-    struct gating best = {0};
-    struct ts_formula formula = {.predict = predict_gated, .size = sizeof best, .pair_count = 2};
+    double *out = ts_case_scratch(the_case);
+    struct gating *tried;
+    const struct gating *best;
+    size_t count = 0;
+    struct ts_formula formula = {.predict = predict_gated, .size = sizeof *tried, .pair_count = 2};
     struct gated gated;
-    if (!out || !find_gated(the_case, &gated))
+    if (!out || !find_gated(the_case, &gated) || !(tried = calloc((size_t)gated.chunks * 4, sizeof *tried)))
         return;
     formula.pairs[0] = gated.y->pair;
     formula.pairs[1] = gated.from->pair;
-    for (unsigned at = 0; at <= gated.chunks * 4; at++) { /* the last: the best of them once more */
-        bool last = at == gated.chunks * 4;
-        struct gating one = last ? best : (struct gating){at / 4, at % 4};
-        double share;
-        if ((last && most <= WORTHWHILE) || (!last && one.chunk == gated.chunk && one.way == 0))
-            continue;
-        formula.numbers = &one;
-        if (!predict_gated(the_case, &formula, out))
-            return;
-        share = last ? 0 : ts_explained(the_case, out);
-        if (share > most) {
-            most = share;
-            best = one;
-        }
-    }
-    formula.numbers = &best;
-    if (most > WORTHWHILE)
+    for (unsigned at = 0; at < gated.chunks * 4; at++)
+        if (at / 4 != gated.chunk || at % 4 != 0)
+            tried[count++] = (struct gating){at / 4, at % 4};
+    best = ts_formula_best(the_case, &formula, tried, count, WORTHWHILE, out);
+    if (best) {
         ts_formula_next(the_case, &formula);
-    if (most > WORTHWHILE)
         ts_propose(the_case, "modulation", out, 0, "how the modulation tensor is split into shift, scale and gate",
                    "the candidate gates %s with chunk %u of %s%s, the reference with chunk %u",
-                   ts_case_name(the_case, gated.y), best.chunk, ts_case_name(the_case, gated.from), ways[best.way].text,
-                   gated.chunk);
+                   ts_case_name(the_case, gated.y), best->chunk, ts_case_name(the_case, gated.from),
+                   ways[best->way].text, gated.chunk);
+    }
+    free(tried);
 }
 
 static void propose(struct ts_case *the_case)

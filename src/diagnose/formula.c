@@ -177,6 +177,23 @@ static bool keep(struct ts_case_state *state, const struct ts_formula *formula, 
     return true;
 }
 
+const void *ts_formula_best(struct ts_case *the_case, struct ts_formula *formula, const void *ways, size_t count,
+                            double least, double *out)
+{
+    const void *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        double share;
+        formula->numbers = (const char *)ways + i * formula->size;
+        share = formula->predict(the_case, formula, out) ? ts_explained(the_case, out) : 0;
+        if (share > least) {
+            least = share;
+            best = formula->numbers;
+        }
+    }
+    formula->numbers = best;
+    return best && formula->predict(the_case, formula, out) ? best : NULL;
+}
+
 void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
 {
     struct ts_case_state *state = (struct ts_case_state *)the_case;

@@ -71,6 +71,11 @@ enum ts_related { TS_RELATED_DOT, TS_RELATED_EXPECTED, TS_RELATED_FOUND, TS_RELA
 bool ts_count_related(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
                       struct ts_tally *tally);
 
+/* Of `count` settings, of the formula's size each, the one whose prediction explains the most and more than `least`;
+ * the formula has its numbers then, and `out` what it predicts. NULL when there is none. */
+const void *ts_formula_best(struct ts_case *the_case, struct ts_formula *formula, const void *ways, size_t count,
+                            double least, double *out);
+
 /* The next proposal is made by this. Families that say nothing are asked again. */
 void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula);
 

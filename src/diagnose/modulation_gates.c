@@ -215,38 +215,29 @@ static void propose_other(struct ts_case *the_case, const struct gated *gated, s
 
 void ts_propose_learnt_gates(struct ts_case *the_case)
 {
-    double *out = ts_case_scratch(the_case), most = WORTHWHILE;
+    double *out = ts_case_scratch(the_case);
     const size_t width = the_case->actor->width;
     struct gated gated = {.gates = malloc(2 * width * sizeof *gated.gates)};
-    struct gating best = {{AS_IT_IS, AS_IT_IS}, false};
+    struct gating tried[2 * WAYS];
+    const struct gating *best;
+    size_t count = 0;
     struct ts_formula formula = {
-        .predict = predict, .size = sizeof best, .table = gated.gates, .table_count = 2 * width, .pair_count = 2};
+        .predict = predict, .size = sizeof *tried, .table = gated.gates, .table_count = 2 * width, .pair_count = 2};
     if (out && gated.gates && the_case->actor->rows >= LEAST_ROWS && find(the_case, &gated)) {
         formula.pairs[0] = gated.x->pair;
         formula.pairs[1] = gated.y->pair;
         formula.pairs[2] = gated.z ? gated.z->pair : 0;
         formula.pair_count = gated.z ? 3 : 2;
-        /* one of the two, or both exchanged */
-        for (int at = 1; at < 2 * WAYS + 1; at++) {
-            struct gating one = {.two = gated.z != NULL};
-            double share;
-            if (at == 2 * WAYS)
-                one.ways[0] = one.ways[1] = EXCHANGED;
-            else
-                one.ways[at / WAYS] = (enum way)(at % WAYS);
-            if (at == WAYS || (!gated.z && (at > WAYS || one.ways[0] == EXCHANGED)))
-                continue;
-            formula.numbers = &one;
-            share = predict(the_case, &formula, out) ? ts_explained(the_case, out) : 0;
-            if (share > most) {
-                most = share;
-                best = one;
-            }
-        }
-        formula.numbers = &best;
-        if (most > WORTHWHILE && predict(the_case, &formula, out)) {
+        for (int way = AS_IT_IS + 1; way < (gated.z ? WAYS : EXCHANGED); way++)
+            tried[count++] = (struct gating){{(enum way)way, AS_IT_IS}, gated.z != NULL};
+        for (int way = AS_IT_IS + 1; way < WAYS && gated.z; way++)
+            tried[count++] = (struct gating){{AS_IT_IS, (enum way)way}, true};
+        if (gated.z)
+            tried[count++] = (struct gating){{EXCHANGED, EXCHANGED}, true};
+        best = ts_formula_best(the_case, &formula, tried, count, WORTHWHILE, out);
+        if (best) {
             ts_formula_next(the_case, &formula);
-            say(the_case, &gated, &best, out);
+            say(the_case, &gated, best, out);
         } else {
             propose_other(the_case, &gated, &formula, out);
         }

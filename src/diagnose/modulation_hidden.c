@@ -188,10 +188,12 @@ static void say(struct ts_case *the_case, const struct sum *sum, const struct ga
 void ts_propose_gated_norm(struct ts_case *the_case)
 {
     static const struct gating ways[] = {{.sign = 1}, {.sign = -1}, {.sign = 1, .constant = 1}};
-    double *out = ts_case_scratch(the_case), most = WORTHWHILE;
+    double *out = ts_case_scratch(the_case);
     struct sum sum = {0};
-    struct gating best = {0};
-    struct ts_formula formula = {.predict = predict, .size = sizeof best, .pair_count = 3};
+    struct gating tried[3 * MOST_CHUNKS + 2];
+    const struct gating *best;
+    size_t count = 0;
+    struct ts_formula formula = {.predict = predict, .size = sizeof *tried, .pair_count = 3};
     if (!out || the_case->actor->rows < 2 || the_case->actor->width < 8 || !find(the_case, &sum, out))
         return;
     formula.pairs[0] = sum.x->pair;
@@ -199,22 +201,15 @@ void ts_propose_gated_norm(struct ts_case *the_case)
     formula.pairs[2] = sum.from->pair;
     for (unsigned at = 0; at < 3 * sum.chunks + 2; at++) {
         struct gating one = at < 3 * sum.chunks ? ways[at % 3] : (struct gating){.constant = at == 3 * sum.chunks};
-        double share;
         one.chunk = at < 3 * sum.chunks ? at / 3 : sum.gate;
         one.scale = sum.scale;
         one.shift = sum.shift;
-        formula.numbers = &one;
-        if ((one.chunk == sum.gate && one.sign == 1 && one.constant == 0) || !predict(the_case, &formula, out))
-            continue;
-        share = ts_explained(the_case, out);
-        if (share > most) {
-            most = share;
-            best = one;
-        }
+        if (one.chunk != sum.gate || one.sign != 1 || one.constant != 0)
+            tried[count++] = one;
     }
-    formula.numbers = &best;
-    if (most > WORTHWHILE && predict(the_case, &formula, out)) {
+    best = ts_formula_best(the_case, &formula, tried, count, WORTHWHILE, out);
+    if (best) {
         ts_formula_next(the_case, &formula);
-        say(the_case, &sum, &best, out);
+        say(the_case, &sum, best, out);
     }
 }

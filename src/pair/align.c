@@ -69,22 +69,6 @@ void ts_alignment_init(struct ts_alignment *out, const struct ts_view *a, const 
     out->runner_up = INFINITY;
 }
 
-/* Equal but for axes of one element. */
-static bool equal_but_ones(const struct ts_view *a, const struct ts_view *b)
-{
-    unsigned i = 0, k = 0;
-    for (;; i++, k++) {
-        while (i < a->rank && a->shape[i] == 1)
-            i++;
-        while (k < b->rank && b->shape[k] == 1)
-            k++;
-        if (i == a->rank || k == b->rank)
-            return i == a->rank && k == b->rank;
-        if (a->shape[i] != b->shape[k])
-            return false;
-    }
-}
-
 /* Axis names that put the axes of B in another order than those of A. */
 static bool names_differ(const struct ts_align_hints *hints)
 {
@@ -189,7 +173,7 @@ static enum ts_status align_search(struct ts_align_search *search, const struct 
     const struct ts_align_candidate *winner = NULL;
     const bool exactly = ts_align_equal_shapes(a, b);
     layouts.moving = !(ts_align_is_costly(b) && !ts_align_is_costly(a));
-    if (exactly || equal_but_ones(a, b)) {
+    if (exactly || ts_same_sizes(a->shape, a->rank, b->shape, b->rank)) {
         TS_TRY(align_equal(search, &layouts, exactly, out, &winner, error));
     } else {
         if (a->count == b->count)

@@ -155,6 +155,17 @@ static void add_sum(struct ts_align_forms *f)
                                        {0}});
 }
 
+static void add_first_of_equal(struct ts_align_forms *f)
+{
+    add(f, &(struct ts_align_form){f->shards[0],
+                                   ts_arena_printf(scratch(f), "rank 0 of %zu equal shards", f->count),
+                                   COST_EQUAL,
+                                   TS_FORM_PLAIN,
+                                   UINT32_MAX,
+                                   true,
+                                   {0}});
+}
+
 /* Equal shards, or one of unequal ones. Ranks that differ from rank 0 are named. */
 static enum ts_status add_single_ranks(struct ts_align_forms *f, struct ts_error *error)
 {
@@ -176,13 +187,7 @@ static enum ts_status add_single_ranks(struct ts_align_forms *f, struct ts_error
         }
     }
     if (different == 0) {
-        add(f, &(struct ts_align_form){f->shards[0],
-                                       ts_arena_printf(scratch(f), "rank 0 of %zu equal shards", f->count),
-                                       COST_EQUAL,
-                                       TS_FORM_PLAIN,
-                                       UINT32_MAX,
-                                       true,
-                                       {0}});
+        add_first_of_equal(f);
     } else {
         for (size_t i = 0; i < f->count; i++)
             add(f, &(struct ts_align_form){
@@ -319,13 +324,7 @@ static enum ts_status add_unsized(struct ts_align_forms *f, struct ts_error *err
     if (alike(f))
         TS_TRY(count_copies(f, f->shards, &copies, error));
     if (copies == f->count) {
-        add(f, &(struct ts_align_form){f->shards[0],
-                                       ts_arena_printf(scratch(f), "rank 0 of %zu equal shards", f->count),
-                                       COST_EQUAL,
-                                       TS_FORM_PLAIN,
-                                       UINT32_MAX,
-                                       true,
-                                       {0}});
+        add_first_of_equal(f);
     } else if (copies > 1) {
         add_some_ranks(f, copies);
     } else {

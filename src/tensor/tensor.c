@@ -328,6 +328,21 @@ enum ts_status ts_tensor_element_text(const struct ts_tensor *tensor, uint64_t i
     return TS_OK;
 }
 
+bool ts_same_sizes(const uint64_t *a, unsigned rank_a, const uint64_t *b, unsigned rank_b)
+{
+    unsigned i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < rank_a && a[i] == 1)
+            i++;
+        while (k < rank_b && b[k] == 1)
+            k++;
+        if (i == rank_a || k == rank_b)
+            return i == rank_a && k == rank_b;
+        if (a[i] != b[k])
+            return false;
+    }
+}
+
 void ts_tensor_shape_text(const struct ts_tensor *tensor, struct ts_buffer *out)
 {
     ts_buffer_byte(out, '[');

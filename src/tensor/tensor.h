@@ -88,6 +88,8 @@ enum ts_status ts_tensor_element_text(const struct ts_tensor *tensor, uint64_t i
                                       struct ts_buffer *out, struct ts_error *error);
 
 /* Appends "[3,5]" ("[]" for a scalar). */
+/* Equal but for axes of one element. */
+bool ts_same_sizes(const uint64_t *a, unsigned rank_a, const uint64_t *b, unsigned rank_b);
 void ts_tensor_shape_text(const struct ts_tensor *tensor, struct ts_buffer *out);
 /* The name of its element type as printed: the codec's for coded tensors. */
 const char *ts_tensor_type_name(const struct ts_tensor *tensor);

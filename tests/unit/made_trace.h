@@ -123,4 +123,31 @@ __attribute__((unused)) static float to_bf16(float value)
     return ts_float_from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
 }
 
+/* Integers [rows, width] of both sides. */
+__attribute__((unused)) static void trace_add_integers(struct trace *trace, const char *name, const int64_t *a,
+                                                       const int64_t *b, size_t rows, size_t width)
+{
+    struct ts_pair *pair = &trace->pairs[trace->count];
+    struct ts_bundle *bundles[2] = {trace->a, trace->b};
+    const int64_t *values[2] = {a, b};
+    struct ts_tensor *tensors[2];
+    struct ts_error error;
+    for (int side = 0; side < 2; side++) {
+        struct ts_source *source;
+        assert_int_equal(ts_source_copy(values[side], rows * width * sizeof **values, name, &source, &error), TS_OK);
+        assert_int_equal(ts_bundle_add(bundles[side], name, 2, &tensors[side], &error), TS_OK);
+        assert_int_equal(ts_bundle_keep(bundles[side], source, &error), TS_OK);
+        tensors[side]->shape[0] = rows;
+        tensors[side]->shape[1] = width;
+        tensors[side]->type = TS_I64;
+        tensors[side]->source = source;
+        assert_int_equal(ts_tensor_finish(tensors[side], &error), TS_OK);
+        ts_source_release(source);
+    }
+    *pair = (struct ts_pair){.name = tensors[0]->name, .name_b = tensors[0]->name, .how = "name", .recipe = ""};
+    assert_true(ts_view_of(tensors[0], &trace->arena, &pair->a));
+    assert_true(ts_view_of(tensors[1], &trace->arena, &pair->b));
+    trace->count++;
+}
+
 #endif

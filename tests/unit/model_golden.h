@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "io/source.h"
 #include "model/config.h"
@@ -192,6 +193,18 @@ static inline size_t case_titled(const struct golden *golden, const char *title)
             return i;
     fail_msg("no case %s", title);
     return 0;
+}
+
+/* Everything a run gives, in one sum of bits. */
+static inline enum ts_status add_bits(void *context, const struct ts_point *point, struct ts_error *error)
+{
+    uint64_t *sum = context, count = point->values ? 1 : 0;
+    (void)error;
+    for (unsigned i = 0; i < point->rank && count; i++)
+        count *= point->shape[i];
+    for (uint64_t i = 0; i < count; i++)
+        *sum = mix(*sum ^ ts_float_bits(point->values[i]));
+    return TS_OK;
 }
 
 #endif

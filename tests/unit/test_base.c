@@ -117,6 +117,16 @@ static void test_arena_large(void **state)
     ts_arena_release(&arena);
 }
 
+__attribute__((format(printf, 2, 3))) static const char *say_in(struct ts_arena *arena, const char *format, ...)
+{
+    va_list args;
+    const char *text;
+    va_start(args, format);
+    text = ts_arena_vsay(arena, format, args);
+    va_end(args);
+    return text;
+}
+
 static void test_arena_strings(void **state)
 {
     struct ts_arena arena;
@@ -127,12 +137,14 @@ static void test_arena_strings(void **state)
     assert_string_equal(ts_arena_copy(&arena, NULL, 0), "");
     assert_string_equal(ts_arena_string(&arena, "name"), "name");
     assert_string_equal(ts_arena_printf(&arena, "%s-%05d", "model", 42), "model-00042");
+    assert_string_equal(say_in(&arena, "%s-%05d", "model", 42), "model-00042");
     copy = ts_arena_copy(&arena, "a\0b", 3);
     assert_memory_equal(copy, "a\0b", 4);
     ts_arena_release(&arena);
     ts_arena_init(&arena, 10);
     assert_null(ts_arena_string(&arena, "longer than ten"));
     assert_null(ts_arena_printf(&arena, "%d", 1));
+    assert_string_equal(say_in(&arena, "%d", 1), ""); /* a sentence is lost, and not missed */
     ts_arena_release(&arena);
 }
 

@@ -179,29 +179,6 @@ static void test_softmax(void **state)
 
 enum { EXPERTS = 6, CHOSEN = 2 };
 
-static void add_choice(struct trace *trace, const char *name, const int64_t *values)
-{
-    struct ts_bundle *bundles[2] = {trace->a, trace->b};
-    struct ts_pair *pair = &trace->pairs[trace->count++];
-    *pair = (struct ts_pair){.how = "name", .recipe = ""};
-    for (int side = 0; side < 2; side++) {
-        struct ts_source *source;
-        struct ts_tensor *tensor;
-        struct ts_error error;
-        assert_int_equal(ts_source_copy(values, TOKENS * CHOSEN * sizeof *values, name, &source, &error), TS_OK);
-        assert_int_equal(ts_bundle_add(bundles[side], name, 2, &tensor, &error), TS_OK);
-        assert_int_equal(ts_bundle_keep(bundles[side], source, &error), TS_OK);
-        tensor->shape[0] = TOKENS;
-        tensor->shape[1] = CHOSEN;
-        tensor->type = TS_I64;
-        tensor->source = source;
-        assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
-        ts_source_release(source);
-        assert_true(ts_view_of(tensor, &trace->arena, side ? &pair->b : &pair->a));
-        pair->name = pair->name_b = tensor->name;
-    }
-}
-
 /* Experts are chosen with a bias that is not in the weights, so that the choice cannot be learnt from the logits. */
 static void test_chosen_with_a_bias(void **state)
 {
@@ -229,7 +206,7 @@ static void test_chosen_with_a_bias(void **state)
     trace_add(&trace, "layer_0_mlp_norm_output", x, x, SHAPE(TOKENS, WIDTH));
     trace_add(&trace, "layer_0_router_logits", logits, logits, SHAPE(TOKENS, EXPERTS));
     trace_add(&trace, "layer_0_router_weights", weights[0], weights[1], SHAPE(TOKENS, CHOSEN));
-    add_choice(&trace, "layer_0_router_indices", chosen);
+    trace_add_integers(&trace, "layer_0_router_indices", chosen, chosen, TOKENS, CHOSEN);
     trace_diagnose(&trace, 2);
     assert_first(&trace, "router-gate", "softmax probabilities, divided by their sum; the reference takes sigmoids");
     trace_end(&trace);

@@ -501,31 +501,6 @@ static void mix(const struct mixture_faults *faults, const float *router, const 
     }
 }
 
-static void add_integers(struct trace *trace, const char *name, const int64_t *a, const int64_t *b)
-{
-    struct ts_bundle *bundles[2] = {trace->a, trace->b};
-    const int64_t *values[2] = {a, b};
-    struct ts_pair *pair = &trace->pairs[trace->count++];
-    struct ts_tensor *tensor;
-    for (int side = 0; side < 2; side++) {
-        struct ts_source *source;
-        struct ts_error error;
-        assert_int_equal(ts_source_copy(values[side], TOKENS * CHOSEN * sizeof *a, name, &source, &error), TS_OK);
-        assert_int_equal(ts_bundle_add(bundles[side], name, 2, &tensor, &error), TS_OK);
-        assert_int_equal(ts_bundle_keep(bundles[side], source, &error), TS_OK);
-        tensor->shape[0] = TOKENS;
-        tensor->shape[1] = CHOSEN;
-        tensor->type = TS_I64;
-        tensor->source = source;
-        assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
-        ts_source_release(source);
-        assert_true(ts_view_of(tensor, &trace->arena, side ? &pair->b : &pair->a));
-        pair->name = pair->name_b = tensor->name;
-    }
-    pair->how = "name";
-    pair->recipe = "";
-}
-
 static void diagnose_mixture(struct trace *trace, const struct mixture_faults *faults, size_t index)
 {
     static struct mixture sides[2];
@@ -543,7 +518,7 @@ static void diagnose_mixture(struct trace *trace, const struct mixture_faults *f
     trace_add(trace, "layer_0_mlp_norm_output", sides[0].x, sides[1].x, SHAPE(TOKENS, HIDDEN));
     trace_add(trace, "layer_0_router_logits", sides[0].logits, sides[1].logits, SHAPE(TOKENS, EXPERTS));
     trace_add(trace, "layer_0_router_weights", sides[0].weights, sides[1].weights, SHAPE(TOKENS, CHOSEN));
-    add_integers(trace, "layer_0_router_indices", sides[0].indices, sides[1].indices);
+    trace_add_integers(trace, "layer_0_router_indices", sides[0].indices, sides[1].indices, TOKENS, CHOSEN);
     trace_add(trace, "layer_0_experts_output", sides[0].out, sides[1].out, SHAPE(TOKENS, HIDDEN));
     trace_diagnose(trace, index);
     free(router);

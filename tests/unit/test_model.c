@@ -67,18 +67,6 @@ static void matches_transformers(void **state)
     teardown(&golden);
 }
 
-/* Everything a run gives, in one sum of bits. */
-static enum ts_status add_bits(void *context, const struct ts_point *point, struct ts_error *error)
-{
-    uint64_t *sum = context, count = point->values ? 1 : 0;
-    (void)error;
-    for (unsigned i = 0; i < point->rank && count; i++)
-        count *= point->shape[i];
-    for (uint64_t i = 0; i < count; i++)
-        *sum = mix(*sum ^ ts_float_bits(point->values[i]));
-    return TS_OK;
-}
-
 static void same_bits_at_every_thread_count(void **state)
 {
     struct golden golden;

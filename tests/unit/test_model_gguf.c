@@ -263,18 +263,6 @@ static void converted_models_match_transformers(void **state)
     teardown(&golden);
 }
 
-/* All values that a run gives, in one sum of bits. */
-static enum ts_status add_bits(void *context, const struct ts_point *point, struct ts_error *error)
-{
-    uint64_t *sum = context, count = point->values ? 1 : 0;
-    (void)error;
-    for (unsigned i = 0; i < point->rank && count; i++)
-        count *= point->shape[i];
-    for (uint64_t i = 0; i < count; i++)
-        *sum = mix(*sum ^ ts_float_bits(point->values[i]));
-    return TS_OK;
-}
-
 static uint64_t bits_of(const char *path)
 {
     static const int64_t tokens[] = {3, 21, 53, 3, 63, 41};

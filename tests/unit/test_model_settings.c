@@ -72,18 +72,6 @@ static void wrong_settings_are_named(void **state)
     teardown(&golden);
 }
 
-/* A sum over the bits of every point. */
-static enum ts_status add_bits(void *context, const struct ts_point *point, struct ts_error *error)
-{
-    uint64_t *sum = context, count = point->values ? 1 : 0;
-    (void)error;
-    for (unsigned i = 0; i < point->rank && count; i++)
-        count *= point->shape[i];
-    for (uint64_t i = 0; i < count; i++)
-        *sum = mix(*sum ^ ts_float_bits(point->values[i]));
-    return TS_OK;
-}
-
 static uint64_t bits_of_run(const char *path, const struct ts_watcher *watcher, const int64_t *tokens, size_t count)
 {
     struct ts_model_options options = {.cache = true};

@@ -9,21 +9,6 @@
 #include "opened.h"
 #include "tokenizer_golden.h"
 
-#define GOLDEN "tests/golden/tokenizers/"
-
-static struct ts_tokenizer *golden_tokenizer(const char *name)
-{
-    struct ts_tokenizer *tokenizer;
-    char path[256];
-    size_t size;
-    char *text;
-    snprintf(path, sizeof path, GOLDEN "%s.json", name);
-    text = load_file(path, &size);
-    tokenizer = tokenizer_of(text, size, name);
-    free(text);
-    return tokenizer;
-}
-
 static void check_golden(const char *name)
 {
     char path[256];

@@ -13,8 +13,6 @@
 #include "read/open.h"
 #include "tokenizer_golden.h"
 
-#define GOLDEN "tests/golden/tokenizers/"
-
 enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_ARRAY = 9 };
 
 /* A GGUF file without tensors, being written. */
@@ -87,19 +85,6 @@ static struct ts_tokenizer *finish(struct maker *maker, struct ts_error *error)
     tokenizer = ts_tokenizer_from_gguf(opened.bundle, error);
     close_opened(&opened);
     ts_buffer_release(&maker->out);
-    return tokenizer;
-}
-
-static struct ts_tokenizer *golden_tokenizer(const char *name)
-{
-    struct ts_tokenizer *tokenizer;
-    char path[256];
-    size_t size;
-    char *text;
-    snprintf(path, sizeof path, GOLDEN "%s.json", name);
-    text = load_file(path, &size);
-    tokenizer = tokenizer_of(text, size, name);
-    free(text);
     return tokenizer;
 }
 

@@ -9,6 +9,9 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "model/tokenizer.h"
+#include "opened.h"
+
+#define GOLDEN "tests/golden/tokenizers/"
 
 static inline struct ts_tokenizer *tokenizer_of(const char *text, size_t size, const char *name)
 {
@@ -18,6 +21,19 @@ static inline struct ts_tokenizer *tokenizer_of(const char *text, size_t size, c
     tokenizer = ts_tokenizer_from_json(text, size, &error);
     if (!tokenizer)
         fail_msg("%s: at byte %llu: %s", name, (unsigned long long)error.offset, error.message);
+    return tokenizer;
+}
+
+static inline struct ts_tokenizer *golden_tokenizer(const char *name)
+{
+    struct ts_tokenizer *tokenizer;
+    char path[256];
+    size_t size;
+    char *text;
+    snprintf(path, sizeof path, GOLDEN "%s.json", name);
+    text = load_file(path, &size);
+    tokenizer = tokenizer_of(text, size, name);
+    free(text);
     return tokenizer;
 }
 
