@@ -1,5 +1,6 @@
 /* The judge where the router's logits were captured and not what it chose: tokens that took other experts on a near tie
  * are found by their logits, and nothing else hides behind them. */
+#include "compare/judge_state.h"
 #include "judged_trace.h"
 
 enum {
@@ -23,6 +24,8 @@ struct layer {
     bool wrong_logits; /* the first of those that stray has the logits of the token before it */
     double shaken;     /* its logits err so many times as much as others, and those that stray are so much larger */
     float larger;
+    double noise; /* its own, where it is not that of the run */
+    bool unseen;  /* what comes out was not captured: what the next layer makes of it is */
 };
 
 static bool is_among(size_t token, const size_t *tokens)
@@ -71,6 +74,15 @@ static void add_random_logits(struct trace *trace, const char *name, double nois
     free(a);
 }
 
+static void add_weights(struct trace *trace, const char *name, size_t chosen, double noise)
+{
+    float *a = made_values(TOKENS * chosen), *b = made_values(TOKENS * chosen);
+    shake(a, b, TOKENS * chosen, noise);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, chosen));
+    free(a);
+    free(b);
+}
+
 static void add_rows(struct trace *trace, const char *name, const struct layer *layer, double noise)
 {
     float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
@@ -83,7 +95,9 @@ static void add_rows(struct trace *trace, const char *name, const struct layer *
     free(other);
 }
 
-static bool dense; /* what comes before a gate is no wider than it, as an activation's */
+static bool dense;   /* what comes before a gate is no wider than it, as an activation's */
+static bool weighed; /* weights of the chosen were captured */
+static const char *router = "gate";
 
 static void run_layers(struct judged *judged, const struct layer *layers, bool ordered, double level)
 {
@@ -91,20 +105,25 @@ static void run_layers(struct judged *judged, const struct layer *layers, bool o
     for (size_t layer = 0; layer < LAYERS; layer++) {
         char name[64];
         double noise = level < 0 && layer == 0 ? 1e-6 : fabs(level); /* negative: it starts behind the first layer */
+        noise = layers[layer].noise > 0 ? layers[layer].noise : noise;
         for (int i = 0; i < PARTS; i++) {
             snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
             if (dense && i == PARTS - 1)
                 add_random_logits(&judged->trace, name, noise);
             else
-                add_rows(&judged->trace, name, NULL, noise);
+                add_rows(&judged->trace, name, layer && layers[layer - 1].unseen ? &layers[layer - 1] : NULL, noise);
         }
-        snprintf(name, sizeof name, "layers.%zu.mlp.gate", layer);
+        snprintf(name, sizeof name, "layers.%zu.mlp.%s", layer, router);
         if (ordered)
             add_logits(&judged->trace, name, &layers[layer], noise);
         else
             add_random_logits(&judged->trace, name, noise);
+        snprintf(name, sizeof name, "layers.%zu.mlp.%s.weights", layer, router);
+        if (weighed)
+            add_weights(&judged->trace, name, layers[layer].kept, noise);
         snprintf(name, sizeof name, "layers.%zu.mlp", layer);
-        add_rows(&judged->trace, name, &layers[layer], noise);
+        if (!layers[layer].unseen)
+            add_rows(&judged->trace, name, &layers[layer], noise);
     }
 }
 
@@ -132,6 +151,7 @@ static void test_ties_of_the_logits_alone(void **state)
     /* two tokens may stray at some rank by chance: how many experts each takes is a guess */
     assert_true(judged.judgement.guessed && judged.judgement.guessed[0] && judged.judgement.guessed[1]);
     assert_non_null(strstr(judged.judgement.verdicts[PER_LAYER + GATE].why, "2 tokens may have taken other experts;"));
+    assert_null(judged.judgement.verdicts[GATE].why);
     assert_int_equal(judged.judgement.note_count, 1);
     assert_non_null(strstr(judged.judgement.notes[0], "too few tokens tell"));
     judged_end(&judged);
@@ -147,7 +167,48 @@ static void test_ties_of_the_logits_alone(void **state)
     dense = true; /* then nothing is chosen */
     run_layers(&judged, once, true, NOISE);
     expect_first(&judged, PER_LAYER + MLP);
+    router = "router"; /* unless it is called one */
+    run_layers(&judged, once, true, NOISE);
+    expect_first(&judged, SIZE_MAX);
+    router = "gate";
     dense = false;
+    weighed = true; /* then it is known how many are chosen */
+    run_layers(&judged, once, true, NOISE);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.aside_count, 2);
+    assert_null(judged.judgement.guessed);
+    judged_end(&judged);
+    weighed = false;
+}
+
+/* Attention carries the error of tokens that flipped to the logits of all others, and ties among those count. */
+static void test_ties_behind_ties(void **state)
+{
+    static const struct layer layers[LAYERS] = {CALM,
+                                                {.tied = {5, 19, 30, NONE}, .strays = {5, 19, 30, NONE}, .kept = 2},
+                                                {.tied = {7, NONE}, .strays = {7, NONE}, .kept = 2, .noise = 1e-2},
+                                                {.tied = {NONE}, .strays = {NONE}, .kept = 2, .noise = 1e-2}};
+    struct judged judged;
+    (void)state;
+    run_layers(&judged, layers, true, 1e-4);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.aside_count, 4);
+    judged_end(&judged);
+}
+
+/* Tokens that stray behind attention say nothing about the router before it: two are told, one is not. */
+static void test_tokens_behind_attention(void **state)
+{
+    static const struct layer layers[LAYERS] = {{.tied = {5, 11, NONE}, .strays = {5, 11, NONE}, .kept = 2},
+                                                {.tied = {NONE}, .strays = {19, NONE}, .kept = 2},
+                                                {.tied = {NONE}, .strays = {26, NONE}, .kept = 2, .unseen = true},
+                                                CALM};
+    struct judged judged;
+    (void)state;
+    run_layers(&judged, layers, true, NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
 }
 
 /* However many experts a token has, as long as it is the same number everywhere. */
@@ -184,7 +245,11 @@ static void test_tokens_without_a_tie(void **state)
                               later[LAYERS] = {{.tied = {5, 11, NONE}, .strays = {5, 11, NONE}, .kept = 2},
                                                CALM,
                                                {.tied = {NONE}, .strays = {19, NONE}, .kept = 2},
-                                               CALM};
+                                               CALM},
+                              mostly[LAYERS] = {{.tied = {5, NONE}, .strays = {5, NONE}, .kept = 2},
+                                                {.tied = {11, NONE}, .strays = {11, 19, 26, NONE}, .kept = 2},
+                                                CALM,
+                                                CALM};
     struct judged judged;
     (void)state;
     run_layers(&judged, one, true, NOISE);
@@ -193,6 +258,8 @@ static void test_tokens_without_a_tie(void **state)
     expect_first(&judged, PER_LAYER + MLP);
     run_layers(&judged, later, true, NOISE);
     expect_first(&judged, 2 * PER_LAYER + MLP);
+    run_layers(&judged, mostly, true, NOISE); /* a router that explains one of three explains nothing */
+    expect_first(&judged, MLP);
 }
 
 /* Ties at the rank that would explain it, which nobody takes notice of: that is not where the choice is made. */
@@ -260,7 +327,7 @@ static void test_ties_that_excuse_nothing(void **state)
 
 /* Tokens stray in several layers and no rank tells why: the choice is made by more than the logits. Their errors must
  * be such that so many tokens may have met a tie. */
-static void judge_other_rule(const struct layer *layers, double noise, size_t expected)
+static void judge_other_rule(const struct layer *layers, double noise, size_t aside, size_t expected)
 {
     struct judged judged;
     run_layers(&judged, layers, false, noise);
@@ -269,8 +336,9 @@ static void judge_other_rule(const struct layer *layers, double noise, size_t ex
         assert_int_equal(judged.judgement.note_count, 1);
         assert_non_null(strstr(judged.judgement.notes[0], "does not follow from the logits alone"));
         assert_non_null(strstr(judged.judgement.notes[0], "capture the chosen experts"));
-        assert_int_equal(judged.judgement.aside_count, 2);
-        assert_true(judged.judgement.guessed && judged.judgement.guessed[0] && judged.judgement.guessed[1]);
+        assert_int_equal(judged.judgement.aside_count, aside);
+        for (size_t i = 0; i < aside; i++)
+            assert_true(judged.judgement.guessed && judged.judgement.guessed[i]);
     }
     ts_judgement_release(&judged.judgement);
     expect_first(&judged, expected);
@@ -290,13 +358,87 @@ static void test_choices_by_another_rule(void **state)
                               many[LAYERS] = {{.tied = {NONE}, .strays = {7, 12, 20, 31}, .kept = 2},
                                               {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
                                               CALM,
-                                              CALM};
+                                              CALM},
+                              last[LAYERS] = {{.tied = {NONE}, .strays = {TOKENS - 1, NONE}, .kept = 2},
+                                              {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
+                                              CALM,
+                                              CALM},
+                              three[LAYERS] = {{.tied = {NONE}, .strays = {7, 12, 20, NONE}, .kept = 2},
+                                               {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
+                                               CALM,
+                                               CALM},
+                              row[LAYERS] = {{.tied = {NONE}, .strays = {7, 8, 9, NONE}, .kept = 2},
+                                             {.tied = {NONE}, .strays = {22, NONE}, .kept = 2},
+                                             CALM,
+                                             CALM};
     (void)state;
-    judge_other_rule(two, NOISE, SIZE_MAX);
-    judge_other_rule(two, 1e-6, MLP);   /* nothing is tied as nearly as that */
-    judge_other_rule(once, NOISE, MLP); /* one place: a bug may well be there */
-    judge_other_rule(ends, NOISE, MLP); /* the first token alone is no accident */
-    judge_other_rule(many, NOISE, MLP);
+    judge_other_rule(two, NOISE, 2, SIZE_MAX);
+    judge_other_rule(two, 1e-6, 0, MLP);   /* nothing is tied as nearly as that */
+    judge_other_rule(once, NOISE, 0, MLP); /* one place: a bug may well be there */
+    judge_other_rule(ends, NOISE, 0, MLP); /* the first token alone is no accident, */
+    judge_other_rule(last, NOISE, 0, MLP); /* nor is the last, */
+    judge_other_rule(many, NOISE, 0, MLP);
+    judge_other_rule(three, 3 * NOISE, 4, SIZE_MAX);
+    judge_other_rule(row, 3 * NOISE, 0, MLP);        /* nor are three in a row */
+    judge_other_rule(once, 28 * NOISE, 1, SIZE_MAX); /* at every rank others were tied, and took no notice */
+}
+
+/* Layers that continue each other: from the third on these tokens hold another result, and all err so much. */
+static void judge_stream(size_t strays, float share, double noise, bool noted)
+{
+    struct judged judged;
+    float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH], off[TOKENS * WIDTH] = {0};
+    trace_start(&judged.trace);
+    for (size_t layer = 0; layer < LAYERS; layer++) {
+        float *update = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH);
+        char name[64];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            a[i] += update[i];
+            off[i] += layer == 2 && i / WIDTH % 5 == 2 && i / WIDTH / 5 < strays ? share * (other[i] - update[i]) : 0;
+        }
+        shake(a, b, TOKENS * WIDTH, layer < 2 ? NOISE : noise);
+        for (size_t i = 0; i < TOKENS * WIDTH; i++)
+            b[i] += off[i];
+        snprintf(name, sizeof name, "layers.%zu", layer);
+        trace_add(&judged.trace, name, a, b, SHAPE(TOKENS, WIDTH));
+        free(update);
+        free(other);
+    }
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, 2);
+    assert_int_equal(judged.judgement.note_count, noted);
+    if (noted) {
+        assert_non_null(strstr(judged.judgement.notes[0], "at \"layers.2\" few tokens alone are wrong (2, 7)"));
+        assert_non_null(strstr(judged.judgement.notes[0], "the router's logits would tell"));
+    }
+    judged_end(&judged);
+    free(a);
+}
+
+/* Where nothing tells of experts, few tokens are a difference, and a note says what else they may be; not so of many,
+ * nor where the others are not calm. */
+static void test_note_of_few_tokens(void **state)
+{
+    (void)state;
+    judge_stream(2, 1, NOISE, true);
+    judge_stream(7, 1, NOISE, false);
+    judge_stream(2, 0.22f, 0.05, false);
+}
+
+/* A token stays what it was set aside for first. */
+static void test_first_reason_counts(void **state)
+{
+    bool aside[3] = {false};
+    struct ts_judge judge = {.scene = {.aside = aside, .taken_count = 3}};
+    (void)state;
+    ts_judge_leave_out(&judge, 0, false);
+    assert_null(judge.guesses);
+    ts_judge_leave_out(&judge, 1, true);
+    ts_judge_leave_out(&judge, 0, true);
+    ts_judge_leave_out(&judge, 1, false);
+    assert_true(aside[0] && aside[1] && !aside[2]);
+    assert_true(!judge.guesses[0] && judge.guesses[1] && !judge.guesses[2]);
+    free(judge.guesses);
 }
 
 int main(void)
@@ -309,6 +451,10 @@ int main(void)
         cmocka_unit_test(test_wrong_logits),
         cmocka_unit_test(test_ties_that_excuse_nothing),
         cmocka_unit_test(test_choices_by_another_rule),
+        cmocka_unit_test(test_ties_behind_ties),
+        cmocka_unit_test(test_tokens_behind_attention),
+        cmocka_unit_test(test_note_of_few_tokens),
+        cmocka_unit_test(test_first_reason_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
