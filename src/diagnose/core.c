@@ -328,12 +328,13 @@ void ts_propose_plain(struct ts_case *the_case, const char *id, double confidenc
     state->next = (struct ts_formula){0};
 }
 
-/* A relation with more freedom that explains no more than a better one is only its shadow: a factor per row where one
- * factor does it. */
+/* A relation with more freedom that explains no more than a better one, or no more than its freedom does by chance, is
+ * only its shadow: a factor per row where one factor does it. */
 static bool is_shadow(const struct ts_case_entry *entry, const struct ts_case_entry *better)
 {
     return !entry->plain && !better->plain && bonus_of(entry->cause.id) < RELATIONS &&
-           entry->freedom > better->freedom && entry->explained <= better->explained + 0.005;
+           entry->freedom > better->freedom &&
+           (entry->explained <= better->explained + 0.005 || entry->cause.confidence <= better->cause.confidence);
 }
 
 /* What is far weaker than the best only distracts. */
