@@ -365,6 +365,9 @@ bool ts_case_is_said(const struct ts_case_book *book, size_t i)
     /* tokens that were routed otherwise are named, and their rows are no finding of their own */
     if (strcmp(best->cause.id, "routing") == 0 && strcmp(entry->cause.id, "rows") == 0)
         return false;
+    /* bits of another type are NaN, huge and anything else, which is no finding of its own */
+    if (strcmp(best->cause.id, "dtype-confusion") == 0 && best->cause.confidence >= NEARLY_ALL)
+        return false;
     /* what leaves far more than the best does is refuted by it, however much it explains */
     if (best->evidence > 0.8 && entry->evidence < best->evidence - REFUTED)
         return false;

@@ -444,9 +444,10 @@ static void propose(struct ts_case *the_case)
     if (!prediction)
         return;
     rounded_to(the_case);
-    if (!the_case->delta || !the_case->delta->exact) /* integers are a grid by themselves */
+    if (!the_case->delta || !the_case->delta->exact) { /* integers are a grid by themselves */
         ts_propose_quantized(the_case);
-    ts_propose_float_grid(the_case);
+        ts_propose_float_grid(the_case);
+    }
     if (ts_case_quiet(the_case) || !(the_case->error > 0))
         return;
     clamped(the_case, prediction);

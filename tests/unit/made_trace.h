@@ -56,6 +56,14 @@ __attribute__((unused)) static size_t trace_add(struct trace *trace, const char 
     return trace->count++;
 }
 
+__attribute__((unused)) static bool is_of_the_vocabulary(const char *id)
+{
+    for (size_t i = 0; ts_cause_id(i); i++)
+        if (strcmp(ts_cause_id(i), id) == 0)
+            return true;
+    return false;
+}
+
 __attribute__((unused)) static void trace_diagnose(struct trace *trace, size_t index)
 {
     struct ts_delta_options options = {0};
@@ -69,6 +77,9 @@ __attribute__((unused)) static void trace_diagnose(struct trace *trace, size_t i
         fail_msg("%s", error.message);
     ts_pool_free(pool);
     trace->diagnosed = true;
+    for (size_t i = 0; i < trace->diagnosis.count; i++)
+        if (!is_of_the_vocabulary(trace->diagnosis.causes[i].id))
+            fail_msg("%s is not of the vocabulary", trace->diagnosis.causes[i].id);
 }
 
 __attribute__((unused)) static void trace_print(const struct trace *trace)

@@ -1,4 +1,7 @@
 /* Runs the tables of causes, and fails when a cause of the vocabulary has no row. */
+#include <dirent.h>
+
+#include "diagnose/family.h"
 #include "test_causes.h"
 
 static const struct table *const tables[] = {&causes_algebra,   &causes_layout,  &causes_rotary,     &causes_wiring,
@@ -31,14 +34,6 @@ static bool has_word(const char *words, const char *word, bool inside)
         if (inside ? strstr(word, one) != NULL : strcmp(word, one) == 0)
             return true;
     }
-    return false;
-}
-
-static bool is_of_the_vocabulary(const char *id)
-{
-    for (size_t i = 0; ts_cause_id(i); i++)
-        if (strcmp(ts_cause_id(i), id) == 0)
-            return true;
     return false;
 }
 
@@ -220,9 +215,6 @@ static void judge(struct judged *judged, const struct row *row, const struct siz
              row->variant, row->at, size->tokens, precisions[precision]);
     add_file(judged);
     trace_diagnose(&judged->trace, index);
-    for (size_t i = 0; i < judged->trace.diagnosis.count; i++)
-        if (!is_of_the_vocabulary(judged->trace.diagnosis.causes[i].id))
-            fail_msg("%s is not of the vocabulary", judged->trace.diagnosis.causes[i].id);
 }
 
 static void judged_end(struct judged *judged)
@@ -308,6 +300,11 @@ static bool is_named(const struct row *row, const struct size *size, enum precis
     }
     if (good && !lacks && row->undo && !is_undone(&judged, first->check))
         lacks = "advice that undoes it";
+    for (size_t i = 1; good && !lacks && i < judged.trace.diagnosis.count; i++)
+        if (!has_word(row->beside, judged.trace.diagnosis.causes[i].id, false)) {
+            lacks = "list of what may be said beside it";
+            snprintf(text, sizeof text, "%s", judged.trace.diagnosis.causes[i].id);
+        }
     if (!good || lacks || getenv("TSLEUTH_TEST_ROW")) {
         print_message("# %s %s%s%s%s%s\n", good && !lacks ? "good" : "POWER", judged.what, lacks ? ": no \"" : "",
                       lacks ? text : "", lacks ? "\" in the " : "", lacks ? lacks : "");
@@ -390,25 +387,70 @@ RUN(memory)
 RUN(types)
 RUN(weights)
 
-/* Every id has a row that plants it, another that could be taken for it, and a place in the manual. */
-static void test_vocabulary(void **state)
+/* The words are ids of the vocabulary, and none is the row's own. */
+static void are_others(const struct table *table, const struct row *row, const char *words)
 {
-    char *manual;
+    for (const char *at = words; at && *at;) {
+        char one[64];
+        size_t size = strcspn(at, " ");
+        snprintf(one, sizeof one, "%.*s", (int)size, at);
+        at += size + (at[size] != 0);
+        if (!is_of_the_vocabulary(one) || (row->id && strcmp(one, row->id) == 0))
+            fail_msg("%s, %s: \"%s\"", table->name, row->variant, one);
+    }
+}
+
+static char *text_of(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char *text;
     long length;
-    FILE *file = fopen("docs/causes.md", "r");
-    (void)state;
     assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
     length = ftell(file);
     rewind(file);
     assert_true(length > 0);
-    manual = calloc((size_t)length + 1, 1);
-    assert_int_equal(fread(manual, 1, (size_t)length, file), (size_t)length);
+    text = calloc((size_t)length + 1, 1);
+    assert_int_equal(fread(text, 1, (size_t)length, file), (size_t)length);
     fclose(file);
+    return text;
+}
+
+/* How often the manual has the id: in lines that begin so, before they or their first cell end. With no id every word
+ * there must be one. */
+static size_t in_manual(const char *manual, const char *begin, const char *id)
+{
+    size_t found = 0;
+    for (const char *line = manual; line; line = strchr(line, '\n'), line += line != NULL)
+        if (strncmp(line, begin, strlen(begin)) == 0) {
+            const char *at = line + strlen(begin), *end = at + strcspn(at, "|\n");
+            if (strncmp(at, "none of these", 13) == 0 || strncmp(at, "---", 3) == 0 || strncmp(at, "id ", 3) == 0)
+                continue;
+            while (at < end) {
+                char one[64];
+                size_t length = strcspn(at, " ,|\n");
+                snprintf(one, sizeof one, "%.*s", (int)length, at);
+                at += length + strspn(at + length, " ,");
+                if (!id && !is_of_the_vocabulary(one))
+                    fail_msg("docs/causes.md has \"%s\", which is not of the vocabulary", one);
+                found += id && strcmp(one, id) == 0;
+            }
+        }
+    return found;
+}
+
+/* Every id has a row that plants it, another that could be taken for it, a line and a chapter in the manual; and the
+ * manual has no others. */
+static void test_vocabulary(void **state)
+{
+    char *manual = text_of("docs/causes.md"), *list = strstr(manual, "| id |"),
+         *end = list ? strstr(list, "\n\n") : NULL;
+    (void)state;
+    assert_non_null(end);
+    *end++ = 0;
     for (size_t i = 0; ts_cause_id(i); i++) {
         const char *id = ts_cause_id(i);
-        size_t planted = 0, near = 0;
-        bool described = false;
+        size_t planted = 0, near = 0, listed = in_manual(list, "| ", id), described = in_manual(end, "### ", id);
         for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
             for (size_t r = 0; r < tables[t]->count; r++) {
                 const struct row *row = &tables[t]->rows[r];
@@ -416,42 +458,65 @@ static void test_vocabulary(void **state)
                 planted += own;
                 near += !own && has_word(row->near, id, false);
             }
-        for (const char *line = manual; line && !described; line = strstr(line, "\n### ")) {
-            char heading[128];
-            line += line == manual ? 0 : 5;
-            snprintf(heading, sizeof heading, "%.*s", (int)strcspn(line, "\n"), line);
-            for (char *comma = strchr(heading, ','); comma; comma = strchr(comma, ','))
-                *comma = ' ';
-            described = has_word(heading, id, false);
-        }
-        if (!planted || !near || !described)
-            fail_msg("%s: %zu rows that plant it, %zu that are near it, %s", id, planted, near,
-                     described ? "in the manual" : "not in docs/causes.md");
+        if (!planted || !near || listed != 1 || described != 1)
+            fail_msg("%s: %zu rows that plant it, %zu that are near it, %zu lines and %zu chapters in docs/causes.md",
+                     id, planted, near, listed, described);
     }
+    (void)in_manual(list, "| ", NULL);
+    (void)in_manual(end, "### ", NULL);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (size_t r = 0; r < tables[t]->count; r++) {
             const struct row *row = &tables[t]->rows[r];
             if (row->id && !is_of_the_vocabulary(row->id))
                 fail_msg("%s: %s is not of the vocabulary", tables[t]->name, row->id);
-            for (const char *at = row->near; at && *at;) {
-                char one[64];
-                size_t size = strcspn(at, " ");
-                snprintf(one, sizeof one, "%.*s", (int)size, at);
-                at += size + (at[size] != 0);
-                if (!is_of_the_vocabulary(one) || (row->id && strcmp(one, row->id) == 0))
-                    fail_msg("%s, %s: near \"%s\"", tables[t]->name, row->variant, one);
-            }
+            are_others(tables[t], row, row->near);
+            are_others(tables[t], row, row->beside);
         }
     free(manual);
+}
+
+/* A family that is written down is asked. */
+static void test_families(void **state)
+{
+    static const char begin[] = "\nconst struct ts_family ts_family_";
+    DIR *folder = opendir("src/diagnose");
+    size_t found = 0, listed = 0;
+    (void)state;
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        char path[512], name[64];
+        const char *at;
+        char *text;
+        size_t length = strlen(entry->d_name), f = 0;
+        if (length < 2 || strcmp(entry->d_name + length - 2, ".c") != 0)
+            continue;
+        snprintf(path, sizeof path, "src/diagnose/%s", entry->d_name);
+        text = text_of(path);
+        at = strstr(text, begin);
+        if (at) {
+            at += strlen(begin);
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+            while (ts_families[f] && strcmp(ts_families[f]->name, name) != 0)
+                f++;
+            if (!ts_families[f])
+                fail_msg("%s is not in the list of families", name);
+            found++;
+        }
+        free(text);
+    }
+    closedir(folder);
+    while (ts_families[listed])
+        listed++;
+    assert_int_equal(found, listed);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_algebra),    cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_rotary),     cmocka_unit_test(test_wiring),     cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_experts),    cmocka_unit_test(test_modulation), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_types),      cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_families), cmocka_unit_test(test_algebra),
+        cmocka_unit_test(test_layout),     cmocka_unit_test(test_rotary),   cmocka_unit_test(test_wiring),
+        cmocka_unit_test(test_attention),  cmocka_unit_test(test_experts),  cmocka_unit_test(test_modulation),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_types),    cmocka_unit_test(test_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

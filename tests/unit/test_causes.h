@@ -100,6 +100,7 @@ struct row {
     const char *words[5]; /* that the summary must hold; {tokens}, {hidden} ..., {0} and {~0} are filled in */
     const char *check;    /* that the advice must hold */
     const char *near;     /* ids that it could be confused with and that may not be said first */
+    const char *beside;   /* ids that may be said after it; no other is */
     void (*made)(struct side *side);
     void (*plant)(struct side *side, double *values, size_t count);
     struct way reference, candidate;

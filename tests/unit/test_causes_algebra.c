@@ -75,6 +75,25 @@ static void times_by_row(struct side *side, double *values, size_t count)
     EACH values[i] *= 1 + 0.07 * (double)(i / WIDE % 5);
 }
 
+/* One head of them, and a number for each. */
+static void times_in_a_head(struct side *side, double *values, size_t count)
+{
+    side->told[0] = side->row->number;
+    EACH values[i] *= i % WIDE / side->size->head == 1 ? side->row->number : 1;
+}
+
+static void plus_in_a_head(struct side *side, double *values, size_t count)
+{
+    side->told[0] = side->row->number;
+    EACH values[i] += i % WIDE / side->size->head == 1 ? side->row->number : 0;
+}
+
+static void times_by_head(struct side *side, double *values, size_t count)
+{
+    side->told[0] = 1.5;
+    EACH values[i] *= 1.5 + 0.25 * (double)(i % WIDE / side->size->head);
+}
+
 /* One row only, the row's own mean removed; another constant for each token is none of the named ones. */
 static void less_the_mean(struct side *side, double *values, size_t count)
 {
@@ -161,11 +180,23 @@ static const struct row rows[] = {
     {"channel-scaled", "weight twice", NORM, .candidate = {.norm_weight = WEIGHT_TWICE}, .words = {"applied twice"}},
     {"channel-scaled", "another norm's weight", MLP, .candidate = {.mlp_norm_weight = WEIGHT_OF_THE_FIRST},
      .words = {"w' the weight of layer_0_attn_norm_output"}, .near = "wrong-input swapped-with"},
+    {"channel-scaled", "a norm's weight and bias, both others", NORM,
+     .reference = {.layer_norm = true, .norm_bias = true}, .candidate = {.layer_norm = true, .norm_bias = true},
+     .plant = times_and_plus_by_channel, .words = {"another weight and another bias for each of {hidden} channels"},
+     .near = "affine centering", .beside = "affine"},
+    {"heads", "a factor of one", Q, .plant = times_in_a_head, .number = 0.4,
+     .words = {"head 1: wrong by a factor, from {~0}"}, .near = "channels scaled"},
+    {"heads", "an offset of one", Q, .plant = plus_in_a_head, .number = 0.7,
+     .words = {"head 1: shifted by a constant, from {~0}"}, .near = "channels offset"},
+    {"heads", "a factor of each", Q, .plant = times_by_head, .words = {"each head has a factor of its own, from {~0}"},
+     .near = "scaled channel-scaled"},
+    {"heads", "a factor of one, folded", .at = "layer_0_attn_context", .made = make_layer, .plant = times_in_a_head,
+     .number = 0.4, .words = {"which are head 1 of {heads}: {~0}"}, .near = "channels channel-scaled"},
     {"row-scaled", "by row", Q, .plant = times_by_row, .near = "scaled rows"},
     {"row-scaled", "epsilon", NORM, .candidate = {.epsilon = 1e-2}, .clean = true,
      .words = {"0.01 in the candidate, 1e-06 in the reference"}, .near = "scaled"},
     {"row-scaled", "epsilon, much larger", NORM, .reference = {.epsilon = 1e-5}, .candidate = {.epsilon = 1e-1},
-     .words = {"0.1 in the candidate, 1e-05 in the reference"}},
+     .words = {"0.1 in the candidate, 1e-05 in the reference"}, .beside = "scaled"},
     {"row-scaled", "epsilon, small numbers", NORM, .reference = {.small = true},
      .candidate = {.small = true, .epsilon = 1e-5}, .words = {"1e-05 in the candidate, 1e-06 in the reference"},
      .near = "scaled"},

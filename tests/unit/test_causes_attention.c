@@ -50,6 +50,11 @@ static void head_of_another(struct side *side, double *values, size_t count)
     EACH if (i % WIDE / size == 2) values[i] = values[i - 2 * size];
 }
 
+static void channel_of_another(struct side *side, double *values, size_t count)
+{
+    EACH if (i % WIDE == 9) values[i] = values[i - 5];
+}
+
 static void token_of_another(struct side *side, double *values, size_t count)
 {
     EACH if (i / WIDE == 7) values[i] = values[i - 4 * WIDE];
@@ -63,6 +68,7 @@ static void capped(struct side *side, double *values, size_t count)
 
 #define KERNEL .hidden = "scores probs"
 #define HOOKS  .hidden = "scores probs rope context residual"
+#define ENDS   .hidden = "scores probs rope context residual q_ k_ v_"
 
 static const struct row rows[] = {
     {"activation", "relu", AT("mlp_act"), .candidate = {.function = RELU}, .words = {"relu(layer_0_mlp_gate_proj)"},
@@ -128,6 +134,13 @@ static const struct row rows[] = {
     {"mask", "in a kernel, missing", AT("attn_context"), KERNEL, .candidate = {.unmasked = true}},
     {"mask", "in a kernel, a window", AT("attn_context"), KERNEL, .candidate = {.window = 5}, .words = {"5"}},
     {"mask", "behind a projection", AT("attn_o_proj"), HOOKS, .candidate = {.unmasked = true}, .words = {"missing"}},
+    {"mask", "from its ends, missing", AT("attn_o_proj"), ENDS, .candidate = {.unmasked = true},
+     .words = {"only the last token, which sees all others anyway, agrees"}, .near = "rows unrelated",
+     .beside = "unrelated"},
+    {"mask", "from its ends, a window", AT("attn_o_proj"), ENDS, .candidate = {.window = 4},
+     .words = {"the first 4 tokens agree and all later ones are wrong"}, .near = "rows stale", .beside = "rows"},
+    {"softmax", "from its ends", AT("attn_o_proj"), ENDS, .candidate = {.temperature = 1},
+     .words = {"the first token, which sees only itself, agrees"}, .near = "rows mask"},
     {"softmax", "over the queries", AT("attn_probs"), .candidate = {.over_queries = true},
      .words = {"over the queries"}, .near = "mask permuted"},
     {"softmax", "temperature", AT("attn_probs"), .candidate = {.temperature = 0.83}, .words = {"1.83"}, .near = "mask"},
@@ -146,12 +159,14 @@ static const struct row rows[] = {
     {"rows", "the first", AT("attn_q_proj"), .plant = first_token, .words = {"token 0"}, .near = "heads sparse"},
     {"rows", "the last", AT("attn_q_proj"), .plant = last_token, .words = {"the last one"}, .near = "heads unrelated"},
     {"rows", "from the ninth on", AT("attn_q_proj"), .plant = later_tokens, .words = {"tokens 8 to {last}"},
-     .near = "stale shifted"},
+     .near = "stale shifted", .beside = "unrelated"},
     {"rows", "a copy", AT("attn_q_proj"), .plant = token_of_another, .words = {"7 is a copy of 3"},
      .near = "stale permuted"},
     {"channels", "a rank's stripe", AT("output"), .plant = stripe, .words = {"channels {0} to {1}", "piece 1 of 4"},
      .near = "rows heads unrelated"},
     {"channels", "two", AT("output"), .plant = some_channels, .words = {"3", "19"}, .near = "channel-scaled sparse"},
+    {"channels", "a copy", AT("output"), .plant = channel_of_another, .words = {"9 is a copy of 4"},
+     .near = "stale permuted channel-scaled"},
     {"wrong-input", "queries and keys exchanged", AT("attn_scores"), .candidate = {.exchanged = true},
      .words = {"queries and keys are exchanged"}, .near = "permuted heads"},
     {"stale", "a key", AT("attn_scores"), .candidate = {.stale_token = 6},

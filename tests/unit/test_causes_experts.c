@@ -19,6 +19,13 @@ static void all_ones(struct side *side, double *values, size_t count)
         values[i] = 1;
 }
 
+static void all_alike(struct side *side, double *values, size_t count)
+{
+    side->told[0] = (double)side->size->chosen;
+    for (size_t i = 0; i < count; i++)
+        values[i] = 1 / (double)side->size->chosen;
+}
+
 static const struct row rows[] = {
     {"router-gate", "sigmoid for softmax", GATES, .candidate = {.sigmoid = true},
      .words = {"sigmoids divided by their sum"}, .near = "row-scaled activation"},
@@ -28,7 +35,9 @@ static const struct row rows[] = {
     {"router-gate", "renormalised", GATES, .reference = {.unnormalized = true}, .near = "row-scaled"},
     {"router-gate", "scaling factor", GATES, .reference = {.routed_scale = 2.5}, .near = "scaled"},
     {"router-gate", "weights of one", GATES, .plant = all_ones, .words = {"the router's weights are ignored"},
-     .near = "unwritten"},
+     .near = "unwritten", .beside = "unwritten"},
+    {"router-gate", "weights alike", GATES, .plant = all_alike,
+     .words = {"all chosen experts have the same weight, 1 / {0}"}, .near = "unwritten scaled", .beside = "unwritten"},
     {"router-gate", "weights ignored", OUT, .candidate = {.ignored = true}, .words = {"without the router's weights"},
      .near = "scaled unrelated"},
     {"router-gate", "experts exchanged", OUT, .candidate = {.exchanged_expert = 1}, .words = {"are wrong, the other"},

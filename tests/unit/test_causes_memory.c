@@ -110,6 +110,13 @@ static void repeated_token(struct side *side, double *values, size_t count)
     memcpy(values + 6 * WIDE, values + 5 * WIDE, WIDE * sizeof *values);
 }
 
+static void first_token_again(struct side *side, double *values, size_t count)
+{
+    (void)count;
+    memcpy(values + 4 * WIDE, values, WIDE * sizeof *values);
+    memcpy(values + 7 * WIDE, values, WIDE * sizeof *values);
+}
+
 /* One bit of the number as it is stored. */
 static void flipped_bit(struct side *side, double *values, size_t count)
 {
@@ -141,19 +148,21 @@ static void three_wrong(struct side *side, double *values, size_t count)
 
 static const struct row rows[] = {
     {"nan", "one", Q, .plant = one_nan, .words = {"1 of ", "token 3, head 1, channel 5", "born here"},
-     .near = "inf sparse"},
+     .near = "inf sparse", .beside = "rounding"},
     {"nan", "from an infinity before", Q, .plant = nan_from_before,
-     .words = {"token 3, head 1, channel 5", "x, before it, already holds an infinity"}, .near = "inf sparse"},
+     .words = {"token 3, head 1, channel 5", "x, before it, already holds an infinity"}, .near = "inf sparse",
+     .beside = "rounding"},
     {"nan", "zero by zero", .at = "layer_0_attn_norm_output", .made = make_layer, .plant = nan_of_zeros,
      .reference = {.zero_token = true}, .candidate = {.zero_token = true},
      .words = {"the first at token 2, channel 0", "all zero there", "0 by 0"}, .near = "rows zeros"},
     {"nan", "whole rows", .at = "layer_0_attn_probs", .made = make_layer, .plant = nan_rows,
      .words = {"{tokens} of ", "token 2, head 0", "whole rows"}, .near = "rows softmax mask"},
-    {"inf", "NaN beside it", Q, .plant = nan_beside_inf, .words = {"token 4, head 1, channel 0"}, .near = "nan sparse"},
+    {"inf", "NaN beside it", Q, .plant = nan_beside_inf, .words = {"token 4, head 1, channel 0"}, .near = "nan sparse",
+     .beside = "nan channels rows heads rounding"},
     {"inf", "one", Q, .plant = one_inf, .words = {"1 of ", "token 4, head 1, channel 0"},
-     .near = "nan sparse mask clamped"},
+     .near = "nan sparse mask clamped", .beside = "channels rows heads rounding"},
     {"inf", "overflow of f16", .at = "y", .made = make_large, .plant = overflow, .clean = true, .wide = true,
-     .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan"},
+     .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan", .beside = "rounding channels"},
     {"zeros", "a head", Q, .plant = zero_head, .words = {"head {0}: zero"}, .near = "heads channels unwritten scaled"},
     {"zeros", "the end", Q, .plant = zero_tail, .words = {"everything from row {0}, column {1} on: zero ({2} of"},
      .near = "rows unwritten stale"},
@@ -166,17 +175,19 @@ static const struct row rows[] = {
     {"stale", "tokens", Q, .plant = old_tokens, .words = {"still hold x"}, .near = "rows swapped-with skipped-op"},
     {"stale", "a token again", Q, .plant = repeated_token, .words = {"token 6 repeats the token before it"},
      .near = "rows shifted permuted"},
+    {"stale", "the first token again", Q, .plant = first_token_again,
+     .words = {"tokens 4, 7 repeat token 0, the first one"}, .near = "rows", .beside = "rows"},
     {"sparse", "a bit of the exponent", Q, .plant = flipped_bit, .number = 27,
      .words = {"1 of ", "token 6, head 0, channel 3", "bit 27"}, .check = "one bit", .clean = true,
-     .near = "rows nan inf rounding"},
+     .near = "rows nan inf rounding", .beside = "channels rows heads"},
     {"sparse", "two bits", Q, .plant = flipped_bits, .words = {"1 of ", "token 6, head 0, channel 3"}, .clean = true,
-     .near = "rows rounding"},
+     .near = "rows rounding", .beside = "channels rows heads"},
     {"sparse", "the sign", Q, .plant = flipped_bit, .number = 31, .words = {"xor 0x80000000: bit 31"}, .clean = true,
-     .near = "sign-flipped"},
+     .near = "sign-flipped", .beside = "channels rows heads"},
     {"sparse", "a bit, stored in 16", Q, .plant = flipped_bit, .number = 13,
-     .words = {"token 6, head 0, channel 3", "xor 0x2000: bit 13"}, .near = "rows"},
+     .words = {"token 6, head 0, channel 3", "xor 0x2000: bit 13"}, .near = "rows", .beside = "channels rows heads"},
     {"sparse", "three", Q, .plant = three_wrong, .words = {"3 of ", "token 2, head 0, channel 7: 9 for", "-11 for"},
-     .check = "a race", .near = "rows channels unrelated"},
+     .check = "a race", .near = "rows channels unrelated", .beside = "channels heads rows"},
 };
 
 const struct table causes_memory = TABLE("memory", rows);
