@@ -31,7 +31,7 @@ struct ts_profile {
 
 struct ts_side {
     uint64_t nan, positive_inf, negative_inf;
-    double min, max, mean, std, norm; /* of the finite ones */
+    double min, max, mean, std, norm; /* of elements that are finite on both sides and not masked */
 };
 
 struct ts_delta {

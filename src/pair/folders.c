@@ -262,12 +262,15 @@ static enum ts_status same_content(const struct ts_tensor *one, const struct ts_
 }
 
 /* *proved: tensors of stages agree with those of the layers that they would be, more than with those of the numbers
- * they have; or nothing agrees with these, and every tensor of one side has just one of the other. */
+ * they have, and those of the stage that keeps its numbers agree somewhere too: what all ranks of a parallel run hold
+ * would agree in every folder but that one. Or nothing agrees with these, and every tensor of one side has just one of
+ * the other, most of them in the same size, which pieces have not. */
 static enum ts_status prove_stages(struct ts_pairer *pairer, const struct ts_side *side, const struct ts_side *other,
                                    const struct ts_names *names, const struct folders *folders,
                                    const struct ts_table *kinds, bool *proved, struct ts_error *error)
 {
-    size_t looked[MAX_FOLDERS] = {0}, as_stages = 0, as_they_are = 0, partners = 0;
+    size_t looked[MAX_FOLDERS] = {0}, as_stages = 0, as_they_are = 0, partners = 0, alike = 0;
+    size_t kept = 0, kept_agree = 0;
     bool *taken = ts_arena_array(&pairer->scratch, other->count, sizeof *taken);
     if (!taken)
         return ts_fail_memory(error);
@@ -281,13 +284,18 @@ static enum ts_status prove_stages(struct ts_pairer *pairer, const struct ts_sid
             return ts_fail_memory(error);
         there = ts_table_get(kinds, moved);
         partners += there != SIZE_MAX && !taken[there];
+        alike += there != SIZE_MAX && !taken[there] && other->bundle->tensors[there]->count == tensor->count;
         if (there != SIZE_MAX)
             taken[there] = true;
-        if (names->list[i].layer < 0 || !folder->shift || tensor->count < 16 || tensor->count > PROBE_SIZE ||
+        if (names->list[i].layer < 0 || tensor->count < 16 || tensor->count > PROBE_SIZE ||
             looked[folders->of[i]] == PROBES || there == SIZE_MAX)
             continue;
         looked[folders->of[i]]++;
         TS_TRY(same_content(tensor, other->bundle->tensors[there], &same, error));
+        kept += !folder->shift;
+        kept_agree += !folder->shift && same;
+        if (!folder->shift)
+            continue;
         as_stages += same;
         at = ts_table_get(kinds, here);
         if (at == SIZE_MAX)
@@ -295,7 +303,8 @@ static enum ts_status prove_stages(struct ts_pairer *pairer, const struct ts_sid
         TS_TRY(same_content(tensor, other->bundle->tensors[at], &same, error));
         as_they_are += same;
     }
-    *proved = as_stages > as_they_are || (!as_they_are && partners == side->count && partners == other->count);
+    *proved = (as_stages > as_they_are && (kept_agree || !kept)) ||
+              (!as_they_are && partners == side->count && partners == other->count && alike * 2 > partners);
     return TS_OK;
 }
 

@@ -467,6 +467,7 @@ const char *const ts_kind_pairs[][2] = {
     {"ffn_up.weight", "ffn_down.weight"},
     {"ffn_gate_inp.bias", "exp_probs_b.bias"},
     {"ffn_gate_exps.weight", "ffn_up_exps.weight"},
+    {"ffn_act", "ffn_mid"},
     {NULL, NULL},
 };
 _Static_assert(sizeof ts_kind_pairs / sizeof *ts_kind_pairs <= TS_KIND_PAIRS, "room for every row");

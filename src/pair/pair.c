@@ -404,8 +404,10 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     }
     TS_TRY(ts_match_names(pairer, error));
     TS_TRY(ts_match_tied(pairer, error));
-    if (options->by_content)
+    if (options->by_content) {
         TS_TRY(ts_match_content(pairer, error));
+        TS_TRY(ts_match_carried(pairer, error));
+    }
     TS_TRY(prove_by_others(pairer, error));
     TS_TRY(ts_order_found(pairer, error));
     TS_TRY(explain_left(pairer, error));

@@ -23,7 +23,7 @@ struct ts_pair {
     const char *name;           /* A's tensor; for joins the common part of the names */
     const char *name_b;         /* B's */
     struct ts_view a, b;        /* equal shapes, unless `problem` is set */
-    const char *how;            /* "name", "map", "canonical name", "layer offset +3", "content" */
+    const char *how;            /* "name", "map", "canonical name", "layer offset +3", "content", ... */
     const char *recipe;         /* "" when both are taken as they are; else for example "B: squeeze 0, swap 0 1" */
     const char *members[2];     /* A's and B's tensors as a map lists them, where there are several; or NULL */
     const char *by_hand;        /* the words of a mapping (pair/mapping.h) that a person gave, or NULL */

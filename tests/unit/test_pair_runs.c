@@ -507,6 +507,123 @@ static void test_hidden_states(void **state)
             check_hidden_states(formats[i], way & 1, way & 2, way & 4);
 }
 
+/* A run of four layers in words that no table knows on one side, with the same sizes in the same order; from tensor
+ * `wrong` on nothing agrees, and from `right` on it does again. words: by layer, or each tensor has its own. */
+static void run_of_strange_words(struct paired *paired, bool words, int wrong, int right)
+{
+    static const char *const known[] = {"attn_norm", "self_attn.q_proj", "mlp.up_proj", "mlp.down_proj"};
+    static const char *const strange[] = {"zephyr", "quartz2", "marble", "copper"};
+    paired_start(paired);
+    for (int i = 0; i < 16; i++) {
+        const uint64_t width = i % 4 == 2 ? 48 : 16;
+        float *values = made_values(9 * width), *others = made_values(9 * width);
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.%d.%s", i / 4, known[i % 4]);
+        made_add(paired->a, name, values, SHAPE(9, width));
+        if (words)
+            snprintf(name, sizeof name, "%s_%d", strange[i % 4], i / 4);
+        else
+            snprintf(name, sizeof name, "word%c", 'z' - i);
+        made_add(paired->b, name, i >= wrong && i < right ? others : values, SHAPE(9, width));
+        free(values);
+        free(others);
+    }
+    paired_run(paired, NULL);
+    assert_int_equal(paired->status, TS_OK);
+}
+
+/* Behind a fault no values agree any more: what content said of the layers before it holds for the others too. */
+static void test_words_of_other_layers(void **state)
+{
+    struct paired paired;
+    (void)state;
+    run_of_strange_words(&paired, true, 9, 15); /* the end agrees, so that order is not asked */
+    assert_int_equal(paired.pairing.count, 16);
+    for (int i = 0; i < 16; i++) {
+        const struct ts_pair *pair = &paired.pairing.pairs[i];
+        assert_string_equal(pair->name, paired.a->tensors[i]->name);
+        assert_string_equal(pair->name_b, paired.b->tensors[i]->name);
+        assert_string_equal(pair->how, i >= 9 && i < 15 ? "content of other layers" : "content");
+    }
+    paired_end(&paired);
+}
+
+/* Words that say nothing at all: the order of both sides does, where the runs part ways. Where they agree in the end,
+ * what is left over was captured somewhere else. */
+static void test_places_in_order(void **state)
+{
+    struct paired paired;
+    (void)state;
+    run_of_strange_words(&paired, false, 6, 16);
+    assert_int_equal(paired.pairing.count, 16);
+    for (int i = 0; i < 16; i++) {
+        assert_string_equal(paired.pairing.pairs[i].name_b, paired.b->tensors[i]->name);
+        assert_string_equal(paired.pairing.pairs[i].how, i >= 6 ? "place in order" : "content");
+    }
+    paired_end(&paired);
+    run_of_strange_words(&paired, false, 6, 12);
+    assert_int_equal(paired.pairing.count, 10);
+    paired_end(&paired);
+    run_of_strange_words(&paired, false, 2, 16); /* too little to go by */
+    assert_int_equal(paired.pairing.count, 2);
+    paired_end(&paired);
+}
+
+/* Two ranks that hold layers 2 and 3 of four, counted from 0: what both hold is what layers 2 and 3 hold, and so are no
+ * stages of a pipeline. */
+static void test_ranks_are_no_stages(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < 4; layer++) {
+        float *norm = made_values(9 * 16), *query = made_values(9 * 16), piece[9 * 8];
+        made_add(paired.a, made_name("layers.%d.attn_norm", layer), norm, SHAPE(9, 16));
+        made_add(paired.a, made_name("layers.%d.attn_q", layer), query, SHAPE(9, 16));
+        for (int rank = 0; rank < 2 && layer >= 2; rank++) {
+            const char *folder = rank ? "tp1/layers.%d.attn_norm" : "tp0/layers.%d.attn_norm";
+            for (int i = 0; i < 9 * 8; i++)
+                piece[i] = query[i / 8 * 16 + rank * 8 + i % 8];
+            made_add(paired.b, made_name(folder, layer - 2), norm, SHAPE(9, 16));
+            made_add(paired.b, made_name(rank ? "tp1/layers.%d.attn_q" : "tp0/layers.%d.attn_q", layer - 2), piece,
+                     SHAPE(9, 8));
+        }
+        free(norm);
+        free(query);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.layer_offset, 2);
+    assert_int_equal(paired.pairing.count, 4);
+    assert_int_equal(paired.pairing.only_a_count, 4);
+    assert_int_equal(paired.pairing.only_b_count, 0);
+    for (size_t i = 0; i < paired.pairing.count; i++)
+        assert_true(pair_error(&paired.pairing.pairs[i]) == 0);
+    paired_end(&paired);
+}
+
+/* What some call an activation is the product with the other half for others: proved by the values of one layer, in
+ * pieces too. */
+static void test_activations_in_pieces(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < 2; layer++) {
+        float *values = made_values(9 * 16), piece[9 * 8];
+        made_add(paired.a, made_name("ffn_gate_par-%d", layer), values, SHAPE(9, 16));
+        for (int rank = 0; rank < 2; rank++) {
+            for (int i = 0; i < 9 * 8; i++)
+                piece[i] = values[i / 8 * 16 + rank * 8 + i % 8];
+            made_add(paired.b, made_name(rank ? "rank1/layers.%d.mlp.act" : "rank0/layers.%d.mlp.act", layer), piece,
+                     SHAPE(9, 8));
+        }
+        free(values);
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 2, 0);
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +643,10 @@ int main(void)
         cmocka_unit_test(test_copies_without_names),
         cmocka_unit_test(test_hidden_states),
         cmocka_unit_test(test_numbers_that_are_no_layers),
+        cmocka_unit_test(test_words_of_other_layers),
+        cmocka_unit_test(test_places_in_order),
+        cmocka_unit_test(test_ranks_are_no_stages),
+        cmocka_unit_test(test_activations_in_pieces),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -1,0 +1,246 @@
+/* Owns what pairs by content say about the tensors that content alone cannot pair: in a run that went wrong nothing
+ * behind the fault has the same values any more. Words that mean one thing in some layers mean it in the others; and
+ * where both sides hold as many tensors, of the same sizes one by one, what is left stands in the same places. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pair/pairing.h"
+
+/* Numbers of a name that are tried. */
+#define NUMBERS 6
+/* Pairs by content that must be there before the order of the others is believed. */
+#define ANCHORS 3
+/* Runs of elements that are looked at of what two runs end with, and the error from which on they do not agree: content
+ * would have paired what errs by less. */
+#define LAST_RUNS 64
+#define AGREES    0.05
+
+/* A name with the number of its layer left out; words is NULL where it has none. */
+struct place {
+    const char *words;
+    int64_t layer;
+};
+
+/* Words of A that mean the same as words of B. */
+struct rule {
+    const char *b;
+    int64_t offset; /* layer in A minus layer in B */
+    bool broken;    /* some pairs say otherwise */
+};
+
+/* The name without its number at place `which`; NULL when it has fewer. */
+static char *without(const char *name, unsigned which, struct ts_arena *arena, int64_t *number)
+{
+    for (const char *at = name; *at;) {
+        const size_t digits = strspn(at, "0123456789");
+        if (digits && digits < 10 && !which--) {
+            *number = strtoll(at, NULL, 10);
+            return ts_arena_printf(arena, "%.*s#%s", (int)(at - name), name, at + digits);
+        }
+        at += digits ? digits : 1;
+    }
+    return NULL;
+}
+
+/* How many names of the side are the same without that number. */
+static bool count_like(const struct ts_side *side, struct ts_arena *arena, struct ts_table *table, size_t **counts)
+{
+    size_t used = 0;
+    *counts = ts_arena_array(arena, side->count * NUMBERS, sizeof **counts);
+    if (!*counts || !ts_table_init(table, side->count * NUMBERS))
+        return false;
+    for (size_t i = 0; i < side->count; i++)
+        for (unsigned which = 0; which < NUMBERS; which++) {
+            int64_t number;
+            const char *words = without(side->names[i], which, arena, &number);
+            size_t at = used;
+            if (!words)
+                break;
+            used += ts_table_put(table, words, used, &at);
+            (*counts)[at]++;
+        }
+    return true;
+}
+
+/* The layer is the number that the name is known to speak of, or the only one that other names have otherwise. */
+static struct place place_of(const struct ts_side *side, size_t index, struct ts_arena *arena,
+                             const struct ts_table *table, const size_t *counts)
+{
+    const int64_t layer = side->read.list[index].layer;
+    struct place found = {NULL, 0};
+    for (unsigned which = 0; which < NUMBERS; which++) {
+        int64_t number;
+        const char *words = without(side->names[index], which, arena, &number);
+        if (!words)
+            break;
+        if (layer >= 0 ? number != layer : counts[ts_table_get(table, words)] < 2)
+            continue;
+        if (layer < 0 && found.words)
+            return (struct place){NULL, 0};
+        found = (struct place){words, number};
+        if (layer >= 0)
+            break;
+    }
+    return found;
+}
+
+static bool list_places(const struct ts_side *side, struct ts_arena *arena, struct place **places)
+{
+    struct ts_table table = {0};
+    size_t *counts;
+    bool done = count_like(side, arena, &table, &counts);
+    *places = ts_arena_array(arena, side->count, sizeof **places);
+    for (size_t i = 0; done && *places && i < side->count; i++)
+        (*places)[i] = place_of(side, i, arena, &table, counts);
+    ts_table_release(&table);
+    return done && *places;
+}
+
+static bool is_by_content(const struct ts_found *found)
+{
+    return strcmp(found->pair.how, "content") == 0;
+}
+
+/* What the pairs by content say. Words that stand for two things on the other side say nothing. */
+static size_t learn(const struct ts_pairer *pairer, const struct place *a, const struct place *b, struct ts_table of[2],
+                    struct rule *rules)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < pairer->count; i++) {
+        const struct place *left = &a[pairer->found[i].a], *right = &b[pairer->found[i].b];
+        const int64_t offset = left->layer - right->layer;
+        size_t one, other;
+        if (!is_by_content(&pairer->found[i]) || !left->words || !right->words)
+            continue;
+        one = ts_table_get(&of[0], left->words);
+        other = ts_table_get(&of[1], right->words);
+        if (one == SIZE_MAX && other == SIZE_MAX) {
+            ts_table_put(&of[0], left->words, count, NULL);
+            ts_table_put(&of[1], right->words, count, NULL);
+            rules[count++] = (struct rule){right->words, offset, false};
+            continue;
+        }
+        if (one != SIZE_MAX)
+            rules[one].broken = rules[one].broken || one != other || rules[one].offset != offset;
+        if (other != SIZE_MAX)
+            rules[other].broken = rules[other].broken || one != other;
+    }
+    return count;
+}
+
+/* One offset holds for all layers of a run: that of most words. */
+static void drop_strays(struct rule *rules, size_t count)
+{
+    int64_t most = 0;
+    size_t votes = 0, like = 0;
+    for (size_t i = 0; i < count; i++) { /* who has more than half of the votes is left in the end */
+        most = votes ? most : rules[i].offset;
+        votes = rules[i].offset == most ? votes + 1 : votes - 1;
+    }
+    for (size_t i = 0; i < count; i++)
+        like += rules[i].offset == most;
+    for (size_t i = 0; i < count; i++)
+        rules[i].broken = rules[i].broken || like * 2 <= count || rules[i].offset != most;
+}
+
+static bool same_count(const struct ts_pairer *pairer, size_t a, size_t b)
+{
+    return pairer->a.bundle->tensors[a]->count == pairer->b.bundle->tensors[b]->count;
+}
+
+static enum ts_status carry_words(struct ts_pairer *pairer, const struct place *a, const struct place *b,
+                                  const struct ts_table *of_a, const struct rule *rules, struct ts_table *left,
+                                  struct ts_error *error)
+{
+    struct ts_arena *arena = &pairer->scratch;
+    for (size_t i = 0; i < pairer->b.count; i++) {
+        const char *key =
+            b[i].words && !pairer->b.taken[i] ? ts_arena_printf(arena, "%" PRId64 " %s", b[i].layer, b[i].words) : "";
+        if (!key)
+            return ts_fail_memory(error);
+        if (*key)
+            ts_table_put(left, key, i, NULL);
+    }
+    for (size_t i = 0; i < pairer->a.count; i++) {
+        size_t at = a[i].words && !pairer->a.taken[i] ? ts_table_get(of_a, a[i].words) : SIZE_MAX, other;
+        const char *key;
+        if (at == SIZE_MAX || rules[at].broken)
+            continue;
+        key = ts_arena_printf(arena, "%" PRId64 " %s", a[i].layer - rules[at].offset, rules[at].b);
+        if (!key)
+            return ts_fail_memory(error);
+        other = ts_table_get(left, key);
+        if (other != SIZE_MAX && !pairer->b.taken[other] && same_count(pairer, i, other))
+            TS_TRY(ts_layout_single(pairer, i, other, "content of other layers", false, error));
+    }
+    return TS_OK;
+}
+
+/* Whether the runs part ways: what they end with has no partner, or does not agree with it. */
+static enum ts_status part_ways(const struct ts_pairer *pairer, size_t last, bool *apart, struct ts_error *error)
+{
+    struct ts_agreement agreement;
+    *apart = !pairer->a.taken[last];
+    for (size_t i = 0; i < pairer->count && !*apart; i++)
+        if (pairer->found[i].a == last && !pairer->found[i].pair.problem) {
+            TS_TRY(ts_agree(&pairer->found[i].pair.a, &pairer->found[i].pair.b, LAST_RUNS, &agreement, error));
+            *apart = !(agreement.error < AGREES);
+            break;
+        }
+    return TS_OK;
+}
+
+/* Runs that agree in the end were captured at other points where something is left over. Of others all that was paired
+ * must stand in the same places. */
+static enum ts_status carry_order(struct ts_pairer *pairer, struct ts_error *error)
+{
+    const size_t count = pairer->a.count;
+    size_t anchors = 0, left = 0;
+    bool apart;
+    if (count != pairer->b.count)
+        return TS_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (!same_count(pairer, i, i) || pairer->a.taken[i] != pairer->b.taken[i])
+            return TS_OK;
+        left += !pairer->a.taken[i];
+    }
+    for (size_t i = 0; i < pairer->count; i++) {
+        if (pairer->found[i].a != pairer->found[i].b)
+            return TS_OK;
+        anchors += is_by_content(&pairer->found[i]);
+    }
+    if (!left || anchors < ANCHORS)
+        return TS_OK;
+    TS_TRY(part_ways(pairer, count - 1, &apart, error));
+    for (size_t i = 0; i < count && apart; i++)
+        if (!pairer->a.taken[i])
+            TS_TRY(ts_layout_single(pairer, i, i, "place in order", false, error));
+    return TS_OK;
+}
+
+enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_table of[2] = {{0}}, left = {0};
+    struct place *a, *b;
+    struct rule *rules;
+    enum ts_status status = TS_OK;
+    bool any = false;
+    for (size_t i = 0; i < pairer->count && !any; i++)
+        any = is_by_content(&pairer->found[i]);
+    if (!any)
+        return TS_OK;
+    rules = ts_arena_array(&pairer->scratch, pairer->count, sizeof *rules);
+    if (!rules || !list_places(&pairer->a, &pairer->scratch, &a) || !list_places(&pairer->b, &pairer->scratch, &b) ||
+        !ts_table_init(&of[0], pairer->count) || !ts_table_init(&of[1], pairer->count) ||
+        !ts_table_init(&left, pairer->b.count)) {
+        status = ts_fail_memory(error);
+    } else {
+        drop_strays(rules, learn(pairer, a, b, of, rules));
+        status = carry_words(pairer, a, b, &of[0], rules, &left, error);
+    }
+    ts_table_release(&of[0]);
+    ts_table_release(&of[1]);
+    ts_table_release(&left);
+    return status == TS_OK ? carry_order(pairer, error) : status;
+}
