@@ -207,6 +207,8 @@ enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta,
 int ts_bits_in_use(const struct ts_view *view)
 {
     int declared = ts_type_info(view->tensor->type)->mantissa_bits;
+    const unsigned parts = ts_type_info(view->tensor->type)->components;
+    const size_t most = 128 / (parts ? parts : 1);
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
@@ -218,12 +220,11 @@ int ts_bits_in_use(const struct ts_view *view)
         return 23;
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
         uint64_t first = view->count / 8 * (uint64_t)run;
-        size_t now = view->count - first < 128 ? (size_t)(view->count - first) : 128;
-        if (ts_type_info(view->tensor->type)->components != 1 ||
-            ts_view_read_f32(view, first, now, values + count, &ignored) != TS_OK)
+        size_t now = view->count - first < most ? (size_t)(view->count - first) : most;
+        if (parts < 1 || parts > 2 || ts_view_read_f32(view, first, now, values + count, &ignored) != TS_OK)
             return 23;
-        count += now;
-        if (view->count <= 128)
+        count += now * parts;
+        if (view->count <= most)
             break;
     }
     return ts_mantissa_bits(values, count);

@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "compare/judge_state.h"
+#include "pair/align.h"
 #include "tensor/layer.h"
 
 /* Above this many times what rounding explains, the operation itself is wrong. Honest replays of coarse runs stay below
@@ -676,6 +677,44 @@ enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *
     return ts_judge_run_as(TS_SUBJECT_GUESS, pairs, deltas, count, judgement, error);
 }
 
+/* Complex numbers as twice as many real ones, side by side where they are so in the file. Those that are computed or
+ * joined stay, and are judged by their size alone. */
+static bool real_side(struct ts_view *view, struct ts_arena *arena)
+{
+    struct ts_view real, flat;
+    uint64_t shape[TS_MAX_RANK];
+    if (!ts_align_real(view, arena, &real))
+        return false;
+    if (view->rank > 0) {
+        memcpy(shape, view->shape, view->rank * sizeof *shape);
+        shape[view->rank - 1] *= 2;
+    }
+    *view = view->rank > 0 && ts_view_reshape(&real, shape, view->rank, arena, &flat) ? flat : real;
+    return true;
+}
+
+/* The pairs as the judge looks at them; NULL without memory. */
+static const struct ts_pair *real_pairs(const struct ts_pair *pairs, size_t count, struct ts_arena *arena)
+{
+    struct ts_pair *copies = NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct ts_view a = pairs[i].a, b = pairs[i].b;
+        if (pairs[i].problem || ts_type_info(a.tensor->type)->components != 2 ||
+            ts_type_info(b.tensor->type)->components != 2 || !real_side(&a, arena) || !real_side(&b, arena) ||
+            a.rank != b.rank)
+            continue;
+        if (!copies) {
+            copies = ts_arena_array(arena, count, sizeof *copies);
+            if (!copies)
+                return NULL;
+            memcpy(copies, pairs, count * sizeof *copies);
+        }
+        copies[i].a = a;
+        copies[i].b = b;
+    }
+    return copies ? copies : pairs;
+}
+
 enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pairs, const struct ts_delta *deltas,
                                size_t count, struct ts_judgement *judgement, struct ts_error *error)
 {
@@ -684,6 +723,10 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     enum ts_status status;
     *judgement = (struct ts_judgement){.count = count, .first = SIZE_MAX, .coarse = SIZE_MAX};
     ts_arena_init(&judgement->arena, (size_t)1 << 30);
+    if (count && !(state.pairs = pairs = real_pairs(pairs, count, &judgement->arena))) {
+        ts_judgement_release(judgement);
+        return ts_fail_memory(error);
+    }
     judgement->verdicts = ts_arena_array(&judgement->arena, count + 1, sizeof *judgement->verdicts);
     state.errors = calloc(count + 1, sizeof *state.errors);
     state.strays = calloc(count + 1, sizeof *state.strays);

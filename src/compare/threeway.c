@@ -3,36 +3,52 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/table.h"
 #include "read/open.h"
 
 /* The truth against one side: errors by the side's tensor. */
 struct against {
     struct ts_pairing pairing;
     struct ts_delta *deltas;
+    struct ts_table table; /* names of the side's tensors: the first pair of each */
+    size_t *next;          /* the next pair of the same name, or SIZE_MAX */
 };
 
 static enum ts_status measure(const struct ts_bundle *truth, const struct ts_bundle *side,
-                              const struct ts_comparison_options *options, struct ts_pool *pool,
-                              struct against *against, struct ts_error *error)
+                              const struct ts_pair_options *pairs, const struct ts_delta_options *options,
+                              struct ts_pool *pool, struct against *against, struct ts_error *error)
 {
-    TS_TRY(ts_pair_run(truth, side, &options->pair, pool, NULL, &against->pairing, error));
-    ts_set_complex_aside(&against->pairing);
-    against->deltas = calloc(against->pairing.count + 1, sizeof *against->deltas);
-    if (!against->deltas)
+    struct ts_pairing *pairing = &against->pairing;
+    TS_TRY(ts_pair_run(truth, side, pairs, pool, NULL, pairing, error));
+    ts_set_complex_aside(pairing);
+    against->deltas = calloc(pairing->count + 1, sizeof *against->deltas);
+    against->next = calloc(pairing->count + 1, sizeof *against->next);
+    if (!against->deltas || !against->next || !ts_table_init(&against->table, pairing->count))
         return ts_fail_memory(error);
-    return ts_delta_run(pool, against->pairing.pairs, against->pairing.count, &options->delta, against->deltas, NULL,
-                        error);
+    for (size_t i = pairing->count; i-- > 0;) {
+        size_t first = i;
+        against->next[i] = SIZE_MAX;
+        if (ts_table_put(&against->table, pairing->pairs[i].b.tensor->name, i, &first))
+            continue;
+        against->next[i] = against->next[first];
+        against->next[first] = i;
+    }
+    return ts_delta_run(pool, pairing->pairs, pairing->count, options, against->deltas, NULL, error);
 }
 
-static const struct ts_delta *delta_of(const struct against *against, const struct ts_tensor *tensor, size_t hint)
+/* Complex numbers that are read as real ones are another tensor at the same bytes. */
+static bool same_tensor(const struct ts_tensor *one, const struct ts_tensor *other)
 {
-    /* all three are in one order, so the place is nearly always the same */
-    for (size_t step = 0; step < against->pairing.count; step++) {
-        size_t i = (hint + step) % against->pairing.count;
-        if (against->pairing.pairs[i].b.tensor == tensor)
-            return against->pairing.pairs[i].problem ? NULL : &against->deltas[i];
-    }
-    return NULL;
+    return one == other || (one->name == other->name && one->source == other->source && one->offset == other->offset);
+}
+
+/* The first pair with that tensor from `at` on, or SIZE_MAX. */
+static size_t find(const struct against *against, const struct ts_tensor *tensor, size_t at)
+{
+    while (at != SIZE_MAX &&
+           (against->pairing.pairs[at].problem || !same_tensor(against->pairing.pairs[at].b.tensor, tensor)))
+        at = against->next[at];
+    return at;
 }
 
 /* The most that one rounding of the candidate does to an element of the truth: half a step at the largest one. */
@@ -41,7 +57,19 @@ static double largest_rounding(const struct ts_delta *theirs, int bits)
     return ldexp(fmax(fabs(theirs->a.min), fabs(theirs->a.max)), -bits - 1);
 }
 
-/* Tells how many pairs it judged. */
+/* Raises the ratios to those of this part. */
+static void weigh(const struct ts_delta *own, const struct ts_delta *theirs, double *l2, double *worst, bool *broken)
+{
+    /* a reference that is exact would make any error infinite: one rounding of the candidate is always granted */
+    const int bits = theirs->precision_b < 23 ? theirs->precision_b : 23;
+    *l2 = fmax(*l2, theirs->rel_l2 / fmax(own->rel_l2, ts_rounding(bits)));
+    if (theirs->max_abs > 0)
+        *worst = fmax(*worst, theirs->max_abs / fmax(own->max_abs, largest_rounding(theirs, bits)));
+    *broken = *broken || theirs->non_finite_mismatch;
+}
+
+/* Tells how many pairs it judged. Where the truth holds in several tensors what both sides hold in one, or the other
+ * way round, each side has several pairs: those with the same tensor of the truth belong together. */
 static size_t judge(struct ts_comparison *comparison, const struct against *a, const struct against *b)
 {
     struct ts_judgement *judgement = &comparison->judgement;
@@ -49,23 +77,25 @@ static size_t judge(struct ts_comparison *comparison, const struct against *a, c
     for (size_t i = 0; i < comparison->pairing.count; i++) {
         const struct ts_pair *pair = &comparison->pairing.pairs[i];
         struct ts_verdict *verdict = &judgement->verdicts[i];
-        const struct ts_delta *own = pair->problem ? NULL : delta_of(a, pair->a.tensor, i);
-        const struct ts_delta *theirs = pair->problem ? NULL : delta_of(b, pair->b.tensor, i);
-        double floor, most, l2, worst;
-        int bits;
-        if (!own || !theirs)
+        double l2 = 0, worst = 0;
+        bool broken = false, any = false;
+        size_t own = pair->problem ? SIZE_MAX : find(a, pair->a.tensor, ts_table_get(&a->table, pair->a.tensor->name));
+        for (; own != SIZE_MAX; own = find(a, pair->a.tensor, a->next[own])) {
+            size_t theirs = find(b, pair->b.tensor, ts_table_get(&b->table, pair->b.tensor->name));
+            for (; theirs != SIZE_MAX; theirs = find(b, pair->b.tensor, b->next[theirs])) {
+                if (!same_tensor(a->pairing.pairs[own].a.tensor, b->pairing.pairs[theirs].a.tensor))
+                    continue;
+                weigh(&a->deltas[own], &b->deltas[theirs], &l2, &worst, &broken);
+                any = true;
+            }
+        }
+        if (!any)
             continue;
         judged++;
-        /* a reference that is exact would make any error infinite: one rounding of the candidate is always granted */
-        bits = theirs->precision_b < 23 ? theirs->precision_b : 23;
-        floor = ts_rounding(bits);
-        most = largest_rounding(theirs, bits);
-        l2 = theirs->rel_l2 / (own->rel_l2 > floor ? own->rel_l2 : floor);
-        worst = theirs->max_abs > 0 ? theirs->max_abs / fmax(own->max_abs, most) : 0;
         verdict->three_ways = true;
         verdict->over_own[0] = l2;
         verdict->over_own[1] = worst;
-        if (l2 > TS_THREEWAY_L2 || worst > TS_THREEWAY_MAX || theirs->non_finite_mismatch) {
+        if (l2 > TS_THREEWAY_L2 || worst > TS_THREEWAY_MAX || broken) {
             verdict->judged = TS_JUDGED_DIFFERS;
             verdict->made_here = true;
             verdict->why =
@@ -112,16 +142,27 @@ enum ts_status ts_threeway_judge(struct ts_comparison *comparison, const char *p
     struct ts_bundle *truth;
     struct against a = {0}, b = {0};
     enum ts_status status;
+    /* what was said of names is about those of the candidate beside the reference's */
+    struct ts_pair_options plain = options->pair, given = options->pair;
+    plain.map_file = NULL;
+    plain.renames = NULL;
+    plain.layer_offset_given = false;
     TS_TRY(ts_open(path, NULL, &truth, error));
-    status = measure(truth, comparison->a, options, pool, &a, error);
+    status = measure(truth, comparison->a, &plain, &options->delta, pool, &a, error);
+    given.layer_offset_given = given.layer_offset_given || comparison->pairing.layer_offset != 0;
+    given.layer_offset = a.pairing.layer_offset + comparison->pairing.layer_offset;
     if (status == TS_OK)
-        status = measure(truth, comparison->b, options, pool, &b, error);
+        status = measure(truth, comparison->b, &given, &options->delta, pool, &b, error);
     if (status == TS_OK)
         tell_gaps(comparison, path, judge(comparison, &a, &b));
     ts_pairing_release(&a.pairing);
     ts_pairing_release(&b.pairing);
     free(a.deltas);
     free(b.deltas);
+    free(a.next);
+    free(b.next);
+    ts_table_release(&a.table);
+    ts_table_release(&b.table);
     ts_bundle_free(truth);
     return status;
 }

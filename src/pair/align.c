@@ -215,9 +215,7 @@ static enum ts_type part_of(enum ts_type type)
     return type == TS_C32 ? TS_F16 : type == TS_C64 ? TS_F32 : TS_F64;
 }
 
-/* The view of a stored complex tensor as one of real numbers, with an axis of two more: a tensor of that type at the
- * same bytes. False where there is none. */
-static bool as_real(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
+bool ts_align_real(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
 {
     const struct ts_tensor *tensor = view->tensor;
     struct ts_tensor *real = ts_arena_alloc(arena, sizeof *real);
@@ -264,7 +262,7 @@ static enum ts_status align_complex(const struct ts_view *a, const struct ts_vie
     struct ts_view real;
     const struct ts_view *sides[2] = {side ? a : &real, side ? &real : b};
     const char *words[2] = {"", ""};
-    if (!as_real(side ? b : a, arena, &real) || sides[!side]->count == 0)
+    if (!ts_align_real(side ? b : a, arena, &real) || sides[!side]->count == 0)
         return ts_align_no_layout(a, b, 0, 0, arena, out, error);
     unnamed.axes_a = unnamed.axes_b = NULL;
     words[side] = shape_words("complex read as ", &real, arena);

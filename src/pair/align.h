@@ -90,6 +90,10 @@ struct ts_align_hints {
 enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const struct ts_align_hints *hints,
                         struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error);
 
+/* The view of a stored complex tensor as one of real numbers, with an axis of two more: a tensor of that type at the
+ * same bytes. False where there is none. */
+bool ts_align_real(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out);
+
 /* One whole tensor against the shards of all ranks, in rank order. `shards_are_b` says on which side they stand. */
 enum ts_status ts_align_shards(const struct ts_view *whole, struct ts_view *shards, size_t count, bool shards_are_b,
                                const struct ts_align_hints *hints, struct ts_arena *arena, struct ts_alignment *out,
