@@ -123,11 +123,17 @@ static void read_config(const struct ts_source *config, struct ts_facts *facts)
 void ts_facts_read(const struct ts_bundle *bundle, struct ts_facts *facts)
 {
     const char *architecture = ts_bundle_meta_value(bundle, "general.architecture");
-    size_t parameters = 0;
+    size_t parameters = 0, bare = 0;
     memset(facts, 0, sizeof *facts);
     if (bundle->config)
         read_config(bundle->config, facts);
-    if (architecture && strlen(architecture) < sizeof facts->architecture) {
+    for (size_t i = 0; i < bundle->count; i++) {
+        const char *name = bundle->tensors[i]->name;
+        parameters += ts_is_parameter(name);
+        bare += ts_ends_with(name, ".ssm_a") || ts_ends_with(name, ".ssm_d");
+    }
+    /* nearly all names of a model's GGUF file end in .weight or .bias; a dump of a run may be such a file as well */
+    if (architecture && (parameters + bare) * 4 >= bundle->count && strlen(architecture) < sizeof facts->architecture) {
         facts->gguf = true;
         snprintf(facts->architecture, sizeof facts->architecture, "%s", architecture);
         facts->heads = meta_number(bundle, architecture, "attention.head_count");
@@ -139,8 +145,6 @@ void ts_facts_read(const struct ts_bundle *bundle, struct ts_facts *facts)
     }
     if (!facts->kv_heads)
         facts->kv_heads = facts->heads;
-    for (size_t i = 0; i < bundle->count; i++)
-        parameters += ts_is_parameter(bundle->tensors[i]->name);
     facts->weights = facts->gguf || parameters * 2 > bundle->count;
 }
 

@@ -624,6 +624,29 @@ static void test_activations_in_pieces(void **state)
     paired_end(&paired);
 }
 
+/* A GGUF file with the tensors of a run: what its names say are no weights, and their order is that of the run. */
+static void test_run_in_gguf(void **state)
+{
+    static const char *const known[] = {"model.layers.%d.self_attn.q_proj", "model.layers.%d.mlp.down_proj"};
+    static const char *const dumped[] = {"Qcur-%d", "ffn_out-%d"};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    assert_int_equal(ts_bundle_meta(paired.b, "general.architecture", "llama", &paired.error), TS_OK);
+    for (int i = 0; i < 6; i++) {
+        float *values = made_values(9 * 16), *others = made_values(9 * 16);
+        made_add(paired.a, made_name(known[i % 2], i / 2), values, SHAPE(9, 16));
+        made_add(paired.b, made_name(dumped[i % 2], i / 2), others, SHAPE(9, 16)); /* of which nothing agrees */
+        free(values);
+        free(others);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 6);
+    for (size_t i = 0; i < 6; i++)
+        assert_string_equal(paired.pairing.pairs[i].name_b, paired.b->tensors[i]->name);
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -647,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_places_in_order),
         cmocka_unit_test(test_ranks_are_no_stages),
         cmocka_unit_test(test_activations_in_pieces),
+        cmocka_unit_test(test_run_in_gguf),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
