@@ -116,13 +116,28 @@ static bool are_so_few(const struct ts_judge *state, size_t i, double base)
                fmin(0.2, FLIPS_OF_NOISE * base * (double)(layer + 1)) * (double)state->scene.taken_count;
 }
 
+/* A tensor of attention behind calm ones of its own layer: no experts are between. */
+static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
+{
+    uint64_t other;
+    if (!strstr(state->pairs[i].name, "attn") && !strstr(state->pairs[i].name, "attention"))
+        return false;
+    for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
+        if (state->structures[k].known)
+            return state->structures[k].strays == 0;
+    return false;
+}
+
 /* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
  * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
 static bool are_unseen_flips(struct ts_judge *state, size_t i, double base)
 {
     const struct ts_structure *own = &state->structures[i];
     size_t near[2 * TS_POINTS_NEAR], count, alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
+    uint64_t layer;
     bool more = false;
+    if (ts_layer_of(state->pairs[i].name, &layer) && is_behind_calm_input(state, i, layer))
+        return false;
     if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED ||
         own->row_error > FLIPPED_MOST ||
         (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
@@ -161,18 +176,6 @@ static bool list_routing(struct ts_judge *state)
             state->routing[state->routing_count++] = one;
     }
     return state->routing != NULL;
-}
-
-/* A tensor of attention behind calm ones of its own layer: no experts are between. */
-static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
-{
-    uint64_t other;
-    if (!strstr(state->pairs[i].name, "attn") && !strstr(state->pairs[i].name, "attention"))
-        return false;
-    for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
-        if (state->structures[k].known)
-            return state->structures[k].strays == 0;
-    return false;
 }
 
 enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };

@@ -131,9 +131,9 @@ static void test_weights_before_indices(void **state)
     judge_weights_first(0, 4);
 }
 
-/* Layers of thirteen tensors, of which the output of the experts is the last; in some layers a token of it took another
- * expert. Neither choice nor logits were captured. */
-static void run_unseen(struct judged *judged, const size_t *flipped, size_t layers, float factor)
+/* Layers of thirteen tensors and a last one, that of the experts; in some layers a token of it took another expert.
+ * Neither choice nor logits were captured. */
+static void run_unseen_in(struct judged *judged, const char *last, const size_t *flipped, size_t layers, float factor)
 {
     trace_start(&judged->trace);
     for (size_t layer = 0; layer < layers; layer++) {
@@ -142,9 +142,14 @@ static void run_unseen(struct judged *judged, const size_t *flipped, size_t laye
             snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
             add_shaken(&judged->trace, name, TINY);
         }
-        snprintf(name, sizeof name, "layers.%zu.mlp", layer);
+        snprintf(name, sizeof name, last, layer);
         add_others(&judged->trace, name, TINY, &flipped[layer], flipped[layer] < TOKENS, factor);
     }
+}
+
+static void run_unseen(struct judged *judged, const size_t *flipped, size_t layers, float factor)
+{
+    run_unseen_in(judged, "layers.%zu.mlp", flipped, layers, factor);
 }
 
 static void test_flips_without_a_router(void **state)
@@ -159,6 +164,8 @@ static void test_flips_without_a_router(void **state)
     assert_non_null(strstr(judged.judgement.notes[0], "from \"layers.0.mlp\" on"));
     ts_judgement_release(&judged.judgement);
     expect_first(&judged, SIZE_MAX);
+    run_unseen_in(&judged, "layers.%zu.attn.o_proj", everywhere, 4, 1); /* no experts are before it in its layer */
+    expect_first(&judged, 13);
     run_unseen(&judged, everywhere, 4, 8); /* no expert's result is as large */
     expect_first(&judged, 13);
     run_unseen(&judged, once, 4, 1); /* one token in one layer */
