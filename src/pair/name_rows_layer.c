@@ -274,7 +274,7 @@ const struct ts_name_row ts_layer_rows[] = {
     {"router_indices", "mlp_gate_2 mlp_router_2 ffn_moe_topk topk_indices selected_experts", TS_NAME_TRACE},
     {"ffn_gate_up",
      "mlp_gate_up_proj mlp_gated_layers mlp_up_gated_layer mlp_w12 ffn_w12 gate_up_proj mlp_linear_fc1 "
-     "mlp_proj_1",
+     "mlp_proj_1 feed_forward_w13",
      TS_NAME_ANY},
     {"ffn_gate",
      "mlp_gate_proj feed_forward_w1 mlp_w2 mlp_c_fc2 mlp_fc12 mlp_gated_layers_w mlp_linear_1 residual_mlp_w1 "

@@ -81,6 +81,85 @@ static enum ts_status turn_too(struct ts_pair *pair, const struct ts_turn *turn,
     return pair->recipe ? TS_OK : ts_fail_memory(error);
 }
 
+/* One whole tensor against the shards of another of its shape: which side the whole one is on, or -1. */
+static int whole_beside_shards(const struct ts_pair *pair)
+{
+    const int side = pair->members[0] ? 1 : 0;
+    const struct ts_view *whole = side ? &pair->b : &pair->a;
+    if (pair->problem || pair->by_hand || pair->guess || pair->turn || strcmp(pair->how, "map") == 0 ||
+        !pair->members[0] == !pair->members[1] || !is_whole(whole) || ts_view_is_computed(whole) ||
+        whole->tensor->rank != whole->rank ||
+        memcmp(whole->tensor->shape, whole->shape, whole->rank * sizeof *whole->shape) != 0)
+        return -1;
+    return side;
+}
+
+/* What a recipe does to the other side, and whether it does anything to this one. */
+static const char *without_side(const char *recipe, int side, struct ts_arena *arena, bool *turned)
+{
+    const char *end = strstr(recipe, "; "), *own = side ? "B: " : "A: ";
+    const bool first = strncmp(recipe, own, 3) == 0, second = end && strncmp(end + 2, own, 3) == 0;
+    *turned = first || second;
+    if (!*turned)
+        return recipe;
+    if (!end)
+        return "";
+    return first ? end + 2 : ts_arena_printf(arena, "%.*s", (int)(end - recipe), recipe);
+}
+
+/* A whole tensor beside shards. */
+struct beside {
+    int side; /* it is on; -1: there is none */
+    bool turned;
+    const char *rest; /* of the recipe: how the shards are put together */
+    size_t family;    /* the first of those whose shards are put together so, in whatever layer */
+};
+
+static bool list_beside(const struct ts_pairing *pairing, struct ts_arena *arena, struct ts_arena *scratch,
+                        struct ts_table *table, struct beside *list, struct kin *kin)
+{
+    for (size_t i = 0; i < pairing->count; i++) {
+        const struct ts_pair *pair = &pairing->pairs[i];
+        struct beside *one = &list[i];
+        const char *kind, *key;
+        one->side = whole_beside_shards(pair);
+        if (one->side < 0)
+            continue;
+        one->rest = without_side(pair->recipe, one->side, arena, &one->turned);
+        kind = kind_of(pair->name, scratch);
+        key = one->rest && kind ? ts_arena_printf(scratch, "%d %s|%s", one->side, kind, one->rest) : NULL;
+        if (!key)
+            return false;
+        one->family = i;
+        ts_table_put(table, key, i, &one->family);
+        *(one->turned ? &kin[one->family].turned : &kin[one->family].plain) += 1;
+    }
+    return true;
+}
+
+/* The same beside shards: the whole tensor is turned where those of most layers are not, and the shards are put
+ * together as theirs are. */
+static enum ts_status drop_beside_shards(struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_error *error)
+{
+    struct beside *list = ts_arena_array(scratch, pairing->count, sizeof *list);
+    struct kin *kin = ts_arena_array(scratch, pairing->count, sizeof *kin);
+    struct ts_table table = {0};
+    bool done = list && kin && ts_table_init(&table, pairing->count) &&
+                list_beside(pairing, &pairing->arena, scratch, &table, list, kin);
+    for (size_t i = 0; i < pairing->count && done; i++) {
+        struct ts_pair *pair = &pairing->pairs[i];
+        struct ts_view *whole = list[i].side == 1 ? &pair->b : &pair->a;
+        const struct kin *mine = &kin[list[i].family];
+        if (list[i].side < 0 || !list[i].turned || mine->plain < 2 || mine->plain <= mine->turned)
+            continue;
+        done = ts_view_of(whole->tensor, &pairing->arena, whole);
+        pair->recipe = list[i].rest;
+        pair->ambiguous = false;
+    }
+    ts_table_release(&table);
+    return done ? TS_OK : ts_fail_memory(error);
+}
+
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error)
 {
     struct kin *kin = calloc(pairing->count + 1, sizeof *kin);
@@ -121,6 +200,8 @@ enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *
         else if (!*pair->recipe && is_turned_by_habit(mine))
             status = turn_too(pair, mine->turn, &pairing->arena, error);
     }
+    if (status == TS_OK)
+        status = drop_beside_shards(pairing, &scratch, error);
     ts_table_release(&table);
     ts_arena_release(&scratch);
     free(candidate);

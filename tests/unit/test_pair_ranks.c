@@ -658,6 +658,46 @@ static void test_proved_by_others(void **state)
     }
 }
 
+/* Square weights of four layers in two shards each, one of them transposed: a fault on whichever side the shards are.
+ * Where all are transposed it is how that side stores them. */
+static void test_one_transposed_beside_shards(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++)
+        for (int all = 0; all < 2; all++) {
+            struct paired paired;
+            struct ts_bundle *whole, *shards;
+            paired_start(&paired);
+            whole = turned ? paired.b : paired.a;
+            shards = turned ? paired.a : paired.b;
+            for (int layer = 0; layer < 4; layer++) {
+                float *values = made_values(16 * 16), piece[16 * 8];
+                made_add(whole, made_name("layers.%d.self_attn.o_proj.weight", layer), values, SHAPE(16, 16));
+                for (int rank = 0; rank < 2; rank++) {
+                    for (int i = 0; i < 16 * 8; i++) {
+                        const int row = i / 8, column = rank * 8 + i % 8;
+                        piece[i] = values[all || layer == 2 ? column * 16 + row : row * 16 + column];
+                    }
+                    made_add(shards,
+                             made_name(rank ? "rank1/layers.%d.self_attn.o_proj.weight"
+                                            : "rank0/layers.%d.self_attn.o_proj.weight",
+                                       layer),
+                             piece, SHAPE(16, 8));
+                }
+                free(values);
+            }
+            paired_run(&paired, NULL);
+            assert_int_equal(paired.pairing.count, 4);
+            for (int layer = 0; layer < 4; layer++) {
+                const struct ts_pair *pair = &paired.pairing.pairs[layer];
+                assert_int_equal(pair_error(pair) > 0.1, !all && layer == 2);
+                assert_int_equal(strstr(pair->recipe, "transpose") != NULL, all);
+                assert_non_null(strstr(pair->recipe, "join 2 shards on axis 1"));
+            }
+            paired_end(&paired);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -677,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_groups_in_ranks),
         cmocka_unit_test(test_tied_shards),
         cmocka_unit_test(test_proved_by_others),
+        cmocka_unit_test(test_one_transposed_beside_shards),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
