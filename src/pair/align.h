@@ -32,7 +32,7 @@
  *     pack the first 5+8+3 of 3x8 rows
  *                                  a batch of sequences without its padding, one behind the other; or the last
  *     join 8 shards on axis 1      in the order of the ranks
- *         ..., heads of 64 interleaved    as above
+ *         ..., heads of 64 interleaved    as above; without a size: one entry at a time
  *         ..., in 3 parts 16+4+4          as above, the sizes being those in one shard
  *         ..., 2 copies of each but the first    fewer key and value heads than ranks
  *         ..., zigzag                     a piece from the front and one from the back for each rank

@@ -1,6 +1,7 @@
 /* Owns what is tried when a side is in shards: the forms of its ranks against the whole tensor of the other side, or
  * against the forms of the other side's ranks. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/buffer.h"
 #include "pair/align_forms.h"
@@ -226,6 +227,84 @@ enum ts_status ts_align_shards(const struct ts_view *whole, struct ts_view *shar
     return ts_align_ranks(shards, count, (struct ts_view[]){*whole}, 1, hints, arena, out, error);
 }
 
+/* Elements behind each axis and those before it, as one axis after the other is left out: 968, 121, 11, 1 of [8,11,11].
+ * Axes of one element say nothing. */
+static bool has_bound(const uint64_t *shape, unsigned rank, uint64_t bound)
+{
+    uint64_t behind = 1;
+    for (unsigned i = rank; i-- > 0 && behind < bound;)
+        behind *= shape[i];
+    return behind == bound;
+}
+
+/* The whole one as it was given, read in that shape, is what was found: nothing but its axes were cut and joined. */
+static bool is_reshaped(const struct ts_view *whole, const struct ts_view *found, struct ts_arena *arena)
+{
+    struct ts_view again;
+    if (whole->join != TS_JOIN_NONE || found->join != TS_JOIN_NONE || whole->tensor != found->tensor ||
+        !ts_view_reshape(whole, found->shape, found->rank, arena, &again) || again.offset != found->offset)
+        return false;
+    for (unsigned i = 0; i < found->rank; i++)
+        if (found->shape[i] > 1 && again.strides[i] != found->strides[i])
+            return false;
+    return true;
+}
+
+/* Where heads go round the ranks, shards that are joined on the axis behind that of the heads agree with the whole one
+ * when those axes are one: [2,44,11] for [8,11,11]. Then the pieces of the ranks are put one behind the other on the
+ * axis that they are pieces of, so that tokens stay tokens. Leaves what it cannot do. */
+static enum ts_status take_in_turns(const struct ts_view *whole, unsigned side, struct ts_arena *arena,
+                                    struct ts_alignment *out, struct ts_error *error)
+{
+    const struct ts_view *joined = side ? &out->b : &out->a, *found = side ? &out->a : &out->b;
+    const uint64_t shards = joined->part_count;
+    uint64_t inner = 1, behind = 1, piece, pieces, *shape;
+    struct ts_view *list, made;
+    bool lost = false, done = true;
+    unsigned axis;
+    if (out->problem || joined->join != TS_JOIN_CONCAT || !shards || !is_reshaped(whole, found, arena))
+        return TS_OK;
+    for (size_t i = 0; i < shards; i++)
+        if (joined->parts[i].count != joined->count / shards)
+            return TS_OK;
+    for (unsigned i = joined->axis; i < joined->rank; i++) /* of one shard, from its joined axis on */
+        inner *= joined->parts[0].shape[i];
+    for (unsigned i = whole->rank; i-- > 0;) {
+        behind *= whole->shape[i];
+        lost = lost || !has_bound(found->shape, found->rank, behind);
+    }
+    behind = 1;
+    for (axis = whole->rank; axis-- > 0 && behind * whole->shape[axis] <= inner;)
+        behind *= whole->shape[axis];
+    if (!lost || axis >= whole->rank || inner % behind || whole->shape[axis] % (inner / behind * shards))
+        return TS_OK;
+    piece = inner / behind;
+    pieces = whole->shape[axis] / piece;
+    list = pieces <= MAX_RANKS ? ts_arena_array(arena, pieces, sizeof *list) : NULL;
+    shape = ts_arena_array(arena, whole->rank, sizeof *shape);
+    if (pieces > MAX_RANKS)
+        return TS_OK;
+    if (!list || !shape)
+        return ts_fail_memory(error);
+    memcpy(shape, whole->shape, whole->rank * sizeof *shape);
+    shape[axis] /= shards;
+    for (uint64_t i = 0; i < pieces && done; i++) {
+        struct ts_view part;
+        done = ts_view_reshape(&joined->parts[i % shards], shape, whole->rank, arena, &part) &&
+               ts_view_slice(&part, axis, i / shards * piece, piece, 1, arena, &list[i]);
+    }
+    if (!done || !ts_view_join(TS_JOIN_CONCAT, axis, list, pieces, arena, &made))
+        return TS_OK;
+    out->recipe =
+        piece > 1 ? ts_arena_printf(arena, "%c: join %" PRIu64 " shards on axis %u, heads of %" PRIu64 " interleaved",
+                                    side ? 'B' : 'A', shards, axis, piece)
+                  : ts_arena_printf(arena, "%c: join %" PRIu64 " shards on axis %u, interleaved", side ? 'B' : 'A',
+                                    shards, axis);
+    out->a = side ? *whole : made;
+    out->b = side ? made : *whole;
+    return out->recipe ? TS_OK : ts_fail_memory(error);
+}
+
 enum ts_status ts_align_ranks(struct ts_view *a, size_t count_a, struct ts_view *b, size_t count_b,
                               const struct ts_align_hints *hints, struct ts_arena *arena, struct ts_alignment *out,
                               struct ts_error *error)
@@ -253,6 +332,8 @@ enum ts_status ts_align_ranks(struct ts_view *a, size_t count_a, struct ts_view 
         status = ts_align_finish(winner, arena, out, error);
     else if (status == TS_OK)
         status = ts_align_no_layout(a, b, shards_a, shards_b, arena, out, error);
+    if (status == TS_OK && winner && !shards_a != !shards_b && !winner->copied[0] && !winner->copied[1])
+        status = take_in_turns(shards_a ? b : a, shards_b ? 1 : 0, arena, out, error);
     ts_align_search_release(&search);
     return status;
 }

@@ -282,6 +282,37 @@ static void test_join_interleaved(void **state)
     assert_found(table, &found, "A: split 0 as 4x4x8; B: join 4 shards on axis 0, heads of 8 interleaved", 1280, 0.004);
 }
 
+/* Heads on an axis of their own go round the ranks: each keeps its tokens, whichever side is in shards. */
+static void test_join_heads_in_turns(void **state)
+{
+    struct table *table = *state;
+    double *values = random_values(table, 8 * 11 * 11), part[2 * 121];
+    struct ts_view whole = make(table, TS_F32, values, SHAPE(8, 11, 11)), shards[4];
+    struct ts_alignment found;
+    struct ts_error error;
+    for (int rank = 0; rank < 4; rank++) {
+        for (int head = 0; head < 2; head++)
+            memcpy(part + head * 121, values + (rank + 4 * head) * 121, 121 * sizeof *part);
+        shards[rank] = make(table, TS_F32, part, SHAPE(2, 11, 11));
+    }
+    found = joined(table, &whole, shards, 4, NULL);
+    assert_found(table, &found, "B: join 4 shards on axis 0, interleaved", 968, 0);
+    assert_int_equal(found.b.rank, 3);
+    assert_int_equal(found.b.shape[0], 8);
+    assert_int_equal(ts_align_shards(&whole, shards, 4, false, NULL, &table->arena, &found, &error), TS_OK);
+    assert_found(table, &found, "A: join 4 shards on axis 0, interleaved", 968, 0);
+    whole = make(table, TS_F32, values, SHAPE(11, 8, 11)); /* tokens first */
+    for (int rank = 0; rank < 4; rank++) {
+        for (int token = 0; token < 11; token++)
+            for (int head = 0; head < 2; head++)
+                memcpy(part + (token * 2 + head) * 11, values + (token * 8 + rank + 4 * head) * 11, 11 * sizeof *part);
+        shards[rank] = make(table, TS_F32, part, SHAPE(11, 2, 11));
+    }
+    found = joined(table, &whole, shards, 4, NULL);
+    assert_found(table, &found, "B: join 4 shards on axis 1, interleaved", 968, 0);
+    assert_int_equal(found.b.shape[1], 8);
+}
+
 static void test_join_fused(void **state)
 {
     struct table *table = *state;
@@ -437,6 +468,7 @@ int main(void)
         TEST(test_join_and_layout),
         TEST(test_join_transposed_weight),
         TEST(test_join_interleaved),
+        TEST(test_join_heads_in_turns),
         TEST(test_join_fused),
         TEST(test_join_zigzag),
         TEST(test_partial_sums),
