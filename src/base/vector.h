@@ -49,6 +49,18 @@ TS_KERNEL_INLINE ts_vu16 ts_vu16_load(const void *from)
     return v;
 }
 
+/* The same number in every lane. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_all(float value)
+{
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_set1_ps(value);
+#elif defined(__AVX2__)
+    return (ts_vf32)_mm256_set1_ps(value);
+#else
+    return (ts_vf32){value, value, value, value};
+#endif
+}
+
 /* a < b ? a : b in each lane: b when either is NaN. */
 TS_KERNEL_INLINE ts_vf32 ts_vf32_min(ts_vf32 a, ts_vf32 b)
 {
@@ -275,6 +287,16 @@ TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
         __builtin_convertvector(ts_vf64_high(a) * ts_vf64_high(b) + ts_vf64_high(c), ts_vf32_half),
     };
     return ts_vf32_load(half);
+#endif
+}
+
+/* sum + a * b for many products: fused where the machine has it, else rounded once more. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_accumulate(ts_vf32 sum, ts_vf32 a, ts_vf32 b)
+{
+#if defined(__FMA__) || defined(__aarch64__)
+    return ts_vf32_fused(a, b, sum);
+#else
+    return sum + a * b;
 #endif
 }
 

@@ -50,6 +50,45 @@ size_t ts_chain_place(const struct ts_chain *chain, enum ts_role served_as, size
     return (chain->moved[served_as] < 0 ? token + by : token + tokens - by) % tokens;
 }
 
+/* The angle grows by the same step from row to row. */
+void ts_chain_turn(const struct ts_chain *chain, double times, double position, size_t count, double *rows)
+{
+    size_t pairs = chain->group / 2;
+    for (size_t i = 0; i < pairs && chain->base > 0; i++) {
+        double step = times * pow(chain->base, -(double)i / (double)pairs), c = 1, s = 0;
+        double step_c = count > 1 ? cos(step) : 1, step_s = count > 1 ? sin(step) : 0;
+        size_t x = chain->interleaved ? 2 * i : i, y = chain->interleaved ? x + 1 : x + pairs;
+        for (size_t t = 0; t < count; t++) {
+            double *head = rows + t * chain->size, old = head[x], next;
+            if (t % 256 == 0) { /* now and then from the start, so that nothing piles up */
+                c = cos(step * (position + (double)t));
+                s = sin(step * (position + (double)t));
+            }
+            head[x] = old * c - head[y] * s;
+            head[y] = old * s + head[y] * c;
+            next = c * step_c - s * step_s;
+            s = s * step_c + c * step_s;
+            c = next;
+        }
+    }
+}
+
+bool ts_chain_sees(const struct ts_chain *chain, size_t token, size_t tokens, size_t *first, size_t *end)
+{
+    long own = (long)token, last = own + chain->shift < (long)tokens ? own + chain->shift : (long)tokens - 1;
+    long from = chain->window > 0 && own - chain->window + 1 > 0 ? own - chain->window + 1 : 0;
+    if (chain->first_sees_itself && token == 0)
+        last = 0;
+    *first = last < from ? 0 : (size_t)from;
+    *end = last < from ? tokens : (size_t)last + 1;
+    return last >= from;
+}
+
+size_t ts_chain_served(const struct ts_chain *chain, size_t head)
+{
+    return chain->tiled ? head % chain->served : head / (chain->heads / chain->served);
+}
+
 double ts_chain_weight(const struct ts_chain *chain, double score, double largest)
 {
     switch (chain->weighing) {

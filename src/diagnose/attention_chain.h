@@ -64,6 +64,12 @@ const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_
 bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as);
 /* The token whose key or value a token meets. */
 size_t ts_chain_place(const struct ts_chain *chain, enum ts_role served_as, size_t token, size_t tokens);
+/* Turns heads, [count, size], by so many times their positions, which are those from `position` on. */
+void ts_chain_turn(const struct ts_chain *chain, double times, double position, size_t count, double *rows);
+/* The keys that a query sees, up to but not with `end`. False: none, and then it is every key alike. */
+bool ts_chain_sees(const struct ts_chain *chain, size_t token, size_t tokens, size_t *first, size_t *end);
+/* Which key head serves a query head. */
+size_t ts_chain_served(const struct ts_chain *chain, size_t head);
 /* What a score weighs; the largest is of its row. */
 double ts_chain_weight(const struct ts_chain *chain, double score, double largest);
 bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain, bool candidate, size_t tokens);

@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "diagnose/attention_long.h"
+#include "diagnose/attention_pass.h"
 #include "diagnose/attention_tables.h"
 #include "diagnose/case.h"
 
@@ -14,6 +15,7 @@
 #define LONG_WORK  8e9 /* multiplications, where they are not: some seconds */
 #define LONG_RUN   4   /* tokens in a row, of long sequences */
 #define LONG_LEAST 8   /* such runs at least */
+_Static_assert(TS_PARTS_ROWS <= TS_PASS_ROWS, "a stretch is done together");
 _Static_assert(LONG_RUN <= TS_LONG_TOGETHER && LONG_RUN <= TOGETHER, "a run is done together");
 
 static double *read_operand(const struct ts_case *the_case, const struct ts_operand *operand, bool candidate,
@@ -50,8 +52,9 @@ static bool chain_rows(struct ts_case *the_case, const struct ts_chain *chain, b
     double *all;
     float *room;
     bool good;
-    if (!is_short(the_case, chain, TS_MOVES_HELD))
-        return ts_long_rows(the_case, chain, candidate, out);
+    if (!is_short(the_case, chain, TS_MOVES_HELD)) /* every processor walks stretches already */
+        return ((const struct ts_case_state *)the_case)->proving ? ts_long_rows(the_case, chain, candidate, out)
+                                                                 : ts_pass_rows(the_case, chain, candidate, out);
     all = malloc(tokens * width * sizeof *all);
     room = malloc(tokens * (chain->q.width + chain->k.width) * sizeof *room);
     good = all && room;
@@ -155,9 +158,8 @@ struct spread {
 static bool run_head(struct spread *spread, struct ts_long *it, const struct ts_chain *chain, bool candidate,
                      size_t served, double *out)
 {
-    size_t repeat = chain->heads / chain->served;
     for (size_t head = 0; head < chain->heads; head++) {
-        if ((chain->tiled ? head % chain->served : head / repeat) != served)
+        if (ts_chain_served(chain, head) != served)
             continue;
         for (size_t i = 0; i < spread->count; i += LONG_RUN)
             if (atomic_load(&ts_cancelled) ||
@@ -300,11 +302,79 @@ static bool predict_chain(struct ts_case *the_case, const struct ts_formula *for
     return chain_rows(the_case, formula->numbers, true, out);
 }
 
+/* All of it, key head by key head. */
+struct heads {
+    struct ts_pass pass;
+    const struct ts_stretch *stretches;
+    size_t from, end; /* those of the sequence that is held */
+    ts_take_columns *take;
+    void *context;
+};
+
+static void run_stretch(void *context, uint64_t index, unsigned worker)
+{
+    struct heads *heads = context;
+    struct ts_pass *pass = &heads->pass;
+    const struct ts_chain *chain = pass->chain;
+    size_t at = heads->end - 1 - (size_t)index, tokens[TS_PARTS_ROWS]; /* the last see most, and come first */
+    const struct ts_stretch *stretch = &heads->stretches[at];
+    struct ts_columns *columns;
+    const double *out;
+    for (size_t row = 0; row < stretch->rows; row++)
+        tokens[row] = (size_t)(stretch->first - pass->first) + row;
+    if (atomic_load(&ts_cancelled) || atomic_load(&pass->failed) ||
+        !(out = ts_pass_run(pass, worker, 0, pass->count, tokens, stretch->rows)) ||
+        !(columns = calloc(pass->count, sizeof *columns))) {
+        atomic_store(&pass->failed, true);
+        return;
+    }
+    for (size_t i = 0; i < pass->count; i++) {
+        columns[i] = (struct ts_columns){.first = pass->heads[i] * chain->size,
+                                         .count = chain->size,
+                                         .out = out + i * stretch->rows * pass->padded,
+                                         .stride = pass->padded};
+        if (pass->projected) {
+            columns[i].directions = ts_pass_directions(pass, pass->heads[i]);
+            columns[i].direction_count = TS_PASS_DIRECTIONS;
+        }
+    }
+    if (!heads->take(heads->context, at, columns, pass->count))
+        atomic_store(&pass->failed, true);
+    free(columns);
+}
+
+static bool predict_heads(struct ts_case *the_case, const struct ts_formula *formula,
+                          const struct ts_stretch *stretches, size_t count, bool few, ts_take_columns *take,
+                          void *context)
+{
+    const struct ts_chain *chain = formula->numbers;
+    uint64_t sequence = ts_scene_sequence(the_case->scene);
+    struct heads heads = {.stretches = stretches, .take = take, .context = context};
+    bool good = ts_pass_open(&heads.pass, the_case, chain, true, few);
+    for (; heads.from < count && good; heads.from = heads.end) {
+        uint64_t own = stretches[heads.from].first / sequence;
+        for (heads.end = heads.from; heads.end < count && stretches[heads.end].first / sequence == own; heads.end++) {
+        }
+        for (size_t served = 0; served < chain->served && good; served += heads.pass.held) {
+            good = ts_pass_hold(&heads.pass, own * sequence, served);
+            if (good)
+                ts_pool_run(heads.pass.pool, heads.end - heads.from, run_stretch, &heads);
+            good = good && !atomic_load(&heads.pass.failed);
+        }
+    }
+    ts_pass_close(&heads.pass);
+    return good;
+}
+
 void ts_give_chain(struct ts_case *the_case, const struct ts_chain *chain)
 {
+    double work = work_of(the_case, chain);
     if (is_in_reach(the_case, chain, TS_MOVES_HELD))
-        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_chain,
-                                                       .numbers = chain,
-                                                       .size = sizeof *chain,
-                                                       .work = work_of(the_case, chain)});
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_chain,
+                                             .predict_parts = ts_pass_reaches(chain) ? predict_heads : NULL,
+                                             .numbers = chain,
+                                             .size = sizeof *chain,
+                                             .work = work,
+                                             .work_few = work / 2 * (1 + TS_PASS_DIRECTIONS / (double)chain->size)});
 }

@@ -32,6 +32,26 @@ struct ts_tally {
 
 struct ts_everywhere;
 
+/* Rows of the pair that are predicted one part of their columns after the other. */
+#define TS_PARTS_ROWS 96
+struct ts_stretch {
+    uint64_t first;
+    size_t rows; /* at most TS_PARTS_ROWS, of one sequence */
+};
+
+/* Some columns of the rows of a stretch: `count` numbers from `first` on, in out + row * stride. With directions,
+ * [count, direction_count], out is products of those numbers with them, whose squares stand for theirs. */
+struct ts_columns {
+    size_t first, count;
+    const double *out;
+    size_t stride;
+    const double *directions;
+    size_t direction_count;
+};
+/* Takes some parts of the rows of a stretch, in the order of their columns. Called from several threads, for each
+ * stretch from one at a time. */
+typedef bool ts_take_columns(void *context, uint64_t stretch, const struct ts_columns *parts, size_t count);
+
 struct ts_formula {
     /* Fills out for the case's rows; called from several threads, each with a case of its own. False when it cannot.
      * Tensors that the formula names are in the case's scene; nothing else is but the inputs of its operation. */
@@ -40,6 +60,13 @@ struct ts_formula {
      * prediction, and is put to every element by counting alone. False when it cannot. Threads as above. */
     bool (*count)(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
                   struct ts_tally *tally);
+    /* In place of predicting stretch by stretch, where each would have to read all of its sequence: all of them at
+     * once, on every processor. few: products with a few directions will do. False when it cannot, and then nothing is
+     * lost. Beside `predict`. */
+    bool (*predict_parts)(struct ts_case *the_case, const struct ts_formula *formula,
+                          const struct ts_stretch *stretches, size_t count, bool few, ts_take_columns *take,
+                          void *context);
+    double work_few; /* as `work`, where products with a few directions will do */
     /* In place of counting in stretches: puts the claim to as many rows as can be done in a few seconds, on every
      * processor, where a stretch would have to read all of the sequence; fills the tally, the sums and how many rows
      * those were. False when it cannot. */

@@ -7,23 +7,20 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "diagnose/case.h"
+#include "diagnose/stretch_sums.h"
 
 #define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
 #define LONGER      4                   /* times that, where every stretch reads all keys */
 #define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
+#define PARTS_WORK  1e12                /* the same where all of it is done at once, in f32 */
 #define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
 #define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
-#define LANES       8                   /* sums that are added to in turn, for the sake of the processor */
 #define NOTHING     1e-3                /* of the usual error of a row: is none */
 #define BY_CHANCE   4.0                 /* so much more than the usual noise is still noise in one row */
 
-struct sums {
-    double error, left, expected, found, elements, counted, equal;
-};
-
 struct result {
-    struct sums sums;
+    struct ts_sums sums;
     size_t rows, failing;
     uint64_t first_failing;
     struct ts_tally tally;
@@ -50,6 +47,7 @@ struct walk {
     uint64_t sequence;             /* rows of one: no stretch crosses its end */
     uint64_t parts, count, chosen; /* stretches of a sequence, of all, and those that are walked */
     size_t step;                   /* rows of a stretch */
+    bool by_parts, few;            /* all at once, by parts of their columns; products with a few directions will do */
     struct worker *workers;
     struct result *results;
     bool *fails; /* per row, where there are not too many */
@@ -100,12 +98,19 @@ static bool has_tokens(const struct walk *walk, const struct ts_actor *actor)
            ts_scene_axis(&walk->whole->scene, actor->pair, &axis);
 }
 
+/* What is expected stands in the trace, so that parts of it can be read alone. */
+static bool has_parts(const struct walk *walk)
+{
+    const struct ts_case_state *whole = walk->whole;
+    return !whole->direct && !whole->replayed && whole->face.operation.kind == TS_OPERATION_NONE && !walk->masked[0];
+}
+
 static bool open_walk(struct walk *walk)
 {
     const struct ts_case_state *whole = walk->whole;
     const struct ts_actor *actor = whole->face.actor;
     const struct ts_view *view = &whole->scene.pairs[actor->pair].a;
-    double work = walk->formula->work;
+    double work = walk->formula->work, most = walk->by_parts ? PARTS_WORK : MOST_WORK;
     if (whole->direct) {
         unsigned components = (unsigned)(actor->width / whole->own_last);
         if (walk->formula->pair_count || actor->width != whole->own_last * components)
@@ -128,13 +133,20 @@ static bool open_walk(struct walk *walk)
     }
     walk->step = STRETCH / actor->width ? STRETCH / actor->width : 1;
     walk->step *= work > 0 ? LONGER : 1;
-    while (walk->step > 1 && work * (double)walk->step > MOST_WORK / LEAST_PARTS)
+    while (walk->step > 1 && work * (double)walk->step > most / LEAST_PARTS)
         walk->step /= 2;
+    if (walk->by_parts) {
+        if (!has_parts(walk))
+            return false;
+        walk->step = TS_PARTS_ROWS;
+        walk->few = work * (double)walk->rows > most;
+        work = walk->few ? walk->formula->work_few : work;
+    }
     walk->parts = (walk->sequence + walk->step - 1) / walk->step;
     walk->count = walk->parts * (walk->rows / walk->sequence);
     walk->chosen = walk->count;
-    if (work * (double)walk->rows > MOST_WORK)
-        walk->chosen = (uint64_t)((double)walk->count * MOST_WORK / (work * (double)walk->rows)) + 1;
+    if (work * (double)walk->rows > most)
+        walk->chosen = (uint64_t)((double)walk->count * most / (work * (double)walk->rows)) + 1;
     return walk->chosen <= SIZE_MAX / sizeof *walk->results;
 }
 
@@ -371,68 +383,22 @@ static bool load_tokens(const struct walk *walk, struct worker *worker, uint64_t
     return ts_formula_apply(&state->face, &state->face.operation, state->expected);
 }
 
-/* Masks and what is not a number. */
-static struct sums add_slowly(const struct walk *walk, const double *expected, const double *found, const double *out,
-                              size_t count)
+/* A row of a stretch is done. */
+static void note_row(const struct walk *walk, uint64_t row, const struct ts_sums *sums, bool aside,
+                     struct result *result)
 {
-    struct sums sums = {0};
-    for (size_t i = 0; i < count; i++) {
-        double error = ts_element_cost(found[i], expected[i], expected[i]), left;
-        if (error < 0)
-            continue;
-        left = ts_element_cost(found[i], out[i], expected[i]);
-        sums.error += error;
-        sums.left += left < 0 ? 4 * found[i] * found[i] + 1 : left; /* nothing like a number was found */
-        sums.expected += isfinite(expected[i]) ? expected[i] * expected[i] : 0;
-        sums.found += isfinite(found[i]) ? found[i] * found[i] : 0;
-        sums.elements += error > walk->least;
-        sums.counted += expected[i] != 0;
-        sums.equal += expected[i] != 0 && out[i] == found[i];
-    }
-    return sums;
-}
-
-static void add(struct sums *sums, const struct sums *more)
-{
-    sums->error += more->error;
-    sums->left += more->left;
-    sums->expected += more->expected;
-    sums->found += more->found;
-    sums->elements += more->elements;
-    sums->counted += more->counted;
-    sums->equal += more->equal;
-}
-
-static struct sums add_row(const struct walk *walk, const double *expected, const double *found, const double *out,
-                           size_t count)
-{
-    double error[LANES] = {0}, left[LANES] = {0}, x[LANES] = {0}, y[LANES] = {0}, many[LANES] = {0};
-    double least = walk->least;
-    struct sums sums = {0};
-    size_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (size_t k = 0; k < LANES; k++) {
-            double e = expected[i + k], f = found[i + k], p = out[i + k];
-            error[k] += (f - e) * (f - e);
-            many[k] += (f - e) * (f - e) > least ? 1.0 : 0.0;
-            left[k] += (f - p) * (f - p);
-            x[k] += e * e;
-            y[k] += f * f;
-        }
-    for (size_t k = 0; k < LANES; k++) {
-        sums.error += error[k];
-        sums.left += left[k];
-        sums.expected += x[k];
-        sums.found += y[k];
-        sums.elements += many[k];
-    }
-    if (!isfinite(sums.error + sums.left + sums.expected + sums.found) || walk->formula->exact)
-        return add_slowly(walk, expected, found, out, count);
-    if (i < count) {
-        struct sums rest = add_slowly(walk, expected + i, found + i, out + i, count - i);
-        add(&sums, &rest);
-    }
-    return sums;
+    double noise = BY_CHANCE * walk->noise * sums->expected;
+    bool fails = walk->formula->exact
+                     ? sums->counted - sums->equal > walk->limit * sums->counted
+                     : sums->left > noise + walk->limit * sums->error && sums->left > NOTHING * walk->typical;
+    result->rows++;
+    if (aside)
+        return;
+    ts_sums_add(&result->sums, sums);
+    if (fails && !result->failing++)
+        result->first_failing = row;
+    if (fails && walk->fails)
+        walk->fails[row] = true;
 }
 
 static void measure(const struct walk *walk, struct worker *worker, uint64_t first, struct result *result)
@@ -442,19 +408,9 @@ static void measure(const struct walk *walk, struct worker *worker, uint64_t fir
     size_t width = face->actor->width;
     for (size_t row = 0; row < face->actor->rows; row++) {
         size_t at = row * width;
-        struct sums sums = add_row(walk, face->expected + at, face->found + at, out + at, width);
-        double noise = BY_CHANCE * walk->noise * sums.expected;
-        bool fails = walk->formula->exact
-                         ? sums.counted - sums.equal > walk->limit * sums.counted
-                         : sums.left > noise + walk->limit * sums.error && sums.left > NOTHING * walk->typical;
-        result->rows++;
-        if (ts_case_aside(face, row))
-            continue;
-        add(&result->sums, &sums);
-        if (fails && !result->failing++)
-            result->first_failing = first + row;
-        if (fails && walk->fails)
-            walk->fails[first + row] = true;
+        struct ts_sums sums =
+            ts_sums_of(face->expected + at, face->found + at, out + at, width, walk->least, walk->formula->exact);
+        note_row(walk, first + row, &sums, ts_case_aside(face, row), result);
     }
 }
 
@@ -464,15 +420,22 @@ static uint64_t place_in(const struct walk *walk, uint64_t index)
     return walk->chosen < walk->count ? index * walk->count / walk->chosen : index;
 }
 
+/* Its first row, and how many it has. */
+static uint64_t rows_of(const struct walk *walk, uint64_t index, size_t *rows)
+{
+    uint64_t at = place_in(walk, index), within = at % walk->parts * walk->step;
+    *rows = walk->sequence - within < walk->step ? (size_t)(walk->sequence - within) : walk->step;
+    return walk->first + at / walk->parts * walk->sequence + within;
+}
+
 static void walk_stretch(void *context, uint64_t index, unsigned number)
 {
     struct walk *walk = context;
     struct worker *worker = &walk->workers[number];
     struct result *result = &walk->results[index];
     struct ts_case *face = &worker->state.face;
-    uint64_t at = place_in(walk, index);
-    uint64_t within = at % walk->parts * walk->step, first = walk->first + at / walk->parts * walk->sequence + within;
-    size_t rows = walk->sequence - within < walk->step ? (size_t)(walk->sequence - within) : walk->step;
+    size_t rows;
+    uint64_t first = rows_of(walk, index, &rows);
     result->failed = true;
     worker->broken = worker->broken || (!worker->ready && !open_worker(walk, worker));
     worker->ready = true;
@@ -492,13 +455,113 @@ static void walk_stretch(void *context, uint64_t index, unsigned number)
     result->failed = false;
 }
 
+/* Rows whose columns come one part after the other. */
+struct parts {
+    const struct walk *walk;
+    struct ts_sums *sums; /* of each row, walk->step for each stretch */
+};
+
+/* What a row's numbers in some columns add. */
+static struct ts_sums sums_of_part(const struct walk *walk, const struct ts_columns *part, const double *expected,
+                                   const double *found, size_t row)
+{
+    const double *out = part->out + row * part->stride;
+    struct ts_sums sums = ts_sums_of(expected, found, part->directions ? found : out, part->count, walk->least, false);
+    for (size_t k = 0; k < part->direction_count; k++) {
+        double product = 0;
+        for (size_t i = 0; i < part->count; i++)
+            product += found[i] * part->directions[i * part->direction_count + k];
+        sums.left += (product - out[k]) * (product - out[k]);
+    }
+    return sums;
+}
+
+static bool take_parts(void *context, uint64_t index, const struct ts_columns *columns, size_t count)
+{
+    struct parts *parts = context;
+    const struct walk *walk = parts->walk;
+    const struct ts_scene *scene = &walk->whole->scene;
+    size_t rows, from = columns[0].first, span = columns[count - 1].first + columns[count - 1].count - from;
+    uint64_t first = rows_of(walk, index, &rows);
+    float *a = malloc(2 * rows * span * sizeof *a), *b = a + rows * span;
+    double *expected = malloc(2 * span * sizeof *expected), *found = expected + span;
+    struct ts_error ignored;
+    bool good = a && expected &&
+                ts_scene_read(scene, place_of(walk), false, first, rows, from, span, a, &ignored) == TS_OK &&
+                ts_scene_read(scene, place_of(walk), true, first, rows, from, span, b, &ignored) == TS_OK;
+    for (size_t row = 0; row < rows && good; row++) {
+        for (size_t i = 0; i < span; i++) {
+            expected[i] = (double)a[row * span + i];
+            found[i] = (double)b[row * span + i];
+        }
+        for (size_t part = 0; part < count && good; part++) {
+            size_t at = columns[part].first - from;
+            struct ts_sums sums = sums_of_part(walk, &columns[part], expected + at, found + at, row);
+            ts_sums_add(&parts->sums[index * walk->step + row], &sums);
+            good = isfinite(sums.left);
+        }
+    }
+    free(a);
+    free(expected);
+    return good;
+}
+
+/* Marks the rows that are not judged any more. */
+static bool *find_aside(const struct walk *walk)
+{
+    struct ts_case_state *state = calloc(1, sizeof *state);
+    uint64_t *rows = calloc((size_t)walk->chosen * walk->step, sizeof *rows);
+    bool *aside = calloc((size_t)walk->chosen * walk->step, sizeof *aside);
+    if (state && rows && aside) {
+        for (uint64_t i = 0; i < walk->chosen; i++) {
+            size_t count;
+            uint64_t first = rows_of(walk, i, &count);
+            for (size_t row = 0; row < walk->step; row++) /* the last of a short stretch stands for those behind it */
+                rows[i * walk->step + row] = first + (row < count ? row : count - 1);
+        }
+        state->deltas = walk->whole->deltas;
+        state->scene = (struct ts_scene){.pairs = walk->whole->scene.pairs,
+                                         .tokens = walk->whole->scene.tokens,
+                                         .taken = rows,
+                                         .taken_count = (size_t)walk->chosen * walk->step,
+                                         .aside = aside};
+        ts_case_set_aside(state, place_of(walk));
+    } else {
+        free(aside);
+        aside = NULL;
+    }
+    free(state);
+    free(rows);
+    return aside;
+}
+
+/* All stretches at once, a part of their columns after the other. */
+static bool walk_parts(struct walk *walk)
+{
+    struct parts parts = {.walk = walk, .sums = calloc((size_t)walk->chosen * walk->step, sizeof *parts.sums)};
+    struct ts_stretch *stretches = calloc((size_t)walk->chosen, sizeof *stretches);
+    bool *aside = find_aside(walk), good = parts.sums && stretches && aside;
+    for (uint64_t i = 0; i < walk->chosen && good; i++)
+        stretches[i].first = rows_of(walk, i, &stretches[i].rows);
+    good = good && walk->formula->predict_parts((struct ts_case *)&walk->whole->face, walk->formula, stretches,
+                                                (size_t)walk->chosen, walk->few, take_parts, &parts);
+    for (uint64_t i = 0; i < walk->chosen && good; i++)
+        for (size_t row = 0; row < stretches[i].rows; row++)
+            note_row(walk, stretches[i].first + row, &parts.sums[i * walk->step + row], aside[i * walk->step + row],
+                     &walk->results[i]);
+    free(parts.sums);
+    free(stretches);
+    free(aside);
+    return good;
+}
+
 static uint64_t sequence_of(const struct walk *walk, uint64_t index)
 {
     return place_in(walk, index) / walk->parts;
 }
 
 /* Whether a sequence, which is not the one that the claim was found in, has no error. */
-static bool is_calm(const struct walk *walk, uint64_t sequence, const struct sums *sums)
+static bool is_calm(const struct walk *walk, uint64_t sequence, const struct ts_sums *sums)
 {
     const struct ts_scene *scene = &walk->whole->scene;
     double rounding = BY_CHANCE * walk->noise * sums->expected, nothing = NOTHING * walk->typical;
@@ -509,16 +572,16 @@ static bool is_calm(const struct walk *walk, uint64_t sequence, const struct sum
 /* Adds up in order, so that nothing depends on who came first. */
 static bool add_up(const struct walk *walk, struct ts_everywhere *all)
 {
-    struct sums sums = {0};
+    struct ts_sums sums = {0};
     ts_tally_open(&all->tally);
     for (uint64_t i = 0; i < walk->chosen && walk->formula->count; i++)
         ts_tally_add(&all->tally, &walk->results[i].tally);
     for (uint64_t from = 0, end; from < walk->chosen; from = end) {
-        struct sums own = {0};
+        struct ts_sums own = {0};
         for (end = from; end < walk->chosen && sequence_of(walk, end) == sequence_of(walk, from); end++) {
             if (walk->results[end].failed)
                 return false;
-            add(&own, &walk->results[end].sums);
+            ts_sums_add(&own, &walk->results[end].sums);
         }
         /* of a batch some sequences may be right: a claim about what is wrong says nothing about them */
         if (walk->formula->predict && is_calm(walk, sequence_of(walk, from), &own)) {
@@ -528,7 +591,7 @@ static bool add_up(const struct walk *walk, struct ts_everywhere *all)
                        (size_t)walk->sequence * sizeof *walk->fails);
             continue;
         }
-        add(&sums, &own);
+        ts_sums_add(&sums, &own);
         for (uint64_t i = from; i < end; i++) {
             const struct result *result = &walk->results[i];
             all->rows += result->rows;
@@ -550,15 +613,49 @@ static bool add_up(const struct walk *walk, struct ts_everywhere *all)
     return true;
 }
 
+static bool walk_stretches(struct walk *walk)
+{
+    struct ts_pool *pool = ts_pool_new(0);
+    bool good;
+    walk->workers = pool ? calloc(ts_pool_width(pool), sizeof *walk->workers) : NULL;
+    good = walk->workers;
+    if (good)
+        ts_pool_run(pool, walk->chosen, walk_stretch, walk);
+    for (unsigned i = 0; good && i < ts_pool_width(pool); i++)
+        close_worker(&walk->workers[i]);
+    free(walk->workers);
+    ts_pool_free(pool);
+    return good;
+}
+
+static bool walk_all(struct walk walk, struct ts_everywhere *all)
+{
+    const struct ts_case_state *state = walk.whole;
+    bool good = false;
+    *all = (struct ts_everywhere){0};
+    if (!open_walk(&walk))
+        return false;
+    walk.results = calloc((size_t)walk.chosen, sizeof *walk.results);
+    walk.fails = walk.first + walk.rows < MOST_ROWS ? calloc((size_t)(walk.first + walk.rows), 1) : NULL;
+    if (walk.results && (walk.by_parts ? walk_parts(&walk) : walk_stretches(&walk))) {
+        good = add_up(&walk, all);
+        all->of_rows = state->direct ? walk.rows : state->scene.tokens;
+        /* what is left over of a folded axis has not been looked at */
+        if (state->direct && state->scene.pairs[place_of(&walk)].a.count % state->own_last)
+            all->of_rows++;
+    }
+    free(walk.results);
+    free(walk.fails);
+    return good;
+}
+
 bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formula *formula, double noise, double limit,
                         struct ts_everywhere *all)
 {
     struct walk walk = {.whole = state, .formula = formula, .noise = noise, .limit = limit};
-    struct ts_pool *pool;
-    bool good = false;
     double counted = 0;
-    *all = (struct ts_everywhere){0};
     if (formula->count_at_once) {
+        *all = (struct ts_everywhere){0};
         ts_tally_open(&all->tally);
         return formula->count_at_once((struct ts_case *)&state->face, formula, all);
     }
@@ -566,24 +663,9 @@ bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formu
         counted += state->face.found[i] != state->face.expected[i];
     walk.typical = state->face.error / (double)state->face.actor->rows;
     walk.least = counted > 0 ? 1e-3 * state->face.error / counted : 0;
-    if (!open_walk(&walk) || !(pool = ts_pool_new(0)))
-        return false;
-    walk.workers = calloc(ts_pool_width(pool), sizeof *walk.workers);
-    walk.results = calloc((size_t)walk.chosen, sizeof *walk.results);
-    walk.fails = walk.first + walk.rows < MOST_ROWS ? calloc((size_t)(walk.first + walk.rows), 1) : NULL;
-    if (walk.workers && walk.results) {
-        ts_pool_run(pool, walk.chosen, walk_stretch, &walk);
-        good = add_up(&walk, all);
-        all->of_rows = state->direct ? walk.rows : state->scene.tokens;
-        /* what is left over of a folded axis has not been looked at */
-        if (state->direct && state->scene.pairs[place_of(&walk)].a.count % state->own_last)
-            all->of_rows++;
-    }
-    for (unsigned i = 0; walk.workers && i < ts_pool_width(pool); i++)
-        close_worker(&walk.workers[i]);
-    free(walk.workers);
-    free(walk.results);
-    free(walk.fails);
-    ts_pool_free(pool);
-    return good;
+    walk.by_parts = formula->predict_parts;
+    if (walk.by_parts && walk_all(walk, all))
+        return true;
+    walk.by_parts = false;
+    return walk_all(walk, all);
 }

@@ -6,20 +6,6 @@
 #define LANES    16
 #define PER_LOAD (TS_VECTOR_BYTES / 4)
 
-/* One multiplication and addition in each lane; fused where the machine has it. */
-TS_KERNEL_INLINE ts_vf32 accumulate(ts_vf32 sum, ts_vf32 a, ts_vf32 b)
-{
-#if defined(__AVX512F__)
-    return (ts_vf32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
-#elif defined(__FMA__)
-    return (ts_vf32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
-#elif defined(__aarch64__)
-    return (ts_vf32)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
-#else
-    return sum + a * b;
-#endif
-}
-
 /* The sixteen sums of one result, added in a tree of fixed shape. */
 TS_KERNEL_INLINE float total(const ts_vf32 *sums)
 {
@@ -46,7 +32,7 @@ TS_KERNEL_INLINE void tile(const float *x, size_t x_stride, const float *w, size
             for (unsigned r = 0; r < R; r++) {
                 ts_vf32 row = ts_vf32_load(x + r * x_stride + k + v * PER_LOAD);
                 for (unsigned c = 0; c < C; c++)
-                    sums[r][c][v] = accumulate(sums[r][c][v], row, columns[c]);
+                    sums[r][c][v] = ts_vf32_accumulate(sums[r][c][v], row, columns[c]);
             }
         }
     if (k < depth) { /* the rest, with zeros behind it: they change no sum */
@@ -58,8 +44,8 @@ TS_KERNEL_INLINE void tile(const float *x, size_t x_stride, const float *w, size
         for (unsigned r = 0; r < R; r++)
             for (unsigned c = 0; c < C; c++)
                 for (unsigned v = 0; v < TS_VECTORS; v++)
-                    sums[r][c][v] = accumulate(sums[r][c][v], ts_vf32_load(rest_x[r] + v * PER_LOAD),
-                                               ts_vf32_load(rest_w[c] + v * PER_LOAD));
+                    sums[r][c][v] = ts_vf32_accumulate(sums[r][c][v], ts_vf32_load(rest_x[r] + v * PER_LOAD),
+                                                       ts_vf32_load(rest_w[c] + v * PER_LOAD));
     }
     for (unsigned r = 0; r < R; r++)
         for (unsigned c = 0; c < C; c++)
