@@ -10,7 +10,8 @@
 #define LANES TS_ATTEND_WHOLE
 #define EACH  (TS_VECTOR_BYTES / 4)
 /* As many sums as registers hold beside a row of the second factor. */
-#define TILE_ROWS 6
+#define TILE_ROWS   6
+#define NARROW_ROWS 12 /* where a row is one vector */
 #if TS_VECTOR_BYTES == 64 || defined(__aarch64__)
 #define TILE_VECTORS 4
 #else
@@ -24,7 +25,7 @@ _Static_assert(TS_ATTEND_PANEL % (TILE_VECTORS * EACH) == 0 && TS_ATTEND_BLOCK %
 TS_KERNEL_INLINE void tile(const float *a, size_t a_stride, const float *b, size_t b_stride, size_t depth, float *c,
                            size_t c_stride, unsigned R, unsigned C)
 {
-    ts_vf32 sums[TILE_ROWS][TILE_VECTORS];
+    ts_vf32 sums[NARROW_ROWS][TILE_VECTORS];
     memset(sums, 0, sizeof sums);
     for (size_t k = 0; k < depth; k++) {
         ts_vf32 row[TILE_VECTORS];
@@ -43,9 +44,10 @@ TS_KERNEL_INLINE void tile(const float *a, size_t a_stride, const float *b, size
 TS_KERNEL_INLINE void column(const float *a, size_t a_stride, size_t rows, const float *b, size_t b_stride,
                              size_t depth, float *c, size_t c_stride, unsigned C)
 {
+    const unsigned R = C == 1 ? NARROW_ROWS : TILE_ROWS;
     size_t r = 0;
-    for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
-        tile(a + r * a_stride, a_stride, b, b_stride, depth, c + r * c_stride, c_stride, TILE_ROWS, C);
+    for (; r + R <= rows; r += R)
+        tile(a + r * a_stride, a_stride, b, b_stride, depth, c + r * c_stride, c_stride, R, C);
     for (; r < rows; r++)
         tile(a + r * a_stride, a_stride, b, b_stride, depth, c + r * c_stride, c_stride, 1, C);
 }
@@ -98,12 +100,12 @@ TS_KERNEL_INLINE ts_vf32 hyperbolic_tangent(ts_vf32 x)
     return (ts_vf32)((ts_vi32)(m / (m + 2.0f)) | sign);
 }
 
-/* Products of a query with keys [from, to) of a block become weights; it sees [low, high) of them. Tells by what its
+/* Scores of a query with keys [from, to) of a block become weights; it sees [low, high) of them. Tells by what its
  * earlier sums are to be multiplied. */
 static double weigh(const struct ts_attend_head *head, struct ts_attend_query *query, float *scores, size_t from,
                     size_t to, size_t low, size_t high)
 {
-    const ts_vf32 scale = ts_vf32_all(head->scale), cap = ts_vf32_all(head->cap);
+    const ts_vf32 cap = ts_vf32_all(head->cap);
     ts_vf32 sums[TS_VECTORS], largest = ts_vf32_all(query->largest), before;
     float lanes[LANES], most = query->largest;
     double factor;
@@ -112,10 +114,8 @@ static double weigh(const struct ts_attend_head *head, struct ts_attend_query *q
         memset(scores + from, 0, (to - from) * sizeof *scores);
         return 1;
     }
-    for (size_t i = from; i < to; i += EACH) {
-        ts_vf32 score = ts_vf32_load(scores + i) * scale;
-        if (head->cap > 0)
-            score = cap * hyperbolic_tangent(score / cap);
+    for (size_t i = from; i < to && head->cap > 0; i += EACH) {
+        ts_vf32 score = cap * hyperbolic_tangent(ts_vf32_load(scores + i) / cap);
         memcpy(scores + i, &score, sizeof score);
     }
     for (size_t i = from; i < low; i++)

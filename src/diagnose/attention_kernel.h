@@ -19,7 +19,7 @@ struct ts_attend_head {
     const float *keys;   /* panels, [size, TS_ATTEND_PANEL] each; the last is filled up with zeros */
     const float *values; /* [keys, padded], filled up likewise */
     size_t size, padded; /* numbers of a head, and with zeros behind them */
-    float scale, cap;    /* cap 0: none */
+    float cap;           /* of scores; 0: none */
     bool plain;          /* scores weigh as they are */
 };
 
@@ -30,8 +30,8 @@ struct ts_attend_query {
 };
 
 struct ts_attend_kernels {
-    /* queries [count, size]; out [count, padded]: values times weights, added up. scores has room for count *
-     * TS_ATTEND_BLOCK numbers, piece for count * padded. */
+    /* queries [count, size], the scale in them; out [count, padded]: values times weights, added up. scores has room
+     * for count * TS_ATTEND_BLOCK numbers, piece for count * padded. */
     void (*attend)(const struct ts_attend_head *head, const float *queries, struct ts_attend_query *each, size_t count,
                    float *scores, float *piece, double *out);
 };

@@ -273,14 +273,13 @@ static void run_head(const struct ts_pass *pass, struct ts_pass_worker *worker, 
                                   .values = pass->values + served * pass->room * pass->padded,
                                   .size = chain->size,
                                   .padded = pass->padded,
-                                  .scale = (float)chain->scale,
                                   .cap = (float)chain->cap,
                                   .plain = chain->weighing == TS_WEIGH_SCORES};
     for (size_t row = 0; row < count; row++) {
         struct ts_attend_query *query = &worker->each[row];
         bool sees = ts_chain_sees(chain, tokens[row], pass->tokens, &query->first, &query->end);
         for (size_t i = row * chain->size; i < (row + 1) * chain->size; i++)
-            worker->queries[i] = sees ? (float)worker->numbers[i] : 0;
+            worker->queries[i] = sees ? (float)(chain->scale * worker->numbers[i]) : 0;
     }
     TS_TABLE(ts_attend_kernels)
         ->attend(&held, worker->queries, worker->each, count, worker->scores, worker->piece, out);

@@ -12,7 +12,8 @@
 #define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
 #define LONGER      4                   /* times that, where every stretch reads all keys */
 #define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
-#define PARTS_WORK  1e12                /* the same where all of it is done at once, in f32 */
+#define PARTS_WORK  1e12                /* the same where all of it is done at once, in f32: ten seconds */
+#define WEAKER_WORK 1e11                /* the same for claims behind one that holds everywhere */
 #define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
 #define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
@@ -110,7 +111,7 @@ static bool open_walk(struct walk *walk)
     const struct ts_case_state *whole = walk->whole;
     const struct ts_actor *actor = whole->face.actor;
     const struct ts_view *view = &whole->scene.pairs[actor->pair].a;
-    double work = walk->formula->work, most = walk->by_parts ? PARTS_WORK : MOST_WORK;
+    double work = walk->formula->work, most = MOST_WORK;
     if (whole->direct) {
         unsigned components = (unsigned)(actor->width / whole->own_last);
         if (walk->formula->pair_count || actor->width != whole->own_last * components)
@@ -133,6 +134,8 @@ static bool open_walk(struct walk *walk)
     }
     walk->step = STRETCH / actor->width ? STRETCH / actor->width : 1;
     walk->step *= work > 0 ? LONGER : 1;
+    if (walk->by_parts)
+        most = whole->settled ? WEAKER_WORK : PARTS_WORK;
     while (walk->step > 1 && work * (double)walk->step > most / LEAST_PARTS)
         walk->step /= 2;
     if (walk->by_parts) {
