@@ -420,8 +420,10 @@ enum ts_status ts_http_start(struct ts_server *server, const struct ts_serve_opt
     int at = -1;
     TS_TRY(open_socket(server, options, &at, error));
     snprintf(server->cookie, sizeof server->cookie, "tsleuth_%u", server->port);
+    /* Not epoll, which libmicrohttpd uses edge-triggered: where a client's last bytes and its end are seen at once, the
+     * read that takes the bytes comes short, counts as the last, and nobody learns of the end before the timeout. */
     server->daemon = MHD_start_daemon(
-        MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG,
+        MHD_USE_POLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG,
         server->port, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
         MHD_OPTION_LISTEN_SOCKET, at, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)HTTP_THREADS, MHD_OPTION_THREAD_STACK_SIZE,
         TS_THREAD_STACK, MHD_OPTION_CONNECTION_LIMIT, connection_limit(), MHD_OPTION_CONNECTION_TIMEOUT,

@@ -1,13 +1,16 @@
 """Uploads: whole, in pieces, broken off, killed, cancelled, as forms."""
 import os
+import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 from client import GOLDEN, PATIENCE, Server, column
 
 TRACE = GOLDEN / "trace"
 DATA = (TRACE / "reference.safetensors").read_bytes()
+IDLE = 60  # seconds after which the server gives a silent connection up
 
 
 def received(server, workspace, name, side="a"):
@@ -61,18 +64,32 @@ def start_put(server, workspace, name, total, data, range_=None):
     return link
 
 
-def hang_up(link, data):
-    """Sends what nobody wants any more, and comes back when the server has dealt with it and let go, or after seconds:
-    it may keep the connection until that is idle for too long."""
-    link.settimeout(5)
+def hang_up(server, link, data):
+    """Sends what nobody wants any more and the end, and comes back when the server has let go of the connection. The
+    server sees both at once, which is the worst case: it sleeps meanwhile, so little is sent."""
+    link.settimeout(IDLE / 2)
+    server.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)
     try:
         link.sendall(data)
         link.shutdown(socket.SHUT_WR)
+        server.process.send_signal(signal.SIGCONT)
         while link.recv(65536):
             pass
-    except OSError:
+    except TimeoutError:
+        raise AssertionError("the server keeps a connection whose client has gone") from None
+    except ConnectionError:
         pass
-    link.close()
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        link.close()
+
+
+def opened(descriptor):
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
 
 
 def wait_for(condition, what):
@@ -118,7 +135,7 @@ def test_cancel_an_upload(server, _):
     wait_for(lambda: received(server, workspace, "x.bin")[0] == 1 << 20, "the bytes do not arrive")
     assert server.request("DELETE", f"/api/v1/{workspace}/a/files/x.bin")[0] == 204
     assert received(server, workspace, "x.bin") == (0, 404)
-    hang_up(link, b"x" * (1 << 20))
+    hang_up(server, link, b"x" * 50000)
     assert received(server, workspace, "x.bin") == (0, 404)
     assert server.request("DELETE", f"/api/v1/{workspace}/a/files/x.bin")[0] == 404
     server.put(workspace, "a", "x.bin", b"again")
@@ -146,8 +163,29 @@ def test_newer_upload_wins(server, _):
     link = start_put(server, workspace, "x.bin", 10 << 20, b"x" * 100000)
     wait_for(lambda: received(server, workspace, "x.bin")[0] == 100000, "the bytes do not arrive")
     server.put(workspace, "a", "x.bin", b"newer")
-    hang_up(link, b"y" * 100000)
+    hang_up(server, link, b"y" * 50000)
     assert stored(server, workspace, "x.bin").read_bytes() == b"newer"
+
+
+def test_clients_that_hang_up_are_let_go(server, _):
+    """Wherever they stop: in the head, in a body that is kept, written or thrown away."""
+    workspace = server.workspace()
+    folder = stored(server, workspace, "x").parent.parent
+    common = f"Host: {server.host}\r\nX-Tsleuth: 1\r\n"
+    put = f"PUT /api/v1/{workspace}/a/files/x.bin HTTP/1.1\r\n{common}"
+    for what, head in (("head", f"GET /api/v1/{workspace} HTTP/1.1\r\nX-Tsl"),
+                       ("map", f"POST /api/v1/{workspace}/run HTTP/1.1\r\n{common}Content-Length: 90000\r\n\r\n"),
+                       ("upload", f"{put}Content-Length: 90000\r\n\r\n"),
+                       ("chunks", f"{put}Transfer-Encoding: chunked\r\n\r\nfff0\r\n"),
+                       ("refused", f"PUT /api/v1/nowhere HTTP/1.1\r\n{common}Content-Length: 90000\r\n\r\n")):
+        link = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        link.sendall(head.encode())
+        try:
+            hang_up(server, link, b"x" * 1000)
+        except AssertionError as error:
+            raise AssertionError(f"{what}: {error}") from None
+    files = Path(f"/proc/{server.process.pid}/fd")
+    wait_for(lambda: not any(str(folder) in opened(one) for one in files.iterdir()), "a file stays open")
 
 
 def test_folders_and_mixtures(server, _):
