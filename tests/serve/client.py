@@ -13,8 +13,9 @@ from urllib.parse import quote
 ROOT = Path(__file__).resolve().parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 PATIENCE = 120
+SANITIZED = "ASAN_OPTIONS" in os.environ
 # Sanitizers keep books about every byte.
-MEMORY = 256e6 if "ASAN_OPTIONS" not in os.environ else 2e9
+MEMORY = 2e9 if SANITIZED else 256e6
 
 
 class Server:

@@ -6,17 +6,19 @@ import struct
 import subprocess
 import threading
 
-from client import GOLDEN, MEMORY, PATIENCE, Server, column, row_of, write_safetensors
+from client import GOLDEN, MEMORY, PATIENCE, SANITIZED, Server, column, row_of, write_safetensors
 
 TRACE = GOLDEN / "trace"
 ENDLESS = 64  # gigabytes a side: no machine is through before it is asked to stop
 
 
 def big(folder, gigabytes):
-    """Two inputs that take a while, many of them longer than any test waits: zeros that the disk does not hold."""
+    """Two inputs that take a while, many of them longer than any test waits: zeros that the disk does not hold. A
+    quarter of them takes as long under sanitizers."""
+    tensors = gigabytes if SANITIZED else 4 * gigabytes
     for name in ("a", "b"):
         write_safetensors(folder / f"{name}.safetensors",
-                          {f"layer_{i}_x": ("F32", [64, 1 << 20], 4 * 64 << 20) for i in range(4 * gigabytes)})
+                          {f"layer_{i}_x": ("F32", [64, 1 << 20], 4 * 64 << 20) for i in range(tensors)})
     return folder / "a.safetensors", folder / "b.safetensors"
 
 

@@ -363,12 +363,12 @@ static void test_many_plain_tensors(void **state)
         tensor->source = source;
         assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
     }
-    clock_gettime(CLOCK_MONOTONIC, &before);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
     assert_int_equal(ts_quantized_join(bundle, &error), TS_OK);
-    clock_gettime(CLOCK_MONOTONIC, &after);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     seconds = (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) * 1e-9;
     print_message("# 100,000 names: %.2f ms\n", seconds * 1e3);
-    assert_true(seconds < 0.5); /* some milliseconds; room for sanitizers and a busy machine */
+    assert_true(seconds < 0.5); /* some milliseconds; room for sanitizers */
     assert_int_equal(bundle->count, 100000);
     ts_bundle_free(bundle);
 }

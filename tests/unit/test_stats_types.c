@@ -225,9 +225,9 @@ static void test_expanded(void **state)
     (void)state;
     /* [2, 2^40, 3]: element [i, j, k] is stored[3 i + k] */
     make_view(&sample, TS_F32, stored, sizeof stored, 0, 3, (uint64_t[]){2, times, 3}, (int64_t[]){3, 0, 1});
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &start);
     stats = stats_of(&sample.tensor);
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     assert_true(end.tv_sec - start.tv_sec <= 10);
     assert_int_equal(stats.count, 6 * times);
     assert_int_equal(stats.finite, 4 * times);
