@@ -22,9 +22,8 @@
 #include "serve/opened.h"
 
 #define KEEPER_MS    50
-#define REST_MS      ((uint64_t)10 * 60 * 1000) /* without a request for so long, a comparison is closed */
-#define MOST_OPEN    8                          /* of them that nobody waits for */
-#define CLEAN_EVERY  6000                       /* looks of the keeper: five minutes */
+#define MOST_OPEN    8    /* comparisons that nobody waits for */
+#define CLEAN_EVERY  6000 /* looks of the keeper: five minutes */
 #define QUICK_WIDTH  4
 #define SLOW_WIDTH   3
 #define DISK_WIDTH   4
@@ -81,7 +80,7 @@ static void close_resting(struct ts_server *server, bool forget)
         pthread_mutex_lock(&one->lock);
         for (size_t i = 0; forget && i < one->forming_count; i++)
             ts_source_forget(one->forming[i], 0, one->forming[i]->size);
-        if (one->opened && now - one->touched_ms > REST_MS) {
+        if (ts_workspace_rests(one, now)) {
             ts_job_forget(one, true);
         } else if (one->opened) {
             open++;

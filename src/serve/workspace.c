@@ -18,6 +18,8 @@
 #include "serve/server.h"
 #include "serve/upload.h"
 
+#define REST_MS ((uint64_t)10 * 60 * 1000) /* without a request for so long, a comparison is closed */
+
 struct ts_workspace *ts_workspace_hold(struct ts_workspace *workspace)
 {
     atomic_fetch_add(&workspace->holders, 1);
@@ -244,6 +246,12 @@ static bool side_json(struct ts_workspace *workspace, unsigned side, struct ts_j
     ts_listing_release(&whole);
     ts_listing_release(&part);
     return filled;
+}
+
+bool ts_workspace_rests(const struct ts_workspace *workspace, uint64_t now_ms)
+{
+    /* It may have been touched since the clock was read. */
+    return workspace->opened && now_ms > workspace->touched_ms + REST_MS;
 }
 
 static void summary_json(const struct ts_workspace *workspace, struct ts_json_writer *json)

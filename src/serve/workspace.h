@@ -80,6 +80,8 @@ void ts_workspace_drop(struct ts_workspace *workspace); /* NULL is fine */
 /* Everything but the paths of this machine. */
 void ts_workspace_delete(struct ts_workspace *workspace);
 
+/* Its comparison is open, and nobody has asked for it for ten minutes before `now`; the lock is held. */
+bool ts_workspace_rests(const struct ts_workspace *workspace, uint64_t now_ms);
 /* Says that a run was under way when the server ended; the lock is held. */
 void ts_workspace_cut_short(struct ts_workspace *workspace);
 /* Writes workspace.json; the lock is held. */

@@ -21,6 +21,7 @@
 #include "serve/opened.h"
 #include "serve/options.h"
 #include "serve/upload.h"
+#include "serve/workspace.h"
 
 static bool is_name(const char *name)
 {
@@ -212,6 +213,21 @@ static void folders_are_removed_whole(void **state)
     assert_int_equal(stat("/etc/passwd", &info), 0);
 }
 
+/* A comparison that ends while the keeper looks around is younger than the keeper's clock. */
+static void what_was_just_done_does_not_rest(void **state)
+{
+    struct ts_workspace workspace = {.opened = ts_opened_new(), .touched_ms = 5000};
+    (void)state;
+    assert_non_null(workspace.opened);
+    assert_false(ts_workspace_rests(&workspace, 4999));
+    assert_false(ts_workspace_rests(&workspace, 5000));
+    assert_false(ts_workspace_rests(&workspace, 605000));
+    assert_true(ts_workspace_rests(&workspace, 605001));
+    ts_opened_drop(workspace.opened);
+    workspace.opened = NULL;
+    assert_false(ts_workspace_rests(&workspace, 605001));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +238,7 @@ int main(void)
         cmocka_unit_test(badness_orders),
         cmocka_unit_test(lanes_finish_what_they_have),
         cmocka_unit_test(folders_are_removed_whole),
+        cmocka_unit_test(what_was_just_done_does_not_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
