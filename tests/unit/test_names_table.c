@@ -73,7 +73,8 @@ static void test_weights_by_themselves(void **state)
             const bool bias = bare && strncmp(strrchr(kind, '.') ? strrchr(kind, '.') : "", ".exp_probs_b", 12) == 0;
             for (int ending = 0; ending < (bare ? 1 : 2); ending++) {
                 char one[512], other[512], numbered_one[512], numbered_other[512];
-                snprintf(one, sizeof one, "%s%s", kind, ending || bias ? ".bias" : ".weight");
+                assert_in_range(snprintf(one, sizeof one, "%s%s", kind, ending || bias ? ".bias" : ".weight"), 1,
+                                sizeof one - 1);
                 snprintf(other, sizeof other, "%s%s%s", layer ? "model.layers.#." : "", word + bare,
                          bare     ? ""
                          : ending ? ".bias"
@@ -176,7 +177,7 @@ static void test_families(void **state)
         if (!more || !line[0]) {
             end_family(&family, &families);
         } else if (line[0] != '#' && !(other = strchr(line, ' '))) {
-            snprintf(family.title, sizeof family.title, "%s", line);
+            assert_in_range(snprintf(family.title, sizeof family.title, "%s", line), 1, sizeof family.title - 1);
             paired_start(&family.paired);
         } else if (line[0] != '#') {
             const bool alone = line[0] == '-';
