@@ -9,13 +9,13 @@ import threading
 from client import GOLDEN, MEMORY, PATIENCE, SANITIZED, Server, column, row_of, write_safetensors
 
 TRACE = GOLDEN / "trace"
-ENDLESS = 64  # gigabytes a side: no machine is through before it is asked to stop
+# Tensors of a quarter of a gigabyte a side. No machine is through with so many before it is asked to stop.
+ENDLESS = 256
+A_WHILE = 1 if SANITIZED else 4
 
 
-def big(folder, gigabytes):
-    """Two inputs that take a while, many of them longer than any test waits: zeros that the disk does not hold. A
-    quarter of them takes as long under sanitizers."""
-    tensors = gigabytes if SANITIZED else 4 * gigabytes
+def big(folder, tensors):
+    """Two inputs that take a while, many of them longer than any test waits: zeros that the disk does not hold."""
     for name in ("a", "b"):
         write_safetensors(folder / f"{name}.safetensors",
                           {f"layer_{i}_x": ("F32", [64, 1 << 20], 4 * 64 << 20) for i in range(tensors)})
@@ -38,7 +38,7 @@ def test_progress_is_told(server, folder):
 
 
 def test_the_end_is_told(server, folder):
-    own = Server(server.program, folder / "own", *big(folder, 1))
+    own = Server(server.program, folder / "own", *big(folder, A_WHILE))
     workspace = "workspaces/" + own.url.rsplit("/", 1)[1]
     for name, data in own.events(workspace):
         if name != "progress":
@@ -289,18 +289,34 @@ def test_restart_keeps_the_state(server, folder):
         own.post(long + "/run", {}, want=202)
 
 
-def test_calls_wait_for_the_run(server, folder):
-    own = Server(server.program, folder / "own", *big(folder, 2))
-    workspace = "workspaces/" + own.url.rsplit("/", 1)[1]
-    assert own.get(workspace)["state"] == "busy"
+def ask_while_it_runs(own, workspace, want):
+    """Ten calls at once for what only the run can tell, and a list for what they are answered."""
     answers = []
-    threads = [threading.Thread(target=lambda: answers.append(own.get(workspace + "/tensors/0/values?start=0,0&count=1,2")["a"]))
-               for _ in range(10)]
+    threads = [threading.Thread(target=lambda: answers.append(
+        own.get(workspace + "/tensors/0/values?start=0,0&count=1,2", want=want))) for _ in range(10)]
     for thread in threads:
         thread.start()
+    return threads, answers
+
+
+def test_calls_wait_for_the_run(server, folder):
+    own = Server(server.program, folder / "own", *big(folder, A_WHILE))
+    threads, answers = ask_while_it_runs(own, "workspaces/" + own.url.rsplit("/", 1)[1], 200)
     for thread in threads:
         thread.join(PATIENCE)
-    assert answers == [[0, 0]] * 10
+    assert [answer["a"] for answer in answers] == [[0, 0]] * 10
+
+
+def test_calls_that_wait_are_told_of_the_end(server, folder):
+    own = Server(server.program, folder / "own", *big(folder, ENDLESS))
+    workspace = "workspaces/" + own.url.rsplit("/", 1)[1]
+    threads, answers = ask_while_it_runs(own, workspace, 422)
+    threads[0].join(0.2)
+    assert own.get(workspace)["state"] == "busy" and answers == []
+    own.post(workspace + "/cancel")
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [answer["error"]["message"] for answer in answers] == ["cancelled"] * 10, answers
 
 
 def test_stop_while_busy(server, folder):
