@@ -238,27 +238,31 @@ static void hide_mask(struct ts_actor *actor)
 enum ts_status ts_scene_open_near(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, size_t index,
                                   struct ts_error *error)
 {
-    size_t first = index > TS_SCENE_WINDOW ? index - TS_SCENE_WINDOW : 0, votes = 0;
+    size_t first = index > TS_SCENE_WINDOW ? index - TS_SCENE_WINDOW : 0;
     struct ts_place place;
-    uint64_t own;
     TS_TRY(ts_scene_open(scene, pairs, count, error));
     if (index >= count || scene->batch > 1 || pairs[index].problem || pairs[index].a.rank < 2)
         return TS_OK;
     ts_place_find(scene, index, &place);
-    own = place.rank >= 2 ? place.shape[0] : 0;
-    if (place.axis < place.rank || own < 2)
+    if (place.axis < place.rank || place.rank < 2)
         return TS_OK;
-    for (size_t i = first; i < count && i < index + NEIGHBOURS; i++) {
-        struct ts_place other;
-        if (i == index || pairs[i].problem || pairs[i].a.rank < 2)
+    /* scores have their heads in front of it */
+    for (unsigned axis = 0; axis < 2 && axis + 1 < place.rank; axis++) {
+        uint64_t own = place.shape[axis];
+        size_t votes = 0;
+        for (size_t i = first; i < count && i < index + NEIGHBOURS && own > 1; i++) {
+            struct ts_place other;
+            if (i == index || pairs[i].problem || pairs[i].a.rank < 2)
+                continue;
+            ts_place_find(scene, i, &other);
+            votes += other.axis == other.rank && other.rank >= 2 && other.shape[0] == own;
+        }
+        if (votes < NEIGHBOURS / 2)
             continue;
-        ts_place_find(scene, i, &other);
-        votes += other.axis == other.rank && other.rank >= 2 && other.shape[0] == own;
+        ts_scene_release(scene);
+        return open_with(scene, pairs, count, own, error);
     }
-    if (votes < NEIGHBOURS / 2)
-        return TS_OK;
-    ts_scene_release(scene);
-    return open_with(scene, pairs, count, own, error);
+    return TS_OK;
 }
 
 size_t ts_scene_row(const struct ts_scene *scene, const struct ts_actor *from, size_t row)

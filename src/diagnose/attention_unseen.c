@@ -16,6 +16,23 @@ static bool is_before_or_beside(const char *name)
     return beside;
 }
 
+/* Something of attention was captured shortly before, or this is its end: other models carry tokens on as well. */
+static bool is_near_attention(const struct ts_case *the_case)
+{
+    static const char *const words[] = {"attn", "attention", "Attention", "qkv", "kqv", "score", "prob"};
+    size_t newest = the_case->actor->pair;
+    for (size_t back = 0; back < TS_SCENE_WINDOW && back <= newest; back++) {
+        const char *name = the_case->scene->pairs[newest - back].name;
+        /* runs of llama.cpp call every first norm that of attention */
+        bool near = ts_names_operand(name);
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            near = near || (strstr(name, words[i]) && !strstr(name, "norm"));
+        if (near)
+            return true;
+    }
+    return false;
+}
+
 static int by_value(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
@@ -111,7 +128,12 @@ static void propose_by_position(struct ts_case *the_case)
                                                        .tell = tell_positions,
                                                        .numbers = &position,
                                                        .size = sizeof position});
-    if (onset == 1 && after)
+    if (onset == 1 && after && !is_near_attention(the_case))
+        ts_propose_plain(the_case, "rows", 0.5,
+                         "what carries tokens on to later ones: a scan or a recurrence and what it is given, a state",
+                         "the first token agrees, and every later one is wrong: what earlier tokens leave behind "
+                         "counts otherwise");
+    else if (onset == 1 && after)
         ts_propose_plain(
             the_case, "softmax", 0.5,
             "what is between queries, keys and probabilities: rotary angles, the scale, the softmax; capture "
@@ -126,7 +148,7 @@ static void propose_by_position(struct ts_case *the_case)
     else if (before && levels[rows - 1] < limit)
         ts_propose_plain(the_case, "mask", 0.5, "whether the causal mask is applied",
                          "only the last token, which sees all others anyway, agrees: the others see tokens ahead of "
-                         "them");
+                         "them on one side and not on the other");
     free(levels);
 }
 

@@ -135,6 +135,32 @@ bool ts_case_direct(const struct ts_case *the_case)
     return ((const struct ts_case_state *)the_case)->direct;
 }
 
+static bool is_image(const struct ts_view *view)
+{
+    return view->rank == 4 && view->shape[0] == 1 && view->shape[2] > 1 && view->shape[3] > 1;
+}
+
+bool ts_case_is_image(const struct ts_case *the_case)
+{
+    const struct ts_scene *scene = the_case->scene;
+    const struct ts_view *own = &scene->pairs[the_case->actor->pair].a;
+    size_t images = 0, others = 0;
+    if (ts_case_direct(the_case) || !is_image(own) || the_case->actor->rows != own->shape[1] ||
+        the_case->actor->width != own->shape[2] * own->shape[3])
+        return false;
+    /* tokens, heads and head size are four axes as well, but never most of a run */
+    for (size_t i = 0; i < scene->pair_count; i++) {
+        images += is_image(&scene->pairs[i].a);
+        others += scene->pairs[i].a.rank >= 2 && !is_image(&scene->pairs[i].a);
+    }
+    return images > others;
+}
+
+const char *ts_case_row_word(const struct ts_case *the_case)
+{
+    return ts_case_direct(the_case) ? "row" : ts_case_is_image(the_case) ? "channel" : "token";
+}
+
 bool ts_case_is_part(const struct ts_case *the_case)
 {
     return ((const struct ts_case_state *)the_case)->about != NULL;

@@ -49,6 +49,10 @@ uint64_t ts_case_row(const struct ts_case *the_case, size_t row);
 /* The values were read directly from the pair, not through the scene: a weight, integers, a giant. There are no earlier
  * actors then, and rows are rows of the matrix [all but the last axis, last axis]. */
 bool ts_case_direct(const struct ts_case *the_case);
+/* What a row is called: "token"; "row" where it was read directly; "channel" of images, [1, channels, height, width],
+ * whose other axes are lines and columns of pixels. */
+const char *ts_case_row_word(const struct ts_case *the_case);
+bool ts_case_is_image(const struct ts_case *the_case);
 /* The same, and a row is no row of the matrix but a stretch of a very long axis. */
 bool ts_case_folded(const struct ts_case *the_case);
 /* The values are one term of a sum, what is left of it without the others. */

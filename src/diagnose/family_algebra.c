@@ -553,13 +553,13 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
 }
 
 /* A factor and an offset per channel: two normalizations of inputs, or a norm with weight and bias. */
-static void affine_by_channel(struct ts_case *the_case, double *prediction)
+static void affine_by_channel(struct ts_case *the_case, enum partition partition, double *prediction)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t parts, follow = 0;
     struct sums *sums;
     double *factors, *offsets;
-    if (actor->rows < 6 || !(sums = add_up(the_case, BY_CHANNEL, &parts)))
+    if ((partition == BY_CHANNEL ? actor->rows : actor->width) < 6 || !(sums = add_up(the_case, partition, &parts)))
         return;
     factors = calloc(2 * parts, sizeof *factors);
     if (!factors) {
@@ -568,22 +568,25 @@ static void affine_by_channel(struct ts_case *the_case, double *prediction)
     }
     offsets = factors + parts;
     for (size_t i = 0; i < the_case->total; i++) {
-        const struct sums *s = &sums[i % actor->width];
+        size_t p = part_at(actor, partition, i);
+        const struct sums *s = &sums[p];
         double spread = s->xx - s->x * s->x / s->count, slope = 1;
         if (s->count > 2 && spread > 1e-9 * s->xx)
             slope = (s->xy - s->x * s->y / s->count) / spread;
         follow += fabs(slope) > 1e-3;
         prediction[i] = s->count > 0 ? slope * (the_case->expected[i] - s->x / s->count) + s->y / s->count : 0;
-        factors[i % actor->width] = s->count > 0 ? slope : 0;
-        offsets[i % actor->width] = s->count > 0 ? (s->y - slope * s->x) / s->count : 0;
+        factors[p] = s->count > 0 ? slope : 0;
+        offsets[p] = s->count > 0 ? (s->y - slope * s->x) / s->count : 0;
     }
-    ts_formula_channels(the_case, factors, offsets);
+    if (partition == BY_CHANNEL)
+        ts_formula_channels(the_case, factors, offsets);
     /* two numbers per channel follow anything of low rank half of the way: this is for what they give exactly; factors
      * of zero would make a relation of any constant */
     if (2 * follow > the_case->total && ts_explained(the_case, prediction) > 0.97 &&
         follows_tokens(the_case, prediction, TWO_NUMBERS))
         ts_propose(the_case, "affine", prediction, 2 * parts,
-                   "weight and bias of a norm, or the statistics of its inputs",
+                   partition == BY_CHANNEL ? "weight and bias of a norm, or the statistics of its inputs"
+                                           : "a norm's weight, bias, groups, epsilon, running mean and variance",
                    "each channel has a factor and an offset of its own");
     free(sums);
     free(factors);
@@ -611,11 +614,20 @@ static void propose(struct ts_case *the_case)
     static const struct words head = {"heads", "a scale per head, or one head's weights",
                                       "heads", "a bias per head, or one head's weights",
                                       "head",  ""};
+    static const struct words plane = {
+        "channel-scaled", "a norm's weight, its running variance or epsilon; a scale per channel",
+        "offset",         "a bias or a running mean that is missing, doubled or another layer's",
+        "channel",        ""};
     const struct ts_actor *actor = the_case->actor;
     double *prediction = ts_case_scratch(the_case);
     if (!prediction || !(the_case->error > 0))
         return;
     whole_tensor(the_case, prediction);
+    if (ts_case_is_image(the_case)) {
+        by_part(the_case, BY_ROW, &plane, prediction);
+        affine_by_channel(the_case, BY_ROW, prediction);
+        return;
+    }
     if (actor->rows > 1)
         by_part(the_case, BY_ROW, &row, prediction);
     if (actor->width > 1 && actor->rows > 1)
@@ -625,7 +637,7 @@ static void propose(struct ts_case *the_case)
         by_part(the_case, BY_CHANNEL_OF_HEAD, &channel_of_head, prediction);
         by_part(the_case, BY_HEAD, &head, prediction);
     }
-    affine_by_channel(the_case, prediction);
+    affine_by_channel(the_case, BY_CHANNEL, prediction);
 }
 
 const struct ts_family ts_family_algebra = {.name = "algebra", .propose = propose};

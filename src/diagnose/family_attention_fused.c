@@ -642,8 +642,8 @@ bool ts_names_operand(const char *name)
 
 bool ts_names_attention(const char *name)
 {
-    return (strstr(name, "attn") || strstr(name, "attention") || strstr(name, "o_proj") || strstr(name, "out_proj") ||
-            strstr(name, "kqv")) &&
+    return (strstr(name, "attn") || strstr(name, "attention") || strstr(name, "Attention") || strstr(name, "o_proj") ||
+            strstr(name, "out_proj") || strstr(name, "kqv")) &&
            !ts_names_operand(name);
 }
 

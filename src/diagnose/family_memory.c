@@ -16,6 +16,7 @@
 #define FEW_SHARE 1e-3
 #define FEW_MOST  64
 #define FEW_LEAST 4
+#define FEW_SMALL 8 /* of tensors with a hundred times as many */
 /* Shorter runs of one value happen by themselves. */
 #define RUN_LEAST 8
 
@@ -358,7 +359,7 @@ static const char *tell_repeats(struct ts_case *the_case, const struct ts_formul
                                 const struct ts_tally *tally, double *share)
 {
     const struct repeats *repeats = formula->numbers;
-    const char *one = ts_case_direct(the_case) ? "row" : "token", *first = "";
+    const char *one = ts_case_row_word(the_case), *first = "";
     uint64_t before = (uint64_t)tally->sums[BEFORE], number = (uint64_t)tally->sums[FIRST];
     (void)share;
     if (!tally->place_count)
@@ -400,7 +401,7 @@ static void repeated_rows(struct ts_case *the_case, bool *mask, double *predicti
             mask[i] = the_case->found[i] != the_case->expected[i];
     }
     if (chosen && ts_region_of(the_case, mask, &region)) {
-        const char *one = ts_case_direct(the_case) ? "row" : "token";
+        const char *one = ts_case_row_word(the_case);
         repeats.before = number[0] > 0;
         repeats.first = number[1] > 0;
         fill(the_case, mask, prediction);
@@ -569,7 +570,9 @@ static void sparse(struct ts_case *the_case)
     struct hits hits = {.usual = usual, .loud = the_case->noise > above};
     struct ts_formula formula = {.count = count_hits, .tell = tell_hits, .numbers = &hits, .size = sizeof hits};
     struct ts_tally tally;
-    most = most < FEW_LEAST ? FEW_LEAST : most > FEW_MOST ? FEW_MOST : most;
+    if (most < FEW_SMALL)
+        most = the_case->total < 100 * FEW_SMALL ? FEW_LEAST : FEW_SMALL;
+    most = most > FEW_MOST ? FEW_MOST : most;
     if (the_case->total < 16 * FEW_LEAST || !(above > 0))
         return;
     /* the largest most + 1 of them, in order */

@@ -191,12 +191,15 @@ static void give_formula(struct ts_case *the_case, const bool *chosen, size_t pa
                     &(struct ts_formula){.predict = predict_tokens, .numbers = &tokens, .size = sizeof tokens});
 }
 
+/* One way of cutting a tensor up, and what its parts are called. */
+struct way {
+    const char *id, *one, *many, *check;
+    size_t (*at)(const struct ts_actor *, size_t);
+};
+
 static void propose(struct ts_case *the_case)
 {
-    static const struct {
-        const char *id, *one, *many, *check;
-        size_t (*at)(const struct ts_actor *, size_t);
-    } ways[] = {
+    static const struct way tokens[] = {
         {"rows", "token", "tokens",
          "what is special about these tokens: padding, special ids, chunk borders, cache slots", row_at},
         {"heads", "head", "heads", "how heads are split, repeated and put together; one head's weights", head_at},
@@ -204,6 +207,14 @@ static void propose(struct ts_case *the_case)
          "the slice, shard or block of the weights that makes these channels: its load, its scale, its bounds",
          channel_at},
     };
+    static const struct way planes[] = {
+        {"channels", "channel", "channels", "the slice or block of the weights that makes these channels", row_at},
+        {"rows", "line of the image", "lines of the image",
+         "the borders: padding, stride, the size of tiles and what they share", head_at},
+        {"rows", "pixel", "pixels", "the borders: padding, stride, the size of tiles and what they share", channel_at},
+    };
+    bool image = ts_case_is_image(the_case);
+    const struct way *ways = image ? planes : tokens;
     struct ts_actor own = unfolded(the_case), *actor = &own;
     size_t counts[] = {actor->rows, actor->heads, actor->width};
     if (!(the_case->error > 0) || ts_case_quiet(the_case))
@@ -238,7 +249,8 @@ static void propose(struct ts_case *the_case)
                                                                       : ways[way].many,
                                  text, sampled ? "the " : "", parts, sampled ? " looked at" : "",
                                  number == 1 ? "s" : "", 100 * share,
-                                 way == 0   ? which_tokens(the_case, chosen, parts, number)
+                                 image      ? ""
+                                 : way == 0 ? which_tokens(the_case, chosen, parts, number)
                                  : way == 2 ? stripe(the_case, chosen, parts, number)
                                             : "");
         }

@@ -46,7 +46,10 @@ void ts_place_text(const struct ts_case *the_case, const struct ts_tally_place *
             snprintf(text + used, room - used, "]");
         return;
     }
-    if (actor->heads > 1)
+    if (ts_case_is_image(the_case))
+        snprintf(text, room, "channel %" PRIu64 ", line %zu, column %zu", place->row, place->column / actor->inner,
+                 place->column % actor->inner);
+    else if (actor->heads > 1)
         snprintf(text, room, "token %" PRIu64 ", head %zu, channel %zu", place->row, place->column / actor->inner,
                  place->column % actor->inner);
     else

@@ -248,7 +248,7 @@ static bool prove_on_some(struct ts_case_state *state, struct ts_case_entry *ent
 static void say(struct ts_case_state *state, struct ts_case_entry *entry, const struct shown *shown)
 {
     struct ts_cause *cause = &entry->cause;
-    const char *unit = ts_case_folded(&state->face) ? "stretch" : state->direct ? "row" : "token", *text;
+    const char *unit = ts_case_folded(&state->face) ? "stretch" : ts_case_row_word(&state->face), *text;
     const char *plural = ts_case_folded(&state->face) ? "stretches" : state->direct ? "rows" : "tokens";
     char number[32], where[160] = "";
     struct ts_arena *arena = &state->face.diagnosis->arena;
@@ -316,7 +316,7 @@ static bool count_beyond(struct ts_case *the_case, const struct ts_formula *form
 
 const char *ts_case_seen_on(struct ts_case_state *state, bool rounding)
 {
-    const char *unit = ts_case_folded(&state->face) ? "stretch" : state->direct ? "row" : "token";
+    const char *unit = ts_case_folded(&state->face) ? "stretch" : ts_case_row_word(&state->face);
     const char *plural = ts_case_folded(&state->face) ? "stretches" : state->direct ? "rows" : "tokens";
     struct ts_everywhere all;
     struct usual usual = {0};

@@ -101,8 +101,8 @@ static void describe_rectangle(const struct ts_case *the_case, const bool *rows,
     size_t size = actor->heads > 1 ? actor->inner : ts_folded_head(the_case), number = size ? actor->width / size : 0;
     bool *heads = calloc(number + 1, sizeof *heads);
     char row_text[64] = "", channel_text[64] = "";
-    const char *row_word = ts_case_direct(the_case) ? "row" : "token";
-    const char *channel_word = ts_case_direct(the_case) ? "column" : "channel";
+    const char *row_word = ts_case_row_word(the_case);
+    const char *channel_word = ts_case_direct(the_case) ? "column" : ts_case_is_image(the_case) ? "pixel" : "channel";
     size_t named = region->channels;
     if (!region->all_rows)
         region->pieces += 2 * ts_region_list(the_case, rows, actor->rows, true, row_text, sizeof row_text);

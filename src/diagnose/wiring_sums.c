@@ -319,6 +319,9 @@ static void propose_factors(struct ts_case *the_case)
  * itself; rows, those that follow with a slope of one, and those that agree. */
 enum { DOT, FOUND, EXPECTED, NUMBERS, ROWS, NEAR, AGREEING };
 
+/* Parts that have something in common tilt the slope, by this at most: what blurs or sharpens tilts it by more. */
+#define TILTED 0.1
+
 /* typical: error of a row. */
 static void add_slopes(const struct ts_case *the_case, double typical, struct ts_tally *tally)
 {
@@ -355,11 +358,11 @@ static double sure_of_part(const struct ts_case *the_case, const struct ts_tally
     /* attention that spreads over more tokens makes less of what differs between them: it looks much the same */
     bool attention = ts_names_attention(ts_case_name(the_case, the_case->actor));
     bool exact = fabs(slope - 1) < 4 * error + 0.03 && tally->sums[NEAR] >= 0.8 * rows;
-    if (!(found > 0) || !(expected > 0) || the_case->actor->width < 16 || !(rows > 0))
+    /* one row has one slope, which anything may have */
+    if (!(found > 0) || !(expected > 0) || the_case->actor->width < 16 || rows < 2)
         return 0;
-    /* parts that have something in common tilt the slope a little */
     if (!(cosine > 0.4) || cosine >= 0.93 ||
-        (!exact && (attention || fabs(slope - 1) >= 0.25 || found >= 0.9 * expected)))
+        (!exact && (attention || fabs(slope - 1) >= TILTED || found >= 0.9 * expected)))
         return 0;
     return !exact ? 0.4 : attention ? 0.45 : cosine * cosine < 0.4 ? 0.75 : 0.65;
 }
