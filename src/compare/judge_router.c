@@ -75,8 +75,9 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
 {
     const struct ts_actor *logits = ts_scene_actor(&state->scene, operation->inputs[0]);
     int64_t a[MOST_CHOSEN], b[MOST_CHOSEN];
-    if (operation->kind != TS_OPERATION_TOPK || !logits || weights->width > MOST_CHOSEN || logits->rows == 1 ||
-        logits->apart)
+    /* what a bias or groups chose is not what the logits alone tell */
+    if (operation->kind != TS_OPERATION_TOPK || operation->table || !logits || weights->width > MOST_CHOSEN ||
+        logits->rows == 1 || logits->apart)
         return;
     for (size_t row = 0; row < logits->rows; row++) {
         largest(logits->a + row * logits->width, logits->width, weights->width, a);

@@ -189,6 +189,12 @@ static int descending(const void *a, const void *b)
     return left > right ? -1 : left < right;
 }
 
+/* Which of a row's numbers is the i-th that was chosen: of those in falling order the i-th. */
+static size_t chosen_at(const struct ts_operation *operation, size_t at, size_t i)
+{
+    return operation->table ? (size_t)operation->table[at] : i;
+}
+
 static void apply_topk(const struct ts_operation *operation, const struct ts_actor *actor,
                        const struct ts_actor *logits, const double *in, double *out)
 {
@@ -202,11 +208,13 @@ static void apply_topk(const struct ts_operation *operation, const struct ts_act
             row_values[i] = operation->sigmoid ? 1 / (1 + exp(-from[i])) : exp(from[i] - largest);
             sum += row_values[i];
         }
-        qsort(row_values, logits->width, sizeof *row_values, descending);
+        if (!operation->table)
+            qsort(row_values, logits->width, sizeof *row_values, descending);
         for (size_t i = 0; i < actor->width; i++)
-            kept += row_values[i];
+            kept += row_values[chosen_at(operation, row * actor->width + i, i)];
         for (size_t i = 0; i < actor->width; i++)
-            out[row * actor->width + i] = operation->factor * row_values[i] /
+            out[row * actor->width + i] = operation->factor *
+                                          row_values[chosen_at(operation, row * actor->width + i, i)] /
                                           (operation->flag      ? kept
                                            : operation->sigmoid ? 1
                                                                 : sum);

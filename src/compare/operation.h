@@ -68,6 +68,7 @@ struct ts_operation {
     size_t size;  /* ATTENTION: numbers of a query, and of a key */
     unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
     /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;
+     * TOPK: the experts that the candidate chose, by row, where a bias or groups choose them, else NULL;
      * SCORES: a bias per head and distance key - row, from 1 - sequence on, or NULL; ATTENTION: where each head begins
      * in a row of queries, then of keys, then of values */
     double *table;

@@ -5,6 +5,8 @@
 
 #include "compare/operation_search.h"
 
+#define CHOICE_BACK 4 /* pairs between the experts that were chosen and their weights */
+
 /* Weight and bias per channel by least squares over all groups; a bias only when it helps. */
 static bool fit_norm(const struct ts_search *search, const struct ts_actor *input, const struct ts_actor *other,
                      struct ts_operation *norm)
@@ -303,36 +305,86 @@ static double fitted_factor(struct ts_search *search, const struct ts_operation 
     return square > 0 ? dot / square : 1;
 }
 
-/* The weights of chosen experts are above 0 and fall. */
-static bool may_be_chosen(const struct ts_actor *actor)
+/* The experts that were chosen, captured as integers shortly before, as many for each row as the actor has numbers: the
+ * reference's, then the candidate's. NULL when there are none. */
+static double *read_choice(const struct ts_search *search, size_t experts)
 {
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        if (!(actor->a[i] >= 0) || (i % actor->width && actor->a[i] > actor->a[i - 1]))
+    const struct ts_actor *actor = search->actor;
+    const struct ts_scene *scene = search->scene;
+    size_t total = actor->rows * actor->width;
+    double *table = actor->whole && actor->rows == scene->taken_count ? malloc(2 * total * sizeof *table) : NULL;
+    for (size_t back = 1; table && back <= CHOICE_BACK && back <= actor->pair; back++) {
+        const struct ts_pair *pair = &scene->pairs[actor->pair - back];
+        bool good = !pair->problem && ts_type_is_integer(pair->a.tensor->type) &&
+                    ts_type_is_integer(pair->b.tensor->type) && pair->a.count == total;
+        for (size_t i = 0; i < 2 * total && good; i++) {
+            struct ts_error ignored;
+            int64_t expert = -1;
+            good = ts_view_read_i64(i < total ? &pair->a : &pair->b, i % total, 1, &expert, &ignored) == TS_OK &&
+                   expert >= 0 && expert < (int64_t)experts;
+            table[i] = (double)expert;
+        }
+        if (good)
+            return table;
+    }
+    free(table);
+    return NULL;
+}
+
+/* The weights of chosen experts are above 0 and fall. */
+static bool may_be_chosen(const struct ts_actor *actor, bool *falling)
+{
+    *falling = true;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        if (!(actor->a[i] >= 0))
             return false;
+        *falling = *falling && !(i % actor->width && actor->a[i] > actor->a[i - 1]);
+    }
     return true;
+}
+
+static bool choose_as_captured(const struct ts_search *search, size_t experts, struct ts_operation *topk)
+{
+    topk->table = read_choice(search, experts);
+    topk->table_count = topk->table ? 2 * search->actor->rows * search->actor->width : 0;
+    return topk->table != NULL;
 }
 
 void ts_learn_topk(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
-    if (actor->heads != 1 || actor->width > 64 || !may_be_chosen(actor))
+    bool falling;
+    if (actor->heads != 1 || actor->width > 64 || !may_be_chosen(actor, &falling))
         return;
     for (size_t i = 0; i < search->all_count && i < 6; i++) {
         const struct ts_actor *logits = search->all[i];
         if (logits->rows != actor->rows || logits->width < actor->width || logits->width > 4096)
             continue;
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = falling ? 0 : 4; variant < 8; variant++) {
             struct ts_operation topk = {.kind = TS_OPERATION_TOPK,
                                         .inputs = {logits->pair},
                                         .input_count = 1,
                                         .factor = 1,
                                         .flag = variant % 2,
-                                        .sigmoid = variant / 2};
+                                        .sigmoid = variant / 2 % 2};
+            if (variant >= 4 && search->best.kind == TS_OPERATION_TOPK && !search->best.table)
+                return; /* the largest are chosen */
+            if (variant >= 4 && !choose_as_captured(search, logits->width, &topk))
+                break;
             if (ts_search_consider(search, &topk))
                 continue;
+            if (variant >= 4 && !choose_as_captured(search, logits->width, &topk))
+                break;
             topk.factor = fitted_factor(search, &topk); /* routed scaling */
             if (actor->rows > 1 && topk.factor > 0.05 && topk.factor < 100)
                 ts_search_consider(search, &topk);
+            else
+                free(topk.table);
         }
+    }
+    if (search->best.kind == TS_OPERATION_TOPK && search->best.table) { /* it is replayed with the candidate's choice */
+        search->best.table_count /= 2;
+        memcpy(search->best.table, search->best.table + search->best.table_count,
+               search->best.table_count * sizeof *search->best.table);
     }
 }

@@ -1,6 +1,7 @@
 /* Owns what is added to attention beside queries and keys: biases that grow with the distance (ALiBi), and sinks in the
  * denominator of the softmax. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
@@ -61,6 +62,92 @@ static bool predict_slopes(struct ts_case *the_case, const struct ts_formula *fo
     return true;
 }
 
+/* Number of the distance key - row, and of all of them. */
+static size_t distance_at(const struct ts_case *the_case, size_t row, size_t key)
+{
+    return the_case->actor->sequence - 1 + key - (size_t)ts_case_row(the_case, row);
+}
+
+static size_t distances(const struct ts_actor *actor)
+{
+    return 2 * actor->sequence - 1;
+}
+
+/* A number per head and distance in the table. */
+static bool predict_relative(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *actor = the_case->actor;
+    if (formula->table_count != actor->heads * distances(actor))
+        return false;
+    for (size_t row = 0; row < actor->rows; row++)
+        for (size_t at = 0; at < actor->width; at++)
+            out[row * actor->width + at] =
+                the_case->expected[row * actor->width + at] +
+                formula->table[at / actor->inner * distances(actor) + distance_at(the_case, row, at % actor->inner)];
+    return true;
+}
+
+/* The mean difference for each head and distance; returns how many of them there are. */
+static size_t find_relative(const struct ts_case *the_case, double *table, double *low, double *high)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t total = actor->heads * distances(actor), used = 0;
+    double *counts = calloc(total, sizeof *counts);
+    for (size_t i = 0; i < the_case->total && counts; i++) {
+        size_t row = i / actor->width, head = i % actor->width / actor->inner, key = i % actor->inner;
+        size_t place = head * distances(actor) + distance_at(the_case, row, key);
+        double difference = the_case->found[i] - the_case->expected[i];
+        if (!isfinite(difference) || the_case->found[i] < -1e4)
+            continue;
+        table[place] += difference;
+        counts[place]++;
+    }
+    for (size_t i = 0; i < total && counts; i++) {
+        if (!(counts[i] > 0))
+            continue;
+        table[i] /= counts[i];
+        *low = fmin(*low, table[i]);
+        *high = fmax(*high, table[i]);
+        used++;
+    }
+    free(counts);
+    return used;
+}
+
+/* What is added depends on the head and the distance alone, in any way: a table of relative positions. */
+static void propose_relative_bias(struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const struct ts_operation *operation = &the_case->operation;
+    struct ts_formula formula = {.predict = predict_relative, .table_count = actor->heads * distances(actor)};
+    double *prediction = ts_case_scratch(the_case), *table = calloc(formula.table_count, sizeof *table);
+    double low = INFINITY, high = -INFINITY;
+    size_t used;
+    formula.table = table;
+    if (table && prediction && operation->kind == TS_OPERATION_SCORES &&
+        operation->table_count == formula.table_count) {
+        for (size_t i = 0; i < formula.table_count; i++)
+            table[i] = -operation->table[i];
+        (void)predict_relative(the_case, &formula, prediction);
+        ts_formula_next(the_case, &formula);
+        ts_propose(the_case, "term-missing", prediction, 0, "whether the position bias is added to the scores",
+                   "the position bias, a number for each head and distance of query and key, is missing");
+        memset(table, 0, formula.table_count * sizeof *table);
+    }
+    if (table && prediction && (used = find_relative(the_case, table, &low, &high)) * 2 < the_case->total) {
+        (void)predict_relative(the_case, &formula, prediction);
+        ts_formula_next(the_case, &formula);
+        ts_propose(
+            the_case, "offset", prediction, used,
+            "the bias by relative position: whether it is added, its table (whose layer, encoder or decoder), how "
+            "distances are put into buckets, their sign",
+            "what is added to the scores differs by a number for each head and distance of query and key, from "
+            "%.4g to %.4g: another position bias",
+            low, high);
+    }
+    free(table);
+}
+
 void ts_propose_distance_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
@@ -90,6 +177,8 @@ void ts_propose_distance_bias(struct ts_case *the_case)
                    "to %.4g: a position bias (ALiBi) has other slopes",
                    low, high);
     free(slopes);
+    if (actor->rows >= 6)
+        propose_relative_bias(the_case);
 }
 
 static double factor_of(const struct ts_case *the_case, size_t start, size_t size)

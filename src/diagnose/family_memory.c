@@ -565,7 +565,7 @@ static void sparse(struct ts_case *the_case)
     double above = the_case->error - the_case->noise, sum = 0, least = 0, part;
     const double usual = the_case->noise / (double)the_case->total;
     char text[512];
-    size_t first = SIZE_MAX;
+    size_t first = SIZE_MAX, begin = the_case->total, end = 0;
     bool together = true;
     struct hits hits = {.usual = usual, .loud = the_case->noise > above};
     struct ts_formula formula = {.count = count_hits, .tell = tell_hits, .numbers = &hits, .size = sizeof hits};
@@ -599,10 +599,14 @@ static void sparse(struct ts_case *the_case)
         if (ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]) >= least) {
             if (!isfinite(the_case->found[i]) || !isfinite(the_case->expected[i])) /* a mask that differs */
                 return;
+            begin = i < begin ? i : begin;
+            end = i;
             first = first == SIZE_MAX ? i % the_case->actor->width : first;
             together = together && i % the_case->actor->width == first;
         }
     if (few > 2 && together) /* a channel, in few rows */
+        return;
+    if (few > FEW_LEAST && end - begin < 16 * few) /* a short row */
         return;
     hits.least = least;
     ts_tally_open(&tally);

@@ -84,7 +84,8 @@ bool ts_variants_open(struct ts_variants *variants, struct ts_case *the_case, co
         return false;
     }
     ts_worst_rows(the_case, products ? TRIED_PRODUCTS : TRIED, &variants->first, &variants->count);
-    if (operation->kind == TS_OPERATION_ROTARY) { /* its table is bound to all rows */
+    if (operation->kind == TS_OPERATION_ROTARY ||
+        (operation->kind == TS_OPERATION_TOPK && operation->table)) { /* its table is bound to all rows */
         variants->first = 0;
         variants->count = the_case->actor->rows;
     }
