@@ -8,6 +8,8 @@
 
 /* Slopes of n heads are 2^(-8 h / n), h from 1: so near to it they are taken for the usual ones. */
 #define NEAR 0.05
+/* Share of the error from which on slopes say it all: a number for each distance would say the same with more. */
+#define GROWS 0.9
 
 /* Least squares slope of the difference over the distance, for each head. */
 static void find_slopes(const struct ts_case *the_case, double *slopes)
@@ -153,6 +155,7 @@ void ts_propose_distance_bias(struct ts_case *the_case)
     const struct ts_actor *actor = the_case->actor;
     double *prediction = ts_case_scratch(the_case), *slopes, low = INFINITY, high = -INFINITY, factor;
     struct ts_formula formula = {.predict = predict_slopes, .table_count = actor->heads};
+    bool grows;
     if (!prediction || actor->heads < 2 || actor->inner != actor->sequence || actor->rows < 3 ||
         !(slopes = calloc(actor->heads, sizeof *slopes)))
         return;
@@ -163,6 +166,7 @@ void ts_propose_distance_bias(struct ts_case *the_case)
         low = slopes[head] < low ? slopes[head] : low;
         high = slopes[head] > high ? slopes[head] : high;
     }
+    grows = ts_explained(the_case, prediction) > GROWS;
     ts_formula_next(the_case, &formula);
     factor = usual_slopes(slopes, actor->heads);
     if (fabs(factor - 1) < NEAR)
@@ -177,7 +181,7 @@ void ts_propose_distance_bias(struct ts_case *the_case)
                    "to %.4g: a position bias (ALiBi) has other slopes",
                    low, high);
     free(slopes);
-    if (actor->rows >= 6)
+    if (actor->rows >= 6 && !grows)
         propose_relative_bias(the_case);
 }
 

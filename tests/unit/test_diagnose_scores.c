@@ -8,6 +8,7 @@ struct sight {
     bool none;         /* no mask at all */
     double slope;      /* times the usual slopes of a position bias */
     bool flat_slopes;  /* every head has the same */
+    uint32_t table;    /* a number for each head and distance, drawn from this; 0: none */
     double masked;     /* what stands where nothing is seen */
 };
 
@@ -15,6 +16,12 @@ struct sides {
     struct trace trace;
     float q[2][TOKENS * HIDDEN], k[2][TOKENS * HIDDEN], bare[2][TABLE], scores[2][TABLE];
 };
+
+static double from_table(uint32_t table, size_t head, long distance)
+{
+    uint32_t drawn = (table + (uint32_t)head * 97 + (uint32_t)(distance + TOKENS)) * 2654435761u;
+    return table ? (double)(drawn >> 8) / (double)(1 << 23) - 1 : 0;
+}
 
 static void score(struct sides *sides, int side, struct sight sight)
 {
@@ -27,7 +34,9 @@ static void score(struct sides *sides, int side, struct sight sight)
             sum += (double)sides->q[side][row * HIDDEN + head * SIZE + i] *
                    (double)sides->k[side][key * HIDDEN + head * SIZE + i];
         sides->bare[side][at] = (float)(sum / sqrt(SIZE));
-        sides->scores[side][at] = (float)(seen ? sum / sqrt(SIZE) - slope * (double)distance : sight.masked);
+        sides->scores[side][at] =
+            (float)(seen ? sum / sqrt(SIZE) - slope * (double)distance + from_table(sight.table, head, distance)
+                         : sight.masked);
     }
 }
 
@@ -106,6 +115,23 @@ static void test_position_bias(void **state)
     expect(bias, none, true, "skipped-op", "layer_0_attn_scores_raw unchanged");
 }
 
+/* A table of relative positions; what is masked on both sides is nothing that bits of another type would give. */
+static void test_relative_positions(void **state)
+{
+    struct sight bias = {.table = 5}, other = {.table = 900}, none = {0};
+    struct sight all = {.table = 5, .none = true}, all_other = {.table = 900, .none = true};
+    struct sides *sides = calloc(1, sizeof *sides);
+    (void)state;
+    expect(bias, none, false, "term-missing", "a number for each head and distance of query and key, is missing");
+    expect(bias, other, false, "offset", "another position bias");
+    expect(all, all_other, false, "offset", "another position bias");
+    bias.masked = other.masked = -INFINITY;
+    diagnose(sides, bias, other, false);
+    assert_null(trace_cause(&sides->trace, "dtype-confusion"));
+    trace_end(&sides->trace);
+    free(sides);
+}
+
 static void test_position_bias_is_silent(void **state)
 {
     struct sides *sides = calloc(1, sizeof *sides);
@@ -141,6 +167,7 @@ int main(void)
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_masks_are_silent),
         cmocka_unit_test(test_position_bias),
+        cmocka_unit_test(test_relative_positions),
         cmocka_unit_test(test_position_bias_is_silent),
         cmocka_unit_test(test_infinity_beside_a_mask),
     };

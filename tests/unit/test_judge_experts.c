@@ -557,9 +557,63 @@ static void test_bits_of_a_constant(void **state)
     assert_int_equal(ts_mantissa_bits(values, 64), 7);
 }
 
+/* A router whose bias decides who is chosen and is no part of the weights: sigmoids divided by their sum, times 2.5.
+ * faulty: the bias is in them. flipped: tokens that chose another expert on a tie. */
+static void route_with_a_bias(struct judged *judged, bool faulty, size_t flipped)
+{
+    enum { EXPERTS = 8 };
+    float *logits = made_values(TOKENS * EXPERTS), *bias = made_values(EXPERTS), own[2][TOKENS * EXPERTS];
+    float gates[2][TOKENS * CHOSEN];
+    int64_t chosen[2][TOKENS * CHOSEN];
+    memcpy(own[0], logits, sizeof own[0]);
+    shake(logits, own[1], TOKENS * EXPERTS, TINY);
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < TOKENS; row++) {
+            const float *from = own[side] + row * EXPERTS;
+            double sum = 0;
+            for (size_t k = 0; k < CHOSEN; k++) { /* any two of them: what was captured tells whose weights these are */
+                size_t expert = (row * 3 + k * 5 + (side && k && row >= TOKENS - flipped)) % EXPERTS;
+                double gate = 1 / (1 + exp(-(double)from[expert])) + (faulty && side ? 0.1 * (double)bias[expert] : 0);
+                chosen[side][row * CHOSEN + k] = (int64_t)expert;
+                gates[side][row * CHOSEN + k] = (float)gate;
+                sum += gate;
+            }
+            for (size_t k = 0; k < CHOSEN; k++)
+                gates[side][row * CHOSEN + k] *= (float)(2.5 / sum);
+        }
+    trace_add(&judged->trace, "layers.0.mlp.gate", own[0], own[1], SHAPE(TOKENS, EXPERTS));
+    trace_add_integers(&judged->trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    trace_add(&judged->trace, "layers.0.mlp.gate_weights", gates[0], gates[1], SHAPE(TOKENS, CHOSEN));
+    free(logits);
+    free(bias);
+}
+
+static void test_weights_that_a_bias_chose(void **state)
+{
+    struct judged judged;
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        trace_start(&judged.trace);
+        for (int i = 0; i < 4; i++)
+            add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), TINY);
+        route_with_a_bias(&judged, way == 1, 0);
+        expect_first(&judged, way ? 6 : SIZE_MAX);
+    }
+    /* those that chose otherwise have the weights of whom they chose: whatever is said of the choice, it is not them */
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), TINY);
+    route_with_a_bias(&judged, false, 2);
+    judged_run(&judged);
+    assert_int_not_equal(judged.judgement.first, 6);
+    assert_int_not_equal(judged.judgement.verdicts[6].judged, TS_JUDGED_DIFFERS);
+    judged_end(&judged);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_weights_that_a_bias_chose),
         cmocka_unit_test(test_flips_without_logits),
         cmocka_unit_test(test_groups_without_logits),
         cmocka_unit_test(test_weights_before_indices),
