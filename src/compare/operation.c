@@ -9,7 +9,7 @@
 #include "compare/operation_search.h"
 
 static const char *const activation_names[TS_ACTIVATION_COUNT] = {
-    "silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "sigmoid", "tanh", "relu_squared", "identity"};
+    "silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "sigmoid", "tanh", "relu_squared", "softplus", "identity"};
 
 const char *ts_activation_name(enum ts_activation activation)
 {
@@ -35,6 +35,8 @@ double ts_activation_value(enum ts_activation activation, double x)
         return tanh(x);
     case TS_ACTIVATION_RELU_SQUARED:
         return x > 0 ? x * x : 0;
+    case TS_ACTIVATION_SOFTPLUS:
+        return x > 30 ? x : log1p(exp(x));
     default:
         return x;
     }

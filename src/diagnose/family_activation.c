@@ -56,7 +56,7 @@ static double absolute(double x)
 }
 
 static const struct function others[] = {
-    {"elu", elu},     {"softplus", softplus}, {"mish", mish}, {"hard_swish", hard_swish}, {"leaky_relu", leaky_relu},
+    {"elu", elu},     {"exp", exp},     {"mish", mish}, {"hard_swish", hard_swish}, {"leaky_relu", leaky_relu},
     {"relu6", relu6}, {"abs", absolute}};
 
 #define FUNCTIONS (TS_ACTIVATION_COUNT + sizeof others / sizeof *others)

@@ -378,6 +378,31 @@ static void propose_routing(struct ts_case *the_case, const struct ts_router *ro
         ts_formula_next(the_case, &(struct ts_formula){0});
 }
 
+/* Each expert's score is a sigmoid, and a softmax over all of them stands in its place. */
+static void propose_softmax_of_all(struct ts_case *the_case)
+{
+    const struct ts_operation *own = &the_case->operation;
+    size_t width = the_case->actor->width;
+    struct ts_variants variants;
+    if (own->kind != TS_OPERATION_ACTIVATION || own->activation != TS_ACTIVATION_SIGMOID || own->input_count != 1 ||
+        own->fused || the_case->actor->heads != 1 || width < 2 || width >= TS_MOST_EXPERTS ||
+        !ts_variants_open(&variants, the_case, own))
+        return;
+    for (size_t start = 0; start + width <= the_case->total; start += width) {
+        double largest = -INFINITY, sum = 0;
+        for (size_t i = start; i < start + width; i++)
+            largest = fmax(largest, variants.inputs[0][i]);
+        for (size_t i = start; i < start + width; i++)
+            sum += variants.out[i] = exp(variants.inputs[0][i] - largest);
+        for (size_t i = start; i < start + width; i++)
+            variants.out[i] /= sum;
+    }
+    ts_propose(the_case, "router-gate", variants.out, 0, "how the router turns logits into scores: scoring_func",
+               "made of %s, the candidate's scores are softmax probabilities, the reference's are sigmoids",
+               ts_case_name(the_case, variants.from[0]));
+    ts_variants_close(&variants);
+}
+
 static void propose(struct ts_case *the_case)
 {
     struct ts_router router;
@@ -386,6 +411,8 @@ static void propose(struct ts_case *the_case)
         return;
     if (the_case->operation.kind == TS_OPERATION_TOPK && ts_case_in_scene(the_case))
         propose_weights(the_case);
+    if (ts_case_in_scene(the_case))
+        propose_softmax_of_all(the_case);
     own = ts_type_is_integer(ts_case_pair(the_case)->a.tensor->type);
     if (!own && the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case))
         propose_gathered(the_case);

@@ -1,4 +1,5 @@
 /* Owns the search for terms: sums and differences of earlier tensors that explain what was found. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "diagnose/variant.h"
@@ -126,6 +127,49 @@ static void give_norm_of_multiples(struct ts_case *the_case, double first, doubl
     double times[2] = {first, second};
     ts_formula_next(the_case,
                     &(struct ts_formula){.predict = predict_norm_of_multiples, .table = times, .table_count = 2});
+}
+
+/* The norm of one tensor is given a sum that was captured nowhere: blocks that stand behind each other instead of side
+ * by side. */
+static void propose_norm_of_more(struct ts_case *the_case)
+{
+    struct ts_operation changed = the_case->operation;
+    struct ts_variants variants;
+    const struct ts_actor *best = NULL;
+    double *inputs[3] = {NULL, NULL, NULL}, *added = NULL, most = WORTHWHILE;
+    if (changed.kind != TS_OPERATION_NORM || changed.input_count != 1 ||
+        !ts_variants_open(&variants, the_case, &the_case->operation))
+        return;
+    inputs[0] = variants.inputs[0];
+    changed.input_count = 2;
+    for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
+        const struct ts_actor *other = ts_earlier(the_case, back);
+        double share;
+        if (!ts_same_size(the_case, other) || other == variants.from[0] ||
+            !(inputs[1] = ts_actor_doubles(other->b, the_case->total)))
+            continue;
+        changed.inputs[1] = other->pair;
+        share = ts_variants_try(&variants, &changed, inputs);
+        if (share > most) {
+            most = share;
+            best = other;
+            free(added);
+            added = inputs[1];
+        } else {
+            free(inputs[1]);
+        }
+    }
+    if (best) {
+        inputs[1] = added;
+        changed.inputs[1] = best->pair;
+        ts_formula_operation(the_case, &changed);
+        ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,
+                   "which tensor is passed to this norm: parallel or serial blocks",
+                   "the norm is that of %s + %s instead of %s alone", ts_case_name(the_case, variants.from[0]),
+                   ts_case_name(the_case, best), ts_case_name(the_case, variants.from[0]));
+    }
+    free(added);
+    ts_variants_close(&variants);
 }
 
 /* The norm of a sum that was captured nowhere: its terms in other proportions, or the norm left out. */
@@ -420,6 +464,7 @@ void ts_wiring_sums(struct ts_case *the_case)
     propose_subset(the_case);
     propose_replaced(the_case);
     propose_norm_of_sum(the_case);
+    propose_norm_of_more(the_case);
     propose_partial_sum(the_case);
     propose_factors(the_case);
 }

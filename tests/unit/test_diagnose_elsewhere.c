@@ -215,13 +215,103 @@ static void test_scores_of_an_encoder(void **state)
     free(scores);
 }
 
+/* The step of a scan: softplus of a projection, and something else in its place. */
+static void test_softplus(void **state)
+{
+    static const char *const words[] = {"relu(layers.0.mixer.dt_proj)", "exp(layers.0.mixer.dt_proj)"};
+    struct trace trace;
+    float x[2][TOTAL], y[2][TOTAL];
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        float *drawn = made_values(TOTAL);
+        trace_start(&trace);
+        for (size_t i = 0; i < TOTAL; i++)
+            x[0][i] = 2 * drawn[i];
+        shake(x[0], x[1], TOTAL, 1e-6);
+        for (size_t i = 0; i < TOTAL; i++) {
+            y[0][i] = (float)log1p(exp((double)x[0][i]));
+            y[1][i] = way == 0   ? fmaxf(x[1][i], 0)
+                      : way == 1 ? (float)exp((double)x[1][i])
+                                 : (float)log1p(exp((double)x[1][i]));
+        }
+        trace_add(&trace, "layers.0.mixer.dt_proj", x[0], x[1], SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.mixer.delta", y[0], y[1], SHAPE(TOKENS, WIDTH)));
+        if (way < 2)
+            assert_first(&trace, "activation", words[way]);
+        else
+            assert_silent(&trace);
+        trace_end(&trace);
+        free(drawn);
+    }
+}
+
+/* Scores of experts that are sigmoids by themselves, and a softmax over all of them. */
+static void test_softmax_for_sigmoids(void **state)
+{
+    enum { EXPERTS = 8, SCORES = TOKENS * EXPERTS };
+    struct trace trace;
+    float *logits = made_values(SCORES), a[SCORES], b[SCORES];
+    (void)state;
+    trace_start(&trace);
+    for (size_t i = 0; i < SCORES; i++) {
+        double sum = 0;
+        for (size_t k = i / EXPERTS * EXPERTS; k < (i / EXPERTS + 1) * EXPERTS; k++)
+            sum += exp((double)logits[k]);
+        a[i] = (float)(1 / (1 + exp(-(double)logits[i])));
+        b[i] = (float)(exp((double)logits[i]) / sum);
+    }
+    trace_add(&trace, "layers.0.mlp.gate", logits, logits, SHAPE(TOKENS, EXPERTS));
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.gate_scores", a, b, SHAPE(TOKENS, EXPERTS)));
+    assert_first(&trace, "router-gate", "the candidate's scores are softmax probabilities");
+    trace_end(&trace);
+    free(logits);
+}
+
+static void norm_of(const float *x, const float *added, float *out)
+{
+    for (size_t row = 0; row < TOKENS; row++) {
+        double square = 0;
+        for (size_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            out[i] = x[i] + (added ? added[i] : 0);
+            square += (double)out[i] * (double)out[i];
+        }
+        for (size_t i = row * WIDTH; i < (row + 1) * WIDTH; i++)
+            out[i] *= (float)((1 + 0.01 * (double)(i % WIDTH)) / sqrt(square / WIDTH + 1e-6));
+    }
+}
+
+/* Attention and MLP side by side in the reference, one behind the other in the candidate. */
+static void test_blocks_in_a_row(void **state)
+{
+    struct trace trace;
+    float *stream = made_values(TOTAL), *attention = made_values(TOTAL), a[TOTAL], b[TOTAL];
+    (void)state;
+    trace_start(&trace);
+    trace_add(&trace, "layers.0", stream, stream, SHAPE(TOKENS, WIDTH));
+    trace_add(&trace, "layers.1.attention.dense", attention, attention, SHAPE(TOKENS, WIDTH));
+    norm_of(stream, NULL, a);
+    norm_of(stream, attention, b);
+    trace_diagnose(&trace, trace_add(&trace, "layers.1.post_attention_layernorm", a, b, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "wrong-input", "the norm is that of layers.0 + layers.1.attention.dense instead of layers.0");
+    trace_end(&trace);
+    free(stream);
+    free(attention);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_channels_of_images),      cmocka_unit_test(test_places_of_images),
-        cmocka_unit_test(test_seven_wrong_numbers),     cmocka_unit_test(test_first_token_of_a_scan),
-        cmocka_unit_test(test_last_token_says_no_side), cmocka_unit_test(test_no_part_is_missing),
-        cmocka_unit_test(test_no_mask_without_keys),    cmocka_unit_test(test_scores_of_an_encoder),
+        cmocka_unit_test(test_softplus),
+        cmocka_unit_test(test_softmax_for_sigmoids),
+        cmocka_unit_test(test_blocks_in_a_row),
+        cmocka_unit_test(test_channels_of_images),
+        cmocka_unit_test(test_places_of_images),
+        cmocka_unit_test(test_seven_wrong_numbers),
+        cmocka_unit_test(test_first_token_of_a_scan),
+        cmocka_unit_test(test_last_token_says_no_side),
+        cmocka_unit_test(test_no_part_is_missing),
+        cmocka_unit_test(test_no_mask_without_keys),
+        cmocka_unit_test(test_scores_of_an_encoder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
