@@ -573,7 +573,8 @@ static void route_with_a_bias(struct judged *judged, bool faulty, size_t flipped
             double sum = 0;
             for (size_t k = 0; k < CHOSEN; k++) { /* any two of them: what was captured tells whose weights these are */
                 size_t expert = (row * 3 + k * 5 + (side && k && row >= TOKENS - flipped)) % EXPERTS;
-                double gate = 1 / (1 + exp(-(double)from[expert])) + (faulty && side ? 0.1 * (double)bias[expert] : 0);
+                double gate =
+                    1 / (1 + exp(-(double)from[expert])) + (faulty && side ? 0.002 * (double)bias[expert] : 0);
                 chosen[side][row * CHOSEN + k] = (int64_t)expert;
                 gates[side][row * CHOSEN + k] = (float)gate;
                 sum += gate;
