@@ -15,7 +15,7 @@
 #define CLOSE        0.25  /* of a row's energy may be left: weights of three bits leave less */
 #define LEAST_SHARE  1e-12 /* of a row's energy: one may have no error */
 #define MATCHED      0.5   /* the order explains the error when it leaves less than this of it */
-#define LOST_MOST    10    /* one row in so many may be found nowhere */
+#define LOST_MOST    2     /* one row in so many may be found nowhere */
 
 /* Inside the module of the experts: "mlp.experts.act_fn", not "mlp.experts" itself, which holds what comes out. */
 static bool is_inside_experts(const char *name)

@@ -8,7 +8,7 @@
 #define KNOTS     4096
 #define LEVEL     30.0 /* from here on a result is its argument */
 #define LEFT_END  (-40.0)
-#define LEFT_OVER 0.1 /* of the error of positive results may be left: those have no choice */
+#define LEFT_OVER 0.2 /* of the error of positive results may be left: those have no choice */
 #define AS_GOOD   2.0 /* times what the best leaves: rounding hides which it is */
 #define LEAST     64
 

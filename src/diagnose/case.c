@@ -293,6 +293,32 @@ static void choose_rows(struct ts_case_state *state, const struct ts_case_rows *
     choose_tokens(state, index);
 }
 
+/* Rows of experts that are none of the reference's are those of tokens that took other experts. More than these have
+ * are wrong: they are held against what is left. */
+static void place_lost(struct ts_case_state *state, size_t index)
+{
+    const struct ts_scene *scene = &state->scene;
+    const struct ts_view *view = &scene->pairs[index].a;
+    size_t rows = (size_t)(view->count / view->shape[view->rank - 1]), lost = 0, aside = 0, next = 0;
+    bool *used = calloc(rows, sizeof *used);
+    ts_case_set_aside(state, index);
+    for (size_t row = 0; row < scene->taken_count; row++)
+        aside += scene->aside[row];
+    for (size_t row = 0; row < rows && used; row++) {
+        lost += state->gathered[row] == SIZE_MAX;
+        if (state->gathered[row] != SIZE_MAX)
+            used[state->gathered[row]] = true;
+    }
+    for (size_t row = 0; row < rows && used && lost * scene->taken_count > aside * rows; row++) {
+        if (state->gathered[row] != SIZE_MAX)
+            continue;
+        while (used[next])
+            next++;
+        state->gathered[row] = next++;
+    }
+    free(used);
+}
+
 enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair *pairs, const struct ts_delta *deltas,
                                size_t count, size_t index, const struct ts_evidence *evidence,
                                const struct ts_case_rows *rows, struct ts_diagnosis *diagnosis, struct ts_error *error)
@@ -312,8 +338,9 @@ enum ts_status ts_case_open_at(struct ts_case_state *state, const struct ts_pair
         return ts_fail_memory(error);
     TS_TRY(ts_scene_open_near(&state->scene, pairs, count, index, error));
     choose_rows(state, rows, index);
-    if (deltas && !ts_is_weight(pairs[index].name))
-        state->gathered = ts_gathered_order(&pairs[index], &deltas[index]);
+    if (deltas && !ts_is_weight(pairs[index].name) &&
+        (state->gathered = ts_gathered_order(&pairs[index], &deltas[index])))
+        place_lost(state, index);
     if (!ts_is_weight(pairs[index].name) && !state->gathered &&
         !(state->scene.tokens > state->scene.taken_count && is_turned_square(&pairs[index]))) {
         /* what lies further back than the window would be pushed out of it again */

@@ -82,24 +82,33 @@ static void test_function_is_silent(void **state)
     }
 }
 
-/* Rows inside of experts stand in another order, which is no matter, and are made by another function, which is. */
+/* Rows inside of experts stand in another order, which is no matter, and are made by another function, which is. A row
+ * that is none of the reference's is that of a token which chose otherwise, or it is wrong. */
 static void test_function_inside_experts(void **state)
 {
+    enum { FLIPPED = 5 };
     static float gathered[TOTAL];
+    int64_t chosen[2][TOKENS];
     struct trace trace;
     (void)state;
-    for (int lost = 0; lost < 2; lost++) {
+    for (int way = 0; way < 3; way++) {
         start(&trace);
-        fill(TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, false);
+        fill(TS_ACTIVATION_SILU, way < 2 ? TS_ACTIVATION_GELU : TS_ACTIVATION_SILU, false);
         for (size_t row = 0; row < TOKENS; row++) {
             size_t from = row / 4 * 4 + (3 - row % 4);
             memcpy(gathered + row * WIDTH, b + from * WIDTH, WIDTH * sizeof *b);
+            chosen[0][row] = (int64_t)(row / 4);
+            chosen[1][row] = way == 1 && row == FLIPPED ? 0 : chosen[0][row];
         }
-        for (size_t i = 0; i < WIDTH && lost; i++) /* one of a token that chose another expert */
-            gathered[5 * WIDTH + i] = (float)ts_activation_value(TS_ACTIVATION_GELU, 3 * dice_number());
+        for (size_t i = 0; i < WIDTH && way; i++)
+            gathered[FLIPPED * WIDTH + i] = (float)ts_activation_value(TS_ACTIVATION_GELU, 3 * dice_number());
         memcpy(b, gathered, sizeof b);
+        trace_add_integers(&trace, "mlp.gate.indices", chosen[0], chosen[1], TOKENS, 1);
         diagnose(&trace, "mlp.experts.act_fn");
-        assert_first(&trace, "activation", "computes gelu where the reference computes silu");
+        if (way < 2)
+            assert_first(&trace, "activation", "computes gelu where the reference computes silu");
+        else
+            assert_first(&trace, "rows", "5");
         assert_null(trace_cause(&trace, "permuted"));
         trace_end(&trace);
     }
