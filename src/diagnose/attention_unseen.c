@@ -16,21 +16,31 @@ static bool is_before_or_beside(const char *name)
     return beside;
 }
 
-/* Something of attention was captured shortly before, or this is its end: other models carry tokens on as well. */
-static bool is_near_attention(const struct ts_case *the_case)
+static bool has_word(const char *name, const char *const *words, size_t count)
 {
-    static const char *const words[] = {"attn", "attention", "Attention", "qkv", "kqv", "score", "prob"};
+    for (size_t i = 0; i < count; i++)
+        if (strstr(name, words[i]))
+            return true;
+    return false;
+}
+
+/* Names before it tell of a scan or a recurrence, which carry tokens on as well, and none of attention. */
+static bool is_of_a_scan(const struct ts_case *the_case)
+{
+    static const char *const attention[] = {"attn", "attention", "Attention", "qkv", "kqv", "score", "prob"};
+    static const char *const scans[] = {"ssm",  "mamba", "Mamba", "scan", "dt_proj", "x_proj",   "conv1d",
+                                        "lstm", "gru",   "rnn",   "wkv",  "rwkv",    "time_mix", "mixer"};
     size_t newest = the_case->actor->pair;
+    bool scan = false;
     for (size_t back = 0; back < TS_SCENE_WINDOW && back <= newest; back++) {
         const char *name = the_case->scene->pairs[newest - back].name;
         /* runs of llama.cpp call every first norm that of attention */
-        bool near = ts_names_operand(name);
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            near = near || (strstr(name, words[i]) && !strstr(name, "norm"));
-        if (near)
-            return true;
+        if (ts_names_operand(name) ||
+            (has_word(name, attention, sizeof attention / sizeof *attention) && !strstr(name, "norm")))
+            return false;
+        scan = scan || has_word(name, scans, sizeof scans / sizeof *scans);
     }
-    return false;
+    return scan;
 }
 
 static int by_value(const void *a, const void *b)
@@ -128,7 +138,7 @@ static void propose_by_position(struct ts_case *the_case)
                                                        .tell = tell_positions,
                                                        .numbers = &position,
                                                        .size = sizeof position});
-    if (onset == 1 && after && !is_near_attention(the_case))
+    if (onset == 1 && after && is_of_a_scan(the_case))
         ts_propose_plain(the_case, "rows", 0.5,
                          "what carries tokens on to later ones: a scan or a recurrence and what it is given, a state",
                          "the first token agrees, and every later one is wrong: what earlier tokens leave behind "
