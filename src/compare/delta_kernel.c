@@ -142,10 +142,8 @@ TS_KERNEL_INLINE void add_groups(enum kind kind, enum kind other, bool same, boo
     for (size_t i = 0; i < groups; i++, a += STRIDE(kind), b += STRIDE(other)) {
         ts_vf32 x[2], y[2];
         ts_vu16 bits_a = (ts_vu16)load_bits(kind, a, k), bits_b = (ts_vu16)load_bits(other, b, k);
-        if (is_wide(kind)) /* what it meets was often decoded in between, and hardware has lost its track */
-            __builtin_prefetch(a + 4096, 0, 3);
-        if (is_wide(other))
-            __builtin_prefetch(b + 4096, 0, 3);
+        FETCH_AHEAD(a);
+        FETCH_AHEAD(b);
         load(kind, a, k, x);
         if (same)
             differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;

@@ -19,6 +19,10 @@ enum kind { F32, BF16, F16, WIDE_BF16, WIDE_F16 };
 #define GROUP(kind)  ((size_t)16 * PARTS(kind))
 #define STRIDE(kind) (GROUP(kind) * SIZE(kind))
 
+/* Asks for what is needed some groups later, which may lie beyond the end: hardware by itself fetches no further than
+ * the page, and too late for numbers that are worked on for a while. */
+#define FETCH_AHEAD(group) __builtin_prefetch((const void *)((uintptr_t)(group) + 4096), 0, 3)
+
 /* Vector k of a group as f32: of bf16 the even and the odd numbers, of f16 those of the first and the second half. */
 TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 out[2])
 {

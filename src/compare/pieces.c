@@ -7,7 +7,7 @@
 #include "base/progress.h"
 
 #define FEW      4 /* threads */
-#define TOGETHER 4
+#define TOGETHER 8
 #define ENOUGH   ((uint64_t)32 << 20)
 
 bool ts_pieces_init(struct ts_pieces *pieces, const struct ts_pool *pool)

@@ -52,6 +52,7 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
         for (int k = 0; k < TS_VECTORS; k++) {
             ts_vf32 v = ts_vf32_load(src + i * 4 + k * TS_VECTOR_BYTES);
             ts_vf64 a = ts_vf64_low(v), b = ts_vf64_high(v);
+            FETCH_AHEAD(src + i * 4);
             sum_low[k] += a;
             sum_high[k] += b;
             squares_low[k] += a * a;
@@ -105,6 +106,7 @@ TS_KERNEL_INLINE void stats_sixteen(enum kind kind, const uint8_t *src, size_t c
                 const uint8_t *group = src + i * 64;
                 ts_vu16 bits = ts_vu16_load(group + k * TS_VECTOR_BYTES);
                 ts_vf32 x[2];
+                FETCH_AHEAD(group);
                 load(kind, group, k, x);
                 as_signed = extend_signed(kind, as_signed, (ts_vu32)bits);
                 as_unsigned = extend_unsigned(kind, as_unsigned, (ts_vu32)bits);
