@@ -12,7 +12,7 @@
 #define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
 #define LONGER      4                   /* times that, where every stretch reads all keys */
 #define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
-#define PARTS_WORK  1e12                /* the same where all of it is done at once, in f32: ten seconds */
+#define PARTS_WORK  1.5e12              /* the same where all of it is done at once, in f32, of 10^8 numbers */
 #define WEAKER_WORK 1e11                /* the same for claims behind one that holds everywhere */
 #define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */

@@ -343,7 +343,7 @@ static void test_few(void **state)
     again = prove_dear(made, 1e12, 1e6, words);
     assert_true(again.left == few.left && again.error == few.error);
     unsetenv("TSLEUTH_THREADS");
-    some = prove_dear(made, 1e12, 4e9, "on 288 of 600 tokens");
+    some = prove_dear(made, 1e12, 6e9, "on 288 of 600 tokens");
     assert_true(some.rows == 288 && some.of_rows == TOKENS);
     close_operands(made);
 }
