@@ -271,6 +271,34 @@ TS_KERNEL_INLINE ts_vf64 ts_vf64_high(ts_vf32 v)
 #endif
 }
 
+/* As many f32 numbers as there are lanes of double. */
+TS_KERNEL_INLINE ts_vf64 ts_vf64_widened(const void *from)
+{
+#if defined(__AVX512F__)
+    return (ts_vf64)_mm512_cvtps_pd(_mm256_loadu_ps((const float *)from));
+#elif defined(__AVX2__)
+    return (ts_vf64)_mm256_cvtps_pd(_mm_loadu_ps((const float *)from));
+#else
+    ts_vf32_half v;
+    memcpy(&v, from, sizeof v);
+    return __builtin_convertvector(v, ts_vf64);
+#endif
+}
+
+/* sum + a * b for products that double has: fused where the machine has it, with the same result. */
+TS_KERNEL_INLINE ts_vf64 ts_vf64_add_product(ts_vf64 sum, ts_vf64 a, ts_vf64 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vf64)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)sum);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (ts_vf64)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
+#elif defined(__aarch64__)
+    return (ts_vf64)vfmaq_f64((float64x2_t)sum, (float64x2_t)a, (float64x2_t)b);
+#else
+    return sum + a * b;
+#endif
+}
+
 /* a * b + c, rounded once. Without the instruction it goes through double, where the product is exact and the sum is
  * rounded before it is rounded again: about one in 2^29 comes out with another last bit. */
 TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
@@ -300,12 +328,30 @@ TS_KERNEL_INLINE ts_vf32 ts_vf32_accumulate(ts_vf32 sum, ts_vf32 a, ts_vf32 b)
 #endif
 }
 
+/* c - a * b, where another last bit does not matter. A NaN in a keeps its sign. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_subtract_product(ts_vf32 c, ts_vf32 a, ts_vf32 b)
+{
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (ts_vf32)_mm256_fnmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (ts_vf32)vfmsq_f32((float32x4_t)c, (float32x4_t)b, (float32x4_t)a); /* the first of the two is negated */
+#else
+    return c - a * b;
+#endif
+}
+
 /* As many bf16 numbers as there are lanes. */
 TS_KERNEL_INLINE ts_vf32 ts_vf32_from_bf16(const void *from)
 {
+#if defined(__AVX512F__)
+    return (ts_vf32)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
+#else
     ts_vu16_half half;
     memcpy(&half, from, sizeof half);
     return (ts_vf32)(__builtin_convertvector(half, ts_vu32) << 16);
+#endif
 }
 
 /* a * a + sum, for squares that are exact in f32, where fusing does not change a bit. */

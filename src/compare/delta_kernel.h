@@ -1,4 +1,4 @@
-/* The inner loops of measuring a difference: two runs of numbers, f32, bf16 or f16.
+/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16.
  *
  * As in stats_kernel.h, a run with NaN, infinities or magnitudes that leave the accumulators' range comes back with
  * clean = false and is walked element by element by the caller. Results are the same to the last bit at every SIMD
@@ -24,6 +24,12 @@ struct ts_delta_limits {
     /* What was true of the run before, and may be of this one; results are the same, only sooner when it is. */
     bool eager; /* some elements may be beyond the tolerance: count them on the way */
     bool same;  /* both sides are equal, bit for bit */
+    /* f32: bytes of a and of b to be asked for on the way, so many for each sixteen numbers. Memory is idle while
+     * numbers are worked on that were decoded, and what is decoded next can come meanwhile. */
+    struct ts_ahead {
+        uintptr_t at; /* no pointer: it may lie beyond the end */
+        size_t step;
+    } ahead[2];
 };
 
 struct ts_delta_sums {
@@ -52,7 +58,7 @@ struct ts_delta_kernel {
 enum ts_delta_kind { TS_DELTA_F32, TS_DELTA_BF16, TS_DELTA_F16, TS_DELTA_KINDS };
 
 struct ts_delta_kernels {
-    struct ts_delta_kernel of[TS_DELTA_KINDS][TS_DELTA_KINDS]; /* type of a, type of b */
+    struct ts_delta_kernel of[TS_DELTA_KINDS];
 };
 
 TS_DECLARE_TABLES(const struct ts_delta_kernels, ts_delta_kernels);

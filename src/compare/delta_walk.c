@@ -10,6 +10,7 @@
 #include "compare/delta_kernel.h"
 
 #define DECODED 8192 /* numbers decoded at a time; of both sides half as many, to stay in the second-level cache */
+#define AHEAD   4096 /* bytes; see FETCH_AHEAD of lanes.h */
 #define CAREFUL 512  /* elements at a time, as doubles */
 #define NOWHERE UINT64_MAX
 #define SLACK   0x1p-20
@@ -358,47 +359,49 @@ static enum ts_status add_allclose(const struct ts_pair *pair, uint64_t first, s
     return TS_OK;
 }
 
-/* Whether a kernel takes a side as it stands; if not, it is decoded to f32, the kind given. */
-static bool stands_plain(const struct ts_view *view, enum ts_delta_kind *kind)
+/* The type in which a pair is measured: its own where kernels know it and both sides lie there, else f32. */
+static enum ts_type meeting_type(const struct ts_pair *pair)
 {
-    const enum ts_type type = view->tensor->type;
-    *kind = TS_DELTA_F32;
-    if ((type != TS_F32 && type != TS_BF16 && type != TS_F16) || !ts_view_bytes(view))
-        return false;
-    *kind = type == TS_F32 ? TS_DELTA_F32 : type == TS_BF16 ? TS_DELTA_BF16 : TS_DELTA_F16;
-    return true;
+    const enum ts_type type = pair->a.tensor->type;
+    const bool known = type == TS_BF16 || type == TS_F16;
+    return known && type == pair->b.tensor->type && ts_view_bytes(&pair->a) && ts_view_bytes(&pair->b) ? type : TS_F32;
 }
 
-/* Asks for the bytes of the run that comes next while this one is worked on: decoding by itself reads them too late. A
- * hint, so only for tensors as they are. */
-static void fetch_ahead(const struct ts_view *view, uint64_t first, uint64_t end, size_t count)
+static const struct ts_delta_kernel *kernel_of(enum ts_type type)
 {
-    const struct ts_tensor *tensor = view->tensor;
-    const struct ts_type_info *info = ts_type_info(tensor->type);
-    const uint64_t stop = end - first < count ? end : first + count;
-    const uint8_t *bytes;
-    if (view->join != TS_JOIN_NONE || view->count != tensor->count || !ts_tensor_is_contiguous(tensor))
-        return;
-    bytes = ts_tensor_bytes(tensor);
-    for (uint64_t at = first / info->block_elements * info->block_bytes;
-         at < stop / info->block_elements * info->block_bytes; at += 64)
-        __builtin_prefetch(bytes + at, 0, 2);
+    return &TS_TABLE(ts_delta_kernels)
+                ->of[type == TS_F32    ? TS_DELTA_F32
+                     : type == TS_BF16 ? TS_DELTA_BF16
+                                       : TS_DELTA_F16];
 }
 
-/* One side of a run that ends by `end`: where it stands, or decoded into the buffer. */
-static enum ts_status read_side(const struct ts_view *view, bool plain, uint64_t first, uint64_t end, size_t count,
-                                float *buffer, const uint8_t **out, struct ts_error *error)
+/* One side of a run: where it stands, or decoded into the buffer. */
+static enum ts_status read_side(const struct ts_view *view, bool plain, uint64_t first, size_t count, float *buffer,
+                                const uint8_t **out, struct ts_error *error)
 {
     if (plain) {
         *out = ts_view_bytes(view) + first * ts_type_info(view->tensor->type)->block_bytes;
         return TS_OK;
     }
     *out = (const uint8_t *)buffer;
-    fetch_ahead(view, first + count, end, count);
     return ts_view_read_f32(view, first, count, buffer, error);
 }
 
-/* Numbers that f32 has; of integers also the squares, and as many of them as are added up in f32. */
+/* What the kernel asks memory for while it works on a run: numbers some way ahead where they stand as they are, else
+ * what is decoded next. A hint, so only for tensors as they are. */
+static struct ts_ahead look_ahead(const struct ts_view *view, bool plain, uint64_t next, const uint8_t *run)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    const struct ts_type_info *info = ts_type_info(tensor->type);
+    if (plain)
+        return (struct ts_ahead){(uintptr_t)run + AHEAD, 64};
+    if (view->join != TS_JOIN_NONE || view->count != tensor->count || !ts_tensor_is_contiguous(tensor))
+        return (struct ts_ahead){(uintptr_t)run, 0};
+    return (struct ts_ahead){(uintptr_t)ts_tensor_bytes(tensor) + next / info->block_elements * info->block_bytes,
+                             (size_t)info->block_bytes * 16 / info->block_elements};
+}
+
+/* Numbers that f32 has. */
 static bool is_fast(const struct ts_tensor *tensor)
 {
     const struct ts_type_info *info = ts_type_info(tensor->type);
@@ -414,59 +417,35 @@ bool ts_delta_is_fast(const struct ts_pair *pair)
     return is_fast(pair->a.tensor) && is_fast(pair->b.tensor);
 }
 
-/* Numbers whose squares vanish in f32, such as the second moments of an optimizer: once more, scaled up, which is
- * exact. */
-static bool measure_scaled(const struct ts_pair *pair, uint64_t first, size_t count, struct ts_delta_limits limits,
-                           struct ts_delta_sums *sums)
+/* What a kernel of sixteen-bit numbers handed back, such as second moments of an optimizer, whose squares vanish in
+ * f32: once more as f32 numbers, whose squares are doubles. */
+static bool measure_widened(const struct ts_pair *pair, uint64_t first, size_t count, struct ts_delta_limits limits,
+                            struct ts_delta_sums *sums)
 {
-    const float scale = 0x1p60f;
-    const double back = 0x1p-60;
     float x[DECODED], y[DECODED];
     struct ts_error ignored;
     if (ts_view_read_f32(&pair->a, first, count, x, &ignored) != TS_OK ||
         ts_view_read_f32(&pair->b, first, count, y, &ignored) != TS_OK)
         return false;
-    for (size_t i = 0; i < count; i++) {
-        x[i] *= scale;
-        y[i] *= scale;
-    }
-    limits.atol *= scale;
-    limits.same = false;
-    limits.min_a = limits.min_b = INFINITY;
-    limits.max_a = limits.max_b = -INFINITY;
-    TS_TABLE(ts_delta_kernels)
-        ->of[TS_DELTA_F32][TS_DELTA_F32]
-        .measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
-    for (int side = 0; side < 2; side++) {
-        struct ts_moments *moments = side ? &sums->b : &sums->a;
-        moments->mean *= back;
-        moments->deviation *= back * back;
-        moments->squares *= back * back;
-    }
-    sums->sum *= back;
-    sums->sum_abs *= back;
-    sums->squares *= back * back;
-    sums->min_a *= back;
-    sums->max_a *= back;
-    sums->min_b *= back;
-    sums->max_b *= back;
-    sums->max_abs *= back;
+    kernel_of(TS_F32)->measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
     return sums->clean;
 }
 
-/* What the kernel handed back. */
+/* What a kernel handed back; again: may be clean as f32, and nothing is beyond a fixed tolerance. */
 static enum ts_status walk_rest(const struct ts_pair *pair, uint64_t first, uint64_t end, struct ts_delta_limits limits,
-                                const struct ts_delta_sums *whole, struct ts_delta_piece *piece,
-                                const struct ts_tolerance *tolerance, struct ts_error *error)
+                                bool again, struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
+                                struct ts_error *error)
 {
-    const bool small = whole->max_a < 0.5 && whole->min_a > -0.5 && whole->max_b < 0.5 && whole->min_b > -0.5;
+    limits.same = limits.eager = false;
     while (first < end) {
         size_t now = end - first < DECODED ? (size_t)(end - first) : DECODED;
         struct ts_delta_sums sums;
         limits.ratio = (float)piece->max_rel;
-        /* nothing of this size is beyond a fixed tolerance but for what is careful work anyway */
-        if (small && measure_scaled(pair, first, now, limits, &sums) &&
-            sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1])
+        limits.min_a = piece->min_a;
+        limits.max_a = piece->max_a;
+        limits.min_b = piece->min_b;
+        limits.max_b = piece->max_b;
+        if (again && measure_widened(pair, first, now, limits, &sums))
             add_sums(piece, &sums, first);
         else
             TS_TRY(walk_careful(pair, first, first + now, piece, tolerance, error));
@@ -486,9 +465,10 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
                                 struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
                                 struct ts_error *error)
 {
-    enum ts_delta_kind of_a, of_b;
-    const bool plain_a = stands_plain(&pair->a, &of_a), plain_b = stands_plain(&pair->b, &of_b);
-    const struct ts_delta_kernel *kernel = &TS_TABLE(ts_delta_kernels)->of[of_a][of_b];
+    const enum ts_type type = meeting_type(pair);
+    const bool plain_a = pair->a.tensor->type == type && ts_view_bytes(&pair->a);
+    const bool plain_b = pair->b.tensor->type == type && ts_view_bytes(&pair->b);
+    const struct ts_delta_kernel *kernel = kernel_of(type);
     const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
     float x[DECODED], y[DECODED];
     struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
@@ -501,11 +481,14 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
         limits.max_a = piece->max_a;
         limits.min_b = piece->min_b;
         limits.max_b = piece->max_b;
-        TS_TRY(read_side(&pair->a, plain_a, first, end, now, x, &a, error));
-        TS_TRY(read_side(&pair->b, plain_b, first, end, now, y, &b, error));
+        TS_TRY(read_side(&pair->a, plain_a, first, now, x, &a, error));
+        TS_TRY(read_side(&pair->b, plain_b, first, now, y, &b, error));
+        limits.ahead[0] = look_ahead(&pair->a, plain_a, first + now, a);
+        limits.ahead[1] = look_ahead(&pair->b, plain_b, first + now, b);
         kernel->measure(a, b, now, limits, &sums);
         if (!sums.clean || is_suspicious(&sums)) {
-            TS_TRY(walk_rest(pair, first, first + now, limits, &sums, piece, tolerance, error));
+            const bool again = type != TS_F32 && sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1];
+            TS_TRY(walk_rest(pair, first, first + now, limits, again, piece, tolerance, error));
         } else {
             add_sums(piece, &sums, first);
             TS_TRY(add_allclose(pair, first, now, a, b, kernel, &sums, piece, error));

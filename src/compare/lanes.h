@@ -10,11 +10,10 @@
 #include "base/number.h"
 #include "base/vector.h"
 
-/* WIDE: sixteen-bit numbers that meet numbers of another type, and are f32 from the start. */
-enum kind { F32, BF16, F16, WIDE_BF16, WIDE_F16 };
+enum kind { F32, BF16, F16 };
 
-/* A group is sixteen lanes of one or two numbers: 64 bytes, or 32 that become 64. */
-#define PARTS(kind)  ((kind) == BF16 || (kind) == F16 ? 2 : 1)
+/* A group is sixteen lanes of one or two numbers: 64 bytes. */
+#define PARTS(kind)  ((kind) == F32 ? 1 : 2)
 #define SIZE(kind)   ((kind) == F32 ? (size_t)4 : (size_t)2)
 #define GROUP(kind)  ((size_t)16 * PARTS(kind))
 #define STRIDE(kind) (GROUP(kind) * SIZE(kind))
@@ -33,10 +32,6 @@ TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 
         memcpy(&two, group + k * TS_VECTOR_BYTES, sizeof two);
         out[0] = (ts_vf32)(two << 16);
         out[1] = (ts_vf32)(two & 0xffff0000u);
-    } else if (kind == WIDE_BF16) {
-        out[0] = ts_vf32_from_bf16(group + k * (TS_VECTOR_BYTES / 2));
-    } else if (kind == WIDE_F16) {
-        out[0] = ts_vf32_from_f16(group + k * (TS_VECTOR_BYTES / 2));
     } else {
         out[0] = ts_vf32_from_f16(group + k * (TS_VECTOR_BYTES / 2));
         out[1] = ts_vf32_from_f16(group + 32 + k * (TS_VECTOR_BYTES / 2));
@@ -80,19 +75,14 @@ TS_KERNEL_INLINE ts_vu16 pack(ts_vf32 even, ts_vf32 odd)
 
 TS_KERNEL_INLINE float scalar(enum kind kind, const uint8_t *from)
 {
-    return kind == F32                         ? ts_float_from_bits(ts_load_le32(from))
-           : kind == BF16 || kind == WIDE_BF16 ? ts_bf16_to_float(ts_load_le16(from))
-                                               : ts_f16_to_float(ts_load_le16(from));
+    return kind == F32    ? ts_float_from_bits(ts_load_le32(from))
+           : kind == BF16 ? ts_bf16_to_float(ts_load_le16(from))
+                          : ts_f16_to_float(ts_load_le16(from));
 }
 
 TS_KERNEL_INLINE double from_bits(enum kind kind, uint16_t bits)
 {
     return (double)(kind == BF16 ? ts_bf16_to_float(bits) : ts_f16_to_float(bits)) + 0.0; /* no negative zero */
-}
-
-TS_KERNEL_INLINE ts_vf32 add_square(enum kind kind, ts_vf32 sum, ts_vf32 v)
-{
-    return PARTS(kind) == 1 ? ts_vf32_fused(v, v, sum) : ts_vf32_add_exact_square(sum, v);
 }
 
 /* Sixteen doubles that the f32 accumulators are flushed into, number i into number i. */

@@ -50,9 +50,10 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
     for (i = 0; i < whole; i += 16)
 #pragma GCC unroll 4
         for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vf32 v = ts_vf32_load(src + i * 4 + k * TS_VECTOR_BYTES);
-            ts_vf64 a = ts_vf64_low(v), b = ts_vf64_high(v);
-            FETCH_AHEAD(src + i * 4);
+            const uint8_t *from = src + i * 4 + k * TS_VECTOR_BYTES;
+            const ts_vf32 v = ts_vf32_load(from);
+            const ts_vf64 a = ts_vf64_widened(from), b = ts_vf64_widened(from + TS_VECTOR_BYTES / 2);
+            FETCH_AHEAD(from);
             sum_low[k] += a;
             sum_high[k] += b;
             squares_low[k] += a * a;
@@ -118,7 +119,7 @@ TS_KERNEL_INLINE void stats_sixteen(enum kind kind, const uint8_t *src, size_t c
 #endif
                 for (int p = 0; p < 2; p++) {
                     sum[p] += x[p];
-                    squares[p] = add_square(kind, squares[p], x[p]);
+                    squares[p] = ts_vf32_add_exact_square(squares[p], x[p]);
                 }
             }
             for (int p = 0; p < 2; p++) {

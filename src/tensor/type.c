@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "tensor/widen_kernel.h"
 
 #define FLOAT(text, bytes, bits)                                                                                       \
     {                                                                                                                  \
@@ -370,7 +371,12 @@ void ts_type_decode_f32(enum ts_type type, bool swapped, const uint8_t *src, siz
     }
     if (ts_type_info(type)->components == 2)
         count *= 2;
-    DECODE_BODY(float)
+    if (type == TS_BF16 && !swapped)
+        TS_TABLE(ts_widen_kernels)->bf16(src, count, dst);
+    else if ((type == TS_F16 || type == TS_C32) && !swapped)
+        TS_TABLE(ts_widen_kernels)->f16(src, count, dst);
+    else
+        DECODE_BODY(float)
 }
 
 void ts_type_decode_f64(enum ts_type type, bool swapped, const uint8_t *src, size_t count, double *dst)

@@ -68,14 +68,15 @@ static void put(int kind, uint8_t *bytes, size_t i, float value)
         memcpy(bytes + i * 2, &half, 2);
 }
 
-static void near_to(const char *what, double found, double expected, double scale)
+/* f32 is added up in double, sixteen-bit numbers partly in f32. */
+static void near_to(int kind, const char *what, double found, double expected, double scale)
 {
-    if (!(fabs(found - expected) <= 1e-6 * scale))
+    if (!(fabs(found - expected) <= (kind == F32 ? 1e-12 : 1e-6) * scale))
         fail_msg("%s: %.12g instead of %.12g", what, found, expected);
 }
 
 /* Everything the kernel says, by a plain loop; the run must be of finite numbers of ordinary size. */
-static void check(int kind, int other, const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,
+static void check(int kind, const uint8_t *a, const uint8_t *b, size_t count, struct ts_delta_limits limits,
                   const struct ts_delta_sums *sums)
 {
     double sum_a = 0, sum_b = 0, squares_a = 0, squares_b = 0, sum = 0, sum_abs = 0, squares = 0, size_a = 0;
@@ -83,7 +84,7 @@ static void check(int kind, int other, const uint8_t *a, const uint8_t *b, size_
     float max_abs = 0, max_rel = 0;
     uint64_t unequal = 0, mismatched = 0;
     for (size_t i = 0; i < count; i++) {
-        float x = value_at(kind, a, i), y = value_at(other, b, i), distance = fabsf(y - x);
+        float x = value_at(kind, a, i), y = value_at(kind, b, i), distance = fabsf(y - x);
         sum_a += (double)x;
         size_a += fabs((double)x);
         sum_b += (double)y;
@@ -104,22 +105,21 @@ static void check(int kind, int other, const uint8_t *a, const uint8_t *b, size_
     }
     for (size_t i = 0; i < count; i++) {
         double x = (double)value_at(kind, a, i) - sum_a / (double)count;
-        double y = (double)value_at(other, b, i) - sum_b / (double)count;
+        double y = (double)value_at(kind, b, i) - sum_b / (double)count;
         deviation_a += x * x;
         deviation_b += y * y;
     }
     assert_int_equal(sums->a.count, count);
     assert_int_equal(sums->b.count, count);
-    near_to("mean of a", sums->a.mean * (double)count, sum_a, size_a);
-    near_to("mean of b", sums->b.mean * (double)count, sum_b, size_a + sum_abs);
-    near_to("squares of a", sums->a.squares, squares_a, squares_a);
-    near_to("squares of b", sums->b.squares, squares_b, squares_b);
-    /* as the standard deviation, relative to itself but for what the mean's own rounding in f32 leaves */
-    near_to("deviation of a", sqrt(sums->a.deviation), sqrt(deviation_a), sqrt(deviation_a + 1e-12 * squares_a));
-    near_to("deviation of b", sqrt(sums->b.deviation), sqrt(deviation_b), sqrt(deviation_b + 1e-12 * squares_b));
-    near_to("sum of d", sums->sum, sum, sum_abs);
-    near_to("sum of |d|", sums->sum_abs, sum_abs, sum_abs);
-    near_to("squares of d", sums->squares, squares, squares);
+    near_to(kind, "mean of a", sums->a.mean * (double)count, sum_a, size_a);
+    near_to(kind, "mean of b", sums->b.mean * (double)count, sum_b, size_a + sum_abs);
+    near_to(kind, "squares of a", sums->a.squares, squares_a, squares_a);
+    near_to(kind, "squares of b", sums->b.squares, squares_b, squares_b);
+    near_to(kind, "deviation of a", sqrt(sums->a.deviation), sqrt(deviation_a), sqrt(deviation_a + 1e-12 * squares_a));
+    near_to(kind, "deviation of b", sqrt(sums->b.deviation), sqrt(deviation_b), sqrt(deviation_b + 1e-12 * squares_b));
+    near_to(kind, "sum of d", sums->sum, sum, sum_abs);
+    near_to(kind, "sum of |d|", sums->sum_abs, sum_abs, sum_abs);
+    near_to(kind, "squares of d", sums->squares, squares, squares);
     assert_true(sums->min_a == min_a && sums->max_a == max_a && sums->min_b == min_b && sums->max_b == max_b);
     assert_true(sums->max_abs == (double)max_abs);
     assert_int_equal(sums->unequal, unequal);
@@ -142,8 +142,8 @@ static void same_bits(const struct ts_delta_sums *one, const struct ts_delta_sum
 }
 
 /* At every level, whatever was guessed: the same bits, and right where the numbers are clean. */
-static void try(int kind, int other, const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol,
-                float ratio, bool must_be_clean)
+static void try(int kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol, float ratio,
+                bool must_be_clean)
 {
     const struct ts_delta_kernels *tables[4];
     struct ts_delta_sums first = {0}, sums;
@@ -161,7 +161,7 @@ static void try(int kind, int other, const uint8_t *a, const uint8_t *b, size_t 
                                                    .max_b = known ? reach : -INFINITY,
                                                    .eager = hints & 1,
                                                    .same = hints & 2};
-            tables[level]->of[kind][other].measure(a, b, count, limits, &sums);
+            tables[level]->of[kind].measure(a, b, count, limits, &sums);
             if (level == 0 && hints == 0)
                 first = sums;
             same_bits(&first, &sums);
@@ -178,8 +178,8 @@ static void try(int kind, int other, const uint8_t *a, const uint8_t *b, size_t 
                 sums.max_b = first.max_b;
             }
             if (sums.clean) {
-                check(kind, other, a, b, count, limits, &sums);
-                assert_int_equal(tables[level]->of[kind][other].beyond(a, b, count, rtol, atol), sums.mismatched);
+                check(kind, a, b, count, limits, &sums);
+                assert_int_equal(tables[level]->of[kind].beyond(a, b, count, rtol, atol), sums.mismatched);
             }
         }
 }
@@ -199,7 +199,7 @@ enum data {
     DATA
 };
 
-static void fill(int kind, int other, enum data data, uint8_t *a, uint8_t *b, size_t count)
+static void fill(int kind, enum data data, uint8_t *a, uint8_t *b, size_t count)
 {
     const float scale = (float)ldexp(1, (int)(dice() % 9) - 5);
     const float constant = (float)dice_number() * scale, far = (float)dice_number() * 300;
@@ -226,10 +226,8 @@ static void fill(int kind, int other, enum data data, uint8_t *a, uint8_t *b, si
             y = x;
         }
         put(kind, a, i, x);
-        put(other, b, i, y);
-        if (data == LAST_BITS && kind != other) {
-            put(other, b, i, value_at(kind, a, i));
-        } else if (data == LAST_BITS) {
+        put(kind, b, i, y);
+        if (data == LAST_BITS) {
             memcpy(b + i * size_of(kind), a + i * size_of(kind), size_of(kind));
             bits = (uint16_t)(ts_load_le16(a + i * size_of(kind)) + dice() % 3 - 1);
             if ((bits ^ ts_load_le16(a + i * size_of(kind))) < 0x8000)
@@ -248,11 +246,10 @@ static void test_plain_loop(void **state)
         uint8_t *x = a + dice() % 2, *y = b + dice() % 2; /* aligned or not */
         float rtol = turn % 3 ? 1.6e-2f : turn % 2 ? 0 : 1e-3f, atol = turn % 5 ? 1e-5f : turn % 2 ? 0 : 0.5f;
         float ratio = turn % 2 ? 0 : (float)ldexp(1, (int)(dice() % 12) - 8);
-        for (int kind = 0; kind < KINDS; kind++)
-            for (int other = 0; other < KINDS; other++) {
-                fill(kind, other, (enum data)(turn % DATA), x, y, count);
-                try(kind, other, x, y, count, rtol, atol, ratio, true);
-            }
+        for (int kind = 0; kind < KINDS; kind++) {
+            fill(kind, (enum data)(turn % DATA), x, y, count);
+            try(kind, x, y, count, rtol, atol, ratio, true);
+        }
     }
 }
 
@@ -267,9 +264,8 @@ static void test_special_numbers(void **state)
     uint8_t a[4 * COUNT], b[4 * COUNT];
     (void)state;
     dice_state = 11;
-    for (int pair = 0; pair < KINDS * KINDS; pair++) {
-        const int kind = pair / KINDS, other = pair % KINDS;
-        for (size_t place = 0; place < COUNT; place += kind == other ? 1 : 5)
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t place = 0; place < COUNT; place++)
             for (int special = 0; special < 10; special++)
                 for (int where = 0; where < 6; where++) { /* in a, in b, in both; among numbers, among zeros */
                     const struct ts_delta_kernels *tables[4];
@@ -277,9 +273,9 @@ static void test_special_numbers(void **state)
                     const struct ts_delta_limits limits = {
                         .rtol = 1e-2f, .atol = 1e-5f, .min_b = -INFINITY, .max_b = INFINITY};
                     const bool in_a = where % 3 != 1, in_b = where % 3 != 0, finite = special >= 4;
-                    const bool moderate = special >= 6 || ((!in_a || kind == F16) && (!in_b || other == F16));
+                    const bool moderate = special >= 6 || kind == F16;
                     size_t found = levels(tables);
-                    fill(kind, other, NOISE, a, b, COUNT);
+                    fill(kind, NOISE, a, b, COUNT);
                     if (where >= 3) {
                         memset(a, 0, sizeof a);
                         memset(b, 0, sizeof b);
@@ -287,15 +283,15 @@ static void test_special_numbers(void **state)
                     if (in_a)
                         memcpy(a + (place + 1) * size_of(kind) - 2, &specials[kind][special], 2);
                     if (in_b)
-                        memcpy(b + (place + 1) * size_of(other) - 2, &specials[other][special], 2);
+                        memcpy(b + (place + 1) * size_of(kind) - 2, &specials[kind][special], 2);
                     for (size_t level = 0; level < found && !finite; level++) {
-                        tables[level]->of[kind][other].measure(a, b, COUNT, limits, &sums);
+                        tables[level]->of[kind].measure(a, b, COUNT, limits, &sums);
                         assert_false(sums.clean);
                     }
                     if (finite)
-                        try(kind, other, a, b, COUNT, 1e-2f, 1e-5f, 0, moderate && where < 3);
+                        /* of sixteen bits, squares that vanish are handed back */
+                        try(kind, a, b, COUNT, 1e-2f, 1e-5f, 0, moderate && (kind == F32 || where < 3));
                 }
-    }
 }
 
 /* The steepest number of a long run, and a zero with another sign, wherever they are. */
@@ -306,18 +302,18 @@ static void test_rare_numbers(void **state)
     dice_state = 7;
     for (int turn = 0; turn < 40; turn++) {
         const size_t count = TS_DELTA_RUN - dice() % 40;
-        const int kind = turn % KINDS, other = turn / KINDS % KINDS;
+        const int kind = turn % KINDS;
         const size_t small = dice() % count, zero = (small + 1 + dice() % (count - 1)) % count;
         for (size_t i = 0; i < count; i++) {
             const float x = (dice() % 2 ? 1.0f : -1.0f) * (1 + (float)(dice() % 100) / 100);
             put(kind, a, i, x);
-            put(other, b, i, x * (1 + (float)(dice() % 64) / 640));
+            put(kind, b, i, x * (1 + (float)(dice() % 64) / 640));
         }
         put(kind, a, small, 0.125f);
-        put(other, b, small, turn % 2 ? 0.25f : -0.125f);
+        put(kind, b, small, turn % 2 ? 0.25f : -0.125f);
         put(kind, a, zero, turn % 4 < 2 ? 0.0f : -0.0f);
-        put(other, b, zero, turn % 4 < 2 ? -0.0f : 0.0f);
-        try(kind, other, a, b, count, 1.6e-2f, 1e-5f, 0.5f, true);
+        put(kind, b, zero, turn % 4 < 2 ? -0.0f : 0.0f);
+        try(kind, a, b, count, 1.6e-2f, 1e-5f, 0.5f, true);
     }
 }
 
@@ -328,16 +324,15 @@ static void test_bounds(void **state)
     enum { COUNT = 32 + 16 + 5 };
     (void)state;
     for (size_t level = 0; level < found; level++)
-        for (int pair = 0; pair < KINDS * KINDS; pair++) {
-            const int kind = pair / KINDS, other = pair % KINDS;
-            const struct ts_delta_kernel *kernel = &tables[level]->of[kind][other];
+        for (int kind = 0; kind < KINDS; kind++) {
+            const struct ts_delta_kernel *kernel = &tables[level]->of[kind];
             const struct ts_delta_limits limits = {0};
             struct ts_delta_sums sums;
             /* a sanitizer sees one byte more than asked for */
-            uint8_t *a = calloc(COUNT, size_of(kind)), *b = calloc(COUNT, size_of(other));
+            uint8_t *a = calloc(COUNT, size_of(kind)), *b = calloc(COUNT, size_of(kind));
             assert_non_null(a);
             assert_non_null(b);
-            b[COUNT * size_of(other) - 1] = 0x3f;
+            b[COUNT * size_of(kind) - 1] = 0x3f;
             kernel->measure(a, b, COUNT, limits, &sums);
             assert_true(sums.clean && sums.unequal == 1 && sums.mismatched == 1 && sums.max_rel == 0);
             assert_int_equal(kernel->beyond(a, b, COUNT - 1, 0, 0), 0);

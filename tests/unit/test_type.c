@@ -16,6 +16,7 @@
 #include "base/number.h"
 #include "dice.h"
 #include "tensor/type.h"
+#include "tensor/widen_kernel.h"
 
 static void reverse(uint8_t *bytes, size_t size)
 {
@@ -498,26 +499,56 @@ static void test_infos(void **state)
     }
 }
 
+/* Sixteen-bit numbers many at a time, at every level: all that there are, and runs of any length from any address. */
+static void test_widening(void **state)
+{
+    static uint8_t bytes[2 * 65536 + 1];
+    static float out[65536 + 1];
+    const struct ts_widen_kernels *tables[4] = {&ts_widen_kernels_portable};
+    size_t levels = 1;
+    (void)state;
+#if defined(__x86_64__)
+    if (ts_simd_level() >= TS_SIMD_AVX2)
+        tables[levels++] = &ts_widen_kernels_avx2;
+    if (ts_simd_level() >= TS_SIMD_AVX512)
+        tables[levels++] = &ts_widen_kernels_avx512;
+    if (ts_simd_level() >= TS_SIMD_AVX512BF16)
+        tables[levels++] = &ts_widen_kernels_avx512bf16;
+#elif defined(__aarch64__)
+    if (ts_simd_level() == TS_SIMD_NEON)
+        tables[levels++] = &ts_widen_kernels_neon;
+#endif
+    for (int turn = 0; turn < 60; turn++) {
+        uint8_t *from = bytes + turn % 2;
+        const size_t count = turn < 2 ? 65536 : (size_t)turn;
+        for (size_t i = 0; i < 65536; i++) {
+            const uint16_t code = (uint16_t)i;
+            memcpy(from + 2 * i, &code, 2);
+        }
+        for (size_t level = 0; level < levels; level++)
+            for (int wide = 0; wide < 2; wide++) { /* bf16, f16 */
+                out[count] = 7;
+                (wide ? tables[level]->f16 : tables[level]->bf16)(from, count, out);
+                for (size_t i = 0; i < count; i++)
+                    same((double)out[i], (double)(wide ? ts_f16_to_float((uint16_t)i) : ts_bf16_to_float((uint16_t)i)),
+                         (unsigned)i);
+                assert_true(out[count] == 7);
+            }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f8_e4m3),
-        cmocka_unit_test(test_f8_e5m2),
-        cmocka_unit_test(test_f8_fnuz),
-        cmocka_unit_test(test_f8_e3m4),
-        cmocka_unit_test(test_f8_e8m0),
-        cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_f32_and_f64),
-        cmocka_unit_test(test_f80),
-        cmocka_unit_test(test_complex),
-        cmocka_unit_test(test_six_and_four_bits),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_packed_integers),
-        cmocka_unit_test(test_unaligned),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_block_by_hand),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_f8_e4m3),       cmocka_unit_test(test_f8_e5m2),
+        cmocka_unit_test(test_f8_fnuz),       cmocka_unit_test(test_f8_e3m4),
+        cmocka_unit_test(test_f8_e8m0),       cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_bf16),          cmocka_unit_test(test_widening),
+        cmocka_unit_test(test_f32_and_f64),   cmocka_unit_test(test_f80),
+        cmocka_unit_test(test_complex),       cmocka_unit_test(test_six_and_four_bits),
+        cmocka_unit_test(test_integers),      cmocka_unit_test(test_packed_integers),
+        cmocka_unit_test(test_unaligned),     cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_block_by_hand), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_infos),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
