@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "pair/pairing.h"
+#include "read/parts.h"
 
 /* Higher numbers are no ranks. */
 #define MAX_RANK 65536
@@ -490,11 +491,27 @@ static enum ts_status note_stages(struct ts_pairer *pairer, bool of_b, struct ts
         of_b ? 'B' : 'A', of_b ? 'A' : 'B', of_b ? 'B' : 'A');
 }
 
+/* How many parts the names of the files count, "00002-of-00005"; 0 where they do not. */
+static uint64_t counted_in_names(const struct ts_side *side)
+{
+    uint64_t most = 0;
+    struct ts_part part;
+    for (size_t i = 0; side->rank_count > 1 && i < side->count; i++)
+        if (side->read.list[i].rank >= 0 && ts_part_of(side->bundle->tensors[i]->name, &part) && part.of > most)
+            most = part.of;
+    return most;
+}
+
 enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct ts_side *sides[2] = {&pairer->a, &pairer->b};
     for (int s = 0; s < 2; s++) {
-        uint64_t of = pairer->lacking_of[s];
+        uint64_t of = pairer->lacking_of[s], counted = of ? 0 : counted_in_names(sides[s]);
+        if (counted) { /* the reader has told which are missing */
+            if (sides[s]->rank_count < counted)
+                TS_TRY(refuse_sums(pairer, s == 1, counted, error));
+            continue;
+        }
         /* gaps in the numbers tell as well, unless files are only counted from one */
         if (!of && sides[s]->rank_count > 1 && sides[s]->rank_count + 1 < sides[s]->rank_end)
             of = sides[s]->rank_end;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "io/hub.h"
 #include "read/dump_tags.h"
+#include "read/parts.h"
 #include "read/quantized.h"
 #include "read/readers.h"
 #include "read/sniff.h"
@@ -272,7 +273,7 @@ static enum ts_status read_folder(struct opening *opening, struct ts_folder *fol
     if (!unit_ends)
         return ts_fail_memory(error);
     /* unit_ends[2 i], [2 i + 1]: the units that member i gave. */
-    for (int gatherers = 1; gatherers >= 0 && status == TS_OK; gatherers--)
+    for (int gatherers = 1; gatherers >= 0 && status == TS_OK; gatherers--) {
         for (size_t i = 0; i < folder->count && status == TS_OK; i++) {
             size_t before = opening->unit_count;
             if (atomic_load(&ts_cancelled)) {
@@ -285,6 +286,9 @@ static enum ts_status read_folder(struct opening *opening, struct ts_folder *fol
                 unit_ends[2 * i + 1] = opening->unit_count;
             }
         }
+        if (gatherers && status == TS_OK) /* what an index counts is taken by now, and told of by its reader */
+            status = ts_parts_missing(folder, prefix, bundle, error);
+    }
     if (status == TS_OK && opening->unit_count > first_unit) {
         size_t units = opening->unit_count - first_unit, at = start;
         in_order = calloc(units, sizeof *in_order);
