@@ -104,6 +104,9 @@ void ts_json_string_sized(struct ts_json_writer *writer, const char *text, size_
 void ts_json_uint(struct ts_json_writer *writer, uint64_t value);
 void ts_json_int(struct ts_json_writer *writer, int64_t value);
 void ts_json_number(struct ts_json_writer *writer, double value);
+/* The digits alone, as few as give the same double when read; "nan", "inf" and "-inf" without quotes. */
+#define TS_JSON_NUMBER_SIZE 48
+void ts_json_number_text(char text[TS_JSON_NUMBER_SIZE], double value);
 void ts_json_bool(struct ts_json_writer *writer, bool value);
 void ts_json_null(struct ts_json_writer *writer);
 void ts_json_finish(struct ts_json_writer *writer); /* a line break, and the last flush */

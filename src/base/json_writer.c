@@ -221,24 +221,31 @@ static double read_back(const char *text, size_t size)
     return value;
 }
 
-void ts_json_number(struct ts_json_writer *writer, double value)
+void ts_json_number_text(char text[TS_JSON_NUMBER_SIZE], double value)
 {
-    char text[48];
     /* Fifteen digits come out of %g without trailing zeros, so fewer need no trial, but for subnormals: these
      * have fewer digits to tell them apart. */
     int digits = fabs(value) < DBL_MIN ? 1 : 15;
+    if (isnan(value) || isinf(value))
+        snprintf(text, TS_JSON_NUMBER_SIZE, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    else if (value == 0) /* "-0" is an integer to many readers, and loses its sign there */
+        snprintf(text, TS_JSON_NUMBER_SIZE, "%s", signbit(value) ? "-0.0" : "0");
+    else if (fabs(value) <= 0x1p53 && value == trunc(value))
+        snprintf(text, TS_JSON_NUMBER_SIZE, "%.0f", value);
+    else
+        while (read_back(text, format_double(text, TS_JSON_NUMBER_SIZE, digits, value)) != value && digits < 17)
+            digits++;
+}
+
+void ts_json_number(struct ts_json_writer *writer, double value)
+{
+    char text[TS_JSON_NUMBER_SIZE];
+    ts_json_number_text(text, value);
     if (isnan(value) || isinf(value)) {
-        ts_json_string(writer, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+        ts_json_string(writer, text);
         return;
     }
     separate(writer);
-    if (value == 0) /* "-0" is an integer to many readers, and loses its sign there */
-        snprintf(text, sizeof text, "%s", signbit(value) ? "-0.0" : "0");
-    else if (fabs(value) <= 0x1p53 && value == trunc(value))
-        snprintf(text, sizeof text, "%.0f", value);
-    else
-        while (read_back(text, format_double(text, sizeof text, digits, value)) != value && digits < 17)
-            digits++;
     put_text(writer, text);
 }
 

@@ -323,6 +323,18 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
                            unequal ? "agree" : "are equal", unequal ? unequal : masked, but);
 }
 
+static const char *why_nothing(const struct ts_comparison *comparison)
+{
+    if (comparison->filtered)
+        return "no tensor that was compared has a name that fits the filter";
+    if (!comparison->a->count && !comparison->b->count)
+        return "neither input has a tensor that could be read";
+    if (!comparison->a->count || !comparison->b->count)
+        return comparison->a->count ? "the candidate has no tensor that could be read"
+                                    : "the reference has no tensor that could be read";
+    return "the two inputs have no tensor in common (--map says which belong together)";
+}
+
 static void decide(struct ts_comparison *comparison, const struct ts_comparison_options *options)
 {
     const struct ts_judgement *judgement = &comparison->judgement;
@@ -337,8 +349,7 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
             ts_arena_printf(arena, "%zu of %zu tensors differ", judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
     } else if (!pairing->count) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text = comparison->filtered ? "no tensor that was compared has a name that fits the filter"
-                                                        : "the two inputs have no tensor in common";
+        comparison->outcome_text = why_nothing(comparison);
     } else if (lost || alone || unknown || sampled || pairing->lacking || pairing->lacking_experts) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
         comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled, pairing);
@@ -386,6 +397,25 @@ static enum ts_status filter_pairs(struct ts_comparison *comparison, const char 
     pairing->only_a_count = keep_matching(&regex, pairing->only_a, pairing->only_a_count);
     pairing->only_b_count = keep_matching(&regex, pairing->only_b, pairing->only_b_count);
     regfree(&regex);
+    return TS_OK;
+}
+
+/* What is shown of a run was judged by all of it: the first of those shown need not be where it went wrong. */
+static enum ts_status filter_run(struct ts_comparison *comparison, const struct ts_comparison_options *options,
+                                 struct ts_error *error)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    const struct ts_pair *pairs = comparison->pairing.pairs;
+    const char *first = judgement->first < comparison->pairing.count ? pairs[judgement->first].name : NULL, *text;
+    const bool judged = !options->fixed_tolerance && !options->grades && !options->high_precision && !options->rules;
+    TS_TRY(filter_pairs(comparison, options->filter, error));
+    if (!first || !judged || (judgement->first < comparison->pairing.count && pairs[judgement->first].name == first) ||
+        judgement->note_count >= sizeof judgement->notes / sizeof *judgement->notes)
+        return TS_OK;
+    text = ts_arena_printf(&comparison->arena, "the run's first divergence is %s, which the filter leaves out", first);
+    if (!text)
+        return ts_fail_memory(error);
+    judgement->notes[judgement->note_count++] = text;
     return TS_OK;
 }
 
@@ -580,7 +610,7 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
         if (weights && ts_find_edits(comparison))
             count_again(&comparison->judgement);
         if (options->filter && !weights)
-            TS_TRY(filter_pairs(comparison, options->filter, error));
+            TS_TRY(filter_run(comparison, options, error));
         if (options->high_precision) {
             TS_TRY(ts_threeway_judge(comparison, options->high_precision, options, pool, error));
             count_again(&comparison->judgement);

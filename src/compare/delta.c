@@ -337,6 +337,9 @@ static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_d
         put_largest(all, delta);
     else
         TS_TRY(find_largest(pair, all, delta, error));
+    /* kernels take differences of f32 in f32; what is said of the worst element is exact, but for huge integers */
+    if (!delta->exact && delta->worst != NOWHERE)
+        delta->max_abs = fabs(delta->worst_b - delta->worst_a);
     if (norm_a == 0 && norm_b > 0) /* no element of the reference to be relative to */
         delta->max_rel = (double)INFINITY;
     return TS_OK;

@@ -219,6 +219,16 @@ static enum ts_status carry_order(struct ts_pairer *pairer, struct ts_error *err
     return TS_OK;
 }
 
+/* Whoever names two inputs that hold one tensor each, of as many elements, wants these compared, whatever the files are
+ * called and however wrong the values are. */
+static enum ts_status match_only(struct ts_pairer *pairer, struct ts_error *error)
+{
+    if (pairer->a.count != 1 || pairer->b.count != 1 || pairer->a.taken[0] || pairer->b.taken[0] ||
+        pairer->options->map_file || !same_count(pairer, 0, 0))
+        return TS_OK;
+    return ts_layout_single(pairer, 0, 0, "place in order", false, error);
+}
+
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct ts_table of[2] = {{0}}, left = {0};
@@ -229,7 +239,7 @@ enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error
     for (size_t i = 0; i < pairer->count && !any; i++)
         any = is_by_content(&pairer->found[i]);
     if (!any)
-        return TS_OK;
+        return match_only(pairer, error);
     rules = ts_arena_array(&pairer->scratch, pairer->count, sizeof *rules);
     if (!rules || !list_places(&pairer->a, &pairer->scratch, &a) || !list_places(&pairer->b, &pairer->scratch, &b) ||
         !ts_table_init(&of[0], pairer->count) || !ts_table_init(&of[1], pairer->count) ||

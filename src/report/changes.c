@@ -197,7 +197,7 @@ void ts_put_ranks(struct ts_buffer *out, const struct ts_comparison *comparison)
         ts_buffer_printf(out, "%sthe change has full rank, or at least %u, in ", out->size > before ? "; " : "",
                          tally.least_full);
         put_matrices(out, tally.full, tally.matrices);
-        ts_buffer_string(out, ": they were trained or replaced as a whole");
+        ts_buffer_printf(out, ": %s trained or replaced as a whole", tally.full == 1 ? "it was" : "they were");
     }
     if (tally.none) {
         ts_buffer_printf(out, "%snothing of the change stands above rounding in ", out->size > before ? "; " : "");

@@ -28,7 +28,20 @@ struct ts_delta ts_shown_delta(const struct ts_delta *delta)
         return shown;
     shown.max_abs = shown.mean_abs = shown.mean = shown.mse = shown.rmse = shown.rel_l2 = (double)NAN;
     shown.max_rel = shown.max_ulp = shown.cosine = shown.norm_ratio = (double)NAN;
+    for (unsigned i = 0; i < TS_DELTA_QUANTILES; i++)
+        shown.quantiles[i] = (double)NAN;
     return shown;
+}
+
+void ts_put_two(struct ts_buffer *out, double a, double b)
+{
+    char of_a[32], of_b[32];
+    int digits = 6;
+    do {
+        snprintf(of_a, sizeof of_a, "%.*g", digits, a);
+        snprintf(of_b, sizeof of_b, "%.*g", digits, b);
+    } while (a != b && strcmp(of_a, of_b) == 0 && digits++ < 17);
+    ts_buffer_printf(out, "reference %s, candidate %s", of_a, of_b);
 }
 
 void ts_put_view_shape(struct ts_buffer *out, const struct ts_view *view)

@@ -60,6 +60,9 @@ size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index,
  * UINT64_MAX when there is none or it cannot be read. */
 uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b);
 
+/* "reference 1.5, candidate 2": six digits, and as many more as tell the two apart. */
+void ts_put_two(struct ts_buffer *out, double a, double b);
+
 /* The delta with NaN for its measures where no element was finite on both sides: zeros and a cosine of one would read
  * as agreement. */
 struct ts_delta ts_shown_delta(const struct ts_delta *delta);

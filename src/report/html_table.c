@@ -58,7 +58,7 @@ static void put_numbers(const struct ts_page *page, size_t i)
 {
     const struct ts_comparison *comparison = page->comparison;
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
-    const struct ts_delta *delta = &comparison->deltas[i];
+    const struct ts_delta shown = ts_shown_delta(&comparison->deltas[i]), *delta = &shown;
     if (pair->problem) {
         for (int k = 0; k < number_columns(page); k++)
             ts_page_put(page, "<td class=\"num\" data-v=\"nan\"></td>");

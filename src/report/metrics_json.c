@@ -99,7 +99,7 @@ static void profile_json(struct ts_json_writer *json, const struct ts_profile *p
             error += profile->error[k];
             reference += profile->reference[k];
         }
-        ts_json_number(json, error > 0 ? shortened(sqrt(error / reference)) : 0);
+        ts_json_number(json, error > 0 ? shortened(sqrt(error) / sqrt(reference)) : 0);
     }
     ts_json_end_array(json);
     ts_json_end_object(json);
@@ -167,9 +167,10 @@ static void measured_json(struct ts_json_writer *json, const struct ts_delta *de
     ts_json_int(json, delta->precision_b);
 }
 
-void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *delta, const struct ts_view *a,
+void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *measured, const struct ts_view *a,
                      const struct ts_view *b, const struct ts_metrics_form *form)
 {
+    const struct ts_delta shown = ts_shown_delta(measured), *delta = &shown;
     ts_field_count(json, "elements", delta->count);
     if (form->counted)
         ts_field_count(json, "compared", delta->compared);

@@ -18,7 +18,7 @@ struct ts_metrics_form {
 /* The coordinates of an element; null when it lies outside. */
 void ts_place_json(struct ts_json_writer *json, const char *key, const struct ts_view *view, uint64_t index);
 /* Fields inside an open object. Places are told in a's coordinates. */
-void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *delta, const struct ts_view *a,
+void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *measured, const struct ts_view *a,
                      const struct ts_view *b, const struct ts_metrics_form *form);
 
 #endif

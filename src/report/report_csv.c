@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "report/changes.h"
 #include "report/facts.h"
@@ -34,10 +35,9 @@ static void put_text(struct ts_buffer *out, const char *text)
 
 static void put_number(struct ts_buffer *out, double value)
 {
-    if (value != value)
-        ts_buffer_string(out, ",nan");
-    else
-        ts_buffer_printf(out, ",%.9g", value);
+    char text[TS_JSON_NUMBER_SIZE];
+    ts_json_number_text(text, value);
+    ts_buffer_printf(out, ",%s", text);
 }
 
 /* changed_fraction, rel_change, change_rank (with a + when there are more than could be counted), stable_rank */
@@ -49,7 +49,7 @@ static void put_change(const struct ts_comparison *comparison, size_t i, struct 
         return;
     }
     put_number(out, ts_changed_fraction(&comparison->deltas[i]));
-    put_number(out, comparison->deltas[i].rel_l2);
+    put_number(out, ts_shown_delta(&comparison->deltas[i]).rel_l2);
     if (!rank || !rank->known) {
         ts_buffer_string(out, ",,");
         return;

@@ -253,7 +253,8 @@ static void put_before(struct ts_buffer *line, const struct ts_comparison *compa
     for (size_t i = 0; i < first; i++)
         *(comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN ? &unknown : &agreeing) += 1;
     if (!first)
-        ts_buffer_string(line, "Nothing was compared before it.");
+        ts_buffer_string(line, comparison->filtered ? "Nothing before it passes the filter."
+                                                    : "Nothing was compared before it.");
     else if (agreeing == 1)
         ts_buffer_string(line, "The tensor before it agrees.");
     else if (agreeing)
@@ -292,7 +293,8 @@ static void put_worst(const struct text *text, size_t first)
     if (at == UINT64_MAX)
         return;
     ts_buffer_init(&line, 4096);
-    ts_buffer_printf(&line, "reference %.6g, candidate %.6g at ", a, b);
+    ts_put_two(&line, a, b);
+    ts_buffer_string(&line, " at ");
     ts_put_coordinates(&line, &pair->a, at);
     for (int side = 0; side < 2; side++) {
         const char *member = ts_pair_member(side ? &pair->b : &pair->a, at);

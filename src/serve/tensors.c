@@ -61,13 +61,14 @@ static void pair_row(struct ts_json_writer *json, struct ts_opened *opened, size
     const struct ts_comparison *comparison = &opened->comparison;
     const struct ts_pair *found = &comparison->pairing.pairs[i], *pair;
     const struct ts_verdict *verdict;
-    const struct ts_delta *delta;
+    struct ts_delta shown;
+    const struct ts_delta *delta = &shown;
     const struct ts_remap *remap;
     bool known;
     pthread_mutex_lock(&opened->lock);
     remap = opened->remaps[i];
     pair = remap ? &remap->pair : found;
-    delta = remap ? &remap->delta : &comparison->deltas[i];
+    shown = ts_shown_delta(remap ? &remap->delta : &comparison->deltas[i]);
     verdict = remap ? &remap->judgement.verdicts[0] : &comparison->judgement.verdicts[i];
     known = !pair->problem;
     ts_json_begin_array(json);

@@ -22,3 +22,6 @@ done
 $TSLEUTH compare seen.safetensors e4m3.safetensors --json folder; echo "exit $?"
 $TSLEUTH compare seen.safetensors e4m3.safetensors --json first.json --csv nowhere/report; echo "exit $?"
 ls
+# where nothing could be measured no report reads as agreement
+$TSLEUTH compare seen.safetensors nan.safetensors --json - | grep -E '"(max_abs|rmse|rel_l2|cosine|rel_change|p50)"'
+$TSLEUTH compare seen.safetensors nan.safetensors --html - | grep -o '<td class="num" data-v="[^"]*">[^<]*</td>' | tail -4

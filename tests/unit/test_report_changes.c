@@ -178,7 +178,7 @@ static void test_ranks(void **state)
     assert_string_equal(text_of_changes(&sample, ts_put_ranks),
                         "the change has rank 8 in 2 of the 4 matrices that changed, as a merged LoRA of rank 8 leaves "
                         "it; the change has full rank, or at least 128, in 1 of the 4 "
-                        "matrices that changed: they were trained or replaced as a whole; nothing of the change stands "
+                        "matrices that changed: it was trained or replaced as a whole; nothing of the change stands "
                         "above rounding in 1 of the 4 matrices that changed");
     /* one element has rank one, and is no LoRA */
     for (size_t i = 0; i < 8; i++) {
@@ -220,7 +220,7 @@ static void test_text(void **state)
                                   "  self_attn.v_proj; lm_head\n"
                                   "the change has rank 8 in 2 of the 3 matrices that changed, as a merged LoRA of\n"
                                   "  rank 8 leaves it; the change has full rank, or at least 128, in 1 of the 3\n"
-                                  "  matrices that changed: they were trained or replaced as a whole\n"
+                                  "  matrices that changed: it was trained or replaced as a whole\n"
                                   "rank: the singular values of candidate - reference that stand above what\n"
                                   "  rounding to the stored types can make; at most 128 are counted\n"
                                   "\n"
