@@ -85,7 +85,7 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
 enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
 
 /* Fills in profiles (in the arena) and quantiles of one pair: a second pass, for pairs that will be shown. Of giants it
- * looks at a spread of rows, a million elements. */
+ * looks at a spread of rows, a million elements, and at all where these do not account for the error. */
 enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta,
                                struct ts_error *error);
 

@@ -11,7 +11,7 @@
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
 
-/* Elements looked at; of larger pairs every n-th row. */
+/* Elements looked at; of larger pairs every n-th row, unless the error is in others. */
 #define MOST   ((uint64_t)1 << 20)
 #define SAMPLE ((uint64_t)1 << 15) /* for the quantiles: of smaller pairs every element */
 #define RUN    4096
@@ -29,6 +29,8 @@ struct look {
     unsigned per; /* numbers to an element: two of a complex one */
     double scale; /* a power of two that squares are taken at, 1 unless they would leave the range of a double */
     double max_ulp;
+    double squares, fourths; /* of differences at that scale: the sums of runs, and the squares of these added up */
+    uint64_t runs;
     double *sample;
     size_t sample_count;
     uint64_t sample_step; /* about every so many elements one goes into the sample */
@@ -138,6 +140,9 @@ static void add_run(struct look *look, const double *x, const double *y, const d
                 look->sample[look->sample_count++] = fabs(d);
         }
     }
+    look->squares += errors;
+    look->fourths += errors * errors;
+    look->runs++;
     for (unsigned axis = 0; axis + 1 < view->rank; axis++)
         if (look->profiles[axis].error) {
             look->profiles[axis].error[at[axis]] += errors;
@@ -209,11 +214,11 @@ static uint64_t row_step(const struct ts_view *view, uint64_t step)
     return step;
 }
 
-static enum ts_status walk(struct look *look, struct ts_error *error)
+static enum ts_status walk(struct look *look, uint64_t step, struct ts_error *error)
 {
     const struct ts_view *view = &look->pair->a;
     uint64_t width = view->rank ? view->shape[view->rank - 1] : 1, rows = width ? view->count / width : 0;
-    uint64_t step = row_step(view, view->count / MOST + 1), at[TS_MAX_RANK], forgotten = 0;
+    uint64_t at[TS_MAX_RANK], forgotten = 0;
     const size_t run = RUN / look->per;
     double x[RUN], y[RUN], d[RUN];
     if (view->rank > 1 && width <= MOST && (ts_view_is_far(view) || ts_view_is_far(&look->pair->b)))
@@ -253,25 +258,58 @@ static double scale_of(const struct ts_delta *delta)
     return largest > 0x1p480 ? 0x1p-500 : largest < 0x1p-480 ? 0x1p500 : 1;
 }
 
+/* Looks at every step-th row, from the start. */
+static enum ts_status look_at_rows(struct look *look, uint64_t step, struct ts_error *error)
+{
+    const struct ts_view *view = &look->pair->a;
+    for (unsigned i = 0; i < view->rank; i++)
+        if (look->profiles[i].error) {
+            memset(look->profiles[i].error, 0, (size_t)look->profiles[i].size * sizeof *look->profiles[i].error);
+            memset(look->profiles[i].reference, 0,
+                   (size_t)look->profiles[i].size * sizeof *look->profiles[i].reference);
+        }
+    look->squares = look->fourths = 0;
+    look->runs = 0;
+    look->sample_count = 0;
+    look->sample_step = (view->count / step * look->per + SAMPLE - 1) / SAMPLE;
+    look->sample_step = look->sample_step ? look->sample_step : 1;
+    look->until_next = 1;
+    return walk(look, step, error);
+}
+
+/* Some rows tell where an error lies that most of them share. They miss the one row that has all of it, or take it for
+ * many: then they do not add up to all there is, or few of them have what they have. */
+static bool tells(const struct look *look, const struct ts_delta *delta, uint64_t step)
+{
+    const uint64_t width = look->pair->a.shape[look->pair->a.rank - 1], rows = look->pair->a.count / width;
+    const uint64_t taken = (rows + step - 1) / step;
+    const double root = delta->rmse * look->scale, all = root * root * (double)delta->compared;
+    const double told = look->squares / (double)taken * (double)rows;
+    if (taken == rows)
+        return true;
+    return told <= 2 * all && all <= 2 * told &&
+           look->squares * look->squares >= look->fourths * (double)look->runs / 4;
+}
+
 enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta,
                                struct ts_error *error)
 {
     static const double shares[TS_DELTA_QUANTILES] = {0.5, 0.9, 0.99, 0.999, 1};
-    struct look look = {.pair = pair, .masks = ts_masks_of(pair), .unit = ts_unit_of(pair), .until_next = 1};
+    struct look look = {.pair = pair, .masks = ts_masks_of(pair), .unit = ts_unit_of(pair)};
     const uint64_t step = row_step(&pair->a, pair->a.count / MOST + 1);
     enum ts_status status;
     if (pair->problem)
         return TS_OK;
     look.per = ts_type_info(pair->a.tensor->type)->components;
     look.scale = scale_of(delta);
-    look.sample_step = (pair->a.count / step * look.per + SAMPLE - 1) / SAMPLE;
-    look.sample_step = look.sample_step ? look.sample_step : 1;
     look.sample = malloc((delta->count < SAMPLE ? delta->count + 1 : SAMPLE) * sizeof *look.sample);
     if (!look.sample || !make_profiles(&look, arena)) {
         free(look.sample);
         return ts_fail_memory(error);
     }
-    status = walk(&look, error);
+    status = look_at_rows(&look, step, error);
+    if (status == TS_OK && step > 1 && pair->a.rank && !tells(&look, delta, step))
+        status = look_at_rows(&look, 1, error);
     if (status == TS_OK)
         find_quantiles(look.sample, look.sample_count, shares, delta->quantiles);
     delta->quantiles[TS_DELTA_QUANTILES - 1] = delta->max_abs;

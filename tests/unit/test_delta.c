@@ -741,6 +741,35 @@ static void profiles_say_where(void **state)
     drop_pair(&made);
 }
 
+/* Of so many elements every third row is looked at: not this one, and one that is looked at is not taken for three. */
+static void profiles_of_large_pairs_miss_no_row(void **state)
+{
+    enum { ROWS = 2053, COLUMNS = 1024 };
+    const size_t count = (size_t)ROWS * COLUMNS;
+    (void)state;
+    for (size_t bad = 1233; bad <= 1234; bad++) {
+        float *a = calloc(count, sizeof *a), *b = calloc(count, sizeof *b);
+        struct made made;
+        struct ts_delta delta;
+        struct ts_error error;
+        for (size_t i = 0; i < count; i++) {
+            a[i] = 1;
+            b[i] = i / COLUMNS == bad ? 3 : 1;
+        }
+        make_pair(&made, TS_F32, a, b, count * sizeof *a, ROWS, COLUMNS);
+        delta = measure(&made, 1);
+        assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+        for (size_t i = 0; i < ROWS; i++)
+            assert_true(delta.profiles[0].error[i] == (i == bad ? 4 * COLUMNS : 0) &&
+                        delta.profiles[0].reference[i] == COLUMNS);
+        for (size_t i = 0; i < COLUMNS; i++)
+            assert_true(delta.profiles[1].error[i] == 4 && delta.profiles[1].reference[i] == ROWS);
+        drop_pair(&made);
+        free(a);
+        free(b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -765,6 +794,7 @@ int main(void)
         cmocka_unit_test(small_numbers_are_measured_like_others),
         cmocka_unit_test(the_second_look_is_interrupted),
         cmocka_unit_test(profiles_say_where),
+        cmocka_unit_test(profiles_of_large_pairs_miss_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
