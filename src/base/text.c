@@ -91,12 +91,13 @@ unsigned ts_utf8_put(uint32_t code, char text[4])
     return 4;
 }
 
-/* What reorders or breaks the line it stands in: the marks, embeddings, overrides and isolates of
- * bidirectional text, and the two separators that some terminals take for line breaks. */
+/* What reorders or breaks the line it stands in: the marks, embeddings, overrides and isolates of bidirectional text,
+ * and the two separators that some terminals take for line breaks. And what shows as nothing, so that two names look
+ * the same. The page has the same list (web/src/format.ts). */
 static bool is_misleading(uint32_t code)
 {
-    return code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
+    return code == 0x061c || (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2060 && code <= 0x2069) || code == 0xfeff;
 }
 
 void ts_text_escape(struct ts_buffer *out, const char *text, size_t size)

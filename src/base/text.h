@@ -14,8 +14,8 @@ size_t ts_utf8_valid_prefix(const char *text, size_t size);
 /* Writes a character (at most 0x10ffff) as UTF-8; returns its length. */
 unsigned ts_utf8_put(uint32_t code, char text[4]);
 
-/* Appends text so that a terminal cannot be fooled: control characters (C0, DEL, C1), bidirectional overrides and
- * bytes that are not UTF-8 become \xNN or \u{NNNN}; backslash stays. Newlines are escaped too. */
+/* Appends text so that a terminal cannot be fooled: control characters (C0, DEL, C1), bidirectional overrides, what has
+ * no width, and bytes that are not UTF-8 become \xNN or \u{NNNN}; backslash stays. Newlines are escaped too. */
 void ts_text_escape(struct ts_buffer *out, const char *text, size_t size);
 
 /* Columns the text takes on a terminal: combining marks 0, wide East Asian and emoji 2, everything else 1. Expects

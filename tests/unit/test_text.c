@@ -117,9 +117,11 @@ static void test_escape_bidirectional(void **state)
     check_escape("\xe2\x81\xa6\xe2\x81\xa7\xe2\x81\xa8\xe2\x81\xa9", "\\u{2066}\\u{2067}\\u{2068}\\u{2069}");
     check_escape("\xe2\x80\x8e\xe2\x80\x8f\xd8\x9c", "\\u{200e}\\u{200f}\\u{061c}");
     check_escape("\xe2\x80\xa8\xe2\x80\xa9", "\\u{2028}\\u{2029}");
+    /* two names that look the same are not */
+    check_escape("a\xe2\x80\x8b\xe2\x81\xa0\xef\xbb\xbf", "a\\u{200b}\\u{2060}\\u{feff}");
     /* The neighbours stay, and so do letters that are written from right to left. */
-    check_escape("\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x80\x90",
-                 "\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x80\x90");
+    check_escape("\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\x9f\xe2\x80\x90",
+                 "\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\x9f\xe2\x80\x90");
     check_escape("\xd7\xa9\xd7\x9c", "\xd7\xa9\xd7\x9c");
 }
 
