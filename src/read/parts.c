@@ -8,6 +8,7 @@
 
 #define LEAST_DIGITS 5
 #define MOST_DIGITS  9
+#define MOST_PARTS   100000
 
 /* Names asked for in one folder: enough for any checkpoint, too few for a hostile list to cost minutes. */
 #define MOST_LOOKS 1000000
@@ -33,12 +34,12 @@ bool ts_part_of(const char *path, struct ts_part *part)
     bool found = false;
     for (const char *of = strstr(path, "-of-"); of; of = strstr(of + 1, "-of-")) {
         const unsigned width = digits_at(of + 4);
-        if (width < LEAST_DIGITS || width > MOST_DIGITS || (size_t)(of - path) <= width ||
-            digits_at(of - width) != width || !strchr("-_.", of[-(ptrdiff_t)width - 1]))
+        if (width < LEAST_DIGITS || width > MOST_DIGITS || (size_t)(of - path) < width ||
+            digits_at(of - width) != width || (of - path > width && !strchr("-_./", of[-(ptrdiff_t)width - 1])))
             continue;
         *part = (struct ts_part){number_at(of - width, width), number_at(of + 4, width), (unsigned)(of - path) - width,
                                  width};
-        found = part->of > 1 && part->number <= part->of;
+        found = part->of > 1 && part->of <= MOST_PARTS && part->number <= part->of;
     }
     return found;
 }

@@ -21,6 +21,9 @@ os.makedirs("ends")
 for folder, numbers, of in (("two", (1, 3), 3), ("gaps", (0, 4, 5), 8), ("ends", (1, 2), 2)):
     for number in numbers:
         write(f"{folder}/model-{number:05}-of-{of:05}.safetensors", {f"layers.{number}.weight": ("F32", [number, 1])})
+os.makedirs("bare")
+write("bare/00002-of-00002.safetensors", {"x": ("F32", [1])})
+write("bare/x-000000001-of-999999999.safetensors", {"y": ("F32", [1])})
 write("mine.safetensors", {"x": ("I32", [5, 6, 7, 8, 9, 10])})
 write("theirs.safetensors", {"result": ("I32", [1, 5, 1, 5, 2, 2])})
 write("longer.safetensors", {"result": ("I32", [1, 5, 1, 5, 2, 2, 3])})
@@ -35,6 +38,7 @@ for folder in two gaps ends; do
     $TSLEUTH compare $folder $folder | tail -n +4 | grep -v '^doubt'; echo "exit ${PIPESTATUS[0]}"
 done
 $TSLEUTH inspect two | tail -3
+$TSLEUTH inspect bare | tail -2
 $TSLEUTH compare mine.safetensors theirs.safetensors | sed -n '3,6p;$p'; echo "exit ${PIPESTATUS[0]}"
 $TSLEUTH compare mine.safetensors longer.safetensors | tail -2
 $TSLEUTH compare mine.safetensors nothing | tail -1
