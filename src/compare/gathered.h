@@ -1,12 +1,18 @@
-/* Gathered: rows inside of experts, which collect their tokens in an order of their own. In judge_order.c. */
+/* Gathered: rows inside of experts. A mixture of experts collects the tokens of each expert by a sort or a scatter that
+ * keeps no order, so that two honest runs hold the same rows in another one. */
 #ifndef TS_COMPARE_GATHERED_H
 #define TS_COMPARE_GATHERED_H
 
 #include "compare/delta.h"
-#include "pair/pair.h"
+#include "compare/row_match.h"
 
-/* Which row of the reference each row of the candidate is, told by what they hold, SIZE_MAX for those that are none of
- * them; to be freed. NULL when rows are where they belong, or another order explains nothing. */
+#define TS_GATHERED_LEAVES 0.5 /* another order explains an error when it leaves less than this of it */
+
+/* The rows of a pair inside of experts, each found again once. False where the pair is none, or cannot be matched; to
+ * be released either way. */
+bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair);
+/* Which row of the reference each row of the candidate is, SIZE_MAX for those that are none of them; to be freed. NULL
+ * when rows are where they belong, or another order explains nothing. */
 size_t *ts_gathered_order(const struct ts_pair *pair, const struct ts_delta *delta);
 
 #endif

@@ -3,27 +3,24 @@
  * one whose weights it got holds the same row as the reference, in the other one's place. */
 #include <stdlib.h>
 
+#include "compare/row_match.h"
 #include "diagnose/experts.h"
 #include "diagnose/families.h"
 
-#define MOST_NUMBERS ((uint64_t)1 << 22)
-#define MOST_ROWS    ((size_t)4096)
-#define SIGNS        16
-#define CLOSE        0.01 /* of a row's energy may be left */
-#define LEAST        3    /* rows: fewer match by chance */
-#define LEAST_SHARE  0.02
-#define ELSEWHERE    0.8 /* of the rows that were found again stand in another expert's place */
+#define CLOSE       0.01 /* of a row's energy may be left */
+#define LEAST_WIDTH 16   /* narrower rows match by chance, */
+#define LEAST       3    /* and fewer */
+#define LEAST_SHARE 0.02
+#define ELSEWHERE   0.8 /* of the rows that were found again stand in another expert's place */
 
 struct rows {
-    size_t count, width;
-    float *a, *b;
+    struct ts_row_match match;
     size_t *expert_a, *expert_b; /* whose place a row stands in */
 };
 
 static void close_rows(struct rows *rows)
 {
-    free(rows->a);
-    free(rows->b);
+    ts_row_match_release(&rows->match);
     free(rows->expert_a);
     free(rows->expert_b);
 }
@@ -49,50 +46,17 @@ static bool place_rows(const struct ts_view *chosen, size_t count, size_t *exper
 
 static bool open_rows(struct rows *rows, const struct ts_pair *pair, const struct ts_pair *chosen)
 {
-    const struct ts_view *view = &pair->a;
-    struct ts_error ignored;
+    const struct ts_row_match *match = &rows->match;
     *rows = (struct rows){0};
-    if (view->rank < 2 || !view->count || view->count > MOST_NUMBERS || pair->b.count != view->count)
+    if (chosen->a.count != chosen->b.count || !chosen->a.count || pair->a.count % chosen->a.count ||
+        pair->a.count / chosen->a.count < LEAST_WIDTH ||
+        !ts_row_match_open(&rows->match, pair, &(struct ts_row_rule){.close = CLOSE}) ||
+        match->count != chosen->a.count)
         return false;
-    rows->width = (size_t)view->shape[view->rank - 1];
-    rows->count = (size_t)(view->count / rows->width);
-    if (rows->count != chosen->a.count || rows->count != chosen->b.count || rows->count > MOST_ROWS ||
-        rows->width < SIGNS)
-        return false;
-    rows->a = malloc((size_t)view->count * sizeof *rows->a);
-    rows->b = malloc((size_t)view->count * sizeof *rows->b);
-    rows->expert_a = calloc(rows->count, sizeof *rows->expert_a);
-    rows->expert_b = calloc(rows->count, sizeof *rows->expert_b);
-    return rows->a && rows->b && rows->expert_a && rows->expert_b &&
-           ts_view_read_f32(view, 0, (size_t)view->count, rows->a, &ignored) == TS_OK &&
-           ts_view_read_f32(&pair->b, 0, (size_t)view->count, rows->b, &ignored) == TS_OK &&
-           place_rows(&chosen->a, rows->count, rows->expert_a) && place_rows(&chosen->b, rows->count, rows->expert_b);
-}
-
-static double distance(const float *x, const float *y, size_t count, size_t step)
-{
-    double sum = 0;
-    for (size_t i = 0; i < count; i += step)
-        sum += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
-    return sum;
-}
-
-/* The row of the reference that this one is, SIZE_MAX when there is none. */
-static size_t same_row(const struct rows *rows, const float *row)
-{
-    size_t step = rows->width / SIGNS, best = SIZE_MAX;
-    double least = (double)INFINITY, energy = 0;
-    for (size_t i = 0; i < rows->width; i++)
-        energy += (double)row[i] * (double)row[i];
-    for (size_t other = 0; other < rows->count; other++) {
-        double now = distance(rows->a + other * rows->width, row, rows->width, step);
-        if (now < least) {
-            least = now;
-            best = other;
-        }
-    }
-    return best != SIZE_MAX && distance(rows->a + best * rows->width, row, rows->width, 1) <= CLOSE * energy ? best
-                                                                                                             : SIZE_MAX;
+    rows->expert_a = calloc(match->count, sizeof *rows->expert_a);
+    rows->expert_b = calloc(match->count, sizeof *rows->expert_b);
+    return rows->expert_a && rows->expert_b && place_rows(&chosen->a, match->count, rows->expert_a) &&
+           place_rows(&chosen->b, match->count, rows->expert_b);
 }
 
 void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *router)
@@ -108,13 +72,13 @@ void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *rou
         close_rows(&rows);
         return;
     }
-    for (size_t row = 0; row < rows.count; row++)
+    for (size_t row = 0; row < rows.match.count; row++)
         experts = rows.expert_a[row] >= experts ? rows.expert_a[row] + 1 : experts;
     experts = router->logits && router->logits->width > experts ? router->logits->width : experts;
-    for (size_t row = 0; row < rows.count; row++) {
-        size_t from = same_row(&rows, rows.b + row * rows.width);
+    for (size_t row = 0; row < rows.match.count; row++) {
+        const size_t from = rows.match.rows[row].from;
         int64_t by;
-        if (from == SIZE_MAX)
+        if (from == SIZE_MAX || rows.match.rows[row].ambiguous)
             continue;
         again++;
         if (rows.expert_a[from] == rows.expert_b[row])
@@ -127,7 +91,7 @@ void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *rou
         }
         alike = alike && by == step;
     }
-    if (elsewhere >= LEAST && (double)elsewhere > LEAST_SHARE * (double)rows.count &&
+    if (elsewhere >= LEAST && (double)elsewhere > LEAST_SHARE * (double)rows.match.count &&
         (double)elsewhere >= ELSEWHERE * (double)again) {
         const bool before = 2 * step > (int64_t)experts;
         const char *order = "";
@@ -137,7 +101,7 @@ void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *rou
         ts_propose_plain(the_case, "router-gate", alike ? 0.95 : 0.9, "the order of the experts' weights",
                          "experts in another order: %zu of %zu rows are another expert's in the reference (expert %zu "
                          "makes one of expert %zu's)%s",
-                         elsewhere, rows.count, rows.expert_b[first], rows.expert_a[first_from], order);
+                         elsewhere, rows.match.count, rows.expert_b[first], rows.expert_a[first_from], order);
     }
     close_rows(&rows);
 }

@@ -2,17 +2,12 @@
 #ifndef TS_DIAGNOSE_LINES_H
 #define TS_DIAGNOSE_LINES_H
 
+#include "compare/row_match.h"
 #include "diagnose/formula.h"
 #include "diagnose/match.h"
 
-#define TS_LINE_SIGNS  24 /* numbers that a line is known by */
 #define TS_LINE_BLOCKS 64
 #define TS_LINE_CLOSE  0.1 /* of a line's energy may be left */
-
-struct ts_keyed {
-    double key;
-    size_t line;
-};
 
 /* Lines of the domain: reference lines may be more than the case holds. */
 struct ts_lines {
@@ -25,7 +20,7 @@ struct ts_lines {
     size_t count, found_count; /* reference lines, found lines */
     size_t signs;
     double *reference, *found; /* [count, signs] */
-    struct ts_keyed *order;    /* reference lines by key */
+    struct ts_row_book book;   /* of the reference lines */
     size_t *from;              /* per found line: the reference line, SIZE_MAX when none is near */
     bool *empty;               /* per found line: nothing but zeros */
     size_t runs, moved, emptied;
@@ -52,5 +47,7 @@ bool ts_is_reversed(const struct ts_lines *lines);
 size_t ts_sampled_blocks(const struct ts_lines *lines, size_t *from);
 /* Proposes it. prediction: of the lines that are in the case. */
 void ts_lines_say(struct ts_lines *lines, const double *prediction);
+/* The same for the blocks of a vector: block b holds what belongs at from[b]. */
+void ts_blocks_say(struct ts_case *the_case, const size_t *from, size_t blocks, const double *prediction);
 
 #endif

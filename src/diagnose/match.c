@@ -1,6 +1,4 @@
-/* Owns the matching of rows and columns by content. Each line (a row or a column) is known by some of its numbers;
- * lines are sorted by a sum of those with mixed signs, and the nearest one is looked for around the place where the
- * found line's own sum falls. */
+/* Owns the rows and columns that are found again in another place (compare/row_match.h), and what they predict. */
 #include "diagnose/match.h"
 
 #include <stdlib.h>
@@ -8,11 +6,9 @@
 
 #include "diagnose/lines.h"
 
-#define LEAST         3  /* fewer match by chance */
-#define CENTRED_LEAST 6  /* the same, of numbers whose mean was taken off */
-#define REACH         96 /* lines looked at on either side */
+#define LEAST         3 /* fewer match by chance */
+#define CENTRED_LEAST 6 /* the same, of numbers whose mean was taken off */
 #define MOST_READ     ((uint64_t)1 << 23)
-#define STAYS         0.5           /* a line that fits nearly as well where it is, stays */
 #define BEHIND        ((size_t)256) /* lines whose pages may stay resident behind the walk */
 #define WORTHWHILE    0.3
 #define NEARLY_ALL    0.97
@@ -34,7 +30,7 @@ static size_t across_at(const struct ts_lines *lines, size_t sign)
 {
     const struct ts_actor *actor = lines->the_case->actor;
     size_t length = lines->columns ? actor->rows : actor->width;
-    return lines->signs < 2 ? 0 : sign * (length - 1) / (lines->signs - 1);
+    return ts_row_sign_at(sign, lines->signs, length);
 }
 
 static double case_value(const struct ts_lines *lines, const double *values, size_t line, size_t across)
@@ -62,21 +58,6 @@ static bool find_centres(struct ts_lines *lines)
         }
     lines->centres = centres;
     return centres != NULL;
-}
-
-static double key_of(const struct ts_lines *lines, const double *signs)
-{
-    static const double weights[] = {1, -0.83, 0.71, -1.13, 0.91, 1.07, -0.97};
-    double key = 0;
-    for (size_t k = 0; k < lines->signs; k++)
-        key += weights[k % (sizeof weights / sizeof *weights)] * signs[k];
-    return key;
-}
-
-static int by_key(const void *a, const void *b)
-{
-    double left = ((const struct ts_keyed *)a)->key, right = ((const struct ts_keyed *)b)->key;
-    return left < right ? -1 : left > right;
 }
 
 /* Numbers of a token that may not be in the case. */
@@ -138,7 +119,7 @@ bool ts_read_signs(const struct ts_lines *lines, bool candidate, size_t line, do
 
 bool ts_is_in_place(const struct ts_lines *lines, size_t token)
 {
-    double signs[TS_LINE_SIGNS], error = 0, size = 0;
+    double signs[TS_ROW_SIGNS], error = 0, size = 0;
     const double *wanted = lines->reference + token * lines->signs;
     if (!ts_read_signs(lines, true, token, signs))
         return false;
@@ -154,7 +135,7 @@ static bool has_more_tokens(const struct ts_case *the_case)
 {
     const struct ts_scene *scene = the_case->scene;
     return ts_case_glance(the_case) && the_case->actor->rows == scene->taken_count &&
-           the_case->actor->rows < ts_scene_sequence(scene) && ts_scene_sequence(scene) <= MOST_READ / TS_LINE_SIGNS &&
+           the_case->actor->rows < ts_scene_sequence(scene) && ts_scene_sequence(scene) <= MOST_READ / TS_ROW_SIGNS &&
            scene->taken[scene->taken_count - 1] - ts_scene_first(scene) < ts_scene_sequence(scene);
 }
 
@@ -165,11 +146,11 @@ static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool co
     size_t length = columns ? actor->rows : actor->width;
     *lines = (struct ts_lines){.the_case = the_case, .columns = columns};
     lines->found_count = lines->count = columns ? actor->width : actor->rows;
-    lines->signs = length < TS_LINE_SIGNS ? length : TS_LINE_SIGNS;
+    lines->signs = length < TS_ROW_SIGNS ? length : TS_ROW_SIGNS;
     if (ts_case_direct(the_case) && !ts_case_complete(the_case) && !columns) {
         lines->view = &pair->a;
         lines->view_columns = pair->a.shape[pair->a.rank - 1];
-        if (pair->a.count / lines->view_columns > MOST_READ / TS_LINE_SIGNS || lines->view_columns > actor->width)
+        if (pair->a.count / lines->view_columns > MOST_READ / TS_ROW_SIGNS || lines->view_columns > actor->width)
             return false;
         lines->count = (size_t)(pair->a.count / lines->view_columns);
     }
@@ -182,80 +163,49 @@ static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool co
         return false;
     lines->reference = malloc(lines->count * lines->signs * sizeof(double));
     lines->found = malloc(lines->found_count * lines->signs * sizeof(double));
-    lines->order = malloc(lines->count * sizeof *lines->order);
     lines->from = malloc(lines->found_count * sizeof *lines->from);
     lines->empty = calloc(lines->found_count, sizeof *lines->empty);
-    if (!lines->reference || !lines->found || !lines->order || !lines->from || !lines->empty)
+    if (!lines->reference || !lines->found || !lines->from || !lines->empty)
         return false;
     for (size_t line = 0; line < lines->found_count; line++)
         for (size_t k = 0; k < lines->signs; k++)
             lines->found[line * lines->signs + k] =
                 case_value(lines, the_case->found, line, across_at(lines, k)) - centre_of(lines, true, line);
     for (size_t line = 0; line < lines->count; line++) {
-        double *signs = lines->reference + line * lines->signs;
-        if (!ts_read_signs(lines, false, line, signs))
+        if (!ts_read_signs(lines, false, line, lines->reference + line * lines->signs))
             return false;
-        lines->order[line] = (struct ts_keyed){key_of(lines, signs), line};
         if (lines->view && line % BEHIND == BEHIND - 1) /* a few numbers of each line, and the pages around them */
             ts_view_forget(lines->view, (line + 1 - BEHIND) * lines->view_columns, BEHIND * lines->view_columns);
         if (lines->tokens && (line % BEHIND == BEHIND - 1 || line + 1 == lines->count))
             ts_view_forget(&pair->a, 0, pair->a.count);
     }
-    qsort(lines->order, lines->count, sizeof *lines->order, by_key);
-    return true;
+    return ts_row_book_open(&lines->book, lines->reference, lines->count, lines->signs);
 }
 
 static void close_lines(struct ts_lines *lines)
 {
     free(lines->reference);
     free(lines->found);
-    free(lines->order);
+    ts_row_book_release(&lines->book);
     free(lines->from);
     free(lines->empty);
     free(lines->centres);
 }
 
-static double distance(const struct ts_lines *lines, size_t line, size_t reference)
+/* The line that these signs are, SIZE_MAX when none is near. */
+static size_t find_near(const struct ts_row_book *book, const double *signs, size_t own, size_t before)
 {
-    const double *a = lines->found + line * lines->signs, *b = lines->reference + reference * lines->signs;
-    double sum = 0;
-    for (size_t k = 0; k < lines->signs; k++)
-        sum += (a[k] - b[k]) * (a[k] - b[k]);
-    return sum;
+    double energy = 0;
+    for (size_t k = 0; k < book->signs; k++)
+        energy += signs[k] * signs[k];
+    return ts_row_book_find(book, signs, TS_LINE_CLOSE * energy, own, before, NULL).row;
 }
 
-static size_t nearest(const struct ts_lines *lines, size_t line, size_t before)
+static void find_lines(struct ts_lines *lines)
 {
-    const double *signs = lines->found + line * lines->signs;
-    double key = key_of(lines, signs), energy = 0, best, other;
-    size_t low = 0, high = lines->count, at = SIZE_MAX, own = ts_own_place(lines, line);
-    for (size_t k = 0; k < lines->signs; k++)
-        energy += signs[k] * signs[k];
-    if (!(energy > 0))
-        return SIZE_MAX;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (lines->order[middle].key < key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    best = TS_LINE_CLOSE * energy;
-    for (size_t i = low > REACH ? low - REACH : 0; i < lines->count && i < low + REACH; i++) {
-        other = distance(lines, line, lines->order[i].line);
-        if (other < best) {
-            best = other;
-            at = lines->order[i].line;
-        }
-    }
-    if (at == SIZE_MAX)
-        return at;
-    /* equal lines: stay, or go on with the run */
-    if (own < lines->count && STAYS * distance(lines, line, own) <= best)
-        return own;
-    if (before != SIZE_MAX && before + 1 < lines->count && STAYS * distance(lines, line, before + 1) <= best)
-        return before + 1;
-    return at;
+    for (size_t i = 0; i < lines->found_count; i++)
+        lines->from[i] = find_near(&lines->book, lines->found + i * lines->signs, ts_own_place(lines, i),
+                                   i ? lines->from[i - 1] : SIZE_MAX);
 }
 
 /* What is added to a line that moved without its mean. */
@@ -462,8 +412,7 @@ static bool match_all(struct ts_lines *lines)
     lines->found_count = lines->count;
     lines->all = true;
     lines->runs = lines->moved = lines->emptied = 0;
-    for (size_t line = 0; line < lines->count; line++)
-        lines->from[line] = nearest(lines, line, line ? lines->from[line - 1] : SIZE_MAX);
+    find_lines(lines);
     if (!measure_all(lines))
         return false;
     count_runs(lines);
@@ -489,10 +438,10 @@ static double match(struct ts_case *the_case, bool columns, bool centred, double
     struct ts_lines lines;
     bool good = open_lines(&lines, the_case, columns, centred);
     double explained;
-    for (size_t i = 0; i < lines.found_count && good; i++)
-        lines.from[i] = nearest(&lines, i, i ? lines.from[i - 1] : SIZE_MAX);
-    if (good)
+    if (good) {
+        find_lines(&lines);
         count_runs(&lines);
+    }
     if (good && lines.moved) {
         for (size_t i = 0; i < lines.found_count; i++)
             take(&lines, i, prediction);
@@ -518,4 +467,38 @@ void ts_match_columns(struct ts_case *the_case, double *prediction)
     if (match(the_case, true, false, prediction) < NEARLY_ALL && !ts_case_direct(the_case) &&
         the_case->actor->rows >= CENTRED_LEAST)
         match(the_case, true, true, prediction);
+}
+
+/* Where what each block of a vector holds belongs. False when one is found nowhere, or all are in their places. */
+static bool find_blocks(const struct ts_case *the_case, size_t blocks, size_t *from)
+{
+    const size_t length = the_case->total / blocks;
+    struct ts_row_book book;
+    bool good = ts_row_book_open(&book, the_case->expected, blocks, length), moved = false;
+    for (size_t b = 0; b < blocks && good; b++) {
+        from[b] = find_near(&book, the_case->found + b * length, b, SIZE_MAX);
+        good = from[b] != SIZE_MAX;
+        moved = moved || from[b] != b;
+    }
+    ts_row_book_release(&book);
+    return good && moved;
+}
+
+/* Blocks of a vector in another order: halves of a bias, q, k and v of another. Of lines of one number each nothing can
+ * be told; of blocks of several it can. */
+void ts_match_blocks(struct ts_case *the_case, double *prediction)
+{
+    const size_t total = the_case->total;
+    size_t from[TS_LINE_BLOCKS];
+    if ((the_case->actor->rows != 1 && the_case->actor->width != 1) || !ts_case_complete(the_case))
+        return;
+    for (size_t blocks = 2; blocks <= TS_LINE_BLOCKS && total / blocks >= LEAST; blocks++) {
+        const size_t length = total / blocks;
+        if (total % blocks || !find_blocks(the_case, blocks, from))
+            continue;
+        for (size_t b = 0; b < blocks; b++)
+            memcpy(prediction + b * length, the_case->expected + from[b] * length, length * sizeof *prediction);
+        ts_blocks_say(the_case, from, blocks, prediction);
+        return;
+    }
 }

@@ -9,8 +9,6 @@
 #include "diagnose/lines.h"
 #include "diagnose/region.h"
 
-#define LEAST 3 /* fewer match by chance */
-
 /* The common step of nearly all lines that moved, 0 when there is none. */
 int64_t ts_common_step(const struct ts_lines *lines)
 {
@@ -279,47 +277,15 @@ void ts_lines_say(struct ts_lines *lines, const double *prediction)
           lines->emptied ? ts_case_text(the_case, "; %zu are zero", lines->emptied) : "");
 }
 
-/* Blocks of a vector in another order: halves of a bias, q, k and v of another. Of lines of one number each nothing can
- * be told; of blocks of several it can. */
-void ts_match_blocks(struct ts_case *the_case, double *prediction)
+void ts_blocks_say(struct ts_case *the_case, const size_t *from, size_t blocks, const double *prediction)
 {
-    size_t total = the_case->total, from[TS_LINE_BLOCKS];
-    if ((the_case->actor->rows != 1 && the_case->actor->width != 1) || !ts_case_complete(the_case))
-        return;
-    for (size_t blocks = 2; blocks <= TS_LINE_BLOCKS && total / blocks >= LEAST; blocks++) {
-        size_t length = total / blocks, moved = 0;
-        char order[256] = "";
-        for (size_t b = 0; b < blocks && total % blocks == 0; b++) {
-            double energy = 0, best;
-            from[b] = SIZE_MAX;
-            for (size_t i = 0; i < length; i++)
-                energy += the_case->found[b * length + i] * the_case->found[b * length + i];
-            best = TS_LINE_CLOSE * energy;
-            for (size_t s = 0; s < blocks; s++) {
-                double left = 0;
-                for (size_t i = 0; i < length && left < best; i++) {
-                    double d = the_case->found[b * length + i] - the_case->expected[s * length + i];
-                    left += d * d;
-                }
-                if (left < best) {
-                    best = left;
-                    from[b] = s;
-                }
-            }
-            if (from[b] == SIZE_MAX)
-                break;
-            moved += from[b] != b;
-            memcpy(prediction + b * length, the_case->expected + from[b] * length, length * sizeof *prediction);
-            if (b + 1 < blocks || !moved)
-                continue;
-            list_blocks(from, blocks, TS_LINE_BLOCKS, order, sizeof order);
-            ts_propose(the_case, "permuted", prediction, blocks == 2 ? 1 : blocks,
-                       ts_case_text(the_case, "the order of the pieces: gate and up, scale and shift, q, k and v%s",
-                                    undo(the_case, 1, from, blocks, length)),
-                       blocks == 2 ? "the two halves are swapped (%zu numbers each)"
-                                   : "blocks of %zu numbers stand in the order %s",
-                       length, order);
-            return;
-        }
-    }
+    const size_t length = the_case->total / blocks;
+    char order[256] = "";
+    list_blocks(from, blocks, TS_LINE_BLOCKS, order, sizeof order);
+    ts_propose(the_case, "permuted", prediction, blocks == 2 ? 1 : blocks,
+               ts_case_text(the_case, "the order of the pieces: gate and up, scale and shift, q, k and v%s",
+                            undo(the_case, 1, from, blocks, length)),
+               blocks == 2 ? "the two halves are swapped (%zu numbers each)"
+                           : "blocks of %zu numbers stand in the order %s",
+               length, order);
 }

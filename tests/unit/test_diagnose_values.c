@@ -157,6 +157,41 @@ static void test_experts_moved(void **state)
     }
 }
 
+/* What goes into experts is the same row for each that a token chose, so that every row stands in the places of several
+ * experts. Rows that are wrong are no sign of another order then. */
+static void test_rows_of_several_experts(void **state)
+{
+    enum { EXPERTS = 16, CHOSEN = 8, COUNT = TOKENS * CHOSEN };
+    static float logits[TOKENS * EXPERTS], wanted[COUNT * WIDTH], found[COUNT * WIDTH];
+    int64_t chosen[COUNT];
+    struct trace trace;
+    size_t row = 0;
+    (void)state;
+    start(&trace);
+    for (size_t i = 0; i < COUNT; i++)
+        chosen[i] = (int64_t)((i / CHOSEN + i % CHOSEN * (1 + i / CHOSEN % 2)) % EXPERTS);
+    for (size_t i = 0; i < TOKENS * EXPERTS; i++)
+        logits[i] = (float)dice_number();
+    for (size_t i = 0; i < COUNT; i++)
+        logits[i / CHOSEN * EXPERTS + (size_t)chosen[i]] += 8;
+    for (size_t expert = 0; expert < EXPERTS; expert++)
+        for (size_t i = 0; i < COUNT; i++) {
+            if (chosen[i] != (int64_t)expert)
+                continue;
+            for (size_t k = 0; k < WIDTH; k++) {
+                wanted[row * WIDTH + k] = before[i / CHOSEN * HIDDEN + k % HIDDEN];
+                found[row * WIDTH + k] = row % 9 ? wanted[row * WIDTH + k] : (float)dice_number();
+            }
+            row++;
+        }
+    trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "layers.0.mlp.gate.logits", logits, logits, SHAPE(TOKENS, EXPERTS));
+    trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen, chosen, TOKENS, CHOSEN);
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.permuted", wanted, found, SHAPE(COUNT, WIDTH)));
+    assert_null(trace_cause(&trace, "router-gate"));
+    trace_end(&trace);
+}
+
 /* y = W x + b, with the rows of W in another order: heads, or one further on. */
 static void test_bias_stays(void **state)
 {
@@ -191,11 +226,9 @@ static void test_bias_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_function),
-        cmocka_unit_test(test_function_is_silent),
-        cmocka_unit_test(test_function_inside_experts),
-        cmocka_unit_test(test_experts_moved),
-        cmocka_unit_test(test_bias_stays),
+        cmocka_unit_test(test_other_function),          cmocka_unit_test(test_function_is_silent),
+        cmocka_unit_test(test_function_inside_experts), cmocka_unit_test(test_experts_moved),
+        cmocka_unit_test(test_rows_of_several_experts), cmocka_unit_test(test_bias_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

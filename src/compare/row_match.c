@@ -1,0 +1,221 @@
+/* Owns the matching of rows by content. The reference's rows are sorted by a key, a sum of their signs with mixed
+ * weights. Keys differ by no more than the signs do, times the length of the weights, so the search goes outwards from
+ * the place where the wanted key falls and ends where no nearer row can come. */
+#include "compare/row_match.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MOST_NUMBERS ((uint64_t)1 << 22)
+#define LEAST_WIDTH  4
+#define LEAST_LOOKS  ((size_t)192)
+#define MOST_LOOKS   ((size_t)1 << 22) /* at all rows together, where a row gets more than the least */
+#define STAYS        0.5               /* a row that fits nearly as well where it is, stays */
+
+struct ts_row_key {
+    double key;
+    size_t row;
+};
+
+size_t ts_row_sign_at(size_t k, size_t signs, size_t width)
+{
+    return signs < 2 ? 0 : k * (width - 1) / (signs - 1);
+}
+
+static double weight_of(size_t k)
+{
+    static const double weights[] = {1, -0.83, 0.71, -1.13, 0.91, 1.07, -0.97};
+    return weights[k % (sizeof weights / sizeof *weights)];
+}
+
+static double key_of(const double *signs, size_t count)
+{
+    double key = 0;
+    for (size_t k = 0; k < count; k++)
+        key += weight_of(k) * signs[k];
+    return isfinite(key) ? key : 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct ts_row_key *one = a, *other = b;
+    if (one->key != other->key)
+        return one->key < other->key ? -1 : 1;
+    return one->row < other->row ? -1 : one->row > other->row;
+}
+
+bool ts_row_book_open(struct ts_row_book *book, const double *numbers, size_t count, size_t signs)
+{
+    *book = (struct ts_row_book){.count = count, .signs = signs, .numbers = numbers};
+    book->order = malloc(count * sizeof *book->order);
+    for (size_t row = 0; row < count && book->order; row++)
+        book->order[row] = (struct ts_row_key){key_of(numbers + row * signs, signs), row};
+    for (size_t k = 0; k < signs; k++)
+        book->spread += weight_of(k) * weight_of(k);
+    if (book->order)
+        qsort(book->order, count, sizeof *book->order, by_key);
+    return book->order != NULL;
+}
+
+void ts_row_book_release(struct ts_row_book *book)
+{
+    free(book->order);
+}
+
+/* Squared; anything from `enough` on is as good as that. */
+static double distance(const struct ts_row_book *book, const double *signs, size_t row, double enough)
+{
+    const double *other = book->numbers + row * book->signs;
+    double sum = 0;
+    for (size_t k = 0; k < book->signs && !(sum > enough); k++)
+        sum += (signs[k] - other[k]) * (signs[k] - other[k]);
+    return sum;
+}
+
+static size_t place_of(const struct ts_row_book *book, double key)
+{
+    size_t low = 0, high = book->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (book->order[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct ts_row_found ts_row_book_find(const struct ts_row_book *book, const double *signs, double limit, size_t own,
+                                     size_t before, const bool *taken)
+{
+    const double key = key_of(signs, book->signs);
+    const size_t next = before == SIZE_MAX ? SIZE_MAX : before + 1;
+    struct ts_row_found found = {.row = SIZE_MAX};
+    double best = limit, second = (double)INFINITY;
+    size_t up = place_of(book, key), down = up, looks = MOST_LOOKS / book->count;
+    for (looks = looks > LEAST_LOOKS ? looks : LEAST_LOOKS; looks && (down || up < book->count); looks--) {
+        const bool upward = !down || (up < book->count && book->order[up].key - key <= key - book->order[down - 1].key);
+        const struct ts_row_key *at = &book->order[upward ? up++ : --down];
+        double now;
+        if ((at->key - key) * (at->key - key) * STAYS > book->spread * best)
+            break;
+        if (taken && taken[at->row])
+            continue;
+        now = distance(book, signs, at->row, best / STAYS);
+        if (now < best || (now == best && at->row < found.row && found.row != SIZE_MAX)) {
+            second = found.row == SIZE_MAX ? second : best;
+            best = now;
+            found.row = at->row;
+        } else if (now < second) {
+            second = now;
+        }
+    }
+    if (found.row == SIZE_MAX)
+        return found;
+    found.ambiguous = STAYS * second <= best;
+    if (own < book->count && !(taken && taken[own]) && STAYS * distance(book, signs, own, (double)INFINITY) <= best)
+        found.row = own;
+    else if (next < book->count && !(taken && taken[next]) &&
+             STAYS * distance(book, signs, next, (double)INFINITY) <= best)
+        found.row = next;
+    return found;
+}
+
+static double left_of(const float *a, const float *b, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += ((double)b[i] - (double)a[i]) * ((double)b[i] - (double)a[i]);
+    return sum;
+}
+
+static double energy_of(const float *row, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += (double)row[i] * (double)row[i];
+    return sum;
+}
+
+static void read_signs(const float *row, size_t width, size_t signs, double *out)
+{
+    for (size_t k = 0; k < signs; k++) {
+        const double value = (double)row[ts_row_sign_at(k, signs, width)];
+        out[k] = isfinite(value) ? value : 0;
+    }
+}
+
+static void match_rows(struct ts_row_match *match, const struct ts_row_book *book, const struct ts_row_rule *rule,
+                       bool *taken)
+{
+    const size_t width = match->width;
+    const double typical = energy_of(match->a, match->count * width) / (double)match->count;
+    double signs[TS_ROW_SIGNS], left, energy;
+    for (size_t row = 0; row < match->count; row++) {
+        const float *own = match->b + row * width, *wanted;
+        struct ts_row_found found;
+        read_signs(own, width, book->signs, signs);
+        found = ts_row_book_find(book, signs, (double)INFINITY, row, row ? match->rows[row - 1].from : SIZE_MAX,
+                                 rule->once ? taken : NULL);
+        match->rows[row] = (struct ts_row_matched){.from = SIZE_MAX};
+        if (found.row == SIZE_MAX)
+            continue;
+        wanted = match->a + found.row * width;
+        left = left_of(wanted, own, width);
+        energy = energy_of(wanted, width);
+        if (!(left <= rule->close * energy + rule->floor * typical))
+            continue;
+        match->rows[row] = (struct ts_row_matched){found.row, found.ambiguous, left, energy};
+        taken[found.row] = true;
+        match->found++;
+        match->moved += found.row != row;
+    }
+}
+
+static bool read_rows(struct ts_row_match *match, const struct ts_pair *pair)
+{
+    const struct ts_view *view = &pair->a;
+    const size_t count = (size_t)view->count;
+    struct ts_error ignored;
+    if (view->rank < 2 || !view->count || view->count > MOST_NUMBERS || pair->b.count != view->count)
+        return false;
+    match->width = (size_t)view->shape[view->rank - 1];
+    match->count = count / match->width;
+    if (match->count < 2 || match->width < LEAST_WIDTH)
+        return false;
+    match->a = malloc(count * sizeof *match->a);
+    match->b = malloc(count * sizeof *match->b);
+    match->rows = malloc(match->count * sizeof *match->rows);
+    return match->a && match->b && match->rows && ts_view_read_f32(view, 0, count, match->a, &ignored) == TS_OK &&
+           ts_view_read_f32(&pair->b, 0, count, match->b, &ignored) == TS_OK;
+}
+
+bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, const struct ts_row_rule *rule)
+{
+    struct ts_row_book book = {0};
+    double *signs = NULL;
+    bool *taken = NULL, good;
+    size_t known;
+    *match = (struct ts_row_match){0};
+    if (!read_rows(match, pair))
+        return false;
+    known = match->width < TS_ROW_SIGNS ? match->width : TS_ROW_SIGNS;
+    signs = malloc(match->count * known * sizeof *signs);
+    taken = calloc(match->count, sizeof *taken);
+    good = signs && taken;
+    for (size_t row = 0; row < match->count && good; row++)
+        read_signs(match->a + row * match->width, match->width, known, signs + row * known);
+    if (good && (good = ts_row_book_open(&book, signs, match->count, known)))
+        match_rows(match, &book, rule, taken);
+    ts_row_book_release(&book);
+    free(signs);
+    free(taken);
+    return good;
+}
+
+void ts_row_match_release(struct ts_row_match *match)
+{
+    free(match->a);
+    free(match->b);
+    free(match->rows);
+}
