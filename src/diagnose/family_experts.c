@@ -8,6 +8,7 @@
 
 #include "diagnose/experts.h"
 #include "diagnose/variant.h"
+#include "tensor/layer.h"
 
 #define WORTHWHILE  0.3
 #define ROUTER_BACK 8 /* pairs between the router and what its experts make */
@@ -27,9 +28,12 @@ static bool is_router_weights(const struct ts_actor *actor)
     return true;
 }
 
-/* The first number of a name, which is its layer; -1 without one. */
-static long layer_of(const char *name)
+/* Where a name does not say which number is the layer, the first one is; -1 without any. */
+static int64_t layer_of(const char *name)
 {
+    uint64_t layer;
+    if (ts_layer_of(name, &layer))
+        return (int64_t)layer;
     while (*name && !isdigit((unsigned char)*name))
         name++;
     return *name ? strtol(name, NULL, 10) : -1;
@@ -66,7 +70,7 @@ static bool find_router(const struct ts_case *the_case, struct ts_router *router
 static const struct ts_actor *find_logits(const struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
-    long layer = layer_of(ts_case_name(the_case, actor));
+    int64_t layer = layer_of(ts_case_name(the_case, actor));
     for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair; back++) {
         const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
         const char *name = other ? ts_case_name(the_case, other) : "";

@@ -128,7 +128,8 @@ static void test_hidden_function_is_silent(void **state)
 /* A mixture of experts of which the logits and the sum were captured. */
 struct mixture {
     bool undivided, sigmoid, one_wrong, rows_wrong;
-    bool tied; /* tokens 4 and 17 choose by a hair, and otherwise in the candidate */
+    bool before; /* the logits are those of the layer before, in a model whose name has a number */
+    bool tied;   /* tokens 4 and 17 choose by a hair, and otherwise in the candidate */
     double noise;
 };
 
@@ -188,11 +189,15 @@ static void expect_mixture(struct mixture mixture, const char *id, const char *w
         mix(&mixture, side, logits[side], experts, outputs[side]);
     shake(outputs[1], outputs[1], TOKENS * HIDDEN, mixture.noise);
     trace_add(&trace, "model.layers.1.post_attention_layernorm", x, x, SHAPE(TOKENS, HIDDEN));
-    trace_add(&trace, "model.layers.1.mlp.gate", logits[0], logits[1], SHAPE(TOKENS, EXPERTS));
+    trace_add(&trace, mixture.before ? "qwen2.layers.0.mlp.gate" : "model.layers.1.mlp.gate", logits[0], logits[1],
+              SHAPE(TOKENS, EXPERTS));
     trace_diagnose(&trace,
-                   trace_add(&trace, "model.layers.1.mlp.experts", outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
+                   trace_add(&trace, mixture.before ? "qwen2.layers.1.mlp.experts" : "model.layers.1.mlp.experts",
+                             outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
     if (id)
         assert_first(&trace, id, words);
+    else if (mixture.before)
+        assert_null(trace_cause(&trace, "router-gate"));
     else
         assert_silent(&trace);
     trace_end(&trace);
@@ -218,6 +223,7 @@ static void test_logits_alone(void **state)
         expect_mixture((struct mixture){.one_wrong = true, .noise = noise}, "router-gate", "that went to expert 2 ");
         expect_mixture((struct mixture){.rows_wrong = true, .noise = noise}, "rows", "tokens 5 to 8 of 22");
         expect_mixture((struct mixture){.tied = true, .noise = noise}, "routing", "in 2 tokens (4, 17) whose largest");
+        expect_mixture((struct mixture){.undivided = true, .before = true, .noise = noise}, NULL, NULL);
         expect_mixture((struct mixture){.noise = noise}, NULL, NULL);
         expect_mixture((struct mixture){.sigmoid = true, .noise = noise}, NULL, NULL);
     }
