@@ -242,7 +242,7 @@ static const char usage[] =
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1;
+    uint64_t seed = 0, first = 1;
     int count = 1, bugs = 5, honest = 3, cases = 0;
     const char *out = NULL, *only = NULL;
     bool wrong = false;
@@ -253,7 +253,7 @@ int main(int argc, char **argv)
             continue;
         }
         if (value && strcmp(argv[i], "--set") == 0)
-            seed = strcmp(value, "held-out") == 0 ? 501 : 1;
+            first = strcmp(value, "held-out") == 0 ? 501 : 1;
         else if (value && strcmp(argv[i], "--seed") == 0)
             seed = strtoull(value, NULL, 10);
         else if (value && strcmp(argv[i], "--count") == 0)
@@ -272,6 +272,7 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return 3;
     }
+    seed = seed ? seed : first; /* in whatever order they were given */
     uses = calloc((size_t)zoo_bug_count, sizeof *uses);
     for (int round = 0; round < count && uses; round++)
         for (int a = 0; a < zoo_architecture_count(); a++) {
