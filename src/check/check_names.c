@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/ordered.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "check/check_internal.h"
@@ -233,16 +234,10 @@ void ts_check_groups(struct ts_checking *checking)
         count_shards(checking);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t *left = a, *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
 size_t ts_check_sort_unique(uint64_t *numbers, size_t count)
 {
     size_t kept = 0;
-    qsort(numbers, count, sizeof *numbers, by_number);
+    qsort(numbers, count, sizeof *numbers, ts_by_number);
     for (size_t i = 0; i < count; i++)
         if (!kept || numbers[kept - 1] != numbers[i])
             numbers[kept++] = numbers[i];

@@ -309,8 +309,7 @@ static void look_for_other_orders(struct doubts *doubts)
         const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
         if (pair->problem || !pair->recipe[0] || pair->guess || !a || !b || strcmp(pair->name, pair->name_b) != 0 ||
             pair->a.count != a->count || pair->b.count != b->count || /* stacks and shards have parts */
-            a->rank != b->rank || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) != 0 ||
-            doubts->comparison->judgement.verdicts[i].judged == TS_JUDGED_DIFFERS)
+            !ts_tensor_same_shape(a, b) || doubts->comparison->judgement.verdicts[i].judged == TS_JUDGED_DIFFERS)
             continue;
         one = found++ ? one : i;
     }

@@ -23,19 +23,6 @@ static inline void ts_moments_join(struct ts_moments *all, const struct ts_momen
     all->count += more->count;
 }
 
-/* n numbers given by their sum and sum of squares. */
-static inline void ts_moments_add(struct ts_moments *all, uint64_t n, double sum, double squares)
-{
-    struct ts_moments more = {.count = n, .squares = squares};
-    if (!n)
-        return;
-    more.mean = sum / (double)n;
-    more.deviation = squares - sum * more.mean;
-    if (!(more.deviation > 0))
-        more.deviation = 0;
-    ts_moments_join(all, &more);
-}
-
 static inline double ts_moments_std(const struct ts_moments *all)
 {
     return all->count ? sqrt(all->deviation / (double)all->count) : (double)NAN;

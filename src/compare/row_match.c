@@ -62,7 +62,7 @@ void ts_row_book_release(struct ts_row_book *book)
     free(book->order);
 }
 
-/* Squared; anything from `enough` on is as good as that. */
+/* Anything from `enough` on is as good as that. */
 static double distance(const struct ts_row_book *book, const double *signs, size_t row, double enough)
 {
     const double *other = book->numbers + row * book->signs;
@@ -70,6 +70,11 @@ static double distance(const struct ts_row_book *book, const double *signs, size
     for (size_t k = 0; k < book->signs && !(sum > enough); k++)
         sum += (signs[k] - other[k]) * (signs[k] - other[k]);
     return sum;
+}
+
+double ts_row_book_distance(const struct ts_row_book *book, const double *signs, size_t row)
+{
+    return distance(book, signs, row, (double)INFINITY);
 }
 
 static size_t place_of(const struct ts_row_book *book, double key)
@@ -113,10 +118,9 @@ struct ts_row_found ts_row_book_find(const struct ts_row_book *book, const doubl
     if (found.row == SIZE_MAX)
         return found;
     found.ambiguous = STAYS * second <= best;
-    if (own < book->count && !(taken && taken[own]) && STAYS * distance(book, signs, own, (double)INFINITY) <= best)
+    if (own < book->count && !(taken && taken[own]) && STAYS * ts_row_book_distance(book, signs, own) <= best)
         found.row = own;
-    else if (next < book->count && !(taken && taken[next]) &&
-             STAYS * distance(book, signs, next, (double)INFINITY) <= best)
+    else if (next < book->count && !(taken && taken[next]) && STAYS * ts_row_book_distance(book, signs, next) <= best)
         found.row = next;
     return found;
 }

@@ -35,6 +35,8 @@ struct ts_row_found {
 /* False when there is no memory. To be released either way. */
 bool ts_row_book_open(struct ts_row_book *book, const double *numbers, size_t count, size_t signs);
 void ts_row_book_release(struct ts_row_book *book);
+/* How far a row is from these signs, squared. */
+double ts_row_book_distance(const struct ts_row_book *book, const double *signs, size_t row);
 /* The row with these signs, from which it is nearer than `limit`, squared. own: its place; before: the row that the one
  * before it was, SIZE_MAX when that is not known. taken: rows that it cannot be any more, or NULL. */
 struct ts_row_found ts_row_book_find(const struct ts_row_book *book, const double *signs, double limit, size_t own,

@@ -5,37 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-double ts_nth(double *values, size_t count, size_t nth)
-{
-    size_t first = 0, last = count;
-    if (nth >= count)
-        return 0;
-    while (last - first > 1) {
-        double pivot = values[first + (last - first) / 2], swap;
-        size_t below = first, at = first, above = last; /* [first, below) is less, [above, last) more than the pivot */
-        while (at < above) {
-            if (values[at] < pivot) {
-                swap = values[below];
-                values[below++] = values[at];
-                values[at++] = swap;
-            } else if (values[at] > pivot) {
-                swap = values[--above];
-                values[above] = values[at];
-                values[at] = swap;
-            } else {
-                at++;
-            }
-        }
-        if (nth < below)
-            last = below;
-        else if (nth >= above)
-            first = above;
-        else
-            break;
-    }
-    return values[nth];
-}
-
 /* Reorders values. */
 static double median_of(double *values, size_t count)
 {

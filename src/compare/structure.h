@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/ordered.h"
 #include "compare/scene.h"
 
 /* Beyond these no honest run has been seen: see docs/noise.md. */
@@ -71,9 +72,6 @@ double ts_offset_share(double offset, double alike);
 
 /* Whether one number errs as no rounding makes it. */
 bool ts_element_stands_out(const struct ts_structure *structure);
-
-/* The number that would be at place `nth` if the values were sorted; 0 when there are none. Reorders them. */
-double ts_nth(double *values, size_t count, size_t nth);
 
 /* How far this number stands out, by its relative error over the median's. */
 double ts_structure_element(struct ts_scene *scene, const struct ts_actor *actor, size_t index);

@@ -2,6 +2,7 @@
  * above it. */
 #include <stdlib.h>
 
+#include "base/ordered.h"
 #include "compare/structure.h"
 #include "diagnose/case.h"
 
@@ -60,12 +61,6 @@ double ts_case_agreed_noise(const struct ts_case_state *state, const struct ts_r
     return error / (judged->ratio * judged->ratio);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* Relative error of the tensors around: of those before in a trace, on both sides in a checkpoint. */
 static double usual_level(const struct ts_case_state *state, size_t index)
 {
@@ -83,10 +78,7 @@ static double usual_level(const struct ts_case_state *state, size_t index)
             if (isfinite(level) && level > 0 && level < LEVEL_MOST && !state->deltas[i].exact)
                 levels[count++] = level;
         }
-    if (!count)
-        return 0;
-    qsort(levels, count, sizeof *levels, by_value);
-    return levels[count / 2];
+    return ts_nth(levels, count, count / 2);
 }
 
 /* Error energy of the whole if every row (or column) were as wrong as the one in the middle: what is left when the
@@ -114,8 +106,7 @@ static double spread_of_the_middle(const struct ts_case_state *state, bool colum
     for (size_t part = 0; part < parts; part++)
         if (size[part] > 0)
             error[used++] = error[part] / size[part];
-    qsort(error, used, sizeof *error, by_value);
-    middle = used >= 8 ? error[used / 2] * all : (double)INFINITY;
+    middle = used >= 8 ? ts_nth(error, used, used / 2) * all : (double)INFINITY;
     free(error);
     return middle;
 }

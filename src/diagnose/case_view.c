@@ -193,11 +193,6 @@ size_t ts_case_pair_count(const struct ts_case *the_case)
     return ((const struct ts_case_state *)the_case)->pair_count;
 }
 
-const struct ts_delta *ts_case_deltas(const struct ts_case *the_case)
-{
-    return ((const struct ts_case_state *)the_case)->deltas;
-}
-
 bool ts_case_quiet(const struct ts_case *the_case)
 {
     return ((const struct ts_case_state *)the_case)->quiet;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "base/progress.h"
 #include "compare/structure.h"
 #include "diagnose/case.h"
@@ -535,12 +536,6 @@ static enum ts_status ask_families(struct ts_case_state *state, struct ts_error 
     return TS_OK;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* Rows in which the best claim fails, and as many of those that it was found on. */
 static size_t mixed_rows(const struct ts_case_state *state, uint64_t *list)
 {
@@ -554,7 +549,7 @@ static size_t mixed_rows(const struct ts_case_state *state, uint64_t *list)
         list[count + i] = ts_case_row(&state->face, i * rows / old) + first;
     if (!count)
         return 0;
-    qsort(list, rows, sizeof *list, by_number);
+    qsort(list, rows, sizeof *list, ts_by_number);
     for (size_t i = 0; i < rows; i++)
         if (!kept || list[i] != list[kept - 1])
             list[kept++] = list[i];

@@ -6,18 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "diagnose/experts.h"
 #include "diagnose/variant.h"
 
 #define GUESSED_CHOSEN 8   /* experts per token, where nothing says how many */
 #define NEARLY_EQUAL   0.1 /* relative error of logits that agree */
 #define MOST_OF_IT     0.9 /* of the error, in the tokens that flipped */
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
 
 bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen)
 {
@@ -184,8 +179,7 @@ static double outstanding(const struct ts_case *the_case, double *costs)
     }
     if (!sorted)
         return 0;
-    qsort(sorted, rows, sizeof *sorted, by_value);
-    usual = 4 * sorted[rows / 2];
+    usual = 4 * ts_nth(sorted, rows, rows / 2);
     for (size_t row = 0; row < rows; row++) {
         costs[row] = fmax(costs[row] - usual, 0);
         all += costs[row];

@@ -1,5 +1,6 @@
 /* Owns what is said where the router agrees and the output of its experts does not: weights that are not used, experts
  * that are mixed otherwise, and single experts that are wrong. */
+#include "base/ordered.h"
 #include "diagnose/experts.h"
 
 #include <inttypes.h>
@@ -52,12 +53,6 @@ static void predict_row(int mixing, const float *weights, size_t chosen, double 
     *size = mixing == EQUAL_WEIGHTS ? 0.5 * log(k / square) : mixing == MEAN_WEIGHTS ? 0.5 * log(1 / (k * square)) : 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* Experts that are mixed otherwise change every channel: half of them must not hold nearly all of the error. */
 static bool is_spread(const struct ts_case *the_case)
 {
@@ -68,7 +63,7 @@ static bool is_spread(const struct ts_case *the_case)
         parts[i % width] += cost > 0 ? cost : 0;
     }
     if (parts)
-        qsort(parts, width, sizeof *parts, by_value);
+        qsort(parts, width, sizeof *parts, ts_by_value);
     for (size_t i = 0; i < width && parts; i++) {
         lower += i < width / 2 ? parts[i] : 0;
         all += parts[i];
@@ -364,10 +359,8 @@ static double calm_level(const struct ts_case *the_case)
         if (own > 0 && !ts_case_aside(the_case, row))
             levels[used++] = ts_rows_cost(the_case, the_case->expected, row, 1) / own;
     }
-    if (levels && used) {
-        qsort(levels, used, sizeof *levels, by_value);
-        calm = levels[used / 4];
-    }
+    if (levels)
+        calm = ts_nth(levels, used, used / 4);
     free(levels);
     return calm * CALM / WRONG;
 }

@@ -65,7 +65,6 @@ bool ts_case_wants(const struct ts_case *the_case, const char *id);
 bool ts_case_complete(const struct ts_case *the_case);
 const struct ts_pair *ts_case_pair(const struct ts_case *the_case);
 size_t ts_case_pair_count(const struct ts_case *the_case);
-const struct ts_delta *ts_case_deltas(const struct ts_case *the_case); /* of all pairs; may be NULL */
 /* Nothing but rounding is left of the error. */
 bool ts_case_quiet(const struct ts_case *the_case);
 /* What the candidate's norm is given, when the operation is one: its input, or the sum of its two inputs. Valid until

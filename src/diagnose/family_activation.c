@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
@@ -185,14 +186,6 @@ static const char *guess_text(struct ts_case *the_case, const struct guess *gues
     }
 }
 
-/* Any function: found = c(x) * y with c made of straight pieces between knots at quantiles of x, by least squares. The
- * normal equations are tridiagonal. False when it cannot be solved. */
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 static size_t piece_of(const double *knots, double x, double *along)
 {
     size_t low = 0, high = KNOTS - 1;
@@ -207,6 +200,8 @@ static size_t piece_of(const double *knots, double x, double *along)
     return low;
 }
 
+/* Any function: found = c(x) * y with c made of straight pieces between knots at quantiles of x, by least squares. The
+ * normal equations are tridiagonal. False when it cannot be solved. */
 static bool fit_curve(const struct ts_variants *variants, double *knots, double *heights)
 {
     const struct ts_case *the_case = variants->the_case;
@@ -217,7 +212,7 @@ static bool fit_curve(const struct ts_variants *variants, double *knots, double 
         return false;
     for (size_t i = 0; i < count; i++)
         sample[i] = x[(size_t)((double)i * (double)the_case->total / (double)count)];
-    qsort(sample, count, sizeof *sample, by_value);
+    qsort(sample, count, sizeof *sample, ts_by_value);
     for (size_t k = 0; k < KNOTS; k++)
         knots[k] = sample[k * (count - 1) / (KNOTS - 1)];
     for (size_t i = 0; i < the_case->total; i++) {
@@ -297,18 +292,20 @@ static void fill_curve(const struct ts_variants *variants, const double *knots, 
     }
 }
 
-/* The curve for other rows. */
-static bool predict_curve(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+/* The curve or the guess for other rows. */
+static bool predict_rows(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
     struct ts_variants variants;
     bool good;
     if (!ts_variants_open(&variants, the_case, &the_case->operation))
         return false;
     good = split_operands(&variants);
-    if (good) {
+    if (good && formula->table_count)
         fill_curve(&variants, formula->table, formula->table + KNOTS);
+    else if (good)
+        fill(&variants, formula->numbers, 0, the_case->actor->rows);
+    if (good)
         memcpy(out, variants.out, the_case->total * sizeof *out);
-    }
     ts_variants_close(&variants);
     return good;
 }
@@ -323,7 +320,7 @@ static void propose_curve(struct ts_variants *variants, double explained)
     share = ts_explained(the_case, variants->out);
     memcpy(table, knots, sizeof knots);
     memcpy(table + KNOTS, heights, sizeof heights);
-    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_curve, .table = table, .table_count = 2 * KNOTS});
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .table = table, .table_count = 2 * KNOTS});
     if (share > explained + CURVE_MARGIN)
         ts_propose(the_case, "activation", variants->out, KNOTS, "the activation function of the candidate",
                    "what was found is a function of %s, but none of the usual ones: it goes through %.3g at %.3g, %.3g "
@@ -363,22 +360,6 @@ static void consider(struct ts_variants *variants, const struct guess *guess, st
         *most = share;
         *best = *guess;
     }
-}
-
-/* The guess for other rows. */
-static bool predict_guess(struct ts_case *the_case, const struct ts_formula *formula, double *out)
-{
-    struct ts_variants variants;
-    bool good;
-    if (!ts_variants_open(&variants, the_case, &the_case->operation))
-        return false;
-    good = split_operands(&variants);
-    if (good) {
-        fill(&variants, formula->numbers, 0, the_case->actor->rows);
-        memcpy(out, variants.out, the_case->total * sizeof *out);
-    }
-    ts_variants_close(&variants);
-    return good;
 }
 
 /* Limits that are not among the usual ones: a coarse walk, then ever smaller steps around the best. */
@@ -443,8 +424,7 @@ static void propose(struct ts_case *the_case)
         fill(&variants, &best, 0, the_case->actor->rows);
         explained = ts_explained(the_case, variants.out);
         twin = twin_of(&variants, &best);
-        ts_formula_next(the_case,
-                        &(struct ts_formula){.predict = predict_guess, .numbers = &best, .size = sizeof best});
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = &best, .size = sizeof best});
         ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
                    clipped ? "limits on the inputs of the activation"
                            : "the activation function (hidden_act), and which projection it is applied to",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "diagnose/families.h"
 #include "diagnose/float_grid.h"
 #include "diagnose/formula.h"
@@ -22,13 +23,6 @@
 #define LEAST_DISTINCT 5
 #define SURE_OF_F16    8
 
-/* The candidate never leaves a range that the expected values leave. */
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* Where values that should lie far beyond the largest one found stand together, rounded or quantized after the clamp:
  * their middle, or NaN. sign -1: of the low end. */
 static double soft_border(const struct ts_case *the_case, double border, double sign)
@@ -39,8 +33,7 @@ static double soft_border(const struct ts_case *the_case, double border, double 
         if (isfinite(the_case->found[i]) && sign * the_case->expected[i] > 1.15 * sign * border)
             values[count++] = the_case->found[i];
     if (count >= 4 && sign * border > 0) {
-        qsort(values, count, sizeof *values, by_value);
-        middle = values[count / 2];
+        middle = ts_nth(values, count, count / 2);
         for (size_t i = 0; i < count; i++)
             near += fabs(values[i] - middle) < 0.06 * fabs(middle);
         if (near * 10 < count * 9)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
+
 #define MOST_TOKENS ((uint64_t)1 << 20)
 #define PIECE       ((uint64_t)1 << 16) /* elements read at a time */
 #define BEHIND      ((uint64_t)1 << 22) /* elements whose pages may stay resident behind the walk */
@@ -71,33 +73,26 @@ static bool walk(struct ts_glance *glance, const struct ts_scene *scene, size_t 
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* Which tokens err, held against the calmest tenth. A token far smaller than the others errs by their size. */
 static void find_erring(struct ts_glance *glance)
 {
-    double *levels = malloc((size_t)glance->tokens * 2 * sizeof *levels), *sorted, typical, limit, worst = 0;
+    double *levels = malloc((size_t)glance->tokens * 2 * sizeof *levels), *sorted, typical, calm, limit, worst = 0;
     size_t count = (size_t)glance->tokens;
     if (!levels)
         return;
     sorted = levels + count;
     memcpy(sorted, glance->size, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, by_value);
-    typical = sorted[count / 2];
+    typical = ts_nth(sorted, count, count / 2);
     for (size_t t = 0; t < count; t++) {
         double size = glance->size[t] > typical ? glance->size[t] : typical;
         levels[t] = glance->error[t] == 0 ? 0 : size > 0 ? glance->error[t] / size : (double)INFINITY;
         worst = isfinite(levels[t]) && levels[t] > worst ? levels[t] : worst;
     }
     memcpy(sorted, levels, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, by_value);
-    limit = STANDS_OUT * sorted[count / 10];
+    calm = ts_nth(sorted, count, count / 10);
+    limit = STANDS_OUT * calm;
     if (!(limit < worst)) /* all err alike: none stands out but what is not finite */
-        limit = sorted[count / 10] < (double)INFINITY ? worst : 0;
+        limit = calm < (double)INFINITY ? worst : 0;
     limit = limit > BELOW_WORST * worst ? limit : BELOW_WORST * worst;
     glance->first = glance->tokens;
     for (size_t t = 0; t < count; t++) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/row_match.h"
 #include "diagnose/formula.h"
 #include "diagnose/layout.h"
 
@@ -54,36 +55,25 @@ static bool read_signs(const struct ts_view *view, uint64_t first, uint64_t leng
     return true;
 }
 
-static double apart(const double *x, const double *y)
-{
-    double sum = 0;
-    for (size_t i = 0; i < SIGNS; i++)
-        sum += (x[i] - y[i]) * (x[i] - y[i]);
-    return sum;
-}
-
 /* Which sequence of the reference each one of the candidate holds; its own where no other is far nearer. */
 static bool match_sequences(struct batch *batch)
 {
     const struct ts_pair *pair = ts_case_pair(batch->the_case);
     double *signs = malloc(2 * batch->count * SIGNS * sizeof *signs);
     const double *found = signs ? signs + batch->count * SIGNS : NULL;
+    struct ts_row_book book = {0};
     bool good = signs != NULL;
     for (size_t i = 0; i < 2 * batch->count && good; i++)
         good = read_signs(i < batch->count ? &pair->a : &pair->b, i % batch->count * batch->length, batch->length,
                           signs + i * SIGNS);
+    good = good && ts_row_book_open(&book, signs, batch->count, SIGNS);
     for (size_t i = 0; i < batch->count && good; i++) {
-        double best = MATCHES * apart(found + i * SIGNS, signs + i * SIGNS);
-        batch->from[i] = i;
-        for (size_t k = 0; k < batch->count; k++) {
-            double other = apart(found + i * SIGNS, signs + k * SIGNS);
-            if (other < best) {
-                best = other;
-                batch->from[i] = k;
-            }
-        }
+        const double limit = MATCHES * ts_row_book_distance(&book, found + i * SIGNS, i);
+        const size_t from = ts_row_book_find(&book, found + i * SIGNS, limit, i, SIZE_MAX, NULL).row;
+        batch->from[i] = from == SIZE_MAX ? i : from;
         batch->moved += batch->from[i] != i;
     }
+    ts_row_book_release(&book);
     free(signs);
     return good && batch->moved;
 }

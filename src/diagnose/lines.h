@@ -34,8 +34,6 @@ struct ts_lines {
 size_t ts_own_place(const struct ts_lines *lines, size_t line);
 /* Signed distance a line has moved. */
 int64_t ts_step_of(const struct ts_lines *lines, size_t line);
-/* The numbers that a line of either side is known by. */
-bool ts_read_signs(const struct ts_lines *lines, bool candidate, size_t line, double *signs);
 /* The candidate holds this token where it belongs. */
 bool ts_is_in_place(const struct ts_lines *lines, size_t token);
 

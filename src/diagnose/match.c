@@ -98,7 +98,8 @@ static bool read_number(const struct ts_lines *lines, bool candidate, size_t tok
     return true;
 }
 
-bool ts_read_signs(const struct ts_lines *lines, bool candidate, size_t line, double *signs)
+/* The numbers that a line of either side is known by. */
+static bool read_signs(const struct ts_lines *lines, bool candidate, size_t line, double *signs)
 {
     struct ts_error ignored;
     for (size_t k = 0; k < lines->signs; k++)
@@ -119,15 +120,13 @@ bool ts_read_signs(const struct ts_lines *lines, bool candidate, size_t line, do
 
 bool ts_is_in_place(const struct ts_lines *lines, size_t token)
 {
-    double signs[TS_ROW_SIGNS], error = 0, size = 0;
+    double signs[TS_ROW_SIGNS], size = 0;
     const double *wanted = lines->reference + token * lines->signs;
-    if (!ts_read_signs(lines, true, token, signs))
+    if (!read_signs(lines, true, token, signs))
         return false;
-    for (size_t k = 0; k < lines->signs; k++) {
-        error += (signs[k] - wanted[k]) * (signs[k] - wanted[k]);
+    for (size_t k = 0; k < lines->signs; k++)
         size += wanted[k] * wanted[k];
-    }
-    return error <= TS_LINE_CLOSE * size;
+    return ts_row_book_distance(&lines->book, signs, token) <= TS_LINE_CLOSE * size;
 }
 
 /* Some tokens of a long sequence: what they hold may belong to any other. */
@@ -172,7 +171,7 @@ static bool open_lines(struct ts_lines *lines, struct ts_case *the_case, bool co
             lines->found[line * lines->signs + k] =
                 case_value(lines, the_case->found, line, across_at(lines, k)) - centre_of(lines, true, line);
     for (size_t line = 0; line < lines->count; line++) {
-        if (!ts_read_signs(lines, false, line, lines->reference + line * lines->signs))
+        if (!read_signs(lines, false, line, lines->reference + line * lines->signs))
             return false;
         if (lines->view && line % BEHIND == BEHIND - 1) /* a few numbers of each line, and the pages around them */
             ts_view_forget(lines->view, (line + 1 - BEHIND) * lines->view_columns, BEHIND * lines->view_columns);
@@ -393,7 +392,7 @@ static bool match_all(struct ts_lines *lines)
     empty = calloc(lines->count, sizeof *empty);
     good = found && from && empty;
     for (size_t line = 0; line < lines->count && good; line++) {
-        good = ts_read_signs(lines, true, line, found + line * lines->signs);
+        good = read_signs(lines, true, line, found + line * lines->signs);
         if (line % BEHIND == BEHIND - 1 || line + 1 == lines->count)
             ts_view_forget(&pair->b, 0, pair->b.count);
     }

@@ -2,6 +2,7 @@
  * with a few of its inputs; so the terms and the inputs are looked at by themselves. */
 #include <stdlib.h>
 
+#include "base/ordered.h"
 #include "diagnose/case.h"
 
 /* A cause with this much evidence explains all there is. */
@@ -52,12 +53,6 @@ static const struct ts_actor *stream_before(struct ts_case_state *state)
     return best;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* The weights are divided off, and the size of each row is the one that brings most of its numbers back to what the
  * norm was given. What is wrong with a few of them then stands alone. */
 bool ts_case_before_norm(struct ts_case *the_case, double *expected, double *found, double *factors)
@@ -81,8 +76,7 @@ bool ts_case_before_norm(struct ts_case *the_case, double *expected, double *fou
             if (found[start + i] != 0 && isfinite(found[start + i]))
                 ratios[used++] = x / found[start + i];
         }
-        qsort(ratios, used, sizeof *ratios, by_value);
-        factor = used ? ratios[used / 2] : 1;
+        factor = used ? ts_nth(ratios, used, used / 2) : 1;
         factors[start / group] = factor;
         for (size_t i = 0; i < group; i++)
             found[start + i] *= factor;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "base/progress.h"
 #include "diagnose/case.h"
 
@@ -52,12 +53,6 @@ static bool rows_open(struct rows *rows, const struct ts_case_state *state)
     return true;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* The next rows that nobody has looked at, in order: each batch spreads over all of them. */
 static size_t next_rows(struct rows *rows, uint64_t stride, size_t most, uint64_t *out)
 {
@@ -71,7 +66,7 @@ static size_t next_rows(struct rows *rows, uint64_t stride, size_t most, uint64_
             out[count++] = rows->first + rows->at;
         rows->at += stride;
     }
-    qsort(out, count, sizeof *out, by_number);
+    qsort(out, count, sizeof *out, ts_by_number);
     return count;
 }
 

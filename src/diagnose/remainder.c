@@ -2,6 +2,7 @@
  * it is meant. A finding, not a prediction, and a modest one. */
 #include <stdlib.h>
 
+#include "base/ordered.h"
 #include "compare/structure.h"
 #include "diagnose/case.h"
 #include "diagnose/variant.h"
@@ -37,12 +38,6 @@ struct spread {
     double middle;      /* which is this, squared */
     double peaked; /* how much of a row's error stands in few channels, of the row in the middle; 1: in all alike */
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
 
 struct row {
     double own, wrong, dot, peaked;
@@ -82,9 +77,8 @@ static bool measure(const struct ts_case *the_case, struct spread *spread)
         levels[used++] = sums.wrong / sums.own;
     }
     if (levels && used) {
-        qsort(levels, used, sizeof *levels, by_value);
-        qsort(peaks, used, sizeof *peaks, by_value);
-        spread->peaked = peaks[used / 2];
+        qsort(levels, used, sizeof *levels, ts_by_value);
+        spread->peaked = ts_nth(peaks, used, used / 2);
         spread->relative = size > 0 ? sqrt(error / size) : 0;
         spread->following = error > 0 && size > 0 ? dot / sqrt(error * size) : 0;
         spread->middle = levels[used / 2];

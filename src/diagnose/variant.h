@@ -45,8 +45,6 @@ double ts_rows_cost(const struct ts_case *the_case, const double *prediction, si
 
 /* The case can be looked at by families that know operations: values through the scene, an error above noise. */
 bool ts_case_in_scene(const struct ts_case *the_case);
-/* Doubles of one side of any actor; to be freed; NULL without memory. */
-double *ts_actor_doubles(const float *values, size_t count);
 
 /* A number with so many digits that count, written out as configurations do: 500000, not 5e+05. */
 const char *ts_plain_number(double value, int digits, char text[32]);
@@ -58,7 +56,7 @@ bool ts_names_attention(const char *name);
 bool ts_names_context(const char *name);
 
 /* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
- * to probabilities or context, and its variants proposed. In family_attention_fused.c. */
+ * to probabilities or context, and its variants proposed. In attention_fused.c. */
 void ts_propose_fused_attention(struct ts_case *the_case);
 /* Keys or values that are other tokens': one of them, and all of them one place off. In attention_stale.c. */
 void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *variants);

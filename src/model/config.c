@@ -159,12 +159,6 @@ const char *ts_model_config_text(const struct ts_model_config *config, const cha
     return found == SIZE_MAX ? NULL : config->values[found];
 }
 
-bool ts_model_config_is(const struct ts_model_config *config, const char *key, const char *value)
-{
-    const char *text = ts_model_config_text(config, key);
-    return text && strcmp(text, value) == 0;
-}
-
 bool ts_model_config_has_parts(const struct ts_model_config *config, const char *key)
 {
     size_t found = find(config, key);

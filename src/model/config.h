@@ -32,7 +32,6 @@ void ts_model_config_release(struct ts_model_config *config);
 
 /* The value, or NULL. */
 const char *ts_model_config_text(const struct ts_model_config *config, const char *key);
-bool ts_model_config_is(const struct ts_model_config *config, const char *key, const char *value);
 /* Whether the key has a list or an object. */
 bool ts_model_config_has_parts(const struct ts_model_config *config, const char *key);
 /* The number, or `otherwise` where it is absent or not a number. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "pair/pairing.h"
 #include "pair/sketch.h"
 
@@ -37,12 +38,6 @@ struct leftovers {
     size_t count;
 };
 
-static int by_count(const void *a, const void *b)
-{
-    const uint64_t *left = a, *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
 /* Sizes that occur on a side, ascending. */
 static bool sizes_left(const struct ts_side *side, struct ts_arena *arena, uint64_t **sizes, size_t *count)
 {
@@ -54,7 +49,7 @@ static bool sizes_left(const struct ts_side *side, struct ts_arena *arena, uint6
         if (!side->taken[i])
             (*sizes)[(*count)++] = side->bundle->tensors[i]->count;
     if (*count)
-        qsort(*sizes, *count, sizeof **sizes, by_count);
+        qsort(*sizes, *count, sizeof **sizes, ts_by_number);
     return true;
 }
 
@@ -69,7 +64,7 @@ static bool gather(const struct ts_side *side, const uint64_t *sizes, size_t siz
     for (size_t i = 0; i < side->count; i++) {
         const uint64_t count = side->bundle->tensors[i]->count;
         if (side->taken[i] || count < FEWEST || !size_count ||
-            !bsearch(&count, sizes, size_count, sizeof *sizes, by_count))
+            !bsearch(&count, sizes, size_count, sizeof *sizes, ts_by_number))
             continue;
         out->list[out->count].best = SIZE_MAX;
         out->list[out->count++].index = i;
@@ -115,18 +110,13 @@ static int by_norm(const void *a, const void *b)
     return left->index < right->index ? -1 : left->index > right->index;
 }
 
-static bool same_shape(const struct ts_tensor *a, const struct ts_tensor *b)
-{
-    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 /* Bags of values may be equal in another order. For equal shapes the projection tells, so that of two such tensors the
  * one in the same order is nearer; without a better one the other will do. */
 static double distance(const struct leftovers *a, const struct leftover *one, const struct leftovers *b,
                        const struct leftover *other)
 {
     double apart = ts_sketch_distance(&one->sketch, &other->sketch);
-    if (apart < CLOSE && same_shape(a->bundle->tensors[one->index], b->bundle->tensors[other->index]))
+    if (apart < CLOSE && ts_tensor_same_shape(a->bundle->tensors[one->index], b->bundle->tensors[other->index]))
         apart = fmax(apart, fmin(fabs(one->sketch.projection - other->sketch.projection), REORDERED));
     return apart;
 }

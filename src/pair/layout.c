@@ -66,11 +66,6 @@ enum ts_status ts_agree(const struct ts_view *a, const struct ts_view *b, unsign
     return TS_OK;
 }
 
-static bool same_shape(const struct ts_view *a, const struct ts_view *b)
-{
-    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 /* What was expected fits so much worse than what was found that it is missing. */
 #define STRANGE 4.0
 #define NEARLY  1e-4
@@ -281,7 +276,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     TS_TRY(squeeze_long(pairer, a, &pair.a, &pair.b, 'A', &recipe, error));
     TS_TRY(squeeze_long(pairer, a, &pair.b, &pair.a, 'B', &recipe, error));
     pair.recipe = recipe;
-    if (same_shape(&pair.a, &pair.b) && same_parts(view_a, view_b) && !axes_differ(pairer, a, b)) {
+    if (ts_view_same_shape(&pair.a, &pair.b) && same_parts(view_a, view_b) && !axes_differ(pairer, a, b)) {
         bool weights = ts_layout_weights(pairer, a, b);
         double left;
         const char *turned = "";

@@ -205,11 +205,6 @@ static bool list_groups(const struct ts_side *side, const char *groups[MAX_GROUP
     return true;
 }
 
-static bool equal_shapes(const struct ts_tensor *a, const struct ts_tensor *b)
-{
-    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 /* How much two groups have in common: names count, equal shapes count more. */
 static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group_a, const size_t *group_b,
                                    unsigned (*common)[MAX_GROUPS], struct ts_error *error)
@@ -224,7 +219,7 @@ static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group
             for (size_t k = 0; k < other->count && k < MAX_GROUPS; k++) {
                 size_t left = a.list[i].indices[j], right = other->indices[k];
                 common[group_a[left]][group_b[right]] +=
-                    equal_shapes(pairer->a.bundle->tensors[left], pairer->b.bundle->tensors[right]) ? 3 : 1;
+                    ts_tensor_same_shape(pairer->a.bundle->tensors[left], pairer->b.bundle->tensors[right]) ? 3 : 1;
             }
     }
     ts_table_release(&a.table);
@@ -333,7 +328,8 @@ static enum ts_status all_exact(const struct ts_pairer *pairer, bool *all, struc
         ts_table_put(&table, pairer->b.names[i], i, NULL);
     for (size_t i = 0; i < pairer->a.count && *all; i++) {
         size_t other = ts_table_get(&table, pairer->a.names[i]);
-        *all = other != SIZE_MAX && equal_shapes(pairer->a.bundle->tensors[i], pairer->b.bundle->tensors[other]);
+        *all =
+            other != SIZE_MAX && ts_tensor_same_shape(pairer->a.bundle->tensors[i], pairer->b.bundle->tensors[other]);
     }
     ts_table_release(&table);
     return TS_OK;

@@ -126,11 +126,6 @@ const uint64_t *ts_ranks_of(struct ts_pairer *pairer, const struct ts_side *side
     return ranks;
 }
 
-static bool same_shape(const struct ts_tensor *a, const struct ts_tensor *b)
-{
-    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 struct meeting {
     size_t common;   /* rank numbers that both have */
     size_t first[2]; /* the tensors of the first of them */
@@ -147,8 +142,8 @@ static struct meeting meet(const struct ts_pairer *pairer, const struct ts_slot 
                 meeting.first[0] = a->indices[i];
                 meeting.first[1] = b->indices[k];
             }
-            meeting.alike = meeting.alike && same_shape(pairer->a.bundle->tensors[a->indices[i]],
-                                                        pairer->b.bundle->tensors[b->indices[k]]);
+            meeting.alike = meeting.alike && ts_tensor_same_shape(pairer->a.bundle->tensors[a->indices[i]],
+                                                                  pairer->b.bundle->tensors[b->indices[k]]);
         }
         i += left <= right;
         k += right <= left;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "pair/pairing.h"
 
 #define MAX_STEPS 4096
@@ -75,12 +76,6 @@ static void list_steps(const struct ts_side *side, struct steps *steps)
     }
 }
 
-static int by_count(const void *a, const void *b)
-{
-    const uint64_t *left = a, *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
 /* Equal (1), different (-1), or nothing to compare (0). */
 static int same_ids(const struct ts_tensor *one, const struct ts_tensor *other)
 {
@@ -126,13 +121,13 @@ static enum ts_status score_steps(const struct ts_side *many, const struct ts_si
         if (is_ids(one->names[i]))
             ids = one->bundle->tensors[i];
     }
-    qsort(counts, one->count, sizeof *counts, by_count);
+    qsort(counts, one->count, sizeof *counts, ts_by_number);
     for (size_t i = 0; i < many->count; i++) {
         const struct ts_tensor *tensor = many->bundle->tensors[i];
         struct step *step = step_of(many->names[i], &number, &length) ? find_step(steps, number) : NULL;
         if (!step)
             continue;
-        step->score += bsearch(&tensor->count, counts, one->count, sizeof *counts, by_count) != NULL;
+        step->score += bsearch(&tensor->count, counts, one->count, sizeof *counts, ts_by_number) != NULL;
         if (ids && is_ids(many->names[i]))
             step->score += (long)IDS_WEIGHT * same_ids(ids, tensor);
     }

@@ -130,11 +130,6 @@ static bool parse_id(const char *text, int *side, size_t *index)
     return *end == '\0';
 }
 
-static bool same_shape(const struct ts_view *a, const struct ts_view *b)
-{
-    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 static void take_pair(struct ts_focus *subject, size_t index)
 {
     struct ts_opened *opened = subject->opened;
@@ -154,7 +149,7 @@ static void take_pair(struct ts_focus *subject, size_t index)
     subject->views[0] = subject->pair->a;
     subject->views[1] = subject->pair->b;
     subject->has[0] = true;
-    subject->has[1] = same_shape(&subject->pair->a, &subject->pair->b);
+    subject->has[1] = ts_view_same_shape(&subject->pair->a, &subject->pair->b);
 }
 
 static bool take_tensor(struct ts_focus *subject, unsigned side, size_t index)

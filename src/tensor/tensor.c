@@ -125,6 +125,11 @@ enum ts_status ts_tensor_finish(struct ts_tensor *tensor, struct ts_error *error
     return TS_OK;
 }
 
+bool ts_tensor_same_shape(const struct ts_tensor *a, const struct ts_tensor *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
 bool ts_tensor_is_contiguous(const struct ts_tensor *tensor)
 {
     return tensor->type != TS_CODED && !tensor->strides;

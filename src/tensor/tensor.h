@@ -64,6 +64,7 @@ struct ts_tensor {
  * in the source, whole blocks in the last axis for ggml types. */
 enum ts_status ts_tensor_finish(struct ts_tensor *tensor, struct ts_error *error);
 
+bool ts_tensor_same_shape(const struct ts_tensor *a, const struct ts_tensor *b);
 /* Its bytes stand side by side in row-major order (so ts_tensor_bytes may be used). */
 bool ts_tensor_is_contiguous(const struct ts_tensor *tensor);
 /* Its bytes, when contiguous and not coded; else NULL. */

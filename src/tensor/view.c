@@ -101,6 +101,11 @@ bool ts_view_axes(const struct ts_view *view, struct ts_view_walk *axes, uint64_
     return !view->tensor->strides || ts_view_walk_through(view, axes, base);
 }
 
+bool ts_view_same_shape(const struct ts_view *a, const struct ts_view *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
 bool ts_view_permute(const struct ts_view *view, const unsigned *order, struct ts_arena *arena, struct ts_view *out)
 {
     struct ts_view made;

@@ -43,6 +43,7 @@ static inline bool ts_view_is_computed(const struct ts_view *view)
 
 /* The tensor as it is. */
 bool ts_view_of(const struct ts_tensor *tensor, struct ts_arena *arena, struct ts_view *view);
+bool ts_view_same_shape(const struct ts_view *a, const struct ts_view *b);
 /* Axes in another order: axis i of the result is axis order[i] of the view. False without memory. */
 bool ts_view_permute(const struct ts_view *view, const unsigned *order, struct ts_arena *arena, struct ts_view *out);
 /* Another shape with the same elements in the same row-major order, when strides allow it; else false. */

@@ -1,4 +1,4 @@
-/* The small modules of src/base: arena, buffer, number, error, cpu and progress. */
+/* The small modules of src/base: arena, buffer, number, ordered, error, cpu and progress. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +24,7 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/ordered.h"
 #include "base/progress.h"
 
 static void test_arena_alloc(void **state)
@@ -277,6 +278,25 @@ static void test_half_floats(void **state)
         want = exponent ? ldexpf((float)(1024 + mantissa), exponent - 25) : ldexpf((float)mantissa, -24);
         assert_int_equal(ts_float_bits(value), ts_float_bits(want) | sign);
     }
+}
+
+static void test_ordered(void **state)
+{
+    double values[60], sorted[60];
+    uint64_t numbers[] = {UINT64_MAX, 0, (uint64_t)1 << 63, 7};
+    (void)state;
+    for (size_t count = 0; count < 60; count++)
+        for (size_t nth = 0; nth < count; nth += 3) { /* some of them equal */
+            for (size_t i = 0; i < count; i++)
+                values[i] = sorted[i] = i == 5 ? (double)INFINITY : (double)(i * i * 7 % 23) - 9;
+            qsort(sorted, count, sizeof *sorted, ts_by_value);
+            for (size_t i = 1; i < count; i++)
+                assert_true(sorted[i - 1] <= sorted[i]);
+            assert_true(ts_nth(values, count, nth) == sorted[nth]);
+        }
+    assert_true(ts_nth(values, 0, 0) == 0);
+    qsort(numbers, 4, sizeof *numbers, ts_by_number);
+    assert_true(numbers[0] == 0 && numbers[1] == 7 && numbers[3] == UINT64_MAX);
 }
 
 static void test_errors(void **state)
@@ -618,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_loads),
         cmocka_unit_test(test_float_bits),
         cmocka_unit_test(test_half_floats),
+        cmocka_unit_test(test_ordered),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_try),
         cmocka_unit_test(test_progress_draws),

@@ -115,7 +115,7 @@ static void test_function_inside_experts(void **state)
 }
 
 /* Each token has a row for both of its experts; some chose an expert and the one whose weights it has. Other weights
- * altogether are no order. */
+ * altogether are no order, nor is it one when four rows of all are exchanged. */
 static void test_experts_moved(void **state)
 {
     enum { EXPERTS = 6, CHOSEN = 2, COUNT = TOKENS * CHOSEN };
@@ -123,7 +123,7 @@ static void test_experts_moved(void **state)
     int64_t chosen[COUNT];
     struct trace trace;
     (void)state;
-    for (int other = 0; other < 2; other++) {
+    for (int other = 0; other < 3; other++) {
         size_t row = 0;
         start(&trace);
         for (size_t i = 0; i < EXPERTS * WIDTH; i++)
@@ -141,14 +141,19 @@ static void test_experts_moved(void **state)
                 for (size_t k = 0; k < WIDTH; k++) {
                     double x = (double)token[k % HIDDEN] + 0.5 * (double)token[(7 * k + 3) % HIDDEN];
                     wanted[row * WIDTH + k] = (float)(x * (double)weights[expert][k]);
-                    found[row * WIDTH + k] = (float)(other ? dice_number() : x * (double)of[k]);
+                    found[row * WIDTH + k] = other == 1   ? (float)dice_number()
+                                             : other == 2 ? wanted[row * WIDTH + k]
+                                                          : (float)(x * (double)of[k]);
                 }
                 row++;
             }
+        for (size_t i = 0; i < 4 && other == 2; i++)
+            memcpy(found + i * 6 * WIDTH, wanted + (i * 6 + 6) % COUNT * WIDTH, WIDTH * sizeof *found);
         trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
         trace_add(&trace, "layers.0.mlp.gate.logits", logits, logits, SHAPE(TOKENS, EXPERTS));
         trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen, chosen, TOKENS, CHOSEN);
-        trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.experts.act_fn", wanted, found, SHAPE(COUNT, WIDTH)));
+        trace_diagnose(&trace, trace_add(&trace, other == 2 ? "layers.0.mlp.act" : "layers.0.mlp.experts.act_fn",
+                                         wanted, found, SHAPE(COUNT, WIDTH)));
         if (other)
             assert_null(trace_cause(&trace, "router-gate"));
         else
@@ -158,38 +163,40 @@ static void test_experts_moved(void **state)
 }
 
 /* What goes into experts is the same row for each that a token chose, so that every row stands in the places of several
- * experts. Rows that are wrong are no sign of another order then. */
+ * experts. Wrong rows are no sign of another order then, and neither are those that an expert took in another one. */
 static void test_rows_of_several_experts(void **state)
 {
     enum { EXPERTS = 16, CHOSEN = 8, COUNT = TOKENS * CHOSEN };
     static float logits[TOKENS * EXPERTS], wanted[COUNT * WIDTH], found[COUNT * WIDTH];
     int64_t chosen[COUNT];
     struct trace trace;
-    size_t row = 0;
     (void)state;
-    start(&trace);
-    for (size_t i = 0; i < COUNT; i++)
-        chosen[i] = (int64_t)((i / CHOSEN + i % CHOSEN * (1 + i / CHOSEN % 2)) % EXPERTS);
-    for (size_t i = 0; i < TOKENS * EXPERTS; i++)
-        logits[i] = (float)dice_number();
-    for (size_t i = 0; i < COUNT; i++)
-        logits[i / CHOSEN * EXPERTS + (size_t)chosen[i]] += 8;
-    for (size_t expert = 0; expert < EXPERTS; expert++)
-        for (size_t i = 0; i < COUNT; i++) {
-            if (chosen[i] != (int64_t)expert)
-                continue;
-            for (size_t k = 0; k < WIDTH; k++) {
-                wanted[row * WIDTH + k] = before[i / CHOSEN * HIDDEN + k % HIDDEN];
-                found[row * WIDTH + k] = row % 9 ? wanted[row * WIDTH + k] : (float)dice_number();
-            }
-            row++;
+    for (int turned = 0; turned < 2; turned++) {
+        size_t row = 0;
+        start(&trace);
+        for (size_t i = 0; i < COUNT; i++)
+            chosen[i] = (int64_t)((i / CHOSEN + i % CHOSEN * (1 + i / CHOSEN % 2)) % EXPERTS);
+        for (size_t i = 0; i < TOKENS * EXPERTS; i++)
+            logits[i] = (float)dice_number();
+        for (size_t i = 0; i < COUNT; i++)
+            logits[i / CHOSEN * EXPERTS + (size_t)chosen[i]] += 8;
+        for (size_t expert = 0; expert < EXPERTS; expert++) {
+            const size_t first = row;
+            for (size_t i = 0; i < COUNT; i++)
+                for (size_t k = 0; k < WIDTH && chosen[i] == (int64_t)expert; k++, row += k == WIDTH)
+                    wanted[row * WIDTH + k] = before[i / CHOSEN * HIDDEN + k % HIDDEN];
+            for (size_t i = first * WIDTH; i < row * WIDTH; i++)
+                found[i] = wanted[turned ? (first + row - 1 - i / WIDTH) * WIDTH + i % WIDTH : i];
         }
-    trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
-    trace_add(&trace, "layers.0.mlp.gate.logits", logits, logits, SHAPE(TOKENS, EXPERTS));
-    trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen, chosen, TOKENS, CHOSEN);
-    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.permuted", wanted, found, SHAPE(COUNT, WIDTH)));
-    assert_null(trace_cause(&trace, "router-gate"));
-    trace_end(&trace);
+        for (size_t i = 0; i < COUNT * WIDTH; i++)
+            found[i] = i / WIDTH % 9 ? found[i] : (float)dice_number();
+        trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
+        trace_add(&trace, "layers.0.mlp.gate.logits", logits, logits, SHAPE(TOKENS, EXPERTS));
+        trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen, chosen, TOKENS, CHOSEN);
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.permuted", wanted, found, SHAPE(COUNT, WIDTH)));
+        assert_null(trace_cause(&trace, "router-gate"));
+        trace_end(&trace);
+    }
 }
 
 /* y = W x + b, with the rows of W in another order: heads, or one further on. */

@@ -316,7 +316,7 @@ static void test_error_that_flipped_tokens_spread(void **state)
     expect_first(&judged, 6);
 }
 
-enum order { AS_THEY_WERE, REVERSED, ONE_ROW_WRONG, OTHER_VALUES };
+enum order { AS_THEY_WERE, REVERSED, ONE_ROW_WRONG, ONE_ROW_OFF, ONE_ROW_TWICE, OTHER_VALUES };
 
 /* What experts gathered, [tokens * chosen, width], the candidate's rows in another order. */
 static void add_gathered(struct trace *trace, const char *name, double error, enum order order)
@@ -329,6 +329,10 @@ static void add_gathered(struct trace *trace, const char *name, double error, en
                WIDTH * sizeof *b);
     if (order == ONE_ROW_WRONG)
         memcpy(b + 5 * WIDTH, other, WIDTH * sizeof *b);
+    if (order == ONE_ROW_TWICE)
+        memcpy(b + 5 * WIDTH, b + 8 * WIDTH, WIDTH * sizeof *b);
+    for (size_t i = 5 * WIDTH; i < 6 * WIDTH && order == ONE_ROW_OFF; i++)
+        b[i] += 0.3f * other[i];
     trace_add(trace, name, a, b, SHAPE(ROWS, WIDTH));
     free(a);
     free(other);
@@ -364,6 +368,7 @@ static void test_rows_that_experts_gather(void **state)
     /* other rows, one other row, or rows that err: wrong routing and wrong weights are found */
     judge_gathered(inside, OTHER_VALUES, TINY, TINY, 4);
     judge_gathered(inside, ONE_ROW_WRONG, TINY, TINY, 4);
+    judge_gathered(inside, ONE_ROW_TWICE, TINY, TINY, 4);
     /* what comes in another order elsewhere is a bug */
     judge_gathered("layers.0.mlp.up_proj", REVERSED, TINY, TINY, 4);
     judge_gathered("layers.0.mlp.shared_experts.up_proj", REVERSED, TINY, TINY, 4);
@@ -372,14 +377,14 @@ static void test_rows_that_experts_gather(void **state)
 }
 
 /* A token that took another expert has another row inside it, and the others are still the same. */
-static void judge_gathered_flips(size_t flipped, size_t expected)
+static void judge_gathered_flips(enum order order, size_t flipped, size_t expected)
 {
     struct judged judged;
     trace_start(&judged.trace);
     for (int i = 0; i < 4; i++)
         add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), 1e-2);
     add_choice(&judged.trace, "layers.0.mlp.experts_chosen", all_tokens + 3, flipped);
-    add_gathered(&judged.trace, "layers.0.mlp.experts.act_fn", 1e-2, ONE_ROW_WRONG);
+    add_gathered(&judged.trace, "layers.0.mlp.experts.act_fn", 1e-2, order);
     expect_first(&judged, expected);
 }
 
@@ -408,8 +413,10 @@ static void judge_gathered_activation(bool other, size_t expected)
 static void test_what_matched_rows_show(void **state)
 {
     (void)state;
-    judge_gathered_flips(1, SIZE_MAX);
-    judge_gathered_flips(0, 5);
+    judge_gathered_flips(ONE_ROW_WRONG, 1, SIZE_MAX);
+    judge_gathered_flips(ONE_ROW_OFF, 1, SIZE_MAX); /* an expert that makes nearly the same of it */
+    judge_gathered_flips(ONE_ROW_WRONG, 0, 5);
+    judge_gathered_flips(ONE_ROW_OFF, 0, 5);
     judge_gathered_activation(false, SIZE_MAX); /* weights of four bits in the experts alone */
     judge_gathered_activation(true, 4);
 }

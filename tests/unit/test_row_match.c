@@ -1,7 +1,8 @@
-/* Rows found again by what they hold: under noise, among equal ones, and what is no match. */
+/* Rows found again by what they hold: under noise, among equal ones, and what is no match; and those that experts
+ * gather. */
 #include <math.h>
 
-#include "compare/row_match.h"
+#include "compare/gathered.h"
 #include "made_trace.h"
 
 enum { SIGNS = TS_ROW_SIGNS };
@@ -203,6 +204,38 @@ static void test_no_rows(void **state)
     }
 }
 
+/* The order of what make_moved left, under a name, of a tensor that errs by rel_l2. */
+static size_t *order_of(const char *name, double rel_l2)
+{
+    const struct ts_delta delta = {.rel_l2 = rel_l2};
+    struct trace trace;
+    size_t *order;
+    trace_start(&trace);
+    order = ts_gathered_order(&trace.pairs[trace_add(&trace, name, a, b, SHAPE(ROWS, WIDTH))], &delta);
+    trace_end(&trace);
+    return order;
+}
+
+static void test_gathered(void **state)
+{
+    static const char *const inside = "layers.0.mlp.experts.act_fn";
+    size_t *order;
+    (void)state;
+    make_moved(1e-2);
+    memcpy(b + 2 * WIDTH, b + 3 * WIDTH, WIDTH * sizeof *b); /* there once, so that one of them is wrong */
+    order = order_of(inside, 1.4);
+    assert_non_null(order);
+    for (size_t row = 0; row < ROWS; row++)
+        assert_int_equal(order[row], row == 2 ? from_of(3) : row == 3 ? SIZE_MAX : from_of(row));
+    free(order);
+    assert_null(order_of("layers.0.mlp.experts", 1.4));
+    assert_null(order_of("layers.0.mlp.shared_experts.act_fn", 1.4));
+    assert_null(order_of(inside, 1e-2)); /* it explains nothing */
+    for (size_t i = 0; i < ROWS * WIDTH; i++)
+        b[i] = i / WIDTH < ROWS / 2 ? (float)dice_number() : a[i] * 1.01f;
+    assert_null(order_of(inside, 1.0)); /* wrong rows in their places */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_a_pair),
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
