@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "check/check_internal.h"
@@ -42,12 +43,6 @@ static int by_tensor(const void *a, const void *b)
     if (!order)
         order = strcmp(left->name + left->end, right->name + right->end);
     return order ? order : compare_numbers(left->layer, right->layer);
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t *left = a, *right = b;
-    return compare_numbers(*left, *right);
 }
 
 struct stack {
@@ -97,7 +92,7 @@ static void find_lack(struct stack *stack, size_t first, size_t last)
         stack->entries[first + missing].layer != stack->layers[missing + 1])
         return;
     layer = stack->layers[missing];
-    if (!bsearch(&layer, stack->odd, stack->odd_count, sizeof *stack->odd, by_number))
+    if (!bsearch(&layer, stack->odd, stack->odd_count, sizeof *stack->odd, ts_by_number))
         stack->lacks[stack->lack_count++] = (struct lack){layer, &stack->entries[first]};
 }
 

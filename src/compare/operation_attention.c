@@ -243,7 +243,7 @@ static bool learn_three(struct ts_search *search, const struct ts_actor *const f
     look.out = malloc(search->actor->width * sizeof *look.out);
     for (int side = 0; side < SIDES && good; side++) {
         const struct ts_actor *actor = side ? ts_scene_all(search->scene, from[side]->pair) : from[side];
-        look.numbers[side] = actor ? ts_actor_doubles(actor->a, actor->rows * actor->width) : NULL;
+        look.numbers[side] = actor ? ts_as_doubles(actor->a, actor->rows * actor->width) : NULL;
         look.sides.actors[side] = actor;
         look.sides.numbers[side] = look.numbers[side];
         good = look.numbers[side] != NULL;

@@ -25,13 +25,21 @@ static double residual_of(const struct ts_search *search, const double *values)
     return size > 0 ? sqrt(error / size) : error > 0 ? (double)INFINITY : 0;
 }
 
+double *ts_as_doubles(const float *values, size_t count)
+{
+    double *copy = malloc((count ? count : 1) * sizeof *copy);
+    for (size_t i = 0; copy && i < count; i++)
+        copy[i] = (double)values[i];
+    return copy;
+}
+
 bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate)
 {
     double *inputs[3] = {NULL, NULL, NULL}, *out = malloc(search->total * sizeof *out);
     bool good = out != NULL, kept = false;
     for (unsigned i = 0; i < candidate->input_count && good; i++) {
         const struct ts_actor *input = ts_operation_input(search->scene, candidate, i);
-        inputs[i] = input ? ts_actor_doubles(input->a, input->rows * input->width) : NULL;
+        inputs[i] = input ? ts_as_doubles(input->a, input->rows * input->width) : NULL;
         good = inputs[i] != NULL;
     }
     if (good) {

@@ -291,7 +291,7 @@ void ts_learn_rotary(struct ts_search *search)
 static double fitted_factor(struct ts_search *search, const struct ts_operation *operation)
 {
     const struct ts_actor *input = ts_scene_actor(search->scene, operation->inputs[0]);
-    double *in = ts_actor_doubles(input->a, input->rows * input->width), *out = malloc(search->total * sizeof *out);
+    double *in = ts_as_doubles(input->a, input->rows * input->width), *out = malloc(search->total * sizeof *out);
     double dot = 0, square = 0;
     if (in && out) {
         ts_operation_apply(search->scene, operation, search->actor, &in, out);

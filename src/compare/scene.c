@@ -402,14 +402,6 @@ struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error)
     return actor;
 }
 
-double *ts_actor_doubles(const float *values, size_t count)
-{
-    double *copy = malloc((count ? count : 1) * sizeof *copy);
-    for (size_t i = 0; copy && i < count; i++)
-        copy[i] = (double)values[i];
-    return copy;
-}
-
 struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair)
 {
     struct ts_actor *actor = &scene->window[pair % TS_SCENE_WINDOW];

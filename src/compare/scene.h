@@ -95,8 +95,6 @@ struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);
 void ts_scene_measure(const struct ts_scene *scene, struct ts_actor *actor);
 /* The actor of an earlier pair, NULL when it has left the window or is not usable. */
 struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair);
-/* Values of an actor; to be freed, NULL without memory. */
-double *ts_actor_doubles(const float *values, size_t count);
 
 /* The same pair with every token of the sequences that are looked at, for what works across tokens: the actor itself
  * where it has them. Stays until the next pair is loaded. NULL when it is too large, or has no tokens. */

@@ -6,19 +6,17 @@
  * only the output projection was captured, its weight stays unknown; but a matrix without preference for directions
  * keeps products: rows of the difference have about the angles between them that rows of the context's difference have.
  * So hypotheses are ranked by how well the two tables of products agree. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "diagnose/attention_chain.h"
 #include "diagnose/attention_long.h"
+#include "diagnose/attention_operands.h"
 #include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
-#include "tensor/layer.h"
 
 #define MOST_IDS    12
-#define LOOKED_AT   40         /* earlier tensors that may be operands */
 #define MOST_TOKENS 48         /* where tables of products are compared */
 #define TRIAL_WORK  (1u << 22) /* multiplications that one trial may take */
 #define TABLE_WORK  (1u << 19) /* the same where every guess is tried with every rotary */
@@ -46,130 +44,6 @@ struct fused {
     size_t guess_count;
 };
 
-/* What a name says: 'q', 'k', 'v', 'f' for a fused projection, 0 for something else; and whether it is turned already.
- */
-static char role_of(const char *name, bool *turned)
-{
-    char role = 0;
-    *turned = false;
-    while (*name) {
-        size_t length = 0;
-        char word[24];
-        while (*name && !isalnum((unsigned char)*name))
-            name++;
-        while (isalnum((unsigned char)name[length]))
-            length++;
-        if (length && length < sizeof word) {
-            for (size_t i = 0; i < length; i++)
-                word[i] = (char)tolower((unsigned char)name[i]);
-            word[length] = 0;
-            if (!strcmp(word, "q") || !strcmp(word, "query") || !strcmp(word, "qcur") || !strcmp(word, "wq"))
-                role = role ? role : 'q';
-            else if (!strcmp(word, "k") || !strcmp(word, "key") || !strcmp(word, "kcur") || !strcmp(word, "wk"))
-                role = role == 'q' ? 'f' : role ? role : 'k'; /* "query_key_value" */
-            else if (!strcmp(word, "v") || !strcmp(word, "value") || !strcmp(word, "vcur") || !strcmp(word, "wv"))
-                role = role ? role : 'v';
-            else if (!strcmp(word, "qkv"))
-                role = 'f';
-            else if (!strncmp(word, "rope", 4) || !strncmp(word, "rot", 3))
-                *turned = true;
-        }
-        name += length;
-    }
-    return role;
-}
-
-struct operands {
-    struct ts_operand q, k, v;
-    struct ts_operand earlier_k, earlier_v; /* keys before they are turned or normalized, values of a layer before */
-    bool turned;
-};
-
-static bool same_layer(const struct ts_case *the_case, const struct ts_actor *a, const struct ts_actor *b)
-{
-    uint64_t left, right;
-    return ts_layer_of(ts_case_name(the_case, a), &left) && ts_layer_of(ts_case_name(the_case, b), &right) &&
-           left == right;
-}
-
-/* The newest queries, keys and values before the case's tensor. */
-static bool find_operands(const struct ts_case *the_case, struct operands *operands)
-{
-    const struct ts_actor *fused = NULL;
-    *operands = (struct operands){0};
-    for (size_t back = 1; back <= LOOKED_AT && back <= the_case->actor->pair; back++) {
-        const struct ts_actor *actor = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
-        struct ts_operand operand = {actor, 0, actor ? actor->width : 0};
-        bool turned;
-        char role;
-        if (!actor || actor->rows != the_case->actor->rows)
-            continue;
-        role = role_of(ts_case_name(the_case, actor), &turned);
-        if (role == 'q' && !operands->q.actor) {
-            operands->q = operand;
-            operands->turned = turned;
-        } else if (role == 'k' && !operands->k.actor)
-            operands->k = operand;
-        else if (role == 'v' && !operands->v.actor)
-            operands->v = operand;
-        else if (role == 'f' && !fused)
-            fused = actor;
-        else if (role == 'k' && operands->k.actor && !operands->earlier_k.actor && actor->width == operands->k.width &&
-                 same_layer(the_case, actor, operands->k.actor))
-            operands->earlier_k = operand;
-        else if (role == 'v' && actor->width == operands->v.width && operands->k.actor && operands->q.actor) {
-            operands->earlier_v = operand;
-            break;
-        }
-        if (fused)
-            break;
-    }
-    if (fused) { /* queries, keys and values one behind the other */
-        size_t own = operands->q.actor ? operands->q.width : 0;
-        size_t keys = operands->k.actor           ? operands->k.width
-                      : own && own < fused->width ? (fused->width - own) / 2
-                                                  : fused->width / 3;
-        if (keys * 2 >= fused->width)
-            return false;
-        if (!operands->q.actor)
-            operands->q = (struct ts_operand){fused, 0, fused->width - 2 * keys};
-        if (!operands->k.actor)
-            operands->k = (struct ts_operand){fused, fused->width - 2 * keys, keys};
-        if (!operands->v.actor)
-            operands->v = (struct ts_operand){fused, fused->width - keys, keys};
-    }
-    return operands->q.actor && operands->k.actor && operands->v.actor && operands->k.width == operands->v.width &&
-           operands->k.width <= operands->q.width;
-}
-
-static void list_others(const struct operands *operands, struct ts_other_values *others)
-{
-    if (operands->earlier_k.actor)
-        *others++ = (struct ts_other_values){operands->earlier_k, NULL,
-                                             operands->turned ? "the values are the keys, before the rotary embedding"
-                                                              : "the values are earlier keys"};
-    if (operands->earlier_v.actor)
-        *others = (struct ts_other_values){operands->earlier_v, NULL, "the values are those of an earlier layer"};
-}
-
-/* Numbers per head that fit the widths; those of the captured shapes where they show them. */
-static size_t head_sizes(const struct ts_case *the_case, const struct operands *operands, size_t *sizes)
-{
-    static const size_t usual[] = {64, 128, 32, 16, 8, 80, 96, 256, 24, 48, 12, 20, 40};
-    const struct ts_actor *shown[3] = {operands->q.actor, operands->k.actor, the_case->actor};
-    size_t count = 0;
-    for (int i = 0; i < 3; i++)
-        if (shown[i]->heads > 1 && shown[i]->inner >= 4 && (i < 2 || shown[i]->width == operands->q.width)) {
-            sizes[count++] = shown[i]->inner;
-            return count;
-        }
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (operands->q.width % usual[i] == 0 && operands->k.width % usual[i] == 0 &&
-            operands->q.width / usual[i] % (operands->k.width / usual[i]) == 0)
-            sizes[count++] = usual[i];
-    return count;
-}
-
 /* A causal context begins with the first token's own values. */
 static bool begins_with_values(const struct fused *fused, const struct ts_chain *chain)
 {
@@ -187,10 +61,10 @@ static bool begins_with_values(const struct fused *fused, const struct ts_chain 
 /* Calls for every way a reference may do attention; stops when one is taken. */
 typedef bool (*chain_test)(struct fused *fused, const struct ts_chain *chain, void *context);
 
-static bool each_chain(struct fused *fused, const struct operands *operands, chain_test test, void *context)
+static bool each_chain(struct fused *fused, const struct ts_operands *operands, chain_test test, void *context)
 {
     static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
-    size_t sizes[16], count = head_sizes(fused->the_case, operands, sizes);
+    size_t sizes[TS_MOST_HEAD_SIZES], count = ts_operands_head_sizes(fused->the_case, operands, sizes);
     for (size_t b = 0; b < (operands->turned ? 1 : sizeof bases / sizeof *bases); b++)
         for (size_t s = 0; s < count; s++)
             for (int variant = 0; variant < (b ? 8 : 2); variant++) {
@@ -306,7 +180,7 @@ struct likest {
     bool own_known; /* `own` is of fused->own */
 };
 
-static bool likest_open(struct likest *likest, const struct fused *fused, const struct operands *operands)
+static bool likest_open(struct likest *likest, const struct fused *fused, const struct ts_operands *operands)
 {
     size_t table = fused->tokens * fused->tokens, wide = fused->reach * operands->q.width;
     *likest = (struct likest){.context = malloc(wide * sizeof(double)),
@@ -602,7 +476,7 @@ static size_t tokens_for_products(const struct ts_case *the_case, size_t width, 
 /* The same chains for long sequences. */
 struct long_search {
     struct fused *fused;
-    const struct operands *operands;
+    const struct ts_operands *operands;
     ts_long_test test;
     void *context;
 };
@@ -622,11 +496,11 @@ static void long_chains(void *from, ts_long_test test, void *context)
     each_chain(search->fused, search->operands, test_long, search);
 }
 
-static bool propose_long(struct fused *fused, const struct operands *operands)
+static bool propose_long(struct fused *fused, const struct ts_operands *operands)
 {
     struct long_search search = {.fused = fused, .operands = operands};
     struct fused all = *fused;
-    size_t sizes[16], count = head_sizes(fused->the_case, operands, sizes), largest = 0;
+    size_t sizes[TS_MOST_HEAD_SIZES], count = ts_operands_head_sizes(fused->the_case, operands, sizes), largest = 0;
     for (size_t i = 0; i < count; i++)
         largest = sizes[i] > largest && sizes[i] <= 512 ? sizes[i] : largest;
     all.tokens = all.reach = (size_t)ts_scene_sequence(fused->the_case->scene);
@@ -634,36 +508,17 @@ static bool propose_long(struct fused *fused, const struct operands *operands)
     return largest && ts_propose_long_attention(fused->the_case, largest, long_chains, &search, fused->others);
 }
 
-bool ts_names_operand(const char *name)
-{
-    bool turned;
-    return role_of(name, &turned) != 0;
-}
-
-bool ts_names_attention(const char *name)
-{
-    return (strstr(name, "attn") || strstr(name, "attention") || strstr(name, "Attention") || strstr(name, "o_proj") ||
-            strstr(name, "out_proj") || strstr(name, "kqv")) &&
-           !ts_names_operand(name);
-}
-
-bool ts_names_context(const char *name)
-{
-    return strstr(name, "context") || strstr(name, "attn_ctx") || strstr(name, "kqv") || strstr(name, "attn_values") ||
-           strstr(name, "o_proj_input");
-}
-
 void ts_propose_fused_attention(struct ts_case *the_case)
 {
     struct fused fused = {.the_case = the_case, .tokens = the_case->actor->rows, .reach = the_case->actor->rows};
-    struct operands operands;
+    struct ts_operands operands;
     struct likest likest = {0};
     struct ts_chain chain = {0};
     double *out = NULL;
     bool exact;
-    if (fused.tokens < 4 || !find_operands(the_case, &operands))
+    if (fused.tokens < 4 || !ts_operands_find(the_case, &operands))
         return;
-    list_others(&operands, fused.others);
+    ts_operands_others(&operands, fused.others);
     if (!the_case->actor->whole && operands.q.width == the_case->actor->width && propose_long(&fused, &operands))
         return;
     chain.q = operands.q;

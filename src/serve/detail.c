@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "serve/server.h"
 
 #define LOOK_MOST ((uint64_t)1 << 23) /* elements */
@@ -150,12 +151,6 @@ static enum ts_status walk_all(struct ts_call *call, struct walk *walk, bool mea
     return TS_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 static void find_quantiles(struct walk *walk)
 {
     static const double places[TS_DELTA_QUANTILES] = {0.5, 0.9, 0.99, 0.999, 1};
@@ -164,7 +159,7 @@ static void find_quantiles(struct walk *walk)
     detail->has_quantiles = walk->error_count > 0 && walk->subject->has[0] && walk->subject->has[1];
     if (!detail->has_quantiles)
         return;
-    qsort(walk->errors, walk->error_count, sizeof *walk->errors, by_size);
+    qsort(walk->errors, walk->error_count, sizeof *walk->errors, ts_by_value);
     for (unsigned i = 0; i < TS_DELTA_QUANTILES; i++)
         detail->quantiles[i] = walk->errors[(size_t)(places[i] * (double)(walk->error_count - 1))];
     if (delta && walk->subject->components == 1)
