@@ -19,11 +19,11 @@ static bool is_inside_experts(const char *name)
     return false;
 }
 
-bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair)
+bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair, size_t lost)
 {
+    const struct ts_row_rule rule = {.close = CLOSE, .floor = FLOOR, .lost = lost, .once = true};
     *match = (struct ts_row_match){0};
-    return !pair->problem && is_inside_experts(pair->name) &&
-           ts_row_match_open(match, pair, &(struct ts_row_rule){.close = CLOSE, .floor = FLOOR, .once = true});
+    return !pair->problem && is_inside_experts(pair->name) && ts_row_match_open(match, pair, &rule);
 }
 
 size_t *ts_gathered_order(const struct ts_pair *pair, const struct ts_delta *delta)
@@ -31,14 +31,14 @@ size_t *ts_gathered_order(const struct ts_pair *pair, const struct ts_delta *del
     struct ts_row_match match;
     double left = 0, energy = 0;
     size_t *from = NULL;
-    if (ts_gathered_match(&match, pair) && (from = malloc(match.count * sizeof *from)))
+    if (ts_gathered_match(&match, pair, ts_row_match_count(pair) / LOST_MOST) &&
+        (from = malloc(match.count * sizeof *from)))
         for (size_t row = 0; row < match.count; row++) {
             from[row] = match.rows[row].from;
             left += match.rows[row].left;
             energy += match.rows[row].energy;
         }
-    if (from && (match.moved < 2 || (match.count - match.found) * LOST_MOST > match.count ||
-                 !(sqrt(left / energy) < TS_GATHERED_LEAVES * delta->rel_l2))) {
+    if (from && (match.moved < 2 || !(sqrt(left / energy) < TS_GATHERED_LEAVES * delta->rel_l2))) {
         free(from);
         from = NULL;
     }

@@ -8,9 +8,9 @@
 
 #define TS_GATHERED_LEAVES 0.5 /* another order explains an error when it leaves less than this of it */
 
-/* The rows of a pair inside of experts, each found again once. False where the pair is none, or cannot be matched; to
- * be released either way. */
-bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair);
+/* The rows of a pair inside of experts, each found again once, but for some that may be lost. False where the pair is
+ * none of these, or more are; to be released either way. */
+bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair, size_t lost);
 /* Which row of the reference each row of the candidate is, SIZE_MAX for those that are none of them; to be freed. NULL
  * when rows are where they belong, or another order explains nothing. */
 size_t *ts_gathered_order(const struct ts_pair *pair, const struct ts_delta *delta);

@@ -106,16 +106,17 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
     const struct ts_delta *delta = &state->deltas[i];
     struct ts_row_match match = {0};
     struct order order = {0};
+    const size_t excused = excused_rows(state, ts_row_match_count(&state->pairs[i]));
     double left = 0;
     bool found = false;
     if (delta->exact || !delta->unequal || delta->non_finite_mismatch ||
         !(delta->rel_l2 > 8 * ts_judge_rounding(delta)))
         return false;
-    if (ts_gathered_match(&match, &state->pairs[i]) && (order.rows = malloc(match.count * sizeof *order.rows))) {
-        const size_t excused = excused_rows(state, match.count);
+    if (ts_gathered_match(&match, &state->pairs[i], excused) &&
+        (order.rows = malloc(match.count * sizeof *order.rows))) {
         order_rows(&match, excused, &order);
         left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
-        found = match.moved >= 2 && left < TS_GATHERED_LEAVES * delta->rel_l2 && match.count - match.found <= excused;
+        found = match.moved >= 2 && left < TS_GATHERED_LEAVES * delta->rel_l2;
         if (found)
             measure_matched(&order, &state->structures[i]);
     }

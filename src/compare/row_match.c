@@ -149,13 +149,14 @@ static void read_signs(const float *row, size_t width, size_t signs, double *out
     }
 }
 
-static void match_rows(struct ts_row_match *match, const struct ts_row_book *book, const struct ts_row_rule *rule,
+/* False as soon as too many are lost: rows that have nothing to do with the reference are the dearest to look for. */
+static bool match_rows(struct ts_row_match *match, const struct ts_row_book *book, const struct ts_row_rule *rule,
                        bool *taken)
 {
     const size_t width = match->width;
     const double typical = energy_of(match->a, match->count * width) / (double)match->count;
     double signs[TS_ROW_SIGNS], left, energy;
-    for (size_t row = 0; row < match->count; row++) {
+    for (size_t row = 0; row < match->count && row - match->found <= rule->lost; row++) {
         const float *own = match->b + row * width, *wanted;
         struct ts_row_found found;
         read_signs(own, width, book->signs, signs);
@@ -174,6 +175,17 @@ static void match_rows(struct ts_row_match *match, const struct ts_row_book *boo
         match->found++;
         match->moved += found.row != row;
     }
+    return match->count - match->found <= rule->lost;
+}
+
+size_t ts_row_match_count(const struct ts_pair *pair)
+{
+    const struct ts_view *view = &pair->a;
+    const uint64_t width = view->rank < 2 ? 0 : view->shape[view->rank - 1];
+    if (pair->problem || width < LEAST_WIDTH || view->count < 2 * width || view->count > MOST_NUMBERS ||
+        pair->b.count != view->count)
+        return 0;
+    return (size_t)(view->count / width);
 }
 
 static bool read_rows(struct ts_row_match *match, const struct ts_pair *pair)
@@ -181,12 +193,10 @@ static bool read_rows(struct ts_row_match *match, const struct ts_pair *pair)
     const struct ts_view *view = &pair->a;
     const size_t count = (size_t)view->count;
     struct ts_error ignored;
-    if (view->rank < 2 || !view->count || view->count > MOST_NUMBERS || pair->b.count != view->count)
+    match->count = ts_row_match_count(pair);
+    if (!match->count)
         return false;
-    match->width = (size_t)view->shape[view->rank - 1];
-    match->count = count / match->width;
-    if (match->count < 2 || match->width < LEAST_WIDTH)
-        return false;
+    match->width = count / match->count;
     match->a = malloc(count * sizeof *match->a);
     match->b = malloc(count * sizeof *match->b);
     match->rows = malloc(match->count * sizeof *match->rows);
@@ -209,8 +219,7 @@ bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, c
     good = signs && taken;
     for (size_t row = 0; row < match->count && good; row++)
         read_signs(match->a + row * match->width, match->width, known, signs + row * known);
-    if (good && (good = ts_row_book_open(&book, signs, match->count, known)))
-        match_rows(match, &book, rule, taken);
+    good = good && ts_row_book_open(&book, signs, match->count, known) && match_rows(match, &book, rule, taken);
     ts_row_book_release(&book);
     free(signs);
     free(taken);

@@ -46,6 +46,7 @@ struct ts_row_found ts_row_book_find(const struct ts_row_book *book, const doubl
 struct ts_row_rule {
     double close; /* so much of the row's energy may be left, */
     double floor; /* and so much of that of a row of ordinary size */
+    size_t lost;  /* so many rows may be found nowhere: with more of them the search is given up */
     bool once;    /* each row of the reference is one of the candidate's, no more */
 };
 
@@ -64,8 +65,9 @@ struct ts_row_match {
     size_t found, moved; /* how many were found, and how many of those in another place */
 };
 
-/* False when the pair is too large, has no rows of four numbers and more, or cannot be read. To be released either
- * way. */
+/* How many rows a pair has; 0 where it is too large, or has no rows of four numbers and more. */
+size_t ts_row_match_count(const struct ts_pair *pair);
+/* False when there are none, they cannot be read, or too many are lost. To be released either way. */
 bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, const struct ts_row_rule *rule);
 void ts_row_match_release(struct ts_row_match *match);
 

@@ -50,7 +50,7 @@ static bool open_rows(struct rows *rows, const struct ts_pair *pair, const struc
     *rows = (struct rows){0};
     if (chosen->a.count != chosen->b.count || !chosen->a.count || pair->a.count % chosen->a.count ||
         pair->a.count / chosen->a.count < LEAST_WIDTH ||
-        !ts_row_match_open(&rows->match, pair, &(struct ts_row_rule){.close = CLOSE}) ||
+        !ts_row_match_open(&rows->match, pair, &(struct ts_row_rule){.close = CLOSE, .lost = SIZE_MAX}) ||
         match->count != chosen->a.count)
         return false;
     rows->expert_a = calloc(match->count, sizeof *rows->expert_a);

@@ -136,7 +136,7 @@ static void drop_match(struct trace *trace, struct ts_row_match *match)
 
 static void test_rows_of_a_pair(void **state)
 {
-    const struct ts_row_rule rule = {.close = 0.01};
+    const struct ts_row_rule rule = {.close = 0.01, .lost = 2};
     struct ts_row_match match;
     struct trace trace;
     (void)state;
@@ -167,7 +167,7 @@ static void test_rule(void **state)
     struct trace trace;
     (void)state;
     make_moved(0.5);
-    assert_true(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01}, ROWS, WIDTH));
+    assert_true(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01, .lost = ROWS}, ROWS, WIDTH));
     assert_int_equal(match.found, 0);
     drop_match(&trace, &match);
     assert_true(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.2}, ROWS, WIDTH));
@@ -179,16 +179,19 @@ static void test_rule(void **state)
         b[1 * WIDTH + i] = 1e-3f * (float)dice_number();
         b[2 * WIDTH + i] = b[3 * WIDTH + i];
     }
-    assert_true(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01}, ROWS, WIDTH));
+    assert_true(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01, .lost = ROWS}, ROWS, WIDTH));
     assert_int_equal(match.rows[1].from, SIZE_MAX);
     assert_int_equal(match.rows[2].from, from_of(3));
     assert_int_equal(match.rows[3].from, from_of(3));
     drop_match(&trace, &match);
-    assert_true(
-        open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01, .floor = 1e-3, .once = true}, ROWS, WIDTH));
+    assert_true(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01, .floor = 1e-3, .lost = 1, .once = true},
+                           ROWS, WIDTH));
     assert_int_equal(match.rows[1].from, from_of(1));
     assert_int_equal(match.rows[2].from, from_of(3));
     assert_int_equal(match.rows[3].from, SIZE_MAX);
+    drop_match(&trace, &match);
+    assert_false(
+        open_match(&trace, &match, &(struct ts_row_rule){.close = 0.01, .floor = 1e-3, .once = true}, ROWS, WIDTH));
     drop_match(&trace, &match);
 }
 
