@@ -147,8 +147,11 @@ static void test_experts_moved(void **state)
                 }
                 row++;
             }
-        for (size_t i = 0; i < 4 && other == 2; i++)
+        for (size_t i = 0; i < 4 && other == 2; i++) { /* and four others are wrong */
             memcpy(found + i * 6 * WIDTH, wanted + (i * 6 + 6) % COUNT * WIDTH, WIDTH * sizeof *found);
+            for (size_t k = 0; k < WIDTH; k++)
+                found[(i * 6 + 1) * WIDTH + k] = (float)dice_number();
+        }
         trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
         trace_add(&trace, "layers.0.mlp.gate.logits", logits, logits, SHAPE(TOKENS, EXPERTS));
         trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen, chosen, TOKENS, CHOSEN);
