@@ -5,63 +5,15 @@
 #include <string.h>
 
 #include "base/level.h"
+#include "base/matrix.h"
 #include "base/vector.h"
 
 #define LANES TS_ATTEND_WHOLE
 #define EACH  (TS_VECTOR_BYTES / 4)
-/* As many sums as registers hold beside a row of the second factor. */
-#define TILE_ROWS   6
-#define NARROW_ROWS 12 /* where a row is one vector */
-#if TS_VECTOR_BYTES == 64 || defined(__aarch64__)
-#define TILE_VECTORS 4
-#else
-#define TILE_VECTORS 2
-#endif
-_Static_assert(TS_ATTEND_PANEL % (TILE_VECTORS * EACH) == 0 && TS_ATTEND_BLOCK % TS_ATTEND_PANEL == 0, "whole tiles");
+_Static_assert(TS_ATTEND_PANEL % TS_MATRIX_WHOLE == 0 && TS_ATTEND_BLOCK % TS_ATTEND_PANEL == 0, "whole tiles");
+_Static_assert(TS_ATTEND_BLOCK <= TS_MATRIX_BLOCK && TS_ATTEND_WHOLE % TS_MATRIX_WHOLE == 0, "as products want them");
 
 #define LEAST_EXPONENT (-87.0f) /* below it a weight is nothing, and 2^n would be no normal number */
-
-/* R rows by C vectors of columns; both are constants where it is called. */
-TS_KERNEL_INLINE void tile(const float *a, size_t a_stride, const float *b, size_t b_stride, size_t depth, float *c,
-                           size_t c_stride, unsigned R, unsigned C)
-{
-    ts_vf32 sums[NARROW_ROWS][TILE_VECTORS];
-    memset(sums, 0, sizeof sums);
-    for (size_t k = 0; k < depth; k++) {
-        ts_vf32 row[TILE_VECTORS];
-        for (unsigned i = 0; i < C; i++)
-            row[i] = ts_vf32_load(b + k * b_stride + i * EACH);
-        for (unsigned r = 0; r < R; r++) {
-            ts_vf32 number = ts_vf32_all(a[r * a_stride + k]);
-            for (unsigned i = 0; i < C; i++)
-                sums[r][i] = ts_vf32_accumulate(sums[r][i], number, row[i]);
-        }
-    }
-    for (unsigned r = 0; r < R; r++)
-        memcpy(c + r * c_stride, sums[r], C * sizeof *sums[r]);
-}
-
-TS_KERNEL_INLINE void column(const float *a, size_t a_stride, size_t rows, const float *b, size_t b_stride,
-                             size_t depth, float *c, size_t c_stride, unsigned C)
-{
-    const unsigned R = C == 1 ? NARROW_ROWS : TILE_ROWS;
-    size_t r = 0;
-    for (; r + R <= rows; r += R)
-        tile(a + r * a_stride, a_stride, b, b_stride, depth, c + r * c_stride, c_stride, R, C);
-    for (; r < rows; r++)
-        tile(a + r * a_stride, a_stride, b, b_stride, depth, c + r * c_stride, c_stride, 1, C);
-}
-
-/* c [rows, columns] = a [rows, depth] . b [depth, columns] */
-static void product(const float *a, size_t a_stride, size_t rows, const float *b, size_t b_stride, size_t columns,
-                    size_t depth, float *c, size_t c_stride)
-{
-    size_t at = 0;
-    for (; at + TILE_VECTORS * EACH <= columns; at += TILE_VECTORS * EACH)
-        column(a, a_stride, rows, b + at, b_stride, depth, c + at, c_stride, TILE_VECTORS);
-    for (; at < columns; at += EACH)
-        column(a, a_stride, rows, b + at, b_stride, depth, c + at, c_stride, 1);
-}
 
 /* exp(x) = 2^n (1 + p) for x of at least LEAST_EXPONENT and not too large: p, and 2^n. */
 TS_KERNEL_INLINE ts_vf32 split_exponential(ts_vf32 x, ts_vf32 *power)
@@ -150,6 +102,7 @@ static double weigh(const struct ts_attend_head *head, struct ts_attend_query *q
 static void attend(const struct ts_attend_head *head, const float *queries, struct ts_attend_query *each, size_t count,
                    float *scores, float *piece, double *out)
 {
+    const struct ts_matrix_kernels *matrix = &TS_AT_LEVEL(ts_matrix_kernels);
     size_t first = SIZE_MAX, end = 0, padded = head->padded;
     for (size_t row = 0; row < count; row++) {
         first = each[row].first < first ? each[row].first : first;
@@ -163,8 +116,8 @@ static void attend(const struct ts_attend_head *head, const float *queries, stru
         if (end - block < to)
             to = (end - block + TS_ATTEND_PANEL - 1) / TS_ATTEND_PANEL * TS_ATTEND_PANEL;
         for (size_t at = from; at < to; at += TS_ATTEND_PANEL)
-            product(queries, head->size, count, head->keys + (block + at) * head->size, TS_ATTEND_PANEL,
-                    TS_ATTEND_PANEL, head->size, scores + at, TS_ATTEND_BLOCK);
+            matrix->product(queries, head->size, count, head->keys + (block + at) * head->size, TS_ATTEND_PANEL,
+                            TS_ATTEND_PANEL, head->size, scores + at, TS_ATTEND_BLOCK);
         for (size_t row = 0; row < count; row++) {
             size_t low = each[row].first > block ? each[row].first - block : 0;
             size_t high = each[row].end > block ? each[row].end - block : 0;
@@ -173,8 +126,8 @@ static void attend(const struct ts_attend_head *head, const float *queries, stru
             for (size_t i = 0; i < padded && factor != 1; i++)
                 out[row * padded + i] *= factor;
         }
-        product(scores + from, TS_ATTEND_BLOCK, count, head->values + (block + from) * padded, padded, padded,
-                to - from, piece, padded);
+        matrix->product(scores + from, TS_ATTEND_BLOCK, count, head->values + (block + from) * padded, padded, padded,
+                        to - from, piece, padded);
         for (size_t i = 0; i < count * padded; i++)
             out[i] += (double)piece[i];
     }

@@ -1,6 +1,5 @@
 /* Owns the proof of claims about attention in one step: chains on any rows of any sequence. Sequences that can be held
- * are walked, stretch by stretch; of longer ones runs of tokens are taken from one end to the other, with every key
- * that they see and all of their heads. */
+ * are walked, stretch by stretch; longer ones head by head, all stretches at once, with every key that they see. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +10,9 @@
 #include "diagnose/attention_tables.h"
 #include "diagnose/case.h"
 
-#define TOGETHER   16  /* tokens whose products are taken with each other */
-#define LONG_WORK  8e9 /* multiplications, where they are not: some seconds */
-#define LONG_RUN   4   /* tokens in a row, of long sequences */
-#define LONG_LEAST 8   /* such runs at least */
+#define TOGETHER 16 /* tokens whose products are taken with each other */
 _Static_assert(TS_PARTS_ROWS <= TS_PASS_ROWS, "a stretch is done together");
-_Static_assert(LONG_RUN <= TS_LONG_TOGETHER && LONG_RUN <= TOGETHER, "a run is done together");
+_Static_assert(TS_PASS_ROWS % TOGETHER == 0, "a stretch is made of groups");
 
 static double *read_operand(const struct ts_case *the_case, const struct ts_operand *operand, bool candidate,
                             size_t tokens, float *room)
@@ -86,6 +82,12 @@ static double work_of(const struct ts_case *the_case, const struct ts_chain *cha
     return 2 * (double)(chain->heads * chain->size) * seen;
 }
 
+/* The same with a few directions in place of values. */
+static double few_of(double work, const struct ts_chain *chain)
+{
+    return work / 2 * (1 + TS_PASS_DIRECTIONS / (double)chain->size);
+}
+
 /* Divides rows by the size of other rows, and those then by their own. */
 static void by_size(double *rows, double *sizes, size_t count, size_t width)
 {
@@ -145,65 +147,147 @@ static bool count_moves(struct ts_case *the_case, const struct ts_formula *formu
     return good;
 }
 
-/* Some rows of a long sequence, spread over all of it: key heads are shared out, so that each is read once. */
+/* What tokens that stand together show, added up over their heads: products of how they are moved with each other, of
+ * what they should be with that, and of that with itself. */
+struct group {
+    double moved[TOGETHER * TOGETHER], crossed[TOGETHER * TOGETHER], own[TOGETHER];
+};
+enum { GROUPS = TS_PASS_ROWS / TOGETHER };
+
+/* A long sequence: one head after the other, whose keys and values both sides hold, and all stretches of tokens. */
 struct spread {
     struct ts_case *the_case;
-    const struct ts_moves *moves;
-    size_t *tokens, count, wide;
-    double *own, *moved; /* [count, wide] */
-    bool *failed;        /* per key head */
-    struct ts_long *workers;
+    struct ts_pass right, wrong;
+    size_t tokens, count, chosen; /* stretches there are, and are taken */
+    size_t picks[2];              /* the head, among those that each side holds */
+    struct group *groups;         /* GROUPS of each stretch */
+    struct ts_everywhere *results;
+    double *room; /* of each worker */
+    atomic_bool failed;
 };
 
-static bool run_head(struct spread *spread, struct ts_long *it, const struct ts_chain *chain, bool candidate,
-                     size_t served, double *out)
+/* The tokens of a stretch; of those that are taken, both ends are among them. */
+static size_t tokens_at(const struct spread *spread, uint64_t index, size_t *tokens)
 {
-    for (size_t head = 0; head < chain->heads; head++) {
-        if (ts_chain_served(chain, head) != served)
-            continue;
-        for (size_t i = 0; i < spread->count; i += LONG_RUN)
-            if (atomic_load(&ts_cancelled) ||
-                !ts_long_contexts(it, chain, candidate, head, spread->tokens[i], LONG_RUN,
-                                  out + i * spread->wide + head * chain->size, spread->wide))
-                return false;
-    }
-    return true;
+    size_t at = spread->chosen > 1 ? (size_t)index * (spread->count - 1) / (spread->chosen - 1) : 0, rows = 0;
+    for (size_t from = at * TS_PASS_ROWS; rows < TS_PASS_ROWS && from + rows < spread->tokens; rows++)
+        tokens[rows] = from + rows;
+    return rows;
 }
 
-static void run_served(void *context, uint64_t served, unsigned worker)
+static void add_head(void *context, uint64_t index, unsigned worker)
 {
     struct spread *spread = context;
-    struct ts_long *it = &spread->workers[worker];
-    bool good = it->the_case || ts_long_open(it, spread->the_case, spread->moves->right.size);
-    spread->failed[served] = !good ||
-                             !run_head(spread, it, &spread->moves->right, false, (size_t)served, spread->own) ||
-                             !run_head(spread, it, &spread->moves->wrong, true, (size_t)served, spread->moved);
+    size_t tokens[TS_PASS_ROWS], rows = tokens_at(spread, index, tokens), wide = spread->right.padded;
+    const double *own, *other;
+    double *moved = spread->room + worker * TS_PASS_ROWS * wide;
+    if (atomic_load(&ts_cancelled) || atomic_load(&spread->failed) ||
+        !(own = ts_pass_run(&spread->right, worker, spread->picks[0], spread->picks[0] + 1, tokens, rows)) ||
+        !(other = ts_pass_run(&spread->wrong, worker, spread->picks[1], spread->picks[1] + 1, tokens, rows))) {
+        atomic_store(&spread->failed, true);
+        return;
+    }
+    for (size_t i = 0; i < rows * wide; i++)
+        moved[i] = other[i] - own[i];
+    for (size_t row = 0; row < rows; row++) {
+        size_t from = row / TOGETHER * TOGETHER, end = from + TOGETHER < rows ? from + TOGETHER : rows;
+        struct group *group = &spread->groups[index * GROUPS + row / TOGETHER];
+        group->own[row - from] += ts_product_of(own + row * wide, own + row * wide, wide);
+        for (size_t next = from; next < end; next++) {
+            size_t at = (row - from) * TOGETHER + next - from, mirrored = (next - from) * TOGETHER + row - from;
+            double product = next < row ? 0 : ts_product_of(moved + row * wide, moved + next * wide, wide);
+            group->crossed[at] += ts_product_of(own + row * wide, moved + next * wide, wide);
+            group->moved[at] += product;
+            group->moved[mirrored] += next > row ? product : 0;
+        }
+    }
 }
 
-/* What is expected of one run of rows, and what is wrong with it. */
-static bool add_run(const struct spread *spread, size_t at, double *values, float *room, struct ts_everywhere *all)
+/* The tables of a group beside what is expected of its tokens and what is wrong with them, which are spoilt. */
+static void add_group(const struct group *group, double *expected, double *error, size_t width, size_t tokens,
+                      double *sums)
 {
-    const struct ts_case *the_case = spread->the_case;
-    size_t width = the_case->actor->width, pair = the_case->actor->pair, total = LONG_RUN * width;
-    uint64_t first = ts_scene_first(the_case->scene) + spread->tokens[at];
-    struct ts_error ignored;
-    if (ts_scene_read(the_case->scene, pair, false, first, LONG_RUN, 0, width, room, &ignored) != TS_OK ||
-        ts_scene_read(the_case->scene, pair, true, first, LONG_RUN, 0, width, room + total, &ignored) != TS_OK)
-        return false;
-    for (size_t i = 0; i < total; i++) {
-        double expected = (double)room[i], found = (double)room[total + i], error = found - expected;
-        values[i] = expected;
-        values[total + i] = error;
-        if (!isfinite(error))
-            continue;
-        all->expected += expected * expected;
-        all->found += found * found;
-        all->error += error * error;
-        all->elements += error != 0;
+    double room[4][TOGETHER * TOGETHER], sizes[TOGETHER], factors[TOGETHER];
+    struct ts_tables tables = {room[0], room[1], room[2], room[3]};
+    by_size(error, expected, tokens, width);
+    ts_products_of(error, error, tokens, width, false, tables.moved_found);
+    ts_products_of(expected, error, tokens, width, false, tables.crossed_found);
+    for (size_t t = 0; t < tokens; t++) {
+        sizes[t] = 1;
+        factors[t] = group->own[t] > 0 && isfinite(group->own[t]) ? 1 / sqrt(group->own[t]) : 0;
     }
-    add_together(spread->own + at * spread->wide, spread->moved + at * spread->wide, spread->wide, values,
-                 values + total, width, LONG_RUN, all->tally.sums);
-    return true;
+    for (size_t s = 0; s < tokens; s++)
+        for (size_t t = 0; t < tokens; t++) {
+            double factor = factors[s] * factors[t];
+            tables.moved[s * tokens + t] = factor * group->moved[s * TOGETHER + t];
+            tables.crossed[s * tokens + t] = factor * group->crossed[s * TOGETHER + t];
+        }
+    ts_tables_add(&tables, sizes, tokens, sums);
+}
+
+/* What was found of a stretch, once all heads are added up. */
+static void add_stretch(void *context, uint64_t index, unsigned worker)
+{
+    struct spread *spread = context;
+    struct ts_everywhere *all = &spread->results[index];
+    const struct ts_case *the_case = spread->the_case;
+    size_t tokens[TS_PASS_ROWS], rows = tokens_at(spread, index, tokens), pair = the_case->actor->pair;
+    size_t width = the_case->actor->width, total = rows * width;
+    uint64_t first = ts_scene_first(the_case->scene) + tokens[0];
+    double *expected = malloc(2 * total * sizeof *expected), *error = expected + total;
+    float *room = malloc(2 * total * sizeof *room);
+    struct ts_error ignored;
+    (void)worker;
+    if (!expected || !room ||
+        ts_scene_read(the_case->scene, pair, false, first, rows, 0, width, room, &ignored) != TS_OK ||
+        ts_scene_read(the_case->scene, pair, true, first, rows, 0, width, room + total, &ignored) != TS_OK)
+        atomic_store(&spread->failed, true);
+    for (size_t i = 0; i < total && !atomic_load(&spread->failed); i++) {
+        double found = (double)room[total + i];
+        expected[i] = (double)room[i];
+        error[i] = found - expected[i];
+        if (!isfinite(error[i]))
+            continue;
+        all->expected += expected[i] * expected[i];
+        all->found += found * found;
+        all->error += error[i] * error[i];
+        all->elements += error[i] != 0;
+    }
+    for (size_t from = 0; from < rows && !atomic_load(&spread->failed); from += TOGETHER)
+        add_group(&spread->groups[index * GROUPS + from / TOGETHER], expected + from * width, error + from * width,
+                  width, rows - from < TOGETHER ? rows - from : TOGETHER, all->tally.sums);
+    all->rows = rows;
+    free(expected);
+    free(room);
+}
+
+/* Makes a side hold what serves a head; where the head is among those then. */
+static bool hold_head(struct ts_pass *pass, uint64_t first, size_t head, size_t *pick)
+{
+    size_t served = ts_chain_served(pass->chain, head);
+    if ((!pass->held || pass->served != served) && !ts_pass_hold(pass, first, served))
+        return false;
+    for (*pick = 0; *pick < pass->count && pass->heads[*pick] != head;)
+        ++*pick;
+    return *pick < pass->count;
+}
+
+static bool run_spread(struct spread *spread)
+{
+    uint64_t first = ts_scene_first(spread->the_case->scene);
+    bool good = true;
+    /* one head at a time: on the two sides others may serve it */
+    spread->right.most = spread->wrong.most = 1;
+    for (size_t head = 0; head < spread->right.chain->heads && good; head++) {
+        good = hold_head(&spread->right, first, head, &spread->picks[0]) &&
+               hold_head(&spread->wrong, first, head, &spread->picks[1]);
+        if (good)
+            ts_pool_run(spread->right.pool, spread->chosen, add_head, spread);
+        good = good && !atomic_load(&spread->failed);
+    }
+    if (good)
+        ts_pool_run(spread->right.pool, spread->chosen, add_stretch, spread);
+    return good && !atomic_load(&spread->failed);
 }
 
 static void forget(const struct ts_case *the_case, const struct ts_operand *operand)
@@ -213,51 +297,59 @@ static void forget(const struct ts_case *the_case, const struct ts_operand *oper
     ts_view_forget(&pair->b, 0, pair->b.count);
 }
 
+/* Whether the same directions can be taken of a head on both sides: they are those of what serves it. */
+static bool are_served_alike(const struct ts_chain *right, const struct ts_chain *wrong)
+{
+    for (size_t head = 0; head < right->heads; head++)
+        if (ts_chain_served(right, head) != ts_chain_served(wrong, head))
+            return false;
+    return true;
+}
+
 static bool count_spread(struct ts_case *the_case, const struct ts_formula *formula, struct ts_everywhere *all)
 {
     const struct ts_moves *moves = formula->numbers;
-    size_t tokens = tokens_of(the_case), width = the_case->actor->width, served = moves->right.served;
-    size_t runs = (size_t)(LONG_WORK / (formula->work * LONG_RUN)), wide = moves->right.heads * moves->right.size;
-    struct spread spread = {.the_case = the_case, .moves = moves, .wide = wide};
-    struct ts_pool *pool = ts_pool_new(0);
-    double *values = malloc(2 * LONG_RUN * width * sizeof *values);
-    float *room = malloc(2 * LONG_RUN * width * sizeof *room);
-    bool good;
-    runs = runs < LONG_LEAST ? LONG_LEAST : runs;
-    runs = runs < tokens / LONG_RUN ? runs : tokens / LONG_RUN;
-    spread.count = runs * LONG_RUN;
-    spread.tokens = calloc(spread.count, sizeof *spread.tokens);
-    spread.own = calloc(spread.count, wide * sizeof *spread.own);
-    spread.moved = calloc(spread.count, wide * sizeof *spread.moved);
-    spread.failed = calloc(served, sizeof *spread.failed);
-    spread.workers = pool ? calloc(ts_pool_width(pool), sizeof *spread.workers) : NULL;
-    good = spread.workers && spread.tokens && spread.own && spread.moved && spread.failed && values && room &&
-           runs > 1 && moves->wrong.served == served;
-    for (size_t i = 0; i < spread.count && good; i++) /* both ends are among them */
-        spread.tokens[i] = i / LONG_RUN * (tokens - LONG_RUN) / (runs - 1) + i % LONG_RUN;
-    if (good)
-        ts_pool_run(pool, served, run_served, &spread);
-    for (size_t i = 0; i < served && good; i++)
-        good = !spread.failed[i];
-    for (size_t i = 0; i < spread.count * wide && good; i++)
-        spread.moved[i] -= spread.own[i];
-    for (size_t at = 0; at < spread.count && good; at += LONG_RUN)
-        good = add_run(&spread, at, values, room, all);
-    all->rows = spread.count;
+    const struct ts_chain *right = &moves->right, *wrong = &moves->wrong;
+    double most = ((const struct ts_case_state *)the_case)->settled ? TS_WEAKER_WORK : TS_PARTS_WORK;
+    struct spread spread = {.the_case = the_case, .tokens = tokens_of(the_case)};
+    double work = formula->work * (double)spread.tokens;
+    bool few = work > most && are_served_alike(right, wrong),
+         good = right->heads == wrong->heads && right->size == wrong->size;
+    spread.count = spread.chosen = (spread.tokens + TS_PASS_ROWS - 1) / TS_PASS_ROWS;
+    work = few ? formula->work_few * (double)spread.tokens : work;
+    if (work > most)
+        spread.chosen = (size_t)((double)spread.count * most / work) + 1;
+    if (spread.chosen == 1 && spread.count > 1) /* both ends */
+        spread.chosen = 2;
+    good = good && ts_pass_open(&spread.right, the_case, right, false, few);
+    good = good && ts_pass_open(&spread.wrong, the_case, wrong, true, few);
+    if (good) {
+        spread.groups = calloc(spread.chosen * GROUPS, sizeof *spread.groups);
+        spread.results = calloc(spread.chosen, sizeof *spread.results);
+        spread.room =
+            malloc(ts_pool_width(spread.right.pool) * TS_PASS_ROWS * spread.right.padded * sizeof *spread.room);
+    }
+    good = good && spread.groups && spread.results && spread.room && run_spread(&spread);
+    for (size_t i = 0; i < spread.chosen && good; i++) {
+        all->rows += spread.results[i].rows;
+        all->expected += spread.results[i].expected;
+        all->found += spread.results[i].found;
+        all->error += spread.results[i].error;
+        all->elements += spread.results[i].elements;
+        ts_tally_add(&all->tally, &spread.results[i].tally);
+    }
+    if (spread.right.projected)
+        ts_tables_direct(all->tally.sums, (double)(right->heads * TS_PASS_DIRECTIONS));
+    all->directed = spread.right.projected;
     all->of_rows = the_case->scene->tokens;
-    for (unsigned i = 0; spread.workers && i < ts_pool_width(pool); i++)
-        ts_long_close(&spread.workers[i]);
-    forget(the_case, &moves->right.q);
-    forget(the_case, &moves->right.k);
-    forget(the_case, &moves->right.v);
-    ts_pool_free(pool);
-    free(spread.tokens);
-    free(spread.own);
-    free(spread.moved);
-    free(spread.failed);
-    free(spread.workers);
-    free(values);
-    free(room);
+    ts_pass_close(&spread.right);
+    ts_pass_close(&spread.wrong);
+    forget(the_case, &right->q);
+    forget(the_case, &right->k);
+    forget(the_case, &right->v);
+    free(spread.groups);
+    free(spread.results);
+    free(spread.room);
     return good;
 }
 
@@ -286,6 +378,7 @@ static bool is_in_reach(const struct ts_case *the_case, const struct ts_chain *c
 void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool sampled, size_t held)
 {
     bool at_once = is_short(the_case, &moves->wrong, held) && is_short(the_case, &moves->right, held);
+    double work = work_of(the_case, &moves->wrong) + work_of(the_case, &moves->right);
     if (is_in_reach(the_case, &moves->wrong, held) && is_in_reach(the_case, &moves->right, held))
         ts_formula_next(the_case, &(struct ts_formula){.count = at_once ? count_moves : NULL,
                                                        .count_at_once = at_once ? NULL : count_spread,
@@ -293,8 +386,8 @@ void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool 
                                                        .numbers = moves,
                                                        .size = sizeof *moves,
                                                        .sampled = sampled,
-                                                       .work = work_of(the_case, &moves->wrong) +
-                                                               work_of(the_case, &moves->right)});
+                                                       .work = work,
+                                                       .work_few = few_of(work, &moves->right)});
 }
 
 static bool predict_chain(struct ts_case *the_case, const struct ts_formula *formula, double *out)
@@ -370,11 +463,10 @@ void ts_give_chain(struct ts_case *the_case, const struct ts_chain *chain)
 {
     double work = work_of(the_case, chain);
     if (is_in_reach(the_case, chain, TS_MOVES_HELD))
-        ts_formula_next(the_case,
-                        &(struct ts_formula){.predict = predict_chain,
-                                             .predict_parts = ts_pass_reaches(chain) ? predict_heads : NULL,
-                                             .numbers = chain,
-                                             .size = sizeof *chain,
-                                             .work = work,
-                                             .work_few = work / 2 * (1 + TS_PASS_DIRECTIONS / (double)chain->size)});
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_chain,
+                                                       .predict_parts = ts_pass_reaches(chain) ? predict_heads : NULL,
+                                                       .numbers = chain,
+                                                       .size = sizeof *chain,
+                                                       .work = work,
+                                                       .work_few = few_of(work, chain)});
 }

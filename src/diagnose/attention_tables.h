@@ -7,6 +7,8 @@
 #include "diagnose/attention_chain.h"
 #include "diagnose/formula.h"
 
+/* The product of two rows. */
+double ts_product_of(const double *x, const double *y, size_t width);
 /* Products of the rows of x with those of y, [tokens, tokens]. */
 void ts_products_of(const double *x, const double *y, size_t tokens, size_t width, bool centred, double *out);
 /* The cosine between two tables. */
@@ -21,6 +23,8 @@ struct ts_tables {
 /* Adds tables of some tokens to sums, of which there are TS_TALLY_SUMS. sizes: what the products of the reference's
  * context with itself are, per token; NULL where nothing need be known about chance. */
 void ts_tables_add(const struct ts_tables *tables, const double *sizes, size_t tokens, double *sums);
+/* The sums are of products that so many random directions stand for: those add chance of their own. */
+void ts_tables_direct(double *sums, double directions);
 /* How alike they are, 0 to 1. */
 double ts_tables_likeness(const double *sums);
 /* The same as it would be if the projection added nothing of its own to products. Far down a long sequence tokens are
@@ -44,8 +48,7 @@ struct ts_moves {
 };
 const char *ts_moves_text(struct ts_case *the_case, const char *before, double likeness);
 /* The next proposal is that claim; nothing is given where it cannot be put to other rows. sampled: as in formulas.
- * held: how many numbers of queries, keys and values may be held at once; of longer sequences runs of tokens are taken.
- */
+ * held: how many numbers of queries, keys and values may be held at once; longer sequences are done head by head. */
 #define TS_MOVES_HELD ((size_t)1 << 21)
 void ts_give_moves(struct ts_case *the_case, const struct ts_moves *moves, bool sampled, size_t held);
 /* The next proposal is what the chain makes of the candidate's operands. */

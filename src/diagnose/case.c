@@ -15,7 +15,7 @@
 #define SCENE_MOST     ((uint64_t)1 << 22)
 #define SCENE_SOME     ((uint64_t)1 << 20) /* where it is not all of it anyway */
 /* Multiplications for a product that is replayed whole: a second or two. */
-#define REPLAY_MOST     4e9
+#define REPLAY_MOST     2e10
 #define REPLAY_RESIDUAL 2e-3
 #define TURNED_PROBES   32
 

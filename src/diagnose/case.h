@@ -110,6 +110,7 @@ struct ts_everywhere {
     double error, left, expected, found;
     double elements; /* that carry the error */
     double equal;    /* share of the elements that it predicts to the last bit */
+    bool directed;   /* products with random directions were compared in place of the numbers */
     struct ts_tally tally;
 };
 

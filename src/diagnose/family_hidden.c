@@ -227,17 +227,24 @@ static bool learn(struct search *search)
     return search->best.product.weight != NULL;
 }
 
-static bool predict_made(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+static bool given_made(struct ts_case *the_case, const struct ts_formula *formula, struct ts_product *product,
+                       struct ts_actor *input)
 {
     const struct made *made = formula->numbers;
-    struct ts_product product = made->product;
+    *product = made->product;
+    product->input = input;
+    return make_input(the_case, made, true, NULL, the_case->actor->rows, input);
+}
+
+static bool predict_made(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    struct ts_product product;
     struct ts_actor input;
     bool good;
-    if (!make_input(the_case, made, true, NULL, the_case->actor->rows, &input))
+    if (!given_made(the_case, formula, &product, &input))
         return false;
-    product.input = &input;
     good = ts_product_replay(&product, the_case->actor, out);
-    free(input.a);
+    free(input.b);
     return good;
 }
 
@@ -277,6 +284,7 @@ static void say(struct search *search, const struct made *best, double share, en
     struct ts_case *the_case = search->the_case;
     double work = (double)best->inputs.width * (double)the_case->actor->width;
     struct ts_formula formula = {.predict = predict_made,
+                                 .product = given_made,
                                  .numbers = best,
                                  .size = sizeof *best,
                                  .pairs = {best->inputs.pairs[0], best->inputs.pairs[1]},

@@ -14,7 +14,7 @@
 #define LOOK_CHANNELS  12
 #define PROOF_ROWS     48
 #define PROOF_CHANNELS 256
-#define PROOF_WORK     4e9 /* multiplications for the rows of the case, before others are looked at */
+#define PROOF_WORK     2e10 /* multiplications for the rows of the case, before others are looked at */
 /* A look that explains this much is worth a proof; of two, the simpler one unless the other explains this much more. */
 #define WORTHWHILE 0.5
 #define SIMPLER    0.02
@@ -477,18 +477,32 @@ static void say_random(struct search *search)
 }
 
 /* The product for other rows; the order of its inputs, where it is another, is in the table. */
+static bool given_product(struct ts_case *the_case, const struct ts_formula *formula, struct ts_product *product,
+                          struct ts_actor *input)
+{
+    const struct ts_actor *from = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    if (!from || from->rows != the_case->actor->rows)
+        return false;
+    *product = *(const struct ts_product *)formula->numbers;
+    *input = *from;
+    input->b = malloc(from->rows * from->width * sizeof *input->b);
+    for (size_t i = 0; i < from->rows * from->width && input->b; i++)
+        input->b[i] =
+            from->b[formula->table_count ? i / from->width * from->width + (size_t)formula->table[i % from->width] : i];
+    product->input = input;
+    product->order = NULL;
+    return input->b;
+}
+
 static bool predict_product(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
-    struct ts_product product = *(const struct ts_product *)formula->numbers;
-    size_t *order = formula->table_count ? malloc(formula->table_count * sizeof *order) : NULL;
-    bool good = !formula->table_count || order;
-    product.input = ts_scene_actor(the_case->scene, formula->pairs[0]);
-    for (size_t i = 0; i < formula->table_count && order; i++)
-        order[i] = (size_t)formula->table[i];
-    product.order = order;
-    good = good && product.input && product.input->rows == the_case->actor->rows &&
-           ts_product_replay(&product, the_case->actor, out);
-    free(order);
+    struct ts_product product;
+    struct ts_actor input;
+    bool good;
+    if (!given_product(the_case, formula, &product, &input))
+        return false;
+    good = ts_product_replay(&product, the_case->actor, out);
+    free(input.b);
     return good;
 }
 
@@ -496,6 +510,7 @@ static void give_formula(struct ts_case *the_case, const struct ts_product *prod
 {
     double work = ts_product_work(product, the_case->actor), *table = NULL;
     struct ts_formula formula = {.predict = predict_product,
+                                 .product = given_product,
                                  .numbers = product,
                                  .size = sizeof *product,
                                  .pairs = {product->input->pair},

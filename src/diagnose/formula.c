@@ -215,6 +215,8 @@ void ts_formula_next(struct ts_case *the_case, const struct ts_formula *formula)
     whole.predict = formula->predict ? predict_lifted : NULL;
     whole.count = formula->count ? count_lifted : NULL;
     whole.tell = formula->tell ? tell_lifted : NULL;
+    whole.predict_parts = NULL; /* these know nothing of the rest of the sum */
+    whole.product = NULL;
     whole.numbers = &lifted;
     whole.size = sizeof lifted;
     whole.table_count = 0;

@@ -31,6 +31,12 @@ struct ts_tally {
 };
 
 struct ts_everywhere;
+struct ts_product;
+
+/* Multiplications that a proof may take in f32, many rows together, which is 10^8 numbers of attention in some twenty
+ * seconds on two cores; and those of claims behind one that holds everywhere. */
+#define TS_PARTS_WORK  1.5e12
+#define TS_WEAKER_WORK 1e11
 
 /* Rows of the pair that are predicted one part of their columns after the other. */
 #define TS_PARTS_ROWS 96
@@ -67,6 +73,11 @@ struct ts_formula {
                           const struct ts_stretch *stretches, size_t count, bool few, ts_take_columns *take,
                           void *context);
     double work_few; /* as `work`, where products with a few directions will do */
+    /* Beside `predict`, where a row is a weight times an input: which product that is, and what it is given in the
+     * case's rows, in its own order; input->b is to be freed. Of many rows products with random directions are compared
+     * (directions.h), which takes next to no work. Threads as above. */
+    bool (*product)(struct ts_case *the_case, const struct ts_formula *formula, struct ts_product *product,
+                    struct ts_actor *input);
     /* In place of counting in stretches: puts the claim to as many rows as can be done in a few seconds, on every
      * processor, where a stretch would have to read all of the sequence; fills the tally, the sums and how many rows
      * those were. False when it cannot. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/matrix.h"
 #include "diagnose/families.h"
 
 /* The first look at a weight: so many numbers of the product. */
@@ -19,6 +20,7 @@
 /* Elements of weights that are read in the search. */
 #define READ_MOST ((uint64_t)1 << 28)
 #define INPUTS    24 /* newest tensors that are tried as the input */
+#define PANEL     64 /* channels that are multiplied together */
 
 static double dot(const float *a, const float *b, size_t count)
 {
@@ -99,9 +101,94 @@ bool ts_product_values(const struct ts_product *product, bool candidate, const s
     return values_of(product, candidate, sample->rows, sample->row_count, sample->channels, sample->channel_count, out);
 }
 
+/* Rows of the matrix that make channels [from, from + count), one behind the other. */
+static bool read_channels(const struct ts_product *product, size_t from, size_t count, float *out)
+{
+    size_t inputs = product->input->width;
+    struct ts_error ignored;
+    if (product->turn == TS_ROWS_PLAIN)
+        return ts_view_read_f32(&product->matrix, matrix_row(product, from) * inputs, count * inputs, out, &ignored) ==
+               TS_OK;
+    for (size_t c = 0; c < count; c++)
+        if (ts_view_read_f32(&product->matrix, matrix_row(product, from + c) * inputs, inputs, out + c * inputs,
+                             &ignored) != TS_OK)
+            return false;
+    return true;
+}
+
+/* Channels side by side, [inputs, PANEL], with zeros behind them. */
+static void turn_channels(const float *channels, size_t count, size_t inputs, float *out)
+{
+    for (size_t from = 0; from < inputs; from += TS_MATRIX_WHOLE) {
+        size_t end = from + TS_MATRIX_WHOLE < inputs ? from + TS_MATRIX_WHOLE : inputs;
+        for (size_t c = 0; c < PANEL; c++)
+            for (size_t i = from; i < end; i++)
+                out[i * PANEL + c] = c < count ? channels[c * inputs + i] : 0;
+    }
+}
+
 bool ts_product_replay(const struct ts_product *product, const struct ts_actor *actor, double *out)
 {
-    return values_of(product, true, NULL, actor->rows, NULL, actor->width, out);
+    size_t inputs = product->input->width, rows = actor->rows, width = actor->width;
+    float *x = ordered_input(product, true), *channels = malloc(2 * PANEL * inputs * sizeof *channels);
+    float *panel = channels + PANEL * inputs, *piece = malloc(rows * PANEL * sizeof *piece);
+    double *sums = malloc(rows * PANEL * sizeof *sums), bias[PANEL];
+    bool good = x && channels && piece && sums;
+    for (size_t from = 0; from < width && good; from += PANEL) {
+        size_t count = width - from < PANEL ? width - from : PANEL;
+        good = read_channels(product, from, count, channels);
+        for (size_t c = 0; c < count && good; c++)
+            good = bias_at(product, matrix_row(product, from + c), &bias[c]);
+        if (!good)
+            break;
+        turn_channels(channels, count, inputs, panel);
+        memset(sums, 0, rows * PANEL * sizeof *sums);
+        ts_matrix_add(x, inputs, rows, panel, PANEL, PANEL, inputs, piece, sums, PANEL);
+        for (size_t row = 0; row < rows; row++)
+            for (size_t c = 0; c < count; c++)
+                out[row * width + from + c] = sums[row * PANEL + c] + bias[c];
+    }
+    if (product->order)
+        free(x);
+    free(channels);
+    free(piece);
+    free(sums);
+    return good;
+}
+
+bool ts_product_directions(const struct ts_product *product, size_t width, const float *directions, size_t count,
+                           float *weights, double *offsets)
+{
+    size_t inputs = product->input->width, padded = (inputs + TS_MATRIX_WHOLE - 1) / TS_MATRIX_WHOLE * TS_MATRIX_WHOLE;
+    float *read = malloc(PANEL * inputs * sizeof *read), *channels = calloc(PANEL * padded, sizeof *channels);
+    float *turned = malloc(count * PANEL * sizeof *turned), *piece = malloc(count * padded * sizeof *piece);
+    double *sums = calloc(count * padded, sizeof *sums);
+    bool good = read && channels && turned && piece && sums;
+    memset(offsets, 0, count * sizeof *offsets);
+    for (size_t from = 0; from < width && good; from += PANEL) {
+        size_t together = width - from < PANEL ? width - from : PANEL;
+        good = read_channels(product, from, together, read);
+        for (size_t c = 0; c < together && good; c++) {
+            double bias = 0;
+            memcpy(channels + c * padded, read + c * inputs, inputs * sizeof *read);
+            good = bias_at(product, matrix_row(product, from + c), &bias);
+            for (size_t k = 0; k < count; k++) {
+                turned[k * PANEL + c] = directions[(from + c) * count + k];
+                offsets[k] += bias * (double)directions[(from + c) * count + k];
+            }
+        }
+        if (good)
+            ts_matrix_add(turned, PANEL, count, channels, padded, padded, together, piece, sums, padded);
+    }
+    for (size_t i = 0; i < inputs && good; i++)
+        for (size_t k = 0; k < count; k++)
+            weights[i * count + k] = (float)sums[k * padded + i];
+    free(read);
+    free(channels);
+    free(turned);
+    free(piece);
+    free(sums);
+    return good;
 }
 
 double ts_product_work(const struct ts_product *product, const struct ts_actor *actor)

@@ -46,6 +46,10 @@ bool ts_product_values(const struct ts_product *product, bool candidate, const s
 /* All rows and channels of the actor; multiplications are counted before. */
 bool ts_product_replay(const struct ts_product *product, const struct ts_actor *actor, double *out);
 double ts_product_work(const struct ts_product *product, const struct ts_actor *actor);
+/* What makes the products of a row's `width` channels with directions, [width, count], of the row's input: weights
+ * [inputs, count], and offsets [count] from the bias. The order of the input is not looked at. */
+bool ts_product_directions(const struct ts_product *product, size_t width, const float *directions, size_t count,
+                           float *weights, double *offsets);
 
 /* The weight that makes the reference; product->weight is NULL when none does. */
 void ts_product_learn(struct ts_case *the_case, const struct ts_evidence *evidence, struct ts_product *product);

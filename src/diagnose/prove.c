@@ -148,8 +148,9 @@ static bool is_formula_of(struct ts_case_state *state, const struct ts_case_entr
 /* What a proof has shown. */
 struct shown {
     uint64_t rows, of_rows, failing, first_failing, calm;
-    double share; /* of the error's energy that the claim explains there */
-    bool told;    /* the summary has the numbers of all of them */
+    double share;  /* of the error's energy that the claim explains there */
+    bool told;     /* the summary has the numbers of all of them */
+    bool directed; /* in random directions */
 };
 
 /* The words with the numbers of everything. */
@@ -184,7 +185,8 @@ static bool prove_everywhere(struct ts_case_state *state, struct ts_case_entry *
     noise = size > 0 ? face->noise / size : 0;
     if (!ts_case_everywhere(state, &entry->formula, noise, limit, &all))
         return false;
-    *shown = (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal, false};
+    *shown =
+        (struct shown){all.rows, all.of_rows, all.failing, all.first_failing, all.calm, all.equal, false, all.directed};
     if (!state->failing_count && !state->settled && !entry->plain) { /* a place is where it is */
         memcpy(state->failing, all.some, sizeof all.some);
         state->failing_count = all.some_count;
@@ -251,9 +253,12 @@ static void say(struct ts_case_state *state, struct ts_case_entry *entry, const 
         snprintf(number, sizeof number, "all");
     else
         snprintf(number, sizeof number, "%" PRIu64 " of", shown->rows);
+    if (shown->directed)
+        snprintf(where, sizeof where, " in random directions");
     if (shown->failing)
-        snprintf(where, sizeof where, "; it does not hold in %" PRIu64 " of them, first in %s %" PRIu64, shown->failing,
-                 unit, shown->first_failing);
+        snprintf(where + strlen(where), sizeof where - strlen(where),
+                 "; it does not hold in %" PRIu64 " of them, first in %s %" PRIu64, shown->failing, unit,
+                 shown->first_failing);
     if (shown->calm)
         snprintf(where + strlen(where), sizeof where - strlen(where), "; %" PRIu64 " of %" PRIu64 " sequences %s right",
                  shown->calm, state->scene.batch, shown->calm == 1 ? "is" : "are");

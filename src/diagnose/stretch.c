@@ -7,13 +7,13 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "diagnose/case.h"
+#include "diagnose/directions.h"
 #include "diagnose/stretch_sums.h"
 
 #define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
 #define LONGER      4                   /* times that, where every stretch reads all keys */
+#define TOGETHER    ((size_t)1 << 19)   /* and where rows share a weight that has to be read for them */
 #define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
-#define PARTS_WORK  1.5e12              /* the same where all of it is done at once, in f32, of 10^8 numbers */
-#define WEAKER_WORK 1e11                /* the same for claims behind one that holds everywhere */
 #define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
 #define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
@@ -49,6 +49,9 @@ struct walk {
     uint64_t parts, count, chosen; /* stretches of a sequence, of all, and those that are walked */
     size_t step;                   /* rows of a stretch */
     bool by_parts, few;            /* all at once, by parts of their columns; products with a few directions will do */
+    bool directed;                 /* products with random directions are compared */
+    float *directions;
+    struct ts_directed own, claimed; /* what is expected, where it is a product, and what is predicted */
     struct worker *workers;
     struct result *results;
     bool *fails; /* per row, where there are not too many */
@@ -106,12 +109,21 @@ static bool has_parts(const struct walk *walk)
     return !whole->direct && !whole->replayed && whole->face.operation.kind == TS_OPERATION_NONE && !walk->masked[0];
 }
 
+/* What is expected stands in the trace, or is a product as well. */
+static bool may_direct(const struct walk *walk)
+{
+    const struct ts_case_state *whole = walk->whole;
+    return !whole->direct && !walk->masked[0] && !walk->formula->count &&
+           (whole->replayed || whole->face.operation.kind == TS_OPERATION_NONE);
+}
+
 static bool open_walk(struct walk *walk)
 {
     const struct ts_case_state *whole = walk->whole;
     const struct ts_actor *actor = whole->face.actor;
     const struct ts_view *view = &whole->scene.pairs[actor->pair].a;
-    double work = walk->formula->work, most = MOST_WORK;
+    double work = walk->formula->product ? 0 : walk->formula->work, most = MOST_WORK;
+    double fast = walk->formula->product ? walk->formula->work : 0; /* by matrix products, in f32 */
     if (whole->direct) {
         unsigned components = (unsigned)(actor->width / whole->own_last);
         if (walk->formula->pair_count || actor->width != whole->own_last * components)
@@ -121,7 +133,7 @@ static bool open_walk(struct walk *walk)
         if (!find_pairs(walk) || !has_tokens(walk, actor))
             return false;
         if (whole->replayed)
-            work += ts_product_work(&whole->product, actor) / (double)actor->rows;
+            fast += ts_product_work(&whole->product, actor) / (double)actor->rows;
         walk->rows = whole->scene.tokens;
         walk->sequence = ts_scene_sequence(&whole->scene);
         /* weights that were learnt may be those of its sequence; angles are found anew */
@@ -132,10 +144,12 @@ static bool open_walk(struct walk *walk)
         }
         work += ts_operation_work(&whole->face, &whole->face.operation);
     }
-    walk->step = STRETCH / actor->width ? STRETCH / actor->width : 1;
-    walk->step *= work > 0 ? LONGER : 1;
+    walk->directed = walk->directed && fast * (double)walk->rows > MOST_WORK && may_direct(walk);
+    fast = walk->directed ? 0 : fast;
+    walk->step = (fast > 0 ? TOGETHER : work > 0 ? LONGER * STRETCH : STRETCH) / (actor->width + 1) + 1;
+    work += fast * MOST_WORK / (whole->settled ? TS_WEAKER_WORK : TS_PARTS_WORK);
     if (walk->by_parts)
-        most = whole->settled ? WEAKER_WORK : PARTS_WORK;
+        most = whole->settled ? TS_WEAKER_WORK : TS_PARTS_WORK;
     while (walk->step > 1 && work * (double)walk->step > most / LEAST_PARTS)
         walk->step /= 2;
     if (walk->by_parts) {
@@ -374,6 +388,8 @@ static bool load_tokens(const struct walk *walk, struct worker *worker, uint64_t
         state->expected[i] = (double)actor->a[i];
         state->found[i] = (double)actor->b[i];
     }
+    if (walk->directed) /* that is, in the directions */
+        return true;
     if (walk->whole->replayed) {
         struct ts_product product = walk->whole->product;
         product.input = ts_scene_actor(scene, product.input->pair);
@@ -417,6 +433,56 @@ static void measure(const struct walk *walk, struct worker *worker, uint64_t fir
     }
 }
 
+/* The same in the directions; what carries the error is told by the trace. */
+static bool measure_directed(const struct walk *walk, struct worker *worker, uint64_t first, struct result *result)
+{
+    struct ts_case *face = &worker->state.face;
+    size_t rows = face->actor->rows, width = face->actor->width;
+    double *expected = malloc(3 * rows * TS_DIRECTIONS * sizeof *expected), *found = expected + rows * TS_DIRECTIONS;
+    double *out = found + rows * TS_DIRECTIONS;
+    const struct ts_actor *from = NULL;
+    struct ts_product claimed;
+    struct ts_actor input = {0};
+    bool good = expected && walk->formula->product(face, walk->formula, &claimed, &input) && input.rows == rows;
+    if (walk->whole->replayed)
+        from = ts_scene_actor(face->scene, walk->whole->product.input->pair);
+    good = good && (from || !walk->whole->replayed) &&
+           ts_directions_of(input.b, rows, input.width, walk->claimed.weights, walk->claimed.offsets, out) &&
+           ts_directions_of(face->actor->b, rows, width, walk->directions, NULL, found) &&
+           (from ? ts_directions_of(from->b, rows, from->width, walk->own.weights, walk->own.offsets, expected)
+                 : ts_directions_of(face->actor->a, rows, width, walk->directions, NULL, expected));
+    for (size_t row = 0; row < rows && good; row++) {
+        size_t at = row * width, k = row * TS_DIRECTIONS;
+        struct ts_sums seen = ts_sums_directed(expected + k, found + k, out + k);
+        struct ts_sums sums =
+            ts_sums_of(face->expected + at, face->found + at, face->found + at, width, walk->least, false);
+        if (from)
+            seen.elements = sums.elements;
+        else
+            sums.left = seen.left;
+        good = isfinite(seen.left + seen.error);
+        note_row(walk, first + row, from ? &seen : &sums, ts_case_aside(face, row), result);
+    }
+    free(expected);
+    free(input.b);
+    return good;
+}
+
+/* The weights, in directions. */
+static bool open_directions(struct walk *walk)
+{
+    const struct ts_case_state *whole = walk->whole;
+    size_t width = whole->face.actor->width;
+    struct ts_product claimed;
+    struct ts_actor input = {0};
+    bool good = (walk->directions = ts_directions_draw(width)) &&
+                walk->formula->product((struct ts_case *)&whole->face, walk->formula, &claimed, &input) &&
+                ts_directed_open(&walk->claimed, &claimed, width, walk->directions) &&
+                (!whole->replayed || ts_directed_open(&walk->own, &whole->product, width, walk->directions));
+    free(input.b);
+    return good;
+}
+
 /* Which stretch comes so manieth: of all of them an even spread. */
 static uint64_t place_in(const struct walk *walk, uint64_t index)
 {
@@ -447,6 +513,10 @@ static void walk_stretch(void *context, uint64_t index, unsigned number)
     if (walk->whole->direct ? !load_direct(walk, worker, first, rows) : !load_tokens(walk, worker, first, rows))
         return;
     face->total = rows * face->actor->width;
+    if (walk->directed) {
+        result->failed = !measure_directed(walk, worker, first, result);
+        return;
+    }
     if (walk->formula->predict && !walk->formula->predict(face, walk->formula, worker->out))
         return;
     ts_tally_open(&result->tally);
@@ -640,8 +710,10 @@ static bool walk_all(struct walk walk, struct ts_everywhere *all)
         return false;
     walk.results = calloc((size_t)walk.chosen, sizeof *walk.results);
     walk.fails = walk.first + walk.rows < MOST_ROWS ? calloc((size_t)(walk.first + walk.rows), 1) : NULL;
-    if (walk.results && (walk.by_parts ? walk_parts(&walk) : walk_stretches(&walk))) {
+    if (walk.results && (!walk.directed || open_directions(&walk)) &&
+        (walk.by_parts ? walk_parts(&walk) : walk_stretches(&walk))) {
         good = add_up(&walk, all);
+        all->directed = walk.directed || walk.few;
         all->of_rows = state->direct ? walk.rows : state->scene.tokens;
         /* what is left over of a folded axis has not been looked at */
         if (state->direct && state->scene.pairs[place_of(&walk)].a.count % state->own_last)
@@ -649,6 +721,9 @@ static bool walk_all(struct walk walk, struct ts_everywhere *all)
     }
     free(walk.results);
     free(walk.fails);
+    free(walk.directions);
+    ts_directed_close(&walk.own);
+    ts_directed_close(&walk.claimed);
     return good;
 }
 
@@ -667,8 +742,9 @@ bool ts_case_everywhere(const struct ts_case_state *state, const struct ts_formu
     walk.typical = state->face.error / (double)state->face.actor->rows;
     walk.least = counted > 0 ? 1e-3 * state->face.error / counted : 0;
     walk.by_parts = formula->predict_parts;
-    if (walk.by_parts && walk_all(walk, all))
+    walk.directed = formula->product;
+    if ((walk.by_parts || walk.directed) && walk_all(walk, all))
         return true;
-    walk.by_parts = false;
+    walk.by_parts = walk.directed = false;
     return walk_all(walk, all);
 }
