@@ -1,11 +1,17 @@
 /* Owns the softmax over the queries of each key, in place of the keys of each query. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/pool.h"
+#include "base/progress.h"
 #include "diagnose/attention_long.h"
 #include "diagnose/formula.h"
 
-#define SCORES_READ ((double)(1 << 26)) /* numbers of both tensors */
-#define ONE_NEARLY  0.01                /* what rows of probabilities may sum to beside one */
+#define SCORES_READ 0x1p31 /* numbers of both tensors: some seconds on two processors */
+#define ONE_NEARLY  0.01   /* what rows of probabilities may sum to beside one */
+#define WORTHWHILE  0.5    /* share of the error that sums of any size must explain, before they are taken */
+#define COLUMNS     1024   /* keys whose sums are taken together, */
+#define QUERIES     32     /* and how many queries are read for them at a time */
 
 /* Sums of exponentials that grow: the largest exponent so far is taken out. */
 struct growing {
@@ -51,32 +57,87 @@ static bool predict_over_queries(struct ts_case *the_case, const struct ts_formu
     return true;
 }
 
+/* Sums over all queries of a sequence: some keys of a head are one task, so that each key's are added up in order. */
+struct over_queries {
+    const struct ts_case *the_case;
+    struct growing *sums; /* [width] */
+    atomic_bool failed;
+};
+
+static void add_columns(void *context, uint64_t index, unsigned worker)
+{
+    struct over_queries *over = context;
+    const struct ts_case *the_case = over->the_case;
+    const struct ts_scene *scene = the_case->scene;
+    uint64_t tokens = ts_scene_sequence(scene), first = ts_scene_first(scene);
+    size_t column = (size_t)index * COLUMNS, left = the_case->actor->width - column;
+    size_t count = left < COLUMNS ? left : COLUMNS, queries;
+    float *scores = malloc(2 * QUERIES * COLUMNS * sizeof *scores), *own = scores + QUERIES * COLUMNS;
+    struct ts_error ignored;
+    bool good = scores;
+    (void)worker;
+    for (uint64_t token = 0; token < tokens && good; token += queries) {
+        queries = tokens - token < QUERIES ? (size_t)(tokens - token) : QUERIES;
+        good = !atomic_load(&ts_cancelled) &&
+               ts_scene_read(scene, the_case->operation.inputs[0], true, first + token, queries, column, count, scores,
+                             &ignored) == TS_OK &&
+               ts_scene_read(scene, the_case->actor->pair, false, first + token, queries, column, count, own,
+                             &ignored) == TS_OK;
+        for (size_t i = 0; i < queries * count && good; i++)
+            if (own[i] > 0 && isfinite(scores[i])) /* visible in the reference */
+                grow(&over->sums[column + i % count], (double)scores[i]);
+    }
+    free(scores);
+    if (!good)
+        atomic_store(&over->failed, true);
+}
+
+/* Whether it can be so: with a factor for each key that fits the rows at hand best, there is no better sum. */
+static bool may_be_over_queries(struct ts_case *the_case, const double *scores, double *out)
+{
+    const struct ts_actor *actor = the_case->actor;
+    for (size_t i = 0; i < actor->width; i++) {
+        double largest = -INFINITY, ee = 0, ef = 0;
+        for (size_t at = i; at < the_case->total; at += actor->width)
+            if (actor->a[at] > 0 && scores[at] > largest)
+                largest = scores[at];
+        for (size_t at = i; at < the_case->total; at += actor->width) {
+            out[at] = actor->a[at] > 0 && isfinite(largest) ? exp(scores[at] - largest) : 0;
+            ee += out[at] * out[at];
+            ef += out[at] * the_case->found[at];
+        }
+        for (size_t at = i; at < the_case->total; at += actor->width)
+            out[at] *= ee > 0 ? ef / ee : 0;
+    }
+    return ts_explained(the_case, out) > WORTHWHILE;
+}
+
+static bool sum_over_queries(struct ts_case *the_case, struct growing *sums)
+{
+    struct over_queries over = {.the_case = the_case, .sums = sums};
+    const struct ts_pair *pairs = the_case->scene->pairs;
+    const struct ts_view *views[2] = {&pairs[the_case->operation.inputs[0]].b, &pairs[the_case->actor->pair].a};
+    struct ts_pool *pool = ts_pool_new(0);
+    for (size_t i = 0; i < the_case->actor->width; i++)
+        sums[i] = (struct growing){-INFINITY, 0};
+    if (pool)
+        ts_pool_run(pool, (the_case->actor->width + COLUMNS - 1) / COLUMNS, add_columns, &over);
+    for (int k = 0; k < 2; k++)
+        ts_view_forget(views[k], 0, views[k]->count);
+    ts_pool_free(pool);
+    return pool && !atomic_load(&over.failed);
+}
+
 bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, double *out)
 {
     const struct ts_actor *actor = the_case->actor;
-    const struct ts_scene *scene = the_case->scene;
-    uint64_t tokens = ts_scene_sequence(scene), first = ts_scene_first(scene);
-    size_t from = the_case->operation.inputs[0], width = actor->width;
+    size_t width = actor->width;
     struct growing *sums = NULL;
-    float *row = NULL;
     double *table = NULL;
-    struct ts_error ignored;
-    bool good = (double)tokens * (double)width * 2 <= SCORES_READ && ts_case_wants(the_case, "softmax") &&
-                !sums_over_keys(the_case);
-    if (good) {
-        sums = malloc(width * sizeof *sums);
-        row = malloc(2 * width * sizeof *row);
-        good = sums && row;
-    }
-    for (size_t i = 0; i < width && good; i++)
-        sums[i] = (struct growing){-INFINITY, 0};
-    for (uint64_t token = 0; token < tokens && good; token++) {
-        good = ts_scene_read(scene, from, true, first + token, 1, 0, width, row, &ignored) == TS_OK &&
-               ts_scene_read(scene, actor->pair, false, first + token, 1, 0, width, row + width, &ignored) == TS_OK;
-        for (size_t i = 0; i < width && good; i++)
-            if (row[width + i] > 0 && isfinite(row[i])) /* visible in the reference */
-                grow(&sums[i], (double)row[i]);
-    }
+    bool good = (double)ts_scene_sequence(the_case->scene) * (double)width * 2 <= SCORES_READ &&
+                ts_case_wants(the_case, "softmax") && !sums_over_keys(the_case) &&
+                may_be_over_queries(the_case, scores, out) && (sums = malloc(width * sizeof *sums)) &&
+                sum_over_queries(the_case, sums);
     for (size_t i = 0; i < actor->rows * width && good; i++) {
         const struct growing *sum = &sums[i % width];
         out[i] = actor->a[i] > 0 && sum->sum > 0 ? exp(scores[i] - sum->largest) / sum->sum : 0;
@@ -91,7 +152,6 @@ bool ts_softmax_over_queries(struct ts_case *the_case, const double *scores, dou
     }
     free(table);
     free(sums);
-    free(row);
     return good;
 }
 
