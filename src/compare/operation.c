@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "compare/grid.h"
+#include "compare/operation_across.h"
 #include "compare/operation_search.h"
 
 static const char *const activation_names[TS_ACTIVATION_COUNT] = {
@@ -103,7 +104,17 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                          const double *queries, const double *keys, double *out)
 {
     size_t size = q->width / actor->heads, key_heads = k->width / size, repeat = actor->heads / key_heads;
-    bool scores = operation->kind == TS_OPERATION_SCORES;
+    bool scores = operation->kind == TS_OPERATION_SCORES, done = false;
+    if (scene->in_f32)
+        done = ts_across_scores(&(struct ts_across){.rows = queries,
+                                                    .row_count = actor->rows,
+                                                    .heads = actor->heads,
+                                                    .part = size,
+                                                    .all = keys + ts_scene_keys(scene, actor, 0) * k->width,
+                                                    .keys = actor->inner,
+                                                    .width = k->width,
+                                                    .size = size},
+                                out);
     for (size_t row = 0; row < actor->rows; row++) {
         size_t first = ts_scene_keys(scene, actor, row), position = ts_scene_position(scene, actor, row);
         for (size_t head = 0; head < actor->heads; head++)
@@ -113,7 +124,7 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                 const double *y = keys + (first + key) * k->width + head / repeat * size;
                 double sum = 0;
                 if (!(scores && is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
-                    sum = operation->factor * ts_dot(x, y, size);
+                    sum = operation->factor * (done ? out[at] : ts_dot(x, y, size));
                 sum = operation->cap > 0 ? operation->cap * tanh(sum / operation->cap) : sum;
                 if (scores && operation->table)
                     sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + key - position];
@@ -171,6 +182,17 @@ static void apply_context(const struct ts_scene *scene, const struct ts_actor *a
 {
     size_t keys = p->inner, inner = actor->width / p->heads, value_heads = v->width / inner;
     size_t repeat = p->heads / value_heads;
+    if (scene->in_f32 &&
+        ts_across_context(&(struct ts_across){.rows = probabilities,
+                                              .row_count = actor->rows,
+                                              .heads = p->heads,
+                                              .part = keys,
+                                              .all = values + ts_scene_keys(scene, actor, 0) * v->width,
+                                              .keys = keys,
+                                              .width = v->width,
+                                              .size = inner},
+                          out))
+        return;
     memset(out, 0, actor->rows * actor->width * sizeof *out);
     for (size_t row = 0; row < actor->rows; row++) {
         size_t first = ts_scene_keys(scene, actor, row);

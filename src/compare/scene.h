@@ -52,6 +52,7 @@ struct ts_scene {
     uint64_t batch;   /* sequences that ran at once; 1 is the rule */
     bool heads_first; /* [heads, tokens, size]: how most tensors with heads are laid out */
     bool in_one_step; /* attention is learnt from queries, keys and values as well */
+    bool in_f32;      /* the rows are of one sequence, and f32 will do for products across tokens */
     uint64_t *taken;  /* which tokens, in order */
     size_t taken_count;
     bool *aside;                             /* per taken token: not judged any more (routed otherwise on a near tie) */

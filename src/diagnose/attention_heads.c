@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/operation_across.h"
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
@@ -38,13 +39,38 @@ static void fill_heads(const struct ts_variants *variants, const size_t *serves,
         }
 }
 
+/* Masks of the reference, and the factor, on products of queries with keys. */
+static void mask_scores(const struct ts_case *the_case, double *out)
+{
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = ts_is_allowed((double)the_case->actor->a[i]) ? the_case->operation.factor * out[i] : -(double)INFINITY;
+}
+
+/* The same for rows of one sequence, many at a time. */
 static bool predict_heads(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
+    const struct ts_actor *actor = the_case->actor, *q, *k;
+    bool scores = the_case->operation.kind == TS_OPERATION_SCORES, good;
+    struct ts_across across = {.row_count = actor->rows, .serves = formula->numbers};
     struct ts_variants variants;
     if (!ts_variants_open(&variants, the_case, &the_case->operation))
         return false;
-    fill_heads(&variants, formula->numbers, 0, the_case->actor->rows);
-    memcpy(out, variants.out, the_case->total * sizeof *out);
+    q = variants.from[0];
+    k = variants.from[1];
+    across.rows = variants.inputs[0];
+    across.heads = scores ? actor->heads : q->heads;
+    across.part = q->width / across.heads;
+    across.all = variants.inputs[1] + ts_scene_keys(the_case->scene, actor, 0) * k->width;
+    across.keys = scores ? actor->inner : q->inner;
+    across.width = k->width;
+    across.size = (scores ? q->width : actor->width) / across.heads;
+    good = the_case->scene->in_f32 && (scores ? ts_across_scores(&across, out) : ts_across_context(&across, out));
+    if (good && scores)
+        mask_scores(the_case, out);
+    if (!good) {
+        fill_heads(&variants, formula->numbers, 0, actor->rows);
+        memcpy(out, variants.out, the_case->total * sizeof *out);
+    }
     ts_variants_close(&variants);
     return true;
 }
@@ -153,13 +179,38 @@ static bool find_exchanged(struct ts_case *the_case, const struct ts_actor **que
            actor->heads % ((*keys)->width / ((*queries)->width / actor->heads)) == 0;
 }
 
+/* The heads of each row so often that there are as many as of queries. */
+static double *repeated(const struct ts_actor *keys, size_t size, size_t heads)
+{
+    size_t width = heads * size, repeat = width / keys->width;
+    double *out = malloc(keys->rows * width * sizeof *out);
+    for (size_t i = 0; i < keys->rows * width && out; i++)
+        out[i] = (double)keys->b[i / width * keys->width + i % width / size / repeat * size + i % size];
+    return out;
+}
+
 static bool predict_exchanged(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
-    const struct ts_actor *queries, *keys;
+    const struct ts_actor *actor = the_case->actor, *queries, *keys;
+    struct ts_across across = {.row_count = actor->rows, .heads = actor->heads, .keys = actor->inner};
+    double *rows, *all;
     (void)formula;
     if (!find_exchanged(the_case, &queries, &keys))
         return false;
-    fill_exchanged(the_case, queries, keys, 0, the_case->actor->rows, out);
+    across.part = across.size = queries->width / actor->heads;
+    across.width = queries->width;
+    rows = the_case->scene->in_f32 ? repeated(keys, across.size, actor->heads) : NULL;
+    all = rows ? ts_actor_doubles(queries->b + ts_scene_keys(the_case->scene, actor, 0) * queries->width,
+                                  actor->inner * queries->width)
+               : NULL;
+    across.rows = rows;
+    across.all = all;
+    if (all && ts_across_scores(&across, out))
+        mask_scores(the_case, out);
+    else
+        fill_exchanged(the_case, queries, keys, 0, actor->rows, out);
+    free(rows);
+    free(all);
     return true;
 }
 

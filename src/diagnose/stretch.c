@@ -13,6 +13,8 @@
 #define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
 #define LONGER      4                   /* times that, where every stretch reads all keys */
 #define TOGETHER    ((size_t)1 << 19)   /* and where rows share a weight that has to be read for them */
+#define ACROSS      ((size_t)1 << 20)   /* or keys and values, */
+#define ACROSS_WORK 2e11                /* and multiplications for those: they are turned for some rows at a time */
 #define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
 #define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
@@ -109,6 +111,12 @@ static bool has_parts(const struct walk *walk)
     return !whole->direct && !whole->replayed && whole->face.operation.kind == TS_OPERATION_NONE && !walk->masked[0];
 }
 
+/* A product of captured tensors, many rows of which meet the same keys. */
+static bool is_across(const struct ts_operation *operation)
+{
+    return ts_operation_is_product(operation) && operation->kind != TS_OPERATION_ATTENTION;
+}
+
 /* What is expected stands in the trace, or is a product as well. */
 static bool may_direct(const struct walk *walk)
 {
@@ -123,7 +131,7 @@ static bool open_walk(struct walk *walk)
     const struct ts_actor *actor = whole->face.actor;
     const struct ts_view *view = &whole->scene.pairs[actor->pair].a;
     double work = walk->formula->product ? 0 : walk->formula->work, most = MOST_WORK;
-    double fast = walk->formula->product ? walk->formula->work : 0; /* by matrix products, in f32 */
+    double fast = walk->formula->product ? walk->formula->work : 0, across = 0; /* by products in f32 */
     if (whole->direct) {
         unsigned components = (unsigned)(actor->width / whole->own_last);
         if (walk->formula->pair_count || actor->width != whole->own_last * components)
@@ -142,11 +150,19 @@ static bool open_walk(struct walk *walk)
             walk->first = ts_scene_first(&whole->scene);
             walk->rows = walk->sequence;
         }
-        work += ts_operation_work(&whole->face, &whole->face.operation);
+        if (is_across(&whole->face.operation)) {
+            across = work + ts_operation_work(&whole->face, &whole->face.operation);
+            work = 0;
+        } else {
+            work += ts_operation_work(&whole->face, &whole->face.operation);
+        }
     }
     walk->directed = walk->directed && fast * (double)walk->rows > MOST_WORK && may_direct(walk);
     fast = walk->directed ? 0 : fast;
     walk->step = (fast > 0 ? TOGETHER : work > 0 ? LONGER * STRETCH : STRETCH) / (actor->width + 1) + 1;
+    if (across > 0)
+        walk->step = ACROSS / (walk->widest + 1) + 1;
+    work += across * MOST_WORK / (whole->settled ? TS_WEAKER_WORK : ACROSS_WORK);
     work += fast * MOST_WORK / (whole->settled ? TS_WEAKER_WORK : TS_PARTS_WORK);
     if (walk->by_parts)
         most = whole->settled ? TS_WEAKER_WORK : TS_PARTS_WORK;
@@ -196,6 +212,7 @@ static bool open_worker(const struct walk *walk, struct worker *worker)
                                      .batch = scene->batch,
                                      .heads_first = scene->heads_first,
                                      .score_heads = scene->score_heads,
+                                     .in_f32 = true,
                                      .loaded = place_of(walk) + 1};
     state->scene.taken = calloc(walk->step + 1, sizeof *state->scene.taken);
     state->scene.aside = calloc(walk->step + 1, sizeof *state->scene.aside);
