@@ -10,13 +10,13 @@
 #include "diagnose/directions.h"
 #include "diagnose/stretch_sums.h"
 
-#define STRETCH     ((size_t)1 << 16)   /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
-#define LONGER      4                   /* times that, where every stretch reads all keys */
-#define TOGETHER    ((size_t)1 << 19)   /* and where rows share a weight that has to be read for them */
-#define ACROSS      ((size_t)1 << 20)   /* or keys and values, */
-#define ACROSS_WORK 2e11                /* and multiplications for those: they are turned for some rows at a time */
-#define MOST_WORK   1.6e10              /* multiplications for a walk, where rows cost far more than their numbers */
-#define LEAST_PARTS 16                  /* that such a walk has, so that some of them can be left out */
+#define STRETCH     ((size_t)1 << 16) /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
+#define LONGER      4                 /* times that, where every stretch reads all keys */
+#define TOGETHER    ((size_t)1 << 20) /* and where rows share a weight, or keys and values, that are turned for them: */
+#define TURNED      32.0              /* that takes as long as so many rows do */
+#define MOST_WORK   1.6e10            /* multiplications for a walk, where rows cost far more than their numbers */
+#define ACROSS_WORK 1.6e11            /* the same for products across captured tokens, in f32, some rows together */
+#define LEAST_PARTS 16                /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
 #define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
 #define NOTHING     1e-3                /* of the usual error of a row: is none */
@@ -159,10 +159,11 @@ static bool open_walk(struct walk *walk)
     }
     walk->directed = walk->directed && fast * (double)walk->rows > MOST_WORK && may_direct(walk);
     fast = walk->directed ? 0 : fast;
-    walk->step = (fast > 0 ? TOGETHER : work > 0 ? LONGER * STRETCH : STRETCH) / (actor->width + 1) + 1;
-    if (across > 0)
-        walk->step = ACROSS / (walk->widest + 1) + 1;
+    walk->step = (work > 0 ? LONGER * STRETCH : STRETCH) / (actor->width + 1) + 1;
+    if (fast > 0 || across > 0)
+        walk->step = TOGETHER / (walk->widest + 1) + 1;
     work += across * MOST_WORK / (whole->settled ? TS_WEAKER_WORK : ACROSS_WORK);
+    fast *= 1 + TURNED / (double)walk->step;
     work += fast * MOST_WORK / (whole->settled ? TS_WEAKER_WORK : TS_PARTS_WORK);
     if (walk->by_parts)
         most = whole->settled ? TS_WEAKER_WORK : TS_PARTS_WORK;
