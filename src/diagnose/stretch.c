@@ -34,6 +34,7 @@ struct worker {
     struct ts_case_state state;
     double *out, *angles;
     float *piece;
+    size_t borrowed; /* keys and values with every token that the whole case holds already, of its one sequence */
     bool ready, broken;
 };
 
@@ -215,6 +216,10 @@ static bool open_worker(const struct walk *walk, struct worker *worker)
                                      .score_heads = scene->score_heads,
                                      .in_f32 = true,
                                      .loaded = place_of(walk) + 1};
+    if (walk->sequence == scene->tokens) {
+        memcpy(state->scene.all, scene->all, sizeof scene->all);
+        state->scene.all_count = worker->borrowed = scene->all_count;
+    }
     state->scene.taken = calloc(walk->step + 1, sizeof *state->scene.taken);
     state->scene.aside = calloc(walk->step + 1, sizeof *state->scene.aside);
     state->own_rows = calloc(walk->step, sizeof *state->own_rows);
@@ -251,6 +256,8 @@ static bool open_worker(const struct walk *walk, struct worker *worker)
 static void close_worker(struct worker *worker)
 {
     struct ts_case_state *state = &worker->state;
+    for (size_t i = 0; i < worker->borrowed; i++)
+        state->scene.all[i].a = state->scene.all[i].b = NULL;
     ts_case_drop_scratch(state);
     free(worker->out);
     free(worker->angles);
