@@ -450,6 +450,8 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
         if (status == TS_OK)
             status = forgive_tables(state, &operation, actor, &replay, error);
         if (status == TS_OK)
+            status = ts_operation_replay_stored(&state->scene, &operation, actor, &replay, error);
+        if (status == TS_OK)
             note_replay(state, i, &operation, &replay);
         ts_judge_set_aside(state, &operation, actor, status == TS_OK && replay.ratio <= FINE * REPLAY_LIMIT);
         ts_operation_release(&operation);

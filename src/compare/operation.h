@@ -115,6 +115,11 @@ struct ts_replay {
 /* Replays it on the candidate. */
 enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
                                    const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error);
+/* Where a norm's replay is off, and the candidate's weights are the reference's as sixteen bits store them: the replay
+ * with those instead. */
+enum ts_status ts_operation_replay_stored(struct ts_scene *scene, const struct ts_operation *operation,
+                                          const struct ts_actor *actor, struct ts_replay *replay,
+                                          struct ts_error *error);
 
 /* "silu(mlp.gate_proj) * mlp.up_proj" */
 void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *operation, struct ts_buffer *out);

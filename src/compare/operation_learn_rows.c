@@ -5,7 +5,10 @@
 
 #include "compare/operation_search.h"
 
-#define CHOICE_BACK 4 /* pairs between the experts that were chosen and their weights */
+#define CHOICE_BACK  4    /* pairs between the experts that were chosen and their weights */
+#define LEAST_GROUPS 4    /* that a norm is learnt from: fewer fit by chance, with a weight per channel free */
+#define WITH_BIAS    6    /* the same with a bias */
+#define SAME_NUMBER  0.05 /* of the sum of both sizes: numbers that differ by less say nothing about a weight */
 
 /* Weight and bias per channel by least squares over all groups; a bias only when it helps. */
 static bool fit_norm(const struct ts_search *search, const struct ts_actor *input, const struct ts_actor *other,
@@ -99,6 +102,31 @@ static bool may_be_norm(const struct ts_search *search, const struct ts_actor *i
     return passed * 4 >= looked_at * 3;
 }
 
+static bool are_alike(const float *one, const float *other, size_t count)
+{
+    size_t apart = 0;
+    for (size_t i = 0; i < count; i++)
+        apart += fabsf(one[i] - other[i]) > (float)SAME_NUMBER * (fabsf(one[i]) + fabsf(other[i]));
+    return apart * 4 <= count;
+}
+
+/* How many groups are unlike each other, up to WITH_BIAS. A prompt of one token over and over has the same row for all
+ * of them, and from one row any tensor is a norm of any other, with the right weights. */
+static size_t different_groups(const struct ts_search *search, size_t group)
+{
+    const float *seen[WITH_BIAS];
+    size_t count = 0;
+    for (size_t g = 0; g < search->total / group && count < WITH_BIAS; g++) {
+        const float *values = search->actor->a + g * group;
+        size_t k = 0;
+        while (k < count && !are_alike(seen[k], values, group))
+            k++;
+        if (k == count)
+            seen[count++] = values;
+    }
+    return count;
+}
+
 /* One input, or the sum of two: a residual stream that was not captured itself. */
 static void learn_norm_of(struct ts_search *search, const struct ts_actor *input, const struct ts_actor *other)
 {
@@ -107,11 +135,10 @@ static void learn_norm_of(struct ts_search *search, const struct ts_actor *input
     /* captured flat, the norm of a head shows only by the scores' number of heads */
     size_t groups_of[3] = {search->actor->inner, width, heads && width % heads == 0 ? width / heads : width};
     for (int g = 0; g < 3; g++) {
-        size_t group = groups_of[g];
+        size_t group = groups_of[g], different = 0;
         if ((g > 0 && group == groups_of[0]) || (g == 2 && group == width))
             continue;
-        /* fewer groups than these fit by chance, with a weight per channel free */
-        if (group < 2 || search->total / group < 4)
+        if (group < 2 || search->total / group < LEAST_GROUPS)
             continue;
         for (int variant = 0; variant < 3; variant++) /* RMS; layer norm; layer norm with bias */
             for (size_t e = 0; e < sizeof epsilons / sizeof *epsilons; e++) {
@@ -122,9 +149,10 @@ static void learn_norm_of(struct ts_search *search, const struct ts_actor *input
                                             .centred = variant > 0,
                                             .flag = variant > 1,
                                             .epsilon = epsilons[e]};
-                if (variant > 1 && search->total / group < 6)
-                    continue;
                 if (e == 0 && !may_be_norm(search, input, other, group, variant > 0, variant > 1))
+                    break;
+                different = different ? different : different_groups(search, group);
+                if (different < (variant > 1 ? WITH_BIAS : LEAST_GROUPS))
                     break;
                 if (fit_norm(search, input, other, &norm))
                     ts_search_consider(search, &norm);

@@ -1,0 +1,117 @@
+/* Norms as the judge learns them: from rows that tell, and with weights that a checkpoint stored in sixteen bits. */
+#include "judged_trace.h"
+
+enum { TOKENS = 12, WIDTH = 64, TOTAL = TOKENS * WIDTH };
+
+/* `added` to the weights that the file has: some models store them without their 1. */
+static void rms_norm(const float *x, const float *weights, double added, float *out)
+{
+    for (size_t row = 0; row < TOKENS; row++) {
+        double square = 0;
+        for (size_t i = 0; i < WIDTH; i++)
+            square += (double)x[row * WIDTH + i] * (double)x[row * WIDTH + i];
+        for (size_t i = 0; i < WIDTH; i++)
+            out[row * WIDTH + i] =
+                (float)((double)x[row * WIDTH + i] / sqrt(square / WIDTH + 1e-6) * (added + (double)weights[i]));
+    }
+}
+
+static float to_eleven_bits(float value)
+{
+    int exponent;
+    double mantissa = frexp((double)value, &exponent);
+    return (float)ldexp(nearbyint(mantissa * 2048) / 2048, exponent);
+}
+
+enum stored { AS_THEY_ARE, IN_BF16, IN_F16, ROUNDED_TWICE, ONE_WRONG, ALL_WRONG };
+
+static float stored_as(enum stored stored, size_t channel, float weight)
+{
+    switch (stored) {
+    case IN_BF16:
+        return to_bf16(weight);
+    case IN_F16:
+        return to_eleven_bits(weight);
+    case ROUNDED_TWICE: /* numbers of bf16, but not those next to the weights */
+        return to_bf16(weight * (channel % 2 ? 1.008f : 0.992f));
+    case ONE_WRONG:
+        return to_bf16(weight) * (channel == 5 ? 1.03125f : 1);
+    case ALL_WRONG: /* off by as much as bf16 is, and no number of it */
+        return weight * (float)(1 + 0.003 * dice_number());
+    default:
+        return weight;
+    }
+}
+
+static void judge_weights(enum stored stored, double added, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *weights = made_values(WIDTH), others[WIDTH], one[TOTAL], other[TOTAL];
+    for (size_t i = 0; i < WIDTH; i++) {
+        weights[i] = (float)exp(0.4 * (double)weights[i]) - (float)added;
+        others[i] = stored_as(stored, i, weights[i]);
+    }
+    weights[7] = 1.003f - (float)added; /* a step is smaller below 1 than above, where bf16 puts it */
+    others[7] = stored == IN_BF16 && added == 0 ? 1 : stored_as(stored, 7, weights[7]);
+    rms_norm(x, weights, added, one);
+    rms_norm(x, others, added, other);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "norm", one, other, SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(weights);
+}
+
+static void test_weights_stored_in_sixteen_bits(void **state)
+{
+    (void)state;
+    judge_weights(AS_THEY_ARE, 0, SIZE_MAX);
+    judge_weights(IN_BF16, 0, SIZE_MAX);
+    judge_weights(IN_BF16, 1, SIZE_MAX);
+    judge_weights(IN_F16, 0, SIZE_MAX);
+    judge_weights(ROUNDED_TWICE, 0, 1);
+    judge_weights(ONE_WRONG, 0, 1);
+    judge_weights(ALL_WRONG, 0, 1);
+}
+
+/* A prompt of a few tokens over and over: the rows of a product say no more than those few. */
+static void judge_repeated(size_t different, double factor, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *weights = made_values(WIDTH * WIDTH);
+    float one[TOTAL], other[TOTAL];
+    for (size_t row = different; row < TOKENS; row++)
+        memcpy(x + row * WIDTH, x + row % different * WIDTH, WIDTH * sizeof *x);
+    matmul(x, weights, TOKENS, WIDTH, WIDTH, one);
+    for (size_t i = 0; i < WIDTH * WIDTH; i++) /* the same product in another order, as f32 adds up */
+        weights[i] *= (float)(1 + 1e-6 * dice_number());
+    matmul(x, weights, TOKENS, WIDTH, WIDTH, other);
+    for (size_t i = 0; i < TOTAL; i++)
+        other[i] *= (float)factor;
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.norm", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.v_proj", one, other, SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(weights);
+    free(x);
+}
+
+static void test_one_token_over_and_over(void **state)
+{
+    (void)state;
+    judge_repeated(1, 1, SIZE_MAX);
+    judge_repeated(3, 1, SIZE_MAX);
+    judge_repeated(TOKENS, 1, SIZE_MAX);
+    judge_repeated(1, 1.05, 1); /* and a factor is found without a norm */
+    judge_repeated(3, 1.05, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_weights_stored_in_sixteen_bits),
+        cmocka_unit_test(test_one_token_over_and_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
