@@ -180,6 +180,8 @@ static bool follows(const struct ts_judge *state, size_t i)
 {
     double ratio = state->replays[i].ratio, slope = fabs(state->replays[i].slope);
     return state->pairs[i].a.count >= FOLLOWS_COUNT &&
+           !(state->kinds[i] == TS_OPERATION_NORM &&
+             state->replays[i].local < ts_judge_sum_rounding(&state->pairs[i])) &&
            ((ratio > FOLLOWS_FROM && slope > FOLLOWS_SLOPE) || (ratio > FOLLOWS_LEAST && slope > FOLLOWS_ALL));
 }
 

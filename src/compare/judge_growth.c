@@ -9,11 +9,13 @@
 /* Growth over what came in, where no operation could be learnt. */
 #define GROWTH_LIMIT   8.0
 #define CLOSE_LIMIT    4.0
-#define FLIPPED        0.1    /* error of a token with another expert */
-#define FLIPPED_MOST   3.0    /* another expert's result is not much larger */
-#define STRAY_AGAIN    15.0   /* a token stands out in another layer too, whatever the noise has become there */
-#define FLIPS_OF_NOISE 24.0   /* share of tokens that so much noise gives other experts, at most */
-#define ROUNDED_FACTOR 0x1p-9 /* embeddings are multiplied by a constant, which bf16 rounds by up to this */
+#define FLIPPED        0.1  /* error of a token with another expert */
+#define FLIPPED_MOST   3.0  /* another expert's result is not much larger */
+#define STRAY_AGAIN    15.0 /* a token stands out in another layer too, whatever the noise has become there */
+#define FLIPS_OF_NOISE 24.0 /* share of tokens that so much noise gives other experts, at most */
+/* Embeddings are multiplied by a constant, and products take numbers far larger than the others, which bf16 rounds by
+ * up to this. */
+#define ROUNDED_FACTOR 0x1p-9
 /* No honest error that starts has a slope above 0.3; see judge_start.c. */
 #define FOLLOWS_HALF   0.5
 #define FOLLOWS_GROWTH 4.0
@@ -222,13 +224,6 @@ static double rounding_of_run(const struct ts_judge *state)
     return ts_nth(seen, count, count / 2);
 }
 
-/* A sum over the numbers of a token that f32 adds up in another order: what it may change about the factor of a norm.
- */
-static double sum_rounding(const struct ts_pair *pair)
-{
-    return pair->a.rank ? 0x1p-24 * sqrt((double)pair->a.shape[pair->a.rank - 1]) : 0;
-}
-
 /* A channel by which gates or scans let through more of what came in errs no more than that did, what a few tokens
  * make of it is none of the channel's, and where others follow it closely, it is the end of a long tail: units whose
  * large common part was rounded, behind an activation. */
@@ -264,6 +259,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
+    enum ts_judge_start start = TS_START_LIKELY;
     bool flips, grown, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
@@ -310,8 +306,20 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base;
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
-    if (grown && !ts_judge_may_start(state, i) && !(seen < 3 && level < FIRST_LIMIT) &&
-        !(seen < 3 && level < CHAIN_LIMIT && never_recovers(state, i))) {
+    if (grown)
+        start = ts_judge_may_start(state, i);
+    if (start <= TS_START_OPEN && seen < 3 &&
+        (level < FIRST_LIMIT || (level < CHAIN_LIMIT && never_recovers(state, i))))
+        start = TS_START_LIKELY;
+    if (start == TS_START_OPEN) {
+        state->out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
+        state->out->verdicts[i].why = ts_judge_say(
+            state->out,
+            "weights or a cache of few bits make an error of %.2g before it, and so may a bug: what was captured does "
+            "not tell them apart, and outputs of the layers would",
+            level);
+    }
+    if (start == TS_START_NONE) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       "its error is %.3g times what came in and what this run makes elsewhere",
@@ -353,13 +361,15 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                              ts_judge_say(state->out,
                                           "%.0f %% of its error is the same in every token, as an offset is",
                                           100 * structure->offset));
-        else if (level < sum_rounding(&state->pairs[i])) /* below that nothing follows the reference for a reason */
+        else if (level <
+                 ts_judge_sum_rounding(&state->pairs[i])) /* below that nothing follows the reference for a reason */
             return;
         else if (fabs(structure->slope) > 0.8 && level > 2 * base && !(i == 0 && level < ROUNDED_FACTOR))
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error follows the reference: a factor of %.4g",
                                           1 + structure->slope * level));
-        else if (structure->slope > FOLLOWS_HALF && level > FOLLOWS_GROWTH * base)
+        else if (structure->slope > FOLLOWS_HALF && level > FOLLOWS_GROWTH * base &&
+                 structure->slope * level > ROUNDED_FACTOR)
             ts_judge_differs(
                 state, i,
                 ts_judge_say(state->out,

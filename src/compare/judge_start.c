@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "compare/judge_state.h"
+#include "pair/names.h"
 #include "tensor/layer.h"
 
 /* Logarithm of how far an honest product strays from what the stories expect: weights and inputs differ. */
@@ -44,11 +45,19 @@
 #define CLIP_SPREAD  0.35 /* of those that make the result smaller: blocks with a common scale cut off their largest */
 /* Tokens of honest errors that start err alike: nine in ten spread by less than 0.27, half of the bugs' by 2 and more.
  */
-#define EVEN         2.0
-#define EVEN_SPREAD  0.5
-#define MOST_UNEVEN  4.0
-#define CALM_ROW     0.04
-#define OFFSET_SHARE 0.4
+#define EVEN               2.0
+#define EVEN_SPREAD        0.5
+#define MOST_UNEVEN        4.0
+#define MOST_UNEVEN_OF_ALL 2.5 /* where other layers speak for a precision, by so much: */
+#define SPEAKS_FOR         0.8
+#define CALM_ROW           0.04
+#define OFFSET_SHARE       0.4
+/* Where layers were left out and nobody else says anything, a score down to this is no proof of a bug. */
+#define OPEN_FROM   (-2.0)
+#define OPEN_LIMIT  0.4 /* what weights of four bits make of a whole model, at most */
+#define OPEN_UNEVEN 1.5
+#define OPEN_SLOPES 1.5 /* spreads of an honest slope: beyond, the error follows the reference */
+#define SILENT      0.3
 
 /* Of a product that shares its input with i, relative to what differs between tokens as that of i is: a large bias
  * makes an error look small. */
@@ -124,6 +133,8 @@ static bool are_siblings(const struct ts_judge *state, size_t i, size_t k)
 
 struct evidence {
     double kind, others; /* those like it: the same points and what shares its input; all others */
+    double layers;       /* what the same points of later layers say, which is in `kind` as well */
+    size_t speakers;     /* those of them that speak for a precision */
     size_t siblings;
 };
 
@@ -172,19 +183,22 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
     for (size_t k = i + 1; k < state->failed; k++) {
-        double in, out = state->errors[k];
+        double in, out = state->errors[k], found = 0;
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         if (!is_product(state, k))
             continue;
         if (same && state->follows[k])
-            evidence->kind += weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
+            found = weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
         else if (are_siblings(state, i, k))
             hear_sibling(state, i, k, evidence);
         else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
-            evidence->kind += weigh(level, in, out, MOST_SAME);
+            found = weigh(level, in, out, MOST_SAME);
         else if (!same && came_in(state, i, k, &in))
             evidence->others += weigh(level, in, out, MOST_OTHER);
+        evidence->layers += found;
+        evidence->speakers += found > 0;
     }
+    evidence->kind += evidence->layers;
 }
 
 /* A slope that chance makes of so many numbers. */
@@ -202,13 +216,16 @@ static bool has_structure(const struct ts_structure *structure)
 }
 
 /* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of
- * its kind speak against one. Tokens of few numbers err unevenly by chance. */
-static double evenness(const struct ts_judge *state, size_t i, double kind)
+ * its kind speak against one. It speaks less against one where two later layers err anew, at the same point: through a
+ * softmax that was not captured, tokens err by what near ties make of it. Tokens of few numbers err unevenly by chance.
+ */
+static double evenness(const struct ts_judge *state, size_t i, const struct evidence *evidence)
 {
     const struct ts_structure *structure = &state->structures[i];
     double chance = structure->known ? 2 * (double)structure->rows / (double)state->pairs[i].a.count : 0;
     double found = structure->uneven * structure->uneven / (EVEN_SPREAD * EVEN_SPREAD + chance);
-    return structure->known ? fmin(EVEN - fmin(MOST_UNEVEN, found), kind < 0 ? EVEN / 2 : EVEN) : 1;
+    double most = evidence->speakers > 1 && evidence->layers > SPEAKS_FOR ? MOST_UNEVEN_OF_ALL : MOST_UNEVEN;
+    return structure->known ? fmin(EVEN - fmin(most, found), evidence->kind < 0 ? EVEN / 2 : EVEN) : 1;
 }
 
 /* Layers that were left out before the first that was captured, as far as the names tell. */
@@ -250,7 +267,31 @@ static bool is_exact_before(const struct ts_judge *state, size_t i)
     return equal >= EXACT_BEFORE;
 }
 
-bool ts_judge_may_start(const struct ts_judge *state, size_t i)
+/* Of what comes behind all layers, by its name, where none of them was captured: the whole model lies before it. */
+static bool ends_unseen_layers(const struct ts_judge *state, size_t i)
+{
+    struct ts_names names;
+    uint64_t layer;
+    for (size_t k = 0; k <= i; k++)
+        if (ts_layer_of(state->pairs[k].name, &layer))
+            return false;
+    return ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names) &&
+           names.list[0].stage == TS_STAGE_TAIL;
+}
+
+/* Nobody says anything: what lies between the inputs and i was left out, and so was everything like it. Behind a whole
+ * model an error is as uneven as its softmaxes make it; in one layer a bug looks otherwise. */
+static bool is_open(const struct ts_judge *state, size_t i, const struct evidence *evidence, double slope, double score)
+{
+    if (fabs(evidence->kind) > SILENT || fabs(evidence->others) > MOST_OTHER || fabs(slope) > OPEN_SLOPES)
+        return false;
+    if (ends_unseen_layers(state, i))
+        return state->errors[i] < OPEN_LIMIT && state->structures[i].uneven < OPEN_UNEVEN;
+    return (is_behind_a_hole(state, i) || is_whole_layer(state, i)) && state->errors[i] < likely_error(state, i) &&
+           score > OPEN_FROM;
+}
+
+enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
 {
     struct evidence evidence;
     double level = state->errors[i], slope = state->structures[i].slope, likely = likely_error(state, i), score;
@@ -258,17 +299,19 @@ bool ts_judge_may_start(const struct ts_judge *state, size_t i)
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
         (level > STRUCTURE_FROM && has_structure(&state->structures[i])))
-        return false;
+        return TS_START_NONE;
     hear(state, i, &evidence);
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
     if (evidence.kind == 0 && !state->structures[i].known &&
         (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
-        return false;
+        return is_open(state, i, &evidence, slope, 0) ? TS_START_OPEN : TS_START_NONE;
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0)
-        return false;
+        return TS_START_NONE;
     score = cut(evidence.kind + (evidence.others > 0 ? 1 : OTHERS_AGAINST) * evidence.others, MOST_OF_ALL);
-    score += (level > STRUCTURE_FROM ? evenness(state, i, evidence.kind) : USUAL) - slope * slope;
+    score += (level > STRUCTURE_FROM ? evenness(state, i, &evidence) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     score += state->failed < state->out->count ? EXPLAINED : 0;
-    return score > 0;
+    if (score > 0)
+        return TS_START_LIKELY;
+    return is_open(state, i, &evidence, slope, score) ? TS_START_OPEN : TS_START_NONE;
 }

@@ -88,11 +88,24 @@ static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
     return !state->learnt[i] && isfinite(state->errors[i]);
 }
 
+/* A sum over the numbers of a token that f32 adds up in another order: what it may change about the factor of a norm.
+ */
+static inline double ts_judge_sum_rounding(const struct ts_pair *pair)
+{
+    return pair->a.rank ? 0x1p-24 * sqrt((double)pair->a.shape[pair->a.rank - 1]) : 0;
+}
+
 bool ts_judge_is_norm(const char *name);
 /* Its error is the same in every token, far more so than the tokens themselves are. */
 bool ts_judge_is_offset(const struct ts_structure *structure);
-/* A low precision may start at this pair, which was not learnt: judge_start.c. */
-bool ts_judge_may_start(const struct ts_judge *state, size_t i);
+enum ts_judge_start {
+    TS_START_NONE,
+    TS_START_OPEN, /* nothing that was captured tells a precision from a bug */
+    TS_START_LIKELY
+};
+
+/* Whether a low precision starts at this pair, which was not learnt: judge_start.c. */
+enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are

@@ -107,11 +107,61 @@ static void test_one_token_over_and_over(void **state)
     judge_repeated(3, 1.05, 1);
 }
 
+/* A norm whose sums were added up in another order has another factor, by less than the sum of so many numbers is
+ * worth; what is more than that is no rounding. */
+static void judge_norm_factor(double by, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *weights = made_values(WIDTH), one[TOTAL], other[TOTAL];
+    rms_norm(x, weights, 0, one);
+    for (size_t i = 0; i < TOTAL; i++)
+        other[i] = (float)((double)one[i] * (1 + by));
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "norm", one, other, SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(weights);
+}
+
+static void test_the_factor_of_a_norm(void **state)
+{
+    (void)state;
+    judge_norm_factor(1.5e-7, SIZE_MAX);
+    judge_norm_factor(1e-6, 1);
+}
+
+/* A product of one number that is far larger than all others: where bf16 rounds that, what comes out errs by the same
+ * factor. One that is larger than a rounding is none. */
+static void judge_large_number(double by, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *y = made_values(TOTAL), other[TOTAL];
+    shake(y, other, TOTAL, 0.0014);
+    for (size_t i = 0; i < TOTAL; i++)
+        other[i] += (float)(by * (double)y[i]);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.norm", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.q_proj", y, other, SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(y);
+}
+
+static void test_a_large_number_that_was_rounded(void **state)
+{
+    (void)state;
+    judge_large_number(0.0007, SIZE_MAX);
+    judge_large_number(0.004, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_stored_in_sixteen_bits),
         cmocka_unit_test(test_one_token_over_and_over),
+        cmocka_unit_test(test_the_factor_of_a_norm),
+        cmocka_unit_test(test_a_large_number_that_was_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

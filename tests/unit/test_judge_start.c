@@ -381,8 +381,9 @@ static void test_outputs_of_layers_alone(void **state)
 
 enum shape { EVEN, FACTOR, FACTOR_OF_TOKEN, TOKENS_APART, LARGE_TOKENS, OFFSET };
 
-/* One product that errs by so much, everything before it fine; behind it so many layers, that err as coarse ones do. */
-static void judge_shape_of(double error, enum shape shape, double much, int witnesses, size_t expected)
+/* One product that errs by so much, everything before it fine; behind it so many layers, that err by so many times it
+ * where half of it came in. */
+static void judge_shape_before(double error, enum shape shape, double much, int witnesses, double anew, size_t expected)
 {
     struct judged judged;
     float *a, b[TOTAL], by = (float)much;
@@ -410,9 +411,15 @@ static void judge_shape_of(double error, enum shape shape, double much, int witn
     free(a);
     for (int layer = 1; layer <= witnesses; layer++) {
         add_erring(&judged.trace, made_name("layers.%d.x", layer), 0.5 * error);
-        add_erring(&judged.trace, made_name("layers.%d.o", layer), 1.2 * error);
+        add_erring(&judged.trace, made_name("layers.%d.o", layer), anew * error);
     }
     expect_first(&judged, expected);
+}
+
+/* The layers behind it err as coarse ones do. */
+static void judge_shape_of(double error, enum shape shape, double much, int witnesses, size_t expected)
+{
+    judge_shape_before(error, shape, much, witnesses, 1.2, expected);
 }
 
 static void judge_shape(enum shape shape, double much, int witnesses, size_t expected)
@@ -442,6 +449,8 @@ static void test_tokens_err_alike(void **state)
     /* however far they are apart, other layers may say more; one is not enough */
     judge_shape(TOKENS_APART, 4, 1, 3);
     judge_shape(TOKENS_APART, 4, 5, SIZE_MAX);
+    judge_shape_before(0.1, TOKENS_APART, 4, 2, 0.85, SIZE_MAX);
+    judge_shape_before(0.1, TOKENS_APART, 4, 2, 0.7, 3);
     /* where errors are as small as those of tensor cores, it is not asked */
     judge_shape_of(0.008, TOKENS_APART, 4, 0, SIZE_MAX);
     judge_shape_of(0.015, TOKENS_APART, 4, 0, 3);
@@ -464,6 +473,50 @@ static void test_an_error_that_all_tokens_share(void **state)
     judge_shape(OFFSET, 0.085, 5, SIZE_MAX);
     judge_shape(OFFSET, 0.14, 5, 3);
     judge_shape_of(0.004, OFFSET, 0.0056, 5, SIZE_MAX); /* as small as those of tensor cores */
+}
+
+/* One tensor by itself, whose tokens err unevenly or by a factor: what is said of it. */
+static void judge_end(const char *name, size_t tokens, double error, enum shape shape, double much,
+                      enum ts_judged expected)
+{
+    struct judged judged;
+    float *a = made_values(TOTAL), b[TOTAL], by = (float)much;
+    trace_start(&judged.trace);
+    err(a, b, tokens * WIDTH, error);
+    for (size_t i = 0; i < tokens * WIDTH; i++)
+        if (shape == FACTOR)
+            b[i] += by * a[i];
+        else if (shape == TOKENS_APART)
+            b[i] = a[i] + (i / WIDTH % 2 ? by : 1) * sqrtf(2 / (1 + by * by)) * (b[i] - a[i]);
+    trace_add(&judged.trace, name, a, b, SHAPE(tokens, WIDTH));
+    free(a);
+    judged_run(&judged);
+    if (judged.judgement.verdicts[0].judged != expected)
+        fail_msg("%s of %zu tokens: %d, not %d", name, tokens, (int)judged.judgement.verdicts[0].judged, (int)expected);
+    assert_true((judged.judgement.first == SIZE_MAX) == (expected != TS_JUDGED_DIFFERS));
+    judged_end(&judged);
+}
+
+/* Behind a whole model that was not captured, weights of few bits and bugs leave the same. What has a shape is a bug
+ * all the same, and so is what no layers lie before, or lies above what weights of four bits make of one. */
+static void test_what_nothing_tells(void **state)
+{
+    (void)state;
+    judge_end("lm_head", TOKENS, 0.2, EVEN, 0, TS_JUDGED_NOISE);
+    judge_end("lm_head", TOKENS, 0.2, TOKENS_APART, 3, TS_JUDGED_UNKNOWN);
+    judge_end("logits", TOKENS, 0.35, TOKENS_APART, 3, TS_JUDGED_UNKNOWN);
+    judge_end("logits", TOKENS, 0.35, EVEN, 0, TS_JUDGED_NOISE);
+    judge_end("lm_head", 1, 0.15, EVEN, 0, TS_JUDGED_UNKNOWN);
+    judge_end("layers.3", TOKENS, 0.2, TOKENS_APART, 2.7, TS_JUDGED_UNKNOWN);
+    judge_end("lm_head", TOKENS, 0.2, FACTOR, 0.2, TS_JUDGED_DIFFERS);
+    judge_end("lm_head", 1, 0.05, FACTOR, 0.1, TS_JUDGED_DIFFERS);
+    judge_end("lm_head", TOKENS, 0.2, TOKENS_APART, 8, TS_JUDGED_DIFFERS);
+    judge_end("lm_head", TOKENS, 0.5, EVEN, 0, TS_JUDGED_DIFFERS);
+    judge_end("layers.0", TOKENS, 0.45, TOKENS_APART, 2.7, TS_JUDGED_DIFFERS);
+    judge_end("x", TOKENS, 0.2, TOKENS_APART, 3, TS_JUDGED_DIFFERS);
+    judge_end("x", 1, 0.15, EVEN, 0, TS_JUDGED_DIFFERS);
+    /* where layers are there and fine, it is made behind them */
+    JUDGE("lm_head", {"layers.0", FINE}, {"layers.1", FINE}, {"layers.2", FINE}, {"lm_head", 0.5});
 }
 
 /* Of tokens of eight numbers each, that err unevenly by chance. */
@@ -654,6 +707,7 @@ int main(void)
         cmocka_unit_test(test_tokens_err_alike),
         cmocka_unit_test(test_a_token_free_of_error),
         cmocka_unit_test(test_an_error_that_all_tokens_share),
+        cmocka_unit_test(test_what_nothing_tells),
         cmocka_unit_test(test_tokens_of_few_numbers),
         cmocka_unit_test(test_equal_layers_were_seen),
         cmocka_unit_test(test_norms_start_none),
