@@ -302,7 +302,7 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
         return TS_START_NONE;
     hear(state, i, &evidence);
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
-    if (evidence.kind == 0 && !state->structures[i].known &&
+    if (evidence.kind == 0 && evidence.others < MOST_OTHER && !state->structures[i].known &&
         (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
         return is_open(state, i, &evidence, slope, 0) ? TS_START_OPEN : TS_START_NONE;
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0)

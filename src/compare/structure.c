@@ -216,6 +216,12 @@ static double error_alone(struct ts_scene *scene, const struct ts_actor *actor, 
     return own * sqrt(others / (double)other_count / (row / (double)row_count) / (channel / (double)channel_count));
 }
 
+/* Zero on both sides, as activations make it of half of all numbers and masks of others: nothing that could err. */
+static bool is_silent(const struct ts_actor *actor, size_t i)
+{
+    return actor->a[i] == 0 && actor->b[i] == 0;
+}
+
 /* Every number by itself. `only`: the worst is looked for at this place alone, or everywhere from SIZE_MAX. */
 static void measure_elements(struct ts_scene *scene, const struct ts_actor *actor, size_t only,
                              struct ts_structure *structure)
@@ -223,13 +229,14 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
     size_t total = actor->rows * actor->width, used = 0;
     double *scratch = calloc(total, sizeof *scratch), typical;
     for (size_t i = 0; i < total && scratch; i++)
-        if (isfinite(actor->a[i]) && isfinite(actor->b[i]) && counts(scene, actor, i / actor->width))
+        if (isfinite(actor->a[i]) && isfinite(actor->b[i]) && !is_silent(actor, i) &&
+            counts(scene, actor, i / actor->width))
             scratch[used++] = fabs((double)actor->a[i]);
     typical = scratch ? median_of(scratch, used) : 0;
     used = 0;
     for (size_t i = 0; i < total && typical > 0; i++) {
         double a = (double)actor->a[i], error = fabs((double)actor->b[i] - a) / (fabs(a) + typical);
-        if (!isfinite(error) || !counts(scene, actor, i / actor->width))
+        if (!isfinite(error) || is_silent(actor, i) || !counts(scene, actor, i / actor->width))
             continue;
         scratch[used++] = error;
         if (error > structure->element && (only == SIZE_MAX || only == i)) {
@@ -237,7 +244,8 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
             structure->worst_element = i;
         }
     }
-    if (only == SIZE_MAX && actor->width >= LEAST_WIDTH) /* of fewer, two tokens' worth is most of them */
+    /* of fewer, two tokens' worth is most of them */
+    if (only == SIZE_MAX && actor->width >= LEAST_WIDTH && used > 2 * actor->rows)
         structure->element_gap = ratio_to(structure->element, ts_nth(scratch, used, used - 1 - 2 * actor->rows));
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
     if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY)

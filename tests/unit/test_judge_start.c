@@ -618,6 +618,30 @@ static void test_a_tensor_by_itself(void **state)
     judge_alone(6, 0.03, 0);
 }
 
+/* One token, whose tensors have no structure: other products say whether it is by itself. */
+static void judge_one_token(double others, size_t expected)
+{
+    static const char *const names[] = {"embed",         "layers.0",      "layers.1.q", "layers.2.norm",
+                                        "layers.2.gate", "layers.3.norm", "layers.3.up"};
+    const double errors[] = {FINE, FINE, 0.09, 0.03, others, 0.04, others};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        err(a, b, TOTAL, errors[i]);
+        trace_add(&judged.trace, names[i], a, b, SHAPE(1, TOTAL));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_others_of_one_token(void **state)
+{
+    (void)state;
+    judge_one_token(0.1, SIZE_MAX);
+    judge_one_token(0.04, 2);
+}
+
 /* Few numbers: what is made of eight strays further from what is usual than what is made of many. */
 static void judge_few(size_t count, double error, size_t expected)
 {
@@ -715,6 +739,7 @@ int main(void)
         cmocka_unit_test(test_one_bug_is_enough),
         cmocka_unit_test(test_a_tensor_by_itself),
         cmocka_unit_test(test_few_numbers_stray),
+        cmocka_unit_test(test_others_of_one_token),
         cmocka_unit_test(test_scores_of_one_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
