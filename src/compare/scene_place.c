@@ -99,6 +99,33 @@ static bool are_batch(const struct ts_pair *pairs, size_t count, uint64_t batch,
     return votes > matrices && (fours || (!scores && (widths || batch < sequence)));
 }
 
+/* Hidden states as one list of the tokens of all sequences, [batch * tokens, hidden], and an axis for the sequences
+ * only where there are heads: [batch, tokens, heads, size] or [batch, heads, tokens, size]. */
+static uint64_t folded_batch(const struct ts_pair *pairs, size_t count, uint64_t *sequence)
+{
+    struct census lists = {0}, batches = {0};
+    const uint64_t *shape;
+    unsigned rank;
+    size_t matrices, votes, fours = 0;
+    uint64_t tokens, batch;
+    for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);)
+        if (rank == 2)
+            census_add(&lists, shape[0], 1);
+    tokens = census_winner(&lists, &matrices);
+    for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);)
+        if (rank == 4) {
+            fours++;
+            if (shape[0] >= 2 && tokens % shape[0] == 0 && tokens / shape[0] >= 2 &&
+                (shape[1] == tokens / shape[0] || shape[2] == tokens / shape[0]))
+                census_add(&batches, shape[0], 1);
+        }
+    batch = census_winner(&batches, &votes);
+    if (!matrices || !votes || votes * 2 <= fours)
+        return 1;
+    *sequence = tokens / batch;
+    return batch;
+}
+
 uint64_t ts_place_batch(const struct ts_pair *pairs, size_t count, uint64_t *sequence)
 {
     struct census census = {0};
@@ -111,7 +138,7 @@ uint64_t ts_place_batch(const struct ts_pair *pairs, size_t count, uint64_t *seq
             census_add(&census, shape[0] << 48 | shape[1], 1);
     both = census_winner(&census, &votes);
     if (!votes || !are_batch(pairs, count, both >> 48, both & (((uint64_t)1 << 48) - 1), votes))
-        return 1;
+        return folded_batch(pairs, count, sequence);
     *sequence = both & (((uint64_t)1 << 48) - 1);
     return both >> 48;
 }

@@ -1,5 +1,5 @@
 /* Several sequences that ran at once, [batch, tokens, ...]: rows of all of them are judged together, attention within
- * each, and a diagnosis looks at the sequence that is wrong. */
+ * each, and a diagnosis looks at the sequence that is wrong. Hidden states may be one list of all tokens. */
 #include "judged_trace.h"
 
 enum { BATCH = 2, TOKENS = 7, HEADS = 3, SIZE = 8, HIDDEN = HEADS * SIZE };
@@ -72,8 +72,17 @@ static void modulate(struct side *side, bool swapped)
     }
 }
 
-/* Returns nothing: the pairs are embed, norm, q, k, v, probs, context, modulation, modulated. */
-static void make(struct trace *trace, struct side *sides, enum fault fault)
+static void add_hidden(struct trace *trace, const char *name, const float *a, const float *b, bool folded)
+{
+    if (folded)
+        trace_add(trace, name, a, b, SHAPE(ROWS, HIDDEN));
+    else
+        trace_add(trace, name, a, b, SHAPE(BATCH, TOKENS, HIDDEN));
+}
+
+/* Returns nothing: the pairs are embed, norm, q, k, v, probs, context, modulation, modulated. `folded`: an axis of
+ * sequences only where there are heads. */
+static void make(struct trace *trace, struct side *sides, enum fault fault, bool folded)
 {
     float *weight = made_values(HIDDEN), *matrices = made_values(3 * HIDDEN * HIDDEN), *x = made_values(TOTAL);
     float *modulation = made_values(BATCH * 2 * HIDDEN);
@@ -91,15 +100,15 @@ static void make(struct trace *trace, struct side *sides, enum fault fault)
         modulate(side, b && fault == OTHER_CHUNK);
     }
 #define ADD(name, field, ...) trace_add(trace, name, sides[0].field, sides[1].field, SHAPE(__VA_ARGS__))
-    ADD("embed", x, BATCH, TOKENS, HIDDEN);
-    ADD("layers.0.norm", normed, BATCH, TOKENS, HIDDEN);
+    add_hidden(trace, "embed", sides[0].x, sides[1].x, folded);
+    add_hidden(trace, "layers.0.norm", sides[0].normed, sides[1].normed, folded);
     ADD("layers.0.q", q, BATCH, HEADS, TOKENS, SIZE);
     ADD("layers.0.k", k, BATCH, HEADS, TOKENS, SIZE);
     ADD("layers.0.v", v, BATCH, HEADS, TOKENS, SIZE);
     ADD("layers.0.probs", probs, BATCH, HEADS, TOKENS, TOKENS);
     ADD("layers.0.context", context, BATCH, HEADS, TOKENS, SIZE);
     ADD("layers.0.modulation", modulation, BATCH, 2 * HIDDEN);
-    ADD("layers.0.modulated", out, BATCH, TOKENS, HIDDEN);
+    add_hidden(trace, "layers.0.modulated", sides[0].out, sides[1].out, folded);
 #undef ADD
     free(weight);
     free(matrices);
@@ -114,12 +123,12 @@ static void test_a_batch_is_judged(void **state)
         size_t first;
     } cases[] = {{NO_FAULT, SIZE_MAX}, {NORM_WITHOUT_WEIGHT, 1}, {NO_MASK, 5}, {OTHER_CHUNK, 8}};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         struct judged judged;
         struct side *sides = calloc(2, sizeof *sides);
         trace_start(&judged.trace);
-        make(&judged.trace, sides, cases[i].fault);
-        expect_first(&judged, cases[i].first);
+        make(&judged.trace, sides, cases[i / 2].fault, i % 2);
+        expect_first(&judged, cases[i / 2].first);
         free(sides);
     }
 }
@@ -128,18 +137,20 @@ static void test_a_batch_is_judged(void **state)
 static void test_a_batch_is_learnt(void **state)
 {
     static const bool learnt[] = {false, true, false, false, false, true, true, false, true};
-    struct judged judged;
-    struct side *sides = calloc(2, sizeof *sides);
     (void)state;
-    trace_start(&judged.trace);
-    make(&judged.trace, sides, NO_FAULT);
-    judged_run(&judged);
-    assert_int_equal(judged.judgement.tokens, ROWS);
-    for (size_t i = 0; i < sizeof learnt / sizeof *learnt; i++)
-        if ((judged.judgement.verdicts[i].operation != NULL) != learnt[i])
-            fail_msg("%s is %s", judged.trace.pairs[i].name, learnt[i] ? "not learnt" : "learnt");
-    judged_end(&judged);
-    free(sides);
+    for (int folded = 0; folded < 2; folded++) {
+        struct judged judged;
+        struct side *sides = calloc(2, sizeof *sides);
+        trace_start(&judged.trace);
+        make(&judged.trace, sides, NO_FAULT, folded);
+        judged_run(&judged);
+        assert_int_equal(judged.judgement.tokens, ROWS);
+        for (size_t i = 0; i < sizeof learnt / sizeof *learnt; i++)
+            if ((judged.judgement.verdicts[i].operation != NULL) != learnt[i])
+                fail_msg("%s is %s", judged.trace.pairs[i].name, learnt[i] ? "not learnt" : "learnt");
+        judged_end(&judged);
+        free(sides);
+    }
 }
 
 static void test_a_batch_is_diagnosed(void **state)
@@ -150,13 +161,13 @@ static void test_a_batch_is_diagnosed(void **state)
         const char *id;
     } cases[] = {{NORM_WITHOUT_WEIGHT, 1, "channel-scaled"}, {NO_MASK, 5, "mask"}, {OTHER_CHUNK, 8, "modulation"}};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         struct trace trace;
         struct side *sides = calloc(2, sizeof *sides);
         trace_start(&trace);
-        make(&trace, sides, cases[i].fault);
-        trace_diagnose(&trace, cases[i].index);
-        assert_first(&trace, cases[i].id, NULL);
+        make(&trace, sides, cases[i / 2].fault, i % 2);
+        trace_diagnose(&trace, cases[i / 2].index);
+        assert_first(&trace, cases[i / 2].id, NULL);
         trace_end(&trace);
         free(sides);
     }
