@@ -15,11 +15,12 @@
 #include "compare/moments.h"
 #include "compare/pieces.h"
 
-#define PIECE_BYTES ((uint64_t)8 << 20) /* of both sides */
-#define LARGEST     ((uint64_t)1 << 21) /* elements of a piece, a multiple of any run */
-#define SMALLEST    ((uint64_t)1 << 17)
-#define SMALL       ((uint64_t)1 << 18) /* elements of a pair */
-#define NOWHERE     UINT64_MAX
+#define PIECE_BYTES  ((uint64_t)8 << 20) /* of both sides */
+#define LARGEST      ((uint64_t)1 << 21) /* elements of a piece, a multiple of any run */
+#define SMALLEST     ((uint64_t)1 << 17)
+#define SMALL        ((uint64_t)1 << 18) /* elements of a pair */
+#define NOWHERE      UINT64_MAX
+#define MASKED_LEAST 2 /* times that a mask is there */
 
 struct job {
     struct ts_pieces cut;
@@ -261,12 +262,34 @@ static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piec
     if (!shifts->a && !shifts->b && !shifts->d)
         return TS_OK;
     ts_delta_piece_init(&again);
-    TS_TRY(ts_delta_walk_shifted(pair, shifts, &again, error));
+    TS_TRY(ts_delta_walk_shifted(pair, shifts, (double)NAN, &again, error));
     all->a = again.a;
     all->b = again.b;
     all->sum = again.sum;
     all->sum_abs = again.sum_abs;
     all->squares = again.squares;
+    return TS_OK;
+}
+
+/* Scores whose mask is written as -1e9 or so, the same on both sides: next to it no error of what is seen would count.
+ * The sums once more without it, where it is the least number of both and there many times. */
+static enum ts_status leave_mask_out(const struct ts_pair *pair, struct ts_delta_piece *all, struct ts_error *error)
+{
+    const struct ts_delta_shifts none = {0};
+    struct ts_delta_piece again;
+    uint64_t masked;
+    if (!all->unequal || all->min_a != all->min_b || ts_is_exact(pair) || !isfinite(all->min_a) ||
+        !ts_is_mask(all->min_a, -(double)INFINITY))
+        return TS_OK;
+    ts_delta_piece_init(&again);
+    TS_TRY(ts_delta_walk_shifted(pair, &none, all->min_a, &again, error));
+    masked = all->a.count - again.a.count;
+    if (masked < MASKED_LEAST || masked < all->a.count / 100 || !again.a.count)
+        return TS_OK;
+    all->a = again.a;
+    all->b = again.b;
+    all->min_a = again.min_a;
+    all->min_b = again.min_b;
     return TS_OK;
 }
 
@@ -284,6 +307,8 @@ static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_d
 {
     double norm_a, norm_b, distance;
     struct ts_delta_shifts shifts;
+    if (!boxed)
+        TS_TRY(leave_mask_out(pair, all, error));
     TS_TRY(sum_again(pair, all, &shifts, error));
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,

@@ -2,7 +2,8 @@
  *
  * d = b - a, a the reference. Elements where both are finite count in the sums; NaN and infinities are counted apart.
  * An infinity on both sides with the same sign is equal. -inf against the most negative finite number of its type (or
- * another constant that masks are written with: delta_close.h) counts as masked on both sides and leaves the sums.
+ * another constant that masks are written with: delta_close.h) counts as masked on both sides and leaves the sums; so
+ * does such a constant that is the least number of both sides and there many times.
  * Integers and booleans are compared exactly. Sums are in double or compensated, cut at fixed places, so that neither
  * thread count nor SIMD level changes them beyond 1e-12. */
 #ifndef TS_COMPARE_DELTA_H

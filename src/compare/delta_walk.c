@@ -219,7 +219,7 @@ static double shifted_difference(double x, double y, int shift)
     return isfinite(y - x) ? ldexp(y - x, shift) : ldexp(y, shift) - ldexp(x, shift);
 }
 
-enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts,
+enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts, double mask,
                                      struct ts_delta_piece *piece, struct ts_error *error)
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
@@ -233,7 +233,8 @@ enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts
         TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
         TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
         for (size_t i = 0; i < now * per; i++)
-            if (isfinite(x[i]) && isfinite(y[i]) && !ts_is_masked(&masks, x[i], y[i]))
+            if (isfinite(x[i]) && isfinite(y[i]) && !(x[i] == mask && y[i] == mask) &&
+                !ts_is_masked(&masks, x[i], y[i]))
                 add_finite(piece, ldexp(x[i], shifts->a), ldexp(y[i], shifts->b),
                            shifted_difference(x[i], y[i], shifts->d), first + i / per, &any, &stretch);
         add_stretch(piece, &stretch);

@@ -354,20 +354,42 @@ static void masks_are_those_of_a_coarser_type(void **state)
     drop_pair(&made);
 }
 
-/* Scores plus the type's most negative number, on both sides: the sums are those of the scores that are seen. */
+/* Scores plus the type's most negative number or a large one, on both sides: the sums are those of the scores that are
+ * seen. */
 static void masks_do_not_drown_the_rest(void **state)
 {
-    const float low = -3.4028234663852886e38f;
-    const float a[] = {3, low, low, 4, 0, low}, b[] = {3, low, low, 4, 5, low};
-    struct made made;
-    struct ts_delta delta;
+    const float lows[] = {-3.4028234663852886e38f, -1e9f, -1e4f};
     (void)state;
-    make_pair(&made, TS_F32, a, b, sizeof a, 1, 6);
-    delta = measure(&made, 1);
-    assert_int_equal(delta.masked, 0);
-    assert_int_equal(delta.unequal, 1);
-    assert_true(delta.max_abs == 5 && fabs(delta.rel_l2 - 1) < 1e-12 && !delta.identical);
-    drop_pair(&made);
+    for (size_t i = 0; i < sizeof lows / sizeof *lows; i++) {
+        const float low = lows[i], a[] = {3, low, low, 4, 0, low}, b[] = {3, low, low, 4, 5, low};
+        struct made made;
+        struct ts_delta delta;
+        make_pair(&made, TS_F32, a, b, sizeof a, 1, 6);
+        delta = measure(&made, 1);
+        assert_int_equal(delta.masked, 0);
+        assert_int_equal(delta.unequal, 1);
+        assert_int_equal(delta.compared, 3);
+        assert_true(delta.max_abs == 5 && fabs(delta.rel_l2 - 1) < 1e-12 && !delta.identical && delta.a.min == 0);
+        drop_pair(&made);
+    }
+}
+
+/* A single one, one that is not the least number, and one that masks nothing in the candidate are numbers. */
+static void large_numbers_are_no_masks(void **state)
+{
+    const float rows[][2][4] = {{{3, -1e9f, 4, 0}, {3, -1e9f, 4, 5}},
+                                {{3, -1e9f, -1e9f, -2e9f}, {4, -1e9f, -1e9f, -2e9f}},
+                                {{3, -1e9f, -1e9f, 0}, {3, -1e9f, 1, 5}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct made made;
+        struct ts_delta delta;
+        make_pair(&made, TS_F32, rows[i][0], rows[i][1], sizeof rows[i][0], 1, 4);
+        delta = measure(&made, 1);
+        assert_int_equal(delta.compared, 4);
+        assert_true(delta.a.norm > 9e8);
+        drop_pair(&made);
+    }
 }
 
 static void non_finite_numbers_are_counted_apart(void **state)
@@ -780,6 +802,7 @@ int main(void)
         cmocka_unit_test(masks_are_those_of_the_type),
         cmocka_unit_test(masks_are_those_of_a_coarser_type),
         cmocka_unit_test(masks_do_not_drown_the_rest),
+        cmocka_unit_test(large_numbers_are_no_masks),
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
         cmocka_unit_test(integers_are_exact),
         cmocka_unit_test(integers_are_what_their_types_say),
