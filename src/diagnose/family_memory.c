@@ -19,6 +19,8 @@
 #define FEW_SMALL 8 /* of tensors with a hundred times as many */
 /* Shorter runs of one value happen by themselves. */
 #define RUN_LEAST 8
+/* Tokens of which a channel may be said to hold one number: in fewer, eight bits agree by chance. */
+#define STEADY_ROWS 5
 
 /* Predicts `value(i)` on the mask and what was expected elsewhere. */
 static void fill(const struct ts_case *the_case, const bool *mask, double *prediction)
@@ -230,6 +232,57 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
                    "whether all of it is written: this is what the buffer was filled with before",
                    "%s: %zu elements are all %.9g (bits 0x%08" PRIx32 ")", region.text, region.count, value,
                    ts_float_bits((float)value));
+}
+
+/* NaN in the table: the channel is as expected. */
+static bool predict_steady(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    size_t width = the_case->actor->width;
+    if (formula->table_count != width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = isnan(formula->table[i % width]) ? the_case->expected[i] : formula->table[i % width];
+    return true;
+}
+
+/* Channels that hold one number each, to the last bit, in all tokens: a product with zeros, and the bias that is added
+ * to it. Where it is zero everywhere, zeros() says so. */
+static void steady_channels(struct ts_case *the_case, bool *mask, double *prediction)
+{
+    const size_t rows = the_case->actor->rows, width = the_case->actor->width;
+    struct ts_region region;
+    double *steady;
+    size_t count = 0, biased = 0;
+    if (rows < STEADY_ROWS || ts_case_direct(the_case) || ts_case_is_part(the_case))
+        return;
+    steady = malloc(width * sizeof *steady);
+    memset(mask, 0, the_case->total * sizeof *mask);
+    for (size_t i = 0; i < width && steady; i++) {
+        bool same = isfinite(the_case->found[i]) != 0, spread = false;
+        for (size_t row = 1; row < rows && same; row++) {
+            same = the_case->found[row * width + i] == the_case->found[i];
+            spread = spread || the_case->expected[row * width + i] != the_case->expected[i];
+        }
+        steady[i] = same && spread ? the_case->found[i] : (double)NAN;
+        count += same && spread;
+        biased += same && spread && the_case->found[i] != 0;
+        for (size_t row = 0; row < rows && same && spread; row++)
+            mask[row * width + i] = true;
+    }
+    /* all of them: every token repeats the first one, unless a norm with a bias was given zeros */
+    if (steady && biased && (count < width || the_case->operation.kind == TS_OPERATION_NORM) &&
+        ts_region_of(the_case, mask, &region)) {
+        fill(the_case, mask, prediction);
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_steady, .table = steady, .table_count = width});
+        ts_propose(the_case, "zeros", prediction, region.pieces + count,
+                   count < width ? "whether the weights behind these channels are loaded: what is left is the bias"
+                                 : "what the norm is given: its bias is all that is left",
+                   count < width ? "%s: one number each in every %s, as a product with zeros and a bias leaves"
+                                 : "%s: one number for each channel, the same in every %s, as a norm of zeros leaves",
+                   region.text, ts_case_row_word(the_case));
+    }
+    free(steady);
 }
 
 /* Elements that are bit for bit an older tensor's, where something else was expected. */
@@ -634,6 +687,7 @@ static void propose(struct ts_case *the_case)
         if (the_case->error > 0) {
             zeros(the_case, mask, prediction);
             unwritten(the_case, mask, prediction);
+            steady_channels(the_case, mask, prediction);
             stale(the_case, mask, prediction);
             repeated_rows(the_case, mask, prediction);
             sparse(the_case);

@@ -76,6 +76,14 @@ static void zero_all(struct side *side, double *values, size_t count)
     memset(values, 0, count * sizeof *values);
 }
 
+/* A head's rows of the weight are zero, its bias is there. */
+static void only_a_bias(struct side *side, double *values, size_t count)
+{
+    size_t from = WIDE - side->size->head;
+    side->told[0] = (double)side->size->heads - 1;
+    EACH values[i] = i % WIDE >= from ? 0.25 + 0.01 * (double)(i % WIDE - from) : values[i];
+}
+
 static void filled_half(struct side *side, double *values, size_t count)
 {
     (void)side;
@@ -167,6 +175,8 @@ static const struct row rows[] = {
     {"zeros", "the end", Q, .plant = zero_tail, .words = {"everything from row {0}, column {1} on: zero ({2} of"},
      .near = "rows unwritten stale"},
     {"zeros", "all", Q, .plant = zero_all, .words = {"every element is zero"}, .near = "scaled unrelated unwritten"},
+    {"zeros", "but for a bias", Q, .plant = only_a_bias, .words = {"head {0}: one number each in every token"},
+     .check = "what is left is the bias", .near = "affine offset heads term-missing unwritten"},
     {"unwritten", "the second half", Q, .plant = filled_half, .words = {"-13.625 (bits 0xc15a0000)"},
      .near = "rows zeros stale inf"},
     {"unwritten", "all", Q, .plant = one_value, .words = {"every element is 3 "}, .near = "offset zeros affine"},
