@@ -17,12 +17,13 @@
  * up to this. */
 #define ROUNDED_FACTOR 0x1p-9
 /* No honest error that starts has a slope above 0.3; see judge_start.c. */
-#define FOLLOWS_HALF   0.5
-#define FOLLOWS_GROWTH 4.0
-#define NOTED          0.03   /* more than eight bits make: whoever reads the report is told */
-#define HIDDEN_ROWS    5      /* softmax that was not captured makes much of a token's near ties */
-#define FIRST_LIMIT    1e-2   /* and alone, with nothing before it, up to this one */
-#define CHAIN_LIMIT    2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
+#define FOLLOWS_HALF     0.5
+#define FOLLOWS_GROWTH   4.0
+#define SCATTERED_GROWTH 30.0   /* numbers that err a thirtieth of it err as before */
+#define NOTED            0.03   /* more than eight bits make: whoever reads the report is told */
+#define HIDDEN_ROWS      5      /* softmax that was not captured makes much of a token's near ties */
+#define FIRST_LIMIT      1e-2   /* and alone, with nothing before it, up to this one */
+#define CHAIN_LIMIT      2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
  * come in through that. */
@@ -323,6 +324,14 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       "its error is %.3g times what came in and what this run makes elsewhere",
+                                      level / base));
+        return;
+    }
+    if (grown && !flips && structure->known && structure->scattered && level > SCATTERED_GROWTH * base) {
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "its error is %.3g times what came in, and is all in some numbers here and "
+                                      "there, while a low precision touches every one",
                                       level / base));
         return;
     }

@@ -27,7 +27,13 @@ static double ratio_to(double value, double median)
 #define LEAST_SHARE        1e-12 /* of an error's energy: a token may have none */
 #define CONSTANT_SIZE      0.1   /* of the median channel's variation, in the reference */
 #define CONSTANT_ROUNDINGS 16
-#define LEAST_WIDTH        8 /* channels that have statistics */
+/* A number is calm below a thirtieth of the RMS error, as one in forty is of errors that are normal. Most: three of
+ * four.
+ */
+#define SCATTERED_CALM  30.0
+#define SCATTERED_OF    2
+#define SCATTERED_LEAST 8
+#define LEAST_WIDTH     8 /* channels that have statistics */
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -222,6 +228,60 @@ static bool is_silent(const struct ts_actor *actor, size_t i)
     return actor->a[i] == 0 && actor->b[i] == 0;
 }
 
+/* Numbers of a token or a channel, and those of them that err. */
+struct spared {
+    size_t all, loud;
+};
+
+/* Of those that have such numbers at all. */
+static bool are_mostly_calm(const struct spared *lines, size_t count)
+{
+    size_t all = 0, loud = 0;
+    for (size_t i = 0; i < count; i++)
+        if (lines[i].loud) {
+            all += lines[i].all;
+            loud += lines[i].loud;
+        }
+    return loud >= SCATTERED_LEAST && loud * SCATTERED_OF < all;
+}
+
+static double element_error(const struct ts_actor *actor, size_t i, double typical)
+{
+    double a = (double)actor->a[i];
+    return fabs((double)actor->b[i] - a) / (fabs(a) + typical);
+}
+
+static bool is_scattered(struct ts_scene *scene, const struct ts_actor *actor, double typical)
+{
+    size_t total = actor->rows * actor->width, used = 0;
+    struct spared *rows = calloc(actor->rows + actor->width, sizeof *rows), *channels;
+    double squares = 0;
+    bool scattered;
+    if (!rows)
+        return false;
+    channels = rows + actor->rows;
+    for (size_t i = 0; i < total; i++) {
+        double error = element_error(actor, i, typical);
+        if (isfinite(error) && counts(scene, actor, i / actor->width)) {
+            squares += error * error;
+            used++;
+        }
+    }
+    for (size_t i = 0; i < total; i++) {
+        double error = element_error(actor, i, typical);
+        bool loud = error * error * SCATTERED_CALM * SCATTERED_CALM * (double)used > squares;
+        if (!isfinite(error) || !counts(scene, actor, i / actor->width) || is_silent(actor, i))
+            continue;
+        rows[i / actor->width].all++;
+        channels[i % actor->width].all++;
+        rows[i / actor->width].loud += loud;
+        channels[i % actor->width].loud += loud;
+    }
+    scattered = are_mostly_calm(rows, actor->rows) && are_mostly_calm(channels, actor->width);
+    free(rows);
+    return scattered;
+}
+
 /* Every number by itself. `only`: the worst is looked for at this place alone, or everywhere from SIZE_MAX. */
 static void measure_elements(struct ts_scene *scene, const struct ts_actor *actor, size_t only,
                              struct ts_structure *structure)
@@ -235,7 +295,7 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
     typical = scratch ? median_of(scratch, used) : 0;
     used = 0;
     for (size_t i = 0; i < total && typical > 0; i++) {
-        double a = (double)actor->a[i], error = fabs((double)actor->b[i] - a) / (fabs(a) + typical);
+        double error = element_error(actor, i, typical);
         if (!isfinite(error) || is_silent(actor, i) || !counts(scene, actor, i / actor->width))
             continue;
         scratch[used++] = error;
@@ -250,6 +310,8 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
     if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY)
         structure->element_alone = error_alone(scene, actor, structure->worst_element);
+    if (only == SIZE_MAX && structure->element > SCATTERED_CALM)
+        structure->scattered = is_scattered(scene, actor, typical);
     free(scratch);
 }
 

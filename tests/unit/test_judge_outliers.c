@@ -130,6 +130,33 @@ static void test_numbers_that_are_zero_on_both_sides(void **state)
     judge_rectified(30, 3);
 }
 
+/* Products, all of which are made with weights of few bits; or some numbers of the first one were hit, one in so many.
+ */
+static void judge_hits(size_t one_in, size_t expected)
+{
+    static const char *const names[] = {"embed",       "layers.0.up",   "layers.0.down",
+                                        "layers.1.up", "layers.1.down", "lm_head"};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < 6; i++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        shake(a, b, TOTAL, i == 0 || (i == 1 && one_in) ? 3e-7 : 0.15);
+        for (size_t k = 0; k < TOTAL && i == 1 && one_in; k++)
+            b[k] += dice() % one_in ? 0 : 0.7f * (float)dice_number();
+        trace_add(&judged.trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_scattered_hits_are_no_low_precision(void **state)
+{
+    (void)state;
+    judge_hits(0, SIZE_MAX);
+    judge_hits(20, 1);
+    judge_hits(5, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
         cmocka_unit_test(test_numbers_that_are_zero_on_both_sides),
+        cmocka_unit_test(test_scattered_hits_are_no_low_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
