@@ -9,9 +9,11 @@
 #include "base/ordered.h"
 #include "diagnose/experts.h"
 #include "diagnose/variant.h"
+#include "tensor/layer.h"
 
 #define GUESSED_CHOSEN 8   /* experts per token, where nothing says how many */
 #define NEARLY_EQUAL   0.1 /* relative error of logits that agree */
+#define CALM_ROW       4   /* times the median row's error energy */
 #define MOST_OF_IT     0.9 /* of the error, in the tokens that flipped */
 
 bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen)
@@ -146,24 +148,58 @@ bool ts_names_router(const char *name)
     return (strstr(name, "gate") || strstr(name, "router")) && !strstr(name, "proj");
 }
 
+/* What came into the case's layer, where that is behind the layer of these logits: the first tensor there. */
+static const struct ts_actor *behind_layer(struct ts_case *the_case, const struct ts_actor *logits)
+{
+    uint64_t layer, other;
+    if (!ts_layer_of(ts_case_name(the_case, logits), &layer))
+        return NULL;
+    for (size_t pair = logits->pair + 1; pair < the_case->actor->pair; pair++) {
+        const struct ts_actor *actor = ts_scene_actor(the_case->scene, pair);
+        if (actor && actor->rows == logits->rows && ts_layer_of(ts_case_name(the_case, actor), &other) && other > layer)
+            return actor;
+    }
+    return NULL;
+}
+
+/* A token that took other experts errs in all that follows: one that errs there as most do went the same way. `spare`
+ * has room for two numbers per row. */
+static bool is_calm(const struct ts_actor *actor, size_t row, double *spare)
+{
+    for (size_t i = 0; i < actor->rows; i++) {
+        double error = 0, size = 0;
+        for (size_t k = i * actor->width; k < (i + 1) * actor->width; k++) {
+            double d = (double)actor->b[k] - (double)actor->a[k];
+            error += isfinite(d) ? d * d : 0;
+            size += isfinite(d) ? (double)actor->a[k] * (double)actor->a[k] : 0;
+        }
+        spare[i] = spare[actor->rows + i] = size > 0 ? error / size : 0;
+    }
+    qsort(spare, actor->rows, sizeof *spare, by_value);
+    return spare[actor->rows + row] <= CALM_ROW * spare[actor->rows / 2];
+}
+
 /* Marks the rows that flip before the case's tensor; how many they are. */
 static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, const struct ts_actor **first)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t count = 0;
+    double *spare = malloc(2 * actor->rows * sizeof *spare);
     memset(marked, 0, actor->rows * sizeof *marked);
-    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
-        const struct ts_actor *logits = ts_scene_actor(the_case->scene, actor->pair - back);
+    for (size_t back = 1; spare && back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
+        const struct ts_actor *logits = ts_scene_actor(the_case->scene, actor->pair - back), *behind;
         if (!logits || logits->rows != actor->rows || logits->heads != 1 || logits->width <= chosen + 1 ||
             logits->width >= TS_MOST_EXPERTS || !ts_names_router(ts_case_name(the_case, logits)))
             continue;
+        behind = behind_layer(the_case, logits);
         for (size_t row = 0; row < actor->rows; row++)
-            if (!marked[row] && ts_router_flips(logits, row, chosen)) {
+            if (!marked[row] && ts_router_flips(logits, row, chosen) && !(behind && is_calm(behind, row, spare))) {
                 marked[row] = true;
                 *first = logits;
                 count++;
             }
     }
+    free(spare);
     return count;
 }
 

@@ -229,6 +229,43 @@ static void test_logits_alone(void **state)
     }
 }
 
+/* Two tokens with a near tie are wrong in the next layer; they came into it wrong, or as all others did. */
+static void expect_next_layer(bool came_in, const char *id)
+{
+    struct trace trace;
+    float *logits = made_values(TOKENS * EXPERTS), *x = made_values(TOKENS * HIDDEN), *y = made_values(TOKENS * HIDDEN);
+    float near_logits[TOKENS * EXPERTS], near_x[TOKENS * HIDDEN], found[TOKENS * HIDDEN];
+    for (size_t t = 4; t < TOKENS; t += 13)
+        for (size_t e = 0; e < EXPERTS; e++)
+            logits[t * EXPERTS + e] = (float)(e == 1 ? 2.5 : e == 5 ? 1.5 : e == 6 ? 1.4995 : -0.5);
+    shake(logits, near_logits, TOKENS * EXPERTS, 1e-4);
+    shake(x, near_x, TOKENS * HIDDEN, 1e-3);
+    shake(y, found, TOKENS * HIDDEN, 1e-3);
+    for (size_t t = 4; t < TOKENS; t += 13) {
+        near_logits[t * EXPERTS + 6] = 1.51f;
+        for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN; i++) {
+            found[i] += (float)dice_number();
+            near_x[i] += came_in ? (float)dice_number() : 0;
+        }
+    }
+    trace_start(&trace);
+    trace_add(&trace, "model.layers.1.mlp.gate", logits, near_logits, SHAPE(TOKENS, EXPERTS));
+    trace_add(&trace, "model.layers.2.input_layernorm", x, near_x, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.2.self_attn.o_proj", y, found, SHAPE(TOKENS, HIDDEN)));
+    assert_first(&trace, id, NULL);
+    trace_end(&trace);
+    free(logits);
+    free(x);
+    free(y);
+}
+
+static void test_routing_of_the_layer_before(void **state)
+{
+    (void)state;
+    expect_next_layer(true, "routing");
+    expect_next_layer(false, "rows");
+}
+
 /* A block of a diffusion transformer, of which hooks show the stream before and behind it and what its branches make,
  * and no gate. What the candidate does with the gates, one number per channel each. */
 struct block {
@@ -445,12 +482,10 @@ static void test_streams_and_offsets(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hidden_function),
-                                       cmocka_unit_test(test_hidden_function_is_silent),
-                                       cmocka_unit_test(test_logits_alone),
-                                       cmocka_unit_test(test_hidden_gates),
-                                       cmocka_unit_test(test_hidden_gates_are_silent),
-                                       cmocka_unit_test(test_streams_and_offsets),
-                                       cmocka_unit_test(test_gates_before_a_norm)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hidden_function),     cmocka_unit_test(test_hidden_function_is_silent),
+        cmocka_unit_test(test_logits_alone),        cmocka_unit_test(test_routing_of_the_layer_before),
+        cmocka_unit_test(test_hidden_gates),        cmocka_unit_test(test_hidden_gates_are_silent),
+        cmocka_unit_test(test_streams_and_offsets), cmocka_unit_test(test_gates_before_a_norm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
