@@ -73,10 +73,11 @@ static size_t mask_differences(const struct mask *a, const struct mask *b)
     return count;
 }
 
-/* The band that fits best: how far ahead most rows see, and how far back the later ones do. */
+/* The band that fits best: how far ahead most rows see, and how far back the later ones do, unless others see the first
+ * key from further away. */
 static void mask_describe(const struct mask *mask, long *window, long *shift)
 {
-    long ahead = 0;
+    long ahead = 0, reach = 0;
     size_t votes = 0;
     *window = 0;
     *shift = (long)mask->keys;
@@ -90,6 +91,8 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
             }
         if (first > 0 && (long)mask->at[row] - first + 1 > *window)
             *window = (long)mask->at[row] - first + 1;
+        if (first == 0 && (long)mask->at[row] + 1 > reach)
+            reach = (long)mask->at[row] + 1;
         if (last < 0 || last + 1 == (long)mask->keys) /* sees to the end: that tells nothing about how far */
             continue;
         before = last - (long)mask->at[row];
@@ -104,6 +107,8 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
             ahead = before;
         }
     }
+    if (reach > *window)
+        *window = 0;
     if (votes)
         *shift = ahead;
     if (!votes && mask->rows) { /* everything ahead is visible; is everything behind? */

@@ -6,6 +6,7 @@ enum { TOKENS = 10, HEADS = 4, SIZE = 8, HIDDEN = HEADS * SIZE, TABLE = TOKENS *
 struct sight {
     int ahead, window; /* keys up to row + ahead, and window of them in all; 0: no window */
     bool none;         /* no mask at all */
+    bool chunks;       /* a token sees itself and the chunks of four before its own */
     double slope;      /* times the usual slopes of a position bias */
     bool flat_slopes;  /* every head has the same */
     uint32_t table;    /* a number for each head and distance, drawn from this; 0: none */
@@ -30,6 +31,7 @@ static void score(struct sides *sides, int side, struct sight sight)
         long distance = (long)row - (long)key;
         double sum = 0, slope = sight.slope * exp2(sight.flat_slopes ? -3 : -8.0 * (double)(head + 1) / HEADS);
         bool seen = sight.none || (distance >= -sight.ahead && (!sight.window || distance < sight.window));
+        seen = seen && (!sight.chunks || distance == 0 || key < row / 4 * 4);
         for (size_t i = 0; i < SIZE; i++)
             sum += (double)sides->q[side][row * HIDDEN + head * SIZE + i] *
                    (double)sides->k[side][key * HIDDEN + head * SIZE + i];
@@ -84,7 +86,7 @@ static void expect(struct sight reference, struct sight candidate, bool bare, co
 static void test_masks(void **state)
 {
     struct sight causal = {0}, ahead = {.ahead = 1}, behind = {.ahead = -1}, none = {.none = true};
-    struct sight window = {.window = 4}, longer = {.window = 9};
+    struct sight window = {.window = 4}, longer = {.window = 9}, chunks = {.chunks = true};
     (void)state;
     expect(causal, ahead, false, "mask", "in the candidate each token sees 1 token ahead");
     expect(causal, behind, false, "mask", "those before it and not itself");
@@ -92,6 +94,7 @@ static void test_masks(void **state)
     expect(window, causal, false, "mask", "in the reference each token sees itself and those before it, at most 3");
     expect(causal, window, false, "mask", "at most 3 back (a window of 4); in the reference");
     expect(longer, causal, false, "mask", "in the reference each token sees itself and those before it, at most 8");
+    expect(causal, chunks, false, "mask", "from token 1 on, keys 0 to 0 are masked in the candidate");
 }
 
 /* The values where nothing is seen may differ, and the rest be rounded. */
