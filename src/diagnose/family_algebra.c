@@ -15,6 +15,10 @@
 #define STANDS_OUT 6.0
 /* And this share of the worst part's error: in a clean run the noise is known only roughly. */
 #define BESIDE_THE_WORST 1e-12
+/* A few channels: a sixteenth of all. */
+#define AMONG_THE_FEW 0.03
+#define FEW_OF        16
+#define NEARLY_ALL    0.9
 /* Of the energy of the parts that have a factor of their own: what the factors must give. */
 #define LEAST_GIVEN 0.5
 /* An offset for each part must explain this much more than one for all. */
@@ -110,6 +114,28 @@ static size_t choose(const struct ts_case *the_case, const struct sums *sums, si
         number += chosen[p];
     }
     return number;
+}
+
+/* Of channels, where a few hold nearly all of the error: those alone. What the others err by is left to noise, which a
+ * number for each would follow. */
+static size_t choose_few(const struct sums *sums, size_t parts, bool *chosen, size_t number)
+{
+    double worst = 0, all = 0, held = 0;
+    size_t few = 0;
+    for (size_t p = 0; p < parts; p++) {
+        all += sums[p].error;
+        worst = sums[p].error > worst ? sums[p].error : worst;
+    }
+    for (size_t p = 0; p < parts; p++)
+        if (chosen[p] && sums[p].error > AMONG_THE_FEW * worst) {
+            held += sums[p].error;
+            few++;
+        }
+    if (few * FEW_OF > parts || held < NEARLY_ALL * all)
+        return number;
+    for (size_t p = 0; p < parts; p++)
+        chosen[p] = chosen[p] && sums[p].error > AMONG_THE_FEW * worst;
+    return few;
 }
 
 /* What has no relation to the reference has the factor zero, nearly, and that predicts its size away: a factor must
@@ -495,6 +521,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         free(numbers);
         return;
     }
+    if (partition == BY_CHANNEL)
+        number = choose_few(sums, parts, chosen, number);
     list_chosen(the_case, chosen, parts, partition == BY_ROW, which, sizeof which);
     for (size_t p = 0; p < parts; p++)
         if (chosen[p] && sums[p].xx > 0) {

@@ -6,6 +6,7 @@
 #include "diagnose/wiring.h"
 
 /* Tokens whose products are taken, and multiplications for all of them together. */
+#define VARYING_TOKENS     12
 #define TOKENS_OF_PRODUCTS 64
 #define PRODUCTS_LIMIT     ((size_t)1 << 23)
 #define CORRELATED         0.95
@@ -200,6 +201,25 @@ static bool predict_channel(struct ts_case *the_case, const struct ts_formula *f
     return true;
 }
 
+/* A channel that is nearly the same for all tokens is no better than a bias, unless what it varies by is followed too,
+ * in more tokens than one of many channels follows by chance. */
+static bool follows_varying(const double *direction, const struct ts_actor *x, size_t channel, size_t tokens)
+{
+    double n = (double)tokens, d = 0, dd = 0, v = 0, vv = 0, dv = 0;
+    for (size_t t = 0; t < tokens; t++) {
+        double value = (double)x->b[t * x->width + channel];
+        d += direction[t];
+        dd += direction[t] * direction[t];
+        v += value;
+        vv += value * value;
+        dv += direction[t] * value;
+    }
+    if (v * v < 0.8 * vv * n)
+        return true;
+    dv -= d * v / n;
+    return tokens >= VARYING_TOKENS && dv * dv > 0.9 * (dd - d * d / n) * (vv - v * v / n);
+}
+
 /* The difference is one channel of an input times a vector: a column of a weight is wrong, or one number of it. */
 static void propose_input_channel(struct ts_case *the_case)
 {
@@ -219,14 +239,12 @@ static void propose_input_channel(struct ts_case *the_case)
     for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
         const struct ts_actor *x = ts_earlier(the_case, back);
         for (size_t i = 0; x && x->rows == actor->rows && i < x->width; i++) {
-            double dot = 0, square = 0, sum = 0;
+            double dot = 0, square = 0;
             for (size_t t = 0; t < tokens; t++) {
                 dot += direction[t] * (double)x->b[t * x->width + i];
                 square += (double)x->b[t * x->width + i] * (double)x->b[t * x->width + i];
-                sum += (double)x->b[t * x->width + i];
             }
-            /* a channel that is the same for all tokens is no better than a bias */
-            if (square > 0 && dot * dot / square > most && sum * sum < 0.8 * square * (double)tokens) {
+            if (square > 0 && dot * dot / square > most && follows_varying(direction, x, i, tokens)) {
                 most = dot * dot / square;
                 best = x;
                 channel = i;

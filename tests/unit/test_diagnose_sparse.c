@@ -388,6 +388,28 @@ static void test_small_blocks(void **state)
     projection_finish(&p, "layer_0_mlp_up_proj", "quantization", "each block of 8");
 }
 
+/* One number of the weight is wrong, behind an input that hardly differs from token to token; or one of a bias. */
+static void expect_one_weight(double weight, double bias, const char *id, const char *words)
+{
+    struct projection p;
+    projection_start(&p);
+    for (size_t t = 0; t < TOKENS; t++)
+        p.x[t * WIDTH + 5] = 3 + 0.5F * p.x[t * WIDTH + 5];
+    multiply(p.x, p.weight, TOKENS, WIDTH, WIDTH, p.expected);
+    shake(p.expected, p.found, TOTAL, 0.005);
+    for (size_t t = 0; t < TOKENS; t++)
+        p.found[t * WIDTH + 11] += (float)(weight * (double)p.x[t * WIDTH + 5] + bias);
+    projection_finish(&p, "layer_0_mlp_up_proj", id, words);
+}
+
+static void test_one_weight(void **state)
+{
+    (void)state;
+    expect_one_weight(1.1, 0, "channels",
+                      "times channel 5 of layer_0_mlp_norm_output: one number of the weight is wrong");
+    expect_one_weight(0, 3.3, "offset", "channel 11: shifted by a constant");
+}
+
 /* One number is wrong: no channel of an input explains that, however large it is there. */
 static void test_one_number(void **state)
 {
@@ -467,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_undivided_input),
         cmocka_unit_test(test_sibling_but_bias),
         cmocka_unit_test(test_small_blocks),
+        cmocka_unit_test(test_one_weight),
         cmocka_unit_test(test_one_number),
         cmocka_unit_test(test_first_token_agrees),
         cmocka_unit_test(test_nan_in_a_batch),
