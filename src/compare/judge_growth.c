@@ -305,6 +305,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     earlier = error_one_layer_earlier(state, i);
     grown =
         level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base;
+    grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
     if (grown)

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/table.h"
+#include "tensor/layer.h"
 
 static bool is_digit(char c)
 {
@@ -35,6 +36,24 @@ bool ts_judge_same_point(const char *a, const char *b)
         }
     }
     return !*a && !*b && differences == 1;
+}
+
+bool ts_judge_is_repeated(const char *a, const char *b)
+{
+    uint64_t layer, other;
+    size_t at = 0;
+    const char *ignored;
+    if (!ts_judge_same_point(a, b))
+        return false;
+    while (a[at] == b[at]) /* they differ in one number, by its digits or by how many there are */
+        at++;
+    while (at > 0 && is_digit(a[at - 1]))
+        at--;
+    if (at > 0 && a[at - 1] == '#')
+        return true;
+    /* what opens the name and stands in front of the layer says which run of it this is */
+    return ts_layer_of(a, &layer) && ts_layer_of(b, &other) && layer == other &&
+           ts_layer_of(step_over(a + at, &ignored), &other) && layer == other;
 }
 
 /* The name with one digit for every number: what all names of a point have in common. */

@@ -18,6 +18,8 @@ struct ts_points {
 
 /* The same point of another layer: names that are equal but for one number. */
 bool ts_judge_same_point(const char *a, const char *b);
+/* The same point of the same layer, once more: in another step or rank, or at another call of the module. */
+bool ts_judge_is_repeated(const char *a, const char *b);
 
 /* False without memory. */
 bool ts_points_open(struct ts_points *points, const struct ts_pair *pairs, size_t count);

@@ -37,6 +37,7 @@
 #define STRUCTURE_FROM   0.01
 #define USUAL            2.5
 #define EXACT_BEFORE     3
+#define SUDDEN           8.0 /* times one rounding: a kernel of another order makes one or two */
 #define ALONE_LIMIT      0.05
 #define ALONE_COUNT      16
 #define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
@@ -185,8 +186,8 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
     for (size_t k = i + 1; k < state->failed; k++) {
         double in, out = state->errors[k], found = 0;
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
-        if (!is_product(state, k))
-            continue;
+        if (!is_product(state, k) || (same && ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name)))
+            continue; /* a bug is in every step: its own point says nothing */
         if (same && state->follows[k])
             found = weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
         else if (are_siblings(state, i, k))
@@ -265,6 +266,12 @@ static bool is_exact_before(const struct ts_judge *state, size_t i)
         equal += is_product(state, k);
     }
     return equal >= EXACT_BEFORE;
+}
+
+bool ts_judge_is_sudden(const struct ts_judge *state, size_t i)
+{
+    return state->errors[i] > fmax(STRUCTURE_FROM, SUDDEN * ts_judge_rounding(&state->deltas[i])) &&
+           is_exact_before(state, i);
 }
 
 /* Of what comes behind all layers, by its name, where none of them was captured: the whole model lies before it. */

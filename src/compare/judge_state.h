@@ -106,6 +106,8 @@ enum ts_judge_start {
 
 /* Whether a low precision starts at this pair, which was not learnt: judge_start.c. */
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
+/* Much of an error where all that came before is equal to the last bit: it has grown out of nothing. */
+bool ts_judge_is_sudden(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are

@@ -25,6 +25,21 @@ static void test_same_point(void **state)
     assert_false(ts_judge_same_point("layers.1.mlp", "layers.2.attn"));
 }
 
+/* One module in another step is no other layer; another expert is no other step. */
+static void test_repeated(void **state)
+{
+    (void)state;
+    assert_true(ts_judge_is_repeated("step_3/layers.1.mlp", "step_4/layers.1.mlp"));
+    assert_true(ts_judge_is_repeated("0.model.layers.1", "12.model.layers.1"));
+    assert_true(ts_judge_is_repeated("step_0/3_query", "step_1/3_query"));
+    assert_true(ts_judge_is_repeated("layers.1.mlp#2", "layers.1.mlp#3"));
+    assert_false(ts_judge_is_repeated("step_3/layers.1.mlp", "step_3/layers.2.mlp"));
+    assert_false(ts_judge_is_repeated("step_3/layers.1.mlp", "step_4/layers.2.mlp"));
+    assert_false(ts_judge_is_repeated("layers.1.experts.3.up", "layers.1.experts.4.up"));
+    assert_false(ts_judge_is_repeated("down_blocks.1.layers.0", "down_blocks.2.layers.0"));
+    assert_false(ts_judge_is_repeated("step_3/embed", "step_4/embed"));
+}
+
 /* What a search through all of them finds. */
 static void test_found_as_by_a_search(void **state)
 {
@@ -80,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_point),
+        cmocka_unit_test(test_repeated),
         cmocka_unit_test(test_found_as_by_a_search),
         cmocka_unit_test(test_work_of_a_long_run),
     };

@@ -72,6 +72,49 @@ static void test_the_layers_before_were_fine(void **state)
           {"layers.2.o", 0.1});
 }
 
+/* A bug of one layer is there in every step, and no precision for that; a precision is in the other layers. */
+static void test_steps_are_no_witnesses(void **state)
+{
+    (void)state;
+    JUDGE("0.layers.1.o", {"0.layers.0.q", 0}, {"0.layers.0.o", 0}, {"0.layers.0.up", 0}, {"0.layers.1.q", 0},
+          {"0.layers.1.o", 0.1}, {"0.layers.1.norm", 0.03}, {"0.layers.1.up", 0.03}, {"1.layers.0.q", 0},
+          {"1.layers.0.o", 0}, {"1.layers.0.up", 0}, {"1.layers.1.q", 0}, {"1.layers.1.o", 0.1},
+          {"1.layers.1.norm", 0.03}, {"1.layers.1.up", 0.03}, {"2.layers.0.q", 0}, {"2.layers.0.o", 0},
+          {"2.layers.0.up", 0}, {"2.layers.1.q", 0}, {"2.layers.1.o", 0.1}, {"2.layers.1.norm", 0.03},
+          {"2.layers.1.up", 0.03});
+    JUDGE(NULL, {"0.layers.0.q", FINE}, {"0.layers.0.o", 0.1}, {"0.layers.0.norm", 0.03}, {"0.layers.0.up", 0.03},
+          {"0.layers.1.q", 0.03}, {"0.layers.1.norm", 0.03}, {"0.layers.1.o", 0.11}, {"1.layers.0.q", FINE},
+          {"1.layers.0.o", 0.1}, {"1.layers.0.norm", 0.03}, {"1.layers.0.up", 0.03}, {"1.layers.1.q", 0.03},
+          {"1.layers.1.norm", 0.03}, {"1.layers.1.o", 0.11});
+}
+
+/* Tensors in bf16 that nothing explains: all are equal but the last, which errs by so much. */
+static void judge_last_in_bf16(double error, size_t expected)
+{
+    static const char *const names[] = {"embed", "layers.0.q", "layers.0.o", "layers.0.x", "layers.1.q", "layers.1.o"};
+    enum { COUNT = sizeof names / sizeof *names };
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < COUNT; i++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        round_all(a, TOTAL);
+        err(a, b, TOTAL, i + 1 < COUNT ? 0 : error);
+        round_all(b, TOTAL);
+        trace_add(&judged.trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+/* Where nothing errs, what four roundings may become is not granted to the first that does. */
+static void test_an_error_out_of_nothing(void **state)
+{
+    (void)state;
+    judge_last_in_bf16(0.004, SIZE_MAX);
+    judge_last_in_bf16(0.008, SIZE_MAX);
+    judge_last_in_bf16(0.03, 5);
+}
+
 /* Those that share its input start with it, or do not. */
 static void test_siblings_start_together(void **state)
 {
@@ -711,6 +754,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_points_decide),
         cmocka_unit_test(test_the_layers_before_were_fine),
+        cmocka_unit_test(test_steps_are_no_witnesses),
+        cmocka_unit_test(test_an_error_out_of_nothing),
         cmocka_unit_test(test_siblings_start_together),
         cmocka_unit_test(test_how_much_witnesses_count),
         cmocka_unit_test(test_siblings_of_another_kind),
