@@ -40,6 +40,7 @@
 #define SUDDEN           8.0 /* times one rounding: a kernel of another order makes one or two */
 #define ALONE_LIMIT      0.05
 #define ALONE_COUNT      16
+#define LEFT_BEHIND      0.1
 #define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
 /* Slopes of honest errors that start: nine in ten below 0.1; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.1
@@ -274,6 +275,21 @@ bool ts_judge_is_sudden(const struct ts_judge *state, size_t i)
            is_exact_before(state, i);
 }
 
+/* Those right behind it have nothing of its error: whatever they take, it is not this. Neither story tells of that: the
+ * tensor was captured elsewhere than the reference's, as it is at the same point of every layer. */
+static bool is_left_behind(const struct ts_judge *state, size_t i)
+{
+    unsigned seen = 0;
+    for (size_t k = i + 1; k < state->out->count && k <= i + TS_INHERIT_FROM; k++) {
+        if (!isfinite(state->errors[k]) || ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
+            continue;
+        if (state->errors[k] > LEFT_BEHIND * state->errors[i])
+            return false;
+        seen++;
+    }
+    return seen >= 4;
+}
+
 /* Of what comes behind all layers, by its name, where none of them was captured: the whole model lies before it. */
 static bool ends_unseen_layers(const struct ts_judge *state, size_t i)
 {
@@ -305,7 +321,7 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
-        (level > STRUCTURE_FROM && has_structure(&state->structures[i])))
+        (level > STRUCTURE_FROM && (has_structure(&state->structures[i]) || is_left_behind(state, i))))
         return TS_START_NONE;
     hear(state, i, &evidence);
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */

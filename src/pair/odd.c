@@ -3,9 +3,11 @@
  * and so is one that agrees as it stands where a converter has turned all others. They are left for the comparison to
  * find. */
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/table.h"
 #include "pair/pairing.h"
 
@@ -159,6 +161,100 @@ static enum ts_status drop_beside_shards(struct ts_pairing *pairing, struct ts_a
     return done ? TS_OK : ts_fail_memory(error);
 }
 
+/* One whole tensor against one, in whatever layout. */
+static bool may_follow(const struct ts_pair *pair)
+{
+    return !pair->problem && !pair->by_hand && !pair->members[0] && !pair->members[1] && !pair->turn &&
+           strcmp(pair->how, "map") != 0 && strncmp(pair->how, "content", 7) != 0 && strcmp(pair->how, "tied") != 0 &&
+           pair->a.join == TS_JOIN_NONE && pair->b.join == TS_JOIN_NONE && !ts_view_is_computed(&pair->a) &&
+           !ts_view_is_computed(&pair->b) && is_whole(&pair->a) && is_whole(&pair->b);
+}
+
+static void put_shape(struct ts_buffer *out, const struct ts_tensor *tensor)
+{
+    ts_buffer_byte(out, '|');
+    for (unsigned i = 0; i < tensor->rank; i++)
+        ts_buffer_printf(out, "%" PRIu64 ",", tensor->shape[i]);
+}
+
+/* Pairs of one kind and of the same shapes. */
+struct habit {
+    size_t members;
+    size_t usual, count; /* the pair with the most usual recipe, and how many have that */
+};
+
+static bool list_habits(const struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_table tables[2],
+                        struct habit *habits, size_t *family, size_t *with_recipe)
+{
+    struct ts_buffer key;
+    bool good = true;
+    ts_buffer_init(&key, (size_t)1 << 20);
+    for (size_t i = 0; i < pairing->count && good; i++) {
+        const struct ts_pair *pair = &pairing->pairs[i];
+        const char *kind, *kept;
+        size_t same = i;
+        family[i] = SIZE_MAX;
+        if (!may_follow(pair))
+            continue;
+        kind = kind_of(pair->name, scratch);
+        ts_buffer_clear(&key);
+        ts_buffer_string(&key, kind ? kind : "");
+        put_shape(&key, pair->a.tensor);
+        put_shape(&key, pair->b.tensor);
+        kept = key.failed || !kind ? NULL : ts_arena_string(scratch, key.data);
+        good = kept != NULL;
+        if (!good)
+            break;
+        family[i] = i;
+        ts_table_put(&tables[0], kept, i, &family[i]);
+        habits[family[i]].members++;
+        if (pair->guess) /* no values speak for its layout */
+            continue;
+        ts_buffer_printf(&key, "|%s", pair->recipe);
+        kept = key.failed ? NULL : ts_arena_string(scratch, key.data);
+        good = kept != NULL;
+        if (!good)
+            break;
+        ts_table_put(&tables[1], kept, i, &same);
+        if (++with_recipe[same] > habits[family[i]].count)
+            habits[family[i]] =
+                (struct habit){.members = habits[family[i]].members, .usual = same, .count = with_recipe[same]};
+    }
+    ts_buffer_release(&key);
+    return good;
+}
+
+/* What most layers need, the others need too: a tensor that agrees only in another layout, or in none, was stored in
+ * another one. */
+static enum ts_status follow_siblings(struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_error *error)
+{
+    struct habit *habits = ts_arena_array(scratch, pairing->count, sizeof *habits);
+    size_t *family = ts_arena_array(scratch, pairing->count, sizeof *family);
+    size_t *with_recipe = ts_arena_array(scratch, pairing->count, sizeof *with_recipe);
+    struct ts_table tables[2] = {{0}};
+    bool done = habits && family && with_recipe && ts_table_init(&tables[0], pairing->count) &&
+                ts_table_init(&tables[1], pairing->count) &&
+                list_habits(pairing, scratch, tables, habits, family, with_recipe);
+    for (size_t i = 0; i < pairing->count && done; i++) {
+        struct ts_pair *pair = &pairing->pairs[i];
+        const struct habit *habit = family[i] == SIZE_MAX ? NULL : &habits[family[i]];
+        const struct ts_pair *usual = habit ? &pairing->pairs[habit->usual] : NULL;
+        const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
+        if (!usual || habit->count < 2 || 2 * habit->count <= habit->members || !*usual->recipe ||
+            strcmp(usual->recipe, pair->recipe) == 0)
+            continue;
+        pair->a = usual->a;
+        pair->b = usual->b;
+        pair->a.tensor = a;
+        pair->b.tensor = b;
+        pair->recipe = usual->recipe;
+        pair->ambiguous = pair->guess = false;
+    }
+    ts_table_release(&tables[0]);
+    ts_table_release(&tables[1]);
+    return done ? TS_OK : ts_fail_memory(error);
+}
+
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error)
 {
     struct kin *kin = calloc(pairing->count + 1, sizeof *kin);
@@ -201,6 +297,8 @@ enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *
     }
     if (status == TS_OK)
         status = drop_beside_shards(pairing, &scratch, error);
+    if (status == TS_OK)
+        status = follow_siblings(pairing, &scratch, error);
     ts_table_release(&table);
     ts_arena_release(&scratch);
     free(candidate);

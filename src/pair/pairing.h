@@ -163,6 +163,7 @@ void ts_name_fused(struct ts_pairer *pairer); /* of what no name tells that it i
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error); /* carry.c: behind content */
+enum ts_status ts_match_sums(struct ts_pairer *pairer, struct ts_error *error);    /* sums.c: behind all of these */
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error);   /* before any names are read */
 /* folders.c: folders of one side that hold the same names. Stages before names are read, copies behind: of a side
  * without ranks. */

@@ -88,6 +88,20 @@ static void test_steps_are_no_witnesses(void **state)
           {"1.layers.1.norm", 0.03}, {"1.layers.1.o", 0.11});
 }
 
+/* Outputs of layers that nothing behind them takes are others than the reference's, and no precision. */
+static void test_an_error_that_is_left_behind(void **state)
+{
+    (void)state;
+    JUDGE("layers.0", {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.down", FINE}, {"layers.0", 0.5},
+          {"layers.1.norm", FINE}, {"layers.1.q", FINE}, {"layers.1.k", FINE}, {"layers.1.down", FINE},
+          {"layers.1", 0.5}, {"layers.2.norm", FINE}, {"layers.2.q", FINE}, {"layers.2.k", FINE},
+          {"layers.2.down", FINE}, {"layers.2", 0.5});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.down", FINE}, {"layers.0", 0.2},
+          {"layers.1.norm", 0.15}, {"layers.1.q", 0.15}, {"layers.1.k", 0.15}, {"layers.1.down", 0.15},
+          {"layers.1", 0.25}, {"layers.2.norm", 0.2}, {"layers.2.q", 0.2}, {"layers.2.k", 0.2}, {"layers.2.down", 0.2},
+          {"layers.2", 0.3});
+}
+
 /* Tensors in bf16 that nothing explains: all are equal but the last, which errs by so much. */
 static void judge_last_in_bf16(double error, size_t expected)
 {
@@ -755,6 +769,7 @@ int main(void)
         cmocka_unit_test(test_the_same_points_decide),
         cmocka_unit_test(test_the_layers_before_were_fine),
         cmocka_unit_test(test_steps_are_no_witnesses),
+        cmocka_unit_test(test_an_error_that_is_left_behind),
         cmocka_unit_test(test_an_error_out_of_nothing),
         cmocka_unit_test(test_siblings_start_together),
         cmocka_unit_test(test_how_much_witnesses_count),

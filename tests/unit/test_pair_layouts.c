@@ -845,6 +845,40 @@ static void test_ranks(void **state)
     check_ranks("part.%d_of_4:%s", true);
 }
 
+/* Kernels of another format are transposed in every layer. One that agrees as it stands was forgotten, whether its
+ * shape is that of the other side or has an axis more; so was one that agrees in no layout. */
+static void test_what_most_layers_need(void **state)
+{
+    enum { SIDE = 12, HEADS = 3, ALL = 4 };
+    static const uint64_t plain[2] = {SIDE, SIDE}, split[3] = {HEADS, SIDE / HEADS, SIDE};
+    (void)state;
+    for (int heads = 0; heads < 2; heads++)
+        for (int unrelated = 0; unrelated < 2; unrelated++) {
+            struct paired paired;
+            paired_start(&paired);
+            for (int layer = 0; layer < ALL; layer++) {
+                float *values = made_values(SIDE * SIDE), *others = made_values(SIDE * SIDE), turned[SIDE * SIDE];
+                for (size_t i = 0; i < SIDE * SIDE; i++)
+                    turned[i] = layer != 2 ? values[i % SIDE * SIDE + i / SIDE] : unrelated ? others[i] : values[i];
+                made_add(paired.a, made_name("model.layers.%d.self_attn.o_proj.weight", layer), values, 2, plain);
+                made_add(paired.b, made_name("params/decoder/layers_%d/self_attention/out/kernel", layer), turned,
+                         heads ? 3 : 2, heads ? split : plain);
+                free(values);
+                free(others);
+            }
+            paired_run(&paired, NULL);
+            assert_int_equal(paired.pairing.count, ALL);
+            for (int layer = 0; layer < ALL; layer++) {
+                const struct ts_pair *pair =
+                    paired_find(&paired, made_name("model.layers.%d.self_attn.o_proj.weight", layer), NULL);
+                assert_string_equal(pair->recipe, paired.pairing.pairs[0].recipe);
+                assert_int_equal(pair_error(pair) > 0.5, layer == 2);
+                assert_false(pair->guess);
+            }
+            paired_end(&paired);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -872,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_latent_attention),
         cmocka_unit_test(test_fused_but_unrelated),
         cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_what_most_layers_need),
         cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

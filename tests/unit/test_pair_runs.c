@@ -76,6 +76,49 @@ static void test_ranks_in_folders(void **state)
     }
 }
 
+/* Layers that give what they computed and the stream apart, in every rank; the last one is wrong. A run whose layers
+ * give their outputs beside something else of the same size is left as it is. */
+static void test_streams_in_two_parts(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++)
+        for (int apart = 0; apart < 2; apart++) {
+            struct paired paired;
+            const struct ts_pair *pair;
+            const char *name = "model.layers.1";
+            paired_start(&paired);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                float *computed = made_values(TOKENS * WIDTH), *stream = made_values(TOKENS * WIDTH);
+                float sum[TOKENS * WIDTH];
+                for (size_t i = 0; i < TOKENS * WIDTH; i++)
+                    sum[i] = apart ? computed[i] + stream[i] : computed[i];
+                made_add(paired.a, made_name("model.layers.%d", layer), sum, 3, whole);
+                for (size_t i = 0; i < TOKENS * WIDTH && layer == LAYERS - 1; i++)
+                    computed[i] = (float)(i % 7) - 3;
+                for (int rank = 0; rank < ranks; rank++) {
+                    const char *folder = ranks == 1 ? "" : rank ? "rank1/trace:" : "rank0/trace:";
+                    char other[64];
+                    snprintf(other, sizeof other, "%smodel.layers.%d.output.0", folder, layer);
+                    made_add(paired.b, other, computed, SHAPE(TOKENS, WIDTH));
+                    snprintf(other, sizeof other, "%smodel.layers.%d.output.1", folder, layer);
+                    made_add(paired.b, other, stream, SHAPE(TOKENS, WIDTH));
+                }
+                free(computed);
+                free(stream);
+            }
+            paired_run(&paired, NULL);
+            assert_int_equal(paired.pairing.count, LAYERS);
+            assert_int_equal(paired.pairing.only_b_count, apart ? 0 : ranks * LAYERS);
+            pair = paired_find(&paired, name, NULL);
+            assert_true(pair_error(pair) < 1e-6);
+            assert_int_equal(strstr(pair->recipe, "B: plus output.1") != NULL, apart);
+            pair = paired_find(&paired, "model.layers.2", NULL);
+            assert_int_equal(strstr(pair->recipe, "B: plus output.1") != NULL, apart);
+            assert_true(pair_error(pair) > 0.5);
+            paired_end(&paired);
+        }
+}
+
 /* Numbers of modules are no ranks: nn.Sequential has model.0, and a tensor that stands under one number only is none.
  */
 static void test_numbers_that_are_no_ranks(void **state)
@@ -654,6 +697,7 @@ int main(void)
         cmocka_unit_test(test_share_that_differs),
         cmocka_unit_test(test_same_ranks_in_other_folders),
         cmocka_unit_test(test_ranks_in_folders),
+        cmocka_unit_test(test_streams_in_two_parts),
         cmocka_unit_test(test_numbers_that_are_no_ranks),
         cmocka_unit_test(test_kind_proved_elsewhere),
         cmocka_unit_test(test_map_keeps_ranks),
