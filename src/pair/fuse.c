@@ -14,6 +14,10 @@
 #define CHOOSE_RUNS 32
 /* Ranks nearer than this hold the same. */
 #define SAME_RANKS 0.05
+/* Numbers of an activation whose signs are looked at. */
+#define SIGNS_OF_ROW 64
+#define LEAST_SIGNS  64
+#define MOST_SIGNS   1024
 
 /* Shares that several ranks hold: each that is not the same as the first is paired by itself. */
 static enum ts_status pair_copies(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part,
@@ -363,6 +367,12 @@ static uint64_t whole_count(const struct ts_tensor *tensor)
     return tensor->whole_shape && ts_shape_product(tensor->whole_shape, tensor->rank, &count) ? count : tensor->count;
 }
 
+/* Activations of which one side has some tokens only: logits of the last one. */
+static bool same_width(const struct ts_tensor *a, const struct ts_tensor *b)
+{
+    return a->rank > 1 && b->rank > 1 && a->shape[a->rank - 1] == b->shape[b->rank - 1];
+}
+
 /* Two tensors whose kinds may be one, when their values say so, or when those of other layers did. */
 static enum ts_status try_kinds(struct ts_pairer *pairer, const struct ts_slot *slot, const struct ts_slot *found,
                                 bool proved, struct ts_error *error)
@@ -379,9 +389,12 @@ static enum ts_status try_kinds(struct ts_pairer *pairer, const struct ts_slot *
         return ts_layout_shards_proved(pairer, a, found->indices, found->count, true, how, error);
     if (slot->kind != TS_SLOT_SINGLE || found->kind != TS_SLOT_SINGLE)
         return TS_OK;
-    if (whole_count(pairer->a.bundle->tensors[a]) != whole_count(pairer->b.bundle->tensors[b]) ||
-        pairer->a.bundle->tensors[a]->count < 4)
+    if (pairer->a.bundle->tensors[a]->count < 4 || pairer->b.bundle->tensors[b]->count < 4)
         return TS_OK;
+    if (whole_count(pairer->a.bundle->tensors[a]) != whole_count(pairer->b.bundle->tensors[b]))
+        return same_width(pairer->a.bundle->tensors[a], pairer->b.bundle->tensors[b])
+                   ? ts_layout_proved(pairer, a, b, how, error)
+                   : TS_OK;
     return proved ? ts_layout_single(pairer, a, b, how, false, error) : ts_layout_proved(pairer, a, b, how, error);
 }
 
@@ -500,12 +513,73 @@ static void name_fused_up(struct ts_side *side, const struct ts_side *other)
     }
 }
 
-void ts_name_fused(struct ts_pairer *pairer)
+/* Whether the activation of a layer has been multiplied by the other half of what came in already: its signs are those
+ * of the product of both then. Halves one behind the other, or in turns. */
+static enum ts_status is_product(const struct ts_tensor *activation, const struct ts_tensor *both, bool *product,
+                                 struct ts_error *error)
 {
+    const uint64_t width = activation->rank ? activation->shape[activation->rank - 1] : 0;
+    const size_t count = width < SIGNS_OF_ROW ? (size_t)width : SIGNS_OF_ROW;
+    size_t seen = 0, alike[2] = {0, 0};
+    *product = false;
+    if (!width || !both->rank || both->shape[both->rank - 1] != 2 * width || both->count != 2 * activation->count)
+        return TS_OK;
+    for (uint64_t row = 0; row < activation->count / width && seen < MOST_SIGNS; row++) {
+        double out[SIGNS_OF_ROW], in[2 * SIGNS_OF_ROW], half[SIGNS_OF_ROW];
+        TS_TRY(ts_tensor_read_f64(activation, row * width, count, out, error));
+        TS_TRY(ts_tensor_read_f64(both, 2 * row * width, 2 * count, in, error));
+        TS_TRY(ts_tensor_read_f64(both, (2 * row + 1) * width, count, half, error));
+        for (size_t i = 0; i < count; i++) {
+            seen += out[i] != 0;
+            alike[0] += out[i] * in[i] * half[i] > 0;
+            alike[1] += out[i] * in[2 * i] * in[2 * i + 1] > 0;
+        }
+    }
+    *product = seen >= LEAST_SIGNS && (20 * alike[0] > 19 * seen || 20 * alike[1] > 19 * seen);
+    return TS_OK;
+}
+
+/* vLLM's act_fn takes gate and up as one, and gives what down takes: it is no partner of an act_fn that does not. */
+static enum ts_status name_products(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
+{
+    const bool of_b = side == &pairer->b;
+    size_t both = SIZE_MAX;
+    if (first_of(side, "ffn_mid"))
+        return TS_OK;
+    for (size_t i = 0; i < side->count; i++) {
+        const struct ts_name *name = &side->read.list[i];
+        bool product;
+        if (strcmp(name->kind, "ffn_gate_up") == 0)
+            both = i;
+        if (strcmp(name->kind, "ffn_act") != 0 || both == SIZE_MAX || side->read.list[both].layer != name->layer ||
+            side->read.list[both].rank != name->rank)
+            continue;
+        TS_TRY(is_product(side->bundle->tensors[i], side->bundle->tensors[both], &product, error));
+        for (size_t k = 0; k < side->count && product; k++)
+            if (strcmp(side->read.list[k].kind, "ffn_act") == 0) {
+                side->read.list[k].kind = side->read.list[k].text = "ffn_mid";
+                side->names[k] = ts_arena_printf(&pairer->scratch, "%s.ffn_mid", side->names[k]);
+                if (!side->names[k])
+                    return ts_fail_memory(error);
+            }
+        if (product && first_of(of_b ? &pairer->a : &pairer->b, "ffn_act"))
+            TS_TRY(ts_pairer_note(pairer, error,
+                                  "%s of %c is multiplied by up already, and no partner of one that is not",
+                                  side->bundle->tensors[i]->name, of_b ? 'B' : 'A'));
+        return TS_OK; /* one layer tells it of all */
+    }
+    return TS_OK;
+}
+
+enum ts_status ts_name_fused(struct ts_pairer *pairer, struct ts_error *error)
+{
+    TS_TRY(name_products(pairer, &pairer->a, error));
+    TS_TRY(name_products(pairer, &pairer->b, error));
     if (pairer->a.facts.gguf)
         name_fused_up(&pairer->a, &pairer->b);
     if (pairer->b.facts.gguf)
         name_fused_up(&pairer->b, &pairer->a);
+    return TS_OK;
 }
 
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error)

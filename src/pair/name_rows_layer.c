@@ -120,7 +120,7 @@ const struct ts_name_row ts_layer_rows[] = {
      "kq_soft_max kq_soft_max_ext attn_softmax attn_1 attention_probs attention_weights",
      TS_NAME_TRACE},
     {"attn_context",
-     "post_attn attn_values_output attn_o_proj_input o_proj_input attn_attn_context context kqv_out "
+     "post_attn attn_values_output attn_o_proj_input o_proj_input attn_attn_context attn_attn context kqv_out "
      "attn_ctx attn_context_output attn_values",
      TS_NAME_TRACE},
     {"attn_context_heads", "kqv attn_attn_output_pre_reshape attn_output_pre_reshape", TS_NAME_TRACE},

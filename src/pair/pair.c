@@ -56,7 +56,7 @@ enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *e
     TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
     if (read)
         return TS_OK;
-    ts_name_fused(pairer);
+    TS_TRY(ts_name_fused(pairer, error));
     TS_TRY(ts_ranks_of_folders(pairer, &pairer->a, &pairer->b, error));
     TS_TRY(ts_ranks_of_folders(pairer, &pairer->b, &pairer->a, error));
     TS_TRY(ts_match_copies(pairer, &pairer->a, &pairer->b, error));

@@ -159,7 +159,8 @@ enum ts_status ts_layout_recipes(struct ts_pairer *pairer, const char *first, co
  * allow it, and whatever part of a model names speak of. content.c: what is left, by content. */
 enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error);
-void ts_name_fused(struct ts_pairer *pairer); /* of what no name tells that it is fused; once names were read */
+/* What no name tells: that it is fused, or a product. Once names were read. */
+enum ts_status ts_name_fused(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error); /* carry.c: behind content */

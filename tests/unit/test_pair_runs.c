@@ -1,5 +1,7 @@
 /* Whole runs that are captured by two programs: ranks in folders of any name, other names, other layer numbers, outputs
  * that are tuples; and the map that is saved of such a pairing. */
+#include <math.h>
+
 #include "made_bundle.h"
 #include "scratch.h"
 
@@ -117,6 +119,65 @@ static void test_streams_in_two_parts(void **state)
             assert_true(pair_error(pair) > 0.5);
             paired_end(&paired);
         }
+}
+
+/* An activation that takes gate and up as one gives their product. The other side's does not: it stands alone, and the
+ * product is what goes into down. */
+static void test_activation_of_both(void **state)
+{
+    (void)state;
+    for (int multiplied = 0; multiplied < 2; multiplied++)
+        for (int with_input = 0; with_input < 2; with_input++) {
+            struct paired paired;
+            paired_start(&paired);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                float *gate = made_values(TOKENS * WIDTH), *up = made_values(TOKENS * WIDTH);
+                float both[2 * TOKENS * WIDTH], activated[TOKENS * WIDTH], product[TOKENS * WIDTH];
+                for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+                    both[i / WIDTH * 2 * WIDTH + i % WIDTH] = gate[i];
+                    both[i / WIDTH * 2 * WIDTH + WIDTH + i % WIDTH] = up[i];
+                    activated[i] = (float)((double)gate[i] / (1 + exp(-(double)gate[i])));
+                    product[i] = activated[i] * up[i];
+                }
+                made_add(paired.a, made_name("model.layers.%d.mlp.gate_proj", layer), gate, 3, whole);
+                made_add(paired.a, made_name("model.layers.%d.mlp.up_proj", layer), up, 3, whole);
+                made_add(paired.a, made_name("model.layers.%d.mlp.act_fn", layer), activated, 3, whole);
+                if (with_input)
+                    made_add(paired.a, made_name("model.layers.%d.mlp.down_proj.input", layer), product, 3, whole);
+                made_add(paired.b, made_name("model.layers.%d.mlp.gate_up_proj", layer), both,
+                         SHAPE(TOKENS, 2 * WIDTH));
+                made_add(paired.b, made_name("model.layers.%d.mlp.act_fn", layer), multiplied ? product : activated,
+                         SHAPE(TOKENS, WIDTH));
+                free(gate);
+                free(up);
+            }
+            paired_run(&paired, NULL);
+            assert_int_equal(paired.pairing.count, (multiplied && !with_input ? 2 : 3) * LAYERS);
+            for (size_t i = 0; i < paired.pairing.count; i++)
+                assert_true(pair_error(&paired.pairing.pairs[i]) == 0);
+            assert_int_equal(paired.pairing.only_a_count, multiplied || with_input ? LAYERS : 0);
+            assert_int_equal(paired.pairing.only_b_count, multiplied && !with_input ? LAYERS : 0);
+            assert_int_equal(paired.pairing.note_count, multiplied ? 1 : 0);
+            paired_end(&paired);
+        }
+}
+
+/* Logits of the last token under another name, against those of all. */
+static void test_logits_of_the_last_token(void **state)
+{
+    struct paired paired;
+    float *logits = made_values(TOKENS * WIDTH), *norm = made_values(TOKENS * WIDTH);
+    (void)state;
+    paired_start(&paired);
+    made_add(paired.a, "model.norm", norm, 3, whole);
+    made_add(paired.a, "lm_head", logits, 3, whole);
+    made_add(paired.b, "result_norm", norm, SHAPE(TOKENS, WIDTH));
+    made_add(paired.b, "result_output", logits + (TOKENS - 1) * WIDTH, SHAPE(1, WIDTH));
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 2, 0);
+    free(logits);
+    free(norm);
+    paired_end(&paired);
 }
 
 /* Numbers of modules are no ranks: nn.Sequential has model.0, and a tensor that stands under one number only is none.
@@ -698,6 +759,8 @@ int main(void)
         cmocka_unit_test(test_same_ranks_in_other_folders),
         cmocka_unit_test(test_ranks_in_folders),
         cmocka_unit_test(test_streams_in_two_parts),
+        cmocka_unit_test(test_activation_of_both),
+        cmocka_unit_test(test_logits_of_the_last_token),
         cmocka_unit_test(test_numbers_that_are_no_ranks),
         cmocka_unit_test(test_kind_proved_elsewhere),
         cmocka_unit_test(test_map_keeps_ranks),
