@@ -1,8 +1,9 @@
 /* Owns what the steps of a dump have to do with each other: names that begin with "step_3/" (or step3/, step=3/).
  *
  * A dump of a server holds a warm-up, a prefill and some tokens; the reference often is one pass. Then the step that
- * has its sizes, and its token ids where both have them, stands against it. Dumps that count from another number are
- * brought together in the order of their steps. Whoever wants it otherwise renames. */
+ * has its sizes, and its token ids where both have them, stands against it; where all of them together have, all. Dumps
+ * that count from another number are brought together in the order of their steps. Whoever wants it otherwise renames.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct steps {
     bool many;  /* more than MAX_STEPS */
 };
 
-/* "step_12/rank_0/x": the number and how many bytes say it. */
+/* "step_12/rank_0/x", "step_12:x" of a file, "step12.x": the number and how many bytes say it. */
 static bool step_of(const char *name, uint64_t *step, size_t *length)
 {
     size_t digits, at = 4;
@@ -36,7 +37,7 @@ static bool step_of(const char *name, uint64_t *step, size_t *length)
         return false;
     at += name[at] == '_' || name[at] == '=' || name[at] == '-';
     digits = strspn(name + at, "0123456789");
-    if (digits == 0 || digits > 18 || name[at + digits] != '/' || !name[at + digits + 1])
+    if (digits == 0 || digits > 18 || !name[at + digits] || !strchr("/:.", name[at + digits]) || !name[at + digits + 1])
         return false;
     *step = strtoull(name + at, NULL, 10);
     *length = at + digits + 1;
@@ -144,16 +145,62 @@ static void strip_step(struct ts_side *side, uint64_t wanted)
             side->names[i] += length;
 }
 
+/* Tensors of the one pass whose sizes are those of all steps together. */
+static enum ts_status score_all(struct ts_pairer *pairer, const struct ts_side *many, const struct ts_side *one,
+                                long *score, struct ts_error *error)
+{
+    uint64_t *sums = ts_arena_array(&pairer->scratch, many->count + 1, sizeof *sums), number;
+    struct ts_table names = {0};
+    size_t length;
+    *score = 0;
+    if (!sums || !ts_table_init(&names, many->count))
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < many->count; i++) {
+        size_t at = i;
+        if (!step_of(many->names[i], &number, &length) || strncmp(many->names[i] + length, "rank", 4) == 0)
+            continue; /* steps of ranks are not put together */
+        ts_table_put(&names, many->names[i] + length, i, &at);
+        sums[at] += many->bundle->tensors[i]->count;
+    }
+    ts_table_release(&names);
+    qsort(sums, many->count, sizeof *sums, by_count);
+    for (size_t i = 0; i < one->count; i++)
+        *score += bsearch(&one->bundle->tensors[i]->count, sums, many->count, sizeof *sums, by_count) != NULL;
+    return TS_OK;
+}
+
+/* A prefill and its tokens, or a prefill in chunks, against one pass: they are put together as ranks are. */
+static enum ts_status join_steps(struct ts_pairer *pairer, struct ts_side *many, struct steps *steps,
+                                 struct ts_error *error)
+{
+    const bool of_b = many == &pairer->b;
+    uint64_t number;
+    size_t length;
+    for (size_t i = 0; i < many->count; i++) {
+        const char *name = many->names[i];
+        const struct step *step = step_of(name, &number, &length) ? find_step(steps, number) : NULL;
+        if (step && !(many->names[i] =
+                          ts_arena_printf(&pairer->scratch, "rank%zu/%s", (size_t)(step - steps->list), name + length)))
+            return ts_fail_memory(error);
+    }
+    return ts_pairer_note(pairer, error, "the %zu steps of %c are taken together: %c has their tokens in one pass",
+                          steps->count, of_b ? 'B' : 'A', of_b ? 'A' : 'B');
+}
+
 static enum ts_status choose_step(struct ts_pairer *pairer, struct ts_side *many, const struct ts_side *one,
                                   struct steps *steps, struct ts_error *error)
 {
     const bool of_b = many == &pairer->b;
     size_t best = 0;
+    long together;
     char other[64] = "";
     TS_TRY(score_steps(many, one, steps, error));
     for (size_t i = 1; i < steps->count; i++)
         if (steps->list[i].score > steps->list[best].score)
             best = i;
+    TS_TRY(score_all(pairer, many, one, &together, error));
+    if (steps->count > 1 && 2 * together > (long)one->count && together > steps->list[best].score)
+        return join_steps(pairer, many, steps, error);
     strip_step(many, steps->list[best].number);
     if (steps->count == 1)
         return TS_OK;

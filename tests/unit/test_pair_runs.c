@@ -180,6 +180,43 @@ static void test_logits_of_the_last_token(void **state)
     paired_end(&paired);
 }
 
+/* A prefill and two tokens against one pass over all of them; where a step has the sizes of the pass, it stands alone.
+ */
+static void test_steps_of_one_pass(void **state)
+{
+    static const char *const forms[] = {"step_%d/", "step_%d:", "step%d."};
+    enum { PREFILL = TOKENS - 2 };
+    (void)state;
+    for (size_t form = 0; form < 3; form++)
+        for (int again = 0; again < 2; again++) {
+            struct paired paired;
+            paired_start(&paired);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                float *values = made_values(TOKENS * WIDTH);
+                char name[64], other[64];
+                snprintf(name, sizeof name, "model.layers.%d.mlp", layer);
+                made_add(paired.a, name, values, 3, whole);
+                for (int step = 0; step < 3; step++) {
+                    const int first = step ? PREFILL + step - 1 : 0, count = step ? 1 : PREFILL;
+                    snprintf(other, sizeof other, "%s%s", made_name(forms[form], step), name);
+                    made_add(paired.b, other, values + first * WIDTH, SHAPE(1, (uint64_t)count, WIDTH));
+                }
+                snprintf(other, sizeof other, "%s%s", made_name(forms[form], 3), name);
+                if (again)
+                    made_add(paired.b, other, values, 3, whole);
+                free(values);
+            }
+            paired_run(&paired, NULL);
+            assert_int_equal(paired.pairing.count, LAYERS);
+            assert_int_equal(paired.pairing.only_b_count, again ? 3 * LAYERS : 0);
+            for (size_t i = 0; i < LAYERS; i++) {
+                assert_true(pair_error(&paired.pairing.pairs[i]) == 0);
+                assert_string_equal(paired.pairing.pairs[i].recipe, again ? "" : "B: join 3 shards on axis 1");
+            }
+            paired_end(&paired);
+        }
+}
+
 /* Numbers of modules are no ranks: nn.Sequential has model.0, and a tensor that stands under one number only is none.
  */
 static void test_numbers_that_are_no_ranks(void **state)
@@ -760,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_ranks_in_folders),
         cmocka_unit_test(test_streams_in_two_parts),
         cmocka_unit_test(test_activation_of_both),
+        cmocka_unit_test(test_steps_of_one_pass),
         cmocka_unit_test(test_logits_of_the_last_token),
         cmocka_unit_test(test_numbers_that_are_no_ranks),
         cmocka_unit_test(test_kind_proved_elsewhere),
