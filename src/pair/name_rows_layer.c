@@ -123,6 +123,8 @@ const struct ts_name_row ts_layer_rows[] = {
      "post_attn attn_values_output attn_o_proj_input o_proj_input attn_attn_context attn_attn context kqv_out "
      "attn_ctx attn_context_output attn_values",
      TS_NAME_TRACE},
+    {"attn_k_cache", "", TS_NAME_TRACE},
+    {"attn_v_cache", "", TS_NAME_TRACE},
     {"attn_context_heads", "kqv attn_attn_output_pre_reshape attn_output_pre_reshape", TS_NAME_TRACE},
     {"attn_gate", "attn_gate_proj linear_attn_in_proj_z attn_g_proj attn_output_gate", TS_NAME_ANY},
     {"attn_sub_norm", "attn_inner_attn_ln", TS_NAME_ANY},

@@ -169,6 +169,7 @@ enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error);
 /* folders.c: folders of one side that hold the same names. Stages before names are read, copies behind: of a side
  * without ranks. */
 enum ts_status ts_match_stages(struct ts_pairer *pairer, struct ts_error *error);
+enum ts_status ts_match_caches(struct ts_pairer *pairer, struct ts_error *error); /* caches.c: before names are read */
 enum ts_status ts_match_hidden(struct ts_pairer *pairer, struct ts_error *error); /* hidden.c: before names are read */
 enum ts_status ts_match_copies(struct ts_pairer *pairer, struct ts_side *side, const struct ts_side *other,
                                struct ts_error *error);

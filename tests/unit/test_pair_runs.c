@@ -217,6 +217,54 @@ static void test_steps_of_one_pass(void **state)
         }
 }
 
+/* Caches under the names of other engines, one layer wrong, so that no content tells which it is. Those of an encoder
+ * and scales are none. */
+static void test_names_of_caches(void **state)
+{
+    static const char *const names[][2] = {{"past_key_values.%d.0", "past_key_values.%d.1"},
+                                           {"past_key_values.%d.key", "past_key_values.%d.value"},
+                                           {"present.%d.key", "present.%d.value"},
+                                           {"past_key_values.layers.%d.keys", "past_key_values.layers.%d.values"},
+                                           {"past_key_values.key_cache.%d", "past_key_values.value_cache.%d"},
+                                           {"cache_k_l%d", "cache_v_l%d"},
+                                           {"model.layers.%d.self_attn.k_cache", "model.layers.%d.self_attn.v_cache"}};
+    enum { FORMS = sizeof names / sizeof *names };
+    (void)state;
+    for (size_t form = 1; form < FORMS; form++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int k = 0; k < 2; k++) {
+                float *values = made_values(TOKENS * WIDTH), *others = made_values(TOKENS * WIDTH);
+                made_add(paired.a, made_name(names[0][k], layer), values, SHAPE(1, TOKENS, WIDTH));
+                made_add(paired.b, made_name(names[form][k], layer), layer == 1 ? others : values,
+                         SHAPE(1, TOKENS, WIDTH));
+                free(values);
+                free(others);
+            }
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.pairing.count, 2 * LAYERS);
+        for (size_t i = 0; i < paired.pairing.count; i++) {
+            const bool wrong = strstr(paired.pairing.pairs[i].name, ".1.") != NULL;
+            assert_int_equal(pair_error(&paired.pairing.pairs[i]) > 0.5, wrong);
+        }
+        assert_string_equal(paired_find(&paired, made_name(names[0][1], 1), NULL)->name_b,
+                            made_name(names[form][1], 1));
+        paired_end(&paired);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct paired paired;
+        float *values = made_values(TOKENS * WIDTH);
+        paired_start(&paired);
+        made_add(paired.a, "past_key_values.0.key", values, SHAPE(1, TOKENS, WIDTH));
+        made_add(paired.b, i ? "present.0.encoder.key" : "cache_k_l0_scale", values, SHAPE(1, TOKENS, WIDTH));
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.pairing.count, 0);
+        free(values);
+        paired_end(&paired);
+    }
+}
+
 /* Numbers of modules are no ranks: nn.Sequential has model.0, and a tensor that stands under one number only is none.
  */
 static void test_numbers_that_are_no_ranks(void **state)
@@ -797,6 +845,7 @@ int main(void)
         cmocka_unit_test(test_ranks_in_folders),
         cmocka_unit_test(test_streams_in_two_parts),
         cmocka_unit_test(test_activation_of_both),
+        cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
         cmocka_unit_test(test_logits_of_the_last_token),
         cmocka_unit_test(test_numbers_that_are_no_ranks),
