@@ -86,18 +86,45 @@ static bool has_caches(const struct ts_side *side)
     return false;
 }
 
+/* Those that the other side does not call the same, and one of each: a dump may hold a cache twice. */
+static enum ts_status rename_side(struct ts_pairer *pairer, struct ts_side *side, const struct ts_table *others,
+                                  struct ts_error *error)
+{
+    struct ts_table names = {0};
+    enum ts_status status = ts_table_init(&names, 2 * side->count) ? TS_OK : ts_fail_memory(error);
+    for (size_t i = 0; i < side->count && status == TS_OK; i++)
+        ts_table_put(&names, side->names[i], i, NULL);
+    for (size_t i = 0; i < side->count && status == TS_OK; i++) {
+        uint64_t layer;
+        const char *what = read_cache(side->names[i], &layer), *name;
+        if (!what || ts_table_get(others, side->names[i]) != SIZE_MAX)
+            continue;
+        name = ts_arena_printf(&pairer->scratch, "model.layers.%" PRIu64 ".self_attn.%s_cache", layer, what);
+        if (!name)
+            status = ts_fail_memory(error);
+        else if (ts_table_put(&names, name, i, NULL))
+            side->names[i] = name;
+    }
+    ts_table_release(&names);
+    return status;
+}
+
 enum ts_status ts_match_caches(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    struct ts_table names[2] = {{0}};
+    enum ts_status status = TS_OK;
     if (!has_caches(sides[0]) || !has_caches(sides[1]))
         return TS_OK;
-    for (int s = 0; s < 2; s++)
-        for (size_t i = 0; i < sides[s]->count; i++) {
-            uint64_t layer;
-            const char *what = read_cache(sides[s]->names[i], &layer);
-            if (what && !(sides[s]->names[i] = ts_arena_printf(
-                              &pairer->scratch, "model.layers.%" PRIu64 ".self_attn.%s_cache", layer, what)))
-                return ts_fail_memory(error);
-        }
-    return TS_OK;
+    for (int s = 0; s < 2; s++) {
+        if (status == TS_OK && !ts_table_init(&names[s], sides[s]->count))
+            status = ts_fail_memory(error);
+        for (size_t i = 0; i < sides[s]->count && status == TS_OK; i++)
+            ts_table_put(&names[s], sides[s]->names[i], i, NULL);
+    }
+    for (int s = 0; s < 2 && status == TS_OK; s++)
+        status = rename_side(pairer, sides[s], &names[1 - s], error);
+    ts_table_release(&names[0]);
+    ts_table_release(&names[1]);
+    return status;
 }
