@@ -175,8 +175,7 @@ static bool is_calm(const struct ts_actor *actor, size_t row, double *spare)
         }
         spare[i] = spare[actor->rows + i] = size > 0 ? error / size : 0;
     }
-    qsort(spare, actor->rows, sizeof *spare, by_value);
-    return spare[actor->rows + row] <= CALM_ROW * spare[actor->rows / 2];
+    return spare[actor->rows + row] <= CALM_ROW * ts_nth(spare, actor->rows, actor->rows / 2);
 }
 
 /* Marks the rows that flip before the case's tensor; how many they are. */

@@ -163,9 +163,9 @@ static enum ts_status score_all(struct ts_pairer *pairer, const struct ts_side *
         sums[at] += many->bundle->tensors[i]->count;
     }
     ts_table_release(&names);
-    qsort(sums, many->count, sizeof *sums, by_count);
+    qsort(sums, many->count, sizeof *sums, ts_by_number);
     for (size_t i = 0; i < one->count; i++)
-        *score += bsearch(&one->bundle->tensors[i]->count, sums, many->count, sizeof *sums, by_count) != NULL;
+        *score += bsearch(&one->bundle->tensors[i]->count, sums, many->count, sizeof *sums, ts_by_number) != NULL;
     return TS_OK;
 }
 
