@@ -378,30 +378,6 @@ static bool is_part(struct ts_judge *state, size_t i, const struct ts_actor *act
     return false;
 }
 
-/* Scores and probabilities, with or without a sink behind the keys: a token that is set aside is a key to the others,
- * whose numbers for it say nothing. The copy has those of the reference there; NULL when there are none. */
-static float *without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy)
-{
-    const struct ts_scene *scene = &state->scene;
-    const size_t total = actor->rows * actor->width;
-    float *b = NULL;
-    if (actor->apart || actor->heads < 2 || (actor->inner != actor->sequence && actor->inner != actor->sequence + 1))
-        return NULL;
-    for (size_t key = 0; key < scene->taken_count; key++) {
-        const size_t place = (size_t)(scene->taken[key] % actor->sequence);
-        if (!scene->aside[key])
-            continue;
-        if (!b && !(b = malloc(total * sizeof *b)))
-            return NULL;
-        if (copy->b != b)
-            copy->b = memcpy(b, actor->b, total * sizeof *b);
-        for (size_t at = place; at < total; at += actor->inner)
-            if (ts_scene_keys(scene, actor, at / actor->width) + place == scene->taken[key] - ts_scene_first(scene))
-                b[at] = actor->a[at];
-    }
-    return b;
-}
-
 /* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
 static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
 {
@@ -461,7 +437,7 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
     if (state->reordered[i])
         return status;
     calm = *actor;
-    without = state->learnt[i] ? NULL : without_aside(state, actor, &calm);
+    without = state->learnt[i] ? NULL : ts_judge_without_aside(state, actor, &calm);
     if (without) {
         ts_scene_measure(&state->scene, &calm);
         state->errors[i] = calm.error;

@@ -1,7 +1,7 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
  * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers),
- * judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_order.c (rows that experts gather) and
- * judge_points.c (the same point of other layers).
+ * judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_aside.c (what tokens that are set aside
+ * leave in others), judge_order.c (rows that experts gather) and judge_points.c (the same point of other layers).
  * For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
@@ -110,6 +110,10 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
 bool ts_judge_is_sudden(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
+/* Scores and probabilities, with or without a sink behind the keys: a token that is set aside is a key to the others,
+ * whose numbers for it say nothing. The copy has those of the reference there, and of probabilities what the other keys
+ * would have without it; NULL when there are none, else to be freed: judge_aside.c. */
+float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are
  * matched. Says so. */
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error);

@@ -452,6 +452,46 @@ static void test_keys_of_tokens_set_aside(void **state)
     judge_scores_behind_flips(0, 1, 5);
 }
 
+/* Probabilities whose scores were not captured, with a sink: what the key of such a token takes, the others lack.
+ * wrong: one token's are larger besides, by so much. */
+static void judge_probabilities_behind_flips(size_t flipped, double wrong, size_t expected)
+{
+    enum { HEADS = 3, KEY = 3 };
+    struct judged judged;
+    float *scores, sides[2][HEADS * TOKENS * TOKENS];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), 1e-3);
+    add_choice(&judged.trace, "layers.0.mlp.experts_chosen", all_tokens + KEY, flipped);
+    scores = made_values(HEADS * TOKENS * TOKENS);
+    for (size_t side = 0; side < 2; side++)
+        for (size_t start = 0; start < HEADS * TOKENS * TOKENS; start += TOKENS) {
+            const size_t token = start / TOKENS % TOKENS;
+            double sum = 1; /* the sink's */
+            for (size_t key = 0; key <= token; key++) {
+                double score = (double)scores[start + key] + (side ? 1e-3 * dice_number() : 0);
+                score = side && key == KEY ? score + 2 : score;
+                sides[side][start + key] = (float)exp(score);
+                sum += exp(score);
+            }
+            for (size_t key = 0; key < TOKENS; key++)
+                sides[side][start + key] = key > token ? 0 : (float)((double)sides[side][start + key] / sum);
+            for (size_t key = 0; key < TOKENS && side && token == TOKENS - 1; key++)
+                sides[side][start + key] *= (float)(1 + wrong);
+        }
+    trace_add(&judged.trace, "layers.1.attn.probs", sides[0], sides[1], SHAPE(HEADS, TOKENS, TOKENS));
+    free(scores);
+    expect_first(&judged, expected);
+}
+
+static void test_shares_of_tokens_set_aside(void **state)
+{
+    (void)state;
+    judge_probabilities_behind_flips(1, 0, SIZE_MAX);
+    judge_probabilities_behind_flips(0, 0, 5);
+    judge_probabilities_behind_flips(1, -0.3, 5);
+}
+
 /* One token, one number of which errs by so many times the others' error. */
 static void add_outlier(struct trace *trace, const char *name, double times)
 {
@@ -634,6 +674,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_experts_gather),
         cmocka_unit_test(test_what_matched_rows_show),
         cmocka_unit_test(test_keys_of_tokens_set_aside),
+        cmocka_unit_test(test_shares_of_tokens_set_aside),
         cmocka_unit_test(test_inherited_outliers),
         cmocka_unit_test(test_one_wrong_element_of_many_tokens),
         cmocka_unit_test(test_masks_written_by_hand),

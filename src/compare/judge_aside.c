@@ -1,0 +1,65 @@
+/* Owns what tokens that are set aside leave in the scores and probabilities of the others. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/judge_state.h"
+
+static bool is_a_share(const float *lane, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!(lane[i] >= 0))
+            return false;
+        sum += (double)lane[i];
+    }
+    return sum < 1.01;
+}
+
+/* Whatever a key that is set aside takes of a row's probability, the other keys and a sink lack: what they had before
+ * is (1 - its share there) / (1 - its share here) of what they have. `b` has the reference's numbers at such keys. */
+static void give_back(const struct ts_actor *actor, float *b)
+{
+    const size_t lanes = actor->rows * actor->width / actor->inner;
+    for (size_t lane = 0; lane < lanes; lane++)
+        if (!is_a_share(actor->a + lane * actor->inner, actor->inner) ||
+            !is_a_share(actor->b + lane * actor->inner, actor->inner))
+            return;
+    for (size_t lane = 0; lane < lanes; lane++) {
+        const float *there = actor->a + lane * actor->inner, *here = actor->b + lane * actor->inner;
+        float *out = b + lane * actor->inner;
+        double share_there = 0, share_here = 0, factor;
+        for (size_t i = 0; i < actor->inner; i++)
+            if (out[i] != here[i]) {
+                share_there += (double)there[i];
+                share_here += (double)here[i];
+            }
+        factor = share_here < 1 ? (1 - share_there) / (1 - share_here) : 0;
+        for (size_t i = 0; i < actor->inner; i++)
+            if (out[i] == here[i])
+                out[i] = (float)((double)here[i] * factor);
+    }
+}
+
+float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy)
+{
+    const struct ts_scene *scene = &state->scene;
+    const size_t total = actor->rows * actor->width;
+    float *b = NULL;
+    if (actor->apart || actor->heads < 2 || (actor->inner != actor->sequence && actor->inner != actor->sequence + 1))
+        return NULL;
+    for (size_t key = 0; key < scene->taken_count; key++) {
+        const size_t place = (size_t)(scene->taken[key] % actor->sequence);
+        if (!scene->aside[key])
+            continue;
+        if (!b && !(b = malloc(total * sizeof *b)))
+            return NULL;
+        if (copy->b != b)
+            copy->b = memcpy(b, actor->b, total * sizeof *b);
+        for (size_t at = place; at < total; at += actor->inner)
+            if (ts_scene_keys(scene, actor, at / actor->width) + place == scene->taken[key] - ts_scene_first(scene))
+                b[at] = actor->a[at];
+    }
+    if (b)
+        give_back(actor, b);
+    return b;
+}
