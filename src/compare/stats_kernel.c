@@ -103,25 +103,35 @@ TS_KERNEL_INLINE void stats_sixteen(enum kind kind, const uint8_t *src, size_t c
             ts_vi32 as_signed = extremes.as_signed[k];
             ts_vu32 as_unsigned = extremes.as_unsigned[k];
             ts_vu16 zero = zeros[k];
-            for (size_t i = first; i < end; i++) {
-                const uint8_t *group = src + i * 64;
-                ts_vu16 bits = ts_vu16_load(group + k * TS_VECTOR_BYTES);
-                ts_vf32 x[2];
-                FETCH_AHEAD(group);
-                load(kind, group, k, x);
-                as_signed = extend_signed(kind, as_signed, (ts_vu32)bits);
-                as_unsigned = extend_unsigned(kind, as_unsigned, (ts_vu32)bits);
+            for (size_t i = first; i < end; i += 2)
+#pragma GCC unroll 2
+                for (size_t turn = 0; turn < 2; turn++) { /* two sums, as each addition waits for the one before */
+                    const uint8_t *group = src + (i + turn) * 64;
+                    ts_vu16 bits;
+                    ts_vf32 x[2];
+                    if (i + turn == end)
+                        break;
+                    bits = ts_vu16_load(group + k * TS_VECTOR_BYTES);
+                    FETCH_AHEAD(group);
+                    as_signed = extend_signed(kind, as_signed, (ts_vu32)bits);
+                    as_unsigned = extend_unsigned(kind, as_unsigned, (ts_vu32)bits);
 #if defined(__AVX512BW__)
-                sums->zeros +=
-                    (uint64_t)__builtin_popcount(_mm512_testn_epi16_mask((__m512i)bits, _mm512_set1_epi16(0x7fff)));
+                    sums->zeros +=
+                        (uint64_t)__builtin_popcount(_mm512_testn_epi16_mask((__m512i)bits, _mm512_set1_epi16(0x7fff)));
 #else
-                zero -= (ts_vu16)((bits & 0x7fff) == 0);
+                    zero -= (ts_vu16)((bits & 0x7fff) == 0);
 #endif
-                for (int p = 0; p < 2; p++) {
-                    sum[p] += x[p];
-                    squares[p] = ts_vf32_add_exact_square(squares[p], x[p]);
+                    if (HAS_DOT && kind == BF16) {
+                        sum[turn] = dot(sum[turn], bits, (ts_vu16){0} + 0x3f80); /* times one */
+                        squares[turn] = dot(squares[turn], bits, bits);
+                        continue;
+                    }
+                    load(kind, group, k, x);
+                    for (int p = 1; p >= 0; p--) {
+                        sum[turn] += x[p];
+                        squares[turn] = ts_vf32_add_exact_square(squares[turn], x[p]);
+                    }
                 }
-            }
             for (int p = 0; p < 2; p++) {
                 flush(&total, k, sum[p]);
                 flush(&total_squares, k, squares[p]);
