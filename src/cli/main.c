@@ -1,7 +1,10 @@
 /* Owns the start: which command runs, signals, the global help. */
+#include <fcntl.h>
+#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,13 +53,55 @@ static void on_interrupt(int number)
     }
 }
 
-/* A mapped file that is cut short while we read it ends here; anything else would be a crash. */
-static void on_bus_error(int number)
+/* The file that is mapped at an address, by the system's list of mappings, "START-END PERMISSIONS OFFSET DEVICE INODE
+ * PATH"; 0 where there is no such list. For a signal handler: no memory, no locks. */
+static size_t mapped_path(uintptr_t address, char *path, size_t room)
 {
-    static const char text[] = "tsleuth: a file changed or could not be read while it was open\n";
+    static char block[4096];
+    uintptr_t bounds[2] = {0, 0};
+    unsigned field = 0; /* 0 and 1: the bounds; from 2 on, the others */
+    size_t size = 0;
+    ssize_t got;
+    const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while (list >= 0 && (got = read(list, block, sizeof block)) > 0)
+        for (ssize_t i = 0; i < got; i++) {
+            const char byte = block[i];
+            if (byte == '\n') {
+                if (size && address >= bounds[0] && address < bounds[1]) {
+                    close(list);
+                    return size;
+                }
+                bounds[0] = bounds[1] = field = 0;
+                size = 0;
+            } else if (field == 0 && byte == '-') {
+                field = 1;
+            } else if (size || (field == 6 && byte != ' ')) {
+                if (size < room)
+                    path[size++] = byte;
+            } else if (byte == ' ' && field < 6) {
+                field++;
+            } else if (field < 2) {
+                bounds[field] = bounds[field] * 16 + (uintptr_t)(byte <= '9' ? byte - '0' : byte - 'a' + 10);
+            }
+        }
+    if (list >= 0)
+        close(list);
+    return 0;
+}
+
+/* A mapped file that is cut short while we read it ends here; anything else would be a crash. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    static const char before[] = "tsleuth: ", a_file[] = "a file",
+                      after[] = " changed or could not be read while it was open\n";
+    static char path[PATH_MAX];
+    const size_t size = mapped_path((uintptr_t)info->si_addr, path, sizeof path);
     (void)number;
+    (void)context;
     output_abandon();
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+    if (write(STDERR_FILENO, before, sizeof before - 1) < 0 ||
+        write(STDERR_FILENO, size ? path : a_file, size ? size : sizeof a_file - 1) < 0 ||
+        write(STDERR_FILENO, after, sizeof after - 1) < 0)
         _exit(EXIT_TROUBLE);
     _exit(EXIT_TROUBLE);
 }
@@ -69,11 +114,12 @@ static bool exists(const char *path)
 
 int main(int argc, char **argv)
 {
+    const struct sigaction bus_error = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
     setlocale(LC_CTYPE, ""); /* numbers keep the point of the C locale */
     terminal_init();
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
-    signal(SIGBUS, on_bus_error);
+    sigaction(SIGBUS, &bus_error, NULL);
     if (argc < 2)
         return help(stderr);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {

@@ -296,12 +296,14 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
 {
     const size_t count = comparison->pairing.count;
     const double error = unexplained_error(comparison, options);
-    size_t unequal = 0, masked = 0;
-    const char *but;
+    size_t unequal = 0, masked = 0, partial = 0;
+    const char *but, *where;
     for (size_t i = 0; i < count; i++) {
         unequal += comparison->deltas[i].unequal > 0;
+        partial += comparison->pairing.pairs[i].partial;
         masked += comparison->deltas[i].unequal == 0 && comparison->deltas[i].masked > 0;
     }
+    where = !partial ? "" : count == 1 ? ", as far as both sides have it" : ", as far as both sides have them";
     but = !unequal                                   ? "but for how masks are written"
           : options->fixed_tolerance                 ? "within the tolerance given"
           : options->rules || options->grades        ? "by the rules given"
@@ -315,12 +317,13 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
             count == 1 ? "the one tensor is" : "a tensor is", count == 1 ? "it errs" : "one errs", error);
     }
     if (!unequal && !masked)
-        return count == 1 ? "the one tensor is equal"
-                          : ts_arena_printf(&comparison->arena, "all %zu tensors are equal", count);
+        return count == 1 ? ts_arena_printf(&comparison->arena, "the one tensor is equal%s", where)
+                          : ts_arena_printf(&comparison->arena, "all %zu tensors are equal%s", count, where);
     if (count == 1)
-        return ts_arena_printf(&comparison->arena, "the one tensor %s %s", unequal ? "agrees" : "is equal", but);
-    return ts_arena_printf(&comparison->arena, "all %zu tensors %s, %zu of them %s", count,
-                           unequal ? "agree" : "are equal", unequal ? unequal : masked, but);
+        return ts_arena_printf(&comparison->arena, "the one tensor %s %s%s", unequal ? "agrees" : "is equal", but,
+                               where);
+    return ts_arena_printf(&comparison->arena, "all %zu tensors %s, %zu of them %s%s", count,
+                           unequal ? "agree" : "are equal", unequal ? unequal : masked, but, where);
 }
 
 static const char *why_nothing(const struct ts_comparison *comparison)

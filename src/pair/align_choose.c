@@ -292,6 +292,14 @@ static enum ts_status equal_copies(const struct ts_align_search *search, const s
     return TS_OK;
 }
 
+/* So small a piece that the other tensor is no part of this one, whatever the counts allow, unless its values say so;
+ * and a few values agree with some of so many by chance. */
+static bool is_crumb(const struct ts_align_candidate *candidate, bool guess)
+{
+    return candidate->cut.of && candidate->cut.of->count / TS_ALIGN_MOST_SHARDS > candidate->view[0].count &&
+           (guess || candidate->view[0].count < TS_ALIGN_FEWEST);
+}
+
 enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignment *out,
                                const struct ts_align_candidate **winner, struct ts_error *error)
 {
@@ -323,8 +331,8 @@ enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignme
     }
     if (best->certain)
         out->guess = out->ambiguous = false;
-    if (out->guess && best->cost > GUESS_COST) {
-        out->guess = false;
+    if ((out->guess && best->cost > GUESS_COST) || is_crumb(best, out->guess)) {
+        out->guess = out->ambiguous = false;
         out->runner_up = INFINITY;
         return TS_OK;
     }

@@ -58,6 +58,10 @@ struct ts_align_search {
 };
 
 #define TS_ALIGN_LIMIT 4096
+/* No run has more ranks: a smaller piece is no shard, and none at all where no values speak for it. */
+#define TS_ALIGN_MOST_SHARDS 1024
+/* Elements below which a piece that was looked for agrees by chance. */
+#define TS_ALIGN_FEWEST 16
 
 enum ts_status ts_align_search_init(struct ts_align_search *search, const struct ts_view *a, const struct ts_view *b,
                                     const struct ts_align_hints *hints, struct ts_error *error);

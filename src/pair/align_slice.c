@@ -22,8 +22,6 @@
 /* Axes that may be cut at the same time. */
 #define MAX_CUTS 4
 
-/* Elements that a piece of both sides must have. */
-#define FEWEST 16
 /* Axes that are tried in every order. */
 #define MAX_TURNED 4
 
@@ -59,7 +57,7 @@ static const char *cut_words(struct ts_arena *arena, unsigned axis, uint64_t sta
 {
     if (need == 1)
         return ts_arena_printf(arena, "index %" PRIu64 " of %" PRIu64 " on axis %u", start, size, axis);
-    if (size % need == 0 && start % need == 0)
+    if (size % need == 0 && start % need == 0 && size / need <= TS_ALIGN_MOST_SHARDS)
         return ts_arena_printf(arena, "shard %" PRIu64 " of %" PRIu64 " on axis %u", start / need, size / need, axis);
     if (start == 1 && need == size - 1)
         return ts_arena_printf(arena, "skip the first of %" PRIu64 " on axis %u", size, axis);
@@ -284,7 +282,7 @@ static enum ts_status add_boxes(struct ts_align_search *search, const struct ts_
         layouts.whole_axes = true;
         if (both[0] && both[1]) {
             /* so few agree by chance, and a corner of each is not the tensor */
-            if (layouts.view[0].count < FEWEST || layouts.view[0].count < least / 4)
+            if (layouts.view[0].count < TS_ALIGN_FEWEST || layouts.view[0].count < least / 4)
                 continue;
             TS_TRY(ts_align_measure(search, &layouts.view[0], &layouts.view[1], 512, &fit, error));
             if (fit.fit < 2 * FOUND)

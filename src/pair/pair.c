@@ -445,6 +445,8 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
         status = run(&pairer, error);
     if (status == TS_OK)
         status = ts_drop_odd_layouts(pairing, error);
+    if (status == TS_OK)
+        status = ts_explain_rest(&pairer, error);
     ts_dims_release(&pairer.dims);
     ts_arena_release(&pairer.scratch);
     free(pairer.found);

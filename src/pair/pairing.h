@@ -68,6 +68,9 @@ enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const
 /* Takes tensors as they stand that agree only in a layout which their siblings do not need. */
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error);
 
+/* Tells what share of paired tensors no pair reads. When all pairs are as they stay. */
+enum ts_status ts_explain_rest(struct ts_pairer *pairer, struct ts_error *error);
+
 /* How far two views of equal counts agree on a spread of elements. */
 struct ts_agreement {
     double error;       /* relative L2 of b - a; infinity when a is zero and b is not */

@@ -423,6 +423,12 @@ static void test_guess(void **state)
     found = aligned(table, &a, &c, NULL);
     assert_true(found.guess);
     assert_string_equal(found.recipe, "B: take 0..40 of 41 on axis 0");
+    /* nobody has so many ranks, and two numbers are near some of so many by chance */
+    a = make(table, TS_F32, random_values(table, 40000), SHAPE(40000));
+    b = make(table, TS_F32, random_values(table, 2), SHAPE(2));
+    assert_string_equal(aligned(table, &a, &b, NULL).problem, "[40000] against [2]: no layout fits");
+    b = make(table, TS_F32, random_values(table, 20), SHAPE(20));
+    assert_string_equal(aligned(table, &a, &b, NULL).problem, "[40000] against [20]: no layout fits");
 }
 
 static void test_no_layout(void **state)
