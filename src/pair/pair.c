@@ -412,6 +412,7 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_match_sums(pairer, error));
     TS_TRY(prove_by_others(pairer, error));
     TS_TRY(ts_order_found(pairer, error));
+    TS_TRY(ts_leave_padding(pairer, error));
     TS_TRY(explain_left(pairer, error));
     TS_TRY(ts_ranks_explain(pairer, error));
     TS_TRY(ts_experts_explain(pairer, error));

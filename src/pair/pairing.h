@@ -68,6 +68,10 @@ enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const
 /* Takes tensors as they stand that agree only in a layout which their siblings do not need. */
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error);
 
+/* Takes padding out of batches where it stands at other ends on the two sides, or where it is told and errs. In
+ * execution order. */
+enum ts_status ts_leave_padding(struct ts_pairer *pairer, struct ts_error *error);
+
 /* Tells what share of paired tensors no pair reads. When all pairs are as they stay. */
 enum ts_status ts_explain_rest(struct ts_pairer *pairer, struct ts_error *error);
 

@@ -55,7 +55,7 @@ static enum ts_status read_leaf(struct rest *rest, const struct ts_pair *pair, c
     reading = &rest->list[at];
     reading->tensor = rest->side->bundle->tensors[at];
     reading->pair = reading->pair ? reading->pair : pair;
-    reading->settled = reading->settled || pair->a.tensor->sampled || pair->b.tensor->sampled ||
+    reading->settled = reading->settled || pair->padded || pair->a.tensor->sampled || pair->b.tensor->sampled ||
                        strstr(pair->recipe, "(the rest is zero)");
     piece = ts_arena_printf(&rest->pairer->scratch, "%zu %" PRIu64 " %" PRIu64, at, view->offset, view->count);
     if (!piece)
