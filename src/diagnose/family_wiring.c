@@ -444,6 +444,7 @@ static void propose(struct ts_case *the_case)
         propose_equal_but_bias(the_case);
         propose_wrong_input(the_case);
         ts_wiring_sums(the_case);
+        ts_wiring_far(the_case);
         ts_wiring_weights(the_case);
         ts_wiring_slices(the_case);
     }

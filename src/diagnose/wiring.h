@@ -7,6 +7,8 @@
 
 /* Terms of sums: missing, doubled, subtracted, from elsewhere; also where the sum itself was not captured. */
 void ts_wiring_sums(struct ts_case *the_case);
+/* A stream that goes on from a tensor far back. */
+void ts_wiring_far(struct ts_case *the_case);
 /* What can be said about a weight that nobody has seen: transposed, a column or a number of it wrong, applied to
  * another tensor. */
 void ts_wiring_weights(struct ts_case *the_case);

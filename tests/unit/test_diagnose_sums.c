@@ -204,13 +204,119 @@ static void test_stripe_of_a_rank(void **state)
     free(layer);
 }
 
+/* A stream that goes on from the embeddings, which came long before what a diagnosis holds at once. */
+enum far_fault { NO_FAULT, FROM_FAR, FROM_FAR_ALONE, STREAM_MISSING, NOTHING_ADDED };
+enum far_shown { SUM_SHOWN, NORM_SHOWN, STREAM_SHOWN, BRANCHES_SHOWN };
+
+static void diagnose_far(struct trace *trace, size_t tokens, size_t between, enum far_shown shown, enum far_fault fault,
+                         double noise)
+{
+    size_t total = tokens * HIDDEN;
+    float *embed[2], *x[2], *attn[2], *mlp[2], *out[2], **each[] = {embed, x, attn, mlp, out};
+    static char names[64][32];
+    trace_start(trace);
+    for (size_t v = 0; v < 5; v++)
+        for (int side = 0; side < 2; side++) {
+            each[v][side] = made_values(total);
+            if (side)
+                shake(each[v][0], each[v][1], total, noise);
+        }
+    for (int side = 0; side < 2; side++)
+        for (size_t t = 0; t < tokens; t++) {
+            double square = 0;
+            for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN; i++) {
+                bool wrong = side && fault != NO_FAULT;
+                double from = !wrong ? (double)x[side][i] : fault == STREAM_MISSING ? 0 : (double)embed[side][i];
+                double added = wrong && fault == NOTHING_ADDED ? 0 : (double)attn[side][i];
+                if (shown == BRANCHES_SHOWN)
+                    added = (wrong && fault == FROM_FAR_ALONE ? 0 : added) + (double)mlp[side][i];
+                out[side][i] = (float)(from + added);
+                square += (double)out[side][i] * (double)out[side][i];
+            }
+            for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN && shown == NORM_SHOWN; i++)
+                out[side][i] *= (float)((1 + 0.5 * sin((double)(i % HIDDEN))) / sqrt(square / HIDDEN + 1e-6));
+        }
+    for (size_t i = 0; i < total; i++) /* each side rounds by itself */
+        out[1][i] = (float)((double)out[1][i] * (1 + noise * dice_number()));
+    trace_add(trace, "embed_tokens", embed[0], embed[1], SHAPE(tokens, HIDDEN));
+    for (size_t i = 0; i < between; i++) {
+        snprintf(names[i], sizeof names[i], "layers.%zu.gate", i);
+        trace_add(trace, names[i], mlp[0], mlp[0], SHAPE(tokens, SIZE));
+    }
+    trace_add(trace, "layers.70.input", x[0], x[1], SHAPE(tokens, HIDDEN));
+    if (shown != STREAM_SHOWN)
+        trace_add(trace, "layers.70.attn", attn[0], attn[1], SHAPE(tokens, HIDDEN));
+    if (shown == BRANCHES_SHOWN)
+        trace_add(trace, "layers.70.mlp", mlp[0], mlp[1], SHAPE(tokens, HIDDEN));
+    trace_diagnose(trace, trace_add(trace, "layers.70.output", out[0], out[1], SHAPE(tokens, HIDDEN)));
+    for (size_t v = 0; v < 5; v++)
+        for (int side = 0; side < 2; side++)
+            free(each[v][side]);
+}
+
+static void test_stream_from_far(void **state)
+{
+    static const struct {
+        enum far_shown shown;
+        enum far_fault fault;
+        const char *words;
+    } cases[] = {
+        {SUM_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
+        {NORM_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
+        {STREAM_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
+        {BRANCHES_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
+        {BRANCHES_SHOWN, FROM_FAR_ALONE, "layers.70.input"},
+    };
+    (void)state;
+    for (size_t i = 0; i < 4 * (sizeof cases / sizeof *cases); i++) {
+        struct trace trace;
+        /* within what is held at once, and far before it */
+        diagnose_far(&trace, TOKENS, i % 2 ? 50 : 3, cases[i / 4].shown, cases[i / 4].fault, i % 4 / 2 ? 2e-3 : 1e-7);
+        assert_first(&trace, "wrong-input", cases[i / 4].words);
+        assert_non_null(strstr(trace.diagnosis.causes[0].summary, "embed_tokens"));
+        trace_end(&trace);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) { /* of a long sequence all tokens are tried */
+        struct trace trace;
+        diagnose_far(&trace, 400, 50, cases[i].shown, cases[i].fault, 1e-7);
+        assert_first(&trace, "wrong-input", "tried on all 400 tokens");
+        trace_end(&trace);
+    }
+}
+
+static void test_no_stream_from_far(void **state)
+{
+    (void)state;
+    for (int shown = SUM_SHOWN; shown <= BRANCHES_SHOWN; shown++)
+        for (int i = 0; i < 2; i++) {
+            struct trace trace;
+            diagnose_far(&trace, TOKENS, 50, (enum far_shown)shown, NO_FAULT, i ? 2e-3 : 1e-7);
+            assert_null(trace_cause(&trace, "wrong-input"));
+            trace_end(&trace);
+            diagnose_far(&trace, TOKENS, 50, (enum far_shown)shown, STREAM_MISSING, i ? 2e-3 : 1e-7);
+            assert_first(&trace, "term-missing", NULL);
+            trace_end(&trace);
+        }
+    for (int i = 0; i < 2; i++) { /* the embeddings and nothing else */
+        struct trace trace;
+        diagnose_far(&trace, TOKENS, i ? 50 : 3, SUM_SHOWN, NOTHING_ADDED, 1e-7);
+        assert_first(&trace, "skipped-op", "embed_tokens");
+        trace_end(&trace);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_factor_of_a_term), cmocka_unit_test(test_norm_in_place_of_a_sum),
-        cmocka_unit_test(test_transposed_part),  cmocka_unit_test(test_term_of_a_gated_sum),
-        cmocka_unit_test(test_copies),           cmocka_unit_test(test_partly_written_buffer),
+        cmocka_unit_test(test_factor_of_a_term),
+        cmocka_unit_test(test_norm_in_place_of_a_sum),
+        cmocka_unit_test(test_transposed_part),
+        cmocka_unit_test(test_term_of_a_gated_sum),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_partly_written_buffer),
         cmocka_unit_test(test_stripe_of_a_rank),
+        cmocka_unit_test(test_stream_from_far),
+        cmocka_unit_test(test_no_stream_from_far),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
