@@ -380,11 +380,14 @@ static void try_positions(const struct rotary *rotary, const double complex *tur
         for (size_t i = 0; i < pairs; i++)
             guess.angles[row * pairs + i] = rotary->angles[row * pairs + i] + found * rotary->steps[i];
         if (found != 0) {
+            uint64_t flat = UINT64_MAX;
+            char token[64];
             moved++;
+            (void)ts_case_index(rotary->the_case, row * actor->width, &flat);
+            ts_turned_token_text(rotary->the_case, (uint64_t)rotary->places[row], flat, token, sizeof token);
             if (said < sizeof guess.text - 80)
-                said += (size_t)snprintf(guess.text + said, sizeof guess.text - said,
-                                         "%stoken %.0f turns as at position %.0f", said ? ", " : "",
-                                         rotary->places[row], rotary->places[row] + found);
+                said += (size_t)snprintf(guess.text + said, sizeof guess.text - said, "%s%s turns as at position %.0f",
+                                         said ? ", " : "", token, rotary->places[row] + found);
         }
     }
     guess.freedom = moved;

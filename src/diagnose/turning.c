@@ -233,16 +233,28 @@ bool ts_count_places(struct ts_case *the_case, const struct ts_formula *formula,
     return good;
 }
 
+void ts_turned_token_text(const struct ts_case *the_case, uint64_t place, uint64_t flat, char *out, size_t size)
+{
+    const struct ts_scene *scene = the_case->scene;
+    uint64_t token;
+    if (scene->batch > 1 && ts_scene_token(scene, the_case->actor->pair, flat, &token))
+        ts_scene_token_text(scene, token, out, size);
+    else
+        snprintf(out, size, "token %" PRIu64, place);
+}
+
 const char *ts_tell_places(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
                            double *share)
 {
-    char text[256];
+    char text[256], token[64];
     size_t used = 0;
     (void)formula;
     (void)share;
-    for (size_t k = 0; k < tally->place_count && used < sizeof text; k++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%stoken %" PRIu64 " turns as at position %.0f",
-                                 k ? ", " : "", tally->places[k].row, tally->places[k].found);
+    for (size_t k = 0; k < tally->place_count && used < sizeof text; k++) {
+        ts_turned_token_text(the_case, tally->places[k].row, tally->places[k].flat, token, sizeof token);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s turns as at position %.0f", k ? ", " : "",
+                                 token, tally->places[k].found);
+    }
     if (!used)
         return NULL;
     if (tally->sums[0] > (double)tally->place_count)

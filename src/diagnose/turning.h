@@ -50,6 +50,8 @@ bool ts_predict_turned(struct ts_case *the_case, const struct ts_formula *formul
 /* Of such a formula with TS_FROM_PLACES: how many tokens turn as others do, and which. */
 bool ts_count_places(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
                      struct ts_tally *tally);
+/* "token 5", or "token 5 of sequence 1" of a batch, which the element at this flat index is of. */
+void ts_turned_token_text(const struct ts_case *the_case, uint64_t place, uint64_t flat, char *out, size_t size);
 const char *ts_tell_places(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
                            double *share);
 

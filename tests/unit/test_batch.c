@@ -173,6 +173,43 @@ static void test_a_batch_is_diagnosed(void **state)
     }
 }
 
+/* Which sequence a token is of that turns as another one should. `all`: in every sequence, else in the second. */
+static void expect_turned(bool all, const char *words, const char *not_said)
+{
+    struct trace trace;
+    float *x = made_values(TOTAL), *q = made_values(TOTAL), *turned[2] = {made_values(TOTAL), made_values(TOTAL)};
+    trace_start(&trace);
+    for (size_t i = 0; i < 2 * TOTAL; i++) {
+        size_t at = i % TOTAL, pair = at % SIZE % (SIZE / 2), place = at / SIZE % TOKENS, first = at - at % SIZE;
+        size_t sequence = at / (TOKENS * HIDDEN), moved = i >= TOTAL && place == 5 && (all || sequence) ? 3 : 0;
+        double angle = (double)(place + moved) * pow(100, -(double)pair / (SIZE / 2));
+        double a = (double)q[first + pair], b = (double)q[first + pair + SIZE / 2];
+        turned[i / TOTAL][at] =
+            (float)(at % SIZE < SIZE / 2 ? a * cos(angle) - b * sin(angle) : a * sin(angle) + b * cos(angle));
+    }
+    trace_add(&trace, "embed", x, x, SHAPE(BATCH, TOKENS, HIDDEN));
+    trace_add(&trace, "layers.0.norm", x, x, SHAPE(BATCH, TOKENS, HIDDEN));
+    trace_add(&trace, "layers.0.q", q, q, SHAPE(BATCH, HEADS, TOKENS, SIZE));
+    trace_diagnose(&trace,
+                   trace_add(&trace, "layers.0.q_rope", turned[0], turned[1], SHAPE(BATCH, HEADS, TOKENS, SIZE)));
+    assert_first(&trace, "rotation", words);
+    if (strstr(trace.diagnosis.causes[0].summary, not_said))
+        fail_msg("%s", trace.diagnosis.causes[0].summary);
+    trace_end(&trace);
+    free(x);
+    free(q);
+    free(turned[0]);
+    free(turned[1]);
+}
+
+static void test_turned_tokens_of_a_batch(void **state)
+{
+    (void)state;
+    expect_turned(true, "token 5 of sequence 0 turns as at position 8, token 5 of sequence 1 turns as at position 8",
+                  "token 5 turns");
+    expect_turned(false, "token 5 of sequence 1 turns as at position 8", "sequence 0");
+}
+
 /* [tokens, heads, size] beside plain matrices is no batch. */
 static void test_heads_are_no_batch(void **state)
 {
@@ -254,9 +291,10 @@ static void test_sequences_are_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_batch_is_judged),       cmocka_unit_test(test_a_batch_is_learnt),
-        cmocka_unit_test(test_a_batch_is_diagnosed),    cmocka_unit_test(test_heads_are_no_batch),
-        cmocka_unit_test(test_sequences_are_exchanged), cmocka_unit_test(test_sequences_are_others),
+        cmocka_unit_test(test_a_batch_is_judged),        cmocka_unit_test(test_a_batch_is_learnt),
+        cmocka_unit_test(test_a_batch_is_diagnosed),     cmocka_unit_test(test_heads_are_no_batch),
+        cmocka_unit_test(test_turned_tokens_of_a_batch), cmocka_unit_test(test_sequences_are_exchanged),
+        cmocka_unit_test(test_sequences_are_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
