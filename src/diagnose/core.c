@@ -47,6 +47,9 @@
 #define OVER_ITS_SHARE 4.0
 #define LEAST_SHARE    0.2
 
+/* Tokens of all sequences of a batch that are looked at when those of one say nothing. */
+#define ALL_SEQUENCES 48
+
 /* Kinds with a smaller bonus than this are relations between numbers, and places. */
 #define RELATIONS 0.04
 
@@ -608,6 +611,42 @@ static enum ts_status look_again(struct ts_case_state *state, struct ts_error *e
     return status;
 }
 
+/* When no cause holds. Of a batch one sequence is looked at, which may be a few tokens; what remains is a question of
+ * numbers, which the tokens of all sequences answer as well. */
+static enum ts_status say_remainder(struct ts_case_state *state, struct ts_error *error)
+{
+    const struct ts_scene *scene = &state->scene;
+    size_t most = scene->tokens < ALL_SEQUENCES ? (size_t)scene->tokens : ALL_SEQUENCES;
+    struct ts_case_rows rows = {.reach = TS_SCENE_WINDOW, .glance = &state->glance};
+    struct ts_case_state *other;
+    enum ts_status status = TS_OK;
+    uint64_t *list;
+    ts_case_say_remainder(state);
+    ts_case_prove(state);
+    if (state->book->count || state->direct || state->quiet || scene->batch <= 1 || scene->taken_count >= most)
+        return TS_OK;
+    other = malloc(sizeof *other);
+    list = calloc(most, sizeof *list);
+    for (size_t i = 0; i < most && list; i++)
+        list[i] = i * scene->tokens / most;
+    rows.list = list;
+    rows.count = most;
+    if (other && list) {
+        status = ts_case_open_at(other, scene->pairs, state->deltas, state->pair_count, state->face.actor->pair,
+                                 state->evidence, &rows, state->face.diagnosis, error);
+        if (status == TS_OK && other->face.total && !other->direct) {
+            ts_case_say_remainder(other);
+            ts_case_prove(other);
+            ts_case_own_up(other);
+            put_before(state->book, other->book);
+        }
+        ts_case_release(other);
+    }
+    free(other);
+    free(list);
+    return status;
+}
+
 enum ts_status ts_diagnose(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count, size_t index,
                            struct ts_diagnosis *diagnosis, struct ts_error *error)
 {
@@ -640,8 +679,7 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
         diagnosis->against = held_against(state);
         if (!state->book->count) {
             say_strongest(state);
-            ts_case_say_remainder(state);
-            ts_case_prove(state);
+            status = say_remainder(state, error);
         }
         ts_case_own_up(state);
         write_down(state->book, diagnosis);

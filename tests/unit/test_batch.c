@@ -210,6 +210,58 @@ static void test_turned_tokens_of_a_batch(void **state)
     expect_turned(false, "token 5 of sequence 1 turns as at position 8", "sequence 0");
 }
 
+/* Sequences that are too short each to tell that weights were rounded. */
+enum coarse { ALL_COARSE, ONE_COARSE, NOT_OF_A_WEIGHT };
+
+static void diagnose_coarse(struct trace *trace, size_t batch, size_t tokens, enum coarse coarse)
+{
+    enum { IN = 48, OUT = 96, DIRECTIONS = 3 };
+    size_t rows = batch * tokens;
+    float *weight = made_values(OUT * IN), *rounded = made_values(OUT * IN), *along = made_values(DIRECTIONS * IN);
+    float *x = made_values(rows * IN), *y[2] = {made_values(rows * OUT), made_values(rows * OUT)};
+    trace_start(trace);
+    for (size_t i = 0; i < OUT * IN; i++)
+        rounded[i] = (float)(round((double)weight[i] / 0.4) * 0.4);
+    for (size_t i = 0; i < rows * IN; i++)
+        for (size_t k = 0; k < DIRECTIONS; k++) /* tokens that are more or less alike, as those of a text */
+            x[i] += (float)(2 * sin((double)(i / IN * (k + 2) + k)) * (double)along[k * IN + i % IN]);
+    matmul(x, weight, rows, IN, OUT, y[0]);
+    matmul(x, rounded, rows, IN, OUT, y[1]);
+    for (size_t i = 0; i < rows * OUT; i++)
+        if (coarse == NOT_OF_A_WEIGHT)
+            y[1][i] = y[0][i] + (float)(0.5 * dice_number());
+        else if (coarse == ONE_COARSE && i < rows * OUT / batch)
+            y[1][i] = y[0][i];
+    trace_add(trace, "embed", x, x, SHAPE(batch, tokens, IN));
+    trace_add(trace, "layers.0.norm", x, x, SHAPE(batch, tokens, IN));
+    trace_diagnose(trace, trace_add(trace, "layers.0.mlp.up_proj", y[0], y[1], SHAPE(batch, tokens, OUT)));
+    free(weight);
+    free(rounded);
+    free(along);
+    free(x);
+    free(y[0]);
+    free(y[1]);
+}
+
+static void test_coarse_weights_of_short_sequences(void **state)
+{
+    struct trace trace;
+    (void)state;
+    for (size_t tokens = 2; tokens <= 8; tokens++) {
+        diagnose_coarse(&trace, tokens < 4 ? 6 : 2, tokens, ALL_COARSE);
+        assert_first(&trace, "quantization", "four bits or so");
+        trace_end(&trace);
+    }
+    diagnose_coarse(&trace, 80, 5, ALL_COARSE); /* more than are looked at */
+    assert_first(&trace, "quantization", "all 400 tokens");
+    trace_end(&trace);
+    for (int coarse = ONE_COARSE; coarse <= NOT_OF_A_WEIGHT; coarse++) {
+        diagnose_coarse(&trace, 2, 5, (enum coarse)coarse);
+        assert_null(trace_cause(&trace, "quantization"));
+        trace_end(&trace);
+    }
+}
+
 /* [tokens, heads, size] beside plain matrices is no batch. */
 static void test_heads_are_no_batch(void **state)
 {
@@ -293,8 +345,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_batch_is_judged),        cmocka_unit_test(test_a_batch_is_learnt),
         cmocka_unit_test(test_a_batch_is_diagnosed),     cmocka_unit_test(test_heads_are_no_batch),
-        cmocka_unit_test(test_turned_tokens_of_a_batch), cmocka_unit_test(test_sequences_are_exchanged),
-        cmocka_unit_test(test_sequences_are_others),
+        cmocka_unit_test(test_turned_tokens_of_a_batch), cmocka_unit_test(test_coarse_weights_of_short_sequences),
+        cmocka_unit_test(test_sequences_are_exchanged),  cmocka_unit_test(test_sequences_are_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
