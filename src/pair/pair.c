@@ -2,6 +2,7 @@
 #include "pair/pair.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,7 +302,45 @@ static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *er
     return TS_OK;
 }
 
-/* A layout that no values prove here may be proved in other layers: the same kind of tensor, the same recipe. */
+/* Whether a recipe does nothing but join axes: the numbers stay in their order. */
+static bool only_joins(const char *recipe)
+{
+    static const char *const words[] = {"A:", "B:", "merge"};
+    bool joins = false;
+    for (const char *at = recipe; *at; at += strspn(at, " ;")) {
+        const size_t length = strcspn(at, " ;");
+        bool known = length > 0 && strspn(at, "0123456789") == length;
+        for (size_t i = 0; i < sizeof words / sizeof *words && !known; i++)
+            known = strlen(words[i]) == length && strncmp(at, words[i], length) == 0;
+        if (!known)
+            return false;
+        joins = true;
+        at += length;
+    }
+    return joins;
+}
+
+/* Sequences that one side lists one behind the other, and the other has an axis for: which axes are joined, the last
+ * one left as it is. NULL: something else is done to it; "": without memory. */
+static const char *joined_key(struct ts_pairer *pairer, const struct ts_found *found)
+{
+    const struct ts_tensor *sides[2] = {pairer->a.bundle->tensors[found->a], pairer->b.bundle->tensors[found->b]};
+    const struct ts_view *views[2] = {&found->pair.a, &found->pair.b};
+    const char *key = found->pair.recipe;
+    if (!only_joins(key) || found->pair.members[0] || found->pair.members[1])
+        return NULL;
+    for (int s = 0; s < 2; s++) {
+        if (sides[s]->rank < 2 || views[s]->rank < 2 ||
+            views[s]->shape[views[s]->rank - 1] != sides[s]->shape[sides[s]->rank - 1])
+            return NULL;
+        for (unsigned i = 0; i + 1 < sides[s]->rank && key; i++)
+            key = ts_arena_printf(&pairer->scratch, "%s%s%" PRIu64, key, i ? "," : "|", sides[s]->shape[i]);
+    }
+    return key ? key : "";
+}
+
+/* A layout that no values prove here may be proved in other layers: the same kind of tensor, the same recipe. That the
+ * same axes in front are joined is proved by any tensor that has them. */
 static enum ts_status prove_by_others(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct ts_table proved;
@@ -311,22 +350,28 @@ static enum ts_status prove_by_others(struct ts_pairer *pairer, struct ts_error 
         any = pairer->found[i].pair.guess;
     if (!any || !pairer->a.read.list)
         return TS_OK;
-    if (!ts_table_init(&proved, pairer->count))
+    if (!ts_table_init(&proved, 2 * pairer->count))
         return ts_fail_memory(error);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < pairer->count && status == TS_OK; i++) {
             struct ts_pair *pair = &pairer->found[i].pair;
             const struct ts_name *name = &pairer->a.read.list[pairer->found[i].a];
-            const char *key;
-            if (pair->guess != (pass == 1) || pair->problem || pair->ambiguous || !*pair->recipe || name->layer < 0)
+            const char *keys[2] = {NULL, NULL};
+            if (pair->guess != (pass == 1) || pair->problem || pair->ambiguous || !*pair->recipe)
                 continue;
-            key = ts_arena_printf(&pairer->scratch, "%s|%s|%s", name->scope, name->kind, pair->recipe);
-            if (!key)
-                status = ts_fail_memory(error);
-            else if (pass == 0)
-                ts_table_put(&proved, key, i, NULL);
-            else
-                pair->guess = ts_table_get(&proved, key) == SIZE_MAX;
+            if (name->layer >= 0) {
+                keys[0] = ts_arena_printf(&pairer->scratch, "%s|%s|%s", name->scope, name->kind, pair->recipe);
+                keys[0] = keys[0] ? keys[0] : "";
+            }
+            keys[1] = joined_key(pairer, &pairer->found[i]);
+            for (int k = 0; k < 2 && status == TS_OK; k++) {
+                if (keys[k] && !*keys[k])
+                    status = ts_fail_memory(error);
+                else if (keys[k] && pass == 0)
+                    ts_table_put(&proved, keys[k], i, NULL);
+                else if (keys[k])
+                    pair->guess = pair->guess && ts_table_get(&proved, keys[k]) == SIZE_MAX;
+            }
         }
     ts_table_release(&proved);
     return status;

@@ -357,6 +357,32 @@ static void test_transposed(void **state)
     paired_end(&paired);
 }
 
+/* Sequences one behind the other, behind a fault: the embeddings prove it of all that have the same axes in front. */
+static void test_joined_axes_of_others(void **state)
+{
+    static const uint64_t lengths[][2] = {{7, 7}, {7, 14}};
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct paired paired;
+        float *first = made_values(3 * 14 * 8), *a = made_values(3 * 14 * 12), *b = made_values(3 * 14 * 12);
+        const uint64_t *length = lengths[way == 1];
+        paired_start(&paired);
+        made_add(paired.a, "model.embed_tokens", first, SHAPE(3 * length[0], 8));
+        made_add(paired.b, "model.embed_tokens", way == 2 ? a : first, SHAPE(3, length[0], 8));
+        made_add(paired.a, "model.layers.0.mlp.up_proj", a, SHAPE(3 * length[1], 12));
+        made_add(paired.b, "model.layers.0.mlp.up_proj", b, SHAPE(3, length[1], 12));
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 2);
+        assert_string_equal(paired.pairing.pairs[1].recipe, "B: merge 0 1");
+        assert_true(paired.pairing.pairs[0].guess == (way == 2));
+        assert_true(paired.pairing.pairs[1].guess == (way > 0)); /* other lengths prove nothing, nor do guesses */
+        paired_end(&paired);
+        free(first);
+        free(a);
+        free(b);
+    }
+}
+
 /* Unrelated values, as behind a wrong rotation: sizes still tell which axis is which, unless two are equal. */
 static void test_axes_by_size(void **state)
 {
@@ -898,6 +924,7 @@ int main(void)
         cmocka_unit_test(test_fused_experts),
         cmocka_unit_test(test_fused_called_up),
         cmocka_unit_test(test_lengths_of_a_batch),
+        cmocka_unit_test(test_joined_axes_of_others),
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_fused_on_both_sides),
         cmocka_unit_test(test_fused_groups_on_both_sides),
