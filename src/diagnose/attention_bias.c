@@ -214,6 +214,9 @@ static double scale_pieces(const struct ts_case *the_case, size_t size, double *
     return ts_explained(the_case, prediction);
 }
 
+/* Factors of heads must leave less than this share of what a factor of each token leaves. */
+#define LEFT_BY_HEADS 0.5
+
 /* Factors of pieces, for other rows: fitted to each, on the side of one where they are here. */
 struct pieces {
     size_t size;
@@ -239,11 +242,12 @@ void ts_propose_head_factors(struct ts_case *the_case)
 {
     static const size_t usual[] = {256, 192, 128, 96, 80, 64, 48, 40, 32, 24, 20, 16, 12, 8};
     const struct ts_actor *actor = the_case->actor;
-    double *prediction = ts_case_scratch(the_case), low, high, plain, explained;
+    double *prediction = ts_case_scratch(the_case), low, high, plain, by_row, explained;
     size_t above;
     if (!prediction || actor->heads > 1 || actor->rows < 2)
         return;
     plain = scale_pieces(the_case, the_case->total, prediction, &low, &high, &above);
+    by_row = scale_pieces(the_case, actor->width, prediction, &low, &high, &above);
     for (size_t s = 0; s < sizeof usual / sizeof *usual; s++) {
         size_t pieces = the_case->total / usual[s];
         if (actor->width % usual[s] || actor->width / usual[s] < 2)
@@ -252,6 +256,9 @@ void ts_propose_head_factors(struct ts_case *the_case)
         if (explained < 0.95 || explained < plain + 0.1 || low < 0.05 ||
             (above * 10 < pieces * 9 && above * 10 > pieces))
             continue;
+        /* a factor of the whole token is a norm's, of which no head shows more */
+        if (1 - explained >= LEFT_BY_HEADS * (1 - by_row))
+            return;
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_pieces,
                                                        .numbers = &(struct pieces){usual[s], above * 2 > pieces},
                                                        .size = sizeof(struct pieces)});

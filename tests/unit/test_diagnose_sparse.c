@@ -177,6 +177,31 @@ static void test_softmax(void **state)
     expect_soft((struct soft_faults){0}, true, NULL, NULL);
 }
 
+/* A factor of each head of each token is what probabilities make that are divided by another sum; one of each token is
+ * a norm's, though its name speaks of attention. */
+static void test_factors_of_heads_and_tokens(void **state)
+{
+    enum { HEAD = 80, WIDE = 2 * HEAD, ALL = TOKENS * WIDE };
+    (void)state;
+    for (int by_head = 0; by_head < 2; by_head++) {
+        struct trace trace;
+        float *x, *other, *found;
+        trace_start(&trace);
+        x = made_values(ALL);
+        other = made_values(ALL);
+        found = made_values(ALL);
+        for (size_t i = 0; i < ALL; i++)
+            found[i] = x[i] * (float)(1.3 + 0.25 * sin((double)(by_head ? i / HEAD * 5 : i / WIDE)));
+        trace_add(&trace, "layers.0.input", other, other, SHAPE(TOKENS, WIDE));
+        trace_add(&trace, by_head ? "layers.0.attn_context" : "layers.0.post_attention_layernorm", x, found,
+                  SHAPE(TOKENS, WIDE));
+        finish(&trace, by_head ? "softmax" : "row-scaled", by_head ? "normalized otherwise" : "each row has a factor");
+        free(x);
+        free(other);
+        free(found);
+    }
+}
+
 enum { EXPERTS = 6, CHOSEN = 2 };
 
 /* Experts are chosen with a bias that is not in the weights, so that the choice cannot be learnt from the logits. */
@@ -493,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_one_number),
         cmocka_unit_test(test_first_token_agrees),
         cmocka_unit_test(test_nan_in_a_batch),
+        cmocka_unit_test(test_factors_of_heads_and_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
