@@ -116,7 +116,7 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
         (order.rows = malloc(match.count * sizeof *order.rows))) {
         order_rows(&match, excused, &order);
         left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
-        found = match.moved >= 2 && left < TS_GATHERED_LEAVES * delta->rel_l2;
+        found = match.moved >= 2 && order.first < order.end && left < TS_GATHERED_LEAVES * delta->rel_l2;
         if (found)
             measure_matched(&order, &state->structures[i]);
     }

@@ -183,7 +183,7 @@ size_t ts_row_match_count(const struct ts_pair *pair)
     const struct ts_view *view = &pair->a;
     const uint64_t width = view->rank < 2 ? 0 : view->shape[view->rank - 1];
     if (pair->problem || width < LEAST_WIDTH || view->count < 2 * width || view->count > MOST_NUMBERS ||
-        pair->b.count != view->count)
+        pair->b.count != view->count || ts_type_info(view->tensor->type)->components != 1)
         return 0;
     return (size_t)(view->count / width);
 }

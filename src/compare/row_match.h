@@ -65,7 +65,7 @@ struct ts_row_match {
     size_t found, moved; /* how many were found, and how many of those in another place */
 };
 
-/* How many rows a pair has; 0 where it is too large, or has no rows of four numbers and more. */
+/* How many rows a pair has; 0 where it is too large, complex, or has no rows of four numbers and more. */
 size_t ts_row_match_count(const struct ts_pair *pair);
 /* False when there are none, they cannot be read, or too many are lost. To be released either way. */
 bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, const struct ts_row_rule *rule);

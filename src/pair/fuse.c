@@ -522,7 +522,8 @@ static enum ts_status is_product(const struct ts_tensor *activation, const struc
     const size_t count = width < SIGNS_OF_ROW ? (size_t)width : SIGNS_OF_ROW;
     size_t seen = 0, alike[2] = {0, 0};
     *product = false;
-    if (!width || !both->rank || both->shape[both->rank - 1] != 2 * width || both->count != 2 * activation->count)
+    if (!width || !both->rank || both->shape[both->rank - 1] != 2 * width || both->count != 2 * activation->count ||
+        ts_type_info(activation->type)->components != 1 || ts_type_info(both->type)->components != 1)
         return TS_OK;
     for (uint64_t row = 0; row < activation->count / width && seen < MOST_SIGNS; row++) {
         double out[SIGNS_OF_ROW], in[2 * SIGNS_OF_ROW], half[SIGNS_OF_ROW];

@@ -162,6 +162,32 @@ static void test_activation_of_both(void **state)
         }
 }
 
+/* Complex numbers are no product of halves, and twice as many numbers as are looked at. */
+static void test_complex_activation(void **state)
+{
+    enum { WIDE = 256 };
+    static const char *const names[] = {"model.layers.0.mlp.gate_up_proj", "model.layers.0.mlp.act_fn"};
+    (void)state;
+    for (int form = 1; form < 4; form++) {
+        struct paired paired;
+        float *values = made_values(TOKENS * 2 * WIDE);
+        paired_start(&paired);
+        for (size_t i = 0; i < 2; i++) {
+            const bool is_complex = form >> i & 1;
+            const uint64_t width = (uint64_t)WIDE * (i ? 1 : 2) / (is_complex ? 1 : 2);
+            made_add(paired.a, names[i], values, SHAPE(TOKENS, width));
+            if (is_complex)
+                made_complex(paired.a, names[i]);
+        }
+        made_add(paired.b, names[1], values, SHAPE(TOKENS, WIDE / 2));
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.note_count, 0);
+        free(values);
+        paired_end(&paired);
+    }
+}
+
 /* Logits of the last token under another name, against those of all. */
 static void test_logits_of_the_last_token(void **state)
 {
@@ -845,6 +871,7 @@ int main(void)
         cmocka_unit_test(test_ranks_in_folders),
         cmocka_unit_test(test_streams_in_two_parts),
         cmocka_unit_test(test_activation_of_both),
+        cmocka_unit_test(test_complex_activation),
         cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
         cmocka_unit_test(test_logits_of_the_last_token),

@@ -205,6 +205,15 @@ static void test_no_rows(void **state)
         assert_false(open_match(&trace, &match, &(struct ts_row_rule){.close = 0.1}, shapes[i][0], shapes[i][1]));
         drop_match(&trace, &match);
     }
+    trace_start(&trace);
+    trace_add(&trace, "x", a, b, SHAPE(ROWS, WIDTH));
+    made_complex(trace.a, "x");
+    made_complex(trace.b, "x");
+    assert_true(ts_view_of(ts_bundle_tensor(trace.a, "x"), &trace.arena, &trace.pairs[0].a));
+    assert_true(ts_view_of(ts_bundle_tensor(trace.b, "x"), &trace.arena, &trace.pairs[0].b));
+    assert_int_equal(ts_row_match_count(&trace.pairs[0]), 0);
+    assert_false(ts_row_match_open(&match, &trace.pairs[0], &(struct ts_row_rule){.close = 0.1}));
+    drop_match(&trace, &match);
 }
 
 /* The order of what make_moved left, under a name, of a tensor that errs by rel_l2. */
