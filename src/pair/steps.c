@@ -165,7 +165,8 @@ static enum ts_status score_all(struct ts_pairer *pairer, const struct ts_side *
     ts_table_release(&names);
     qsort(sums, many->count, sizeof *sums, ts_by_number);
     for (size_t i = 0; i < one->count; i++)
-        *score += bsearch(&one->bundle->tensors[i]->count, sums, many->count, sizeof *sums, ts_by_number) != NULL;
+        *score += one->bundle->tensors[i]->count &&
+                  bsearch(&one->bundle->tensors[i]->count, sums, many->count, sizeof *sums, ts_by_number);
     return TS_OK;
 }
 

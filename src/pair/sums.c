@@ -9,6 +9,10 @@
 /* The sum is the tensor of the other side by its values, and the tensor by itself is not. */
 #define IS_SUM  0.25
 #define IS_HALF 3.0 /* times as far off */
+/* What may be looked at for all pairs of a side, so that a layer of many thousand tensors takes no time: a tensor that
+ * is passed over counts one, one that is added up as many as that takes. */
+#define MOST_LOOKS ((uint64_t)1 << 22)
+#define ADDED_UP   64
 
 struct spare {
     int64_t layer;
@@ -23,6 +27,7 @@ struct spares {
     size_t count;
     const char **kinds; /* of both parts, one behind the other, where a sum was proved */
     size_t kind_count;
+    uint64_t looks;
 };
 
 static int by_layer(const void *a, const void *b)
@@ -58,10 +63,9 @@ static size_t first_of_layer(const struct spares *spares, int64_t layer)
     return low;
 }
 
-static bool same_shape(const struct ts_tensor *one, const struct ts_tensor *other)
+static bool are_alike(const struct ts_tensor *one, const struct ts_tensor *other)
 {
-    return one->type == other->type && one->rank == other->rank &&
-           memcmp(one->shape, other->shape, one->rank * sizeof *one->shape) == 0;
+    return one->type == other->type && ts_tensor_same_shape(one, other);
 }
 
 static bool is_known(const struct spares *spares, const char *kind, const char *other)
@@ -87,7 +91,7 @@ static enum ts_status take_with_copies(struct spares *spares, size_t chosen, str
         const struct ts_name *own = &side->read.list[i];
         bool identical = false;
         if (side->taken[i] || own->rank == name->rank || strcmp(own->text, name->text) != 0 ||
-            !same_shape(side->bundle->tensors[i], side->bundle->tensors[chosen]))
+            !are_alike(side->bundle->tensors[i], side->bundle->tensors[chosen]))
             continue;
         if (!ts_view_of(side->bundle->tensors[i], &spares->pairer->scratch, &other))
             return ts_fail_memory(error);
@@ -108,16 +112,14 @@ static const char *words_of(const struct spares *spares, size_t i)
     return length <= of_name ? name + (of_name - length) : words;
 }
 
-/* The pair with both parts added up. */
-static bool add_part(const struct spares *spares, const struct ts_view *half, const struct ts_tensor *tensor,
-                     struct ts_view *sum)
+/* The half and another tensor in its layout, which is yet to be put in. */
+static bool open_sum(const struct spares *spares, const struct ts_view *half, struct ts_view *sum)
 {
     struct ts_arena *arena = &spares->pairer->out->arena;
     struct ts_view *parts = ts_arena_array(arena, 2, sizeof *parts);
     if (!parts)
         return false;
     parts[0] = parts[1] = *half;
-    parts[1].tensor = tensor;
     return ts_view_join(TS_JOIN_SUM, 0, parts, 2, arena, sum);
 }
 
@@ -140,37 +142,43 @@ static enum ts_status take_sum(struct spares *spares, struct ts_found *found, si
     return take_with_copies(spares, chosen, error);
 }
 
-/* proved: by the values; else as sums of these kinds were proved in other layers. */
+/* proved: by the values; else as sums of these kinds were proved in other layers, unless the tensor is right by itself
+ * and the sum is not. */
 static enum ts_status look_at(struct spares *spares, struct ts_found *found, bool proved, struct ts_error *error)
 {
     struct ts_pair *pair = &found->pair;
     const struct ts_view *half = spares->of_b ? &pair->b : &pair->a, *other = spares->of_b ? &pair->a : &pair->b;
     const struct ts_name *name = &spares->side->read.list[spares->of_b ? found->b : found->a];
     struct ts_agreement alone = {0, 0}, together;
+    struct ts_view sum = {0};
     bool asked = false;
     if (pair->problem || pair->by_hand || name->layer < 0 || half->join != TS_JOIN_NONE || ts_view_is_computed(half) ||
         half->count != half->tensor->count)
         return TS_OK;
-    for (size_t at = first_of_layer(spares, name->layer); at < spares->count && spares->list[at].layer == name->layer;
-         at++) {
+    for (size_t at = first_of_layer(spares, name->layer);
+         at < spares->count && spares->list[at].layer == name->layer && spares->looks++ < MOST_LOOKS; at++) {
         const size_t i = spares->list[at].index;
         const struct ts_name *own = &spares->side->read.list[i];
         const struct ts_tensor *tensor = spares->side->bundle->tensors[i];
-        struct ts_view sum;
         if (spares->side->taken[i] || own->rank != name->rank || own->sequence != name->sequence ||
-            strcmp(own->scope, name->scope) != 0 || !same_shape(tensor, half->tensor) ||
+            strcmp(own->scope, name->scope) != 0 || !are_alike(tensor, half->tensor) ||
             (!proved && !is_known(spares, name->text, own->text)))
             continue;
-        if (!asked)
+        if (!asked) {
             TS_TRY(ts_agree(other, half, SUM_RUNS, &alone, error));
+            if (alone.error < IS_SUM && proved)
+                return TS_OK;
+            if (!open_sum(spares, half, &sum))
+                return ts_fail_memory(error);
+        }
         asked = true;
-        if (alone.error < IS_SUM && proved)
-            return TS_OK;
-        if (!add_part(spares, half, tensor, &sum))
-            return ts_fail_memory(error);
+        sum.parts[1].tensor = tensor;
+        spares->looks += ADDED_UP;
         TS_TRY(ts_agree(other, &sum, SUM_RUNS, &together, error));
         if (proved && !(together.error < IS_SUM && IS_HALF * together.error < alone.error))
             continue;
+        if (!proved && alone.error < IS_SUM && alone.error <= together.error)
+            return TS_OK;
         if (proved && !is_known(spares, name->text, own->text)) {
             spares->kinds[2 * spares->kind_count] = name->text;
             spares->kinds[2 * spares->kind_count++ + 1] = own->text;
@@ -191,7 +199,7 @@ enum ts_status ts_match_sums(struct ts_pairer *pairer, struct ts_error *error)
         if (!spares.list || !spares.kinds)
             return ts_fail_memory(error);
         list_spares(&spares);
-        for (int proved = 1; proved >= 0 && spares.count && (proved || spares.kind_count); proved--)
+        for (int proved = 1; proved >= 0 && spares.count && (proved || spares.kind_count); proved--, spares.looks = 0)
             for (size_t i = 0; i < pairer->count; i++)
                 TS_TRY(look_at(&spares, &pairer->found[i], proved, error));
     }

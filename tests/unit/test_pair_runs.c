@@ -121,6 +121,55 @@ static void test_streams_in_two_parts(void **state)
         }
 }
 
+/* One layer gives its output whole, beside the stream that others need: nothing is added to what agrees. */
+static void test_one_stream_is_whole(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *computed = made_values(TOKENS * WIDTH), *stream = made_values(TOKENS * WIDTH), sum[TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++)
+            sum[i] = computed[i] + stream[i];
+        made_add(paired.a, made_name("model.layers.%d", layer), sum, 3, whole);
+        made_add(paired.b, made_name("model.layers.%d.output.0", layer), layer == 1 ? sum : computed,
+                 SHAPE(TOKENS, WIDTH));
+        made_add(paired.b, made_name("model.layers.%d.output.1", layer), stream, SHAPE(TOKENS, WIDTH));
+        free(computed);
+        free(stream);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, LAYERS);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const struct ts_pair *pair = paired_find(&paired, made_name("model.layers.%d", layer), NULL);
+        assert_true(pair_error(pair) < 1e-6);
+        assert_int_equal(strstr(pair->recipe, "B: plus output.1") != NULL, layer != 1);
+    }
+    paired_end(&paired);
+}
+
+/* Many wrong tensors of a layer, and many without a partner: what is tried in vain takes no memory. */
+static void test_crowd_without_partners(void **state)
+{
+    enum { CROWD = 400 };
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < 2 * CROWD; i++) {
+        float *values = made_values(2 * TOKENS * WIDTH);
+        const char *name = made_name(i < CROWD ? "model.layers.0.made%d" : "model.layers.0.left%d", i);
+        if (i < CROWD)
+            made_add(paired.a, name, values, SHAPE(TOKENS, WIDTH));
+        made_add(paired.b, name, values + TOKENS * WIDTH, SHAPE(TOKENS, WIDTH));
+        free(values);
+    }
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_int_equal(paired.pairing.count, CROWD);
+    assert_int_equal(paired.pairing.only_b_count, CROWD);
+    assert_true(paired.pairing.arena.total < (size_t)4 << 20);
+    paired_end(&paired);
+}
+
 /* An activation that takes gate and up as one gives their product. The other side's does not: it stands alone, and the
  * product is what goes into down. */
 static void test_activation_of_both(void **state)
@@ -241,6 +290,26 @@ static void test_steps_of_one_pass(void **state)
             }
             paired_end(&paired);
         }
+}
+
+/* Tensors of no elements say nothing about steps: the one that has the size of the pass stands against it. */
+static void test_empty_tensors_of_one_pass(void **state)
+{
+    struct paired paired;
+    float *values = made_values(TOKENS * WIDTH);
+    (void)state;
+    paired_start(&paired);
+    made_add(paired.a, "model.layers.0.mlp", values, 3, whole);
+    for (int i = 0; i < 3; i++)
+        made_add(paired.a, made_name("model.layers.%d.empty", i), values, SHAPE(0, WIDTH));
+    made_add(paired.b, "step_0/model.layers.0.mlp", values, SHAPE(1, 1, WIDTH));
+    made_add(paired.b, "step_1/model.layers.0.mlp", values, 3, whole);
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 1);
+    assert_true(pair_error(&paired.pairing.pairs[0]) == 0);
+    assert_string_equal(paired.pairing.pairs[0].recipe, "");
+    free(values);
+    paired_end(&paired);
 }
 
 /* Caches under the names of other engines, one layer wrong, so that no content tells which it is. Those of an encoder
@@ -870,10 +939,13 @@ int main(void)
         cmocka_unit_test(test_same_ranks_in_other_folders),
         cmocka_unit_test(test_ranks_in_folders),
         cmocka_unit_test(test_streams_in_two_parts),
+        cmocka_unit_test(test_one_stream_is_whole),
+        cmocka_unit_test(test_crowd_without_partners),
         cmocka_unit_test(test_activation_of_both),
         cmocka_unit_test(test_complex_activation),
         cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
+        cmocka_unit_test(test_empty_tensors_of_one_pass),
         cmocka_unit_test(test_logits_of_the_last_token),
         cmocka_unit_test(test_numbers_that_are_no_ranks),
         cmocka_unit_test(test_kind_proved_elsewhere),
