@@ -249,8 +249,8 @@ static int shift_of(double largest)
 
 /* Doubles whose squares overflow or vanish: the sums once more, of values that were shifted to about one, each side and
  * their difference for itself. Tells by how many powers of two. */
-static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piece *all, struct ts_delta_shifts *shifts,
-                                struct ts_error *error)
+static enum ts_status sum_again(const struct ts_pair *pair, double mask, struct ts_delta_piece *all,
+                                struct ts_delta_shifts *shifts, struct ts_error *error)
 {
     struct ts_delta_piece again;
     *shifts = (struct ts_delta_shifts){0};
@@ -262,7 +262,7 @@ static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piec
     if (!shifts->a && !shifts->b && !shifts->d)
         return TS_OK;
     ts_delta_piece_init(&again);
-    TS_TRY(ts_delta_walk_shifted(pair, shifts, (double)NAN, &again, error));
+    TS_TRY(ts_delta_walk_shifted(pair, shifts, mask, &again, error));
     all->a = again.a;
     all->b = again.b;
     all->sum = again.sum;
@@ -272,8 +272,10 @@ static enum ts_status sum_again(const struct ts_pair *pair, struct ts_delta_piec
 }
 
 /* Scores whose mask is written as -1e9 or so, the same on both sides: next to it no error of what is seen would count.
- * The sums once more without it, where it is the least number of both and there many times. */
-static enum ts_status leave_mask_out(const struct ts_pair *pair, struct ts_delta_piece *all, struct ts_error *error)
+ * The sums once more without it, where it is the least number of both and there many times. Tells which it is, NaN
+ * where there is none. */
+static enum ts_status leave_mask_out(const struct ts_pair *pair, struct ts_delta_piece *all, double *mask,
+                                     struct ts_error *error)
 {
     const struct ts_delta_shifts none = {0};
     struct ts_delta_piece again;
@@ -286,6 +288,7 @@ static enum ts_status leave_mask_out(const struct ts_pair *pair, struct ts_delta
     masked = all->a.count - again.a.count;
     if (masked < MASKED_LEAST || masked < all->a.count / 100 || !again.a.count)
         return TS_OK;
+    *mask = all->min_a;
     all->a = again.a;
     all->b = again.b;
     all->min_a = again.min_a;
@@ -305,11 +308,11 @@ static void put_largest(const struct ts_delta_piece *all, struct ts_delta *delta
 static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_delta_piece *all, struct ts_delta *delta,
                              struct ts_error *error)
 {
-    double norm_a, norm_b, distance;
+    double norm_a, norm_b, distance, mask = (double)NAN;
     struct ts_delta_shifts shifts;
     if (!boxed)
-        TS_TRY(leave_mask_out(pair, all, error));
-    TS_TRY(sum_again(pair, all, &shifts, error));
+        TS_TRY(leave_mask_out(pair, all, &mask, error));
+    TS_TRY(sum_again(pair, mask, all, &shifts, error));
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,
                                .nan_both = all->nan_both,

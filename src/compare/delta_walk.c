@@ -213,10 +213,15 @@ static enum ts_status walk_careful(const struct ts_pair *pair, uint64_t first, u
     return TS_OK;
 }
 
+static double shifted(double x, int shift)
+{
+    return shift ? ldexp(x, shift) : x;
+}
+
 /* The difference itself, unless that is beyond all doubles. */
 static double shifted_difference(double x, double y, int shift)
 {
-    return isfinite(y - x) ? ldexp(y - x, shift) : ldexp(y, shift) - ldexp(x, shift);
+    return isfinite(y - x) ? shifted(y - x, shift) : shifted(y, shift) - shifted(x, shift);
 }
 
 enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts, double mask,
@@ -224,7 +229,6 @@ enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
     const struct ts_masks masks = ts_masks_of(pair);
-    const struct ts_tolerance any = {0};
     double x[2 * CAREFUL], y[2 * CAREFUL];
     for (uint64_t first = 0; first < pair->a.count;) {
         const uint64_t left = pair->a.count - first;
@@ -232,11 +236,21 @@ enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts
         struct stretch stretch = {0};
         TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
         TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
-        for (size_t i = 0; i < now * per; i++)
-            if (isfinite(x[i]) && isfinite(y[i]) && !(x[i] == mask && y[i] == mask) &&
-                !ts_is_masked(&masks, x[i], y[i]))
-                add_finite(piece, ldexp(x[i], shifts->a), ldexp(y[i], shifts->b),
-                           shifted_difference(x[i], y[i], shifts->d), first + i / per, &any, &stretch);
+        for (size_t i = 0; i < now * per; i++) {
+            const double of_a = shifted(x[i], shifts->a), of_b = shifted(y[i], shifts->b);
+            const double d = shifted_difference(x[i], y[i], shifts->d);
+            if (!isfinite(x[i]) || !isfinite(y[i]) || (x[i] == mask && y[i] == mask) ||
+                ts_is_masked(&masks, x[i], y[i]))
+                continue;
+            add_to_stretch(&stretch, 0, of_a);
+            add_to_stretch(&stretch, 1, of_b);
+            stretch.count++;
+            piece->min_a = of_a < piece->min_a ? of_a : piece->min_a;
+            piece->min_b = of_b < piece->min_b ? of_b : piece->min_b;
+            piece->sum += d;
+            piece->sum_abs += fabs(d);
+            piece->squares += d * d;
+        }
         add_stretch(piece, &stretch);
         first += now;
     }

@@ -43,8 +43,8 @@ struct ts_delta_shifts {
     int a, b, d;
 };
 
-/* The moments and the sums alone, of all elements, times 2^shift each. Elements that are `mask` on both sides are left
- * out; NaN: there is none. */
+/* The moments, the least numbers and the sums alone, of all elements, times 2^shift each. Elements that are `mask` on
+ * both sides are left out; NaN: there is none. */
 enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts, double mask,
                                      struct ts_delta_piece *piece, struct ts_error *error);
 

@@ -374,6 +374,21 @@ static void masks_do_not_drown_the_rest(void **state)
     }
 }
 
+/* Numbers next to which the squares of all others vanish are summed up again at another scale, without the mask. */
+static void masks_do_not_come_back(void **state)
+{
+    const double tiny = 1e-160, a[] = {3 * tiny, -1e9, -1e9, 4 * tiny, 0, -1e9};
+    const double b[] = {3 * tiny, -1e9, -1e9, 4 * tiny, 5 * tiny, -1e9};
+    struct made made;
+    struct ts_delta delta;
+    (void)state;
+    make_pair(&made, TS_F64, a, b, sizeof a, 1, 6);
+    delta = measure(&made, 1);
+    assert_int_equal(delta.compared, 3);
+    assert_true(fabs(delta.rel_l2 - 1) < 1e-12 && fabs(delta.a.norm / tiny - 5) < 1e-12);
+    drop_pair(&made);
+}
+
 /* A single one, one that is not the least number, and one that masks nothing in the candidate are numbers. */
 static void large_numbers_are_no_masks(void **state)
 {
@@ -802,6 +817,7 @@ int main(void)
         cmocka_unit_test(masks_are_those_of_the_type),
         cmocka_unit_test(masks_are_those_of_a_coarser_type),
         cmocka_unit_test(masks_do_not_drown_the_rest),
+        cmocka_unit_test(masks_do_not_come_back),
         cmocka_unit_test(large_numbers_are_no_masks),
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
         cmocka_unit_test(integers_are_exact),
