@@ -40,7 +40,6 @@ bool ts_judge_same_point(const char *a, const char *b)
 
 bool ts_judge_is_repeated(const char *a, const char *b)
 {
-    uint64_t layer, other;
     size_t at = 0;
     const char *ignored;
     if (!ts_judge_same_point(a, b))
@@ -52,8 +51,7 @@ bool ts_judge_is_repeated(const char *a, const char *b)
     if (at > 0 && a[at - 1] == '#')
         return true;
     /* what opens the name and stands in front of the layer says which run of it this is */
-    return ts_layer_of(a, &layer) && ts_layer_of(b, &other) && layer == other &&
-           ts_layer_of(step_over(a + at, &ignored), &other) && layer == other;
+    return ts_same_layer(a, b) && ts_same_layer(a, step_over(a + at, &ignored));
 }
 
 /* The name with one digit for every number: what all names of a point have in common. */

@@ -8,17 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "compare/judge_state.h"
 
 #define MOST_CHOSEN  64
 #define MOST_EXPERTS 4096
 #define BACK         8 /* earlier pairs that may hold the logits */
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
 
 /* A gap among the k largest numbers of a row, or below them, that the row's own error can close; the error being that
  * of a run, not of a bug: not beyond the spread of the row. */
@@ -35,7 +30,7 @@ static bool is_near_tie(const struct ts_actor *logits, size_t row, size_t kept)
     }
     for (size_t i = 0; i < logits->width; i++)
         spread += ((double)a[i] - mean) * ((double)a[i] - mean) / (double)logits->width;
-    qsort(sorted, logits->width, sizeof *sorted, by_value);
+    qsort(sorted, logits->width, sizeof *sorted, ts_by_value);
     for (size_t i = 0; i < kept && i + 1 < logits->width; i++) /* order among the kept counts as well */
         gap = sorted[i + 1] - sorted[i] < gap ? sorted[i + 1] - sorted[i] : gap;
     free(sorted);

@@ -94,18 +94,13 @@ static bool came_in_nearly(const struct ts_judge *state, size_t k, double *in)
     return ts_judge_is_free(state, k - 1);
 }
 
-static bool same_layer(const struct ts_judge *state, size_t i, size_t k)
-{
-    uint64_t layer, other;
-    return ts_layer_of(state->pairs[i].name, &layer) && ts_layer_of(state->pairs[k].name, &other) && layer == other;
-}
-
 /* The only one of its layer that was captured: all products of the layer are in it. */
 static bool is_whole_layer(const struct ts_judge *state, size_t i)
 {
     uint64_t layer;
-    return ts_layer_of(state->pairs[i].name, &layer) && !(i > 0 && same_layer(state, i, i - 1)) &&
-           !(i + 1 < state->out->count && same_layer(state, i, i + 1));
+    return ts_layer_of(state->pairs[i].name, &layer) &&
+           !(i > 0 && ts_same_layer(state->pairs[i].name, state->pairs[i - 1].name)) &&
+           !(i + 1 < state->out->count && ts_same_layer(state->pairs[i].name, state->pairs[i + 1].name));
 }
 
 static double cut(double value, double most)
@@ -128,7 +123,7 @@ static double weigh(double own, double in, double out, double most)
 static bool are_siblings(const struct ts_judge *state, size_t i, size_t k)
 {
     for (size_t at = i < k ? i : k; at <= (i < k ? k : i); at++)
-        if (!ts_judge_is_free(state, at) || !same_layer(state, i, at))
+        if (!ts_judge_is_free(state, at) || !ts_same_layer(state->pairs[i].name, state->pairs[at].name))
             return false;
     return true;
 }
@@ -146,7 +141,7 @@ struct evidence {
 static bool has_input(const struct ts_judge *state, size_t i)
 {
     uint64_t layer;
-    while (i > 0 && same_layer(state, i, i - 1) && is_product(state, i - 1))
+    while (i > 0 && ts_same_layer(state->pairs[i].name, state->pairs[i - 1].name) && is_product(state, i - 1))
         i--;
     return i == 0 || !is_product(state, i - 1) || state->follows[i - 1] ||
            !ts_layer_of(state->pairs[i - 1].name, &layer);

@@ -147,12 +147,6 @@ uint32_t ts_router_ranks(const struct ts_judge *state, size_t i, size_t experts)
     return all;
 }
 
-static bool same_layer(const struct ts_judge *state, size_t i, size_t k)
-{
-    uint64_t layer, other;
-    return ts_layer_of(state->pairs[i].name, &layer) && ts_layer_of(state->pairs[k].name, &other) && layer == other;
-}
-
 /* How far tokens stand out behind the router: in what its own layer makes of them, else in what comes next. */
 static void look_behind(const struct ts_judge *state, struct ts_router *router, float *a, float *b, size_t room,
                         double *errors)
@@ -163,7 +157,7 @@ static void look_behind(const struct ts_judge *state, struct ts_router *router, 
     for (size_t i = router->pair + 1; i <= router->pair + LOOK_AHEAD && i < state->out->count && seen < OUTPUTS; i++) {
         const char *name = state->pairs[i].name;
         const size_t width = ts_router_width(state, i);
-        bool own = same_layer(state, router->pair, i);
+        bool own = ts_same_layer(state->pairs[router->pair].name, state->pairs[i].name);
         if ((!own && seen) || ts_judge_is_router(name))
             return;
         if (width < WIDTH_LEAST || width < router->experts || width > room || !state->deltas[i].unequal ||

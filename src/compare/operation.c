@@ -266,6 +266,14 @@ const struct ts_actor *ts_operation_input(struct ts_scene *scene, const struct t
                                                            : ts_scene_actor(scene, operation->inputs[slot]);
 }
 
+double *ts_as_doubles(const float *values, size_t count)
+{
+    double *copy = malloc((count ? count : 1) * sizeof *copy);
+    for (size_t i = 0; copy && i < count; i++)
+        copy[i] = (double)values[i];
+    return copy;
+}
+
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out)
 {

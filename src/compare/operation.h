@@ -112,6 +112,8 @@ struct ts_replay {
                      as they are and of every channel counted alike */
 };
 
+/* One side of an actor's values, as operations take them; to be freed; NULL without memory. */
+double *ts_as_doubles(const float *values, size_t count);
 /* Replays it on the candidate. */
 enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
                                    const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error);

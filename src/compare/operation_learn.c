@@ -25,14 +25,6 @@ static double residual_of(const struct ts_search *search, const double *values)
     return size > 0 ? sqrt(error / size) : error > 0 ? (double)INFINITY : 0;
 }
 
-double *ts_as_doubles(const float *values, size_t count)
-{
-    double *copy = malloc((count ? count : 1) * sizeof *copy);
-    for (size_t i = 0; copy && i < count; i++)
-        copy[i] = (double)values[i];
-    return copy;
-}
-
 bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate)
 {
     double *inputs[3] = {NULL, NULL, NULL}, *out = malloc(search->total * sizeof *out);

@@ -46,7 +46,6 @@ static inline double ts_dot(const double *x, const double *y, size_t count)
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-double *ts_as_doubles(const float *values, size_t count);
 /* Applies a candidate to the reference's own inputs and keeps it when it is the best so far. Takes the table over. */
 bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate);
 

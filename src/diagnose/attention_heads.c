@@ -200,8 +200,8 @@ static bool predict_exchanged(struct ts_case *the_case, const struct ts_formula 
     across.part = across.size = queries->width / actor->heads;
     across.width = queries->width;
     rows = the_case->scene->in_f32 ? repeated(keys, across.size, actor->heads) : NULL;
-    all = rows ? ts_actor_doubles(queries->b + ts_scene_keys(the_case->scene, actor, 0) * queries->width,
-                                  actor->inner * queries->width)
+    all = rows ? ts_as_doubles(queries->b + ts_scene_keys(the_case->scene, actor, 0) * queries->width,
+                               actor->inner * queries->width)
                : NULL;
     across.rows = rows;
     across.all = all;

@@ -43,9 +43,7 @@ static char role_of(const char *name, bool *turned)
 
 static bool same_layer(const struct ts_case *the_case, const struct ts_actor *a, const struct ts_actor *b)
 {
-    uint64_t left, right;
-    return ts_layer_of(ts_case_name(the_case, a), &left) && ts_layer_of(ts_case_name(the_case, b), &right) &&
-           left == right;
+    return ts_same_layer(ts_case_name(the_case, a), ts_case_name(the_case, b));
 }
 
 bool ts_operands_find(const struct ts_case *the_case, struct ts_operands *operands)

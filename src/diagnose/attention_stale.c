@@ -87,7 +87,7 @@ static bool predict_moved(struct ts_case *the_case, const struct ts_formula *for
     bool good = from && from->rows > how->token && from->rows > how->source && from->rows > 1;
     for (unsigned k = 0; k < operation->input_count && good; k++) {
         const struct ts_actor *input = ts_operation_input(the_case->scene, operation, k);
-        good = input && (inputs[k] = ts_actor_doubles(input->b, input->rows * input->width)) != NULL;
+        good = input && (inputs[k] = ts_as_doubles(input->b, input->rows * input->width)) != NULL;
     }
     own = good ? inputs[1] : NULL;
     if (good && (inputs[1] = malloc(from->rows * from->width * sizeof *own))) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
@@ -41,12 +42,6 @@ static bool is_of_a_scan(const struct ts_case *the_case)
         scan = scan || has_word(name, scans, sizeof scans / sizeof *scans);
     }
     return scan;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
 }
 
 /* Which tokens agree and which are wrong. */
@@ -114,8 +109,7 @@ static void propose_by_position(struct ts_case *the_case)
         free(levels);
         return;
     }
-    qsort(sorted, rows, sizeof *sorted, by_value);
-    middle = sorted[rows - rows / 4 - 1];
+    middle = ts_nth(sorted, rows, rows - rows / 4 - 1);
     limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
     limit = limit > 1e-4 * middle ? limit : 1e-4 * middle;
     limit = limit < 0.04 * middle ? limit : 0.04 * middle;

@@ -162,9 +162,9 @@ static const struct ts_actor *behind_layer(struct ts_case *the_case, const struc
     return NULL;
 }
 
-/* A token that took other experts errs in all that follows: one that errs there as most do went the same way. `spare`
- * has room for two numbers per row. */
-static bool is_calm(const struct ts_actor *actor, size_t row, double *spare)
+/* A token that took other experts errs in all that follows: one that errs there as most do went the same way. The error
+ * of every row, in `errors`, and up to which it is calm; behind them there is room for as many again. */
+static double calm_error(const struct ts_actor *actor, double *errors)
 {
     for (size_t i = 0; i < actor->rows; i++) {
         double error = 0, size = 0;
@@ -173,9 +173,9 @@ static bool is_calm(const struct ts_actor *actor, size_t row, double *spare)
             error += isfinite(d) ? d * d : 0;
             size += isfinite(d) ? (double)actor->a[k] * (double)actor->a[k] : 0;
         }
-        spare[i] = spare[actor->rows + i] = size > 0 ? error / size : 0;
+        errors[i] = errors[actor->rows + i] = size > 0 ? error / size : 0;
     }
-    return spare[actor->rows + row] <= CALM_ROW * ts_nth(spare, actor->rows, actor->rows / 2);
+    return CALM_ROW * ts_nth(errors + actor->rows, actor->rows, actor->rows / 2);
 }
 
 /* Marks the rows that flip before the case's tensor; how many they are. */
@@ -183,22 +183,24 @@ static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, 
 {
     const struct ts_actor *actor = the_case->actor;
     size_t count = 0;
-    double *spare = malloc(2 * actor->rows * sizeof *spare);
+    double *errors = malloc(2 * actor->rows * sizeof *errors), calm = 0;
     memset(marked, 0, actor->rows * sizeof *marked);
-    for (size_t back = 1; spare && back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
+    for (size_t back = 1; errors && back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
         const struct ts_actor *logits = ts_scene_actor(the_case->scene, actor->pair - back), *behind;
         if (!logits || logits->rows != actor->rows || logits->heads != 1 || logits->width <= chosen + 1 ||
             logits->width >= TS_MOST_EXPERTS || !ts_names_router(ts_case_name(the_case, logits)))
             continue;
         behind = behind_layer(the_case, logits);
+        if (behind)
+            calm = calm_error(behind, errors);
         for (size_t row = 0; row < actor->rows; row++)
-            if (!marked[row] && ts_router_flips(logits, row, chosen) && !(behind && is_calm(behind, row, spare))) {
+            if (!marked[row] && ts_router_flips(logits, row, chosen) && !(behind && errors[row] <= calm)) {
                 marked[row] = true;
                 *first = logits;
                 count++;
             }
     }
-    free(spare);
+    free(errors);
     return count;
 }
 

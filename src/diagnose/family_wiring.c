@@ -370,7 +370,7 @@ static void propose_wrong_input(struct ts_case *the_case)
         changed.inputs[best_slot] = ts_earlier(the_case, best)->pair;
         other = ts_operation_input(the_case->scene, &changed, best_slot);
         memcpy(inputs, variants.inputs, sizeof inputs);
-        inputs[best_slot] = ts_actor_doubles(other->b, other->rows * other->width);
+        inputs[best_slot] = ts_as_doubles(other->b, other->rows * other->width);
         ts_formula_operation(the_case, &changed);
         if (inputs[best_slot])
             ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,

@@ -398,7 +398,7 @@ bool ts_formula_apply(struct ts_case *the_case, const struct ts_operation *opera
     bool good = true;
     for (unsigned k = 0; k < operation->input_count && good; k++) {
         const struct ts_actor *input = ts_operation_input(the_case->scene, operation, k);
-        good = input && (inputs[k] = ts_actor_doubles(input->b, input->rows * input->width)) != NULL;
+        good = input && (inputs[k] = ts_as_doubles(input->b, input->rows * input->width)) != NULL;
     }
     if (good)
         ts_operation_apply(the_case->scene, operation, the_case->actor, inputs, out);

@@ -15,14 +15,6 @@ bool ts_case_in_scene(const struct ts_case *the_case)
            !ts_case_quiet(the_case);
 }
 
-double *ts_actor_doubles(const float *values, size_t count)
-{
-    double *copy = malloc((count ? count : 1) * sizeof *copy);
-    for (size_t i = 0; copy && i < count; i++)
-        copy[i] = (double)values[i];
-    return copy;
-}
-
 double ts_rows_cost(const struct ts_case *the_case, const double *prediction, size_t first, size_t count)
 {
     size_t width = the_case->actor->width;
@@ -76,7 +68,7 @@ bool ts_variants_open(struct ts_variants *variants, struct ts_case *the_case, co
         const struct ts_actor *from = ts_operation_input(the_case->scene, operation, i);
         variants->from[i] = from;
         if (from)
-            variants->inputs[i] = ts_actor_doubles(from->b, from->rows * from->width);
+            variants->inputs[i] = ts_as_doubles(from->b, from->rows * from->width);
         good = variants->inputs[i] != NULL;
     }
     if (!good) {

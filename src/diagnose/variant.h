@@ -45,8 +45,6 @@ double ts_rows_cost(const struct ts_case *the_case, const double *prediction, si
 
 /* The case can be looked at by families that know operations: values through the scene, an error above noise. */
 bool ts_case_in_scene(const struct ts_case *the_case);
-/* Doubles of one side of any actor; to be freed; NULL without memory. */
-double *ts_actor_doubles(const float *values, size_t count);
 
 /* A number with so many digits that count, written out as configurations do: 500000, not 5e+05. */
 const char *ts_plain_number(double value, int digits, char text[32]);

@@ -146,7 +146,7 @@ static void propose_norm_of_more(struct ts_case *the_case)
         const struct ts_actor *other = ts_earlier(the_case, back);
         double share;
         if (!ts_same_size(the_case, other) || other == variants.from[0] ||
-            !(inputs[1] = ts_actor_doubles(other->b, the_case->total)))
+            !(inputs[1] = ts_as_doubles(other->b, the_case->total)))
             continue;
         changed.inputs[1] = other->pair;
         share = ts_variants_try(&variants, &changed, inputs);

@@ -49,3 +49,9 @@ bool ts_layer_of(const char *name, uint64_t *layer)
     }
     return number_at_end(name, layer);
 }
+
+bool ts_same_layer(const char *name, const char *other)
+{
+    uint64_t layer, of_other;
+    return ts_layer_of(name, &layer) && ts_layer_of(other, &of_other) && layer == of_other;
+}
