@@ -1,4 +1,4 @@
-/* Search: what the steps of learning an operation share. For operation_learn*.c only.
+/* Search: what the steps of learning an operation share. For operation*.c only.
  *
  * Nearly every candidate is wrong, so a candidate first has to give a few elements of the reference, the probes; it is
  * dropped at the first ones that stray too far. Only what fits there is tried on everything. */

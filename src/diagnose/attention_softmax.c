@@ -57,7 +57,7 @@ static bool predict_over_queries(struct ts_case *the_case, const struct ts_formu
     return true;
 }
 
-/* Sums over all queries of a sequence: some keys of a head are one task, so that each key's are added up in order. */
+/* Sums over all queries of a sequence: a run of keys is one task, so that each key's are added up in order. */
 struct over_queries {
     const struct ts_case *the_case;
     struct growing *sums; /* [width] */
