@@ -244,7 +244,8 @@ static const char *in_the_gaps(const struct memory *memory, uint64_t base, uint6
         uint64_t width = view->rank ? view->shape[view->rank - 1] : 0;
         double values[WINDOW], left = 0, size = 0;
         struct ts_error ignored;
-        if (i == own || !width || view->count < 2 * width || width < window || width > gap)
+        if (i == own || !width || view->count < 2 * width || width < window || width > gap ||
+            ts_type_info(view->tensor->type)->components != 1)
             continue;
         for (uint64_t row = 0; row < 2; row++) {
             if (ts_view_read_f64(view, row * width, window, values, &ignored) != TS_OK)

@@ -94,17 +94,27 @@ static void test_pitches(void **state)
         }
 }
 
-/* What stands in the gaps is named where it was captured. */
+/* What stands in the gaps is named where it was captured, as numbers and not as complex ones. */
 static void test_name_in_the_gaps(void **state)
 {
-    struct memory memory;
     (void)state;
-    start(&memory, LONG);
-    for (size_t i = 0; i < LONG * WIDTH; i++) {
-        size_t row = i / (2 * WIDTH), column = i % (2 * WIDTH);
-        memory.wrong[i] = column < WIDTH ? memory.right[row * WIDTH + column] : memory.k[row * WIDTH + column - WIDTH];
+    for (int is_complex = 0; is_complex < 2; is_complex++) {
+        struct memory memory;
+        struct ts_pair *k = &memory.trace.pairs[1];
+        start(&memory, LONG);
+        for (size_t i = 0; i < LONG * WIDTH; i++) {
+            size_t row = i / (2 * WIDTH), column = i % (2 * WIDTH);
+            memory.wrong[i] =
+                column < WIDTH ? memory.right[row * WIDTH + column] : memory.k[row * WIDTH + column - WIDTH];
+        }
+        if (is_complex) {
+            made_complex(memory.trace.a, "layer_0_attn_k");
+            made_complex(memory.trace.b, "layer_0_attn_k");
+            assert_true(ts_view_of(ts_bundle_tensor(memory.trace.a, "layer_0_attn_k"), &memory.trace.arena, &k->a));
+            assert_true(ts_view_of(ts_bundle_tensor(memory.trace.b, "layer_0_attn_k"), &memory.trace.arena, &k->b));
+        }
+        finish(&memory, "permuted", is_complex ? "something else" : "between them stands layer_0_attn_k");
     }
-    finish(&memory, "permuted", "between them stands layer_0_attn_k");
 }
 
 /* Widths of types that were confused: the lower halves of f32 are as good as random, and NaN among them is no NaN that
