@@ -90,7 +90,7 @@ static bool predict_far(struct ts_case *the_case, const struct ts_formula *formu
     }
     for (unsigned k = 0; k < operation->input_count && wire->slots && good; k++) {
         const struct ts_actor *input = ts_operation_input(the_case->scene, operation, k);
-        own[k] = input ? ts_actor_doubles(input->b, input->rows * input->width) : NULL;
+        own[k] = input ? ts_as_doubles(input->b, input->rows * input->width) : NULL;
         good = own[k] != NULL;
     }
     if (good && wire->slots) {

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "read/sniff.h"
+
 #define LEAST_DIGITS 5
 #define MOST_DIGITS  9
 #define MOST_PARTS   100000
@@ -108,8 +110,9 @@ enum ts_status ts_parts_missing(const struct ts_folder *folder, const char *pref
         struct set set = {.folder = folder, .looks = &looks};
         const char *path = folder->members[i].path;
         const size_t length = strlen(path);
-        if (folder->members[i].taken || length >= sizeof set.path || !ts_part_of(path, &set.part))
-            continue;
+        if (folder->members[i].taken || length >= sizeof set.path || !ts_has_tensor_suffix(path) ||
+            !ts_part_of(path, &set.part))
+            continue; /* a split text beside a model is no part of it */
         memcpy(set.path, path, length + 1);
         TS_TRY(look_around(&set, prefix, bundle, error));
     }

@@ -45,11 +45,11 @@ static bool is_text(const struct ts_source *source)
     return valid + 4 > size; /* a character may be cut at the end of the window */
 }
 
-static bool has_tensor_suffix(const struct ts_source *source)
+bool ts_has_tensor_suffix(const char *name)
 {
     static const char *const suffixes[] = {".safetensors", ".gguf", ".pt",  ".pth",  ".bin", ".ckpt", ".npy", ".npz",
                                            ".onnx",        ".f32",  ".f16", ".bf16", ".raw", ".dat",  ".pkl", ".h5"};
-    const char *dot = strrchr(ts_source_name(source), '.');
+    const char *dot = strrchr(name, '.');
     for (size_t i = 0; dot && i < sizeof suffixes / sizeof *suffixes; i++)
         if (strcasecmp(dot, suffixes[i]) == 0)
             return true;
@@ -74,7 +74,7 @@ const char *ts_sniff_reason(const struct ts_source *source)
         return "is named .npy, but does not begin with numpy's magic";
     if (dot && (strcasecmp(dot, ".pt") == 0 || strcasecmp(dot, ".pth") == 0 || strcasecmp(dot, ".ckpt") == 0))
         return "is neither a zip nor a pickle, as PyTorch files are; it may be truncated";
-    if (has_tensor_suffix(source))
+    if (ts_has_tensor_suffix(ts_source_name(source)))
         return "is raw data without a header; put a JSON file beside it that says its dtype and shape, for example "
                "{\"dtype\": \"f32\", \"shape\": [3, 5]}";
     return "is not a tensor file this program knows";
@@ -82,7 +82,7 @@ const char *ts_sniff_reason(const struct ts_source *source)
 
 bool ts_sniff_is_harmless(const struct ts_source *source)
 {
-    if (has_tensor_suffix(source))
+    if (ts_has_tensor_suffix(ts_source_name(source)))
         return false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (begins(source, known[i].magic, known[i].size))

@@ -21,6 +21,7 @@ os.makedirs("ends")
 for folder, numbers, of in (("two", (1, 3), 3), ("gaps", (0, 4, 5), 8), ("ends", (1, 2), 2)):
     for number in numbers:
         write(f"{folder}/model-{number:05}-of-{of:05}.safetensors", {f"layers.{number}.weight": ("F32", [number, 1])})
+open("ends/corpus-00001-of-00010.txt", "w").write("no part of a model\n")
 os.makedirs("bare")
 write("bare/00002-of-00002.safetensors", {"x": ("F32", [1])})
 write("bare/x-000000001-of-999999999.safetensors", {"y": ("F32", [1])})
