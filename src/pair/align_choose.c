@@ -296,7 +296,7 @@ static enum ts_status equal_copies(const struct ts_align_search *search, const s
  * and a few values agree with some of so many by chance. */
 static bool is_crumb(const struct ts_align_candidate *candidate, bool guess)
 {
-    return candidate->cut.of && candidate->cut.of->count / TS_ALIGN_MOST_SHARDS > candidate->view[0].count &&
+    return candidate->cut.all / TS_ALIGN_MOST_SHARDS > candidate->view[0].count &&
            (guess || candidate->view[0].count < TS_ALIGN_FEWEST);
 }
 

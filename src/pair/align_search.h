@@ -26,11 +26,12 @@ struct ts_align_fit {
 
 #define TS_ALIGN_AGREES 0.9
 
-/* Entries [start, start + count) were taken of an axis of `of`; of is NULL when nothing was left out. */
+/* Entries [start, start + count) were taken of an axis of `of`, which has so many elements in all; of is NULL when
+ * nothing was left out. It lives as long as what was given to ts_align_add_slices. */
 struct ts_align_cut {
     const struct ts_view *of;
     unsigned axis;
-    uint64_t start, count;
+    uint64_t start, count, all;
 };
 
 struct ts_align_candidate {

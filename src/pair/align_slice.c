@@ -91,7 +91,8 @@ static void add_cut(const struct cutting *c, uint64_t start, unsigned cost, size
     layouts.cost += COST_CUT + cost;
     layouts.family = c->family;
     layouts.limit = limit;
-    layouts.cut = (struct ts_align_cut){.of = view, .axis = c->axis, .start = start, .count = c->need};
+    layouts.cut =
+        (struct ts_align_cut){.of = view, .axis = c->axis, .start = start, .count = c->need, .all = view->count};
     ts_align_add_layouts(c->search, &layouts);
 }
 
