@@ -27,7 +27,6 @@ struct job {
     const struct ts_pair *pairs;
     struct ts_delta_piece *pieces;
     _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
-    bool many;                /* threads, which give pages back the more often */
     struct ts_boxes **boxes;  /* of each pair, NULL where it is walked as it stands */
     struct ts_box_shelf shelf;
     const struct ts_delta_options *options;
@@ -50,12 +49,12 @@ static struct ts_tolerance tolerance_of(const struct job *job, const struct ts_p
                                  .atol = bits >= 52 ? 1e-7 : 1e-5};
 }
 
-static uint64_t piece_size(const struct ts_pair *pair)
+static uint64_t piece_size(const struct job *job, const struct ts_pair *pair)
 {
     const struct ts_type_info *a = ts_type_info(pair->a.tensor->type), *b = ts_type_info(pair->b.tensor->type);
     uint64_t size = LARGEST;
-    while (size > SMALLEST &&
-           size * a->block_bytes / a->block_elements + size * b->block_bytes / b->block_elements > PIECE_BYTES)
+    while (size > SMALLEST && size * a->block_bytes / a->block_elements + size * b->block_bytes / b->block_elements >
+                                  PIECE_BYTES >> job->cut.halved)
         size /= 2;
     return size;
 }
@@ -159,24 +158,18 @@ static void work(void *context, uint64_t index)
     uint64_t first, elements;
     size_t which = ts_pieces_item(&job->cut, index, &first);
     const struct ts_pair *pair = &job->pairs[which];
-    const uint64_t size = job->cut.sizes[which], stride = job->many ? size / 8 : size;
+    const uint64_t size = job->cut.sizes[which];
     const uint64_t end = pair->a.count - first < size ? pair->a.count : first + size;
     struct ts_delta_piece *piece = &job->pieces[index];
     struct ts_tolerance tolerance = tolerance_of(job, pair);
     struct ts_error error;
-    enum ts_status status = TS_OK;
+    enum ts_status status;
     ts_delta_piece_init(piece);
     elements = end - first;
     if (job->boxes[which])
         status = work_on_box(job, which, first, &tolerance, piece, &elements, &error);
-    for (uint64_t from = first, to; !job->boxes[which] && from < end && status == TS_OK; from = to) {
-        to = end - from < stride ? end : from + stride;
-        status = ts_delta_walk(pair, from, to, ratio_so_far(&job->ratios[which]), &tolerance, piece, &error);
-        if (to < end) {
-            ts_view_forget(&pair->a, from, to - from);
-            ts_view_forget(&pair->b, from, to - from);
-        }
-    }
+    else
+        status = ts_delta_walk(pair, first, end, ratio_so_far(&job->ratios[which]), &tolerance, piece, &error);
     raise_ratio(&job->ratios[which], piece->max_rel);
     ts_progress_add(job->progress, elements);
     if (status != TS_OK)
@@ -386,7 +379,7 @@ static enum ts_status measure_batch(struct ts_pool *pool, struct job *job, size_
             ts_pieces_add(&job->cut, job->boxes[i]->count, 1);
         else
             ts_pieces_add(&job->cut, job->pairs[i].problem ? 0 : job->pairs[i].a.count,
-                          job->pairs[i].problem ? LARGEST : piece_size(&job->pairs[i]));
+                          job->pairs[i].problem ? LARGEST : piece_size(job, &job->pairs[i]));
     }
     job->pieces = malloc((ts_pieces_count(&job->cut) + 1) * sizeof *job->pieces);
     if (!job->pieces)
@@ -424,7 +417,6 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
 {
     struct job job = {.options = options, .progress = progress};
     enum ts_status status = TS_OK;
-    job.many = ts_pool_width(pool) > 4;
     job.ratios = calloc(TS_PIECES_BATCH, sizeof *job.ratios);
     job.boxes = calloc(TS_PIECES_BATCH, sizeof *job.boxes);
     ts_box_shelf_init(&job.shelf);

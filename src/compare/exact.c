@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE ((uint64_t)4 << 20)
+#include "compare/pieces.h"
+
+#define PIECE ((uint64_t)4 << 20) /* bytes of each side */
 
 struct job {
+    struct ts_pieces cut; /* bytes are its elements */
     const struct ts_pair *pairs;
-    size_t count;
-    uint64_t *first_piece;
-    _Atomic uint64_t *first;
+    _Atomic uint64_t *first; /* byte of each pair that differs */
     struct ts_progress *progress;
 };
 
@@ -57,28 +58,18 @@ void ts_exact_places(const struct ts_pair *pair, uint64_t first, uint64_t *in_a,
     *in_b = place_of(&pair->b, is_plain(pair), first);
 }
 
-static size_t pair_of(const struct job *job, uint64_t index)
-{
-    size_t low = 0, high = job->count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        *(job->first_piece[middle] <= index ? &low : &high) = middle;
-    }
-    return low;
-}
-
-static void work(void *context, uint64_t index, unsigned worker)
+static void work(void *context, uint64_t index)
 {
     struct job *job = context;
-    size_t which = pair_of(job, index);
+    uint64_t start, size;
+    size_t which = ts_pieces_item(&job->cut, index, &start);
     const struct ts_pair *pair = &job->pairs[which];
-    uint64_t start = (index - job->first_piece[which]) * PIECE, size = bytes_of(pair) - start;
     const uint8_t *a = bytes_of_view(&pair->a, is_plain(pair)) + start,
                   *b = bytes_of_view(&pair->b, is_plain(pair)) + start;
-    const struct ts_type_info *info = ts_type_info(pair->a.tensor->type);
-    (void)worker;
-    size = size < PIECE ? size : PIECE;
-    if (atomic_load(&ts_cancelled) || atomic_load(&job->first[which]) < start)
+    size = bytes_of(pair) - start;
+    size = size < job->cut.sizes[which] ? size : job->cut.sizes[which];
+    ts_progress_add(job->progress, size);
+    if (atomic_load(&job->first[which]) < start)
         return;
     if (memcmp(a, b, (size_t)size) != 0) {
         uint64_t at = 0, found = atomic_load(&job->first[which]);
@@ -87,36 +78,50 @@ static void work(void *context, uint64_t index, unsigned worker)
         while (start + at < found && !atomic_compare_exchange_weak(&job->first[which], &found, start + at)) {
         }
     }
-    ts_view_forget(&pair->a, start / info->block_bytes * info->block_elements,
-                   size / info->block_bytes * info->block_elements);
-    ts_view_forget(&pair->b, start / info->block_bytes * info->block_elements,
-                   size / info->block_bytes * info->block_elements);
-    ts_progress_add(job->progress, size);
+}
+
+static void forget_bytes(void *context, size_t which, uint64_t first, uint64_t end)
+{
+    const struct job *job = context;
+    const struct ts_pair *pair = &job->pairs[which];
+    const struct ts_type_info *info = ts_type_info(pair->a.tensor->type);
+    const uint64_t bytes = bytes_of(pair);
+    end = end < bytes ? end : bytes;
+    first = first / info->block_bytes * info->block_elements;
+    end = end / info->block_bytes * info->block_elements;
+    ts_view_forget(&pair->a, first, end - first);
+    ts_view_forget(&pair->b, first, end - first);
+}
+
+static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_error *error)
+{
+    ts_pieces_begin(&job->cut);
+    for (size_t i = 0; i < count; i++) {
+        const struct ts_pair *pair = &job->pairs[i];
+        const uint64_t bytes = bytes_of(pair);
+        bool comparable = !pair->problem && (bytes || pair->a.count == 0);
+        atomic_init(&job->first[i], comparable ? TS_EXACT_EQUAL : TS_EXACT_UNKNOWN);
+        ts_pieces_add(&job->cut, bytes, PIECE >> job->cut.halved);
+    }
+    return ts_pieces_run(&job->cut, pool, work, forget_bytes, job, error);
 }
 
 enum ts_status ts_exact_run(struct ts_pool *pool, const struct ts_pair *pairs, size_t count, uint64_t *first,
                             struct ts_progress *progress, struct ts_error *error)
 {
-    struct job job = {.pairs = pairs, .count = count, .progress = progress};
-    uint64_t pieces = 0;
-    job.first_piece = calloc(count + 1, sizeof *job.first_piece);
-    job.first = calloc(count + 1, sizeof *job.first);
-    if (!job.first_piece || !job.first) {
-        free(job.first_piece);
-        free(job.first);
-        return ts_fail_memory(error);
+    struct job job = {.progress = progress};
+    enum ts_status status = TS_OK;
+    job.first = calloc(TS_PIECES_BATCH, sizeof *job.first);
+    if (!ts_pieces_init(&job.cut, pool) || !job.first)
+        status = ts_fail_memory(error);
+    for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
+        const size_t now = count - i < TS_PIECES_BATCH ? count - i : TS_PIECES_BATCH;
+        job.pairs = pairs + i;
+        status = run_batch(pool, &job, now, error);
+        for (size_t k = 0; k < now; k++)
+            first[i + k] = atomic_load(&job.first[k]);
     }
-    for (size_t i = 0; i < count; i++) {
-        bool comparable = !pairs[i].problem && (bytes_of(&pairs[i]) || pairs[i].a.count == 0);
-        atomic_init(&job.first[i], comparable ? TS_EXACT_EQUAL : TS_EXACT_UNKNOWN);
-        job.first_piece[i] = pieces;
-        pieces += (bytes_of(&pairs[i]) + PIECE - 1) / PIECE;
-    }
-    job.first_piece[count] = pieces;
-    ts_pool_run(pool, pieces, work, &job);
-    for (size_t i = 0; i < count; i++)
-        first[i] = atomic_load(&job.first[i]);
-    free(job.first_piece);
+    ts_pieces_release(&job.cut);
     free(job.first);
-    return atomic_load(&ts_cancelled) ? ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted") : TS_OK;
+    return status;
 }

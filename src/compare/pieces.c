@@ -6,24 +6,29 @@
 
 #include "base/progress.h"
 
-#define FEW      4 /* threads */
-#define TOGETHER 8
-#define ENOUGH   ((uint64_t)32 << 20)
+#define MOST_WHOLE 8 /* threads whose pieces need not be halved */
+#define TOGETHER   8 /* pieces that were not */
+#define ENOUGH     ((uint64_t)32 << 20)
+#define NOTHING    UINT64_MAX
 
 bool ts_pieces_init(struct ts_pieces *pieces, const struct ts_pool *pool)
 {
-    const bool few = ts_pool_width(pool) <= FEW;
-    *pieces = (struct ts_pieces){.lag = (few ? 2 : 4) * (uint64_t)ts_pool_width(pool), .together = few ? TOGETHER : 1};
+    *pieces = (struct ts_pieces){.width = ts_pool_width(pool), .together = TOGETHER};
+    while (pieces->width >> pieces->halved > MOST_WHOLE)
+        pieces->halved++;
+    pieces->together <<= pieces->halved;
+    pieces->at = malloc(pieces->width * sizeof *pieces->at);
     pieces->first = calloc(TS_PIECES_BATCH + 1, sizeof *pieces->first);
     pieces->sizes = calloc(TS_PIECES_BATCH, sizeof *pieces->sizes);
     pthread_mutex_init(&pieces->lock, NULL);
     ts_error_clear(&pieces->error);
-    return pieces->first && pieces->sizes;
+    return pieces->at && pieces->first && pieces->sizes;
 }
 
 void ts_pieces_release(struct ts_pieces *pieces)
 {
     pthread_mutex_destroy(&pieces->lock);
+    free(pieces->at);
     free(pieces->first);
     free(pieces->sizes);
 }
@@ -76,24 +81,39 @@ static void forget_pieces(const struct run *run, uint64_t from, uint64_t to)
     }
 }
 
-/* Whoever comes by gives back what lies far enough behind, so that nothing waits for a thread the system has stopped.
- * When that one goes on, it brings pages back, of its piece and of the ones beside it, that nobody else looks at again.
- */
+/* The first piece that anybody may still look at, when index is done. A thread that the system has stopped is not
+ * waited for, once every other could have done another piece. */
+static uint64_t first_in_use(const struct run *run, uint64_t index)
+{
+    const uint64_t width = run->pieces->width;
+    uint64_t first = index + 1;
+    for (uint64_t i = 0; i < width; i++) {
+        uint64_t at = atomic_load_explicit(&run->pieces->at[i], memory_order_relaxed);
+        first = at < first ? at : first;
+    }
+    return index > width && first < index - width ? index - width : first;
+}
+
+/* Whoever comes by gives back what all are past, and the piece before it once more, of which the one behind may have
+ * brought back pages. A thread that was not waited for brings back pages of its piece and of the ones beside it, that
+ * nobody else looks at again. */
 static void run_piece(void *context, uint64_t index, unsigned worker)
 {
     struct run *run = context;
-    const uint64_t lag = run->pieces->lag, together = run->pieces->together;
-    uint64_t given;
-    (void)worker;
+    const uint64_t together = run->pieces->together;
+    uint64_t given, end;
     if (atomic_load(&ts_cancelled))
         return;
+    atomic_store_explicit(&run->pieces->at[worker], index, memory_order_relaxed);
     run->work(run->context, index);
+    atomic_store_explicit(&run->pieces->at[worker], NOTHING, memory_order_relaxed);
     given = atomic_load(&run->given);
-    if (together == 1 || given > index)
-        forget_pieces(run, index && given > index ? index - 1 : index, given > index + 1 ? index + 2 : index + 1);
-    while (given + together + lag <= index)
+    if (given > index)
+        forget_pieces(run, index ? index - 1 : 0, given > index + 1 ? index + 2 : index + 1);
+    end = first_in_use(run, index);
+    while (given + together <= end)
         if (atomic_compare_exchange_weak(&run->given, &given, given + together)) {
-            forget_pieces(run, given, given + together);
+            forget_pieces(run, given ? given - 1 : 0, given + together);
             given += together;
         }
 }
@@ -102,9 +122,12 @@ enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_
                              ts_piece_forget *forget, void *context, struct ts_error *error)
 {
     struct run run = {.pieces = pieces, .work = work, .forget = forget, .context = context};
+    for (unsigned i = 0; i < pieces->width; i++)
+        atomic_init(&pieces->at[i], NOTHING);
     ts_pool_run(pool, ts_pieces_count(pieces), run_piece, &run);
     if (atomic_load(&ts_cancelled))
         return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+    forget_pieces(&run, run.given ? run.given - 1 : 0, ts_pieces_count(pieces));
     if (pieces->error.status != TS_OK)
         *error = pieces->error;
     return pieces->error.status;

@@ -1,7 +1,8 @@
 /* Pieces: many tensors, or pairs of them, cut into equal parts that threads take in turn.
  *
- * Numbers every piece over all items of a batch, finds the item again, and keeps the first thing that went wrong. What
- * is measured in a piece and how pieces are joined is the business of stats.c and delta.c. */
+ * Numbers every piece over all items of a batch, finds the item again, gives pages back behind all threads, and keeps
+ * the first thing that went wrong. What is measured in a piece and how pieces are joined is the business of stats.c,
+ * delta.c and exact.c. */
 #ifndef TS_COMPARE_PIECES_H
 #define TS_COMPARE_PIECES_H
 
@@ -18,10 +19,12 @@
 #define TS_PIECES_BATCH 4096
 
 struct ts_pieces {
-    uint64_t lag;      /* so many pieces later, all threads are past a piece */
-    uint64_t together; /* pieces that are forgotten at a time */
-    uint64_t *first;   /* piece of each item, and the number of all behind the last */
-    uint64_t *sizes;   /* elements of a piece of each item; the last of an item may have fewer */
+    unsigned halved;      /* so often a piece should be halved, since many threads hold one each */
+    unsigned width;       /* threads */
+    uint64_t together;    /* pieces that are forgotten at a time */
+    _Atomic uint64_t *at; /* piece that each thread works on */
+    uint64_t *first;      /* piece of each item, and the number of all behind the last */
+    uint64_t *sizes;      /* elements of a piece of each item; the last of an item may have fewer */
     size_t items;
     _Atomic uint64_t small; /* bytes of items that had no call of their own */
     pthread_mutex_t lock;   /* guards error */
@@ -47,8 +50,8 @@ typedef void ts_piece_task(void *context, uint64_t index);
 typedef void ts_piece_forget(void *context, size_t item, uint64_t first, uint64_t end);
 /* Calls work for every piece, by all threads, and forget when all threads are past it: the system maps more than the
  * page that is asked for, so the end of one piece brings back pages of the next. Each time all processors are
- * interrupted, so that few threads wait for some pieces; many, which hold more of them, forget each at once as well.
- * After an interruption the rest is skipped. */
+ * interrupted, which with sixteen of them takes as long as fetching a megabyte, so that many pieces are forgotten at a
+ * time. After an interruption the rest is skipped. */
 enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_piece_task *work,
                              ts_piece_forget *forget, void *context, struct ts_error *error);
 /* Items that are too small for a call of their own: counts their bytes, and tells every so many that it is time to give

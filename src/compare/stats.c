@@ -9,8 +9,9 @@
 #include "compare/stats_kernel.h"
 
 /* Elements per piece: some hundred microseconds of work, and a multiple of every block size. */
-#define PIECE ((uint64_t)1 << 20)
-#define SMALL ((uint64_t)1 << 18) /* elements of a tensor */
+#define PIECE       ((uint64_t)1 << 20)
+#define PIECE_BYTES ((uint64_t)4 << 20)
+#define SMALL       ((uint64_t)1 << 18) /* elements of a tensor */
 
 /* See add_sums. Sums in double are good to some 2^-50, so this keeps 2^-30 of the variance; sums of sixteen-bit numbers
  * go through f32 in between and are good to 2^-22. */
@@ -255,8 +256,10 @@ static bool decodes_to_f32(const struct ts_tensor *view)
 /* A piece, and the elements of which view it is. */
 static const struct ts_tensor *elements_of_piece(const struct job *job, uint64_t index, uint64_t *first, uint64_t *end)
 {
-    const struct ts_tensor *view = job->views[ts_pieces_item(&job->cut, index, first)];
-    *end = view->count - *first < PIECE ? view->count : *first + PIECE;
+    const size_t item = ts_pieces_item(&job->cut, index, first);
+    const struct ts_tensor *view = job->views[item];
+    const uint64_t size = job->cut.sizes[item];
+    *end = view->count - *first < size ? view->count : *first + size;
     return view;
 }
 
@@ -440,6 +443,15 @@ static void join(const struct job *job, size_t tensor, uint64_t times, struct ts
     out->at_max = expand_index(whole, view, out->at_max);
 }
 
+static uint64_t piece_size(const struct job *job, const struct ts_tensor *view)
+{
+    const struct ts_type_info *info = ts_type_info(view->type);
+    uint64_t size = PIECE >> job->cut.halved;
+    while (size > SMALL && size / info->block_elements * info->block_bytes > PIECE_BYTES >> job->cut.halved)
+        size /= 2;
+    return size;
+}
+
 static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t count, struct ts_stats *out,
                                 struct ts_error *error)
 {
@@ -450,7 +462,7 @@ static enum ts_status run_batch(struct ts_pool *pool, struct job *job, size_t co
     ts_pieces_begin(&job->cut);
     for (size_t i = 0; i < count; i++) {
         times[i] = collapse(job->tensors[i], &job->views[i]);
-        ts_pieces_add(&job->cut, job->views[i]->count, PIECE);
+        ts_pieces_add(&job->cut, job->views[i]->count, piece_size(job, job->views[i]));
         if (!times[i])
             status = ts_fail_memory(error);
     }

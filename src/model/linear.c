@@ -12,6 +12,9 @@
  * token passes over it. */
 #define PANEL      32
 #define FAST_PANEL 256 /* for a library that blocks by itself */
+/* Elements of the weight that are given back at a time: enough for all threads to be past them when as many more are
+ * done. */
+#define TOGETHER ((size_t)1 << 23)
 
 const struct ts_linear_kernels *ts_linear_kernels(void)
 {
@@ -26,6 +29,7 @@ struct job {
     const struct ts_linear_kernels *kernels;
     float **panels;             /* one per worker */
     size_t panel;               /* rows of the weight in a task */
+    size_t together;            /* tasks whose pages are given back at a time */
     const struct ts_blas *blas; /* of the fast mode, or NULL */
     struct ts_error *errors;    /* one per worker */
 };
@@ -51,7 +55,10 @@ static void multiply(void *context, uint64_t index, unsigned worker)
     else
         job->kernels->product(job->x, job->depth, job->rows, w, job->depth, count, job->depth, job->y + first,
                               job->columns);
-    ts_view_forget(job->weight, first * job->depth, count * job->depth);
+    /* behind all threads, since forgetting interrupts every one of them */
+    if ((index + 1) % job->together == 0 && index + 1 >= 2 * job->together)
+        ts_view_forget(job->weight, (index + 1 - 2 * job->together) * job->panel * job->depth,
+                       job->together * job->panel * job->depth);
 }
 
 enum ts_status ts_linear_apply(struct ts_pool *pool, const float *x, size_t rows, const struct ts_view *weight,
@@ -68,6 +75,7 @@ enum ts_status ts_linear_apply(struct ts_pool *pool, const float *x, size_t rows
                       .panel = fast ? FAST_PANEL : PANEL,
                       .blas = fast ? ts_blas_load() : NULL};
     enum ts_status status = TS_OK;
+    job.together = TOGETHER / (job.panel * job.depth + 1) + 1;
     job.panels = calloc(width, sizeof *job.panels);
     job.errors = calloc(width, sizeof *job.errors);
     for (unsigned i = 0; job.panels && i < width; i++)
@@ -77,6 +85,7 @@ enum ts_status ts_linear_apply(struct ts_pool *pool, const float *x, size_t rows
             status = ts_fail_memory(error);
     if (status == TS_OK)
         ts_pool_run(pool, (job.columns + job.panel - 1) / job.panel, multiply, &job);
+    ts_view_forget(weight, 0, weight->count);
     for (unsigned i = 0; i < width && status == TS_OK; i++)
         if (job.errors[i].status != TS_OK) {
             *error = job.errors[i];
