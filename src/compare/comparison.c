@@ -555,23 +555,21 @@ static bool wants_detail(const struct ts_comparison *comparison, size_t i)
            (comparison->pairing.count <= DETAILED || comparison->judgement.verdicts[i].judged == TS_JUDGED_DIFFERS);
 }
 
-static enum ts_status look_closer(struct ts_comparison *comparison, struct ts_error *error)
+static enum ts_status look_closer(struct ts_comparison *comparison, struct ts_pool *pool, struct ts_error *error)
 {
     const struct ts_pairing *pairing = &comparison->pairing;
     struct ts_progress progress;
-    enum ts_status status = TS_OK;
+    enum ts_status status;
     uint64_t elements = 0;
-    size_t detailed = 0;
-    for (size_t i = 0; i < pairing->count; i++)
-        elements += wants_detail(comparison, i) ? pairing->pairs[i].a.count : 0;
+    size_t which[DETAILED], count = 0;
+    for (size_t i = 0; i < pairing->count && count < DETAILED; i++)
+        if (wants_detail(comparison, i)) {
+            elements += pairing->pairs[i].a.count;
+            which[count++] = i;
+        }
     ts_progress_start(&progress, "looking closer", elements);
-    for (size_t i = 0; i < pairing->count && detailed < DETAILED && status == TS_OK; i++) {
-        if (!wants_detail(comparison, i))
-            continue;
-        status = ts_delta_detail(&pairing->pairs[i], &comparison->arena, &comparison->deltas[i], error);
-        ts_progress_add(&progress, pairing->pairs[i].a.count);
-        detailed++;
-    }
+    status =
+        ts_delta_detail(pool, pairing->pairs, which, count, &comparison->arena, comparison->deltas, &progress, error);
     ts_progress_finish(&progress);
     return status;
 }
@@ -620,7 +618,7 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
         }
         TS_TRY(apply_rules(comparison, options, error));
         note_masks(comparison);
-        TS_TRY(look_closer(comparison, error));
+        TS_TRY(look_closer(comparison, pool, error));
         if (weights && ts_find_odd_rows(comparison))
             count_again(&comparison->judgement);
         comparison->doubt_count = ts_honesty_doubts(comparison, &comparison->arena, comparison->doubts);

@@ -18,7 +18,6 @@
 #define PIECE_BYTES  ((uint64_t)8 << 20) /* of both sides */
 #define LARGEST      ((uint64_t)1 << 21) /* elements of a piece, a multiple of any run */
 #define SMALLEST     ((uint64_t)1 << 17)
-#define SMALL        ((uint64_t)1 << 18) /* elements of a pair */
 #define NOWHERE      UINT64_MAX
 #define MASKED_LEAST 2 /* times that a mask is there */
 
@@ -59,26 +58,11 @@ static uint64_t piece_size(const struct job *job, const struct ts_pair *pair)
     return size;
 }
 
-/* Of small pairs, which are not worth a system call each, all that was read of their files every now and then. */
-static void forget_pair(struct job *job, const struct ts_pair *pair, uint64_t first, uint64_t end)
-{
-    const struct ts_view *views[2] = {&pair->a, &pair->b};
-    const bool small = pair->a.count < SMALL;
-    end = end < pair->a.count ? end : pair->a.count;
-    if (small && !ts_pieces_enough(&job->cut, pair->a.tensor->bytes + pair->b.tensor->bytes))
-        return;
-    for (int side = 0; side < 2; side++)
-        if (small && views[side]->join == TS_JOIN_NONE)
-            ts_source_forget(views[side]->tensor->source, 0, views[side]->tensor->source->size);
-        else
-            ts_view_forget(views[side], first, end - first);
-}
-
 static void forget_elements(void *context, size_t which, uint64_t first, uint64_t end)
 {
     struct job *job = context;
     if (!job->boxes[which])
-        forget_pair(job, &job->pairs[which], first, end);
+        ts_pieces_forget_pair(&job->cut, &job->pairs[which], first, end);
 }
 
 /* The largest relative difference that any piece of the pair has found, a little less: pieces need not look for smaller
@@ -395,7 +379,8 @@ static enum ts_status measure_batch(struct ts_pool *pool, struct job *job, size_
         status = finish(&job->pairs[i], job->boxes[i], &all, &deltas[i], error);
         if (status == TS_OK && ts_delta_needs_cosine(&deltas[i]))
             status = ts_delta_cosine(&job->pairs[i], &deltas[i], error);
-        forget_pair(job, &job->pairs[i], 0, job->pairs[i].a.count); /* samples touch pages all over */
+        /* samples touch pages all over */
+        ts_pieces_forget_pair(&job->cut, &job->pairs[i], 0, job->pairs[i].a.count);
     }
     free(job->pieces);
     return status;

@@ -85,9 +85,10 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
 /* Raises max_ulp to that of every element: one more pass, for rules that ask for it. */
 enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
 
-/* Fills in profiles (in the arena) and quantiles of one pair: a second pass, for pairs that will be shown. Of giants it
- * looks at a spread of rows, a million elements, and at all where these do not account for the error. */
-enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta,
+/* Fills in profiles (in the arena) and quantiles of pairs[which[i]]: a second pass, for pairs that will be shown. Of
+ * giants it looks at a spread of rows, a million elements, and at all where these do not account for the error. */
+enum ts_status ts_delta_detail(struct ts_pool *pool, const struct ts_pair *pairs, const size_t *which, size_t count,
+                               struct ts_arena *arena, struct ts_delta *deltas, struct ts_progress *progress,
                                struct ts_error *error);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "compare/delta_close.h"
 #include "compare/delta_walk.h"
+#include "compare/pieces.h"
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
 
@@ -19,7 +20,7 @@
 /* The cosine of sums of squares has the rounding of the larger norm, this many times as large as the smaller one. */
 #define FAR_SIZES 16.0
 
-#define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walk */
+#define BEHIND ((uint64_t)4 << 20) /* elements whose pages may stay resident behind the walks of all threads */
 
 struct look {
     const struct ts_pair *pair;
@@ -31,6 +32,7 @@ struct look {
     double max_ulp;
     double squares, fourths; /* of differences at that scale: the sums of runs, and the squares of these added up */
     uint64_t runs;
+    uint64_t behind; /* elements whose pages may stay */
     double *sample;
     size_t sample_count;
     uint64_t sample_step; /* about every so many elements one goes into the sample */
@@ -98,12 +100,12 @@ static uint64_t next_step(struct look *look)
     return look->sample_step == 1 ? 1 : 1 + (look->random >> 33) % (2 * look->sample_step - 1);
 }
 
-static bool make_profiles(struct look *look, struct ts_arena *arena)
+static bool make_profiles(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta)
 {
-    const struct ts_view *view = &look->pair->a;
-    look->profiles = ts_arena_array(arena, view->rank + 1, sizeof *look->profiles);
-    for (unsigned i = 0; look->profiles && i < view->rank; i++) {
-        struct ts_profile *profile = &look->profiles[i];
+    const struct ts_view *view = &pair->a;
+    delta->profiles = ts_arena_array(arena, view->rank + 1, sizeof *delta->profiles);
+    for (unsigned i = 0; delta->profiles && i < view->rank; i++) {
+        struct ts_profile *profile = &delta->profiles[i];
         profile->size = view->shape[i];
         /* an axis of millions is no axis a person looks along */
         if (profile->size > (uint64_t)1 << 22)
@@ -113,7 +115,113 @@ static bool make_profiles(struct look *look, struct ts_arena *arena)
         if (!profile->error || !profile->reference)
             return false;
     }
-    return look->profiles != NULL;
+    return delta->profiles != NULL;
+}
+
+/* As wide as every processor has them: wider ones would be taken apart. */
+typedef double doubles __attribute__((vector_size(16), aligned(8), may_alias));
+typedef int64_t truths __attribute__((vector_size(16), aligned(8), may_alias));
+#define LANES (sizeof(doubles) / sizeof(double))
+
+static bool any(truths found)
+{
+    int64_t some = 0;
+    for (size_t i = 0; i < LANES; i++)
+        some |= found[i];
+    return some != 0;
+}
+
+#define EXPONENT INT64_C(0x7ff0000000000000) /* of a double: what is left is the power of two below it */
+
+/* Whether all differences are numbers and no element may be masked, and whether some pair may be further apart, in
+ * units, than any before: a unit is the power of two below the larger number over two to the bits of the type, or more.
+ */
+static bool is_ordinary(const struct look *look, const double *x, const double *y, const double *d, size_t count,
+                        bool *further)
+{
+    const double units = look->unit.most_units / 2, most = look->max_ulp;
+    truths odd = {0}, far = {0};
+    bool fine = true;
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const doubles of_x = *(const doubles *)(x + i), of_y = *(const doubles *)(y + i);
+        const doubles of_d = *(const doubles *)(d + i);
+        const doubles left = (doubles)((truths)of_x & EXPONENT), right = (doubles)((truths)of_y & EXPONENT);
+        const doubles distance = units * (doubles)((truths)of_d & INT64_MAX);
+        odd |= (truths)(of_d - of_d != 0) | ((truths)(of_x < TS_MASKS_BELOW) & (truths)(of_y < TS_MASKS_BELOW));
+        far |= (truths)(distance > most * left) & (truths)(distance > most * right);
+    }
+    *further = any(far);
+    for (; i < count; i++) {
+        fine = fine && isfinite(d[i]) && !(x[i] < TS_MASKS_BELOW && y[i] < TS_MASKS_BELOW);
+        *further = *further || 2 * units * fabs(d[i]) > most * fmax(fabs(x[i]), fabs(y[i]));
+    }
+    return fine && !any(odd);
+}
+
+/* The squares of one row's numbers, added to what is kept of each place and returned as a sum. */
+static double add_squares(const double *numbers, double scale, size_t count, double *places)
+{
+    doubles sums[4] = {{0}};
+    double sum = 0;
+    size_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES)
+        for (size_t k = 0; k < 4; k++) {
+            const doubles scaled = *(const doubles *)(numbers + i + k * LANES) * scale, squares = scaled * scaled;
+            sums[k] += squares;
+            if (places)
+                *(doubles *)(places + i + k * LANES) += squares;
+        }
+    for (size_t k = 0; k < 4 * LANES; k++)
+        sum += sums[k / LANES][k % LANES];
+    for (; i < count; i++) {
+        const double scaled = numbers[i] * scale;
+        sum += scaled * scaled;
+        if (places)
+            places[i] += scaled * scaled;
+    }
+    return sum;
+}
+
+static void sample_one(struct look *look, double difference)
+{
+    if (look->sample_count < SAMPLE)
+        look->sample[look->sample_count++] = fabs(difference);
+}
+
+static void add_ordinary(struct look *look, const double *x, const double *differences, size_t count, double *error,
+                         double *reference, double *errors, double *references)
+{
+    *errors = add_squares(differences, look->scale, count, error);
+    *references = add_squares(x, look->scale, count, reference);
+    while (look->until_next <= count) {
+        const size_t at = (size_t)look->until_next - 1;
+        sample_one(look, differences[at]);
+        look->until_next += next_step(look);
+    }
+    look->until_next -= count;
+}
+
+/* The same one by one, where some are to be left out. */
+static void add_others(struct look *look, const double *x, const double *y, const double *differences, size_t count,
+                       double *error, double *reference, double *errors, double *references)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double d = differences[i], scaled = d * look->scale, size = x[i] * look->scale;
+        if (!isfinite(d) || (!look->unit.whole && ts_is_masked(&look->masks, x[i], y[i])))
+            continue;
+        *errors += scaled * scaled;
+        *references += size * size;
+        if (error) {
+            error[i / look->per] += scaled * scaled;
+            reference[i / look->per] += size * size;
+        }
+        ts_raise_ulps(&look->unit, x[i], y[i], &look->max_ulp);
+        if (--look->until_next == 0) {
+            look->until_next = next_step(look);
+            sample_one(look, d);
+        }
+    }
 }
 
 /* count numbers of one row (the last axis) and their differences; at[] are the coordinates of the first. */
@@ -121,24 +229,18 @@ static void add_run(struct look *look, const double *x, const double *y, const d
                     const uint64_t *at)
 {
     const struct ts_view *view = &look->pair->a;
+    const struct ts_profile *last = view->rank ? &look->profiles[view->rank - 1] : NULL;
+    const bool kept = last && last->error;
+    double *error = kept ? last->error + at[view->rank - 1] : NULL;
+    double *reference = kept ? last->reference + at[view->rank - 1] : NULL;
     double errors = 0, references = 0;
-    struct ts_profile *last = view->rank ? &look->profiles[view->rank - 1] : NULL;
-    for (size_t i = 0; i < count; i++) {
-        const double d = differences[i], error = d * look->scale, reference = x[i] * look->scale;
-        if (!isfinite(d) || (!look->unit.whole && ts_is_masked(&look->masks, x[i], y[i])))
-            continue;
-        errors += error * error;
-        references += reference * reference;
-        if (last && last->error) {
-            last->error[at[view->rank - 1] + i / look->per] += error * error;
-            last->reference[at[view->rank - 1] + i / look->per] += reference * reference;
-        }
-        ts_raise_ulps(&look->unit, x[i], y[i], &look->max_ulp);
-        if (--look->until_next == 0) {
-            look->until_next = next_step(look);
-            if (look->sample_count < SAMPLE)
-                look->sample[look->sample_count++] = fabs(d);
-        }
+    bool further;
+    if (look->per > 1 || !is_ordinary(look, x, y, differences, count, &further)) {
+        add_others(look, x, y, differences, count, error, reference, &errors, &references);
+    } else {
+        add_ordinary(look, x, differences, count, error, reference, &errors, &references);
+        for (size_t i = 0; further && i < count; i++)
+            ts_raise_ulps(&look->unit, x[i], y[i], &look->max_ulp);
     }
     look->squares += errors;
     look->fourths += errors * errors;
@@ -194,6 +296,12 @@ static enum ts_status walk_far(struct look *look, uint64_t step, struct ts_error
     return status;
 }
 
+static bool is_far(const struct ts_pair *pair)
+{
+    return pair->a.rank > 1 && pair->a.shape[pair->a.rank - 1] <= MOST &&
+           (ts_view_is_far(&pair->a) || ts_view_is_far(&pair->b));
+}
+
 /* A step that shares no factor with an axis but the last, so that it meets every index of each. */
 static uint64_t row_step(const struct ts_view *view, uint64_t step)
 {
@@ -221,12 +329,12 @@ static enum ts_status walk(struct look *look, uint64_t step, struct ts_error *er
     uint64_t at[TS_MAX_RANK], forgotten = 0;
     const size_t run = RUN / look->per;
     double x[RUN], y[RUN], d[RUN];
-    if (view->rank > 1 && width <= MOST && (ts_view_is_far(view) || ts_view_is_far(&look->pair->b)))
+    if (is_far(look->pair))
         return walk_far(look, step, error);
     for (uint64_t row = 0; row < rows; row += step) {
         if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
             return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
-        if ((row - forgotten) * width >= BEHIND) { /* also what lies between the rows: the system reads ahead */
+        if ((row - forgotten) * width >= look->behind) { /* also what lies between the rows: the system reads ahead */
             ts_view_forget(view, forgotten * width, (row - forgotten) * width);
             ts_view_forget(&look->pair->b, forgotten * width, (row - forgotten) * width);
             forgotten = row;
@@ -291,22 +399,21 @@ static bool tells(const struct look *look, const struct ts_delta *delta, uint64_
            look->squares * look->squares >= look->fourths * (double)look->runs / 4;
 }
 
-enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *arena, struct ts_delta *delta,
-                               struct ts_error *error)
+/* With profiles of zeros, made before. */
+static enum ts_status look_at_pair(const struct ts_pair *pair, unsigned threads, struct ts_delta *delta,
+                                   struct ts_error *error)
 {
     static const double shares[TS_DELTA_QUANTILES] = {0.5, 0.9, 0.99, 0.999, 1};
-    struct look look = {.pair = pair, .masks = ts_masks_of(pair), .unit = ts_unit_of(pair)};
+    struct look look = {.pair = pair, .masks = ts_masks_of(pair), .unit = ts_unit_of(pair), .behind = BEHIND / threads};
     const uint64_t step = row_step(&pair->a, pair->a.count / MOST + 1);
     enum ts_status status;
-    if (pair->problem)
-        return TS_OK;
     look.per = ts_type_info(pair->a.tensor->type)->components;
+    look.profiles = delta->profiles;
     look.scale = scale_of(delta);
+    look.max_ulp = delta->exact ? 0 : delta->max_ulp;
     look.sample = malloc((delta->count < SAMPLE ? delta->count + 1 : SAMPLE) * sizeof *look.sample);
-    if (!look.sample || !make_profiles(&look, arena)) {
-        free(look.sample);
+    if (!look.sample)
         return ts_fail_memory(error);
-    }
     status = look_at_rows(&look, step, error);
     if (status == TS_OK && step > 1 && pair->a.rank && !tells(&look, delta, step))
         status = look_at_rows(&look, 1, error);
@@ -314,15 +421,69 @@ enum ts_status ts_delta_detail(const struct ts_pair *pair, struct ts_arena *aren
         find_quantiles(look.sample, look.sample_count, shares, delta->quantiles);
     delta->quantiles[TS_DELTA_QUANTILES - 1] = delta->max_abs;
     delta->looked_at = look.sample_count;
-    delta->max_ulp = delta->exact ? delta->max_ulp : fmax(delta->max_ulp, look.max_ulp);
-    if (pair->a.count > MOST) {
-        ts_view_forget(&pair->a, 0, pair->a.count);
-        ts_view_forget(&pair->b, 0, pair->b.count);
-    }
-    delta->profiles = look.profiles;
+    delta->max_ulp = delta->exact ? delta->max_ulp : look.max_ulp;
     free(look.sample);
     if (status == TS_OK && ts_ranking_applies(pair))
         status = ts_ranking_measure(pair, &delta->ranking, error);
+    return status;
+}
+
+struct details {
+    struct ts_pieces cut; /* a pair is a piece */
+    const struct ts_pair *pairs;
+    const size_t *which;
+    struct ts_delta *deltas;
+    struct ts_progress *progress;
+};
+
+static void work(void *context, uint64_t index)
+{
+    struct details *details = context;
+    const size_t i = details->which[index];
+    const struct ts_pair *pair = &details->pairs[i];
+    struct ts_error error;
+    if (pair->problem || is_far(pair))
+        return;
+    if (look_at_pair(pair, details->cut.width, &details->deltas[i], &error) != TS_OK)
+        ts_pieces_fail(&details->cut, &error, pair->name);
+    ts_pieces_forget_pair(&details->cut, pair, 0, pair->a.count);
+    ts_progress_add(details->progress, pair->a.count);
+}
+
+/* Those that are stored far apart take memory for their rows, so that one thread does them. */
+static enum ts_status look_at_far(struct details *details, size_t count, struct ts_error *error)
+{
+    for (size_t k = 0; k < count; k++) {
+        const struct ts_pair *pair = &details->pairs[details->which[k]];
+        if (pair->problem || !is_far(pair))
+            continue;
+        TS_TRY(look_at_pair(pair, 1, &details->deltas[details->which[k]], error));
+        ts_pieces_forget_pair(&details->cut, pair, 0, pair->a.count);
+        ts_progress_add(details->progress, pair->a.count);
+    }
+    return TS_OK;
+}
+
+enum ts_status ts_delta_detail(struct ts_pool *pool, const struct ts_pair *pairs, const size_t *which, size_t count,
+                               struct ts_arena *arena, struct ts_delta *deltas, struct ts_progress *progress,
+                               struct ts_error *error)
+{
+    struct details details = {.pairs = pairs, .deltas = deltas, .progress = progress};
+    enum ts_status status = ts_pieces_init(&details.cut, pool) ? TS_OK : ts_fail_memory(error);
+    for (size_t i = 0; i < count && status == TS_OK; i++)
+        if (!pairs[which[i]].problem && !make_profiles(&pairs[which[i]], arena, &deltas[which[i]]))
+            status = ts_fail_memory(error);
+    for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
+        const size_t now = count - i < TS_PIECES_BATCH ? count - i : TS_PIECES_BATCH;
+        details.which = which + i;
+        ts_pieces_begin(&details.cut);
+        for (size_t k = 0; k < now; k++)
+            ts_pieces_add(&details.cut, 1, 1);
+        status = ts_pieces_run(&details.cut, pool, work, NULL, &details, error);
+        if (status == TS_OK)
+            status = look_at_far(&details, now, error);
+    }
+    ts_pieces_release(&details.cut);
     return status;
 }
 

@@ -7,9 +7,10 @@
 #include "base/progress.h"
 
 #define MOST_WHOLE 8 /* threads whose pieces need not be halved */
-#define TOGETHER   8 /* pieces that were not */
+#define TOGETHER   4 /* pieces that were not */
 #define ENOUGH     ((uint64_t)32 << 20)
 #define NOTHING    UINT64_MAX
+#define SMALL      ((uint64_t)1 << 18) /* elements of a pair */
 
 bool ts_pieces_init(struct ts_pieces *pieces, const struct ts_pool *pool)
 {
@@ -72,7 +73,7 @@ struct run {
 static void forget_pieces(const struct run *run, uint64_t from, uint64_t to)
 {
     const struct ts_pieces *pieces = run->pieces;
-    while (from < to) {
+    while (from < to && run->forget) {
         uint64_t first;
         size_t item = ts_pieces_item(pieces, from, &first);
         uint64_t stop = to < pieces->first[item + 1] ? to : pieces->first[item + 1];
@@ -137,6 +138,20 @@ bool ts_pieces_enough(struct ts_pieces *pieces, uint64_t bytes)
 {
     const uint64_t before = atomic_fetch_add(&pieces->small, bytes);
     return before / ENOUGH != (before + bytes) / ENOUGH;
+}
+
+void ts_pieces_forget_pair(struct ts_pieces *pieces, const struct ts_pair *pair, uint64_t first, uint64_t end)
+{
+    const struct ts_view *views[2] = {&pair->a, &pair->b};
+    const bool small = pair->a.count < SMALL;
+    end = end < pair->a.count ? end : pair->a.count;
+    if (small && !ts_pieces_enough(pieces, pair->a.tensor->bytes + pair->b.tensor->bytes))
+        return;
+    for (int side = 0; side < 2; side++)
+        if (small && views[side]->join == TS_JOIN_NONE)
+            ts_source_forget(views[side]->tensor->source, 0, views[side]->tensor->source->size);
+        else
+            ts_view_forget(views[side], first, end - first);
 }
 
 void ts_pieces_fail(struct ts_pieces *pieces, const struct ts_error *error, const char *name)

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/pool.h"
+#include "pair/pair.h"
 
 /* Items done together, so that the pieces of a huge file do not fill memory. */
 #define TS_PIECES_BATCH 4096
@@ -46,7 +47,7 @@ static inline uint64_t ts_pieces_count(const struct ts_pieces *pieces)
 size_t ts_pieces_item(const struct ts_pieces *pieces, uint64_t index, uint64_t *first);
 
 typedef void ts_piece_task(void *context, uint64_t index);
-/* Gives back the pages of elements [first, end) of an item. */
+/* Gives back the pages of elements [first, end) of an item. NULL: work does. */
 typedef void ts_piece_forget(void *context, size_t item, uint64_t first, uint64_t end);
 /* Calls work for every piece, by all threads, and forget when all threads are past it: the system maps more than the
  * page that is asked for, so the end of one piece brings back pages of the next. Each time all processors are
@@ -57,6 +58,9 @@ enum ts_status ts_pieces_run(struct ts_pieces *pieces, struct ts_pool *pool, ts_
 /* Items that are too small for a call of their own: counts their bytes, and tells every so many that it is time to give
  * back all of the file. */
 bool ts_pieces_enough(struct ts_pieces *pieces, uint64_t bytes);
+/* Gives back elements [first, end) of a pair, or what lies before its end; of small pairs, which are not worth a call
+ * each, all that was read of their files every now and then. */
+void ts_pieces_forget_pair(struct ts_pieces *pieces, const struct ts_pair *pair, uint64_t first, uint64_t end);
 /* From within work: what went wrong, with which tensor. */
 void ts_pieces_fail(struct ts_pieces *pieces, const struct ts_error *error, const char *name);
 

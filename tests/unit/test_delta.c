@@ -212,6 +212,16 @@ static void drop_pair(struct made *made)
     ts_arena_release(&made->arena);
 }
 
+static enum ts_status look_closer(struct made *made, struct ts_delta *delta)
+{
+    struct ts_pool *pool = ts_pool_new(1);
+    const size_t first = 0;
+    struct ts_error error;
+    enum ts_status status = ts_delta_detail(pool, &made->pair, &first, 1, &made->arena, delta, NULL, &error);
+    ts_pool_free(pool);
+    return status;
+}
+
 static struct ts_delta measure(struct made *made, unsigned threads)
 {
     struct ts_pool *pool = ts_pool_new(threads);
@@ -564,7 +574,6 @@ static void sides_of_very_different_size(void **state)
     const double largest[] = {DBL_MAX, 1}, opposite[] = {-DBL_MAX, 1};
     struct made made;
     struct ts_delta delta;
-    struct ts_error error;
     (void)state;
     make_pair(&made, TS_F64, a, b, sizeof a, 1, 2);
     delta = measure(&made, 1);
@@ -582,7 +591,7 @@ static void sides_of_very_different_size(void **state)
     drop_pair(&made);
     make_pair(&made, TS_F64, a, b, sizeof a, 2, 1);
     delta = measure(&made, 1);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
     assert_true(fabs(delta.profiles[0].error[0] / delta.profiles[0].error[1] - 9.0 / 16) < 1e-12);
     drop_pair(&made);
 }
@@ -594,16 +603,15 @@ static void the_second_look_knows_every_type(void **state)
     const float complex_a[] = {1, 2, 3, 4}, complex_b[] = {1, 2, 3, 6};
     struct made made;
     struct ts_delta delta;
-    struct ts_error error;
     (void)state;
     make_pair(&made, TS_I64, a, b, sizeof a, 1, 2);
     delta = measure(&made, 1);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
     assert_true(delta.quantiles[0] == 1.5 && delta.profiles[1].error[0] == 9);
     drop_pair(&made);
     make_pair(&made, TS_C64, complex_a, complex_b, sizeof complex_a, 2, 1);
     delta = measure(&made, 1);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
     assert_int_equal(delta.looked_at, 4);
     assert_true(delta.quantiles[0] == 0 && delta.quantiles[4] == 2);
     assert_true(delta.profiles[0].error[0] == 0 && delta.profiles[0].error[1] == 4);
@@ -648,7 +656,7 @@ static void units_in_the_last_place(void **state)
     assert_int_equal(ts_delta_ulps(&made.pair, &delta, &error), TS_OK);
     assert_true(delta.max_ulp == 0x1p23);
     delta = measure(&made, 1);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
     assert_true(delta.max_ulp == 0x1p23);
     drop_pair(&made);
 }
@@ -660,7 +668,6 @@ static void quantiles_do_not_follow_the_columns(void **state)
     float *a = calloc((size_t)ROWS * COLUMNS, sizeof *a), *b = calloc((size_t)ROWS * COLUMNS, sizeof *b);
     struct made made;
     struct ts_delta delta;
-    struct ts_error error;
     (void)state;
     for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++) {
         a[i] = 1;
@@ -668,7 +675,7 @@ static void quantiles_do_not_follow_the_columns(void **state)
     }
     make_pair(&made, TS_F32, a, b, (size_t)ROWS * COLUMNS * sizeof *a, ROWS, COLUMNS);
     delta = measure(&made, 1);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
     assert_true(delta.quantiles[0] == 1 && delta.quantiles[1] == 1);
     assert_true(delta.looked_at > 25000 && delta.looked_at <= 32768);
     drop_pair(&made);
@@ -748,7 +755,7 @@ static void the_second_look_is_interrupted(void **state)
     make_pair(&made, TS_F32, a, b, sizeof a, 1, 2);
     delta = measure(&made, 1);
     atomic_store(&ts_cancelled, true);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_ERR_CANCELLED);
+    assert_int_equal(look_closer(&made, &delta), TS_ERR_CANCELLED);
     assert_int_equal(ts_delta_ulps(&made.pair, &delta, &error), TS_ERR_CANCELLED);
     atomic_store(&ts_cancelled, false);
     drop_pair(&made);
@@ -759,7 +766,6 @@ static void profiles_say_where(void **state)
     float a[64], b[64];
     struct made made;
     struct ts_delta delta;
-    struct ts_error error;
     (void)state;
     for (int i = 0; i < 64; i++) {
         a[i] = 1;
@@ -769,12 +775,58 @@ static void profiles_say_where(void **state)
     delta = measure(&made, 1);
     assert_int_equal(delta.worst, 3 * 16 + 5);
     assert_true(delta.worst_a == 1 && delta.worst_b == 3);
-    assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
     for (int i = 0; i < 4; i++)
         assert_true(delta.profiles[0].error[i] == (i == 3 ? 4 : 0) && delta.profiles[0].reference[i] == 16);
     for (int i = 0; i < 16; i++)
         assert_true(delta.profiles[1].error[i] == (i == 5 ? 4 : 0) && delta.profiles[1].reference[i] == 4);
     assert_true(delta.quantiles[0] == 0 && delta.quantiles[4] == 2);
+    drop_pair(&made);
+}
+
+/* Whole vectors of ordinary numbers, what is left of a row, and rows in which something is to be left out. */
+static void the_second_look_adds_up(void **state)
+{
+    enum { ROWS = 5, COLUMNS = 101 };
+    float a[ROWS * COLUMNS], b[ROWS * COLUMNS];
+    double rows[2][ROWS] = {{0}}, columns[2][COLUMNS] = {{0}}, distances[ROWS * COLUMNS];
+    struct made made;
+    struct ts_delta delta, ulps;
+    struct ts_error error;
+    size_t count = 0, below = 0;
+    (void)state;
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) {
+        a[i] = sinf(12.9898f * (float)i) * (i % 7 == 0 ? 100 : 1);
+        b[i] = a[i] + 0.01f * sinf(78.233f * (float)i);
+    }
+    b[COLUMNS + 17] = NAN;
+    a[3 * COLUMNS + 100] = -INFINITY; /* a mask */
+    b[3 * COLUMNS + 100] = -FLT_MAX;
+    b[4 * COLUMNS + 100] = a[4 * COLUMNS + 100] * 1.5f; /* beyond the last whole vector */
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) {
+        const double d = (double)b[i] - (double)a[i];
+        if (!isfinite(d))
+            continue;
+        distances[count++] = fabs(d);
+        rows[0][i / COLUMNS] += d * d;
+        rows[1][i / COLUMNS] += (double)a[i] * (double)a[i];
+        columns[0][i % COLUMNS] += d * d;
+        columns[1][i % COLUMNS] += (double)a[i] * (double)a[i];
+    }
+    make_pair(&made, TS_F32, a, b, sizeof a, ROWS, COLUMNS);
+    delta = ulps = measure(&made, 1);
+    assert_int_equal(look_closer(&made, &delta), TS_OK);
+    assert_int_equal(ts_delta_ulps(&made.pair, &ulps, &error), TS_OK);
+    assert_true(delta.max_ulp == ulps.max_ulp && delta.looked_at == count);
+    for (size_t i = 0; i < ROWS; i++)
+        assert_true(fabs(delta.profiles[0].error[i] / rows[0][i] - 1) < 1e-12 &&
+                    fabs(delta.profiles[0].reference[i] / rows[1][i] - 1) < 1e-12);
+    for (size_t i = 0; i < COLUMNS; i++)
+        assert_true(fabs(delta.profiles[1].error[i] / columns[0][i] - 1) < 1e-12 &&
+                    fabs(delta.profiles[1].reference[i] / columns[1][i] - 1) < 1e-12);
+    for (size_t i = 0; i < count; i++)
+        below += distances[i] < delta.quantiles[0];
+    assert_int_equal(below, count / 2); /* the median */
     drop_pair(&made);
 }
 
@@ -788,14 +840,13 @@ static void profiles_of_large_pairs_miss_no_row(void **state)
         float *a = calloc(count, sizeof *a), *b = calloc(count, sizeof *b);
         struct made made;
         struct ts_delta delta;
-        struct ts_error error;
         for (size_t i = 0; i < count; i++) {
             a[i] = 1;
             b[i] = i / COLUMNS == bad ? 3 : 1;
         }
         make_pair(&made, TS_F32, a, b, count * sizeof *a, ROWS, COLUMNS);
         delta = measure(&made, 1);
-        assert_int_equal(ts_delta_detail(&made.pair, &made.arena, &delta, &error), TS_OK);
+        assert_int_equal(look_closer(&made, &delta), TS_OK);
         for (size_t i = 0; i < ROWS; i++)
             assert_true(delta.profiles[0].error[i] == (i == bad ? 4 * COLUMNS : 0) &&
                         delta.profiles[0].reference[i] == COLUMNS);
@@ -833,6 +884,7 @@ int main(void)
         cmocka_unit_test(small_numbers_are_measured_like_others),
         cmocka_unit_test(the_second_look_is_interrupted),
         cmocka_unit_test(profiles_say_where),
+        cmocka_unit_test(the_second_look_adds_up),
         cmocka_unit_test(profiles_of_large_pairs_miss_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

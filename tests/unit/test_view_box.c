@@ -348,6 +348,7 @@ static void turned_pairs_measure_alike(void **state)
     struct ts_delta deltas[2], again[2];
     struct ts_delta_options options = {0};
     struct ts_pool *one = ts_pool_new(1), *three = ts_pool_new(3);
+    const size_t both[2] = {0, 1};
     struct ts_error error;
     (void)state;
     write_matrix("a", false, false);
@@ -382,8 +383,7 @@ static void turned_pairs_measure_alike(void **state)
     assert_true(deltas[1].mse == again[1].mse && deltas[1].max_ulp == again[1].max_ulp &&
                 deltas[1].worst == again[1].worst && deltas[1].a.mean == again[1].a.mean &&
                 deltas[1].max_rel == again[1].max_rel && deltas[1].norm_ratio == again[1].norm_ratio);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(ts_delta_detail(&pairs[i], &arena, &deltas[i], &error), TS_OK);
+    assert_int_equal(ts_delta_detail(three, pairs, both, 2, &arena, deltas, NULL, &error), TS_OK);
     assert_memory_equal(deltas[0].quantiles, deltas[1].quantiles, sizeof deltas[0].quantiles);
     for (unsigned axis = 0; axis < 2; axis++)
         assert_memory_equal(deltas[0].profiles[axis].error, deltas[1].profiles[axis].error,
