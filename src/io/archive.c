@@ -22,6 +22,7 @@
 
 #define TAR_BLOCK      512u
 #define HOLE_MAX_RATIO 1032u
+#define FORGET_STEP    ((uint64_t)4 << 20)
 
 /* Under what name a report tells of a part that could not be read. */
 #define LOST_PATH "(part of the archive)"
@@ -45,8 +46,9 @@ struct unpacking {
     struct unpacked *unpacked;
     struct link *links; /* hard links, looked up when all members are known */
     size_t link_count, link_capacity;
-    bool compressed; /* skipping a member costs as much as unpacking it */
-    uint64_t holes;  /* bytes of sparse members that are stored nowhere */
+    bool compressed;    /* skipping a member costs as much as unpacking it */
+    uint64_t forgotten; /* of the archive, as far as it was read */
+    uint64_t holes;     /* bytes of sparse members that are stored nowhere */
     struct ts_error *error;
 };
 
@@ -276,6 +278,16 @@ static enum ts_status finish_body(struct unpacking *unpacking, struct body *body
                            body->length, path, source, unpacking->error);
 }
 
+/* What was read of a compressed archive is not needed any more. */
+static void forget_read(struct unpacking *unpacking)
+{
+    const la_int64_t read = archive_filter_bytes(unpacking->reader, -1);
+    if (!unpacking->compressed || read < 0 || (uint64_t)read < unpacking->forgotten + FORGET_STEP)
+        return;
+    ts_source_forget(unpacking->source, unpacking->forgotten, (uint64_t)read - unpacking->forgotten);
+    unpacking->forgotten = (uint64_t)read & ~(FORGET_STEP - 1);
+}
+
 /* Reads one member's bytes. A failure of the archive fills in problem and leaves source NULL; end tells that nothing
  * can be read behind it. */
 static enum ts_status read_body(struct unpacking *unpacking, struct archive_entry *entry, const char *path,
@@ -299,6 +311,7 @@ static enum ts_status read_body(struct unpacking *unpacking, struct archive_entr
             return TS_OK;
         }
         status = check_cancelled(unpacking);
+        forget_read(unpacking);
         if (status == TS_OK)
             status = add_piece(unpacking, &body, data, size, offset < 0 ? 0 : (uint64_t)offset);
     }

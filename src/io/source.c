@@ -240,17 +240,20 @@ enum ts_status ts_source_read(const struct ts_source *source, uint64_t offset, u
     return TS_OK;
 }
 
-void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t length)
+void ts_mapped_forget(const uint8_t *data, uint64_t length)
 {
-    const struct ts_source *root = root_of(source);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first, last;
-    if (!root->mapping_size || !ts_source_at(source, offset, length))
-        return;
     /* Whole pages inside the range only: its ends may be shared with what is still being read. */
-    first = ((uintptr_t)(source->data + offset) + page - 1) & ~(page - 1);
-    last = (uintptr_t)(source->data + offset + length) & ~(page - 1);
+    first = ((uintptr_t)data + page - 1) & ~(page - 1);
+    last = (uintptr_t)(data + length) & ~(page - 1);
     if (first < last)
         madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
+void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t length)
+{
+    if (root_of(source)->mapping_size && ts_source_at(source, offset, length))
+        ts_mapped_forget(source->data + offset, length);
 }
 
 /* Whether the pages of files in this process are few, as far as the system tells: 64 KB and not two megabytes come with

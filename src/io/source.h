@@ -52,6 +52,8 @@ const char *ts_source_name(const struct ts_source *source);
 /* Says that [offset, offset + length) has been walked and will not be needed soon: its pages leave this process (they
  * stay in the system's cache), so that resident memory does not grow with the file. Only a hint. */
 void ts_source_forget(const struct ts_source *source, uint64_t offset, uint64_t length);
+/* The same for room in a file that is mapped shared, also while it is written: what was written is in the file. */
+void ts_mapped_forget(const uint8_t *data, uint64_t length);
 /* Says where the caller looks next: one look may bring two megabytes of a mapped file into this process. Whoever looks
  * here and there, or at all of it in small steps, holds no more than so many of them: then all pages are given back,
  * where the system does not say that they are few. Per thread and file, of which few are read in turn. */

@@ -5,6 +5,8 @@
  * so that opening a member can fail only on what the compressed bytes themselves hold. */
 #include "io/zip.h"
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <inttypes.h>
 #include <libdeflate.h>
 #include <stdarg.h>
@@ -15,6 +17,7 @@
 #include <xxhash.h>
 
 #include "base/number.h"
+#include "base/progress.h"
 
 #define END_SIGNATURE     0x06054b50u
 #define END_SIZE          22u
@@ -33,6 +36,15 @@
 
 /* Deflate's shortest code for its longest match is two bits for 258 bytes. */
 #define DEFLATE_MAX_RATIO 1032u
+
+/* Members of this size are unpacked in steps. */
+#define LARGE ((uint64_t)32 << 20)
+#define STEP  ((uint64_t)1 << 20)
+
+#define TOO_LONG  "unpacks to more than the %" PRIu64 " bytes that the directory says"
+#define TOO_SHORT "unpacks to %" PRIu64 " bytes, the directory says %" PRIu64
+#define CORRUPT   "its compressed data is corrupt"
+#define WRONG_SUM "its checksum is wrong: the unpacked data is not what was packed"
 
 struct directory {
     uint64_t start, size; /* in the file */
@@ -487,17 +499,103 @@ static enum ts_status inflate(const struct ts_zip *zip, const struct ts_zip_entr
                                               (size_t)entry->packed, data, (size_t)entry->size, &used, &made);
     libdeflate_free_decompressor(decompressor);
     if (result == LIBDEFLATE_INSUFFICIENT_SPACE)
-        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset,
-                       "unpacks to more than the %" PRIu64 " bytes that the directory says", entry->size);
+        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, TOO_LONG, entry->size);
     if (result != LIBDEFLATE_SUCCESS)
-        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, "its compressed data is corrupt");
+        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, CORRUPT);
     if (made != entry->size)
-        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, "unpacks to %zu bytes, the directory says %" PRIu64,
-                       made, entry->size);
+        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, TOO_SHORT, (uint64_t)made, entry->size);
     if (libdeflate_crc32(0, data, made) != entry->crc32)
-        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset,
-                       "its checksum is wrong: the unpacked data is not what was packed");
+        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, WRONG_SUM);
     return TS_OK;
+}
+
+/* Deflated bytes as a gzip file: a head, what is in the archive, and an end. */
+struct packed {
+    const struct ts_source *source;
+    uint64_t at, left;
+    uint8_t head[10], end[8];
+    enum { PACKED_HEAD, PACKED_DATA, PACKED_DONE } next;
+};
+
+static la_ssize_t read_packed(struct archive *reader, void *context, const void **data)
+{
+    struct packed *packed = context;
+    uint64_t now = packed->left < STEP ? packed->left : STEP;
+    (void)reader;
+    if (packed->next == PACKED_HEAD) {
+        packed->next = PACKED_DATA;
+        *data = packed->head;
+        return (la_ssize_t)sizeof packed->head;
+    }
+    if (packed->next == PACKED_DATA && now) {
+        *data = packed->source->data + packed->at;
+        /* the step before the last: of the last one the reader may still hold the end */
+        ts_source_forget(packed->source, packed->at > 2 * STEP ? packed->at - 2 * STEP : 0, STEP);
+        packed->at += now;
+        packed->left -= now;
+        return (la_ssize_t)now;
+    }
+    *data = packed->end;
+    if (packed->next == PACKED_DONE)
+        return 0;
+    packed->next = PACKED_DONE;
+    return (la_ssize_t)sizeof packed->end;
+}
+
+/* The reader stands before the unpacked bytes. */
+static enum ts_status inflate_steps(struct archive *reader, const struct ts_zip_entry *entry, uint8_t *data,
+                                    struct ts_error *error)
+{
+    uint64_t made = 0;
+    uint32_t sum = libdeflate_crc32(0, NULL, 0);
+    uint8_t more;
+    while (made < entry->size) {
+        uint64_t now = entry->size - made < STEP ? entry->size - made : STEP;
+        la_ssize_t got = archive_read_data(reader, data + made, (size_t)now);
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+        if (got < 0)
+            return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, CORRUPT);
+        if (got == 0)
+            return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, TOO_SHORT, made, entry->size);
+        sum = libdeflate_crc32(sum, data + made, (size_t)got);
+        ts_mapped_forget(data + made, (uint64_t)got);
+        made += (uint64_t)got;
+    }
+    if (archive_read_data(reader, &more, 1) > 0)
+        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, TOO_LONG, entry->size);
+    if (sum != entry->crc32)
+        return ts_fail(error, TS_ERR_FORMAT, entry->data_offset, WRONG_SUM);
+    return TS_OK;
+}
+
+/* Step by step, so that neither what is packed nor what is unpacked stays in memory, and whoever waits can stop it:
+ * libdeflate, which is faster, takes all at once. */
+static enum ts_status inflate_large(const struct ts_zip *zip, const struct ts_zip_entry *entry, uint8_t *data,
+                                    struct ts_error *error)
+{
+    struct packed packed = {.source = zip->source,
+                            .at = entry->data_offset,
+                            .left = entry->packed,
+                            .head = {0x1f, 0x8b, METHOD_DEFLATED, [9] = 255}};
+    struct archive *reader = archive_read_new();
+    struct archive_entry *unpacked;
+    enum ts_status status;
+    for (unsigned i = 0; i < 4; i++) {
+        packed.end[i] = (uint8_t)(entry->crc32 >> 8 * i);
+        packed.end[4 + i] = (uint8_t)(entry->size >> 8 * i);
+    }
+    if (!reader)
+        return ts_fail_memory(error);
+    archive_read_support_filter_gzip(reader);
+    archive_read_support_format_raw(reader);
+    if (archive_read_open(reader, &packed, NULL, read_packed, NULL) != ARCHIVE_OK ||
+        archive_read_next_header(reader, &unpacked) != ARCHIVE_OK)
+        status = ts_fail(error, TS_ERR_FORMAT, entry->data_offset, CORRUPT);
+    else
+        status = inflate_steps(reader, entry, data, error);
+    archive_read_free(reader);
+    return status;
 }
 
 static enum ts_status open_member(struct ts_zip *zip, const struct ts_zip_entry *entry, const char *path,
@@ -518,7 +616,7 @@ static enum ts_status open_member(struct ts_zip *zip, const struct ts_zip_entry 
         return ts_fail(error, TS_ERR_UNSUPPORTED, entry->data_offset,
                        "is compressed, and there is no temporary space to unpack it");
     TS_TRY(ts_spool_reserve(zip->spool, entry->size, &data, error));
-    status = inflate(zip, entry, data, error);
+    status = (entry->size < LARGE && entry->packed < LARGE ? inflate : inflate_large)(zip, entry, data, error);
     if (status == TS_OK)
         status = ts_spool_source(zip->spool, data, entry->size, path, source, error);
     if (status != TS_OK)

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 
+#include "base/progress.h"
 #include "io/folder.h"
 #include "io/zip.h"
 #include "scratch.h"
@@ -372,6 +373,71 @@ static void empty_directory(void **state)
     ts_zip_free(zip);
 }
 
+/* Members of many megabytes are unpacked step by step, and with the same care. */
+static void large_members(void **state)
+{
+    const size_t size = (size_t)40 << 20;
+    struct ts_spool *spool = ts_spool_new((uint64_t)1 << 30);
+    const char *path = scratch_path("large.zip");
+    uint8_t *data = malloc(size);
+    struct archive *writer = archive_write_new();
+    struct archive_entry *header = archive_entry_new();
+    struct ts_source *source;
+    struct ts_zip *zip;
+    struct ts_zip_entry *entry, right;
+    (void)state;
+    assert_non_null(data);
+    for (size_t i = 0; i < size; i++)
+        data[i] = (uint8_t)((i >> 9) * (i >> 15));
+    archive_write_set_format_zip(writer);
+    assert_int_equal(archive_write_open_filename(writer, path), ARCHIVE_OK);
+    archive_entry_set_pathname(header, "x");
+    archive_entry_set_filetype(header, AE_IFREG);
+    archive_entry_set_size(header, (la_int64_t)size);
+    assert_int_equal(archive_write_header(writer, header), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(writer, data, size), (la_ssize_t)size);
+    assert_int_equal(archive_write_close(writer), ARCHIVE_OK);
+    archive_entry_free(header);
+    archive_write_free(writer);
+
+    zip = open_zip(path, spool);
+    source = member(zip, "x");
+    assert_int_equal(source->size, size);
+    assert_memory_equal(source->data, data, size);
+    ts_source_release(source);
+    entry = &zip->entries[0];
+    right = *entry;
+    assert_true(entry->packed < size / 2);
+    entry->crc32 ^= 1;
+    assert_int_equal(ts_zip_member(zip, entry, &source, &error), TS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "its checksum is wrong"));
+    *entry = right;
+    entry->size++;
+    assert_int_equal(ts_zip_member(zip, entry, &source, &error), TS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "unpacks to 41943040 bytes, the directory says 41943041"));
+    *entry = right;
+    entry->size--;
+    assert_int_equal(ts_zip_member(zip, entry, &source, &error), TS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "unpacks to more than the 41943039 bytes"));
+    *entry = right;
+    entry->packed /= 2;
+    assert_int_equal(ts_zip_member(zip, entry, &source, &error), TS_ERR_FORMAT);
+    *entry = right;
+    entry->data_offset += 7;
+    assert_int_equal(ts_zip_member(zip, entry, &source, &error), TS_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "corrupt"));
+    *entry = right;
+    atomic_store(&ts_cancelled, true);
+    assert_int_equal(ts_zip_member(zip, entry, &source, &error), TS_ERR_CANCELLED);
+    atomic_store(&ts_cancelled, false);
+    source = member(zip, "x"); /* nothing of those is left in the way */
+    assert_memory_equal(source->data, data, size);
+    ts_source_release(source);
+    ts_zip_free(zip);
+    ts_spool_free(spool);
+    free(data);
+}
+
 /* Every file of make_zip.py that opens at all gives its good member, whatever stands beside it; and what is wrong with
  * a member says so. */
 static void evil_members_do_not_hide_good_ones(void **state)
@@ -449,6 +515,7 @@ int main(void)
         cmocka_unit_test(archives_one_behind_the_other),
         cmocka_unit_test(last_of_two_names_wins),
         cmocka_unit_test(empty_directory),
+        cmocka_unit_test(large_members),
         cmocka_unit_test(evil_members_do_not_hide_good_ones),
     };
     return cmocka_run_group_tests_name("zip", tests, scratch_make, scratch_remove);
