@@ -12,6 +12,11 @@
 #define MAX_CROSSED 256
 /* No run has more. */
 #define MAX_RANKS 4096
+/* Of what is dealt out to ranks some of which are missing: above every plain way. */
+#define COST_PARTS   30u
+#define COST_TURNS   40u
+#define MOST_QUERIES 32u    /* heads to one of keys */
+#define MOST_WIDTH   65536u /* of a head */
 /* Which of several equal ranks is read changes nothing; axes have the families below. */
 #define FAMILY_RANKS 1000u
 
@@ -70,34 +75,115 @@ static enum ts_status add_joined_slices(const struct ts_align_forms *forms, cons
     return TS_OK;
 }
 
+/* How an axis of the whole is dealt out: in one piece to each rank; in parts (q, k and v), of each of which every rank
+ * has its piece; or heads of `width` in turn. */
+struct deal {
+    uint64_t parts[3], width;
+    unsigned part_count;
+    unsigned cost;
+};
+
+/* Of a rank's share. */
+static size_t count_stretches(const struct deal *deal, uint64_t share)
+{
+    return deal->width ? (size_t)(share / deal->width) : deal->part_count;
+}
+
+/* Where the stretch of that index of a rank's share begins in the whole axis. */
+static uint64_t stretch(const struct deal *deal, uint64_t rank, uint64_t of, size_t index, uint64_t *length)
+{
+    uint64_t begin = 0;
+    if (deal->width) {
+        *length = deal->width;
+        return ((uint64_t)index * of + rank) * deal->width;
+    }
+    for (size_t i = 0; i < index; i++)
+        begin += deal->parts[i];
+    *length = deal->parts[index] / of;
+    return begin + rank * *length;
+}
+
 /* The pieces of an axis that the ranks hold which are here; ranks are counted from `base`. */
 static bool take_present(const struct ts_align_forms *forms, const struct ts_view *whole, unsigned axis, uint64_t of,
-                         uint64_t base, const char *before, struct ts_align_form *out)
+                         uint64_t base, const struct deal *deal, const char *before, struct ts_align_form *out)
 {
-    const uint64_t *ranks = forms->search->hints->ranks[forms->side], size = whole->shape[axis] / of;
+    const uint64_t *ranks = forms->search->hints->ranks[forms->side], share = whole->shape[axis] / of;
+    const size_t each = count_stretches(deal, share), most = each * forms->count;
     struct ts_arena *arena = &forms->search->scratch;
-    struct ts_view *pieces = ts_arena_array(arena, forms->count, sizeof *pieces);
+    struct ts_view *pieces = most <= MAX_RANKS ? ts_arena_array(arena, most, sizeof *pieces) : NULL;
     struct ts_buffer words;
     bool fits = pieces && whole->shape[axis] % of == 0;
     ts_buffer_init(&words, 16384);
     ts_buffer_printf(&words, "%s%sshards", before, *before ? ", " : "");
     for (size_t i = 0; i < forms->count && fits; i++) {
-        fits = ranks[i] >= base && ranks[i] - base < of &&
-               ts_view_slice(whole, axis, (ranks[i] - base) * size, size, 1, arena, &pieces[i]);
+        fits = ranks[i] >= base && ranks[i] - base < of;
+        for (size_t k = 0; k < each && fits; k++) {
+            uint64_t length, begin = stretch(deal, ranks[i] - base, of, k, &length);
+            fits = ts_view_slice(whole, axis, begin, length, 1, arena, &pieces[i * each + k]);
+        }
         ts_buffer_printf(&words, " %" PRIu64, ranks[i] - base);
     }
     ts_buffer_printf(&words, " of %" PRIu64 " on axis %u", of, axis);
-    fits = fits && !words.failed && ts_view_join(TS_JOIN_CONCAT, axis, pieces, forms->count, arena, &out->view) &&
+    if (deal->width == 1)
+        ts_buffer_string(&words, ", interleaved");
+    else if (deal->width)
+        ts_buffer_printf(&words, ", heads of %" PRIu64 " interleaved", deal->width);
+    if (deal->part_count > 1)
+        ts_buffer_printf(&words, ", in %u parts %" PRIu64, deal->part_count, deal->parts[0]);
+    for (unsigned i = 1; i < deal->part_count; i++)
+        ts_buffer_printf(&words, "+%" PRIu64, deal->parts[i]);
+    fits = fits && !words.failed && ts_view_join(TS_JOIN_CONCAT, axis, pieces, most, arena, &out->view) &&
            (out->words = ts_arena_copy(arena, words.data, words.size));
     ts_buffer_release(&words);
     return fits;
 }
 
-/* Some ranks are not here: of the whole only the pieces of those that are. `before`: what made the whole. */
-static void add_present(struct ts_align_forms *forms, const struct ts_view *whole, const char *before)
+static void add_dealt(struct ts_align_forms *forms, const struct ts_view *whole, unsigned axis, uint64_t of,
+                      const struct deal *deal, const char *before)
+{
+    struct ts_arena *arena = &forms->search->scratch;
+    const unsigned side = forms->side;
+    for (uint64_t base = 0; base < 2; base++) {
+        struct ts_align_form present = {.cost = deal->cost + 4 * (unsigned)base}, joined = {.cost = 1};
+        const struct ts_align_form *a = side ? &present : &joined, *b = side ? &joined : &present;
+        size_t first = forms->search->count;
+        joined.words = ts_arena_printf(arena, "join %zu shards on axis %u", forms->count, axis);
+        if (!joined.words || !take_present(forms, whole, axis, of, base, deal, before, &present) ||
+            !ts_view_join(TS_JOIN_CONCAT, axis, forms->shards, forms->count, arena, &joined.view))
+            continue;
+        add_forms(forms->search, a, b, 1 - side, 24);
+        for (size_t i = first; i < forms->search->count; i++) {
+            forms->search->list[i].ranks_of = of;
+            forms->search->list[i].lacking = side;
+        }
+    }
+}
+
+/* Parts and heads in turn, as where all ranks are here. */
+static void add_other_deals(struct ts_align_forms *forms, const struct ts_view *whole, unsigned axis, uint64_t of,
+                            const char *before)
+{
+    const uint64_t share = forms->shards->shape[axis];
+    if (share % 2 == 0)
+        add_dealt(forms, whole, axis, of,
+                  &(struct deal){.parts = {share / 2 * of, share / 2 * of}, .part_count = 2, .cost = COST_PARTS},
+                  before);
+    for (uint64_t group = 1; group <= MOST_QUERIES; group++) {
+        const uint64_t keys = share / (group + 2) * of;
+        if (share % (group + 2) == 0)
+            add_dealt(forms, whole, axis, of,
+                      &(struct deal){.parts = {group * keys, keys, keys}, .part_count = 3, .cost = COST_PARTS}, before);
+    }
+    for (uint64_t width = 1; width < share && width <= MOST_WIDTH; width++)
+        if (share % width == 0)
+            add_dealt(forms, whole, axis, of, &(struct deal){.width = width, .cost = COST_TURNS}, before);
+}
+
+/* Some ranks are not here: of the whole only the pieces of those that are. `before`: what made the whole. plain: in one
+ * piece each; else in all other ways. */
+static void add_present(struct ts_align_forms *forms, const struct ts_view *whole, bool plain, const char *before)
 {
     const struct ts_align_hints *hints = forms->search->hints;
-    struct ts_arena *arena = &forms->search->scratch;
     const unsigned side = forms->side;
     uint64_t of = hints->rank_count[side];
     if (!hints->ranks[side] || !ts_align_shards_fit(forms, UINT32_MAX))
@@ -106,21 +192,13 @@ static void add_present(struct ts_align_forms *forms, const struct ts_view *whol
         of = whole->count / forms->shards->count; /* also where the last ones are missing and no number tells */
     if (of <= forms->count || of > MAX_RANKS)
         return;
-    for (unsigned axis = 0; axis < whole->rank && axis < forms->shards->rank; axis++)
-        for (uint64_t base = 0; base < 2; base++) {
-            struct ts_align_form present = {.cost = 2 + 4 * (unsigned)base}, joined = {.cost = 1};
-            const struct ts_align_form *a = side ? &present : &joined, *b = side ? &joined : &present;
-            size_t first = forms->search->count;
-            joined.words = ts_arena_printf(arena, "join %zu shards on axis %u", forms->count, axis);
-            if (!joined.words || !take_present(forms, whole, axis, of, base, before, &present) ||
-                !ts_view_join(TS_JOIN_CONCAT, axis, forms->shards, forms->count, arena, &joined.view))
-                continue;
-            add_forms(forms->search, a, b, 1 - side, 24);
-            for (size_t i = first; i < forms->search->count; i++) {
-                forms->search->list[i].ranks_of = of;
-                forms->search->list[i].lacking = side;
-            }
-        }
+    for (unsigned axis = 0; axis < whole->rank && axis < forms->shards->rank; axis++) {
+        const struct deal one = {.parts = {whole->shape[axis]}, .part_count = 1, .cost = 2};
+        if (plain)
+            add_dealt(forms, whole, axis, of, &one, before);
+        else if (whole->shape[axis] == of * forms->shards->shape[axis])
+            add_other_deals(forms, whole, axis, of, before);
+    }
 }
 
 static enum ts_status join_search(struct ts_align_forms *forms, const struct ts_view *whole, struct ts_error *error)
@@ -135,7 +213,11 @@ static enum ts_status join_search(struct ts_align_forms *forms, const struct ts_
     plain = forms->form_count;
     TS_TRY(ts_align_other_forms(forms, error));
     add_against_whole(forms, plain, whole);
-    add_present(forms, whole, "");
+    add_present(forms, whole, true, "");
+    TS_TRY(ts_align_best_score(forms->search, &score, error));
+    if (score < GOOD)
+        return TS_OK;
+    add_present(forms, whole, false, "");
     TS_TRY(ts_align_best_score(forms->search, &score, error));
     if (score < GOOD)
         return TS_OK;
@@ -177,8 +259,8 @@ static enum ts_status add_unequal(struct ts_align_forms *a, struct ts_align_form
         layouts.words[1] = ts_arena_printf(arena, "join %zu shards on axis %u", b->count, axis);
         if (!layouts.words[0] || !layouts.words[1])
             continue;
-        add_present(a, &layouts.view[1], layouts.words[1]);
-        add_present(b, &layouts.view[0], layouts.words[0]);
+        add_present(a, &layouts.view[1], true, layouts.words[1]);
+        add_present(b, &layouts.view[0], true, layouts.words[0]);
         TS_TRY(ts_align_add_slices(a->search, &layouts, error));
     }
     return TS_OK;

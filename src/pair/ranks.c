@@ -2,6 +2,7 @@
  * both sides but not in the same ones, and which ranks are missing. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,10 @@
 #define MAX_RANK 65536
 /* Elements looked at to tell whether a rank holds the same on both sides. */
 #define CHOOSE_RUNS 32
+/* So many pieces of one rank tell that a side is that rank. */
+#define ALONE_PIECES 3
+/* A rank's part of a sum is off by more than this: of two ranks by 0.7, of more by more. */
+#define PART_OF_SUM 0.5
 
 enum ts_status ts_ranks_read(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
 {
@@ -468,6 +473,56 @@ static enum ts_status refuse_sums(struct ts_pairer *pairer, bool of_b, uint64_t 
     return TS_OK;
 }
 
+/* Which rank of how many a side is that has one alone: the pieces tell that are all it has of the other side's tensors,
+ * "A: shard 0 of 5 on axis 1". 0 where they do not, or not all alike. */
+static uint64_t alone_of(const struct ts_pairer *pairer, bool of_b, uint64_t *rank)
+{
+    uint64_t of = 0;
+    size_t found = 0;
+    for (size_t i = 0; i < pairer->count; i++) {
+        const struct ts_pair *pair = &pairer->found[i].pair;
+        uint64_t number, count;
+        if (pair->problem || pair->guess || pair->ambiguous ||
+            sscanf(pair->recipe, of_b ? "A: shard %" SCNu64 " of %" SCNu64 : "B: shard %" SCNu64 " of %" SCNu64,
+                   &number, &count) != 2)
+            continue;
+        if (of && (of != count || *rank != number))
+            return 0;
+        of = count;
+        *rank = number;
+        found++;
+    }
+    return found >= ALONE_PIECES ? of : 0;
+}
+
+/* Where one rank alone was captured, what it would add to the others' is whole in the other run, and has its shape:
+ * where the values have nothing in common, that is no finding. */
+static enum ts_status refuse_parts_of_sums(struct ts_pairer *pairer, bool of_b, struct ts_error *error)
+{
+    static const char *const added_up[] = {"attn_output", "attn_out", "ffn_down", "ffn_out", "ssm_out"};
+    uint64_t rank = 0, of = alone_of(pairer, of_b, &rank);
+    for (size_t i = 0; i < pairer->count && of; i++) {
+        struct ts_pair *pair = &pairer->found[i].pair;
+        struct ts_agreement agreement;
+        bool added = false;
+        for (size_t k = 0; k < sizeof added_up / sizeof *added_up; k++)
+            added = added || strcmp(pairer->a.read.list[pairer->found[i].a].kind, added_up[k]) == 0;
+        if (!added || pair->problem || pair->a.join != TS_JOIN_NONE || pair->b.join != TS_JOIN_NONE ||
+            pair->a.tensor->count != pair->b.tensor->count ||
+            ts_layout_weights(pairer, pairer->found[i].a, pairer->found[i].b))
+            continue;
+        TS_TRY(ts_agree(&pair->a, &pair->b, CHOOSE_RUNS, &agreement, error));
+        if (agreement.error < PART_OF_SUM)
+            continue;
+        pair->problem =
+            ts_arena_printf(&pairer->out->arena,
+                            "a part of a sum over %" PRIu64 " ranks, of which only rank %" PRIu64 " is here", of, rank);
+        if (!pair->problem)
+            return ts_fail_memory(error);
+    }
+    return TS_OK;
+}
+
 /* Ranks that hold other values under the same names, and on the other side as many tensors that nothing stands against:
  * stages of a pipeline, each of which counts its layers from 0. */
 static enum ts_status note_stages(struct ts_pairer *pairer, bool of_b, struct ts_error *error)
@@ -516,6 +571,8 @@ enum ts_status ts_ranks_explain(struct ts_pairer *pairer, struct ts_error *error
             TS_TRY(note_missing(pairer, sides[s], of, error));
             TS_TRY(refuse_sums(pairer, s == 1, of, error));
         }
+        if (sides[s]->rank_count <= 1 && pairer->a.read.list)
+            TS_TRY(refuse_parts_of_sums(pairer, s == 1, error));
         TS_TRY(note_stages(pairer, s == 1, error));
     }
     return TS_OK;

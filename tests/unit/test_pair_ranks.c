@@ -411,6 +411,94 @@ static void test_missing_ranks(void **state)
     }
 }
 
+/* What rank `rank` of 4 has of 64 channels: of q, k and v (32, 16, 16) its share, of gate and up its share, or heads of
+ * HEAD in turn. */
+static void put_dealt(const struct projection *whole, int dealt, int rank, float *out)
+{
+    static const int parts[3][3] = {{32, 16, 16}, {32, 32, 0}, {0, 0, 0}};
+    int begin = 0, at = 0;
+    for (int i = 0; i < 3 && dealt < 2; begin += parts[dealt][i++]) {
+        put_share(whole, false, begin + rank * parts[dealt][i] / 4, parts[dealt][i] / 4, out, at, 16);
+        at += parts[dealt][i] / 4;
+    }
+    for (int head = rank; head < 64 / HEAD && dealt == 2; head += 4, at += HEAD)
+        put_share(whole, false, head * HEAD, HEAD, out, at, 16);
+}
+
+static const char *const dealt_names[] = {"model.layers.0.self_attn.qkv_proj", "model.layers.0.mlp.gate_up_proj",
+                                          "model.layers.0.self_attn.attn_context"};
+
+/* Fused on both sides, or dealt out head by head: a missing rank leaves a gap in each part. */
+static void test_missing_ranks_of_parts(void **state)
+{
+    static const char *const recipes[] = {"A: shards 0 1 3 of 4 on axis 1, in 3 parts 32+16+16",
+                                          "A: shards 0 1 3 of 4 on axis 1, in 2 parts 32+32",
+                                          "A: shards 0 1 3 of 4 on axis 1, heads of 4 interleaved"};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < 3; i++) {
+        struct projection whole = made_projection(64, false);
+        add_projection(paired.a, dealt_names[i], whole.values, 64, false);
+        for (int rank = 0; rank < 4; rank++) {
+            float values[TOKENS * 16];
+            put_dealt(&whole, i, rank, values);
+            if (rank != 2)
+                add_projection(paired.b, rank_name(rank, dealt_names[i]), values, 16, false);
+        }
+        free(whole.values);
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 3, 0);
+    assert_int_equal(paired.pairing.lacking, 3);
+    assert_true(has_note(&paired, "rank 2 of 4 of B is not here"));
+    for (int i = 0; i < 3; i++) {
+        char recipe[160];
+        snprintf(recipe, sizeof recipe, "%s; B: join 3 shards on axis 1", recipes[i]);
+        assert_string_equal(paired_find(&paired, dealt_names[i], NULL)->recipe, recipe);
+    }
+    paired_end(&paired);
+}
+
+/* One rank was captured, before its outputs were added to the others': those are no findings. But what has the values
+ * of the whole is compared, and so is all else. */
+static void test_one_rank_alone(void **state)
+{
+    (void)state;
+    for (int pieces = 2; pieces <= 3; pieces++)
+        for (int added = 0; added < 2; added++) {
+            struct projection part = made_projection(20, false), rest = made_projection(20, false);
+            struct paired paired;
+            float sum[TOKENS * 20];
+            const struct ts_pair *pair;
+            paired_start(&paired);
+            for (int i = 0; i < pieces; i++) {
+                struct projection whole = made_projection(64, false);
+                float values[TOKENS * 16];
+                add_projection(paired.a, dealt_names[i], whole.values, 64, false);
+                put_dealt(&whole, i, 1, values);
+                add_projection(paired.b, dealt_names[i], values, 16, false);
+                free(whole.values);
+            }
+            for (int i = 0; i < TOKENS * 20; i++)
+                sum[i] = part.values[i] + rest.values[i] * (added ? 0.1f : 1);
+            add_projection(paired.a, "model.layers.0.mlp.down_proj", sum, 20, false);
+            add_projection(paired.b, "model.layers.0.mlp.down_proj", part.values, 20, false);
+            add_projection(paired.a, "model.layers.0.input_layernorm", sum, 20, false);
+            add_projection(paired.b, "model.layers.0.input_layernorm", part.values, 20, false);
+            paired_run(&paired, NULL);
+            pair = paired_find(&paired, "model.layers.0.mlp.down_proj", NULL);
+            if (pieces == 3 && !added)
+                assert_string_equal(pair->problem, "a part of a sum over 4 ranks, of which only rank 1 is here");
+            else
+                assert_null(pair->problem);
+            assert_null(paired_find(&paired, "model.layers.0.input_layernorm", NULL)->problem);
+            free(part.values);
+            free(rest.values);
+            paired_end(&paired);
+        }
+}
+
 /* Partial sums are no tensor while a rank is missing, and nobody may call what is left of them rounding. */
 static void test_sums_of_missing_ranks(void **state)
 {
@@ -709,6 +797,8 @@ int main(void)
         cmocka_unit_test(test_fused_other_numbers),
         cmocka_unit_test(test_fused_rank_by_rank),
         cmocka_unit_test(test_missing_ranks),
+        cmocka_unit_test(test_missing_ranks_of_parts),
+        cmocka_unit_test(test_one_rank_alone),
         cmocka_unit_test(test_sums_of_missing_ranks),
         cmocka_unit_test(test_copies_that_differ),
         cmocka_unit_test(test_other_axis),
