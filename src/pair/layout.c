@@ -308,8 +308,9 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     pair.b = alignment.b;
     pair.ambiguous = alignment.ambiguous;
     /* [heads, tokens, size] against [tokens, heads, size]: sizes tell which axis is which, whatever the values */
-    pair.guess =
-        alignment.guess && !(turns_axes_by_size(view_a, &alignment.a) && turns_axes_by_size(view_b, &alignment.b));
+    pair.by_size =
+        alignment.guess && turns_axes_by_size(view_a, &alignment.a) && turns_axes_by_size(view_b, &alignment.b);
+    pair.guess = alignment.guess && !pair.by_size;
     pair.problem = alignment.problem;
     TS_TRY(ts_layout_recipes(pairer, recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     return ts_pairer_add(pairer, a, b, &pair, error);

@@ -248,7 +248,7 @@ static enum ts_status follow_siblings(struct ts_pairing *pairing, struct ts_aren
         pair->a.tensor = a;
         pair->b.tensor = b;
         pair->recipe = usual->recipe;
-        pair->ambiguous = pair->guess = false;
+        pair->ambiguous = pair->guess = pair->by_size = false;
     }
     ts_table_release(&tables[0]);
     ts_table_release(&tables[1]);

@@ -281,7 +281,7 @@ static enum ts_status pack_pair(struct ts_pairer *pairer, const struct batch *ba
         return TS_OK;
     pair->a = a;
     pair->b = b;
-    pair->guess = pair->ambiguous = false;
+    pair->ambiguous = pair->guess = pair->by_size = false;
     pair->padded = true;
     return ts_layout_recipes(pairer, pair->recipe, words, &pair->recipe, error);
 }

@@ -343,21 +343,26 @@ static const char *joined_key(struct ts_pairer *pairer, const struct ts_found *f
  * same axes in front are joined is proved by any tensor that has them. */
 static enum ts_status prove_by_others(struct ts_pairer *pairer, struct ts_error *error)
 {
+    /* what values prove, what sizes tell, and then what neither does */
+    static const struct {
+        bool guess, by_size, proves;
+    } passes[] = {{false, false, true}, {false, true, false}, {false, true, true}, {true, false, false}};
     struct ts_table proved;
     enum ts_status status = TS_OK;
     bool any = false;
     for (size_t i = 0; i < pairer->count && !any; i++)
-        any = pairer->found[i].pair.guess;
+        any = pairer->found[i].pair.guess || pairer->found[i].pair.by_size;
     if (!any || !pairer->a.read.list)
         return TS_OK;
     if (!ts_table_init(&proved, 2 * pairer->count))
         return ts_fail_memory(error);
-    for (int pass = 0; pass < 2; pass++)
+    for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++)
         for (size_t i = 0; i < pairer->count && status == TS_OK; i++) {
             struct ts_pair *pair = &pairer->found[i].pair;
             const struct ts_name *name = &pairer->a.read.list[pairer->found[i].a];
             const char *keys[2] = {NULL, NULL};
-            if (pair->guess != (pass == 1) || pair->problem || pair->ambiguous || !*pair->recipe)
+            if (pair->guess != passes[pass].guess || pair->by_size != passes[pass].by_size || pair->problem ||
+                pair->ambiguous || !*pair->recipe)
                 continue;
             if (name->layer >= 0) {
                 keys[0] = ts_arena_printf(&pairer->scratch, "%s|%s|%s", name->scope, name->kind, pair->recipe);
@@ -367,10 +372,10 @@ static enum ts_status prove_by_others(struct ts_pairer *pairer, struct ts_error 
             for (int k = 0; k < 2 && status == TS_OK; k++) {
                 if (keys[k] && !*keys[k])
                     status = ts_fail_memory(error);
-                else if (keys[k] && pass == 0)
+                else if (keys[k] && passes[pass].proves)
                     ts_table_put(&proved, keys[k], i, NULL);
-                else if (keys[k])
-                    pair->guess = pair->guess && ts_table_get(&proved, keys[k]) == SIZE_MAX;
+                else if (keys[k] && ts_table_get(&proved, keys[k]) != SIZE_MAX)
+                    pair->guess = pair->by_size = false;
             }
         }
     ts_table_release(&proved);

@@ -138,7 +138,7 @@ static enum ts_status take_sum(struct spares *spares, struct ts_found *found, si
         !(pair->members[spares->of_b] = ts_layout_members(spares->side, both, 2, arena)))
         return ts_fail_memory(error);
     *(spares->of_b ? &pair->b : &pair->a) = *sum;
-    pair->guess = pair->ambiguous = false;
+    pair->ambiguous = pair->guess = pair->by_size = false;
     return take_with_copies(spares, chosen, error);
 }
 

@@ -442,6 +442,9 @@ void ts_put_remark(struct ts_buffer *out, const struct ts_pair *pair)
         ts_buffer_printf(out, "%s%s", out->size ? "; " : "", pair->recipe);
     if (pair->guess)
         ts_buffer_printf(out, "%sno layout makes the values agree, this one is a guess", out->size ? "; " : "");
+    else if (pair->by_size)
+        ts_buffer_printf(out, "%sno layout makes the values agree, this one is told by the sizes",
+                         out->size ? "; " : "");
     else if (pair->ambiguous)
         ts_buffer_printf(out, "%sanother layout fits as well", out->size ? "; " : "");
     if (ts_is_sampled(pair))

@@ -398,8 +398,24 @@ static void test_axes_by_size(void **state)
         paired_run(&paired, NULL);
         assert_int_equal(paired.pairing.count, 1);
         assert_true(paired.pairing.pairs[0].guess == (tokens == 16));
+        assert_true(paired.pairing.pairs[0].by_size == (tokens != 16)); /* and that is said */
         if (tokens != 16)
             assert_string_equal(paired.pairing.pairs[0].recipe, "A: squeeze 0; B: swap 0 1");
+        paired_end(&paired);
+
+        /* another layer proves it by its values */
+        paired_start(&paired);
+        made_add(paired.a, "model.layers.0.self_attn.q_rope", a, SHAPE(1, 4, tokens, 16));
+        made_add(paired.a, "model.layers.1.self_attn.q_rope", a, SHAPE(1, 4, tokens, 16));
+        made_add(paired.b, "model.layers.1.self_attn.q_rope", b, SHAPE(tokens, 4, 16));
+        for (size_t i = 0; i < tokens * 64; i++)
+            b[i] = a[(i / 16 % 4 * tokens + i / 64) * 16 + i % 16];
+        made_add(paired.b, "model.layers.0.self_attn.q_rope", b, SHAPE(tokens, 4, 16));
+        paired_run(&paired, NULL);
+        for (size_t i = 0; i < 2; i++) {
+            assert_string_equal(paired.pairing.pairs[i].recipe, "A: squeeze 0; B: swap 0 1");
+            assert_false(paired.pairing.pairs[i].guess || paired.pairing.pairs[i].by_size);
+        }
         paired_end(&paired);
         free(a);
         free(b);
