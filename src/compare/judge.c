@@ -405,7 +405,9 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
     }
     if (delta->non_finite_mismatch) {
         ts_judge_differs(state, i,
-                         ts_judge_say(state->out, "%" PRIu64 " element%s NaN or infinite on one side only",
+                         ts_judge_say(state->out,
+                                      "%" PRIu64
+                                      " element%s NaN or infinite on one side and something else on the other",
                                       delta->non_finite_mismatch, delta->non_finite_mismatch == 1 ? " is" : "s are"));
         return TS_OK;
     }
@@ -557,10 +559,10 @@ static void judge_weights(struct ts_judge *state)
         if (verdict->judged == TS_JUDGED_UNKNOWN || (verdict->judged == TS_JUDGED_OK && !never_noise))
             continue;
         if (delta->non_finite_mismatch)
-            ts_judge_differs(state, i,
-                             ts_judge_say(out, "%" PRIu64 " element%s NaN or infinite on one side only",
-                                          delta->non_finite_mismatch,
-                                          delta->non_finite_mismatch == 1 ? " is" : "s are"));
+            ts_judge_differs(
+                state, i,
+                ts_judge_say(out, "%" PRIu64 " element%s NaN or infinite on one side and something else on the other",
+                             delta->non_finite_mismatch, delta->non_finite_mismatch == 1 ? " is" : "s are"));
         else if (delta->exact)
             ts_judge_differs(state, i,
                              ts_judge_say(out, "integers differ in %" PRIu64 " place%s", delta->unequal,

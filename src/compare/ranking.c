@@ -14,7 +14,8 @@
 
 bool ts_ranking_applies(const struct ts_pair *pair)
 {
-    static const char *const words[] = {"logits", "lm_head", "probs", "attn_weights", "router.0", "softmax"};
+    static const char *const words[] = {"logits",       "lm_head",  "probs",  "probabilities",
+                                        "attn_weights", "router.0", "softmax"};
     if (pair->problem || pair->a.rank < 1 || ts_type_is_integer(pair->a.tensor->type) ||
         ts_type_info(pair->a.tensor->type)->components != 1 || pair->a.shape[pair->a.rank - 1] < 2 ||
         pair->a.shape[pair->a.rank - 1] > MOST_WIDTH || strstr(pair->name, ".weight"))

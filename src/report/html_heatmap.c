@@ -215,8 +215,8 @@ static void put_words(struct ts_buffer *out, const struct ts_plane *plane, const
         ts_put_two(out, plane->mark_a, plane->mark_b);
     }
     if (delta->non_finite_mismatch)
-        ts_buffer_printf(out, ". %" PRIu64 " element%s NaN or infinite on one side only", delta->non_finite_mismatch,
-                         delta->non_finite_mismatch == 1 ? " is" : "s are");
+        ts_buffer_printf(out, ". %" PRIu64 " element%s NaN or infinite on one side and something else on the other",
+                         delta->non_finite_mismatch, delta->non_finite_mismatch == 1 ? " is" : "s are");
     ts_buffer_string(out, ".</p>\n");
 }
 

@@ -72,7 +72,8 @@ static void definitions_json(struct ts_json_writer *json)
          "largest |difference| / distance of neighbours of the coarser type at the larger of the two numbers"},
         {"norm_ratio", "norm of the candidate / norm of the reference"},
         {"roundings", "(rel_l2 / 0.2123 / 2^-m)^2, m the mantissa bits of the coarser precision"},
-        {"mismatched", "elements with |difference| > atol + rtol * |reference|, and those finite on one side only"},
+        {"mismatched", "elements with |difference| > atol + rtol * |reference|, and those that are NaN or "
+                       "infinite on one side and something else on the other"},
         {"allclose", "no |difference| > t + t * |reference|; a NaN on both sides is equal"},
         {"quantiles", "of |difference|; p50 is the median, of_elements how many were looked at"},
         {"profiles",

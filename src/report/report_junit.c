@@ -40,7 +40,9 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, struct ts
     ts_put_markup(out, ts_reason(comparison, i), NAME_MOST);
     ts_buffer_string(out, "\">");
     if (differs && !delta->compared && delta->non_finite_mismatch) {
-        ts_buffer_printf(out, "%" PRIu64 " NaN or infinite on one side only, and no element finite on both",
+        ts_buffer_printf(out,
+                         "%" PRIu64
+                         " NaN or infinite on one side and something else on the other, and no element finite on both",
                          delta->non_finite_mismatch);
     } else if (differs) {
         ts_buffer_printf(out, "relative error %.6g, %.4g roundings, largest difference %.6g", delta->rel_l2,
@@ -52,7 +54,8 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, struct ts
         }
         ts_buffer_printf(out, ", cosine %.9g", delta->cosine);
         if (delta->non_finite_mismatch)
-            ts_buffer_printf(out, ", %" PRIu64 " NaN or infinite on one side only", delta->non_finite_mismatch);
+            ts_buffer_printf(out, ", %" PRIu64 " NaN or infinite on one side and something else on the other",
+                             delta->non_finite_mismatch);
     }
     ts_buffer_init(&remark, (size_t)1 << 20);
     ts_put_remark(&remark, pair);

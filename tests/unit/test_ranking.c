@@ -111,6 +111,19 @@ static void weights_are_no_logits(void **state)
     drop(&made);
 }
 
+static void names_of_logits(void **state)
+{
+    static const char *const names[] = {"logits", "model.lm_head", "output_probabilities", "block_2_probs"};
+    const float a[] = {1, 2, 3, 4};
+    struct made made;
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        make(&made, names[i], a, a, 2, 2);
+        assert_true(ts_ranking_applies(&made.pair));
+        drop(&made);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +131,7 @@ int main(void)
         cmocka_unit_test(logits_that_only_shift_choose_the_same),
         cmocka_unit_test(every_row_of_ordinary_logits_counts),
         cmocka_unit_test(weights_are_no_logits),
+        cmocka_unit_test(names_of_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
