@@ -21,6 +21,7 @@ _Static_assert(sizeof((struct ts_comparison *)0)->doubts / sizeof(char *) == TS_
 #define FEW_PAIRS      3
 #define MANY_ROUNDINGS 25.0 /* five times the error of one */
 #define NEVER_F32      1e-3 /* nothing that is computed in f32 throughout errs by as much */
+#define NEVER_BF16     0.03 /* nor in sixteen or eight bits: weights or a cache of fewer do, or a bug */
 
 const char *ts_comparison_grade(const struct ts_delta *delta)
 {
@@ -239,14 +240,23 @@ static size_t sampled_pairs(const struct ts_comparison *comparison)
     return sampled;
 }
 
-static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t unknown, size_t lost, size_t sampled,
-                                   const struct ts_pairing *pairing)
+static size_t uncompared_pairs(const struct ts_comparison *comparison)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        count += comparison->pairing.pairs[i].problem && comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN;
+    return count;
+}
+
+static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t uncompared, size_t unknown, size_t lost,
+                                   size_t sampled, const struct ts_pairing *pairing)
 {
     const struct {
         size_t count;
         const char *one, *many;
     } lacking[] = {{alone, "tensor has no partner", "tensors have no partner"},
-                   {unknown, "could not be compared", "could not be compared"},
+                   {uncompared, "could not be compared", "could not be compared"},
+                   {unknown - uncompared, "tensor could not be judged", "tensors could not be judged"},
                    {lost, "member could not be read", "members could not be read"},
                    {sampled, "dump is a sample", "dumps are samples"},
                    {pairing->lacking, "tensor lacks ranks", "tensors lack ranks"},
@@ -265,6 +275,13 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
     return ts_arena_string(arena, text);
 }
 
+static bool is_unexplained(const struct ts_comparison *comparison, size_t i)
+{
+    const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
+    return verdict->judged == TS_JUDGED_NOISE && isnan(verdict->noise_ratio) && !verdict->three_ways &&
+           verdict->roundings > MANY_ROUNDINGS;
+}
+
 /* Where little was captured, the largest error that neither an operation nor rounding to the type explains: a coarse
  * precision makes it, and so does a bug. 0 when there is none, or when the user has said what is allowed. */
 static double unexplained_error(const struct ts_comparison *comparison, const struct ts_comparison_options *options)
@@ -273,12 +290,9 @@ static double unexplained_error(const struct ts_comparison *comparison, const st
     if (comparison->pairing.count + comparison->filtered > FEW_PAIRS || comparison->judgement.weights ||
         options->fixed_tolerance || options->rules || options->grades)
         return 0;
-    for (size_t i = 0; i < comparison->pairing.count; i++) {
-        const struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
-        if (verdict->judged == TS_JUDGED_NOISE && isnan(verdict->noise_ratio) && !verdict->three_ways &&
-            verdict->roundings > MANY_ROUNDINGS && comparison->deltas[i].rel_l2 > most)
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        if (is_unexplained(comparison, i) && comparison->deltas[i].rel_l2 > most)
             most = comparison->deltas[i].rel_l2;
-    }
     return most > NEVER_F32 ? most : 0;
 }
 
@@ -289,6 +303,23 @@ static void advise(struct ts_comparison *comparison)
         judgement->notes[judgement->note_count++] =
             "a coarser run makes such an error, and so does a bug: with nothing captured before it, that cannot be "
             "told; capture more, or say what is allowed (--rtol 1e-3 --atol 1e-5)";
+}
+
+/* Of few tensors, one that errs by more than sixteen bits make is not called noise: nothing there says so. */
+static void leave_open(struct ts_comparison *comparison, const struct ts_comparison_options *options)
+{
+    if (comparison->judgement.counts[TS_JUDGED_DIFFERS] || unexplained_error(comparison, options) <= NEVER_BF16)
+        return;
+    advise(comparison);
+    for (size_t i = 0; i < comparison->pairing.count; i++)
+        if (is_unexplained(comparison, i) && comparison->deltas[i].rel_l2 > NEVER_BF16) {
+            struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
+            verdict->judged = TS_JUDGED_UNKNOWN;
+            verdict->why = ts_arena_printf(&comparison->arena,
+                                           "weights or a cache of few bits make an error of %.2g, and so does a bug",
+                                           comparison->deltas[i].rel_l2);
+        }
+    count_again(&comparison->judgement);
 }
 
 /* How much alike two inputs are that match. */
@@ -355,7 +386,8 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
         comparison->outcome_text = why_nothing(comparison);
     } else if (lost || alone || unknown || sampled || pairing->lacking || pairing->lacking_experts) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text = what_is_lacking(arena, alone, unknown, lost, sampled, pairing);
+        comparison->outcome_text =
+            what_is_lacking(arena, alone, uncompared_pairs(comparison), unknown, lost, sampled, pairing);
     } else {
         comparison->outcome = TS_OUTCOME_MATCH;
         comparison->outcome_text = what_agrees(comparison, options);
@@ -626,6 +658,7 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
     }
     if (options->rank)
         TS_TRY(measure_ranks(comparison, pool, error));
+    leave_open(comparison, options);
     decide(comparison, options);
     return TS_OK;
 }
