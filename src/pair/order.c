@@ -166,7 +166,7 @@ static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t 
         bool ordered;
         for (to = from + 1; to < count && same_group(name_of(&list[from], b), name_of(&list[to], b));)
             to++;
-        ordered = given || (to - from > 2 && !looks_sorted(list, from, to, b) &&
+        ordered = given || (to - from > 1 && !looks_sorted(list, from, to, b) &&
                             !(side->read.list && looks_scrambled(side, list, from, to, b)));
         any = any || ordered;
         for (size_t i = from; i < to; i++) {

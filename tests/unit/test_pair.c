@@ -235,6 +235,24 @@ static void test_order_of_files(void **state)
     paired_end(&paired);
 }
 
+/* Two tensors that do not stand as a library sorts them stand as they ran. */
+static void test_order_of_two(void **state)
+{
+    static const char *const names[2][2] = {{"norm", "attn"}, {"attn", "norm"}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (int k = 0; k < 2; k++)
+            add_layers(&paired, names[i][k], names[i][k], k, k + 1);
+        paired.a->order = paired.b->order = "order of the file";
+        paired_run(&paired, NULL);
+        assert_string_equal(paired.pairing.pairs[0].name, names[i][0]);
+        assert_string_equal(paired.pairing.order, i ? "natural order of names" : "order of the file of A");
+        paired_end(&paired);
+    }
+}
+
 static void test_order_file(void **state)
 {
     struct paired paired;
@@ -737,6 +755,7 @@ int main(void)
         cmocka_unit_test(test_order_of_layers),
         cmocka_unit_test(test_order_of_sequence_numbers),
         cmocka_unit_test(test_order_of_files),
+        cmocka_unit_test(test_order_of_two),
         cmocka_unit_test(test_order_file),
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_never_two),
