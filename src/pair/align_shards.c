@@ -179,18 +179,24 @@ static void add_other_deals(struct ts_align_forms *forms, const struct ts_view *
             add_dealt(forms, whole, axis, of, &(struct deal){.width = width, .cost = COST_TURNS}, before);
 }
 
+/* How many ranks there are where some are not here; 0 where none is missing, or it is not known which. */
+static uint64_t ranks_in_all(const struct ts_align_forms *forms, const struct ts_view *whole)
+{
+    const struct ts_align_hints *hints = forms->search->hints;
+    uint64_t of = hints->rank_count[forms->side];
+    if (!hints->ranks[forms->side] || !ts_align_shards_fit(forms, UINT32_MAX))
+        return 0;
+    if (whole->count % forms->shards->count == 0)
+        of = whole->count / forms->shards->count; /* also where the last ones are missing and no number tells */
+    return of <= forms->count || of > MAX_RANKS ? 0 : of;
+}
+
 /* Some ranks are not here: of the whole only the pieces of those that are. `before`: what made the whole. plain: in one
  * piece each; else in all other ways. */
 static void add_present(struct ts_align_forms *forms, const struct ts_view *whole, bool plain, const char *before)
 {
-    const struct ts_align_hints *hints = forms->search->hints;
-    const unsigned side = forms->side;
-    uint64_t of = hints->rank_count[side];
-    if (!hints->ranks[side] || !ts_align_shards_fit(forms, UINT32_MAX))
-        return;
-    if (whole->count % forms->shards->count == 0)
-        of = whole->count / forms->shards->count; /* also where the last ones are missing and no number tells */
-    if (of <= forms->count || of > MAX_RANKS)
+    const uint64_t of = ranks_in_all(forms, whole);
+    if (!of)
         return;
     for (unsigned axis = 0; axis < whole->rank && axis < forms->shards->rank; axis++) {
         const struct deal one = {.parts = {whole->shape[axis]}, .part_count = 1, .cost = 2};
@@ -198,6 +204,20 @@ static void add_present(struct ts_align_forms *forms, const struct ts_view *whol
             add_dealt(forms, whole, axis, of, &one, before);
         else if (whole->shape[axis] == of * forms->shards->shape[axis])
             add_other_deals(forms, whole, axis, of, before);
+    }
+}
+
+/* The same where the whole is put together of fused shards itself. */
+static void add_present_of_fused(struct ts_align_forms *forms, const struct ts_align_forms *others)
+{
+    for (size_t i = 0; i < others->form_count && i < MAX_CROSSED; i++) {
+        const struct ts_align_form *whole = &others->list[i];
+        const uint64_t of = whole->kind == TS_FORM_FUSED ? ranks_in_all(forms, &whole->view) : 0;
+        struct deal deal = {.parts = {whole->sizes[0], whole->sizes[1], whole->sizes[1]}, .cost = COST_PARTS};
+        if (!of)
+            continue;
+        deal.part_count = whole->view.shape[whole->axis] == deal.parts[0] + deal.parts[1] ? 2 : 3;
+        add_dealt(forms, &whole->view, whole->axis, of, &deal, whole->words);
     }
 }
 
@@ -248,6 +268,8 @@ static void add_crossed(const struct ts_align_forms *a, const struct ts_align_fo
 static enum ts_status add_unequal(struct ts_align_forms *a, struct ts_align_forms *b, struct ts_error *error)
 {
     struct ts_arena *arena = &a->search->scratch;
+    add_present_of_fused(a, b);
+    add_present_of_fused(b, a);
     for (unsigned axis = 0; axis < a->shards->rank && axis < b->shards->rank; axis++) {
         struct ts_align_layouts layouts = {.cost = 2, .moving = 1, .limit = 24};
         if (!ts_align_shards_fit(a, axis) || !ts_align_shards_fit(b, axis) ||

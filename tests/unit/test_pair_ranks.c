@@ -411,18 +411,18 @@ static void test_missing_ranks(void **state)
     }
 }
 
-/* What rank `rank` of 4 has of 64 channels: of q, k and v (32, 16, 16) its share, of gate and up its share, or heads of
- * HEAD in turn. */
-static void put_dealt(const struct projection *whole, int dealt, int rank, float *out)
+/* What rank `rank` has of 64 channels: of q, k and v (32, 16, 16) its share, of gate and up its share, or heads of HEAD
+ * in turn. */
+static void put_dealt(const struct projection *whole, int dealt, int rank, int ranks, float *out)
 {
     static const int parts[3][3] = {{32, 16, 16}, {32, 32, 0}, {0, 0, 0}};
     int begin = 0, at = 0;
     for (int i = 0; i < 3 && dealt < 2; begin += parts[dealt][i++]) {
-        put_share(whole, false, begin + rank * parts[dealt][i] / 4, parts[dealt][i] / 4, out, at, 16);
-        at += parts[dealt][i] / 4;
+        put_share(whole, false, begin + rank * parts[dealt][i] / ranks, parts[dealt][i] / ranks, out, at, 64 / ranks);
+        at += parts[dealt][i] / ranks;
     }
-    for (int head = rank; head < 64 / HEAD && dealt == 2; head += 4, at += HEAD)
-        put_share(whole, false, head * HEAD, HEAD, out, at, 16);
+    for (int head = rank; head < 64 / HEAD && dealt == 2; head += ranks, at += HEAD)
+        put_share(whole, false, head * HEAD, HEAD, out, at, 64 / ranks);
 }
 
 static const char *const dealt_names[] = {"model.layers.0.self_attn.qkv_proj", "model.layers.0.mlp.gate_up_proj",
@@ -442,7 +442,7 @@ static void test_missing_ranks_of_parts(void **state)
         add_projection(paired.a, dealt_names[i], whole.values, 64, false);
         for (int rank = 0; rank < 4; rank++) {
             float values[TOKENS * 16];
-            put_dealt(&whole, i, rank, values);
+            put_dealt(&whole, i, rank, 4, values);
             if (rank != 2)
                 add_projection(paired.b, rank_name(rank, dealt_names[i]), values, 16, false);
         }
@@ -457,6 +457,25 @@ static void test_missing_ranks_of_parts(void **state)
         snprintf(recipe, sizeof recipe, "%s; B: join 3 shards on axis 1", recipes[i]);
         assert_string_equal(paired_find(&paired, dealt_names[i], NULL)->recipe, recipe);
     }
+    paired_end(&paired);
+
+    /* against two ranks that are both here */
+    paired_start(&paired);
+    for (int i = 0; i < 2; i++) {
+        struct projection whole = made_projection(64, false);
+        for (int rank = 0; rank < 6; rank++) {
+            const int of = rank < 2 ? 2 : 4, size = 64 / of, number = rank < 2 ? rank : rank - 2;
+            float values[TOKENS * 32];
+            put_dealt(&whole, i, number, of, values);
+            if (rank < 2 || number != 2)
+                add_projection(rank < 2 ? paired.a : paired.b, rank_name(number, dealt_names[i]), values, size, false);
+        }
+        free(whole.values);
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 2, 0);
+    assert_int_equal(paired.pairing.lacking, 2);
+    assert_true(has_note(&paired, "rank 2 of 4 of B is not here"));
     paired_end(&paired);
 }
 
@@ -476,7 +495,7 @@ static void test_one_rank_alone(void **state)
                 struct projection whole = made_projection(64, false);
                 float values[TOKENS * 16];
                 add_projection(paired.a, dealt_names[i], whole.values, 64, false);
-                put_dealt(&whole, i, 1, values);
+                put_dealt(&whole, i, 1, 4, values);
                 add_projection(paired.b, dealt_names[i], values, 16, false);
                 free(whole.values);
             }
