@@ -126,4 +126,8 @@ enum ts_status ts_operation_replay_stored(struct ts_scene *scene, const struct t
 /* "silu(mlp.gate_proj) * mlp.up_proj" */
 void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *operation, struct ts_buffer *out);
 
+/* How many numbers of a head may turn, the n-th guess: all, half or a quarter of them, as most models have it, then any
+ * other even number. 0 behind the last. */
+size_t ts_turning_numbers(size_t head, size_t n);
+
 #endif

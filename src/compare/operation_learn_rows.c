@@ -285,6 +285,14 @@ static void remember_turn(struct ts_search *search)
                              .interleaved = rotary->interleaved};
 }
 
+size_t ts_turning_numbers(size_t head, size_t n)
+{
+    size_t even = head / 2 * 2, behind = n < 3 ? 0 : 2 * (n - 3);
+    if (n < 3)
+        return head >> n;
+    return behind + 4 <= even ? even - behind : 0;
+}
+
 void ts_learn_rotary(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
@@ -294,17 +302,19 @@ void ts_learn_rotary(struct ts_search *search)
             continue;
         if (turns_as_before(search, search->same[i]))
             return;
-        /* captured flat, any number of heads that divides is tried */
-        for (size_t heads = fewest; heads <= most; heads++)
-            for (int variant = 0; variant < 6 && actor->width % heads == 0; variant++) {
+        /* captured flat, any number of heads that divides is tried: most of them first, because neighbours that turn in
+         * pairs do so in larger heads as well, with more freedom */
+        for (size_t heads = most; heads >= fewest; heads--)
+            for (size_t variant = 0; actor->width % heads == 0; variant++) {
                 struct ts_operation rotary = {.kind = TS_OPERATION_ROTARY,
                                               .inputs = {search->same[i]->pair},
                                               .input_count = 1,
                                               .factor = 1,
                                               .heads = heads,
                                               .interleaved = variant % 2,
-                                              /* all, half or a quarter of a head turns */
-                                              .group = actor->width / heads >> variant / 2};
+                                              .group = ts_turning_numbers(actor->width / heads, variant / 2)};
+                if (!rotary.group)
+                    break;
                 if (rotary.group < 4 || rotary.group % 2 || !pairs_keep_length(search, search->same[i], &rotary))
                     continue;
                 if (fit_rotary(search, search->same[i], &rotary) && ts_search_consider(search, &rotary)) {

@@ -219,33 +219,78 @@ static void try_pairing(const struct rotary *rotary, double complex *scratch, st
     free(guess.angles);
 }
 
-/* Another number of turning dimensions: with the reference's base for that number, or with its first angles. */
-static void try_partial(const struct rotary *rotary, double complex *scratch, struct guess *best)
+/* Where neighbours turn in pairs, pairs that do not turn look as if they had an angle of zero. How many numbers of a
+ * head turn: those behind are what went in, to the last bit, and these angles would have moved them; or more than these
+ * angles are for have moved. */
+static size_t numbers_that_turn(const struct rotary *rotary, const float *from, const float *to, int bits,
+                                const double *angles, double base)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
-    size_t own_pairs = rotary->pairing.group / 2;
-    for (size_t group = rotary->pairing.inner; group >= 4; group /= 2)
-        for (int variant = 0; variant < 2 && group % 2 == 0; variant++) {
-            struct guess guess = {.pairing = rotary->pairing,
-                                  .how = {variant ? TS_FROM_REFERENCE : TS_FROM_POSITION, 1, 0, 0}};
-            size_t pairs = group / 2;
-            guess.pairing.group = group;
-            if (group == rotary->pairing.group || (variant == 0 && rotary->base == 0) ||
-                (variant == 1 && pairs > own_pairs) || !make_angles(rotary, &guess))
-                continue;
-            for (size_t row = 0; row < actor->rows; row++)
-                for (size_t i = 0; i < pairs; i++)
-                    guess.angles[row * pairs + i] =
-                        variant ? rotary->angles[row * own_pairs + i]
-                                : rotary->places[row] * pow(rotary->base, -(double)i / (double)pairs);
-            ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
-            guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
-            snprintf(guess.text, sizeof guess.text,
-                     "the candidate turns %zu numbers of each head, the reference %zu of %zu (partial rotary)", group,
-                     rotary->pairing.group, rotary->pairing.inner);
-            keep(best, &guess);
-            free(guess.angles);
-        }
+    size_t inner = rotary->pairing.inner, own = rotary->pairing.group, count = 0;
+    double seen = ldexp(4, -bits), moved = 0;
+    if (!rotary->pairing.interleaved)
+        return own;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        double by = fabs((double)to[i] - (double)from[i]);
+        if (i % inner >= count && by > (i % inner < own ? 0 : seen * fabs((double)from[i])))
+            count = i % inner + 1;
+    }
+    count = (count + 1) / 2 * 2;
+    for (size_t row = 0; row < actor->rows && count < own; row++)
+        moved = fmax(moved, angles ? fabs(angles[row * own / 2 + count / 2])
+                                   : rotary->places[row] * pow(base, -(double)count / (double)own));
+    return count > own || (count >= 4 && count < own && moved > seen) ? count : own;
+}
+
+/* Another number of turning dimensions: with the reference's base for that number, or with its first angles. */
+static void try_group(const struct rotary *rotary, double complex *scratch, size_t group, size_t freedom,
+                      struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t own_pairs = rotary->pairing.group / 2, pairs = group / 2;
+    if (group < 4 || group % 2 || group == rotary->pairing.group)
+        return;
+    for (int variant = 0; variant < 2; variant++) {
+        struct guess guess = {.pairing = rotary->pairing,
+                              .how = {variant ? TS_FROM_REFERENCE : TS_FROM_POSITION, 1, 0, 0},
+                              .freedom = freedom};
+        guess.pairing.group = group;
+        if ((variant == 0 && rotary->base == 0) || (variant == 1 && pairs > own_pairs) || !make_angles(rotary, &guess))
+            continue;
+        for (size_t row = 0; row < actor->rows; row++)
+            for (size_t i = 0; i < pairs; i++)
+                guess.angles[row * pairs + i] =
+                    variant ? rotary->angles[row * own_pairs + i]
+                            : rotary->places[row] * pow(rotary->base, -(double)i / (double)pairs);
+        ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
+        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+        snprintf(guess.text, sizeof guess.text,
+                 "the candidate turns %zu numbers of each head, the reference %zu of %zu (partial rotary)", group,
+                 rotary->pairing.group, rotary->pairing.inner);
+        keep(best, &guess);
+        free(guess.angles);
+    }
+}
+
+/* The shares of a head that most models turn. */
+static void try_partial(const struct rotary *rotary, double complex *scratch, struct guess *best)
+{
+    for (size_t n = 0; n < 3; n++)
+        try_group(rotary, scratch, ts_turning_numbers(rotary->pairing.inner, n), 0, best);
+}
+
+/* Any other share, where nothing simpler holds. Another base fits nearly as well where neighbours turn in pairs, and is
+ * refuted by numbers that it would turn and that did not, or the other way round. */
+static void try_any_part(const struct rotary *rotary, double complex *scratch, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t group;
+    if (best->angles && best->pairing.group == rotary->pairing.group) {
+        group = numbers_that_turn(rotary, rotary->turned, actor->b, actor->bits_b, best->angles, 0);
+        best->share -= group != rotary->pairing.group ? 2 * SIMPLER : 0;
+    }
+    for (size_t n = 3; (group = ts_turning_numbers(rotary->pairing.inner, n)) > 0; n++)
+        try_group(rotary, scratch, group, 1, best);
 }
 
 /* All positions moved by the same number. */
@@ -317,7 +362,9 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
                  "%zu instead of %zu: the size of a head%s",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}),
                  ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), over, rotary->pairing.group,
-                 near_usual(base) > 0 ? ", or rope_theta, is another" : " is taken wrongly");
+                 near_usual(base) > 0           ? ", or rope_theta, is another"
+                 : over < rotary->pairing.group ? " is taken wrongly, or so many of its numbers turn"
+                                                : " is taken wrongly");
     else if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, the reference's theta = %s (%zu turning numbers per head)",
@@ -348,9 +395,19 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
                  "every angle is %.5g times the reference's: linear position scaling by %.5g", factor, 1 / factor);
         keep(best, &guess);
     }
-    guess.freedom = pairs;
-    guess.how.follows = TS_FROM_POSITION;
-    if (make_angles(rotary, &guess)) {
+    free(guess.angles);
+    free(steps);
+}
+
+/* A frequency for each pair. */
+static void try_frequencies(const struct rotary *rotary, const double complex *turns, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t pairs = rotary->pairing.group / 2;
+    double *steps = calloc(pairs, sizeof *steps);
+    struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_POSITION, 1, 0, 0}, .freedom = pairs};
+    if (steps && make_angles(rotary, &guess)) {
+        ts_find_steps(turns, rotary->places, actor->rows, pairs, steps);
         for (size_t k = 0; k < actor->rows * pairs; k++)
             guess.angles[k] = rotary->places[k / pairs] * steps[k % pairs];
         guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
@@ -513,12 +570,21 @@ static bool take_slice(struct rotary *rotary, const struct ts_actor *whole, size
 static bool fits_turning(struct rotary *rotary, double complex *turns, double *scratch, double limit)
 {
     const struct ts_actor *actor = rotary->the_case->actor, *input = rotary->input;
+    size_t last = (actor->rows - 1) * actor->width;
+    struct ts_actor one = *actor; /* its last row, which turns most: a look at it before all of them are fitted */
+    one.rows = 1;
     /* most heads first: with fewer the same turns fit as well, with more freedom */
     for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
-        for (int variant = 0; variant < 6 && actor->width % heads == 0; variant++) {
-            struct ts_turned_pairs pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2,
-                                              variant % 2};
+        for (size_t variant = 0; actor->width % heads == 0; variant++) {
+            struct ts_turned_pairs pairing = {heads, actor->width / heads,
+                                              ts_turning_numbers(actor->width / heads, variant / 2), variant % 2};
+            if (!pairing.group)
+                break;
             if (pairing.group < 4 || pairing.group % 2)
+                continue;
+            ts_find_turns(&one, &pairing, input->a + last, actor->a + last, turns);
+            angles_of(turns, pairing.group / 2, rotary->angles);
+            if (turned_error(&one, &pairing, input->a + last, rotary->angles, actor->a + last, scratch) > 10 * limit)
                 continue;
             ts_find_turns(actor, &pairing, input->a, actor->a, turns);
             angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
@@ -564,17 +630,33 @@ static bool find_reference(struct rotary *rotary, double complex *turns, double 
     return false;
 }
 
-static void study_reference(struct rotary *rotary, double complex *turns)
+/* Steps per position and base of the reference's angles. */
+static void fit_reference(struct rotary *rotary, double complex *turns)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = rotary->pairing.group / 2;
-    double sum;
-    for (size_t row = 0; row < actor->rows; row++)
-        rotary->places[row] = (double)ts_case_row(rotary->the_case, row);
     for (size_t k = 0; k < actor->rows * pairs; k++)
         turns[k] = cexp(I * rotary->angles[k]);
     ts_find_steps(turns, rotary->places, actor->rows, pairs, rotary->steps);
     rotary->base = find_base(rotary, turns, pairs);
+}
+
+static void study_reference(struct rotary *rotary, double complex *turns)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    size_t own = rotary->pairing.group, group, pairs;
+    double sum;
+    for (size_t row = 0; row < actor->rows; row++)
+        rotary->places[row] = (double)ts_case_row(rotary->the_case, row);
+    fit_reference(rotary, turns);
+    group = numbers_that_turn(rotary, rotary->input->a, actor->a, actor->bits_a, NULL, rotary->base);
+    group = group < own ? group : own;
+    pairs = group / 2;
+    for (size_t k = 0; group < own && k < actor->rows * pairs; k++)
+        rotary->angles[k] = rotary->angles[k / pairs * (own / 2) + k % pairs];
+    rotary->pairing.group = group;
+    if (group < own)
+        fit_reference(rotary, turns);
     sum = base_agreement(rotary, turns, pairs, log(rotary->base), INFINITY);
     if (sum < 0.999 * (double)(actor->rows * pairs)) /* the table is not of that kind: scaled, or moved */
         rotary->base = 0;
@@ -659,6 +741,8 @@ static void propose(struct ts_case *the_case)
         try_partial(&rotary, spare, &best);
         try_offset(&rotary, turns, &best);
         try_base(&rotary, turns, &best);
+        try_any_part(&rotary, spare, &best);
+        try_frequencies(&rotary, turns, &best);
         try_positions(&rotary, turns, &best);
         try_free(&rotary, spare, &best);
     }

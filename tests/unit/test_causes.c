@@ -44,9 +44,9 @@ static void fill_in(const char *words, const struct side *side, char *text, size
     const struct {
         const char *name;
         size_t value;
-    } known[] = {{"{tokens}", size->tokens}, {"{last}", size->tokens - 1}, {"{heads}", size->heads},
-                 {"{head}", size->head},     {"{hidden}", hidden(size)},   {"{inner}", size->inner},
-                 {"{half}", size->head / 2}, {"{served}", size->served}};
+    } known[] = {{"{tokens}", size->tokens}, {"{last}", size->tokens - 1},       {"{heads}", size->heads},
+                 {"{head}", size->head},     {"{hidden}", hidden(size)},         {"{inner}", size->inner},
+                 {"{half}", size->head / 2}, {"{most}", size->head * 3 / 8 * 2}, {"{served}", size->served}};
     size_t used = 0;
     while (*words && used + 32 < room) {
         size_t k = 0;

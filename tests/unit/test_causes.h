@@ -45,7 +45,7 @@ struct way {
     bool layer_norm, undivided, norm_bias, no_bias;
     enum norm_weight norm_weight, mlp_norm_weight;
     double epsilon, base, position, last_position, temperature, cap, cap_logits, limit;
-    bool backwards, interleaved, half_turned, unturned, turned_twice;
+    bool backwards, interleaved, half_turned, most_turned, unturned, turned_twice;
     bool masked_scores; /* minus infinity stands in the scores */
     bool unmasked, masked_late, over_queries, no_softmax, tiled, exchanged, unscaled;
     int ahead, window;  /* keys that are seen too early; how far back is seen */

@@ -154,7 +154,7 @@ static double *normalize(struct side *side, const char *name, const double *x, c
 static double *turn(struct side *side, const char *name, const double *x, size_t heads)
 {
     const struct way *way = side->way;
-    size_t size = side->size->head, pairs = (way->half_turned ? size / 2 : size) / 2;
+    size_t size = side->size->head, pairs = (way->half_turned ? size / 2 : way->most_turned ? size * 3 / 4 : size) / 2;
     double *to = point(side, name, SHAPED(side->size->tokens, heads, size));
     side->points[side->count - 1].by_head = true;
     memcpy(to, x, side->size->tokens * heads * size * sizeof *to);

@@ -164,6 +164,52 @@ static void test_a_roll_of_repeated_tokens(void **state)
     free(table);
 }
 
+/* Neighbours turn in pairs, in heads that are folded into one axis: how many heads there are, how many numbers of each
+ * turn and by which base shows all the same. */
+static void turn_neighbours(const float *x, size_t numbers, double theta, float *out)
+{
+    enum { HEADS = 4, HEAD = 40 };
+    memcpy(out, x, sizeof(float) * TOKENS * HEADS * HEAD);
+    for (size_t head = 0; head < TOKENS * HEADS; head++)
+        for (size_t i = 0; i < numbers; i += 2) {
+            double angle = (double)(head / HEADS) * pow(theta, -(double)i / (double)numbers);
+            size_t at = head * HEAD + i;
+            out[at] = (float)((double)x[at] * cos(angle) - (double)x[at + 1] * sin(angle));
+            out[at + 1] = (float)((double)x[at] * sin(angle) + (double)x[at + 1] * cos(angle));
+        }
+}
+
+static void test_parts_of_heads_turn(void **state)
+{
+    enum { WIDTH = 160 };
+    static const struct {
+        size_t reference, candidate;
+        double theta;
+        const char *words;
+    } cases[] = {
+        {40, 40, 27825, "theta = 27825, which is the reference's theta = 10000"},
+        {10, 10, 27825, "theta = 27825, the reference's theta = 10000 (10 turning"},
+        {40, 16, 1e4, "turns 16 numbers of each head, the reference 40 of 40"},
+        {40, 30, 1e4, "turns 30 numbers of each head, the reference 40 of 40"},
+        {30, 40, 1e4, "turns 40 numbers of each head, the reference 30 of 40"},
+        {16, 30, 1e4, "turns 30 numbers of each head, the reference 16 of 40"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct trace trace;
+        float a[TOKENS * WIDTH], b[TOKENS * WIDTH], *x;
+        trace_start(&trace);
+        x = made_values(TOKENS * WIDTH);
+        turn_neighbours(x, cases[i].reference, 1e4, a);
+        turn_neighbours(x, cases[i].candidate, cases[i].theta, b);
+        trace_add(&trace, "layer_0_attn_q", x, x, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_q_rope", a, b, SHAPE(TOKENS, WIDTH)));
+        assert_first(&trace, "rotation", cases[i].words);
+        trace_end(&trace);
+        free(x);
+    }
+}
+
 /* One constant for every row is one constant. */
 static void test_one_offset_for_all(void **state)
 {
@@ -187,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_tables_of_angles),          cmocka_unit_test(test_table_of_few_pairs),
         cmocka_unit_test(test_tables_are_silent),         cmocka_unit_test(test_norms_with_a_bias),
         cmocka_unit_test(test_a_roll_of_repeated_tokens), cmocka_unit_test(test_one_offset_for_all),
+        cmocka_unit_test(test_parts_of_heads_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
