@@ -45,6 +45,18 @@ static uint64_t census_winner(const struct census *census, size_t *votes)
     return census->used ? census->sizes[best] : 0;
 }
 
+/* Scores or probabilities of every key for every query, heads first: their first axis is no sequence. */
+static bool is_of_keys(const char *name, const uint64_t *shape, unsigned rank)
+{
+    static const char *const words[] = {"score", "prob", "softmax", "attn_weight", "kq"};
+    if (rank != 3 || shape[1] != shape[2])
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(name, words[i]))
+            return true;
+    return false;
+}
+
 /* Walks the squeezed shapes of the pairs that can be looked at. */
 static bool next_shape(const struct ts_pair *pairs, size_t count, size_t *at, const uint64_t **shape, unsigned *rank)
 {
@@ -68,7 +80,8 @@ uint64_t ts_place_tokens(const struct ts_pair *pairs, size_t count)
     size_t votes;
     for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);)
         /* hidden states are plain matrices; [1, hidden] is a single token */
-        census_add(&census, rank < 2 ? 1 : shape[0], rank <= 2 ? 2 : 1);
+        census_add(&census, rank < 2 ? 1 : shape[is_of_keys(pairs[i - 1].name, shape, rank) ? 1 : 0],
+                   rank <= 2 ? 2 : 1);
     return census_winner(&census, &votes);
 }
 

@@ -478,6 +478,7 @@ static void propose(struct ts_case *the_case)
     ts_match_rows(the_case, prediction);
     ts_match_columns(the_case, prediction);
     ts_match_blocks(the_case, prediction);
+    ts_layout_values(the_case, prediction);
 }
 
 const struct ts_family ts_family_layout = {.name = "layout", .propose = propose};

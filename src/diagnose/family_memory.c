@@ -510,19 +510,15 @@ static double decode(uint32_t bits, enum ts_type type)
                                    : ts_float_from_bits(type == TS_BF16 ? bits << 16 : bits));
 }
 
-/* The one bit whose flip brings the value back to what was expected, noise aside; -1 when there is none. xored: it, or
- * the few bits in which the two differ. */
-static int flipped_bit(const struct ts_case *the_case, double found, double expected, uint32_t *xored)
+static enum ts_type type_of_bits(const struct ts_case *the_case)
 {
-    uint32_t bits;
-    enum ts_type type = ts_case_pair(the_case)->b.tensor->type == TS_F16 ? TS_F16
-                        : the_case->actor->bits_b == 7                   ? TS_BF16
-                                                                         : TS_F32;
-    int width = encode(found, type, &bits), best = -1;
-    double closest = 0.02 * fabs(expected) + 1e-30;
-    double slack = 4 * sqrt(the_case->noise / (double)the_case->total);
-    if (slack > closest && fabs(found - expected) > 4 * slack)
-        closest = slack;
+    return ts_case_pair(the_case)->b.tensor->type == TS_F16 ? TS_F16 : the_case->actor->bits_b == 7 ? TS_BF16 : TS_F32;
+}
+
+/* The one bit whose flip brings these to less than `closest` from what was expected; -1 when there is none. */
+static int bit_that_flipped(uint32_t bits, int width, enum ts_type type, double expected, double closest)
+{
+    int best = -1;
     for (int bit = 0; bit < width; bit++) {
         double back = decode(bits ^ (uint32_t)1 << bit, type);
         if (isfinite(back) && fabs(back - expected) < closest) {
@@ -530,6 +526,38 @@ static int flipped_bit(const struct ts_case *the_case, double found, double expe
             best = bit;
         }
     }
+    return best;
+}
+
+int ts_bit_of_nan(const struct ts_case *the_case, double found, double expected, double *value)
+{
+    enum ts_type type = type_of_bits(the_case);
+    uint32_t bits, quiet = type == TS_BF16 ? 1u << 6 : 1u << 22;
+    int width = encode(found, type, &bits);
+    /* what processors make themselves has nothing but the quiet bit; conversions set that one */
+    if (type == TS_F16 || (bits & (quiet - 1)) == 0)
+        return -1;
+    for (int way = 0; way < 2; way++, bits ^= quiet) {
+        int bit = bit_that_flipped(bits, width, type, expected, 0.02 * fabs(expected));
+        *value = bit < 0 ? 0 : decode(bits ^ (uint32_t)1 << bit, type);
+        if (bit >= 0)
+            return bit;
+    }
+    return -1;
+}
+
+/* The one bit whose flip brings the value back to what was expected, noise aside; -1 when there is none. xored: it, or
+ * the few bits in which the two differ. */
+static int flipped_bit(const struct ts_case *the_case, double found, double expected, uint32_t *xored)
+{
+    uint32_t bits;
+    enum ts_type type = type_of_bits(the_case);
+    int width = encode(found, type, &bits), best;
+    double closest = 0.02 * fabs(expected) + 1e-30;
+    double slack = 4 * sqrt(the_case->noise / (double)the_case->total);
+    if (slack > closest && fabs(found - expected) > 4 * slack)
+        closest = slack;
+    best = bit_that_flipped(bits, width, type, expected, closest);
     (void)encode(expected, type, xored);
     *xored = best >= 0 ? (uint32_t)1 << best : *xored ^ bits;
     return best;
@@ -557,6 +585,20 @@ static size_t list_hits(const struct ts_case *the_case, const struct ts_tally *t
         used = used < room ? used : room - 1;
     }
     return flips;
+}
+
+/* Each of them is what was expected but for one bit, to the last of the others: no wrong computation does that. */
+static bool are_flips(const struct ts_case *the_case, const struct ts_tally *tally)
+{
+    enum ts_type type = type_of_bits(the_case);
+    for (size_t k = 0; k < tally->place_count; k++) {
+        uint32_t found, expected;
+        (void)encode(tally->places[k].found, type, &found);
+        (void)encode(tally->places[k].expected, type, &expected);
+        if (__builtin_popcount(found ^ expected) != 1 || decode(expected, type) != tally->places[k].expected)
+            return false;
+    }
+    return tally->place_count > 0;
 }
 
 /* Single elements that were hit. */
@@ -619,15 +661,16 @@ static void sparse(struct ts_case *the_case)
     const double usual = the_case->noise / (double)the_case->total;
     char text[512];
     size_t first = SIZE_MAX, begin = the_case->total, end = 0;
-    bool together = true;
+    bool together = true, flipped;
     struct hits hits = {.usual = usual, .loud = the_case->noise > above};
     struct ts_formula formula = {.count = count_hits, .tell = tell_hits, .numbers = &hits, .size = sizeof hits};
     struct ts_tally tally;
     if (most < FEW_SMALL)
         most = the_case->total < 100 * FEW_SMALL ? FEW_LEAST : FEW_SMALL;
     most = most > FEW_MOST ? FEW_MOST : most;
-    if (the_case->total < 16 * FEW_LEAST || !(above > 0))
+    if (!(above > 0))
         return;
+    most = the_case->total < 16 * FEW_LEAST ? 1 : most;
     /* the largest most + 1 of them, in order */
     for (size_t i = 0; i < the_case->total; i++) {
         double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
@@ -664,10 +707,13 @@ static void sparse(struct ts_case *the_case)
     hits.least = least;
     ts_tally_open(&tally);
     (void)count_hits(the_case, &formula, NULL, &tally);
+    flipped = are_flips(the_case, &tally);
+    if (the_case->total < 16 * FEW_LEAST && !flipped) /* one of so few may be anything */
+        return;
     flips = list_hits(the_case, &tally, text, sizeof text);
     part = sum < above ? sum / above : 1;
     /* of a single row it cannot be told from a bad channel */
-    hits.certain = the_case->actor->rows > 1 ? 0.97 : 0.75;
+    hits.certain = the_case->actor->rows > 1 || flipped ? 0.97 : 0.75;
     /* elsewhere a hit may be smaller, but above what is none here; among so many more noise reaches further */
     hits.least = costs[few] > 0 ? fmin(least, 4 * costs[few]) : 0;
     ts_formula_next(the_case, &formula);

@@ -15,5 +15,7 @@ void ts_layout_axes(struct ts_case *the_case, double *prediction);
 void ts_layout_batch(struct ts_case *the_case, double *prediction);
 /* Heads that are written with other strides. In layout_strides.c. */
 void ts_layout_strides(struct ts_case *the_case, double *prediction);
+/* The same values in any order whatever. In layout_values.c. */
+void ts_layout_values(struct ts_case *the_case, double *prediction);
 
 #endif

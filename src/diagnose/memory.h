@@ -8,6 +8,8 @@
 void ts_place_text(const struct ts_case *the_case, const struct ts_tally_place *place, char *text, size_t room);
 /* " looked at" where the case is a sample of its tensor. */
 const char *ts_looked_at(const struct ts_case *the_case);
+/* The one bit that makes this NaN of a value near what was expected; -1 when none does. */
+int ts_bit_of_nan(const struct ts_case *the_case, double found, double expected, double *value);
 /* NaN and infinities on one side only. */
 void ts_propose_non_finite(struct ts_case *the_case);
 

@@ -22,6 +22,7 @@ struct finding {
     bool infinities; /* there are some beside the NaN */
     const char *why; /* of NaN, kept as long as the diagnosis */
     const char *before;
+    bool flipped; /* one bit makes the first NaN of what was expected */
 };
 
 /* Slots of a tally. */
@@ -185,10 +186,16 @@ static const char *tell(struct ts_case *the_case, const struct ts_formula *formu
     return tally->place_count ? sentence(the_case, formula->numbers, tally, "") : NULL;
 }
 
-static const char *why_nan(struct ts_case *the_case, const struct finding *finding, const bool *mask, size_t first,
+static const char *why_nan(struct ts_case *the_case, struct finding *finding, const bool *mask, size_t first,
                            double before)
 {
     bool zero_input = false;
+    double value;
+    int bit = ts_bit_of_nan(the_case, the_case->found[first], the_case->expected[first], &value);
+    finding->flipped = bit >= 0;
+    if (finding->flipped)
+        return ts_case_text(the_case, "; its bits are those of %.6g but for one (xor 0x%" PRIx32 ": bit %d)", value,
+                            (uint32_t)1 << bit, bit);
     for (unsigned k = 0; k < the_case->operation.input_count; k++) {
         const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[k]);
         size_t row = first / the_case->actor->width;
@@ -228,8 +235,9 @@ static void propose(struct ts_case *the_case, struct finding *finding)
     ts_tally_open(&tally);
     (void)count(the_case, &formula, NULL, &tally);
     ts_formula_next(the_case, &formula);
-    ts_propose_plain(the_case, words[finding->kind].id, confidence, words[finding->kind].check, "%s",
-                     sentence(the_case, finding, &tally, ts_looked_at(the_case)));
+    ts_propose_plain(the_case, words[finding->kind].id, confidence,
+                     finding->flipped ? "the memory or the transport: one bit was flipped" : words[finding->kind].check,
+                     "%s", sentence(the_case, finding, &tally, ts_looked_at(the_case)));
 }
 
 void ts_propose_non_finite(struct ts_case *the_case)
@@ -256,6 +264,7 @@ void ts_propose_non_finite(struct ts_case *the_case)
     }
     if (number[IS_INFINITE]) {
         finding.kind = IS_INFINITE;
+        finding.flipped = false;
         propose(the_case, &finding);
     }
     if (number[ONLY_REFERENCE] && !number[IS_NAN] && !number[IS_INFINITE]) {

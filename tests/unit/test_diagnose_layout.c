@@ -550,6 +550,78 @@ static void test_weight_quantized(void **state)
     free(b);
 }
 
+/* Everything backwards, and an order that has no recipe: none of the values is wrong. Numbers of the same spread that
+ * are others are unrelated. */
+static void test_any_order(void **state)
+{
+    static const struct {
+        uint64_t shape[2];
+        const char *id, *words;
+        int way;
+    } cases[] = {
+        {{7, 1}, "permuted", "reverse order", 0},        {{1, 50}, "permuted", "reverse order", 0},
+        {{30, 14}, "permuted", "the last one first", 0}, {{1, 50}, "permuted", "of 50 elements stand elsewhere", 1},
+        {{30, 14}, "permuted", "no swap of axes", 1},    {{30, 14}, "unrelated", NULL, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t count = (size_t)(cases[i].shape[0] * cases[i].shape[1]);
+        struct trace trace;
+        float *a, b[420], *other;
+        trace_start(&trace);
+        a = made_values(count);
+        other = made_values(count);
+        for (size_t k = 0; k < count; k++)
+            b[k] = cases[i].way == 0 ? a[count - 1 - k] : cases[i].way == 1 ? a[k] : other[k];
+        for (size_t k = count - 1; k > 0 && cases[i].way == 1; k--) {
+            size_t with = (size_t)(dice() % (k + 1));
+            float kept = b[k];
+            b[k] = b[with];
+            b[with] = kept;
+        }
+        trace_diagnose(&trace, trace_add(&trace, "x", a, b, SHAPE(cases[i].shape[0], cases[i].shape[1])));
+        assert_first(&trace, cases[i].id, cases[i].words);
+        trace_end(&trace);
+        free(a);
+        free(other);
+    }
+}
+
+/* One flipped bit shows in a tensor of three numbers as well, and where it makes NaN of a number. */
+static void test_bit_flip_of_few(void **state)
+{
+    static const struct {
+        size_t rows, columns, at;
+        float value;
+        int bit;
+        const char *id, *words;
+    } cases[] = {
+        {1, 3, 1, 0.731f, 29, "sparse", "xor 0x20000000: bit 29"},
+        {1, 50, 20, -1.25f, 26, "sparse", "xor 0x4000000: bit 26"},
+        {7, 1, 4, 0.55f, 31, "sparse", "xor 0x80000000: bit 31"},
+        {9, 40, 77, 1.337f, 30, "nan", "those of 1.337 but for one (xor 0x40000000: bit 30)"},
+        {9, 40, 77, -1.9f, 30, "nan", "those of -1.9 but for one (xor 0x40000000: bit 30)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t count = cases[i].rows * cases[i].columns;
+        uint32_t bits;
+        struct trace trace;
+        float *a, b[360];
+        trace_start(&trace);
+        a = made_values(count);
+        a[cases[i].at] = cases[i].value;
+        memcpy(b, a, count * sizeof *b);
+        memcpy(&bits, &b[cases[i].at], sizeof bits);
+        bits ^= (uint32_t)1 << cases[i].bit;
+        memcpy(&b[cases[i].at], &bits, sizeof bits);
+        trace_diagnose(&trace, trace_add(&trace, "x", a, b, SHAPE(cases[i].rows, cases[i].columns)));
+        assert_first(&trace, cases[i].id, cases[i].words);
+        trace_end(&trace);
+        free(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +642,8 @@ int main(void)
         cmocka_unit_test(test_unwritten),
         cmocka_unit_test(test_stale),
         cmocka_unit_test(test_bit_flip),
+        cmocka_unit_test(test_bit_flip_of_few),
+        cmocka_unit_test(test_any_order),
         cmocka_unit_test(test_clamped),
         cmocka_unit_test(test_softcapped),
         cmocka_unit_test(test_types_confused),

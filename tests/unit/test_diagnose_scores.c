@@ -164,6 +164,32 @@ static void test_infinity_beside_a_mask(void **state)
     free(sides);
 }
 
+/* Nothing but scores and probabilities, heads first: the sequence is what both last axes are. */
+static void test_heads_without_hidden_states(void **state)
+{
+    enum { KEYS = 24 };
+    float *scores, probabilities[2][HEADS * KEYS * KEYS];
+    struct trace trace;
+    (void)state;
+    trace_start(&trace);
+    scores = made_values(HEADS * KEYS * KEYS);
+    for (size_t row = 0; row < HEADS * KEYS; row++)
+        for (size_t side = 0; side < 2; side++) {
+            double sum = 0;
+            for (size_t key = 0; key < KEYS; key++)
+                sum += key <= row % KEYS + side ? exp((double)scores[row * KEYS + key]) : 0;
+            for (size_t key = 0; key < KEYS; key++)
+                probabilities[side][row * KEYS + key] =
+                    key <= row % KEYS + side ? (float)(exp((double)scores[row * KEYS + key]) / sum) : 0;
+        }
+    trace_add(&trace, "layers.0.attn_scores", scores, scores, SHAPE(HEADS, KEYS, KEYS));
+    trace_diagnose(
+        &trace, trace_add(&trace, "layers.0.attn_probs", probabilities[0], probabilities[1], SHAPE(HEADS, KEYS, KEYS)));
+    assert_first(&trace, "mask", "1 token ahead");
+    trace_end(&trace);
+    free(scores);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_relative_positions),
         cmocka_unit_test(test_position_bias_is_silent),
         cmocka_unit_test(test_infinity_beside_a_mask),
+        cmocka_unit_test(test_heads_without_hidden_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
