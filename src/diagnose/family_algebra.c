@@ -252,15 +252,41 @@ static void suspect_width(struct suspects *suspects, size_t width)
     add_suspect(suspects, 1 / (double)width, "1/%zu, the hidden size", width);
 }
 
+/* cap * tanh(x / cap) with one of the two left out. Without a configuration: of the caps that models have, where
+ * nothing lies beyond. */
+static void suspect_caps(struct suspects *suspects, const struct ts_case *the_case)
+{
+    static const double usual[] = {15, 20, 30, 50};
+    const struct ts_evidence *evidence = ts_case_evidence(the_case);
+    double largest = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        largest = isfinite(the_case->expected[i]) ? fmax(largest, fabs(the_case->expected[i])) : largest;
+    for (int key = TS_SETTING_SCORE_CAP; evidence && key <= TS_SETTING_LOGIT_CAP; key++) {
+        double cap = evidence->config.values[key];
+        if (!(cap >= largest) || cap == 1)
+            continue;
+        add_suspect(suspects, 1 / cap, "1/%s of the configuration (%.6g): the softcap is not multiplied by its cap",
+                    evidence->config.names[key], cap);
+        add_suspect(suspects, cap, "%s of the configuration (%.6g): the softcap is multiplied by its cap twice",
+                    evidence->config.names[key], cap);
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        if (usual[i] < largest)
+            continue;
+        add_suspect(suspects, 1 / usual[i], "1/%g: perhaps a softcap that is not multiplied by its cap", usual[i]);
+        add_suspect(suspects, usual[i], "%g: perhaps a softcap that is multiplied by its cap twice", usual[i]);
+    }
+}
+
 static void suspect_plain(struct suspects *suspects)
 {
-    static const double plain[] = {2, 3, 4, 5, 8, 10, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
+    static const double plain[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
     add_suspect(suspects, M_SQRT2, "sqrt(2)");
     add_suspect(suspects, M_SQRT1_2, "1/sqrt(2)");
     add_suspect(suspects, M_LOG2E, "log2(e): the exponent's base");
     add_suspect(suspects, M_LN2, "ln(2): the exponent's base");
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
-        bool ranks = plain[i] <= 8 && plain[i] != 3 && plain[i] != 5;
+        bool ranks = plain[i] <= 64 && plain[i] != 5 && plain[i] != 10 && plain[i] != 30 && plain[i] != 50;
         add_suspect(suspects, plain[i], "%g%s", plain[i],
                     ranks ? ": summed or applied more than once (all-reduce, residual, scale)" : "");
         add_suspect(suspects, 1 / plain[i], "1/%g%s", plain[i],
@@ -288,11 +314,13 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
     const struct ts_actor *actor = the_case->actor;
     const char *name = ts_case_name(the_case, actor);
     struct suspects suspects = {.count = 0};
+    char plain[32];
     size_t heads, head = ts_head_size(the_case, &heads), width = common_width(the_case), best, other = SIZE_MAX, common;
     bool of_heads = ts_names_operand(name) || strstr(name, "score") || strstr(name, "kq") ||
                     (actor->heads > 1 && actor->inner == actor->sequence);
     bool of_width = strstr(name, "embed") || strstr(name, "embd") || strstr(name, "wte");
     suspect_settings(&suspects, ts_case_evidence(the_case));
+    suspect_caps(&suspects, the_case);
     if (of_heads)
         suspect_head(&suspects, head, true);
     if (of_width || of_heads)
@@ -319,7 +347,8 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
         other = SIZE_MAX;
     }
     text[0] = 0;
-    if (best != SIZE_MAX)
+    snprintf(plain, sizeof plain, "%.6g", factor);
+    if (best != SIZE_MAX && strcmp(plain, suspects.list[best].text) != 0) /* "3 times, which is 3" */
         snprintf(text, room, ", which is %s%s%s", suspects.list[best].text, other == SIZE_MAX ? "" : "; or ",
                  other == SIZE_MAX ? "" : suspects.list[other].text);
 }

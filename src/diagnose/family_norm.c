@@ -326,30 +326,47 @@ static void fitted_weights(const struct norm *norm)
     free(table);
 }
 
-/* The weights of another norm that the trace shows. */
-static void weights_of_another(const struct norm *norm)
+/* This norm's weights in place of the right ones; whether it is a norm. */
+static bool try_weights_of(const struct norm *norm, struct ts_scene *scene, const struct ts_actor *other)
 {
     const struct ts_operation *right = &norm->the_case->operation;
-    size_t newest = norm->the_case->actor->pair, seen = 0;
-    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest && seen < MOST_OTHER_NORMS; back++) {
-        const struct ts_actor *other = ts_scene_actor(norm->the_case->scene, newest - back);
-        struct ts_operation learnt, changed = *right;
-        struct ts_error ignored;
-        if (!other || other->width != norm->the_case->actor->width ||
-            !is_called_norm(ts_case_name(norm->the_case, other)))
-            continue;
-        seen++;
-        if (ts_operation_learn(norm->the_case->scene, other, &learnt, &ignored) != TS_OK)
-            continue;
-        if (learnt.kind == TS_OPERATION_NORM && learnt.group == right->group) {
-            changed.table = learnt.table;
-            ts_formula_operation(norm->the_case, &changed);
-            ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 1, "which norm's weight is loaded here",
-                       "each channel has the factor w' / w, w' the weight of %s: that norm's weights are used here",
-                       ts_case_name(norm->the_case, other));
-        }
-        ts_operation_release(&learnt);
+    struct ts_operation learnt, changed = *right;
+    const char *name = ts_case_pair(norm->the_case)[other->pair - norm->the_case->actor->pair].name;
+    struct ts_error ignored;
+    if (other->width != norm->the_case->actor->width || !is_called_norm(name))
+        return false;
+    if (ts_operation_learn(scene, other, &learnt, &ignored) != TS_OK)
+        return true;
+    if (learnt.kind == TS_OPERATION_NORM && learnt.group == right->group) {
+        changed.table = learnt.table;
+        ts_formula_operation(norm->the_case, &changed);
+        ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 1, "which norm's weight is loaded here",
+                   "each channel has the factor w' / w, w' the weight of %s: that norm's weights are used here", name);
     }
+    ts_operation_release(&learnt);
+    return true;
+}
+
+/* The weights of another norm that the trace shows, before this one or after it. */
+static void weights_of_another(const struct norm *norm)
+{
+    size_t own = norm->the_case->actor->pair, seen = 0, count = ts_case_pair_count(norm->the_case);
+    struct ts_scene scene;
+    struct ts_error ignored;
+    for (size_t back = 1; back < TS_SCENE_WINDOW && back <= own && seen < MOST_OTHER_NORMS; back++) {
+        const struct ts_actor *other = ts_scene_actor(norm->the_case->scene, own - back);
+        seen += other && try_weights_of(norm, norm->the_case->scene, other);
+    }
+    if (ts_scene_open_like(&scene, norm->the_case->scene, &ignored) != TS_OK)
+        return;
+    scene.loaded = own;
+    for (size_t ahead = 0; ahead < TS_SCENE_WINDOW && own + ahead < count && seen < 2 * MOST_OTHER_NORMS; ahead++) {
+        const struct ts_actor *other = ts_scene_next(&scene, &ignored);
+        if (!other)
+            break;
+        seen += ahead > 0 && other->usable && try_weights_of(norm, &scene, other);
+    }
+    ts_scene_release(&scene);
 }
 
 static void propose(struct ts_case *the_case)

@@ -338,8 +338,11 @@ static void softcapped(struct ts_case *the_case, double *prediction)
                                                        .table = &best,
                                                        .table_count = 1});
         ts_propose(the_case, "clamped", prediction, 1, "softcapping of scores or logits (logit_softcapping)",
-                   missing ? "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of it"
-                           : "it is capped softly: %.4g * tanh(x / %.4g)",
+                   !missing ? "it is capped softly: %.4g * tanh(x / %.4g)"
+                   /* no cap that anybody chose: a wider one in the candidate looks so, where rounding hides the rest */
+                   : fabs(best - nearbyint(best)) > 0.01 * best
+                       ? "the softcap is missing, or is another one: the reference is about %.4g * tanh(x / %.4g) of it"
+                       : "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of it",
                    best, best);
     }
 }

@@ -113,14 +113,46 @@ static void half(float *values)
         values[i] /= 2;
 }
 
+static void three_times(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] *= 3;
+}
+
+static void a_thirtieth(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] /= 30;
+}
+
+static void five_times(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] *= 5;
+}
+
 /* Four is the root of the head size where the scale of the scores may stand, and four ranks elsewhere. */
 static void test_factors(void **state)
 {
     (void)state;
     expect("layer_0_attn_q_rope", four_times, 1e-6, "scaled", "which is sqrt(16), the head size");
     expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled", "which is 4: summed or applied more than once");
+    expect("layer_0_attn_o_proj", three_times, 1e-6, "scaled", "which is 3: summed or applied more than once");
+    expect("layer_0_attn_o_proj", a_thirtieth, 1e-6, "scaled", "1/30: perhaps a softcap that is not multiplied");
     expect("layer_0_attn_o_proj", half, 1e-6, "scaled", "which is 1/2: averaged");
     expect("layer_0_attn_o_proj", half, 2e-2, "scaled", "which is 1/2: averaged");
+}
+
+/* A number that says nothing is not said twice. */
+static void test_plain_factor(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", five_times, 0);
+    assert_first(&layer.trace, "scaled", "every element is 5 times what it should be");
+    assert_null(strstr(layer.trace.diagnosis.causes[0].summary, "which is 5"));
+    finish(&layer);
 }
 
 static void later_tokens(float *values)
@@ -230,11 +262,9 @@ static void test_norms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folded_heads),
-        cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_attention_that_agrees),
-        cmocka_unit_test(test_one_grid),
-        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_folded_heads), cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_plain_factor), cmocka_unit_test(test_attention_that_agrees),
+        cmocka_unit_test(test_one_grid),     cmocka_unit_test(test_bits),
         cmocka_unit_test(test_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

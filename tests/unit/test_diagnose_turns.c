@@ -145,6 +145,35 @@ static void test_norms_with_a_bias(void **state)
     }
 }
 
+/* The weight of a norm that comes later in the trace, as when layers are counted from one. */
+static void test_weight_of_a_later_norm(void **state)
+{
+    struct trace trace;
+    float a[3][TOKENS * HIDDEN], b[TOKENS * HIDDEN], *x[3], *weight[3], none[HIDDEN] = {0};
+    size_t first = 0;
+    (void)state;
+    trace_start(&trace);
+    for (size_t i = 0; i < 3; i++) {
+        x[i] = made_values(TOKENS * HIDDEN);
+        weight[i] = made_values(HIDDEN);
+        layer_norm(x[i], weight[i], none, -1, a[i]);
+    }
+    layer_norm(x[0], weight[2], none, -1, b);
+    for (int i = 0; i < 3; i++) {
+        size_t at;
+        trace_add(&trace, made_name("layers.%d.input", i), x[i], x[i], SHAPE(TOKENS, HIDDEN));
+        at = trace_add(&trace, made_name("layers.%d.norm", i), a[i], i ? a[i] : b, SHAPE(TOKENS, HIDDEN));
+        first = i ? first : at;
+    }
+    trace_diagnose(&trace, first);
+    assert_first(&trace, "channel-scaled", "w' the weight of layers.2.norm");
+    trace_end(&trace);
+    for (size_t i = 0; i < 3; i++) {
+        free(x[i]);
+        free(weight[i]);
+    }
+}
+
 /* Tokens that occur several times make more than one permutation of a roll. */
 static void test_a_roll_of_repeated_tokens(void **state)
 {
@@ -233,7 +262,7 @@ int main(void)
         cmocka_unit_test(test_tables_of_angles),          cmocka_unit_test(test_table_of_few_pairs),
         cmocka_unit_test(test_tables_are_silent),         cmocka_unit_test(test_norms_with_a_bias),
         cmocka_unit_test(test_a_roll_of_repeated_tokens), cmocka_unit_test(test_one_offset_for_all),
-        cmocka_unit_test(test_parts_of_heads_turn),
+        cmocka_unit_test(test_parts_of_heads_turn),       cmocka_unit_test(test_weight_of_a_later_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
