@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "compare/structure.h"
 #include "diagnose/case.h"
+#include "diagnose/pattern.h"
 
 /* Below this a hypothesis says less than it leaves open. */
 #define LEAST_CONFIDENCE 0.3
@@ -46,6 +47,8 @@
  */
 #define OVER_ITS_SHARE 4.0
 #define LEAST_SHARE    0.2
+/* So does a pattern that makes this much of it. */
+#define LEAST_PATTERN 0.7
 
 /* Tokens of all sequences of a batch that are looked at when those of one say nothing. */
 #define ALL_SEQUENCES 48
@@ -432,12 +435,26 @@ static const char *held_against(const struct ts_case_state *state)
     return "the reference's values";
 }
 
+/* What an error that is spread over rows and channels follows. */
+static const char *what_it_follows(struct ts_case *the_case)
+{
+    double value = ts_pattern_of_value(the_case), one;
+    if (value > LEAST_PATTERN)
+        return ts_case_text(the_case,
+                            "what an element should be tells %.0f %% of its error: another function of the same values",
+                            100 * value);
+    one = ts_pattern_of_rank_one(the_case);
+    if (one > LEAST_PATTERN)
+        return ts_case_text(the_case, "%.0f %% of it is one row of numbers, times a number for each row", 100 * one);
+    return "it is spread over rows and channels";
+}
+
 /* The row or channel that holds most of the error, when that is far above its share. */
 static const char *where_it_stands(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     double *errors = calloc(actor->rows + actor->width, sizeof *errors), most = OVER_ITS_SHARE;
-    const char *text = "it is spread over rows and channels";
+    const char *text = NULL;
     for (size_t i = 0; errors && i < the_case->total; i++) {
         double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
         errors[i / actor->width] += cost > 0 ? cost : 0;
@@ -454,7 +471,7 @@ static const char *where_it_stands(struct ts_case *the_case)
                             row ? ts_case_row(the_case, p) : (uint64_t)(p - actor->rows), parts, 100 * share);
     }
     free(errors);
-    return text;
+    return text ? text : what_it_follows(the_case);
 }
 
 /* When no cause holds: the most telling thing there is to say. */

@@ -2,9 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/pattern.h"
 #include "diagnose/variant.h"
 #include "diagnose/wiring.h"
 
+/* So much of an error that elements follow one by one is no missing part. */
+#define FOLLOWS    0.97
 #define WORTHWHILE 0.3
 
 /* Several terms of a sum missing at once: what is left is the sum of some of them. */
@@ -450,6 +453,9 @@ static void propose_partial_sum(struct ts_case *the_case)
     sure = sure_of_part(the_case, &tally);
     /* a part that is missing is missing in every token; attention leaves the first or the last alone */
     if (tally.sums[AGREEING] > 0 || !(sure > 0))
+        return;
+    /* what an element should be does not tell what is missing of it, or that is another function of it */
+    if (ts_pattern_of_value(the_case) > FOLLOWS)
         return;
     ts_formula_next(the_case, &(struct ts_formula){
                                   .count = count_slopes, .tell = tell_slopes, .table = &typical, .table_count = 1});

@@ -130,6 +130,30 @@ static void test_random_error_is_silent(void **state)
     trace_end(&layer.trace);
 }
 
+/* What has no name still has a shape: a function of the value, one pattern in every row. */
+static void test_strongest_structure(void **state)
+{
+    for (int way = 0; way < 3; way++) {
+        struct layer layer;
+        layer_start(&layer, 0);
+        EACH(i)
+        {
+            double value = (double)layer.product[0][i];
+            layer.product[1][i] = way == 0 ? (float)tanh(2 * value)
+                                  : way == 1
+                                      ? (float)(value + sin((double)(i / HIDDEN * 5)) * cos((double)(i % HIDDEN * 3)))
+                                      : (float)(value + 0.6 * (dice_number() + dice_number()));
+        }
+        (void)state;
+        layer_diagnose(&layer, PRODUCT);
+        assert_silent(&layer.trace);
+        assert_non_null(strstr(layer.trace.diagnosis.strongest, way == 0   ? "another function of the same values"
+                                                                : way == 1 ? "times a number for each row"
+                                                                           : "spread over rows and channels"));
+        trace_end(&layer.trace);
+    }
+}
+
 static void test_problem_is_said(void **state)
 {
     struct layer layer;
@@ -408,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_noise_is_silent),
         cmocka_unit_test(test_equal_is_silent),
         cmocka_unit_test(test_random_error_is_silent),
+        cmocka_unit_test(test_strongest_structure),
         cmocka_unit_test(test_problem_is_said),
         cmocka_unit_test(test_scaled),
         cmocka_unit_test(test_scaled_under_noise),
