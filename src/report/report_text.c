@@ -318,7 +318,8 @@ static void put_causes(const struct text *text)
     for (size_t i = 0; i < diagnosis->count && (i < 3 || text->options->all); i++) {
         const struct ts_cause *cause = &diagnosis->causes[i];
         ts_buffer_clear(&line);
-        ts_buffer_printf(&line, "%s (%.2f): %s", cause->id, cause->confidence, cause->summary ? cause->summary : "");
+        ts_buffer_printf(&line, "%s (%.2f%s): %s", cause->id, cause->confidence, cause->tied ? ", a tie" : "",
+                         cause->summary ? cause->summary : "");
         put_fact(text, i ? "or" : "cause", text_of(&line));
         put_fact(text, "check", cause->check);
     }

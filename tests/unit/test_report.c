@@ -364,6 +364,14 @@ static void test_text_of_causes(void **state)
                                      "  check      rope_theta\n"
                                      "  or         scaled (0.30): by 1.2\n"));
     ts_buffer_release(&out);
+    diagnosis.causes[0].tied = diagnosis.causes[1].tied = true;
+    make_text(&sample, &eighty, &out);
+    assert_non_null(strstr(out.data, "  cause      rotation (0.98, a tie): the angles fit theta = 1000000\n"));
+    assert_non_null(strstr(out.data, "  or         scaled (0.30, a tie): by 1.2\n"));
+    ts_buffer_release(&out);
+    make_html(&sample, &out);
+    assert_non_null(strstr(out.data, "<strong>scaled</strong> (0.30, a tie) by 1.2"));
+    ts_buffer_release(&out);
     sample_close(&sample);
 }
 
