@@ -519,13 +519,27 @@ static void sum_up(struct ts_judge *state)
                  "longer prompt");
 }
 
+/* experts.down_proj is a stack of weights that has no word for it, experts.3.w1.qzeros belongs to one; experts.3.w1 is
+ * what a module gave in a run. */
+static bool is_weight_of_experts(const char *name)
+{
+    const char *at = strstr(name, ".experts.");
+    if (!at)
+        return false;
+    at += strlen(".experts.");
+    if (!strchr("0123456789", *at))
+        return true;
+    at = strchr(at, '.');
+    return at && strchr(at + 1, '.');
+}
+
 bool ts_judge_are_weights(const struct ts_pair *pairs, size_t count)
 {
     size_t weights = 0;
     for (size_t i = 0; i < count; i++) {
         const char *name = pairs[i].name;
         weights += ts_ends_with(name, ".weight") || ts_ends_with(name, ".bias") || ts_ends_with(name, "_weight") ||
-                   ts_ends_with(name, "_bias") || strstr(name, ".experts.") != NULL;
+                   ts_ends_with(name, "_bias") || is_weight_of_experts(name);
     }
     return count > 0 && weights * 2 > count;
 }

@@ -658,6 +658,29 @@ static void test_weights_that_a_bias_chose(void **state)
     judged_end(&judged);
 }
 
+/* A mixture captured at the calls of its modules: most tensors are of experts, and it is a run all the same. */
+static void test_experts_of_a_run(void **state)
+{
+    static const struct {
+        const char *name;
+        bool weights;
+    } cases[] = {
+        {"model.layers.0.mlp.experts.%d.down_proj", false}, {"layers.0.block_sparse_moe.experts.%d.w1", false},
+        {"model.layers.0.mlp.experts.%d", false},           {"model.layers.%d.mlp.experts.down_proj", true},
+        {"model.layers.0.mlp.experts.%d.w1.qzeros", true},  {"model.layers.0.mlp.experts.%d.w1.weight", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct trace trace;
+        trace_start(&trace);
+        add_shaken(&trace, "model.layers.0.mlp", TINY);
+        for (int k = 0; k < 4; k++)
+            add_shaken(&trace, made_name(cases[i].name, k), TINY);
+        assert_int_equal(ts_judge_are_weights(trace.pairs, trace.count), cases[i].weights);
+        trace_end(&trace);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -679,6 +702,7 @@ int main(void)
         cmocka_unit_test(test_one_wrong_element_of_many_tokens),
         cmocka_unit_test(test_masks_written_by_hand),
         cmocka_unit_test(test_bits_of_a_constant),
+        cmocka_unit_test(test_experts_of_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
