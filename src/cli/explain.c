@@ -63,6 +63,11 @@ static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, 
     ts_buffer_string(&out, ts_text_columns(out.data, out.size) + 2 + strlen(facts) > terminal.width ? "\n  " : "  ");
     put_wrapped(&out, facts, 2, 2);
     ts_buffer_byte(&out, '\n');
+    if (pair->recipe && pair->recipe[0]) { /* what is said below holds of the two in this layout */
+        ts_buffer_string(&out, "  layout     ");
+        put_wrapped(&out, pair->recipe, 13, 13);
+        ts_buffer_byte(&out, '\n');
+    }
     if (verdict->operation) {
         ts_buffer_string(&out, "  operation  ");
         put_wrapped(&out, verdict->operation, 13, 13);
@@ -102,6 +107,7 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     ts_json_begin_object(json);
     ts_field_text(json, "schema", "tsleuth.explain/1");
     ts_field_text(json, "name", pair->name);
+    ts_field_text(json, "recipe", pair->recipe ? pair->recipe : "");
     ts_field_number(json, "rel_l2", ts_shown_delta(delta).rel_l2);
     ts_field_causes(json, diagnosis);
     ts_json_end_object(json);
