@@ -150,11 +150,48 @@ static double agreement(const struct ts_case *the_case, const struct reading *re
                : 0;
 }
 
+static bool predict(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct reading *reading = formula->numbers;
+    bool *told = malloc(the_case->total * sizeof *told);
+    if (told)
+        reading->fill(the_case, reading, the_case->total, out, told);
+    free(told);
+    return told != NULL;
+}
+
+/* Types whose exponents count from another number differ by a factor, which says it more simply. */
+static bool is_multiple(const struct ts_case *the_case, const double *prediction)
+{
+    double factor = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        if (the_case->expected[i] == 0)
+            continue;
+        factor = factor == 0 ? prediction[i] / the_case->expected[i] : factor;
+        if (prediction[i] != factor * the_case->expected[i])
+            return false;
+    }
+    return true;
+}
+
 static void try_reading(struct ts_case *the_case, const struct reading *reading, double *prediction)
 {
     double share = agreement(the_case, reading, the_case->total, prediction);
+    bool bounded = reading->from != reading->to;
     if (!(share > AGREE))
         return;
+    /* eight bits do not range far: sums of squares see them all, and what is exact is worth more than what is near */
+    for (size_t i = 0; i < the_case->total && bounded; i++)
+        bounded = isfinite(prediction[i]);
+    if (bounded && !is_multiple(the_case, prediction)) {
+        ts_formula_next(
+            the_case,
+            &(struct ts_formula){
+                .predict = predict, .count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
+        ts_propose(the_case, "dtype-confusion", prediction, 0,
+                   "the element type given to the reader, the kernel or the view", "%s",
+                   sentence(the_case, reading, share));
+    }
     ts_formula_next(the_case,
                     &(struct ts_formula){.count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
     ts_propose_plain(the_case, "dtype-confusion", share, "the element type given to the reader, the kernel or the view",
@@ -338,21 +375,33 @@ static void fill_float8(const struct ts_case *the_case, const struct reading *re
     }
 }
 
-/* Codes of one 8-bit type read as another. The expected values must be exact ones of the first. */
-static void confused_float8(struct ts_case *the_case, double *prediction)
+static bool are_codes(const struct ts_case *the_case, enum ts_type type, const double *values)
 {
     struct codes codes;
+    sort_codes(type, &codes);
+    for (size_t i = 0; i < the_case->total; i++)
+        if (!isnan(values[i]) && code_of(&codes, values[i]) < 0)
+            return false;
+    return true;
+}
+
+/* Codes of one 8-bit type read as another. The expected values must be exact ones of the first. Where what was found
+ * are exact ones of some type, it is that type, and a step of so few bits is no noise. */
+static void confused_float8(struct ts_case *the_case, double *prediction)
+{
+    bool codes[sizeof float8 / sizeof *float8], any = false;
+    for (size_t b = 0; b < sizeof float8 / sizeof *float8; b++) {
+        codes[b] = are_codes(the_case, float8[b], the_case->found);
+        any = any || codes[b];
+    }
     for (size_t a = 0; a < sizeof float8 / sizeof *float8; a++) {
-        bool exact = true;
-        sort_codes(float8[a], &codes);
-        for (size_t i = 0; i < the_case->total && exact; i++)
-            exact = code_of(&codes, the_case->expected[i]) >= 0;
+        bool exact = are_codes(the_case, float8[a], the_case->expected);
         for (size_t b = 0; b < sizeof float8 / sizeof *float8 && exact; b++) {
             struct reading reading = {
-                .fill = fill_float8, .from = float8[a], .to = float8[b], .slack = slack_of(the_case)};
+                .fill = fill_float8, .from = float8[a], .to = float8[b], .slack = any ? 0 : slack_of(the_case)};
             snprintf(reading.what, sizeof reading.what, "codes of %s are read as %s", ts_type_info(float8[a])->name,
                      ts_type_info(float8[b])->name);
-            if (a != b)
+            if (a != b && (codes[b] || !any))
                 try_reading(the_case, &reading, prediction);
         }
     }

@@ -308,6 +308,42 @@ static void test_types_confused(void **state)
     trace_end(&scene.trace);
 }
 
+static float e4m3_value(unsigned code)
+{
+    double fraction = (double)(code & 7), value;
+    unsigned exponent = code >> 3 & 15;
+    value = exponent ? ldexp(1 + fraction / 8, (int)exponent - 7) : ldexp(fraction, -9);
+    return (float)(code & 128 ? -value : value);
+}
+
+static float e5m2_value(unsigned code)
+{
+    double fraction = (double)(code & 3), value;
+    unsigned exponent = code >> 2 & 31;
+    value = exponent ? ldexp(1 + fraction / 4, (int)exponent - 15) : ldexp(fraction, -16);
+    return (float)(code & 128 ? -value : value);
+}
+
+/* Whatever the range: one more bit of exponent is no factor, no cap, and no noise of few bits. */
+static void test_small_floats_confused(void **state)
+{
+    static const double ranges[] = {1.5, 1.9, 2.4};
+    (void)state;
+    for (size_t k = 0; k < 2 * sizeof ranges / sizeof *ranges; k++) {
+        struct scene scene;
+        scene_start(&scene, 0);
+        for (size_t i = 0; i < TOTAL; i++) {
+            double value = ranges[k / 2] * dice_number();
+            unsigned code = value < 0 ? 128 : 0;
+            while ((code & 127) < 120 && fabs((double)(k % 2 ? e5m2_value : e4m3_value)(code)) < fabs(value))
+                code++;
+            scene.a[i] = (k % 2 ? e5m2_value : e4m3_value)(code);
+            scene.b[i] = (k % 2 ? e4m3_value : e5m2_value)(code);
+        }
+        scene_expect(&scene, "dtype-confusion", k % 2 ? "f8_e5m2 are read as f8_e4m3" : "f8_e4m3 are read as f8_e5m2");
+    }
+}
+
 /* Rounding is named when someone asks, and is no fault. */
 static void test_rounding(void **state)
 {
@@ -647,6 +683,7 @@ int main(void)
         cmocka_unit_test(test_clamped),
         cmocka_unit_test(test_softcapped),
         cmocka_unit_test(test_types_confused),
+        cmocka_unit_test(test_small_floats_confused),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_other_roundings),
         cmocka_unit_test(test_quantized_by_token),
