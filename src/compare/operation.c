@@ -253,6 +253,29 @@ static double chunk_value(const struct ts_scene *scene, const struct ts_actor *m
     return in[ts_scene_row(scene, m, row) * m->width + chunk * width + i];
 }
 
+double ts_operation_operand(const struct ts_operation *operation, const struct ts_actor *actor,
+                            const struct ts_actor *const from[3], double *const *inputs, unsigned slot, size_t i)
+{
+    unsigned input = operation->fused ? 0 : slot;
+    return inputs[input][i / actor->width * from[input]->width + operation->places[slot] + i % actor->width];
+}
+
+bool ts_operation_has_two(const struct ts_operation *operation)
+{
+    return operation->fused || operation->input_count > 1;
+}
+
+static double activated(const struct ts_operation *operation, const struct ts_actor *actor,
+                        const struct ts_actor *const from[3], double *const *inputs, size_t i)
+{
+    double x = ts_operation_operand(operation, actor, from, inputs, 0, i), y;
+    if (!ts_operation_has_two(operation))
+        return ts_activation_value(operation->activation, x);
+    y = ts_operation_operand(operation, actor, from, inputs, 1, i);
+    return operation->summed ? ts_activation_value(operation->activation, x + y)
+                             : ts_activation_value(operation->activation, x) * y;
+}
+
 bool ts_operation_is_product(const struct ts_operation *operation)
 {
     return operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
@@ -302,15 +325,8 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         apply_rotary(operation, actor, inputs[0], out);
         break;
     case TS_OPERATION_ACTIVATION:
-        for (size_t i = 0; i < total; i++) {
-            /* a fused input holds both operands, one behind the other in each row */
-            size_t fused = i / actor->width * 2 * actor->width + i % actor->width;
-            double x = operation->fused ? inputs[0][fused + operation->chunk * actor->width] : inputs[0][i];
-            double y = operation->fused             ? inputs[0][fused + operation->other_chunk * actor->width]
-                       : operation->input_count > 1 ? inputs[1][i]
-                                                    : 1;
-            out[i] = ts_activation_value(operation->activation, x) * y;
-        }
+        for (size_t i = 0; i < total; i++)
+            out[i] = activated(operation, actor, from, inputs, i);
         break;
     case TS_OPERATION_SCORES:
         apply_scores(scene, operation, actor, from[0], from[1], inputs[0], inputs[1], out);
@@ -636,6 +652,13 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
     return TS_OK;
 }
 
+static void operand_text(const struct ts_operation *operation, const char *name, unsigned slot, struct ts_buffer *out)
+{
+    ts_buffer_string(out, name);
+    if (operation->part[slot])
+        ts_buffer_printf(out, "[%zu:%zu]", operation->places[slot], operation->places[slot] + operation->size);
+}
+
 void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *operation, struct ts_buffer *out)
 {
     const char *names[3] = {"", "", ""};
@@ -661,11 +684,13 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
         ts_buffer_printf(out, "rotary(%s), %s pairs", names[0], operation->interleaved ? "interleaved" : "half-split");
         break;
     case TS_OPERATION_ACTIVATION:
-        ts_buffer_printf(out, "%s(%s)", ts_activation_name(operation->activation), names[0]);
-        if (operation->fused)
-            ts_buffer_string(out, " of one half * the other");
-        if (operation->input_count > 1)
-            ts_buffer_printf(out, " * %s", names[1]);
+        ts_buffer_printf(out, "%s(", ts_activation_name(operation->activation));
+        operand_text(operation, names[0], 0, out);
+        ts_buffer_string(out, !ts_operation_has_two(operation) ? ")" : operation->summed ? " + " : ") * ");
+        if (ts_operation_has_two(operation))
+            operand_text(operation, names[operation->fused ? 0 : 1], 1, out);
+        if (operation->summed)
+            ts_buffer_string(out, ")");
         break;
     case TS_OPERATION_SCORES:
         ts_buffer_printf(out, "%.6g * %s . %s%s", operation->factor, names[0], names[1],

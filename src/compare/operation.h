@@ -23,7 +23,7 @@ enum ts_operation_kind {
     TS_OPERATION_SCALED_SUM, /* x + factor * y */
     TS_OPERATION_NORM,       /* x / rms(x) * w (+ bias), with or without the mean removed */
     TS_OPERATION_ROTARY,
-    TS_OPERATION_ACTIVATION, /* f(x), or f(x) * y with two inputs */
+    TS_OPERATION_ACTIVATION, /* f(x), or f(x) * y or f(x + y) with two operands */
     TS_OPERATION_SCORES,     /* factor * q . k, grouped heads */
     TS_OPERATION_SOFTMAX,    /* with the mask read off the reference; of one input, or of factor * q . k */
     TS_OPERATION_CONTEXT,    /* probabilities times values, grouped heads */
@@ -60,13 +60,16 @@ struct ts_operation {
     bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */
     bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap; ATTENTION: causal */
     bool sigmoid;     /* TOPK: of sigmoids instead of softmax */
-    bool fused;       /* ACTIVATION: both operands are halves of one input, chunk and other_chunk */
+    bool fused;       /* ACTIVATION: both operands are parts of one input */
+    bool summed;      /* ACTIVATION: f(x + y) */
     enum ts_activation activation;
+    bool part[2]; /* ACTIVATION: this operand is a part of a wider input, from column places[] on */
+    size_t places[2];
     size_t group; /* NORM: numbers per norm; ROTARY: numbers of a head that turn; ATTENTION: window, 0 when there is
                      none */
     size_t heads; /* ROTARY, SCORES, SOFTMAX of two, ATTENTION: heads of the output, whatever shape the inputs were
                      captured in */
-    size_t size;  /* ATTENTION: numbers of a query, and of a key */
+    size_t size;  /* ATTENTION: numbers of a query, and of a key; ACTIVATION: of an operand */
     unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
     /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;
      * TOPK: the experts that the candidate chose, by row, where a bias or groups choose them, else NULL;
@@ -94,6 +97,11 @@ bool ts_operation_is_product(const struct ts_operation *operation);
  * width. -inf in the result says "must be masked". */
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out);
+
+/* Of an activation: whether it has two operands, and element i of one; from and inputs as in ts_operation_apply. */
+bool ts_operation_has_two(const struct ts_operation *operation);
+double ts_operation_operand(const struct ts_operation *operation, const struct ts_actor *actor,
+                            const struct ts_actor *const from[3], double *const *inputs, unsigned slot, size_t i);
 
 /* By what an input is shaken: a number near a normal distribution of variance 1 that depends on its arguments only. */
 double ts_noise_at(uint64_t seed, uint64_t index);

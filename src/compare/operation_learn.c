@@ -210,68 +210,106 @@ static void learn_scale(struct ts_search *search)
     }
 }
 
-/* x and y at the probes: two tensors, or halves of one; y is NULL when there is no gate. */
-static bool activation_fits(const struct ts_search *search, enum ts_activation activation, const double *x,
+/* What a function or a gate may be given: a tensor of the actor's size, or some columns of a wider one. */
+struct operand {
+    const struct ts_actor *from;
+    size_t place;
+    bool part;
+    double at[TS_SEARCH_PROBES];
+};
+
+#define MOST_WHOLE 8
+#define MOST_WIDE  6 /* wider tensors of which parts are tried */
+#define MOST_PARTS 32
+
+static void add_operand(const struct ts_search *search, const struct ts_actor *from, size_t place,
+                        struct operand *operand)
+{
+    size_t width = search->actor->width;
+    *operand = (struct operand){.from = from, .place = place, .part = from->width != width};
+    for (size_t k = 0; k < search->probe_count; k++)
+        operand->at[k] = (double)from->a[search->probes[k] / width * from->width + place + search->probes[k] % width];
+}
+
+/* Columns from the beginning and from the end: what stands beside them may have any width. */
+static size_t add_parts(const struct ts_search *search, struct operand *parts)
+{
+    const size_t width = search->actor->width;
+    size_t count = 0, wide = 0;
+    for (size_t i = 0; i < search->all_count && wide < MOST_WIDE; i++) {
+        const struct ts_actor *from = search->all[i];
+        if (from->rows != search->actor->rows || from->apart != search->actor->apart || from->width <= width)
+            continue;
+        wide++;
+        for (size_t place = 0; place + width <= from->width && count < MOST_PARTS; place += width) {
+            add_operand(search, from, place, &parts[count++]);
+            if (from->width % width && count < MOST_PARTS)
+                add_operand(search, from, from->width - width - place, &parts[count++]);
+        }
+    }
+    return count;
+}
+
+/* y is NULL when there is no second operand. */
+static bool activation_fits(const struct ts_search *search, const struct ts_operation *act, const double *x,
                             const double *y)
 {
     double error = 0;
-    for (size_t k = 0; k < search->probe_count; k++)
-        if (ts_search_strays(search, k, ts_activation_value(activation, x[k]) * (y ? y[k] : 1), &error))
+    for (size_t k = 0; k < search->probe_count; k++) {
+        double value = act->summed ? ts_activation_value(act->activation, x[k] + y[k])
+                                   : ts_activation_value(act->activation, x[k]) * (y ? y[k] : 1);
+        if (ts_search_strays(search, k, value, &error))
             return false;
+    }
     return true;
+}
+
+/* Every function of x; y is NULL, or the gate, or what is added to x. */
+static void try_functions(struct ts_search *search, const struct operand *x, const struct operand *y, bool summed,
+                          bool identity)
+{
+    for (int f = 0; f < TS_ACTIVATION_COUNT; f++) {
+        struct ts_operation act = {.kind = TS_OPERATION_ACTIVATION,
+                                   .inputs = {x->from->pair, y ? y->from->pair : 0},
+                                   .input_count = y && y->from != x->from ? 2 : 1,
+                                   .activation = (enum ts_activation)f,
+                                   .fused = y && y->from == x->from,
+                                   .summed = summed,
+                                   .part = {x->part, y && y->part},
+                                   .places = {x->place, y ? y->place : 0},
+                                   .size = search->actor->width};
+        if ((f != TS_ACTIVATION_IDENTITY || identity) && activation_fits(search, &act, x->at, y ? y->at : NULL))
+            ts_search_consider(search, &act);
+    }
 }
 
 static void learn_activations(struct ts_search *search)
 {
-    double from[8][TS_SEARCH_PROBES];
-    size_t count = search->same_count < 8 ? search->same_count : 8;
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < search->probe_count; k++)
-            from[i][k] = (double)search->same[i]->a[search->probes[k]];
-    for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j <= count; j++) {
-            bool alone = j == count;
-            for (int f = 0; f < TS_ACTIVATION_COUNT && j != i; f++) {
-                struct ts_operation act = {.kind = TS_OPERATION_ACTIVATION,
-                                           .inputs = {search->same[i]->pair, alone ? 0 : search->same[j]->pair},
-                                           .input_count = alone ? 1 : 2,
-                                           .activation = (enum ts_activation)f};
-                if (f == TS_ACTIVATION_IDENTITY && (alone || j < i))
-                    continue;
-                if (activation_fits(search, act.activation, from[i], alone ? NULL : from[j]))
-                    ts_search_consider(search, &act);
-            }
-        }
-}
-
-/* Gate and up as halves of one projection, in either order. */
-static void learn_fused_activation(struct ts_search *search)
-{
-    const struct ts_actor *actor = search->actor;
-    double halves[2][TS_SEARCH_PROBES];
-    for (size_t i = 0; i < search->all_count && i < 6; i++) {
-        const struct ts_actor *input = search->all[i];
-        if (input->rows != actor->rows || input->width != 2 * actor->width)
-            continue;
-        for (size_t k = 0; k < search->probe_count; k++) {
-            size_t at = search->probes[k];
-            const float *row = input->a + at / actor->width * input->width + at % actor->width;
-            halves[0][k] = (double)row[0];
-            halves[1][k] = (double)row[actor->width];
-        }
-        for (unsigned gate = 0; gate < 2; gate++)
-            for (int f = 0; f < TS_ACTIVATION_COUNT; f++) {
-                struct ts_operation act = {.kind = TS_OPERATION_ACTIVATION,
-                                           .inputs = {input->pair},
-                                           .input_count = 1,
-                                           .fused = true,
-                                           .chunk = gate,
-                                           .other_chunk = 1 - gate,
-                                           .activation = (enum ts_activation)f};
-                if (activation_fits(search, act.activation, halves[gate], halves[1 - gate]))
-                    ts_search_consider(search, &act);
-            }
+    struct operand *all = malloc((MOST_WHOLE + MOST_PARTS) * sizeof *all);
+    size_t whole = search->same_count < MOST_WHOLE ? search->same_count : MOST_WHOLE, count = whole;
+    if (!all)
+        return;
+    for (size_t i = 0; i < whole; i++)
+        add_operand(search, search->same[i], 0, &all[i]);
+    for (size_t i = 0; i < whole; i++) {
+        for (size_t j = 0; j < whole; j++)
+            if (j != i)
+                try_functions(search, &all[i], &all[j], false, i < j);
+        try_functions(search, &all[i], NULL, false, false);
     }
+    for (size_t i = 0; i < whole && search->best.kind == TS_OPERATION_NONE; i++)
+        for (size_t j = i + 1; j < whole; j++)
+            try_functions(search, &all[i], &all[j], true, false);
+    if (search->best.kind == TS_OPERATION_NONE)
+        count += add_parts(search, all + whole);
+    for (size_t i = 0; i < count && count > whole; i++) {
+        for (size_t j = i < whole ? whole : 0; j < count; j++)
+            if (j != i && (i < whole || j < whole || all[i].from == all[j].from))
+                try_functions(search, &all[i], &all[j], false, i < j);
+        if (i >= whole)
+            try_functions(search, &all[i], NULL, false, false);
+    }
+    free(all);
 }
 
 /* x times a scale and plus a shift, both chunks of `from`, given at the probes. */
@@ -378,11 +416,10 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
     struct ts_search search = {.scene = scene, .actor = actor, .total = actor->rows * actor->width};
     /* what has no free constants before what has one per channel: a modulation common to all tokens also fits as a norm
      */
-    void (*const steps[])(struct ts_search *) = {learn_sums,        learn_activations,      learn_fused_activation,
-                                                 learn_modulation,  ts_learn_softmax,       ts_learn_topk,
-                                                 ts_learn_context,  ts_learn_scores,        learn_scale,
-                                                 learn_scaled_sums, ts_learn_capped_scores, ts_learn_norms,
-                                                 ts_learn_rotary,   ts_learn_attention};
+    void (*const steps[])(struct ts_search *) = {
+        learn_sums,       learn_activations, learn_modulation,  ts_learn_softmax,  ts_learn_topk,
+        ts_learn_context, ts_learn_scores,   learn_scale,       learn_scaled_sums, ts_learn_capped_scores,
+        ts_learn_norms,   ts_learn_rotary,   ts_learn_attention};
     (void)error;
     *operation = (struct ts_operation){0};
     if (!actor->usable || !(actor->norm_a > 0) || (actor->rows < 2 && scene->tokens != 1))

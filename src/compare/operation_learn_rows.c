@@ -7,7 +7,7 @@
 
 #define CHOICE_BACK  4    /* pairs between the experts that were chosen and their weights */
 #define LEAST_GROUPS 4    /* that a norm is learnt from: fewer fit by chance, with a weight per channel free */
-#define WITH_BIAS    6    /* the same with a bias */
+#define WITH_BIAS    5    /* the same with a bias, which is one more unknown per channel */
 #define SAME_NUMBER  0.05 /* of the sum of both sizes: numbers that differ by less say nothing about a weight */
 
 /* Weight and bias per channel by least squares over all groups; a bias only when it helps. */

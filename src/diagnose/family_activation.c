@@ -88,6 +88,12 @@ enum shape {
     CLIPPED,      /* f(min(x, limit)) * y clipped to limit */
     CLIPPED_ONE,  /* f(min(x, limit)) * y */
     CAPPED,       /* f(limit * tanh(x / limit)) * y */
+    /* of f(x + y), where x is the sum already */
+    FIRST_BEFORE,  /* f(first) + second */
+    SECOND_BEFORE, /* first + f(second) */
+    BOTH_BEFORE,   /* f(first) + f(second) */
+    FIRST_LEFT,    /* f(first) */
+    SECOND_LEFT,   /* f(second) */
     SHAPES
 };
 
@@ -132,18 +138,34 @@ static double guess_value(const struct guess *guess, double x, double y, bool ga
     case CAPPED:
         f = function_value(guess->function, guess->limit * tanh(x / guess->limit));
         return gated ? f * y : f;
+    case FIRST_BEFORE:
+        return function_value(guess->function, x - y) + y;
+    case SECOND_BEFORE:
+        return x - y + function_value(guess->function, y);
+    case BOTH_BEFORE:
+        return function_value(guess->function, x - y) + function_value(guess->function, y);
+    case FIRST_LEFT:
+        return function_value(guess->function, x - y);
+    case SECOND_LEFT:
+        return function_value(guess->function, y);
     default:
         f = function_value(guess->function, x);
         return gated ? f * y : f;
     }
 }
 
+/* The gate, or the second term of a sum. */
+static const double *other_of(const struct ts_variants *variants)
+{
+    return variants->inputs[1] ? variants->inputs[1] : variants->inputs[2];
+}
+
 static void fill(const struct ts_variants *variants, const struct guess *guess, size_t first, size_t count)
 {
     size_t width = variants->the_case->actor->width;
-    const double *x = variants->inputs[0], *y = variants->inputs[1];
+    const double *x = variants->inputs[0], *y = other_of(variants);
     for (size_t i = first * width; i < (first + count) * width; i++)
-        variants->out[i] = guess_value(guess, x[i], y ? y[i] : 0, y != NULL);
+        variants->out[i] = guess_value(guess, x[i], y ? y[i] : 0, variants->inputs[1] != NULL);
 }
 
 static bool needs_gate(enum shape shape)
@@ -244,33 +266,57 @@ static bool fit_curve(const struct ts_variants *variants, double *knots, double 
     return true;
 }
 
-/* A fused projection holds both operands, one behind the other in each row: as two inputs. */
+/* The operands by themselves: inputs[0] is what the function is given, inputs[1] the gate; of f(x + y) the sum, and the
+ * second term in inputs[2]. */
 static bool split_operands(struct ts_variants *variants)
 {
-    const struct ts_actor *actor = variants->the_case->actor, *from = variants->from[0];
+    const struct ts_case *the_case = variants->the_case;
     const struct ts_operation *operation = variants->operation;
-    double *fused = variants->inputs[0];
-    if (!operation->fused)
-        return true;
-    variants->inputs[0] = malloc(variants->the_case->total * sizeof *fused);
-    variants->inputs[1] = malloc(variants->the_case->total * sizeof *fused);
-    for (size_t i = 0; i < variants->the_case->total && variants->inputs[0] && variants->inputs[1]; i++) {
-        const double *row = fused + i / actor->width * from->width;
-        variants->inputs[0][i] = row[operation->chunk * actor->width + i % actor->width];
-        variants->inputs[1][i] = row[operation->other_chunk * actor->width + i % actor->width];
+    unsigned count = ts_operation_has_two(operation) ? 2 : 1;
+    double *apart[3] = {NULL, NULL, NULL};
+    bool good = true;
+    for (unsigned slot = 0; slot < count; slot++) {
+        apart[slot] = malloc(the_case->total * sizeof **apart);
+        good = good && apart[slot];
+        for (size_t i = 0; i < the_case->total && good; i++)
+            apart[slot][i] =
+                ts_operation_operand(operation, the_case->actor, variants->from, variants->inputs, slot, i);
     }
-    free(fused);
-    return variants->inputs[0] && variants->inputs[1];
+    for (size_t i = 0; i < the_case->total && good && operation->summed; i++)
+        apart[0][i] += apart[1][i];
+    if (operation->summed) {
+        apart[2] = apart[1];
+        apart[1] = NULL;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        free(variants->inputs[i]);
+        variants->inputs[i] = apart[i];
+    }
+    return good;
 }
 
-static const char *operand_name(struct ts_case *the_case, const struct ts_variants *variants, unsigned slot)
+static const char *part_name(struct ts_case *the_case, const struct ts_variants *variants, unsigned slot)
 {
     const struct ts_operation *operation = variants->operation;
-    if (operation->fused)
-        return ts_case_text(the_case, "the %s half of %s",
-                            (slot ? operation->other_chunk : operation->chunk) ? "second" : "first",
-                            ts_case_name(the_case, variants->from[0]));
-    return variants->from[slot] ? ts_case_name(the_case, variants->from[slot]) : "";
+    const struct ts_actor *from = variants->from[operation->fused ? 0 : slot];
+    if (!from)
+        return "";
+    if (!operation->part[slot])
+        return ts_case_name(the_case, from);
+    if (from->width == 2 * operation->size)
+        return ts_case_text(the_case, "the %s half of %s", operation->places[slot] ? "second" : "first",
+                            ts_case_name(the_case, from));
+    return ts_case_text(the_case, "%s[%zu:%zu]", ts_case_name(the_case, from), operation->places[slot],
+                        operation->places[slot] + operation->size);
+}
+
+/* What the function is given, and the gate or "". */
+static const char *operand_name(struct ts_case *the_case, const struct ts_variants *variants, unsigned slot)
+{
+    if (!variants->operation->summed)
+        return part_name(the_case, variants, slot);
+    return slot ? ""
+                : ts_case_text(the_case, "%s + %s", part_name(the_case, variants, 0), part_name(the_case, variants, 1));
 }
 
 /* One value everywhere is a function of anything, and says nothing about this one. */
@@ -336,13 +382,13 @@ static void propose_curve(struct ts_variants *variants, double explained)
 static size_t twin_of(const struct ts_variants *variants, const struct guess *best)
 {
     const struct ts_case *the_case = variants->the_case;
-    const double *x = variants->inputs[0], *y = variants->inputs[1];
+    const double *x = variants->inputs[0], *y = other_of(variants);
     for (size_t f = 0; f < FUNCTIONS; f++) {
         struct guess guess = *best;
         double apart = 0;
         guess.function = f;
         for (size_t i = 0; i < the_case->total && apart <= the_case->noise; i++) {
-            double d = guess_value(&guess, x[i], y ? y[i] : 0, y != NULL) - variants->out[i];
+            double d = guess_value(&guess, x[i], y ? y[i] : 0, variants->inputs[1] != NULL) - variants->out[i];
             apart += isfinite(d) ? d * d : 0;
         }
         if (f != best->function && apart <= the_case->noise)
@@ -384,6 +430,66 @@ static void consider_limits_between(struct ts_variants *variants, size_t functio
     }
 }
 
+/* The function before the sum, or a sum of one term. */
+static void propose_summed(struct ts_variants *variants, const struct guess *best)
+{
+    struct ts_case *the_case = variants->the_case;
+    const char *f = function_name(best->function), *first = part_name(the_case, variants, 0);
+    const char *second = part_name(the_case, variants, 1);
+    fill(variants, best, 0, the_case->actor->rows);
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = best, .size = sizeof *best});
+    if (best->shape == FIRST_LEFT || best->shape == SECOND_LEFT)
+        ts_propose(the_case, "term-missing", variants->out, 0, "the addition before the activation",
+                   "the candidate computes %s(%s): %s is not added", f, best->shape == FIRST_LEFT ? first : second,
+                   best->shape == FIRST_LEFT ? second : first);
+    else
+        ts_propose(the_case, "activation", variants->out, 0, "whether the activation comes before the sum or behind it",
+                   "the candidate computes %s(%s) + %s%s%s%s; the reference computes %s(%s + %s)", f,
+                   best->shape == SECOND_BEFORE ? second : first,
+                   best->shape == BOTH_BEFORE ? ts_case_text(the_case, "%s(", f) : "",
+                   best->shape == SECOND_BEFORE ? first : second, best->shape == BOTH_BEFORE ? ")" : "",
+                   ": the function is applied before the sum", f, first, second);
+}
+
+/* Other columns of an input than those it should be. */
+static void propose_other_part(struct ts_case *the_case)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    struct ts_operation changed = *operation, best = *operation;
+    struct ts_variants variants;
+    double most = WORTHWHILE;
+    unsigned at = 0;
+    if (!(operation->part[0] || operation->part[1]) || !ts_variants_open(&variants, the_case, operation))
+        return;
+    for (unsigned slot = 0; slot < (ts_operation_has_two(operation) ? 2 : 1); slot++) {
+        size_t width = variants.from[operation->fused ? 0 : slot]->width, size = operation->size;
+        for (size_t step = 0; step + size <= width && operation->part[slot]; step += size)
+            for (int end = 0; end < 2; end++) {
+                double share;
+                changed = *operation;
+                changed.places[slot] = end ? width - size - step : step;
+                if (changed.places[slot] == operation->places[slot])
+                    continue;
+                share = ts_variants_try(&variants, &changed, variants.inputs);
+                if (share > most + 1e-9) {
+                    most = share;
+                    best = changed;
+                    at = slot;
+                }
+            }
+    }
+    if (most > WORTHWHILE) {
+        const char *right = part_name(the_case, &variants, at);
+        ts_variants_apply(&variants, &best, variants.inputs);
+        variants.operation = &best;
+        ts_formula_operation(the_case, &best);
+        ts_propose(the_case, "wrong-input", variants.out, 0, "which columns of the fused projection are taken",
+                   "the right operation on the wrong columns: %s in place of %s", part_name(the_case, &variants, at),
+                   right);
+    }
+    ts_variants_close(&variants);
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const double limits[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50};
@@ -393,7 +499,10 @@ static void propose(struct ts_case *the_case)
     double most = WORTHWHILE, explained = 0;
     if (operation->kind == TS_OPERATION_NONE)
         ts_propose_other_function(the_case);
-    if (operation->kind != TS_OPERATION_ACTIVATION || !ts_variants_open(&variants, the_case, operation))
+    if (operation->kind != TS_OPERATION_ACTIVATION)
+        return;
+    propose_other_part(the_case);
+    if (!ts_variants_open(&variants, the_case, operation))
         return;
     if (!split_operands(&variants)) {
         ts_variants_close(&variants);
@@ -417,7 +526,14 @@ static void propose(struct ts_case *the_case)
         consider(&variants, &guess, &best, &most);
     }
     consider_limits_between(&variants, (size_t)operation->activation, &best, &most);
-    if (best.shape != SHAPES) {
+    for (int shape = FIRST_BEFORE; shape < SHAPES && operation->summed; shape++) {
+        struct guess guess = {.shape = (enum shape)shape, .function = (size_t)operation->activation};
+        consider(&variants, &guess, &best, &most);
+    }
+    if (best.shape != SHAPES && best.shape >= FIRST_BEFORE) {
+        propose_summed(&variants, &best);
+        explained = ts_explained(the_case, variants.out);
+    } else if (best.shape != SHAPES) {
         const char *x = operand_name(the_case, &variants, 0), *y = operand_name(the_case, &variants, 1);
         bool clipped = best.shape == CLIPPED || best.shape == CLIPPED_ONE;
         size_t twin;

@@ -107,6 +107,46 @@ static void test_one_token_over_and_over(void **state)
     judge_repeated(3, 1.05, 1);
 }
 
+/* A layer norm with a bias: two unknowns for each channel, so that five tokens leave three equations to spare. */
+static void judge_few_tokens(size_t tokens, bool biased, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(tokens * WIDTH), *weights = made_values(WIDTH), *bias = made_values(WIDTH);
+    float one[TOTAL], other[TOTAL];
+    for (size_t row = 0; row < tokens; row++) {
+        double mean = 0, square = 0;
+        for (size_t i = 0; i < WIDTH; i++)
+            mean += (double)x[row * WIDTH + i] / WIDTH;
+        for (size_t i = 0; i < WIDTH; i++)
+            square += pow((double)x[row * WIDTH + i] - mean, 2) / WIDTH;
+        for (size_t i = 0; i < WIDTH; i++) {
+            double value = ((double)x[row * WIDTH + i] - mean) / sqrt(square + 1e-5) * (1 + 0.2 * (double)weights[i]);
+            one[row * WIDTH + i] = (float)(value + 0.1 * (double)bias[i]);
+            other[row * WIDTH + i] = (float)(value + (biased ? 0.1 : 0) * (double)bias[i]);
+        }
+    }
+    shake(other, other, tokens * WIDTH, 1e-7);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0", x, x, SHAPE(tokens, WIDTH));
+    trace_add(&judged.trace, "norm", one, other, SHAPE(tokens, WIDTH));
+    judged_run(&judged);
+    assert_non_null(judged.judgement.verdicts[1].operation);
+    assert_string_equal(judged.judgement.verdicts[1].operation, "layer norm(layers.0)");
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, expected);
+    free(x);
+    free(weights);
+    free(bias);
+}
+
+static void test_a_bias_learnt_from_five_tokens(void **state)
+{
+    (void)state;
+    judge_few_tokens(5, true, SIZE_MAX);
+    judge_few_tokens(5, false, 1);
+    judge_few_tokens(8, false, 1);
+}
+
 /* A norm whose sums were added up in another order has another factor, by less than the sum of so many numbers is
  * worth; what is more than that is no rounding. */
 static void judge_norm_factor(double by, size_t expected)
@@ -158,9 +198,8 @@ static void test_a_large_number_that_was_rounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights_stored_in_sixteen_bits),
-        cmocka_unit_test(test_one_token_over_and_over),
-        cmocka_unit_test(test_the_factor_of_a_norm),
+        cmocka_unit_test(test_weights_stored_in_sixteen_bits),  cmocka_unit_test(test_a_bias_learnt_from_five_tokens),
+        cmocka_unit_test(test_one_token_over_and_over),         cmocka_unit_test(test_the_factor_of_a_norm),
         cmocka_unit_test(test_a_large_number_that_was_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,169 @@
+/* A function of a sum, and a gate that is a part of a wider tensor: learnt from the reference, silent on an honest
+ * candidate in bf16, and told where the candidate computes something else. */
+#include "judged_trace.h"
+
+enum { TOKENS = 14, WIDTH = 24, TAIL = 10, TOTAL = TOKENS * WIDTH };
+
+static double relu(double x)
+{
+    return x > 0 ? x : 0;
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+/* How a side makes its result of a first and a second operand; `third` stands where the second should not be. */
+typedef double (*step)(double first, double second, double third);
+
+static double relu_of_sum(double x, double y, double z)
+{
+    (void)z;
+    return relu(x + y);
+}
+
+static double silu_of_sum(double x, double y, double z)
+{
+    (void)z;
+    return silu(x + y);
+}
+
+static double relu_before_sum(double x, double y, double z)
+{
+    (void)z;
+    return relu(x) + y;
+}
+
+static double both_before_sum(double x, double y, double z)
+{
+    (void)z;
+    return relu(x) + relu(y);
+}
+
+static double relu_of_first(double x, double y, double z)
+{
+    (void)y;
+    (void)z;
+    return relu(x);
+}
+
+static double gated(double x, double y, double z)
+{
+    (void)z;
+    return x * silu(y);
+}
+
+static double gated_by_relu(double x, double y, double z)
+{
+    (void)z;
+    return x * relu(y);
+}
+
+static double gate_alone(double x, double y, double z)
+{
+    (void)z;
+    return silu(x) * y;
+}
+
+static double gated_by_other(double x, double y, double z)
+{
+    (void)y;
+    return x * silu(z);
+}
+
+/* Fills in what was captured: of a sum both terms, of a gate the other operand and a tensor that holds the gate behind
+ * (or before) as many other numbers, and a tail. Returns the index of the result. */
+static size_t plant(struct trace *trace, bool sum, bool gate_first, step right, step wrong)
+{
+    const size_t wide = sum ? WIDTH : 2 * WIDTH + TAIL;
+    float *x = made_values(TOTAL), *near_x = malloc(TOTAL * sizeof *near_x), *out[2];
+    float *y = made_values(TOKENS * wide), *near_y = malloc(TOKENS * wide * sizeof *near_y);
+    size_t at;
+    assert_true(near_x && near_y);
+    for (size_t i = 0; i < TOTAL; i++)
+        near_x[i] = to_bf16(x[i]);
+    for (size_t i = 0; i < TOKENS * wide; i++)
+        near_y[i] = to_bf16(y[i]);
+    for (int side = 0; side < 2; side++) {
+        out[side] = malloc(TOTAL * sizeof(float));
+        assert_non_null(out[side]);
+        for (size_t i = 0; i < TOTAL; i++) {
+            const float *row = (side ? near_y : y) + i / WIDTH * wide + i % WIDTH;
+            double first = (double)(side ? near_x : x)[i], second = (double)row[sum || gate_first ? 0 : WIDTH];
+            double third = (double)row[sum || !gate_first ? 0 : WIDTH];
+            out[side][i] = (float)(side ? wrong : right)(first, second, third);
+            out[side][i] = side ? to_bf16(out[side][i]) : out[side][i];
+        }
+    }
+    trace_add(trace, sum ? "layers.0" : "mixer.in_proj", y, near_y, SHAPE(TOKENS, wide));
+    trace_add(trace, sum ? "layers.1.bn2" : "mixer.scan", x, near_x, SHAPE(TOKENS, WIDTH));
+    at = trace_add(trace, sum ? "layers.1" : "mixer.out_proj.input", out[0], out[1], SHAPE(TOKENS, WIDTH));
+    for (int side = 0; side < 2; side++)
+        free(out[side]);
+    free(x);
+    free(y);
+    free(near_x);
+    free(near_y);
+    return at;
+}
+
+static void expect_learnt(bool sum, bool gate_first, step right, step wrong, const char *operation)
+{
+    struct judged judged;
+    const char *learnt;
+    size_t at;
+    trace_start(&judged.trace);
+    at = plant(&judged.trace, sum, gate_first, right, wrong);
+    judged_run(&judged);
+    learnt = judged.judgement.verdicts[at].operation;
+    if (!learnt || strcmp(learnt, operation) != 0)
+        fail_msg("%s, not %s", learnt ? learnt : "nothing was learnt", operation);
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, right == wrong ? SIZE_MAX : at);
+}
+
+static void expect_cause(bool sum, bool gate_first, step right, step wrong, const char *id, const char *words)
+{
+    struct trace trace;
+    trace_start(&trace);
+    trace_diagnose(&trace, plant(&trace, sum, gate_first, right, wrong));
+    assert_first(&trace, id, words);
+    trace_end(&trace);
+}
+
+static void test_a_function_of_a_sum(void **state)
+{
+    const char *learnt = "relu(layers.1.bn2 + layers.0)";
+    (void)state;
+    expect_learnt(true, false, relu_of_sum, relu_of_sum, learnt);
+    expect_learnt(true, false, silu_of_sum, silu_of_sum, "silu(layers.1.bn2 + layers.0)");
+    expect_learnt(true, false, relu_of_sum, silu_of_sum, learnt);
+    expect_cause(true, false, relu_of_sum, silu_of_sum, "activation",
+                 "computes silu(layers.1.bn2 + layers.0); the reference computes relu(layers.1.bn2 + layers.0)");
+    expect_cause(true, false, relu_of_sum, relu_before_sum, "activation",
+                 "relu(layers.1.bn2) + layers.0: the function is applied before the sum");
+    expect_cause(true, false, relu_of_sum, both_before_sum, "activation", "relu(layers.1.bn2) + relu(layers.0)");
+    expect_cause(true, false, relu_of_sum, relu_of_first, "term-missing", "layers.0 is not added");
+}
+
+static void test_a_gate_in_a_wider_tensor(void **state)
+{
+    (void)state;
+    expect_learnt(false, false, gated, gated, "silu(mixer.in_proj[24:48]) * mixer.scan");
+    expect_learnt(false, true, gated, gated, "silu(mixer.in_proj[0:24]) * mixer.scan");
+    expect_learnt(false, true, gated, gated_by_relu, "silu(mixer.in_proj[0:24]) * mixer.scan");
+    expect_cause(false, false, gated, gated_by_relu, "activation", "relu(mixer.in_proj[24:48]) * mixer.scan");
+    expect_cause(false, true, gated, gate_alone, "activation", "silu(mixer.scan) * mixer.in_proj[0:24]");
+    expect_cause(false, false, gated, gated_by_other, "wrong-input",
+                 "mixer.in_proj[0:24] in place of mixer.in_proj[24:48]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_function_of_a_sum),
+        cmocka_unit_test(test_a_gate_in_a_wider_tensor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
