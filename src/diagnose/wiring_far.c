@@ -15,6 +15,11 @@
 #define STREAMS 3
 #define CHANGED 0.98
 #define TRIED   65536
+/* Where what a layer makes of the wrong stream was not captured: how near to 1 and -1 the factors of both streams must
+ * be, how well that must be known, and what it is worth. */
+#define FACTOR_OFF   0.15
+#define FACTOR_KNOWN 0.05
+#define PARTLY_SURE  0.8
 
 /* `pair` stands where these inputs of the operation belong, or, of what was not learnt, where `near` does. */
 struct far_wire {
@@ -201,6 +206,81 @@ static const char *replaced_text(struct far_search *search)
     return text;
 }
 
+/* Slots of a tally: products of the stream that is taken, of the one that should be and of the error. */
+enum { TAKEN, BOTH, LEFT, ERROR_TAKEN, ERROR_LEFT, ERROR, NUMBERS };
+
+static bool count_streams(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                          struct ts_tally *tally)
+{
+    const struct far_wire *wire = formula->numbers;
+    const struct ts_actor *left = ts_scene_actor(the_case->scene, wire->near);
+    double *taken = malloc(the_case->total * sizeof *taken);
+    bool good = taken && ts_same_size(the_case, left) && read_far(the_case, wire->pair, taken);
+    (void)out;
+    for (size_t i = 0; i < the_case->total && good; i++) {
+        double error = the_case->found[i] - the_case->expected[i], y = (double)left->b[i];
+        if (!isfinite(error) || !isfinite(y) || !isfinite(taken[i]))
+            continue;
+        tally->sums[TAKEN] += taken[i] * taken[i];
+        tally->sums[BOTH] += taken[i] * y;
+        tally->sums[LEFT] += y * y;
+        tally->sums[ERROR_TAKEN] += error * taken[i];
+        tally->sums[ERROR_LEFT] += error * y;
+        tally->sums[ERROR] += error * error;
+        tally->sums[NUMBERS]++;
+    }
+    free(taken);
+    return good;
+}
+
+/* Least squares of the error over the two streams: one is there and the other is not, whatever the layer then makes of
+ * it, which has no reason to follow either. */
+static bool are_exchanged(const struct ts_tally *tally)
+{
+    const double *s = tally->sums, square = s[TAKEN] * s[LEFT] - s[BOTH] * s[BOTH];
+    double taken = (s[ERROR_TAKEN] * s[LEFT] - s[ERROR_LEFT] * s[BOTH]) / square;
+    double left = (s[ERROR_LEFT] * s[TAKEN] - s[ERROR_TAKEN] * s[BOTH]) / square;
+    double rest = s[ERROR] - taken * s[ERROR_TAKEN] - left * s[ERROR_LEFT];
+    double known = sqrt(rest / s[NUMBERS] * fmax(s[TAKEN], s[LEFT]) / square);
+    return square > 0 && fabs(taken - 1) < FACTOR_OFF && fabs(left + 1) < FACTOR_OFF && known < FACTOR_KNOWN &&
+           rest < (1 - WORTHWHILE) * s[ERROR];
+}
+
+static const char *tell_streams(struct ts_case *the_case, const struct ts_formula *formula,
+                                const struct ts_tally *tally, double *share)
+{
+    (void)the_case;
+    (void)formula;
+    *share = are_exchanged(tally) ? *share : 0;
+    return NULL;
+}
+
+/* A layer of which the output alone was captured goes on from the wrong stream, and what it adds has changed with it:
+ * the two streams explain a part of the error. */
+static void propose_partly(struct far_search *search)
+{
+    struct ts_case *the_case = search->the_case;
+    const struct far_wire *best = &search->best;
+    const char *near = ts_case_name(the_case, ts_scene_actor(the_case->scene, best->near));
+    struct ts_formula formula = {.count = count_streams,
+                                 .tell = tell_streams,
+                                 .numbers = best,
+                                 .size = sizeof *best,
+                                 .pairs = {best->near},
+                                 .pair_count = 1};
+    struct ts_tally tally;
+    ts_tally_open(&tally);
+    if (!count_streams(the_case, &formula, NULL, &tally) || !are_exchanged(&tally))
+        return;
+    ts_formula_next(the_case, &formula);
+    ts_propose_plain(the_case, "wrong-input", PARTLY_SURE,
+                     ts_case_text(the_case, "what is added up inside of %s: the residual stream",
+                                  ts_case_name(the_case, the_case->actor)),
+                     "%s is in it where %s should be: the residual stream goes on from the wrong tensor, and what is "
+                     "added to it differs as well",
+                     the_case->scene->pairs[best->pair].name, near);
+}
+
 static void propose_best(struct far_search *search)
 {
     struct ts_case *the_case = search->the_case;
@@ -213,11 +293,13 @@ static void propose_best(struct far_search *search)
     if (!predict_far(the_case, &formula, search->out))
         return;
     ts_formula_next(the_case, &formula);
-    ts_propose(the_case, "wrong-input", search->out, 0,
-               ts_case_text(the_case, "which tensor is passed to the step that makes %s: the residual stream",
-                            ts_case_name(the_case, the_case->actor)),
-               "the right operation on the wrong tensor: with %s in place of %s it gives what was found",
-               the_case->scene->pairs[best->pair].name, replaced_text(search));
+    if (!(ts_propose(the_case, "wrong-input", search->out, 0,
+                     ts_case_text(the_case, "which tensor is passed to the step that makes %s: the residual stream",
+                                  ts_case_name(the_case, the_case->actor)),
+                     "the right operation on the wrong tensor: with %s in place of %s it gives what was found",
+                     the_case->scene->pairs[best->pair].name, replaced_text(search)) > 0) &&
+        !best->slots)
+        propose_partly(search);
 }
 
 void ts_wiring_far(struct ts_case *the_case)

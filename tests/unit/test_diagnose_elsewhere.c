@@ -301,12 +301,55 @@ static void test_blocks_in_a_row(void **state)
     free(attention);
 }
 
+/* Outputs of layers alone. The third layer of the candidate adds to what the layer `from` left, and what it adds has
+ * changed as well. */
+static void diagnose_layers(size_t from, bool changed, const char *words)
+{
+    enum { LAYERS = 4, MANY = 40, NUMBERS = MANY * WIDTH };
+    float *stream[LAYERS], *own, *other, a[NUMBERS], b[NUMBERS];
+    struct trace trace;
+    trace_start(&trace);
+    own = made_values(NUMBERS);
+    other = made_values(NUMBERS);
+    for (size_t layer = 0; layer < LAYERS; layer++) {
+        stream[layer] = made_values(NUMBERS);
+        for (size_t i = 0; i < NUMBERS && layer; i++)
+            stream[layer][i] = stream[layer - 1][i] + stream[layer][i];
+        trace_add(&trace, layer ? made_name("model.layers.%d", (int)layer - 1) : "model.embed_tokens", stream[layer],
+                  stream[layer], SHAPE(MANY, WIDTH));
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        a[i] = stream[LAYERS - 1][i] + own[i];
+        b[i] = stream[from][i] + (changed ? other[i] : own[i]);
+    }
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.3", a, b, SHAPE(MANY, WIDTH)));
+    if (words)
+        assert_first(&trace, "wrong-input", words);
+    else
+        assert_null(trace_cause(&trace, "wrong-input"));
+    trace_end(&trace);
+    for (size_t layer = 0; layer < LAYERS; layer++)
+        free(stream[layer]);
+    free(own);
+    free(other);
+}
+
+static void test_a_stream_that_goes_on_from_elsewhere(void **state)
+{
+    (void)state;
+    diagnose_layers(0, true, "model.embed_tokens is in it where model.layers.2 should be");
+    diagnose_layers(1, true, "model.layers.0 is in it where model.layers.2 should be");
+    diagnose_layers(0, false, "with model.embed_tokens in place of model.layers.2");
+    diagnose_layers(3, true, NULL); /* the right stream, and something else is added to it */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_softplus),
         cmocka_unit_test(test_softmax_for_sigmoids),
         cmocka_unit_test(test_blocks_in_a_row),
+        cmocka_unit_test(test_a_stream_that_goes_on_from_elsewhere),
         cmocka_unit_test(test_channels_of_images),
         cmocka_unit_test(test_places_of_images),
         cmocka_unit_test(test_seven_wrong_numbers),
