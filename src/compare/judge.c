@@ -157,7 +157,7 @@ static double product_level(const struct ts_judge *state)
     return seen >= 3 ? ts_nth(errors, seen, seen / 4) : 0;
 }
 
-enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS, CHANNEL_FAILS };
+enum failure { NO_FAILURE, ALL_FAILS, PART_FAILS, CHANNEL_FAILS, TOGETHER_FAILS };
 
 /* What makes the error may be products that were not captured: in attention itself, or of the scale and shift of an
  * adaptive norm, which look like the weight and bias of a plain one. Those err as others do before the norm; behind it
@@ -203,7 +203,9 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
         return ALL_FAILS;
     if (replay->worst_part > fmax(room * PART_LIMIT, excused ? 5 * usual_replay(state, kind, true) : 0))
         return PART_FAILS;
-    return !state->products[i] && replay->worst_channel_part > room * CHANNEL_LIMIT ? CHANNEL_FAILS : NO_FAILURE;
+    if (!state->products[i] && replay->worst_channel_part > room * CHANNEL_LIMIT)
+        return CHANNEL_FAILS;
+    return replay->matched > 0 ? TOGETHER_FAILS : NO_FAILURE;
 }
 
 /* A product in one step is granted the precision of tensor cores, in which this run's other products do not live. */
@@ -245,6 +247,12 @@ static void judge_replay(struct ts_judge *state, size_t i)
                                       "replayed on the candidate's own inputs, channel %zu comes out otherwise: "
                                       "%.3g times what rounding explains",
                                       replay->worst_channel, replay->worst_channel_part));
+    else if (failure == TOGETHER_FAILS)
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "replayed on the candidate's own inputs, no number is off by more than rounding, "
+                                      "but all together tell of another %s, by %.0f standard errors",
+                                      state->kinds[i] == TS_OPERATION_NORM ? "epsilon" : "function", replay->matched));
 }
 
 static void first_look(struct ts_judge *state, size_t i)
@@ -431,6 +439,8 @@ static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_er
             status = forgive_tables(state, &operation, actor, &replay, error);
         if (status == TS_OK)
             status = ts_operation_replay_stored(&state->scene, &operation, actor, &replay, error);
+        if (status == TS_OK && delta->unequal)
+            replay.matched = ts_operation_match(&state->scene, &operation, actor, (struct ts_operation[2]){0});
         if (status == TS_OK)
             note_replay(state, i, &operation, &replay);
         ts_judge_set_aside(state, &operation, actor, status == TS_OK && replay.ratio <= FINE * REPLAY_LIMIT);

@@ -118,8 +118,14 @@ struct ts_replay {
     size_t worst_channel;
     double slope; /* correlation of the error made here with what was expected, -1 to 1; the smaller one of all numbers
                      as they are and of every channel counted alike */
+    double matched; /* by ts_operation_match; only asked where nothing else speaks against rounding */
 };
 
+/* Whether all numbers together tell that the two sides differ by the kind of gelu, or by an epsilon, which may be far
+ * below what each number is rounded by: how many standard errors they are apart, and what the reference and the
+ * candidate compute, with borrowed tables; else 0. */
+double ts_operation_match(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                          struct ts_operation sides[2]);
 /* One side of an actor's values, as operations take them; to be freed; NULL without memory. */
 double *ts_as_doubles(const float *values, size_t count);
 /* Replays it on the candidate. */

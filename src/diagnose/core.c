@@ -314,25 +314,39 @@ double ts_propose_measured(struct ts_case *the_case, const char *id, double left
     return confidence;
 }
 
-void ts_propose_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
-                      const char *summary, ...)
+static void keep_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
+                       const char *summary, va_list args)
 {
     struct ts_case_state *state = (struct ts_case_state *)the_case;
     struct ts_case_entry entry = {.plain = true};
     char text[1024];
-    va_list args;
-    if (!(confidence >= LEAST_CONFIDENCE) || (state->quiet && !is_about_rounding(id))) {
-        state->next = (struct ts_formula){0};
-        return;
-    }
-    va_start(args, summary);
     vsnprintf(text, sizeof text, summary, args);
-    va_end(args);
     entry.cause.confidence = entry.explained = confidence < 1 ? confidence : 1;
     entry.evidence = 0.5 * entry.cause.confidence; /* half: it was not put to the proof of numbers */
     note_proof(&entry, state, 0);
     keep(state, &entry, id, check, text);
+}
+
+void ts_propose_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
+                      const char *summary, ...)
+{
+    struct ts_case_state *state = (struct ts_case_state *)the_case;
+    va_list args;
+    va_start(args, summary);
+    if (confidence >= LEAST_CONFIDENCE && (!state->quiet || is_about_rounding(id)))
+        keep_plain(the_case, id, confidence, check, summary, args);
+    va_end(args);
     state->next = (struct ts_formula){0};
+}
+
+void ts_propose_below_noise(struct ts_case *the_case, const char *id, double confidence, const char *check,
+                            const char *summary, ...)
+{
+    va_list args;
+    va_start(args, summary);
+    keep_plain(the_case, id, confidence, check, summary, args);
+    va_end(args);
+    ((struct ts_case_state *)the_case)->next = (struct ts_formula){0};
 }
 
 /* A relation with more freedom that explains no more than a better one, or no more than its freedom does by chance, is

@@ -26,6 +26,7 @@ extern const struct ts_family ts_family_norm;
 extern const struct ts_family ts_family_algebra;
 extern const struct ts_family ts_family_places;
 extern const struct ts_family ts_family_types;
+extern const struct ts_family ts_family_twins;
 
 /* expected is -inf where the reference masks ("anything that low will do"), so families that compute with it must look.
  * What one element adds to the error when `value` was expected of it; -1 when it does not count (NaN and +inf, which

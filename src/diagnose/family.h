@@ -43,6 +43,10 @@ double ts_propose(struct ts_case *the_case, const char *id, const double *predic
 void ts_propose_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
                       const char *summary, ...) __attribute__((format(printf, 5, 6)));
 
+/* The same for what many numbers tell together: it is kept where rounding is all that each of them shows. */
+void ts_propose_below_noise(struct ts_case *the_case, const char *id, double confidence, const char *check,
+                            const char *summary, ...) __attribute__((format(printf, 5, 6)));
+
 /* The same for a prediction of a sample: left_share is the energy it leaves over the energy there was to explain in
  * the sample, which stands for the whole. */
 double ts_propose_measured(struct ts_case *the_case, const char *id, double left_share, size_t freedom,

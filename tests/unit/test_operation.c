@@ -484,6 +484,23 @@ static double quick_gelu(double x)
     return x / (1 + exp(-1.702 * x));
 }
 
+static double coarse(double x)
+{
+    return (double)to_bf16((float)x);
+}
+
+/* Both with every step rounded to bf16: what is left of 1 - 1 is far from what should be. */
+static double gelu_by_steps(double x)
+{
+    return coarse(coarse(0.5 * x) * coarse(1 + coarse(erf(coarse(x / sqrt(2))))));
+}
+
+static double tanh_by_steps(double x)
+{
+    double inner = coarse(x + coarse(0.044715 * coarse(coarse(x * x) * x)));
+    return coarse(coarse(0.5 * x) * coarse(1 + coarse(tanh(coarse(sqrt(2 / M_PI) * inner)))));
+}
+
 /* As rounding to bf16, but bits are cut off. */
 static float cut_off(float value)
 {
@@ -528,7 +545,13 @@ static void test_another_function_in_coarse_numbers(void **state)
         judge_function(quick_gelu, gelu, both, to_bf16, 1);
         judge_function(gelu, gelu, both, to_bf16, SIZE_MAX);
         judge_function(gelu, gelu, both, cut_off, SIZE_MAX);
-        judge_function(gelu, gelu_of_tanh, both, to_bf16, SIZE_MAX); /* nearer than bf16 can tell */
+        /* nearer than bf16 tells in any one number, but not in all of them together */
+        judge_function(gelu, gelu_of_tanh, both, to_bf16, 1);
+        judge_function(gelu_of_tanh, gelu, both, to_bf16, 1);
+        judge_function(gelu_of_tanh, gelu_of_tanh, both, to_bf16, SIZE_MAX);
+        judge_function(gelu_of_tanh, gelu_of_tanh, both, cut_off, SIZE_MAX);
+        judge_function(gelu, gelu_by_steps, both, to_bf16, SIZE_MAX);
+        judge_function(gelu_of_tanh, tanh_by_steps, both, to_bf16, SIZE_MAX);
         judge_function(quick_gelu, quick_gelu, both, cut_off, SIZE_MAX);
     }
 }

@@ -1,5 +1,5 @@
 /* A function of a sum, and a gate that is a part of a wider tensor: learnt from the reference, silent on an honest
- * candidate in bf16, and told where the candidate computes something else. */
+ * candidate in bf16, and told where the candidate computes something else, also where each number hides it. */
 #include "judged_trace.h"
 
 enum { TOKENS = 14, WIDTH = 24, TAIL = 10, TOTAL = TOKENS * WIDTH };
@@ -159,11 +159,73 @@ static void test_a_gate_in_a_wider_tensor(void **state)
                  "mixer.in_proj[0:24] in place of mixer.in_proj[24:48]");
 }
 
+enum { MANY = 40, INNER = 128 };
+
+/* A function of one tensor, or a norm, in bf16 on the candidate's side, and what is said of it. */
+static void diagnose_twins(double (*right)(double), double (*wrong)(double), double epsilon, const char *id,
+                           const char *words)
+{
+    const size_t total = MANY * INNER;
+    float *x, *near_x, *out[2];
+    struct trace trace;
+    trace_start(&trace);
+    x = made_values(total);
+    near_x = malloc(total * sizeof(float));
+    out[0] = malloc(total * sizeof(float));
+    out[1] = malloc(total * sizeof(float));
+    assert_true(near_x && out[0] && out[1]);
+    for (size_t row = 0; row < MANY; row++) {
+        double size = right ? 1 : exp(dice_number()), square = 0;
+        for (size_t i = row * INNER; i < (row + 1) * INNER; i++) {
+            x[i] = near_x[i] = to_bf16((float)(size * (double)x[i]));
+            square += (double)x[i] * (double)x[i] / INNER;
+        }
+        for (size_t i = row * INNER; i < (row + 1) * INNER; i++) {
+            double value = (double)x[i], norm = value / sqrt(square + 1e-6), other = value / sqrt(square + epsilon);
+            out[0][i] = (float)(right ? right(value) : norm);
+            out[1][i] = to_bf16((float)(wrong ? wrong(value) : other));
+        }
+    }
+    trace_add(&trace, "layers.0.mlp.up_proj", x, near_x, SHAPE(MANY, INNER));
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.act_fn", out[0], out[1], SHAPE(MANY, INNER)));
+    if (words)
+        assert_first(&trace, id, words);
+    else
+        assert_null(trace_cause(&trace, id));
+    trace_end(&trace);
+    free(x);
+    free(near_x);
+    free(out[0]);
+    free(out[1]);
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+
+static double gelu_of_tanh(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void test_twins_that_rounding_hides(void **state)
+{
+    (void)state;
+    diagnose_twins(gelu, gelu_of_tanh, 0, "activation", "the candidate computes gelu_tanh, the reference gelu;");
+    diagnose_twins(gelu_of_tanh, gelu, 0, "activation", "the candidate computes gelu, the reference gelu_tanh;");
+    diagnose_twins(gelu, gelu, 0, "activation", NULL);
+    diagnose_twins(gelu_of_tanh, gelu_of_tanh, 0, "activation", NULL);
+    diagnose_twins(NULL, NULL, 1e-3, "row-scaled", "another epsilon: 0.001 in the candidate, 1e-06 in the reference");
+    diagnose_twins(NULL, NULL, 1e-6, "row-scaled", NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_function_of_a_sum),
         cmocka_unit_test(test_a_gate_in_a_wider_tensor),
+        cmocka_unit_test(test_twins_that_rounding_hides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
