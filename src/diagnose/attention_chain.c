@@ -253,8 +253,10 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
         count = tokens;
     }
     for (size_t head = 0; head < chain->heads; head++) {
-        size_t served = chain->tiled ? head % chain->served : head / repeat;
+        size_t served = chain->tiled || chain->tiled_keys ? head % chain->served : head / repeat;
+        size_t valued = chain->tiled || chain->tiled_values ? head % chain->served : head / repeat;
         served = served == chain->copied ? chain->copied_from : served;
+        valued = valued == chain->copied ? chain->copied_from : valued;
         for (size_t row = first; row < first + count; row++) {
             double *line = chain->over_queries ? space.scores + row * tokens : space.scores;
             double *to = out + row * width + head * chain->size;
@@ -269,13 +271,13 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
                 continue;
             soften(chain, line, tokens, 1);
             for (size_t key = 0; key < tokens; key++)
-                add_values(chain, space.values, served, key, tokens, line[key], to);
+                add_values(chain, space.values, valued, key, tokens, line[key], to);
         }
         for (size_t key = 0; key < tokens && chain->over_queries; key++) {
             soften(chain, space.scores + key, tokens, tokens);
             for (size_t row = 0; row < tokens; row++)
                 if (visible(chain, row, key))
-                    add_values(chain, space.values, served, key, tokens, space.scores[row * tokens + key],
+                    add_values(chain, space.values, valued, key, tokens, space.scores[row * tokens + key],
                                out + row * width + head * chain->size);
         }
     }

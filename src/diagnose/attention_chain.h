@@ -43,12 +43,13 @@ struct ts_chain {
     double q_turns, k_turns; /* how often they turn: 1 as it should be */
     double k_from, late;     /* added to the positions of all keys, and of the last query */
     bool tiled, over_queries;
-    size_t copied, copied_from; /* a key head in place of another */
-    size_t stale, stale_from;   /* a token's key and value in place of another's */
-    int moved[3];               /* what serves as key or value stands so many places late, around the end */
-    const double *values;       /* v, where it is not among the inputs that are loaded */
-    bool heads_first;           /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
-    bool numbers_first;         /* queries split as [size, heads] instead of [heads, size] */
+    bool tiled_keys, tiled_values; /* of the two one alone */
+    size_t copied, copied_from;    /* a key head in place of another */
+    size_t stale, stale_from;      /* a token's key and value in place of another's */
+    int moved[3];                  /* what serves as key or value stands so many places late, around the end */
+    const double *values;          /* v, where it is not among the inputs that are loaded */
+    bool heads_first;              /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
+    bool numbers_first;            /* queries split as [size, heads] instead of [heads, size] */
 };
 
 /* Operands of one side, [tokens, width]. */

@@ -206,6 +206,12 @@ static void guess_rest(struct list *list)
         guess = add(list, "heads");
         guess->chain.tiled = true;
         snprintf(guess->text, sizeof guess->text, "key and value heads are tiled instead of repeated");
+        guess = add(list, "heads");
+        guess->chain.tiled_keys = true;
+        snprintf(guess->text, sizeof guess->text, "key heads are tiled instead of repeated, and value heads are not");
+        guess = add(list, "heads");
+        guess->chain.tiled_values = true;
+        snprintf(guess->text, sizeof guess->text, "value heads are tiled instead of repeated, and key heads are not");
     }
     for (size_t head = 0; head < list->own->served && list->own->served > 1 && list->own->served <= 8; head++) {
         guess = add(list, "heads");

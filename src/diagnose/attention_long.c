@@ -208,7 +208,7 @@ bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool cand
 /* Over all queries, or tokens mixed up: no row can be done alone. */
 bool ts_long_reaches(const struct ts_chain *chain)
 {
-    return !chain->over_queries && !chain->heads_first;
+    return !chain->over_queries && !chain->heads_first && !chain->tiled_keys && !chain->tiled_values;
 }
 
 /* The context of all rows of the case. */

@@ -21,8 +21,8 @@ enum residual { WHOLE, MISSING, DOUBLED, SUBTRACTED, FROM_NORM };
 struct faults {
     double base, position, last_position, turn_sign, softmax_scale, gate_sign;
     bool unturned, pairs, half_turned, twice_turned;
-    bool tiled, exchanged, over_queries, masked_late, unmasked, swapped_projections, o_transposed, o_unrelated,
-        norm_skipped, norm_of_input;
+    bool tiled, tiled_keys, tiled_values, exchanged, over_queries, masked_late, unmasked, swapped_projections,
+        o_transposed, o_unrelated, norm_skipped, norm_of_input;
     int mask_shift, window, stale_token;
     enum residual attn_residual, mlp_residual;
     int activation; /* 1: relu, 2: none, 3: on the other operand, 4: gate missing, 5: a curve of no name */
@@ -108,7 +108,7 @@ static void attend(const struct faults *faults, struct layer *layer)
     double scale = 1 / sqrt(SIZE);
     for (size_t at = 0; at < TOKENS * HEADS * TOKENS; at++) {
         size_t key = at % TOKENS, head = at / TOKENS % HEADS, row = at / TOKENS / HEADS;
-        size_t served = faults->tiled ? head % SERVED : head / (HEADS / SERVED);
+        size_t served = faults->tiled || faults->tiled_keys ? head % SERVED : head / (HEADS / SERVED);
         size_t from = (int)key + 1 == faults->stale_token ? key - 1 : key;
         double sum = 0;
         for (size_t i = 0; i < SIZE; i++)
@@ -135,7 +135,7 @@ static void attend(const struct faults *faults, struct layer *layer)
     settle(faults, layer->probs, TOKENS * HEADS * TOKENS);
     for (size_t at = 0; at < TOKENS * HIDDEN; at++) {
         size_t i = at % SIZE, head = at / SIZE % HEADS, row = at / SIZE / HEADS;
-        size_t served = faults->tiled ? head % SERVED : head / (HEADS / SERVED);
+        size_t served = faults->tiled || faults->tiled_values ? head % SERVED : head / (HEADS / SERVED);
         double sum = 0;
         for (size_t key = 0; key < TOKENS; key++)
             sum += (double)layer->probs[(row * HEADS + head) * TOKENS + key] *
@@ -392,7 +392,11 @@ static void test_attention_unseen(void **state)
     (void)state;
     EXPECT(CONTEXT, kernel, "mask", "one ahead", .mask_shift = 1);
     EXPECT(CONTEXT, kernel, "softmax", "2 times", .softmax_scale = 1);
-    EXPECT(CONTEXT, kernel, "heads", "tiled", .tiled = true);
+    EXPECT(CONTEXT, kernel, "heads", "key and value heads are tiled", .tiled = true);
+    EXPECT(CONTEXT, kernel, "heads", "value heads are tiled instead of repeated, and key heads are not",
+           .tiled_values = true);
+    EXPECT(CONTEXT, kernel, "heads", "key heads are tiled instead of repeated, and value heads are not",
+           .tiled_keys = true);
     EXPECT(O, hooks, "mask", "missing", .unmasked = true);
     EXPECT(O, hooks, "rotation", "the angles fit theta", .base = 1e6);
     EXPECT(O, hooks, "rotation", "wrong pairs", .pairs = true);
