@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "compare/judge_state.h"
 #include "pair/align.h"
+#include "pair/facts.h"
 #include "tensor/layer.h"
 
 /* Above this many times what rounding explains, the operation itself is wrong. Honest replays of coarse runs stay below
@@ -547,9 +548,8 @@ bool ts_judge_are_weights(const struct ts_pair *pairs, size_t count)
 {
     size_t weights = 0;
     for (size_t i = 0; i < count; i++) {
-        const char *name = pairs[i].name;
-        weights += ts_ends_with(name, ".weight") || ts_ends_with(name, ".bias") || ts_ends_with(name, "_weight") ||
-                   ts_ends_with(name, "_bias") || is_weight_of_experts(name);
+        weights += ts_is_parameter(pairs[i].name) || ts_is_parameter(pairs[i].a.tensor->name) ||
+                   is_weight_of_experts(pairs[i].name);
     }
     return count > 0 && weights * 2 > count;
 }

@@ -223,6 +223,19 @@ struct plan {
     uint64_t size[MAX_PIECES];     /* of each group */
 };
 
+/* The strides of the moving view let two pieces that are chained be one axis: between those of a slice may lie what was
+ * left out. */
+static bool mergeable(const struct frame *frame, const struct piece *first, const struct piece *second)
+{
+    const struct ts_view *view = &frame->given->view[frame->moving];
+    int64_t strides[2];
+    if (view->join != TS_JOIN_NONE)
+        return true;
+    strides[0] = view->strides[frame->axis[frame->moving][first->axis]] * (int64_t)first->inner;
+    strides[1] = view->strides[frame->axis[frame->moving][second->axis]] * (int64_t)second->inner;
+    return strides[0] == strides[1] * (int64_t)second->size;
+}
+
 static void make_plan(const struct frame *frame, const struct layout *layout, struct plan *plan)
 {
     plan->count = layout->count;
@@ -236,7 +249,8 @@ static void make_plan(const struct frame *frame, const struct layout *layout, st
         }
         plan->position[i] = before;
         plan->sorted[before] = i;
-        if (i == 0 || piece[-1].target != piece->target || !chained(frame, &piece[-1], piece))
+        if (i == 0 || piece[-1].target != piece->target || !chained(frame, &piece[-1], piece) ||
+            !mergeable(frame, &piece[-1], piece))
             plan->size[plan->groups++] = 1;
         plan->group[i] = plan->groups - 1;
         plan->size[plan->groups - 1] *= piece->size;

@@ -53,7 +53,9 @@ static const char *key_of(struct ts_pairer *pairer, const struct ts_side *side, 
     char layer[24] = "";
     if (!kind)
         return NULL;
-    if (name->layer >= 0)
+    if (name->stacked)
+        snprintf(layer, sizeof layer, "*");
+    else if (name->layer >= 0)
         snprintf(layer, sizeof layer, "%" PRId64, shifted(pairer, side, name));
     return ts_arena_printf(&pairer->scratch, "%s|%s|%s|%s", group, scope, layer, kind);
 }
@@ -402,6 +404,8 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
         return TS_OK;
     TS_TRY(ts_pairer_read_names(pairer, error));
     TS_TRY(match_levels(pairer, error));
+    if (any_left(&pairer->a) && any_left(&pairer->b))
+        TS_TRY(ts_match_stacks(pairer, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
         TS_TRY(ts_match_fused(pairer, false, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))

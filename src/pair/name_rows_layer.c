@@ -28,7 +28,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_norm",
      "input_layernorm ln_1 norm_1 ln_mlp attention_norm ln1 ln norm pre_mixer_norm rms_norm pre_attn_norm "
      "norm_attn_norm_norm_1 operator_norm attention_layernorm pre_attention_layernorm pre_attn_layernorm input_norm "
-     "layer_0_layer_norm attn_linear_qkv_layer_norm self_attn_layer_norm attn_ln sa_norm",
+     "layer_0_layer_norm attn_linear_qkv_layer_norm self_attn_layer_norm attn_ln sa_norm "
+     "pre_self_attention_layer_norm pre_self_attention_norm",
      TS_NAME_ANY},
     {"attn_norm", "post_ln_pre_attn attn_norm_output pre_attention_norm active_prediction_normed rmsnorm_output",
      TS_NAME_TRACE},
@@ -125,6 +126,7 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_TRACE},
     {"attn_k_cache", "", TS_NAME_TRACE},
     {"attn_v_cache", "", TS_NAME_TRACE},
+    {"attn_kv_cache", "", TS_NAME_TRACE},
     {"attn_context_heads", "kqv attn_attn_output_pre_reshape attn_output_pre_reshape", TS_NAME_TRACE},
     {"attn_gate", "attn_gate_proj linear_attn_in_proj_z attn_g_proj attn_output_gate", TS_NAME_ANY},
     {"attn_sub_norm", "attn_inner_attn_ln", TS_NAME_ANY},
@@ -254,7 +256,8 @@ const struct ts_name_row ts_layer_rows[] = {
      "post_attention_layernorm ln_2 norm_2 ffn_norm ln2 rms_norm_2 pre_moe_norm pre_ff_layernorm pre_moe_layernorm "
      "mlp_linear_fc1_layer_norm pre_mlp_norm ff_norm feedforward_layernorm pre_mlp_layernorm mlp_norm "
      "pre_feedforward_layernorm pre_ffw_norm "
-     "residual_layernorm layer_2_layer_norm output_query_layernorm final_layer_norm mlp_ln",
+     "residual_layernorm layer_2_layer_norm output_query_layernorm final_layer_norm mlp_ln "
+     "post_self_attention_layer_norm",
      TS_NAME_ANY},
     {"ffn_norm", "pre_mlp mlp_norm_output post_attn_norm_output ffn_norm_output", TS_NAME_TRACE},
     {"pre_ffw_norm_2", "pre_feedforward_layernorm_2", TS_NAME_ANY},
@@ -281,7 +284,7 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_gate",
      "mlp_gate_proj feed_forward_w1 mlp_w2 mlp_c_fc2 mlp_fc12 mlp_gated_layers_w mlp_linear_1 residual_mlp_w1 "
      "mlp_c_fc_0 ff_proj mlp_language_mlp_gate_proj mlp_mlp_gate gate_proj layer_1_densereludense_wi_0 "
-     "layer_2_densereludense_wi_0 mlp_fc_1",
+     "layer_2_densereludense_wi_0 mlp_fc_1 mlp_wi_0",
      TS_NAME_ANY},
     {"ffn_gate_sparse", "mlp_gate_proj_after_sparsity", TS_NAME_TRACE},
     {"ffn_act", "mlp_act_fn mlp_gate_proj_activated mlp_act mlp_activation_fn ffn_silu ffn_gelu mlp_gate_after_act ffn",
@@ -292,7 +295,7 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_language_mlp_up_proj mlp_mlp_linear fc1 intermediate_query_dense layer_1_densereludense_wi "
      "layer_1_densereludense_wi_1 "
      "layer_2_densereludense_wi layer_2_densereludense_wi_1 mlp_net_0_proj img_mlp_0 x_block_mlp_fc1 linear1 mlp_fc_2 "
-     "single_proj_mlp",
+     "single_proj_mlp mlp_wi_1",
      TS_NAME_ANY},
     {"ffn_up", "mlp_0", TS_NAME_WEIGHT},
     {"txt_ffn_up", "ff_context_net_0_proj mlp_context_net_0_proj txt_mlp_0 context_block_mlp_fc1", TS_NAME_ANY},

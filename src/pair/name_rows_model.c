@@ -8,7 +8,8 @@ const struct ts_name_row ts_head_rows[] = {
     {"position_ids", "positions inp_pos", TS_NAME_TRACE},
     {"token_embd",
      "embed_in wte word_embeddings embed_tokens tok_embeddings embeddings_word_embeddings embeddings_tok_embeddings "
-     "embd_wte embedding embeddings in_out_embed embedding_word_embeddings token_embeddings shared embed",
+     "embd_wte embedding embeddings in_out_embed embedding_word_embeddings token_embeddings shared embed "
+     "token_embedder",
      TS_NAME_ANY},
     {"token_embd", "token_embedding decoder_token_embedding decoder_embed_tokens embeddings_token_embedding encoder",
      TS_NAME_WEIGHT},
@@ -65,7 +66,7 @@ const struct ts_name_row ts_tail_rows[] = {
     {"dec_output_norm", "decoder_final_layer_norm decoder_layer_norm decoder_ln", TS_NAME_ANY},
     {"output_norm",
      "final_layer_norm ln_f norm norm_f final_layernorm lm_head_ln rms_norm encoder_final_layernorm ln_out final_norm "
-     "norm_out decoder_final_layernorm ln_final",
+     "norm_out decoder_final_layernorm ln_final decoder_norm decoder_decoder_norm",
      TS_NAME_ANY},
     {"output_norm", "final_norm_output result_norm final_output last_hidden_state", TS_NAME_TRACE},
     {"output_hc_fn", "", TS_NAME_ANY},
@@ -75,7 +76,8 @@ const struct ts_name_row ts_tail_rows[] = {
     {"final_modulation", "norm_out_linear final_layer_adaln_modulation_1", TS_NAME_ANY},
     {"proj_out", "final_layer_linear", TS_NAME_ANY},
     {"output",
-     "embed_out lm_head word_embeddings_for_head lm_head_linear output_layer head head_out ff_out head_decoder",
+     "embed_out lm_head word_embeddings_for_head lm_head_linear output_layer head head_out ff_out head_decoder "
+     "logits_dense decoder_logits_dense",
      TS_NAME_ANY},
     {"logits", "result_output output_logits", TS_NAME_TRACE},
     {"dense_2", "dense_2_out", TS_NAME_ANY},

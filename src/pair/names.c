@@ -10,14 +10,15 @@
 
 #include "base/table.h"
 #include "base/text.h"
+#include "pair/caches.h"
 #include "pair/namer.h"
 
 /* Words in front that say whose tensors these are, or only that here comes a model. */
 static bool says_nothing(const char *word)
 {
-    return ts_word_in(word,
-                      "module model transformer language backbone base gpt neox rwkv text llm py cpp python torch "
-                      "pytorch hf ref reference cand candidate golden expected actual mlx jax ggml ours mine");
+    return ts_word_in(
+        word, "params module model transformer language backbone base gpt neox rwkv text llm py cpp python torch "
+              "pytorch hf ref reference cand candidate golden expected actual mlx jax ggml ours mine");
 }
 
 /* "self_attention_dense" -> "attn_dense", "block_sparse_moe_gate" -> "mlp_gate". */
@@ -179,7 +180,8 @@ const char *ts_namer_ending(const struct ts_words *words, unsigned last)
     bool norm = strstr(before, "norm") || ts_word_in(before, "ln");
     if (ts_words_is(words, last, "weight") || ts_words_is(words, last, "kernel") ||
         (norm && ts_word_in(words->list[last].text, "gamma scale")) ||
-        (ts_words_is(words, last, "embedding") && ts_word_in(before, "tokens embeddings embed wte wpe positions")))
+        (ts_words_is(words, last, "embedding") &&
+         ts_word_in(before, "tokens embeddings embed embedder wte wpe positions")))
         return ".weight";
     return ts_words_is(words, last, "bias") || (norm && ts_words_is(words, last, "beta")) ? ".bias" : "";
 }
@@ -460,17 +462,44 @@ static bool find_whole(const struct ts_namer *namer, struct ts_words *words, uns
            set_kind(namer, name, *found, text, ending, false);
 }
 
+/* decoder.layers.mlp.wi_0.kernel: what stands behind a word for layers that has no number is a part of all of them, if
+ * it is a part of a layer at all. */
+static bool find_stack(const struct ts_namer *namer, const struct ts_words *words, unsigned from, unsigned *first)
+{
+    char text[TS_NAME_ROOM];
+    unsigned last = words->count;
+    bool parameter;
+    while (last > from && words->list[last - 1].gone)
+        last--;
+    parameter = last > from + 1 && ts_namer_ending(words, last - 1)[0];
+    for (unsigned i = from; i + 1 < last; i++)
+        if (ts_word_in(words->list[i].text, "layers blocks h") && !words->list[i + 1].number &&
+            ts_words_join(words, i + 1, last - parameter, text)[0] && ts_namer_layer_row(namer, "", text, parameter)) {
+            *first = i;
+            return true;
+        }
+    return false;
+}
+
 static bool read_name(const struct ts_namer *namer, const char *from, struct ts_words *words, struct ts_name *name)
 {
     unsigned first = 0, behind = 0, opening, file_end = 0, last;
     uint64_t layer;
     bool in_layer = false;
-    *name = (struct ts_name){"", "", "", "", -1, -1, -1, -1, UINT32_MAX, TS_STAGE_UNKNOWN, false, false};
+    const char *cache;
+    *name = (struct ts_name){"", "", "", "", -1, -1, -1, -1, UINT32_MAX, TS_STAGE_UNKNOWN, false, false, false};
     if (!ts_namer_open(namer, from, words, &name->rank, &name->sequence)) {
         name->kind = name->text = from ? from : "";
         return true;
     }
     opening = ts_words_next(words, 0);
+    cache = ts_cache_kind(from, &name->layer);
+    if (cache) {
+        name->stage = TS_STAGE_LAYERS;
+        name->stacked = name->layer < 0;
+        return keep_text(namer, words, opening, name) &&
+               set_kind(namer, name, look_up(namer, "L", cache, false), cache, "", false);
+    }
     if (namer->trailing && ts_words_take_last_number(words, &layer)) {
         in_layer = true;
         name->layer = (int64_t)layer;
@@ -514,6 +543,10 @@ static bool read_name(const struct ts_namer *namer, const char *from, struct ts_
         bool done = find_whole(namer, words, ts_words_next(words, file_end), first, name, &whole);
         if (!done || whole)
             return done;
+    }
+    if (!in_layer && find_stack(namer, words, ts_words_next(words, file_end), &first)) {
+        in_layer = name->stacked = true;
+        behind = first + 1;
     }
     if (!in_layer) {
         opening = ts_words_next(words, file_end);

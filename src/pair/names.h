@@ -24,8 +24,9 @@ struct ts_name {
     int64_t layer, expert, rank, sequence; /* -1: none; rank of a tensor-parallel run, sequence number of a dump */
     uint32_t place;                        /* of the kind within its stage; UINT32_MAX when unknown */
     enum ts_name_stage stage;
-    bool known;  /* kind is from a table */
-    bool weight; /* a parameter, not something computed */
+    bool known;   /* kind is from a table */
+    bool weight;  /* a parameter, not something computed */
+    bool stacked; /* of all layers in one: decoder.layers.mlp.wi_0.kernel, key_cache; layer is -1 then */
 };
 
 struct ts_names {

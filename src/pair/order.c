@@ -69,11 +69,17 @@ static int part_of_model(const struct ts_name *name)
     return strcmp(name->scope, "encoder") == 0 ? 1 : 2;
 }
 
+/* What the pair is: by A's name, or B's where A's is of all layers. */
+static const struct ts_name *meaning(const struct sorted *one)
+{
+    const struct ts_name *name = &one->pairer->a.read.list[one->found->a];
+    return name->stacked && one->pairer->b.read.list ? &one->pairer->b.read.list[one->found->b] : name;
+}
+
 static int by_model(const void *a, const void *b)
 {
     const struct sorted *left = a, *right = b;
-    const struct ts_name *one = &left->pairer->a.read.list[left->found->a];
-    const struct ts_name *other = &left->pairer->a.read.list[right->found->a];
+    const struct ts_name *one = meaning(left), *other = meaning(right);
     int order = strcmp(one->group, other->group) == 0 ? 0 : ts_natural_compare(one->group, other->group);
     if (!order)
         order = part_of_model(one) - part_of_model(other);

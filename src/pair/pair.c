@@ -52,7 +52,6 @@ enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *e
     if (!pairer->a.read.list && !pairer->b.read.list) {
         TS_TRY(ts_match_stages(pairer, error));
         TS_TRY(ts_match_hidden(pairer, error));
-        TS_TRY(ts_match_caches(pairer, error));
     }
     TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
     TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));

@@ -166,6 +166,7 @@ enum ts_status ts_layout_recipes(struct ts_pairer *pairer, const char *first, co
  * allow it, and whatever part of a model names speak of. content.c: what is left, by content. */
 enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error);
+enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error); /* stacks.c: one against all layers */
 /* What no name tells: that it is fused, or a product. Once names were read. */
 enum ts_status ts_name_fused(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
@@ -176,7 +177,6 @@ enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error);
 /* folders.c: folders of one side that hold the same names. Stages before names are read, copies behind: of a side
  * without ranks. */
 enum ts_status ts_match_stages(struct ts_pairer *pairer, struct ts_error *error);
-enum ts_status ts_match_caches(struct ts_pairer *pairer, struct ts_error *error); /* caches.c: before names are read */
 enum ts_status ts_match_hidden(struct ts_pairer *pairer, struct ts_error *error); /* hidden.c: before names are read */
 enum ts_status ts_match_copies(struct ts_pairer *pairer, struct ts_side *side, const struct ts_side *other,
                                struct ts_error *error);

@@ -90,6 +90,34 @@ static void put_input(const struct text *text, bool candidate, size_t column)
     ts_buffer_release(&line);
 }
 
+/* Two recipes that differ at most in which entries they take: those of the layers of a stack. */
+static bool same_but_for_entries(const char *one, const char *other)
+{
+    static const char entry[] = "index ";
+    for (;; one++, other++) {
+        if (strncmp(one, entry, sizeof entry - 1) == 0 && strncmp(other, entry, sizeof entry - 1) == 0) {
+            one += sizeof entry - 1;
+            other += sizeof entry - 1;
+            one += strspn(one, "0123456789");
+            other += strspn(other, "0123456789");
+        }
+        if (*one != *other || !*one)
+            return *one == *other;
+    }
+}
+
+/* The recipe, every entry being meant where there are several. */
+static void put_recipe(struct ts_buffer *line, const char *recipe, bool several)
+{
+    const char *at = recipe, *entry;
+    while (several && (entry = strstr(at, "index "))) {
+        entry += strlen("index ");
+        ts_buffer_printf(line, "%.*severy", (int)(entry - at), at);
+        at = entry + strspn(entry, "0123456789");
+    }
+    ts_buffer_string(line, at);
+}
+
 /* The layouts that were found, most frequent first: rows that are folded away do not show theirs. */
 static void put_recipes(const struct text *text)
 {
@@ -97,6 +125,7 @@ static void put_recipes(const struct text *text)
     struct {
         const char *recipe;
         size_t count;
+        bool several;
     } found[MOST_RECIPES];
     size_t kinds = 0, pairs = 0, others = 0, ambiguous = 0;
     struct ts_buffer line;
@@ -107,7 +136,7 @@ static void put_recipes(const struct text *text)
         if (!recipe || !recipe[0] || pairing->pairs[i].problem)
             continue;
         pairs++;
-        while (k < kinds && strcmp(found[k].recipe, recipe) != 0)
+        while (k < kinds && !same_but_for_entries(found[k].recipe, recipe))
             k++;
         if (k == MOST_RECIPES) {
             others++;
@@ -115,8 +144,10 @@ static void put_recipes(const struct text *text)
         }
         if (k == kinds) {
             found[kinds].recipe = recipe;
+            found[kinds].several = false;
             found[kinds++].count = 0;
         }
+        found[k].several = found[k].several || strcmp(found[k].recipe, recipe) != 0;
         found[k].count++;
     }
     if (!pairs || (pairs == 1 && !text->comparison->judgement.weights)) /* a single one is told with its row */
@@ -127,7 +158,9 @@ static void put_recipes(const struct text *text)
         size_t most = 0;
         for (size_t k = 1; k < kinds; k++)
             most = found[k].count > found[most].count ? k : most;
-        ts_buffer_printf(&line, "%s%s (%zu)", shown ? "; " : "", found[most].recipe, found[most].count);
+        ts_buffer_string(&line, shown ? "; " : "");
+        put_recipe(&line, found[most].recipe, found[most].several);
+        ts_buffer_printf(&line, " (%zu)", found[most].count);
         found[most].count = 0;
     }
     for (size_t k = 0; k < kinds; k++)

@@ -534,6 +534,34 @@ static void test_hostile_names(void **state)
     check("experts.5", -1, "experts");
 }
 
+/* A word for layers without a number, and a part of a layer behind it: all layers in one. */
+static void test_stacks(void **state)
+{
+    static const struct {
+        const char *name, *kind;
+        int64_t layer;
+        bool stacked;
+    } rows[] = {
+        {"params/params/decoder/layers/mlp/wi_0/kernel", "ffn_gate.weight", -1, true},
+        {"params/decoder/layers/self_attention/out/kernel", "attn_output.weight", -1, true},
+        {"transformer.layers.self_attn.q_proj.weight", "attn_q.weight", -1, true},
+        {"params/decoder/layers_3/mlp/wi_0/kernel", "ffn_gate.weight", 3, false},
+        {"params/params/token_embedder/embedding", "token_embd.weight", -1, false},
+        {"params/params/decoder/decoder_norm/scale", "output_norm.weight", -1, false},
+        {"model.layers.3.self_attn.q_proj.weight", "attn_q.weight", 3, false},
+        {"layer_norm.weight", "enc_output_norm.weight", -1, false},
+        {"key_cache", "attn_k_cache", -1, true},
+        {"past_key_values", "attn_kv_cache", -1, true},
+        {"present_3", "attn_kv_cache", 3, false},
+        {"past_key_values.3.1", "attn_v_cache", 3, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        check(rows[i].name, rows[i].layer, rows[i].kind);
+        assert_int_equal(name_of(rows[i].name).stacked, rows[i].stacked);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -551,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_mixers),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_hostile_names),
+        cmocka_unit_test(test_stacks),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -1,0 +1,323 @@
+/* Owns stacks: one tensor that holds what the other side has in several. Weights of a model that runs its layers in a
+ * loop (decoder.layers.mlp.wi_0.kernel of [in, layers, out]), a cache of keys and values, of one layer or of all. Which
+ * axis counts what is told by values; every piece is a pair of its own. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "pair/pairing.h"
+
+/* Pieces that are looked at before an axis is chosen. */
+#define LOOKS 4
+/* Another axis that errs no more than this times as much fits as well. */
+#define AS_WELL 1.5
+#define NO_AXIS TS_MAX_RANK
+
+/* A tensor of the other side, and which entry of the stack it is. */
+struct member {
+    size_t index;
+    int64_t layer;
+    uint64_t entry; /* among the layers that are there */
+    unsigned part;
+};
+
+struct stack {
+    struct ts_pairer *pairer;
+    bool is_b;
+    size_t whole;
+    struct member *list;
+    size_t count;
+    uint64_t layers;              /* that are there; 0: layers are not what it counts */
+    unsigned parts;               /* 2, or 0 */
+    size_t votes[TS_MAX_RANK][2]; /* axes that values proved for other stacks, of layers and of parts */
+};
+
+struct way {
+    unsigned layer_axis, part_axis;
+    bool by_number; /* the stack has more layers than are there */
+    size_t agreeing;
+    double error;
+};
+
+static int by_layer(const void *a, const void *b)
+{
+    const struct member *left = a, *right = b;
+    if (left->layer != right->layer)
+        return left->layer < right->layer ? -1 : 1;
+    return left->part < right->part ? -1 : left->part > right->part;
+}
+
+/* Keys are the first part of a cache of both, values the second; 2 for everything else. */
+static unsigned part_of(const char *kind)
+{
+    return strcmp(kind, "attn_k_cache") == 0 ? 0 : strcmp(kind, "attn_v_cache") == 0 ? 1 : 2;
+}
+
+/* The layer in B's numbers. */
+static int64_t shifted(const struct ts_pairer *pairer, const struct ts_side *side, size_t index)
+{
+    const int64_t layer = side->read.list[index].layer;
+    return side == &pairer->a && layer >= 0 ? layer - pairer->offset : layer;
+}
+
+/* What the other side has one by one: all layers, both parts, or both of all. *found is false where it is not each of
+ * them once. */
+static void find_members(struct stack *stack, bool layers, bool parts, bool scopes, bool *found)
+{
+    const struct ts_pairer *pairer = stack->pairer;
+    const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
+    const struct ts_name *own = &side->read.list[stack->whole];
+    const uint64_t count = side->bundle->tensors[stack->whole]->count;
+    uint64_t size = 0;
+    stack->count = stack->layers = 0;
+    stack->parts = parts ? 2 : 0;
+    *found = true;
+    for (size_t i = 0; i < other->count && *found; i++) {
+        const struct ts_name *name = &other->read.list[i];
+        const unsigned part = parts ? part_of(name->kind) : 0;
+        if (other->taken[i] || name->expert >= 0 || name->rank >= 0 ||
+            (parts ? part == 2 : strcmp(name->kind, own->kind) != 0) ||
+            (layers
+                 ? name->layer < 0
+                 : name->stacked != own->stacked || shifted(pairer, other, i) != shifted(pairer, side, stack->whole)) ||
+            strcmp(other->labels[i], side->labels[stack->whole]) != 0 ||
+            (scopes && strcmp(name->scope, own->scope) != 0))
+            continue;
+        size = size ? size : other->bundle->tensors[i]->count;
+        *found = size && size == other->bundle->tensors[i]->count && size <= count;
+        stack->list[stack->count++] = (struct member){i, name->layer, 0, part};
+    }
+    *found = *found && stack->count > 0;
+    if (!*found)
+        return;
+    qsort(stack->list, stack->count, sizeof *stack->list, by_layer);
+    for (size_t i = 0; i < stack->count && *found; i++) {
+        struct member *member = &stack->list[i];
+        const bool first = i == 0 || member->layer != member[-1].layer;
+        *found = first || member->part != member[-1].part;
+        stack->layers += first;
+        member->entry = stack->layers - 1;
+    }
+    *found = *found && (!parts || stack->count == 2 * stack->layers) && count / size * size == count;
+    if (!layers)
+        stack->layers = 0;
+}
+
+/* A way to count the members along axes of the stack, if sizes allow it. */
+static bool is_way(const struct stack *stack, const struct ts_tensor *whole, const struct ts_tensor *piece,
+                   struct way *way)
+{
+    uint64_t entries = 1;
+    if (way->layer_axis == way->part_axis || (way->layer_axis == NO_AXIS) != !stack->layers ||
+        (way->part_axis == NO_AXIS) != !stack->parts)
+        return false;
+    if (stack->layers) {
+        const uint64_t size = whole->shape[way->layer_axis];
+        const int64_t last = stack->list[stack->count - 1].layer;
+        way->by_number = size != stack->layers;
+        if (size < stack->layers || (way->by_number && (uint64_t)last >= size))
+            return false;
+        entries = size;
+    }
+    if (stack->parts && whole->shape[way->part_axis] != stack->parts)
+        return false;
+    entries *= stack->parts ? stack->parts : 1;
+    return whole->count / piece->count == entries;
+}
+
+/* The piece that a member stands against. */
+static bool take(const struct way *way, const struct member *member, const struct ts_tensor *whole,
+                 struct ts_arena *arena, struct ts_view *out)
+{
+    const unsigned axes[2] = {way->layer_axis, way->part_axis};
+    const uint64_t entries[2] = {way->by_number ? (uint64_t)member->layer : member->entry, member->part};
+    uint64_t shape[TS_MAX_RANK];
+    unsigned rank = 0;
+    if (!ts_view_of(whole, arena, out))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (axes[i] != NO_AXIS && !ts_view_slice(out, axes[i], entries[i], 1, 1, arena, out))
+            return false;
+    for (unsigned i = 0; i < whole->rank; i++)
+        if (i != axes[0] && i != axes[1])
+            shape[rank++] = whole->shape[i];
+    return ts_view_reshape(out, shape, rank, arena, out);
+}
+
+/* How many of some members agree with their pieces. */
+static enum ts_status look(struct stack *stack, struct way *way, struct ts_error *error)
+{
+    struct ts_pairer *pairer = stack->pairer;
+    const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
+    const size_t looks = stack->count < LOOKS ? stack->count : LOOKS;
+    enum ts_status status = TS_OK;
+    way->agreeing = 0;
+    way->error = 0;
+    for (size_t i = 0; i < looks && status == TS_OK; i++) {
+        const struct member *member = &stack->list[looks > 1 ? i * (stack->count - 1) / (looks - 1) : 0];
+        const size_t a = stack->is_b ? member->index : stack->whole, b = stack->is_b ? stack->whole : member->index;
+        struct ts_align_hints hints = ts_layout_hints(pairer, a, b, true);
+        struct ts_alignment alignment;
+        struct ts_view piece, single;
+        struct ts_arena arena;
+        ts_arena_init(&arena, (size_t)64 << 20);
+        hints.lengths = NULL;
+        hints.axes_a = hints.axes_b = NULL;
+        if (!take(way, member, side->bundle->tensors[stack->whole], &arena, &piece) ||
+            !ts_view_of(other->bundle->tensors[member->index], &arena, &single))
+            status = ts_fail_memory(error);
+        else
+            status = ts_align(stack->is_b ? &single : &piece, stack->is_b ? &piece : &single, &hints, &arena,
+                              &alignment, error);
+        if (status == TS_OK && !alignment.problem && !alignment.guess && alignment.error < TS_SAME_TENSOR) {
+            way->agreeing++;
+            way->error = fmax(way->error, alignment.error);
+        }
+        ts_arena_release(&arena);
+    }
+    return status;
+}
+
+static size_t votes_for(const struct stack *stack, const struct way *way)
+{
+    return (way->layer_axis == NO_AXIS ? 0 : stack->votes[way->layer_axis][0]) +
+           (way->part_axis == NO_AXIS ? 0 : stack->votes[way->part_axis][1]);
+}
+
+/* The way under which most members agree; of those that do not differ the one that other stacks have, then the first.
+ * *tied: another one fits as well. */
+static enum ts_status choose(struct stack *stack, struct way *best, bool *tied, bool *any, struct ts_error *error)
+{
+    const struct ts_pairer *pairer = stack->pairer;
+    const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
+    const struct ts_tensor *whole = side->bundle->tensors[stack->whole];
+    const struct ts_tensor *piece = other->bundle->tensors[stack->list[0].index];
+    *any = *tied = false;
+    for (unsigned layer = 0; layer <= NO_AXIS; layer++)
+        for (unsigned part = 0; part <= NO_AXIS; part++) {
+            struct way way = {.layer_axis = layer, .part_axis = part};
+            bool alike;
+            if ((layer >= whole->rank && layer != NO_AXIS) || (part >= whole->rank && part != NO_AXIS) ||
+                !is_way(stack, whole, piece, &way))
+                continue;
+            TS_TRY(look(stack, &way, error));
+            if (way.by_number && !way.agreeing)
+                continue;
+            alike = *any && way.agreeing == best->agreeing && way.error <= AS_WELL * best->error + 1e-12 &&
+                    best->error <= AS_WELL * way.error + 1e-12;
+            if (alike ? votes_for(stack, &way) > votes_for(stack, best)
+                      : !*any || way.agreeing > best->agreeing ||
+                            (way.agreeing == best->agreeing && way.error < best->error)) {
+                *best = way;
+                *tied = false;
+            }
+            *tied = *tied || alike;
+            *any = true;
+        }
+    return TS_OK;
+}
+
+/* "x[:,2]", as `tsleuth show` takes it, and "A: index 2 of 4 on axis 1". */
+static bool put_words(const struct stack *stack, const struct way *way, const struct member *member,
+                      const struct ts_tensor *whole, const char **name, const char **recipe)
+{
+    struct ts_arena *arena = &stack->pairer->out->arena;
+    const uint64_t layer = way->by_number ? (uint64_t)member->layer : member->entry;
+    const unsigned last = way->layer_axis == NO_AXIS                                      ? way->part_axis
+                          : way->part_axis == NO_AXIS || way->part_axis < way->layer_axis ? way->layer_axis
+                                                                                          : way->part_axis;
+    struct ts_buffer out;
+    ts_buffer_init(&out, 65536);
+    for (unsigned i = 0; i <= last; i++) {
+        ts_buffer_string(&out, i ? "," : "[");
+        if (i == way->layer_axis || i == way->part_axis)
+            ts_buffer_printf(&out, "%" PRIu64, i == way->layer_axis ? layer : member->part);
+        else
+            ts_buffer_byte(&out, ':');
+    }
+    *name = out.failed ? NULL : ts_arena_printf(arena, "%s%.*s]", whole->name, (int)out.size, out.data);
+    ts_buffer_clear(&out);
+    ts_buffer_printf(&out, "%c: ", stack->is_b ? 'B' : 'A');
+    if (way->layer_axis != NO_AXIS)
+        ts_buffer_printf(&out, "index %" PRIu64 " of %" PRIu64 " on axis %u", layer, whole->shape[way->layer_axis],
+                         way->layer_axis);
+    if (way->part_axis != NO_AXIS)
+        ts_buffer_printf(&out, "%sindex %u of %u on axis %u", way->layer_axis != NO_AXIS ? ", " : "", member->part,
+                         stack->parts, way->part_axis - (way->layer_axis < way->part_axis));
+    *recipe = out.failed ? NULL : ts_arena_copy(arena, out.data, out.size);
+    ts_buffer_release(&out);
+    return *name && *recipe;
+}
+
+static enum ts_status pair_members(struct stack *stack, const struct way *way, bool tied, struct ts_error *error)
+{
+    struct ts_pairer *pairer = stack->pairer;
+    const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
+    const struct ts_tensor *whole = side->bundle->tensors[stack->whole];
+    for (size_t i = 0; i < stack->count; i++) {
+        const struct member *member = &stack->list[i];
+        const struct ts_tensor *tensor = other->bundle->tensors[member->index];
+        const size_t before = pairer->count;
+        struct ts_view piece, single;
+        const char *name, *recipe;
+        if (!take(way, member, whole, &pairer->out->arena, &piece) ||
+            !ts_view_of(tensor, &pairer->out->arena, &single) || !put_words(stack, way, member, whole, &name, &recipe))
+            return ts_fail_memory(error);
+        TS_TRY(ts_layout_views(pairer, stack->is_b ? member->index : stack->whole,
+                               stack->is_b ? stack->whole : member->index, stack->is_b ? &single : &piece,
+                               stack->is_b ? &piece : &single, recipe, stack->is_b ? tensor->name : name,
+                               stack->is_b ? name : tensor->name, "canonical name", false, error));
+        pairer->found[before].pair.ambiguous = pairer->found[before].pair.ambiguous || tied;
+    }
+    return TS_OK;
+}
+
+/* One tensor that may be a stack. proved: only where values agree, and where only one way does. */
+static enum ts_status try_stack(struct stack *stack, bool proved, bool scopes, struct ts_error *error)
+{
+    const struct ts_side *side = stack->is_b ? &stack->pairer->b : &stack->pairer->a;
+    const struct ts_name *own = &side->read.list[stack->whole];
+    const bool both = strcmp(own->kind, "attn_kv_cache") == 0;
+    for (int i = 1; i < 4; i++) { /* layers, parts, both */
+        const bool layers = i & 1, parts = i & 2;
+        struct way best = {.layer_axis = NO_AXIS, .part_axis = NO_AXIS};
+        bool found, tied, any;
+        if ((layers && !own->stacked) || (parts && !both))
+            continue;
+        find_members(stack, layers, parts, scopes, &found);
+        if (!found)
+            continue;
+        TS_TRY(choose(stack, &best, &tied, &any, error));
+        if (!any || (proved && (tied || !best.agreeing)))
+            continue;
+        if (proved && best.layer_axis != NO_AXIS)
+            stack->votes[best.layer_axis][0]++;
+        if (proved && best.part_axis != NO_AXIS)
+            stack->votes[best.part_axis][1]++;
+        return pair_members(stack, &best, tied && best.agreeing && !votes_for(stack, &best), error);
+    }
+    return TS_OK;
+}
+
+enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error)
+{
+    for (int is_b = 0; is_b < 2; is_b++) {
+        struct ts_side *side = is_b ? &pairer->b : &pairer->a, *other = is_b ? &pairer->a : &pairer->b;
+        struct stack stack = {.pairer = pairer, .is_b = is_b};
+        stack.list = ts_arena_array(&pairer->scratch, other->count, sizeof *stack.list);
+        if (!stack.list)
+            return ts_fail_memory(error);
+        for (int pass = 0; pass < 4; pass++) /* what values prove first: it tells the axes of the rest */
+            for (size_t i = 0; i < side->count; i++) {
+                const struct ts_name *name = &side->read.list[i];
+                if (side->taken[i] || name->rank >= 0 || name->expert >= 0 || !side->bundle->tensors[i]->count ||
+                    !(name->stacked || strcmp(name->kind, "attn_kv_cache") == 0))
+                    continue;
+                stack.whole = i;
+                TS_TRY(try_stack(&stack, pass < 2, pass % 2 == 0, error));
+            }
+    }
+    return TS_OK;
+}

@@ -1,0 +1,248 @@
+/* One tensor against many: weights of all layers in one, along any axis, and caches of keys and values in every shape
+ * that programs keep them in. */
+#include <math.h>
+
+#include "made_bundle.h"
+
+enum { LAYERS = 3, IN = 6, OUT = 8, HEADS = 2, TOKENS = 5, SIZE = 4, CACHE = HEADS * TOKENS * SIZE };
+
+/* Pieces of `outer` times `inner` numbers, the piece counted between the two. */
+static float *stack_up(float *const *pieces, size_t count, size_t outer, size_t inner)
+{
+    float *all = made_values(count * outer * inner);
+    for (size_t i = 0; i < outer; i++)
+        for (size_t k = 0; k < count; k++)
+            memcpy(&all[(i * count + k) * inner], &pieces[k][i * inner], inner * sizeof *all);
+    return all;
+}
+
+static float *transposed(const float *values, size_t rows, size_t columns)
+{
+    float *out = made_values(rows * columns);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t k = 0; k < columns; k++)
+            out[k * rows + i] = values[i * columns + k];
+    return out;
+}
+
+static void free_all(float **list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(list[i]);
+}
+
+/* Kernels of [in, out] on one side, one behind the other along each axis; [out, in] on the other, one for each layer. A
+ * layer that is wrong shows as such and nowhere else. */
+static void test_layers_along_any_axis(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        const size_t axis = (size_t)round % 3;
+        const bool stack_is_b = round / 3 % 2, spoiled = round / 6;
+        const size_t outer = axis == 0 ? 1 : axis == 1 ? IN : IN * OUT, inner = IN * OUT / outer;
+        const uint64_t shapes[3][3] = {{LAYERS, IN, OUT}, {IN, LAYERS, OUT}, {IN, OUT, LAYERS}};
+        float *kernels[LAYERS], *scales[LAYERS], *all;
+        struct paired paired;
+        struct ts_bundle *stack_side, *other;
+        paired_start(&paired);
+        stack_side = stack_is_b ? paired.b : paired.a;
+        other = stack_is_b ? paired.a : paired.b;
+        for (int layer = 0; layer < LAYERS; layer++) {
+            float *turned;
+            kernels[layer] = made_values(IN * OUT);
+            scales[layer] = made_values(IN);
+            turned = transposed(kernels[layer], IN, OUT);
+            for (size_t i = 0; i < IN * OUT && spoiled && layer == 1; i++)
+                turned[i] = (float)(i % 5) - 2;
+            made_add(other, made_name("model.layers.%d.mlp.gate_proj.weight", layer), turned, SHAPE(OUT, IN));
+            made_add(other, made_name("model.layers.%d.input_layernorm.weight", layer), scales[layer], SHAPE(IN));
+            free(turned);
+        }
+        all = stack_up(kernels, LAYERS, outer, inner);
+        made_add(stack_side, "params/params/decoder/layers/mlp/wi_0/kernel", all, 3, shapes[axis]);
+        free(all);
+        all = stack_up(scales, LAYERS, axis ? IN : 1, axis ? 1 : IN);
+        made_add(stack_side, "params/params/decoder/layers/pre_self_attention_layer_norm/scale", all,
+                 SHAPE(axis ? IN : LAYERS, axis ? LAYERS : IN));
+        free(all);
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.count, 2 * LAYERS);
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            const bool wrong = spoiled && layer == 1;
+            const char *const kernel = made_name("model.layers.%d.mlp.gate_proj.weight", layer);
+            char words[64], name[128], slice[3][8];
+            const struct ts_pair *pair;
+            snprintf(slice[0], sizeof slice[0], "[%d]", layer);
+            snprintf(slice[1], sizeof slice[1], "[:,%d]", layer);
+            snprintf(slice[2], sizeof slice[2], "[:,:,%d]", layer);
+            snprintf(name, sizeof name, "params/params/decoder/layers/mlp/wi_0/kernel%s", slice[axis]);
+            snprintf(words, sizeof words, "%c: index %d of %d on axis %zu; ", stack_is_b ? 'B' : 'A', layer, LAYERS,
+                     axis);
+            pair = paired_find(&paired, stack_is_b ? kernel : name, stack_is_b ? name : kernel);
+            assert_null(pair->problem);
+            assert_int_equal(pair_error(pair) > 0.5, wrong);
+            assert_int_equal(strncmp(pair->recipe, words, strlen(words)), 0);
+        }
+        for (size_t i = 0; i < paired.pairing.count; i++)
+            assert_false(paired.pairing.pairs[i].partial);
+        free_all(kernels, LAYERS);
+        free_all(scales, LAYERS);
+        paired_end(&paired);
+    }
+}
+
+/* As many layers as heads: which axis counts them only the values tell, and where those say nothing the other stacks
+ * do. A projection of heads cannot be merged where it lies apart: the other side is split. */
+static void test_axes_of_one_size(void **state)
+{
+    (void)state;
+    for (int stack_is_b = 0; stack_is_b < 2; stack_is_b++) {
+        float *kernels[HEADS], ones[HEADS * HEADS], *all;
+        struct paired paired;
+        paired_start(&paired);
+        for (size_t i = 0; i < HEADS * HEADS; i++)
+            ones[i] = 1;
+        for (int layer = 0; layer < HEADS; layer++) {
+            float *turned;
+            kernels[layer] = made_values(HEADS * SIZE * OUT);
+            turned = transposed(kernels[layer], HEADS * SIZE, OUT);
+            made_add(stack_is_b ? paired.a : paired.b, made_name("model.layers.%d.self_attn.o_proj.weight", layer),
+                     turned, SHAPE(OUT, HEADS * SIZE));
+            made_add(stack_is_b ? paired.a : paired.b, made_name("model.layers.%d.input_layernorm.weight", layer), ones,
+                     SHAPE(HEADS));
+            free(turned);
+        }
+        all = stack_up(kernels, HEADS, HEADS, SIZE * OUT);
+        made_add(stack_is_b ? paired.b : paired.a, "params.decoder.layers.pre_self_attention_layer_norm.scale", ones,
+                 SHAPE(HEADS, HEADS));
+        made_add(stack_is_b ? paired.b : paired.a, "params.decoder.layers.self_attention.out.kernel", all,
+                 SHAPE(HEADS, HEADS, SIZE, OUT));
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.pairing.count, 2 * HEADS);
+        for (size_t i = 0; i < paired.pairing.count; i++) {
+            const struct ts_pair *pair = &paired.pairing.pairs[i];
+            assert_true(pair_error(pair) == 0);
+            assert_false(pair->guess);
+            assert_false(pair->ambiguous);
+            assert_non_null(strstr(pair->recipe, "on axis 1"));
+        }
+        free(all);
+        free_all(kernels, HEADS);
+        paired_end(&paired);
+    }
+}
+
+enum form { APART, IN_PAIRS, KEYS_AND_VALUES, PARTS_FIRST, LAYERS_FIRST, FORMS };
+
+/* Keys and values of all layers, [heads, tokens, size] each; where those of all layers are one, tokens come first. */
+static void add_caches(struct ts_bundle *bundle, enum form form, float *const *keys, float *const *values)
+{
+    float *both[LAYERS], *by_part[2];
+    by_part[0] = stack_up(keys, LAYERS, 1, CACHE);
+    by_part[1] = stack_up(values, LAYERS, 1, CACHE);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *one[2] = {keys[layer], values[layer]};
+        both[layer] = stack_up(one, 2, 1, CACHE);
+        if (form == APART) {
+            made_add(bundle, made_name("past_key_values.%d.0", layer), one[0], SHAPE(1, HEADS, TOKENS, SIZE));
+            made_add(bundle, made_name("past_key_values.%d.1", layer), one[1], SHAPE(1, HEADS, TOKENS, SIZE));
+        }
+        if (form == IN_PAIRS)
+            made_add(bundle, made_name("present_%d", layer), both[layer], SHAPE(2, 1, HEADS, TOKENS, SIZE));
+    }
+    for (int part = 0; part < 2 && form == KEYS_AND_VALUES; part++)
+        made_add(bundle, part ? "value_cache" : "key_cache", by_part[part], SHAPE(LAYERS, HEADS, TOKENS, SIZE));
+    if (form == PARTS_FIRST || form == LAYERS_FIRST) {
+        float *all = stack_up(form == PARTS_FIRST ? by_part : both, form == PARTS_FIRST ? 2 : LAYERS, 1,
+                              (form == PARTS_FIRST ? LAYERS : 2) * CACHE);
+        made_add(bundle, form == PARTS_FIRST ? "kv_cache" : "past_key_values", all,
+                 SHAPE(form == PARTS_FIRST ? 2 : LAYERS, form == PARTS_FIRST ? LAYERS : 2, 1, HEADS, TOKENS, SIZE));
+        free(all);
+    }
+    free_all(both, LAYERS);
+    free_all(by_part, 2);
+}
+
+/* Every form against every other one, the last layer of one side wrong. (Pairs of a layer against all keys are cut on
+ * both sides, and are not brought together.) */
+static void test_caches_in_every_form(void **state)
+{
+    (void)state;
+    for (enum form a = APART; a < FORMS; a++)
+        for (enum form b = APART; b < FORMS; b++) {
+            float *keys[LAYERS], *values[LAYERS], *wrong[LAYERS];
+            struct paired paired;
+            double most = 0;
+            if (a == b || (a == IN_PAIRS && b == KEYS_AND_VALUES) || (b == IN_PAIRS && a == KEYS_AND_VALUES))
+                continue;
+            paired_start(&paired);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                keys[layer] = made_values(CACHE);
+                values[layer] = made_values(CACHE);
+                wrong[layer] = made_values(CACHE);
+                if (layer + 1 < LAYERS)
+                    memcpy(wrong[layer], values[layer], CACHE * sizeof(float));
+            }
+            add_caches(paired.a, a, keys, values);
+            add_caches(paired.b, b, keys, wrong);
+            paired_run(&paired, &(struct ts_pair_options){0});
+            assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+            for (size_t i = 0; i < paired.pairing.count; i++) {
+                const struct ts_pair *pair = &paired.pairing.pairs[i];
+                assert_null(pair->problem);
+                assert_false(pair->partial);
+                if (a == APART || b == APART) {
+                    const char *name = a == APART ? pair->name : pair->name_b;
+                    assert_int_equal(pair_error(pair) > 0.5, strcmp(name, "past_key_values.2.1") == 0);
+                }
+                most = fmax(most, pair_error(pair));
+            }
+            assert_true(most > 0.1);
+            assert_true(paired.pairing.count >= (a == APART || b == APART ? 2 * LAYERS : 1));
+            free_all(keys, LAYERS);
+            free_all(values, LAYERS);
+            free_all(wrong, LAYERS);
+            paired_end(&paired);
+        }
+}
+
+/* Two layers are all that the other side has of four: what is there stands at its number. Nothing is taken for a stack
+ * that has fewer layers than there are. */
+static void test_some_layers(void **state)
+{
+    (void)state;
+    for (int count = 2; count < 6; count += 3) {
+        float *kernels[5], *all;
+        struct paired paired;
+        paired_start(&paired);
+        for (int layer = 0; layer < 5; layer++) {
+            kernels[layer] = made_values(IN * OUT);
+            if (layer + count >= 4 && (count == 5 || layer < 4))
+                made_add(paired.b, made_name("layers.%d.mlp.up_proj.weight", layer), kernels[layer], SHAPE(IN, OUT));
+        }
+        all = stack_up(kernels, 4, 1, IN * OUT);
+        made_add(paired.a, "decoder.layers.mlp.up_proj.weight", all, SHAPE(4, IN, OUT));
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.pairing.count, count == 2 ? 2 : 0);
+        for (size_t i = 0; i < paired.pairing.count; i++) {
+            assert_true(pair_error(&paired.pairing.pairs[i]) == 0);
+            assert_true(paired.pairing.pairs[i].partial);
+        }
+        free(all);
+        free_all(kernels, 5);
+        paired_end(&paired);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers_along_any_axis),
+        cmocka_unit_test(test_axes_of_one_size),
+        cmocka_unit_test(test_caches_in_every_form),
+        cmocka_unit_test(test_some_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
