@@ -147,6 +147,7 @@ static enum ts_status look_at_rest(struct ts_align_search *search, struct ts_ali
         }
     }
     side = winner->view[1].tensor == cut->of->tensor && winner->view[0].tensor != cut->of->tensor;
+    winner->zeros = true;
     winner->words[side] = ts_arena_printf(&search->scratch, "%s (the rest is zero)", winner->words[side]);
     return winner->words[side] ? TS_OK : ts_fail_memory(error);
 }

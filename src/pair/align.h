@@ -58,6 +58,7 @@ struct ts_alignment {
     double runner_up;    /* the same of the best different recipe; infinity when there was none */
     bool ambiguous;      /* the runner-up fits as well, and would pair other elements */
     bool guess;          /* the values do not agree under any recipe; this is the best or the plainest */
+    bool zeros;          /* something was left out, and all of it is zero: padding */
     bool copied[2];      /* A's or B's shards hold the same several times, and only one of each is read */
     uint64_t ranks_of;   /* not 0: ranks are missing, and the values say that there are so many in all */
     unsigned lacking;    /* ... on this side, 0 or 1 */

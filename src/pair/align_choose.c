@@ -371,6 +371,7 @@ enum ts_status ts_align_finish(const struct ts_align_candidate *winner, struct t
                                struct ts_alignment *out, struct ts_error *error)
 {
     const char *a = winner->words[0], *b = winner->words[1];
+    out->zeros = winner->zeros;
     if (!copy_view(&winner->view[0], arena, &out->a) || !copy_view(&winner->view[1], arena, &out->b))
         return ts_fail_memory(error);
     if (*a && *b)

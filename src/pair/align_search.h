@@ -41,7 +41,7 @@ struct ts_align_candidate {
     unsigned family;        /* not 0: candidates of one family differ only in which copy of something they take */
     bool named;             /* axis names say so */
     bool certain;           /* no values of the other side are needed: equal shapes, and all ranks hold the same */
-    bool copied[2];         /* as in ts_alignment */
+    bool copied[2], zeros;  /* as in ts_alignment */
     uint64_t ranks_of;
     unsigned lacking;
     struct ts_align_cut cut;

@@ -102,6 +102,7 @@ static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fu
             return ts_fail_memory(error);
         TS_TRY(ts_layout_recipes(pairer, recipe, laid.recipe, &pair.recipe, error));
         pair.guess = pair.guess || laid.guess;
+        pair.zeros = laid.zeros;
         pair.problem = laid.problem;
         pair.name = job->fused_is_b ? common : name;
         pair.name_b = job->fused_is_b ? name : common;

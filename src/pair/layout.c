@@ -307,6 +307,7 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     pair.a = alignment.a;
     pair.b = alignment.b;
     pair.ambiguous = alignment.ambiguous;
+    pair.zeros = alignment.zeros;
     /* [heads, tokens, size] against [tokens, heads, size]: sizes tell which axis is which, whatever the values */
     pair.by_size =
         alignment.guess && turns_axes_by_size(view_a, &alignment.a) && turns_axes_by_size(view_b, &alignment.b);
@@ -528,6 +529,7 @@ enum ts_status ts_layout_shards(struct ts_pairer *pairer, size_t whole, const si
     TS_TRY(ts_layout_recipes(pairer, cut ? cut : "", turned, &pair.recipe, error));
     TS_TRY(ts_layout_recipes(pairer, pair.recipe, alignment.recipe ? alignment.recipe : "", &pair.recipe, error));
     pair.ambiguous = alignment.ambiguous;
+    pair.zeros = alignment.zeros;
     pair.guess = alignment.guess;
     pair.problem = alignment.problem;
     TS_TRY(ts_pairer_add(pairer, a, b, &pair, error));

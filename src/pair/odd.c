@@ -65,7 +65,7 @@ static enum ts_status take_plainly(struct ts_pair *pair, struct ts_arena *arena,
         return ts_fail_memory(error);
     pair->recipe = "";
     pair->turn = NULL;
-    pair->ambiguous = false;
+    pair->ambiguous = pair->zeros = false;
     return TS_OK;
 }
 
@@ -155,7 +155,7 @@ static enum ts_status drop_beside_shards(struct ts_pairing *pairing, struct ts_a
             continue;
         done = ts_view_of(whole->tensor, &pairing->arena, whole);
         pair->recipe = list[i].rest;
-        pair->ambiguous = false;
+        pair->ambiguous = pair->zeros = false;
     }
     ts_table_release(&table);
     return done ? TS_OK : ts_fail_memory(error);
@@ -249,6 +249,7 @@ static enum ts_status follow_siblings(struct ts_pairing *pairing, struct ts_aren
         pair->b.tensor = b;
         pair->recipe = usual->recipe;
         pair->ambiguous = pair->guess = pair->by_size = false;
+        pair->zeros = usual->zeros;
     }
     ts_table_release(&tables[0]);
     ts_table_release(&tables[1]);

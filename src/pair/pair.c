@@ -301,32 +301,26 @@ static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *er
     return TS_OK;
 }
 
-/* Whether a recipe does nothing but join axes: the numbers stay in their order. */
-static bool only_joins(const char *recipe)
+/* Whether a view has all numbers of its tensor in their order: at most its axes are cut or joined otherwise. */
+static bool in_order(const struct ts_view *view)
 {
-    static const char *const words[] = {"A:", "B:", "merge"};
-    bool joins = false;
-    for (const char *at = recipe; *at; at += strspn(at, " ;")) {
-        const size_t length = strcspn(at, " ;");
-        bool known = length > 0 && strspn(at, "0123456789") == length;
-        for (size_t i = 0; i < sizeof words / sizeof *words && !known; i++)
-            known = strlen(words[i]) == length && strncmp(at, words[i], length) == 0;
-        if (!known)
+    int64_t stride = 1;
+    if (view->join != TS_JOIN_NONE || ts_view_is_computed(view) || view->count != view->tensor->count)
+        return false;
+    for (unsigned i = view->rank; i-- > 0; stride *= (int64_t)view->shape[i])
+        if (view->shape[i] != 1 && view->strides[i] != stride)
             return false;
-        joins = true;
-        at += length;
-    }
-    return joins;
+    return true;
 }
 
-/* Sequences that one side lists one behind the other, and the other has an axis for: which axes are joined, the last
- * one left as it is. NULL: something else is done to it; "": without memory. */
+/* Sequences that one side lists one behind the other, and the other has an axis for: which axes there are, the last one
+ * left as it is. NULL: something else is done to it; "": without memory. */
 static const char *joined_key(struct ts_pairer *pairer, const struct ts_found *found)
 {
     const struct ts_tensor *sides[2] = {pairer->a.bundle->tensors[found->a], pairer->b.bundle->tensors[found->b]};
     const struct ts_view *views[2] = {&found->pair.a, &found->pair.b};
     const char *key = found->pair.recipe;
-    if (!only_joins(key) || found->pair.members[0] || found->pair.members[1])
+    if (!in_order(views[0]) || !in_order(views[1]) || found->pair.members[0] || found->pair.members[1])
         return NULL;
     for (int s = 0; s < 2; s++) {
         if (sides[s]->rank < 2 || views[s]->rank < 2 ||

@@ -203,6 +203,7 @@ static enum ts_status pair_whole(struct ts_pairer *pairer, const struct ts_slot 
     pair.b = alignment.b;
     pair.recipe = alignment.recipe ? alignment.recipe : "";
     pair.ambiguous = alignment.ambiguous;
+    pair.zeros = alignment.zeros;
     pair.guess = alignment.guess;
     pair.problem = alignment.problem;
     ts_ranks_lacking(pairer, &alignment);
@@ -350,6 +351,7 @@ enum ts_status ts_ranks_experts(struct ts_pairer *pairer, const struct ts_slot *
     pair.a = alignment.a;
     pair.b = alignment.b;
     pair.ambiguous = alignment.ambiguous;
+    pair.zeros = alignment.zeros;
     pair.guess = alignment.guess;
     pair.problem = alignment.problem;
     TS_TRY(ts_pairer_add(pairer, a->indices[0], b->indices[0], &pair, error));

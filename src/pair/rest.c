@@ -55,8 +55,8 @@ static enum ts_status read_leaf(struct rest *rest, const struct ts_pair *pair, c
     reading = &rest->list[at];
     reading->tensor = rest->side->bundle->tensors[at];
     reading->pair = reading->pair ? reading->pair : pair;
-    reading->settled = reading->settled || pair->padded || pair->a.tensor->sampled || pair->b.tensor->sampled ||
-                       strstr(pair->recipe, "(the rest is zero)");
+    reading->settled =
+        reading->settled || pair->padded || pair->zeros || pair->a.tensor->sampled || pair->b.tensor->sampled;
     piece = ts_arena_printf(&rest->pairer->scratch, "%zu %" PRIu64 " %" PRIu64, at, view->offset, view->count);
     if (!piece)
         return ts_fail_memory(error);

@@ -383,6 +383,31 @@ static void test_joined_axes_of_others(void **state)
     }
 }
 
+/* The same where the side that has an axis for sequences is the reference, or has one of 1 in front besides. */
+static void test_cut_axes_of_others(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        const uint64_t wide[2][4] = {{3, 7, 8}, {1, 3, 7, 8}}, wider[2][4] = {{3, 7, 12}, {1, 3, 7, 12}};
+        const unsigned rank = way ? 4 : 3;
+        struct paired paired;
+        float *first = made_values(21 * 8), *a = made_values(21 * 12), *b = made_values(21 * 12);
+        paired_start(&paired);
+        made_add(paired.a, "model.embed_tokens", first, rank, wide[way]);
+        made_add(paired.b, "model.embed_tokens", first, SHAPE(21, 8));
+        made_add(paired.a, "model.layers.0.mlp.up_proj", a, rank, wider[way]);
+        made_add(paired.b, "model.layers.0.mlp.up_proj", b, SHAPE(21, 12));
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 2);
+        assert_false(paired.pairing.pairs[0].guess);
+        assert_false(paired.pairing.pairs[1].guess);
+        paired_end(&paired);
+        free(first);
+        free(a);
+        free(b);
+    }
+}
+
 /* Unrelated values, as behind a wrong rotation: sizes still tell which axis is which, unless two are equal. */
 static void test_axes_by_size(void **state)
 {
@@ -941,6 +966,7 @@ int main(void)
         cmocka_unit_test(test_fused_called_up),
         cmocka_unit_test(test_lengths_of_a_batch),
         cmocka_unit_test(test_joined_axes_of_others),
+        cmocka_unit_test(test_cut_axes_of_others),
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_fused_on_both_sides),
         cmocka_unit_test(test_fused_groups_on_both_sides),
