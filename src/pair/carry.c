@@ -1,6 +1,6 @@
 /* Owns what pairs by content say about the tensors that content alone cannot pair: in a run that went wrong nothing
  * behind the fault has the same values any more. Words that mean one thing in some layers mean it in the others; and
- * where both sides hold as many tensors, of the same sizes one by one, what is left stands in the same places. */
+ * what is left between two pairs stands there in the same order on both sides. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,45 +178,144 @@ static enum ts_status carry_words(struct ts_pairer *pairer, const struct place *
 }
 
 /* Whether the runs part ways: what they end with has no partner, or does not agree with it. */
-static enum ts_status part_ways(const struct ts_pairer *pairer, size_t last, bool *apart, struct ts_error *error)
+static enum ts_status part_ways(const struct ts_pairer *pairer, bool *apart, struct ts_error *error)
 {
     struct ts_agreement agreement;
-    *apart = !pairer->a.taken[last];
-    for (size_t i = 0; i < pairer->count && !*apart; i++)
-        if (pairer->found[i].a == last && !pairer->found[i].pair.problem) {
-            TS_TRY(ts_agree(&pairer->found[i].pair.a, &pairer->found[i].pair.b, LAST_RUNS, &agreement, error));
-            *apart = !(agreement.error < AGREES);
-            break;
-        }
+    *apart = true;
+    for (size_t i = 0; i < pairer->count && *apart; i++) {
+        const struct ts_found *found = &pairer->found[i];
+        if ((found->a + 1 != pairer->a.count && found->b + 1 != pairer->b.count) || found->pair.problem)
+            continue;
+        TS_TRY(ts_agree(&found->pair.a, &found->pair.b, LAST_RUNS, &agreement, error));
+        *apart = !(agreement.error < AGREES);
+    }
     return TS_OK;
 }
 
-/* Runs that agree in the end were captured at other points where something is left over. Of others all that was paired
- * must stand in the same places. */
+/* Where a pair stands on both sides. */
+struct fence {
+    size_t a, b;
+    bool by_content;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct fence *left = a, *right = b;
+    return left->a < right->a ? -1 : left->a > right->a;
+}
+
+/* *agreeing: up to where pairs by content reach; 0 where these are too few, or where a pair stands before another on
+ * one side and behind it on the other. */
+static bool list_fences(const struct ts_pairer *pairer, struct ts_arena *arena, struct fence **list, size_t *agreeing)
+{
+    size_t anchors = 0;
+    *agreeing = 0;
+    *list = ts_arena_array(arena, pairer->count + 1, sizeof **list);
+    if (!*list)
+        return false;
+    for (size_t i = 0; i < pairer->count; i++)
+        (*list)[i] = (struct fence){pairer->found[i].a, pairer->found[i].b, is_by_content(&pairer->found[i])};
+    qsort(*list, pairer->count, sizeof **list, by_place);
+    (*list)[pairer->count] = (struct fence){pairer->a.count, pairer->b.count, false};
+    for (size_t i = 0; i < pairer->count; i++) {
+        const struct fence *fence = &(*list)[i];
+        if (i > 0 && (fence->a == fence[-1].a || fence->b <= fence[-1].b)) {
+            *agreeing = 0;
+            return true;
+        }
+        anchors += fence->by_content;
+        *agreeing = fence->by_content ? i + 1 : *agreeing;
+    }
+    *agreeing = anchors < ANCHORS ? 0 : *agreeing;
+    return true;
+}
+
+/* What nobody has paired between two fences. */
+struct gap {
+    size_t *list[2], count[2];
+    size_t *first, *last; /* of what the shorter list has: where it may stand in the longer one */
+};
+
+static void fill_gap(const struct ts_pairer *pairer, const struct fence *fence, bool opening, struct gap *gap)
+{
+    const struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    const size_t to[2] = {fence->a, fence->b};
+    for (int s = 0; s < 2; s++) {
+        gap->count[s] = 0;
+        for (size_t i = opening ? 0 : (s ? fence[-1].b : fence[-1].a) + 1; i < to[s]; i++)
+            if (!sides[s]->taken[i])
+                gap->list[s][gap->count[s]++] = i;
+    }
+}
+
+/* Finds the tensors of the shorter list in the longer one, in order and by their sizes, from the front and from the
+ * end: between the two lies where each may stand. False where they are not all there. */
+static bool find_places(const struct ts_pairer *pairer, struct gap *gap)
+{
+    const bool longer = gap->count[1] > gap->count[0];
+    const size_t *few = gap->list[!longer], *many = gap->list[longer];
+    const size_t count = gap->count[!longer], all = gap->count[longer];
+    for (size_t i = 0, at = 0; i < count; i++, at++) {
+        while (at < all && !same_count(pairer, longer ? few[i] : many[at], longer ? many[at] : few[i]))
+            at++;
+        if (at == all)
+            return false;
+        gap->first[i] = at;
+    }
+    for (size_t i = count, at = all; i-- > 0; gap->last[i] = at) /* what is found from the front is found so too */
+        do
+            at--;
+        while (!same_count(pairer, longer ? few[i] : many[at], longer ? many[at] : few[i]));
+    return true;
+}
+
+static enum ts_status pair_gap(struct ts_pairer *pairer, const struct gap *gap, struct ts_error *error)
+{
+    const bool longer = gap->count[1] > gap->count[0];
+    for (size_t i = 0; i < gap->count[!longer]; i++) {
+        const size_t one = gap->list[!longer][i], other = gap->list[longer][gap->first[i]], before = pairer->count;
+        if (gap->first[i] != gap->last[i])
+            continue;
+        TS_TRY(ts_layout_single(pairer, longer ? one : other, longer ? other : one, "place in order", false, error));
+        pairer->found[before].pair.by_order = true;
+    }
+    return TS_OK;
+}
+
+/* Runs that agree in the end were captured at other points where something is left over. Of others what is left stands
+ * between the same pairs. As far as values agree it has to be there one by one, or on one side only; behind that a side
+ * may have been captured at fewer points, and what may stand at several places stays alone. */
 static enum ts_status carry_order(struct ts_pairer *pairer, struct ts_error *error)
 {
-    const size_t count = pairer->a.count;
-    size_t anchors = 0, left = 0;
+    struct ts_arena *arena = &pairer->scratch;
+    const size_t most = pairer->a.count > pairer->b.count ? pairer->a.count : pairer->b.count, count = pairer->count;
+    struct gap gap = {.first = ts_arena_array(arena, most, sizeof *gap.first),
+                      .last = ts_arena_array(arena, most, sizeof *gap.last)};
+    struct fence *fences;
+    size_t agreeing;
     bool apart;
-    if (count != pairer->b.count)
+    for (int s = 0; s < 2; s++)
+        gap.list[s] = ts_arena_array(arena, most, sizeof **gap.list);
+    if (!gap.list[0] || !gap.list[1] || !gap.first || !gap.last || !list_fences(pairer, arena, &fences, &agreeing))
+        return ts_fail_memory(error);
+    if (!agreeing)
         return TS_OK;
-    for (size_t i = 0; i < count; i++) {
-        if (!same_count(pairer, i, i) || pairer->a.taken[i] != pairer->b.taken[i])
-            return TS_OK;
-        left += !pairer->a.taken[i];
+    TS_TRY(part_ways(pairer, &apart, error));
+    for (size_t i = 0; i < agreeing && apart; i++) {
+        fill_gap(pairer, &fences[i], i == 0, &gap);
+        apart = !gap.count[0] || !gap.count[1] || (gap.count[0] == gap.count[1] && find_places(pairer, &gap));
     }
-    for (size_t i = 0; i < pairer->count; i++) {
-        if (pairer->found[i].a != pairer->found[i].b)
-            return TS_OK;
-        anchors += is_by_content(&pairer->found[i]);
+    for (size_t i = 0; i <= count && apart; i++) {
+        fill_gap(pairer, &fences[i], i == 0, &gap);
+        if (find_places(pairer, &gap))
+            TS_TRY(pair_gap(pairer, &gap, error));
     }
-    if (!left || anchors < ANCHORS)
+    if (pairer->count == count)
         return TS_OK;
-    TS_TRY(part_ways(pairer, count - 1, &apart, error));
-    for (size_t i = 0; i < count && apart; i++)
-        if (!pairer->a.taken[i])
-            TS_TRY(ts_layout_single(pairer, i, i, "place in order", false, error));
-    return TS_OK;
+    return ts_pairer_note(pairer, error,
+                          "%zu pair%s made by nothing but the places in order, as names and values do not tell: where "
+                          "a point was captured on one side only, they may be wrong (--map says better)",
+                          pairer->count - count, pairer->count - count == 1 ? " was" : "s were");
 }
 
 /* Whoever names two inputs that hold one tensor each, of as many elements, wants these compared, whatever the files are

@@ -31,6 +31,7 @@ struct ts_pair {
     bool ambiguous;             /* another recipe fits equally well */
     bool guess;                 /* no recipe makes the values agree; this is the best one */
     bool by_size;               /* nor here, but no two axes have one size, and so only this order of them fits */
+    bool by_order;              /* nothing but its place says that the two belong together */
     bool zeros;                 /* what an alignment left out is zero */
     bool padded;                /* padding was taken out of both sides, and a note says so */
     bool partial;               /* a tensor of it has a part that no pair reads, as the other side has no such part */

@@ -447,6 +447,8 @@ void ts_put_remark(struct ts_buffer *out, const struct ts_pair *pair)
                          out->size ? "; " : "");
     else if (pair->ambiguous)
         ts_buffer_printf(out, "%sanother layout fits as well", out->size ? "; " : "");
+    if (pair->by_order)
+        ts_buffer_printf(out, "%spaired by nothing but their places in order", out->size ? "; " : "");
     if (ts_is_sampled(pair))
         ts_buffer_printf(out, "%sonly a sample of it was written", out->size ? "; " : "");
 }

@@ -433,6 +433,9 @@ static void put_divergence(const struct text *text)
     if (!weights) {
         if (!put_inputs(&line, comparison, first))
             put_before(&line, comparison, first);
+        if (pair->by_order)
+            ts_buffer_printf(&line, "%sBut nothing except their places says that the two belong together.",
+                             line.size ? " " : "");
         ts_put_spaces(text->out, 2);
         ts_put_folded(text->layout, text->out, text_of(&line), 2, 2);
         ts_buffer_byte(text->out, '\n');

@@ -853,6 +853,43 @@ static void test_places_in_order(void **state)
     paired_end(&paired);
 }
 
+/* Points that only one side was captured at. Before the fault they say nothing about the others, and behind it what may
+ * stand at two places stays alone; all that was paired so is called that. Where both sides have points of their own
+ * between pairs that agree, order means nothing. */
+static void test_places_between_others(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        const bool swapped = way % 2, both = way / 2 == 3;
+        const int dropped = way / 2 == 0 ? 1 : way / 2 == 1 ? 10 : way / 2 == 2 ? 12 : 1;
+        struct paired paired;
+        paired_start(&paired);
+        for (int i = 0; i < 16; i++) { /* 16 16 48 16, and so on */
+            const uint64_t width = i % 4 == 2 ? 48 : 16;
+            float *values = made_values(9 * width), *others = made_values(9 * width);
+            const char letters[] = {'n', (char)('z' - i), '\0'};
+            made_add(swapped ? paired.b : paired.a, made_name("val_%d", 100 + i), values, SHAPE(9, width));
+            for (int k = 0; k < 2 && both && i == dropped; k++)
+                made_add(swapped ? paired.a : paired.b, k ? "its" : "own", others, SHAPE(9, width));
+            if (i != dropped)
+                made_add(swapped ? paired.a : paired.b, letters, i >= 7 ? others : values, SHAPE(9, width));
+            free(values);
+            free(others);
+        }
+        paired_run(&paired, NULL);
+        /* the 48 is told from its neighbours; of three that are alike, with one of them missing, none is */
+        assert_int_equal(paired.pairing.count, both ? 6 : dropped == 12 ? 13 : 15);
+        for (size_t i = 0; i < paired.pairing.count; i++) {
+            const struct ts_pair *pair = &paired.pairing.pairs[i];
+            const char *one = swapped ? pair->name_b : pair->name, *other = swapped ? pair->name : pair->name_b;
+            assert_int_equal(atoi(one + strlen("val_")), 100 + 'z' - other[1]);
+            assert_int_equal(pair->by_order, 'z' - other[1] >= 7);
+            assert_int_equal(strcmp(pair->how, "place in order") == 0, pair->by_order);
+        }
+        paired_end(&paired);
+    }
+}
+
 /* Two ranks that hold layers 2 and 3 of four, counted from 0: what both hold is what layers 2 and 3 hold, and so are no
  * stages of a pipeline. */
 static void test_ranks_are_no_stages(void **state)
@@ -961,6 +998,7 @@ int main(void)
         cmocka_unit_test(test_numbers_that_are_no_layers),
         cmocka_unit_test(test_words_of_other_layers),
         cmocka_unit_test(test_places_in_order),
+        cmocka_unit_test(test_places_between_others),
         cmocka_unit_test(test_ranks_are_no_stages),
         cmocka_unit_test(test_activations_in_pieces),
         cmocka_unit_test(test_run_in_gguf),
