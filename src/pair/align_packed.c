@@ -1,5 +1,6 @@
 /* Owns sequences of unequal length: one side holds a batch of them, padded to the longest, the other one behind the
- * other without the padding. How long each is, is read off the values: rows agree until the padding begins. */
+ * other without the padding. How long each is, is read off the values: rows agree until the padding begins. The batch
+ * may be one list of rows too: every number of sequences that divides it is tried. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -96,14 +97,14 @@ static bool pack(const struct packing *p, struct ts_view *out)
     return parts && ts_view_join(TS_JOIN_CONCAT, 0, parts, (size_t)p->sequences, arena, out);
 }
 
-static bool fits(const struct packing *p)
+/* Whether rows of both sides are alike, and so many that they may be a padded batch. */
+static bool fits(const struct packing *p, uint64_t all, unsigned row_axis)
 {
-    if (p->padded.rank < 3 || p->packed.rank != p->padded.rank - 1 || p->padded.join != TS_JOIN_NONE ||
-        p->sequences < 2 || p->sequences > MOST_SEQUENCES || p->rows > MOST_ROWS / p->sequences ||
-        p->in_all < p->sequences || p->in_all >= p->sequences * p->rows)
+    if (p->padded.rank != p->packed.rank + row_axis || p->padded.rank < row_axis + 2 ||
+        p->padded.join != TS_JOIN_NONE || all > MOST_ROWS || p->in_all < 2 || p->in_all >= all)
         return false;
     for (unsigned i = 1; i < p->packed.rank; i++)
-        if (p->packed.shape[i] != p->padded.shape[i + 1])
+        if (p->packed.shape[i] != p->padded.shape[i + row_axis])
             return false;
     return p->width >= 4 && ts_type_info(p->padded.tensor->type)->components == 1;
 }
@@ -138,59 +139,117 @@ static bool take_lengths(const struct packing *p, bool *from_the_end)
     return true;
 }
 
-static void add_candidate(const struct packing *p, const struct ts_align_layouts *given, unsigned large, bool squeezed,
-                          bool from_the_end)
+/* How the two sides are given. */
+struct given {
+    const struct ts_align_layouts *layouts;
+    unsigned large;
+    bool squeezed, listed; /* the packed side has an axis of one in front; the padded side is one list of rows */
+};
+
+static void add_candidate(const struct packing *p, const struct given *given, bool from_the_end)
 {
+    const unsigned large = given->large;
+    const char *const *before = given->layouts->words;
     struct ts_align_candidate *candidate;
     struct ts_view view;
     const char *words = words_of(p, from_the_end);
-    if (!words || !pack(p, &view) || !(candidate = ts_align_add(p->search)))
+    const char *split = given->listed && words
+                            ? ts_arena_printf(&p->search->scratch, "split 0 as %" PRIu64 "x%" PRIu64 ", %s",
+                                              p->sequences, p->rows, words)
+                            : words;
+    if (!split || !pack(p, &view) || !(candidate = ts_align_add(p->search)))
         return;
     candidate->view[large] = view;
     candidate->view[1 - large] = p->packed;
-    candidate->words[large] = ts_align_words(p->search, given->words[large], words);
+    candidate->words[large] = ts_align_words(p->search, before[large], split);
     candidate->words[1 - large] =
-        squeezed ? ts_align_words(p->search, given->words[1 - large], "squeeze 0") : given->words[1 - large];
-    candidate->cost = given->cost + COST_PACKED;
+        given->squeezed ? ts_align_words(p->search, before[1 - large], "squeeze 0") : before[1 - large];
+    candidate->cost = given->layouts->cost + COST_PACKED;
 }
 
-enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct ts_align_layouts *given,
+/* Rows taken as so many sequences. */
+static bool try_sequences(struct packing *p, const struct given *given)
+{
+    bool found = false;
+    for (int from_the_end = 0; from_the_end < 2; from_the_end++)
+        if (find_lengths(p, from_the_end)) {
+            keep_lengths(p, from_the_end);
+            add_candidate(p, given, from_the_end);
+            found = true;
+        }
+    return found;
+}
+
+/* [sequences * rows, ...] as [sequences, rows, ...]. */
+static bool split_rows(struct packing *p, const struct ts_view *listed, uint64_t sequences)
+{
+    uint64_t shape[TS_MAX_RANK] = {sequences, listed->shape[0] / sequences};
+    if (listed->rank >= TS_MAX_RANK || sequences > MOST_SEQUENCES || sequences > p->in_all)
+        return false;
+    memcpy(shape + 2, listed->shape + 1, (listed->rank - 1) * sizeof *shape);
+    p->sequences = sequences;
+    p->rows = shape[1];
+    return p->in_all < p->sequences * p->rows &&
+           ts_view_reshape(listed, shape, listed->rank + 1, &p->search->scratch, &p->padded);
+}
+
+/* The batch as it is given, or every one that the rows may be. */
+static void try_all(struct packing *p, const struct given *given)
+{
+    const struct ts_lengths *known = p->search->hints ? p->search->hints->lengths : NULL;
+    const struct ts_view listed = p->padded;
+    bool found = false, from_the_end = false;
+    if (!given->listed)
+        found =
+            p->sequences >= 2 && p->sequences <= MOST_SEQUENCES && p->in_all >= p->sequences && try_sequences(p, given);
+    for (uint64_t sequences = 2; given->listed && sequences <= listed.shape[0]; sequences++)
+        if (listed.shape[0] % sequences == 0 && split_rows(p, &listed, sequences))
+            found = try_sequences(p, given) || found;
+    if (found)
+        return;
+    if (given->listed && (!known || !known->sequences || known->sequences * known->rows != listed.shape[0] ||
+                          !split_rows(p, &listed, known->sequences)))
+        return;
+    if (take_lengths(p, &from_the_end))
+        add_candidate(p, given, from_the_end);
+}
+
+enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct ts_align_layouts *layouts,
                                    struct ts_error *error)
 {
-    const unsigned large = given->view[0].count < given->view[1].count;
-    struct packing p = {.search = search, .padded = given->view[large], .packed = given->view[1 - large]};
+    const unsigned large = layouts->view[0].count < layouts->view[1].count;
+    struct packing p = {.search = search, .padded = layouts->view[large], .packed = layouts->view[1 - large]};
     const struct ts_view before = p.packed;
+    struct given given = {.layouts = layouts, .large = large};
     enum ts_status status = TS_OK;
-    bool found = false, known_from_the_end = false;
-    const bool squeezed = before.rank > 2 && before.rank == p.padded.rank && before.shape[0] == 1;
-    if (squeezed && !ts_view_reshape(&before, before.shape + 1, before.rank - 1, &search->scratch, &p.packed))
+    uint64_t all;
+    given.squeezed = before.rank > 2 && before.shape[0] == 1;
+    if (given.squeezed && !ts_view_reshape(&before, before.shape + 1, before.rank - 1, &search->scratch, &p.packed))
         return TS_OK;
     if (p.padded.rank < 2 || !p.packed.rank || !p.packed.shape[0])
         return TS_OK;
+    given.listed = p.packed.rank == p.padded.rank;
     p.sequences = p.padded.shape[0];
     p.rows = p.padded.shape[1];
     p.in_all = p.packed.shape[0];
     p.width = p.packed.count / p.in_all < GLANCE ? (size_t)(p.packed.count / p.in_all) : GLANCE;
-    if (!fits(&p))
+    if (!given.listed && p.rows > MOST_ROWS)
         return TS_OK;
-    p.starts = ts_arena_array(&search->scratch, (size_t)p.sequences, sizeof *p.starts);
-    p.counts = ts_arena_array(&search->scratch, (size_t)p.sequences, sizeof *p.counts);
-    p.values[0] = calloc((size_t)(p.sequences * p.rows), p.width * sizeof(double));
+    all = given.listed ? p.sequences : p.sequences > MOST_ROWS ? UINT64_MAX : p.sequences * p.rows;
+    if (!fits(&p, all, !given.listed))
+        return TS_OK;
+    p.starts = ts_arena_array(&search->scratch, (size_t)all, sizeof *p.starts);
+    p.counts = ts_arena_array(&search->scratch, (size_t)all, sizeof *p.counts);
+    p.values[0] = calloc((size_t)all, p.width * sizeof(double));
     p.values[1] = calloc((size_t)p.in_all, p.width * sizeof(double));
     if (!p.starts || !p.counts || !p.values[0] || !p.values[1])
         status = ts_fail_memory(error);
     if (status == TS_OK)
-        status = read_rows(&p.padded, p.sequences * p.rows, p.width, p.values[0], error);
+        status = read_rows(&p.padded, all, p.width, p.values[0], error);
     if (status == TS_OK)
         status = read_rows(&p.packed, p.in_all, p.width, p.values[1], error);
-    for (int from_the_end = 0; from_the_end < 2 && status == TS_OK; from_the_end++)
-        if (find_lengths(&p, from_the_end)) {
-            keep_lengths(&p, from_the_end);
-            add_candidate(&p, given, large, squeezed, from_the_end);
-            found = true;
-        }
-    if (status == TS_OK && !found && take_lengths(&p, &known_from_the_end))
-        add_candidate(&p, given, large, squeezed, known_from_the_end);
+    if (status == TS_OK)
+        try_all(&p, &given);
     free(p.values[0]);
     free(p.values[1]);
     return status;

@@ -199,17 +199,20 @@ static void test_one_of_a_padded_batch(void **state)
 }
 
 /* Sequences of unequal length: padded in a batch, and one behind the other without the padding, which stands behind or
- * before them and holds anything. */
+ * before them and holds anything. The batch may have no axis for sequences. */
 static void test_packed_sequences(void **state)
 {
     static const uint64_t lengths[4] = {5, 9, 1, 6};
     struct table *table = *state;
-    for (int kind = 0; kind < 4; kind++) {
-        const bool from_the_end = kind % 2, turned = kind > 1;
+    for (int kind = 0; kind < 8; kind++) {
+        const bool from_the_end = kind % 2, turned = kind / 2 % 2, listed = kind / 4;
         const double *padded = random_values(table, 4 * 9 * 3 * 8);
         double packed[21 * 3 * 8], *at = packed;
-        struct ts_view whole = make(table, TS_F32, padded, SHAPE(4, 9, 3, 8)), rows;
+        struct ts_view whole = listed ? make(table, TS_F32, padded, SHAPE(36, 3, 8))
+                                      : make(table, TS_F32, padded, SHAPE(4, 9, 3, 8)),
+                       rows;
         struct ts_alignment found;
+        char recipe[80];
         for (size_t i = 0; i < 4; i++) {
             const size_t start = from_the_end ? (size_t)(9 - lengths[i]) : 0, count = (size_t)lengths[i] * 24;
             memcpy(at, padded + (i * 9 + start) * 24, count * sizeof *at);
@@ -219,10 +222,9 @@ static void test_packed_sequences(void **state)
         found = turned ? aligned(table, &rows, &whole, NULL) : aligned(table, &whole, &rows, NULL);
         assert_true(distance(table, &found) < 0.003);
         assert_false(found.guess);
-        assert_string_equal(found.recipe, turned         ? from_the_end ? "B: pack the last 5+9+1+6 of 4x9 rows"
-                                                                        : "B: pack the first 5+9+1+6 of 4x9 rows"
-                                          : from_the_end ? "A: pack the last 5+9+1+6 of 4x9 rows"
-                                                         : "A: pack the first 5+9+1+6 of 4x9 rows");
+        snprintf(recipe, sizeof recipe, "%c: %spack the %s 5+9+1+6 of 4x9 rows", turned ? 'B' : 'A',
+                 listed ? "split 0 as 4x9, " : "", from_the_end ? "last" : "first");
+        assert_string_equal(found.recipe, recipe);
     }
     { /* nothing in common */
         struct ts_view whole = make(table, TS_F32, random_values(table, 4 * 9 * 8), SHAPE(4, 9, 8));
