@@ -19,6 +19,7 @@
 #define LEVEL          0.1  /* tokens that are further apart do not agree */
 #define MOST_TRIED     16   /* pairs, from the first on, in which moved sequences are looked for */
 #define MOST_LISTED    8    /* lengths that the recipe names */
+#define FORBIDDEN      -1e3 /* scores that a mask adds are below this: -1e4, -1e9, the lowest of a type, -inf */
 
 struct batch {
     uint64_t sequences, rows;
@@ -141,24 +142,86 @@ static bool is_moved(const struct glance *glance, int left, struct batch *batch)
     return unmoved && batch->all >= 2;
 }
 
-/* A mask of zeros and ones: the zeros at one end. */
-static bool is_masked(const struct glance *glance, bool behind, struct batch *batch)
+/* What a mask hides, [sequences, rows]. */
+struct mask {
+    uint64_t sequences, rows;
+    bool *hidden;
+};
+
+/* Hidden rows at one end of each sequence, and tokens in all of them. */
+static bool is_masked(const struct mask *mask, bool behind, struct batch *batch)
 {
     batch->all = 0;
-    for (uint64_t s = 0; s < glance->sequences; s++) {
-        const double *row = row_of(glance, 0, s, 0);
-        uint64_t zeros = 0;
-        while (zeros < glance->rows && row[behind ? glance->rows - 1 - zeros : zeros] == 0)
-            zeros++;
-        for (uint64_t i = zeros; i < glance->rows; i++)
-            if (row[behind ? glance->rows - 1 - i : i] == 0)
+    for (uint64_t s = 0; s < mask->sequences; s++) {
+        const bool *row = mask->hidden + s * mask->rows;
+        uint64_t hidden = 0;
+        while (hidden < mask->rows && row[behind ? mask->rows - 1 - hidden : hidden])
+            hidden++;
+        for (uint64_t i = hidden; i < mask->rows; i++)
+            if (row[behind ? mask->rows - 1 - i : i])
                 return false;
-        if (zeros == glance->rows)
+        if (hidden == mask->rows)
             return false;
-        batch->pads[s] = zeros;
-        batch->all += zeros;
+        batch->pads[s] = hidden;
+        batch->all += hidden;
     }
     return batch->all > 0;
+}
+
+/* [sequences, rows], or for each of its rows, or for one that stands for all: [sequences, 1, rows, rows]. */
+static bool is_mask(const struct ts_view *view, struct mask *mask)
+{
+    const unsigned rank = view->rank;
+    if (view->join != TS_JOIN_NONE || rank < 2 || rank > 4 || !view->count || (rank == 4 && view->shape[1] != 1) ||
+        ts_type_info(view->tensor->type)->components != 1)
+        return false;
+    *mask = (struct mask){.sequences = view->shape[0], .rows = view->shape[rank - 1]};
+    return mask->rows >= 2 && mask->sequences <= MOST_SEQUENCES && mask->rows <= MOST_ROWS / mask->sequences &&
+           (rank == 2 || view->shape[rank - 2] == 1 || view->shape[rank - 2] == mask->rows);
+}
+
+/* A key that the last row does not see is padding, unless it is only out of the window of that row: then it sees
+ * itself and not what follows. (Rows of padding that would see nothing are allowed everything by some programs.) */
+static enum ts_status out_of_window(const struct ts_view *view, uint64_t first, uint64_t rows, uint64_t key,
+                                    double limit, double *row, bool *out, struct ts_error *error)
+{
+    const size_t two = key + 1 < rows ? 2 : 1;
+    TS_TRY(ts_view_read_f64(view, first + key, two, row, error));
+    *out = row[0] > limit && !(row[two - 1] > limit);
+    if (*out || !(row[0] > limit))
+        return TS_OK;
+    TS_TRY(ts_view_read_f64(view, first, (size_t)rows, row, error));
+    for (uint64_t i = 0; i < rows && !*out; i++)
+        *out = !(row[i] > limit);
+    return TS_OK;
+}
+
+/* Added to scores, 0 for what is seen; or 1 for that and 0 for the rest. */
+static enum ts_status read_mask(const struct ts_view *view, struct mask *mask, struct ts_arena *arena,
+                                struct ts_error *error)
+{
+    const uint64_t queries = view->count / (mask->sequences * mask->rows), rows = mask->rows;
+    double *row = ts_arena_array(arena, (size_t)rows, sizeof *row), limit = 0;
+    mask->hidden = ts_arena_array(arena, (size_t)(mask->sequences * rows), sizeof *mask->hidden);
+    if (!row || !mask->hidden)
+        return ts_fail_memory(error);
+    for (uint64_t s = 0; s < mask->sequences; s++) {
+        TS_TRY(ts_view_read_f64(view, ((s + 1) * queries - 1) * rows, (size_t)rows, row, error));
+        for (uint64_t i = 0; i < rows; i++)
+            limit = row[i] < FORBIDDEN ? FORBIDDEN : limit;
+    }
+    for (uint64_t s = 0; s < mask->sequences; s++) {
+        bool *hidden = mask->hidden + s * rows, window;
+        TS_TRY(ts_view_read_f64(view, ((s + 1) * queries - 1) * rows, (size_t)rows, row, error));
+        for (uint64_t i = 0; i < rows; i++)
+            hidden[i] = !(row[i] > limit);
+        for (uint64_t i = 0; i < rows && queries > 1; i++)
+            if (hidden[i]) {
+                TS_TRY(out_of_window(view, (s * queries + i) * rows, rows, i, limit, row, &window, error));
+                hidden[i] = !window;
+            }
+    }
+    return TS_OK;
 }
 
 /* Token ids: one id again and again at one end of the shorter sequences. Where all begin or end with it, it is a token
@@ -190,17 +253,43 @@ static bool is_pad(const struct batch *batch, uint64_t sequence, uint64_t row)
     return batch->behind[0] ? row >= batch->rows - batch->pads[sequence] : row < batch->pads[sequence];
 }
 
+/* A pair that has the sizes of the batch: an axis for sequences and one for rows, with heads between them or not, or
+ * one for all rows. */
+static bool take_batch(const struct batch *batch, const struct ts_pair *pair, struct ts_arena *arena,
+                       struct ts_pair *out, unsigned *axis)
+{
+    *out = *pair;
+    *axis = 1;
+    if (!pair->problem && pair->a.rank >= 1 && pair->a.rank < TS_MAX_RANK && pair->b.rank == pair->a.rank &&
+        batch->sequences > 1 && pair->a.shape[0] == batch->sequences * batch->rows) {
+        uint64_t shape[TS_MAX_RANK] = {batch->sequences, batch->rows};
+        for (unsigned i = 1; i < pair->a.rank; i++)
+            shape[i + 1] = pair->a.shape[i];
+        if (!ts_view_same_shape(&pair->a, &pair->b) ||
+            !ts_view_reshape(&pair->a, shape, pair->a.rank + 1, arena, &out->a) ||
+            !ts_view_reshape(&pair->b, shape, pair->a.rank + 1, arena, &out->b))
+            return false;
+        return is_batch(out);
+    }
+    if (!is_batch(pair) || pair->a.shape[0] != batch->sequences)
+        return false;
+    if (pair->a.shape[1] != batch->rows)
+        *axis = 2;
+    return *axis == 1 || (pair->a.rank == 4 && pair->a.shape[2] == batch->rows);
+}
+
 /* Whether padding holds other values on the two sides, and whether tokens do. */
-static enum ts_status look_at_rows(const struct ts_pairer *pairer, const struct batch *batch, bool *junk, bool *wrong,
+static enum ts_status look_at_rows(struct ts_pairer *pairer, const struct batch *batch, bool *junk, bool *wrong,
                                    struct ts_error *error)
 {
     *junk = *wrong = false;
     for (size_t i = 0; i < pairer->count; i++) {
-        const struct ts_pair *pair = &pairer->found[i].pair;
+        struct ts_pair pair;
         struct glance glance;
-        if (!is_batch(pair) || pair->a.shape[0] != batch->sequences || pair->a.shape[1] != batch->rows)
+        unsigned axis;
+        if (!take_batch(batch, &pairer->found[i].pair, &pairer->scratch, &pair, &axis) || axis != 1)
             continue;
-        TS_TRY(take_glance(pair, &glance, error));
+        TS_TRY(take_glance(&pair, &glance, error));
         for (uint64_t s = 0; s < batch->sequences; s++)
             for (uint64_t row = 0; row < batch->rows; row++) {
                 const double *x = row_of(&glance, 0, s, row), *y = row_of(&glance, 1, s, row);
@@ -257,13 +346,10 @@ static enum ts_status pack_pair(struct ts_pairer *pairer, const struct batch *ba
     struct ts_arena *arena = &pairer->out->arena;
     struct ts_agreement plain, packed;
     struct ts_view a, b;
-    unsigned axis = 1;
+    struct ts_pair taken;
+    unsigned axis;
     const char *words;
-    if (!is_batch(pair) || pair->a.shape[0] != batch->sequences)
-        return TS_OK;
-    if (pair->a.shape[1] != batch->rows)
-        axis = 2;
-    if (axis == 2 && (pair->a.rank != 4 || pair->a.shape[2] != batch->rows))
+    if (!take_batch(batch, pair, arena, &taken, &axis))
         return TS_OK;
     TS_TRY(ts_agree(&pair->a, &pair->b, 64, &plain, error));
     if (moved && plain.error == 0)
@@ -273,8 +359,8 @@ static enum ts_status pack_pair(struct ts_pairer *pairer, const struct batch *ba
         return TS_OK;
     }
     words = words_of(batch, axis, arena);
-    if (!words || !pack(batch, &pair->a, axis, batch->behind[0], arena, &a) ||
-        !pack(batch, &pair->b, axis, batch->behind[1], arena, &b))
+    if (!words || !pack(batch, &taken.a, axis, batch->behind[0], arena, &a) ||
+        !pack(batch, &taken.b, axis, batch->behind[1], arena, &b))
         return ts_fail_memory(error);
     TS_TRY(ts_agree(&a, &b, 64, &packed, error));
     if (moved && plain.error < packed.error)
@@ -328,16 +414,99 @@ static enum ts_status find_moved(struct ts_pairer *pairer, bool *done, struct ts
     return TS_OK;
 }
 
-static enum ts_status find_told(struct ts_pairer *pairer, struct ts_error *error)
+/* Takes the padding out where it errs; ids: they tell it, and one id several times may be what the text says: then its
+ * error would reach the tokens behind it. */
+static enum ts_status leave_told(struct ts_pairer *pairer, const struct batch *batch, const char *name, bool ids,
+                                 bool *done, struct ts_error *error)
 {
-    for (size_t i = 0; i < pairer->count; i++) {
+    bool junk, wrong;
+    TS_TRY(look_at_rows(pairer, batch, &junk, &wrong, error));
+    *done = junk && !(ids && wrong);
+    if (!*done)
+        return TS_OK;
+    TS_TRY(ts_pairer_note(pairer, error,
+                          "%s tells that %" PRIu64 " of %" PRIu64
+                          " rows are padding: they hold other values on the two sides and were not compared",
+                          name, batch->all, batch->sequences * batch->rows));
+    return pack_all(pairer, batch, error);
+}
+
+/* One tensor that may be a mask: [sequences, rows] only under a name that says what of. */
+static enum ts_status read_told(struct ts_pairer *pairer, const char *name, const struct ts_view *view,
+                                struct batch *batch, bool *told, struct ts_error *error)
+{
+    struct mask mask;
+    *told = false;
+    if (!ts_ends_with(name, "mask") || !is_mask(view, &mask) ||
+        (view->rank == 2 && !ts_ends_with(name, "attention_mask") && !ts_ends_with(name, "padding_mask") &&
+         !ts_ends_with(name, "attn_mask")))
+        return TS_OK;
+    TS_TRY(read_mask(view, &mask, &pairer->scratch, error));
+    *batch = (struct batch){.sequences = mask.sequences, .rows = mask.rows};
+    batch->pads = ts_arena_array(&pairer->scratch, (size_t)mask.sequences, sizeof *batch->pads);
+    if (!batch->pads)
+        return ts_fail_memory(error);
+    for (int behind = 0; behind < 2 && !*told; behind++) {
+        batch->behind[0] = batch->behind[1] = behind;
+        *told = is_masked(&mask, behind, batch);
+    }
+    return TS_OK;
+}
+
+static bool same_padding(const struct batch *one, const struct batch *other)
+{
+    return one->sequences == other->sequences && one->rows == other->rows && one->behind[0] == other->behind[0] &&
+           memcmp(one->pads, other->pads, (size_t)one->sequences * sizeof *one->pads) == 0;
+}
+
+/* Masks of both sides that hide the same, whatever they are written with. */
+static enum ts_status find_masks(struct ts_pairer *pairer, bool *done, struct ts_error *error)
+{
+    for (size_t i = 0; i < pairer->count && !*done; i++) {
         const struct ts_pair *pair = &pairer->found[i].pair;
-        const bool mask = ts_ends_with(pair->name, "attention_mask") || ts_ends_with(pair->name, "padding_mask");
-        const bool ids = ts_ends_with(pair->name, "input_ids") || ts_ends_with(pair->name, "token_ids");
+        struct batch batch, other;
+        bool told;
+        if (pair->problem || !ts_view_same_shape(&pair->a, &pair->b))
+            continue;
+        TS_TRY(read_told(pairer, pair->name, &pair->a, &batch, &told, error));
+        if (told)
+            TS_TRY(read_told(pairer, pair->name, &pair->b, &other, &told, error));
+        if (told && same_padding(&batch, &other))
+            TS_TRY(leave_told(pairer, &batch, pair->name, false, done, error));
+    }
+    return TS_OK;
+}
+
+/* A mask that only one side was captured with. */
+static enum ts_status find_lone_masks(struct ts_pairer *pairer, bool *done, struct ts_error *error)
+{
+    for (int s = 0; s < 2; s++) {
+        const struct ts_side *side = s ? &pairer->b : &pairer->a;
+        for (size_t i = 0; i < side->count && !*done; i++) {
+            struct batch batch;
+            struct ts_view view;
+            bool told;
+            if (side->taken[i])
+                continue;
+            if (!ts_view_of(side->bundle->tensors[i], &pairer->scratch, &view))
+                return ts_fail_memory(error);
+            TS_TRY(read_told(pairer, side->names[i], &view, &batch, &told, error));
+            if (told)
+                TS_TRY(leave_told(pairer, &batch, side->names[i], false, done, error));
+        }
+    }
+    return TS_OK;
+}
+
+static enum ts_status find_ids(struct ts_pairer *pairer, bool *done, struct ts_error *error)
+{
+    for (size_t i = 0; i < pairer->count && !*done; i++) {
+        const struct ts_pair *pair = &pairer->found[i].pair;
         struct glance glance;
         struct batch batch;
-        bool told, junk, wrong;
-        if ((!mask && !ids) || !is_batch(pair) || pair->a.rank != 2)
+        bool told;
+        if ((!ts_ends_with(pair->name, "input_ids") && !ts_ends_with(pair->name, "token_ids")) || !is_batch(pair) ||
+            pair->a.rank != 2)
             continue;
         if (!open_batch(pairer, pair, &batch))
             return ts_fail_memory(error);
@@ -345,21 +514,12 @@ static enum ts_status find_told(struct ts_pairer *pairer, struct ts_error *error
         told = memcmp(glance.values[0], glance.values[1], (size_t)pair->a.count * sizeof(double)) == 0;
         for (int behind = 0, found = 0; told && behind < 2 && !found; behind++) {
             batch.behind[0] = batch.behind[1] = behind;
-            found = mask ? is_masked(&glance, behind, &batch) : is_filled(&glance, behind, &batch);
+            found = is_filled(&glance, behind, &batch);
             told = found || !behind;
         }
         close_glance(&glance);
-        if (!told)
-            continue;
-        TS_TRY(look_at_rows(pairer, &batch, &junk, &wrong, error));
-        /* one id several times may be what the text says, and then its error would reach the tokens behind it */
-        if (!junk || (ids && wrong))
-            continue;
-        TS_TRY(ts_pairer_note(pairer, error,
-                              "%s tells that %" PRIu64 " of %" PRIu64
-                              " rows are padding: they hold other values on the two sides and were not compared",
-                              pair->name, batch.all, batch.sequences * batch.rows));
-        return pack_all(pairer, &batch, error);
+        if (told)
+            TS_TRY(leave_told(pairer, &batch, pair->name, true, done, error));
     }
     return TS_OK;
 }
@@ -368,5 +528,9 @@ enum ts_status ts_leave_padding(struct ts_pairer *pairer, struct ts_error *error
 {
     bool done = false;
     TS_TRY(find_moved(pairer, &done, error));
-    return done ? TS_OK : find_told(pairer, error);
+    if (!done)
+        TS_TRY(find_masks(pairer, &done, error));
+    if (!done)
+        TS_TRY(find_lone_masks(pairer, &done, error));
+    return done ? TS_OK : find_ids(pairer, &done, error);
 }
