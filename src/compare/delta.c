@@ -28,6 +28,7 @@ struct job {
     _Atomic uint64_t *ratios; /* of each pair: bits of the largest |d| / |a| found so far */
     struct ts_boxes **boxes;  /* of each pair, NULL where it is walked as it stands */
     struct ts_box_shelf shelf;
+    double *masks; /* of each pair: the number that pieces of it have still to be looked at without; NaN */
     const struct ts_delta_options *options;
     struct ts_progress *progress;
 };
@@ -118,6 +119,26 @@ static enum ts_status look_at_box(const struct ts_box *box, const struct ts_boxe
     return TS_OK;
 }
 
+/* Scores whose mask is written as -1e9 or so, the same on both sides: next to it no error of what is seen would count.
+ * Whether it is the mask of the whole pair is told by all pieces; those that differ take their sums without it while
+ * their elements are at hand, the others once some piece does. */
+static enum ts_status look_beside_mask(const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                       struct ts_delta_piece *piece, struct ts_error *error)
+{
+    const struct ts_delta_shifts none = {0};
+    struct ts_delta_piece seen;
+    if (!ts_delta_may_mask(pair, piece))
+        return TS_OK;
+    ts_delta_piece_init(&seen);
+    TS_TRY(ts_delta_walk_shifted(pair, first, end, &none, piece->min_a, &seen, error));
+    piece->seen_a = seen.a;
+    piece->seen_b = seen.b;
+    piece->seen_min_a = seen.min_a;
+    piece->seen_min_b = seen.min_b;
+    piece->beside = true;
+    return TS_OK;
+}
+
 static enum ts_status work_on_box(struct job *job, size_t which, uint64_t index, const struct ts_tolerance *tolerance,
                                   struct ts_delta_piece *piece, uint64_t *elements, struct ts_error *error)
 {
@@ -130,6 +151,8 @@ static enum ts_status work_on_box(struct job *job, size_t which, uint64_t index,
     *elements = box->pair.a.count;
     if (status == TS_OK)
         status = ts_delta_walk(&box->pair, 0, *elements, ratio_so_far(&job->ratios[which]), tolerance, piece, error);
+    if (status == TS_OK && piece->unequal)
+        status = look_beside_mask(&box->pair, 0, *elements, piece, error);
     if (status == TS_OK)
         status = look_at_box(box, boxes, piece, error);
     ts_box_return(&job->shelf, box);
@@ -154,6 +177,8 @@ static void work(void *context, uint64_t index)
         status = work_on_box(job, which, first, &tolerance, piece, &elements, &error);
     else
         status = ts_delta_walk(pair, first, end, ratio_so_far(&job->ratios[which]), &tolerance, piece, &error);
+    if (status == TS_OK && !job->boxes[which] && piece->unequal)
+        status = look_beside_mask(pair, first, end, piece, &error);
     raise_ratio(&job->ratios[which], piece->max_rel);
     ts_progress_add(job->progress, elements);
     if (status != TS_OK)
@@ -239,7 +264,7 @@ static enum ts_status sum_again(const struct ts_pair *pair, double mask, struct 
     if (!shifts->a && !shifts->b && !shifts->d)
         return TS_OK;
     ts_delta_piece_init(&again);
-    TS_TRY(ts_delta_walk_shifted(pair, shifts, mask, &again, error));
+    TS_TRY(ts_delta_walk_shifted(pair, 0, pair->a.count, shifts, mask, &again, error));
     all->a = again.a;
     all->b = again.b;
     all->sum = again.sum;
@@ -248,29 +273,83 @@ static enum ts_status sum_again(const struct ts_pair *pair, double mask, struct 
     return TS_OK;
 }
 
-/* Scores whose mask is written as -1e9 or so, the same on both sides: next to it no error of what is seen would count.
- * The sums once more without it, where it is the least number of both and there many times. Tells which it is, NaN
- * where there is none. */
-static enum ts_status leave_mask_out(const struct ts_pair *pair, struct ts_delta_piece *all, double *mask,
-                                     struct ts_error *error)
+static bool has_mask(const struct ts_delta_piece *piece, double mask)
 {
-    const struct ts_delta_shifts none = {0};
-    struct ts_delta_piece again;
+    return piece->min_a == mask && piece->min_b == mask;
+}
+
+static void work_beside_mask(void *context, uint64_t index)
+{
+    struct job *job = context;
+    uint64_t first;
+    size_t which = ts_pieces_item(&job->cut, index, &first);
+    const struct ts_pair *pair = &job->pairs[which];
+    const uint64_t size = job->cut.sizes[which];
+    struct ts_delta_piece *piece = &job->pieces[index];
+    struct ts_box *box = NULL;
+    struct ts_error error;
+    enum ts_status status = TS_OK;
+    if (!has_mask(piece, job->masks[which]) || piece->beside)
+        return;
+    if (job->boxes[which] && !(box = ts_box_take(&job->shelf)))
+        status = ts_fail_memory(&error);
+    if (status == TS_OK && box)
+        status = ts_box_load(box, job->boxes[which], pair, first, &error);
+    if (status == TS_OK)
+        status = box ? look_beside_mask(&box->pair, 0, box->pair.a.count, piece, &error)
+                     : look_beside_mask(pair, first, pair->a.count - first < size ? pair->a.count : first + size, piece,
+                                        &error);
+    if (box)
+        ts_box_return(&job->shelf, box);
+    if (status != TS_OK)
+        ts_pieces_fail(&job->cut, &error, pair->name);
+}
+
+/* Pieces in which nothing differs, of pairs that do elsewhere. */
+static enum ts_status look_at_others(struct ts_pool *pool, struct job *job, size_t count, struct ts_error *error)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        struct ts_delta_piece all;
+        job->masks[i] = (double)NAN;
+        if (job->pairs[i].problem)
+            continue;
+        join_pieces(job, i, &all);
+        if (!all.unequal || !ts_delta_may_mask(&job->pairs[i], &all))
+            continue;
+        job->masks[i] = all.min_a;
+        for (uint64_t k = job->cut.first[i]; k < job->cut.first[i + 1] && !any; k++)
+            any = has_mask(&job->pieces[k], all.min_a) && !job->pieces[k].beside;
+    }
+    return any ? ts_pieces_run(&job->cut, pool, work_beside_mask, forget_elements, job, error) : TS_OK;
+}
+
+/* Takes the sums without the mask, where it is the least number of both sides and there many times. Returns which it
+ * is, NaN where there is none. */
+static double leave_mask_out(const struct job *job, size_t which, struct ts_delta_piece *all)
+{
+    const double mask = all->min_a;
+    struct ts_delta_piece seen;
     uint64_t masked;
-    if (!all->unequal || all->min_a != all->min_b || ts_is_exact(pair) || !isfinite(all->min_a) ||
-        !ts_is_mask(all->min_a, -(double)INFINITY))
-        return TS_OK;
-    ts_delta_piece_init(&again);
-    TS_TRY(ts_delta_walk_shifted(pair, &none, all->min_a, &again, error));
-    masked = all->a.count - again.a.count;
-    if (masked < MASKED_LEAST || masked < all->a.count / 100 || !again.a.count)
-        return TS_OK;
-    *mask = all->min_a;
-    all->a = again.a;
-    all->b = again.b;
-    all->min_a = again.min_a;
-    all->min_b = again.min_b;
-    return TS_OK;
+    if (!all->unequal || !ts_delta_may_mask(&job->pairs[which], all))
+        return (double)NAN;
+    ts_delta_piece_init(&seen);
+    for (uint64_t i = job->cut.first[which]; i < job->cut.first[which + 1]; i++) {
+        const struct ts_delta_piece *piece = &job->pieces[i];
+        const bool here = has_mask(piece, mask);
+        ts_moments_join(&seen.a, here ? &piece->seen_a : &piece->a);
+        ts_moments_join(&seen.b, here ? &piece->seen_b : &piece->b);
+        seen.min_a = fmin(seen.min_a, here ? piece->seen_min_a : piece->min_a);
+        seen.min_b = fmin(seen.min_b, here ? piece->seen_min_b : piece->min_b);
+    }
+    masked = all->a.count - seen.a.count;
+    if (masked < MASKED_LEAST || masked < all->a.count / 100 || !seen.a.count)
+        return (double)NAN;
+    all->a = seen.a;
+    all->b = seen.b;
+    all->min_a = seen.min_a;
+    all->min_b = seen.min_b;
+    return mask;
 }
 
 static void put_largest(const struct ts_delta_piece *all, struct ts_delta *delta)
@@ -282,13 +361,11 @@ static void put_largest(const struct ts_delta_piece *all, struct ts_delta *delta
     delta->max_ulp = fmax(all->worst_ulp, all->steepest_ulp);
 }
 
-static enum ts_status finish(const struct ts_pair *pair, bool boxed, struct ts_delta_piece *all, struct ts_delta *delta,
-                             struct ts_error *error)
+static enum ts_status finish(const struct ts_pair *pair, bool boxed, double mask, struct ts_delta_piece *all,
+                             struct ts_delta *delta, struct ts_error *error)
 {
-    double norm_a, norm_b, distance, mask = (double)NAN;
+    double norm_a, norm_b, distance;
     struct ts_delta_shifts shifts;
-    if (!boxed)
-        TS_TRY(leave_mask_out(pair, all, &mask, error));
     TS_TRY(sum_again(pair, mask, all, &shifts, error));
     *delta = (struct ts_delta){.count = pair->a.count * ts_type_info(pair->a.tensor->type)->components,
                                .compared = all->a.count,
@@ -369,6 +446,8 @@ static enum ts_status measure_batch(struct ts_pool *pool, struct job *job, size_
     if (!job->pieces)
         return ts_fail_memory(error);
     status = ts_pieces_run(&job->cut, pool, work, forget_elements, job, error);
+    if (status == TS_OK)
+        status = look_at_others(pool, job, count, error);
     for (size_t i = 0; i < count && status == TS_OK; i++) {
         struct ts_delta_piece all;
         if (job->pairs[i].problem) {
@@ -376,7 +455,7 @@ static enum ts_status measure_batch(struct ts_pool *pool, struct job *job, size_
             continue;
         }
         join_pieces(job, i, &all);
-        status = finish(&job->pairs[i], job->boxes[i], &all, &deltas[i], error);
+        status = finish(&job->pairs[i], job->boxes[i], leave_mask_out(job, i, &all), &all, &deltas[i], error);
         if (status == TS_OK && ts_delta_needs_cosine(&deltas[i]))
             status = ts_delta_cosine(&job->pairs[i], &deltas[i], error);
         /* samples touch pages all over */
@@ -404,8 +483,9 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
     enum ts_status status = TS_OK;
     job.ratios = calloc(TS_PIECES_BATCH, sizeof *job.ratios);
     job.boxes = calloc(TS_PIECES_BATCH, sizeof *job.boxes);
+    job.masks = calloc(TS_PIECES_BATCH, sizeof *job.masks);
     ts_box_shelf_init(&job.shelf);
-    if (!ts_pieces_init(&job.cut, pool) || !job.ratios || !job.boxes)
+    if (!ts_pieces_init(&job.cut, pool) || !job.ratios || !job.boxes || !job.masks)
         status = ts_fail_memory(error);
     for (size_t i = 0; i < count && status == TS_OK; i += TS_PIECES_BATCH) {
         job.pairs = pairs + i;
@@ -415,5 +495,6 @@ enum ts_status ts_delta_run(struct ts_pool *pool, const struct ts_pair *pairs, s
     ts_box_shelf_release(&job.shelf);
     free(job.ratios);
     free(job.boxes);
+    free(job.masks);
     return status;
 }

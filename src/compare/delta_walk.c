@@ -224,24 +224,32 @@ static double shifted_difference(double x, double y, int shift)
     return isfinite(y - x) ? shifted(y - x, shift) : shifted(y, shift) - shifted(x, shift);
 }
 
-enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts, double mask,
-                                     struct ts_delta_piece *piece, struct ts_error *error)
+bool ts_delta_may_mask(const struct ts_pair *pair, const struct ts_delta_piece *piece)
+{
+    return piece->min_a == piece->min_b && !ts_is_exact(pair) && isfinite(piece->min_a) &&
+           ts_is_mask(piece->min_a, -(double)INFINITY);
+}
+
+enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                     const struct ts_delta_shifts *shifts, double mask, struct ts_delta_piece *piece,
+                                     struct ts_error *error)
 {
     const unsigned per = ts_type_info(pair->a.tensor->type)->components;
     const struct ts_masks masks = ts_masks_of(pair);
     double x[2 * CAREFUL], y[2 * CAREFUL];
-    for (uint64_t first = 0; first < pair->a.count;) {
-        const uint64_t left = pair->a.count - first;
-        const size_t now = left < CAREFUL ? (size_t)left : CAREFUL;
+    while (first < end) {
+        const size_t now = end - first < CAREFUL ? (size_t)(end - first) : CAREFUL;
         struct stretch stretch = {0};
         TS_TRY(ts_view_read_f64(&pair->a, first, now, x, error));
         TS_TRY(ts_view_read_f64(&pair->b, first, now, y, error));
         for (size_t i = 0; i < now * per; i++) {
-            const double of_a = shifted(x[i], shifts->a), of_b = shifted(y[i], shifts->b);
-            const double d = shifted_difference(x[i], y[i], shifts->d);
+            double of_a, of_b, d;
             if (!isfinite(x[i]) || !isfinite(y[i]) || (x[i] == mask && y[i] == mask) ||
                 ts_is_masked(&masks, x[i], y[i]))
                 continue;
+            of_a = shifted(x[i], shifts->a);
+            of_b = shifted(y[i], shifts->b);
+            d = shifted_difference(x[i], y[i], shifts->d);
             add_to_stretch(&stretch, 0, of_a);
             add_to_stretch(&stretch, 1, of_b);
             stretch.count++;

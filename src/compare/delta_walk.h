@@ -19,6 +19,11 @@ struct ts_delta_piece {
     double max_abs, max_rel;      /* max_rel as found in f32 where the kernels found it */
     uint64_t worst, steepest;     /* where they are: the element, or the start of its run */
     bool apart[TS_DELTA_TOLERANCES];
+    /* where the least number of both sides is one that masks are written with: the same without the elements that are
+     * that on both sides */
+    struct ts_moments seen_a, seen_b;
+    double seen_min_a, seen_min_b;
+    bool beside; /* these are known */
     /* of boxes, whose elements are no run of the pair's: where worst is an element, what is to be known about it */
     double worst_a, worst_b, worst_ulp, steepest_ratio, steepest_ulp;
 };
@@ -43,9 +48,13 @@ struct ts_delta_shifts {
     int a, b, d;
 };
 
-/* The moments, the least numbers and the sums alone, of all elements, times 2^shift each. Elements that are `mask` on
- * both sides are left out; NaN: there is none. */
-enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, const struct ts_delta_shifts *shifts, double mask,
-                                     struct ts_delta_piece *piece, struct ts_error *error);
+/* The moments, the least numbers and the sums alone, of elements [first, end), times 2^shift each. Elements that are
+ * `mask` on both sides are left out; NaN: there is none. */
+enum ts_status ts_delta_walk_shifted(const struct ts_pair *pair, uint64_t first, uint64_t end,
+                                     const struct ts_delta_shifts *shifts, double mask, struct ts_delta_piece *piece,
+                                     struct ts_error *error);
+
+/* Whether the least number of both sides of a piece is one that masks are written with. */
+bool ts_delta_may_mask(const struct ts_pair *pair, const struct ts_delta_piece *piece);
 
 #endif

@@ -384,6 +384,32 @@ static void masks_do_not_drown_the_rest(void **state)
     }
 }
 
+/* The same of pairs in several pieces, of which some hold no mask, and in some nothing differs. */
+static void masks_of_some_pieces(void **state)
+{
+    enum { COUNT = 5 << 20, THIRD = COUNT / 3 };
+    float *a = malloc(COUNT * sizeof *a), *b = malloc(COUNT * sizeof *b);
+    struct made made;
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(b);
+    for (size_t i = 0; i < COUNT; i++) {
+        a[i] = i < (size_t)2 * THIRD && i % 4 == 0 ? -1e9f : 2;
+        b[i] = i < (size_t)2 * THIRD && i % 4 == 0 ? -1e9f : i >= THIRD ? 3 : 2;
+    }
+    make_pair(&made, TS_F32, a, b, COUNT * sizeof *a, 1, COUNT);
+    for (unsigned threads = 1; threads < 4; threads += 2) {
+        struct ts_delta delta = measure(&made, threads);
+        const uint64_t masked = (2 * THIRD + 3) / 4, wrong = delta.unequal;
+        assert_int_equal(delta.compared, COUNT - masked);
+        assert_true(delta.a.min == 2 && delta.b.min == 2 && delta.a.mean == 2 && delta.max_abs == 1);
+        assert_true(fabs(delta.rel_l2 - sqrt((double)wrong / (double)(COUNT - masked)) / 2) < 1e-12);
+    }
+    drop_pair(&made);
+    free(a);
+    free(b);
+}
+
 /* Numbers next to which the squares of all others vanish are summed up again at another scale, without the mask. */
 static void masks_do_not_come_back(void **state)
 {
@@ -868,6 +894,7 @@ int main(void)
         cmocka_unit_test(masks_are_those_of_the_type),
         cmocka_unit_test(masks_are_those_of_a_coarser_type),
         cmocka_unit_test(masks_do_not_drown_the_rest),
+        cmocka_unit_test(masks_of_some_pieces),
         cmocka_unit_test(masks_do_not_come_back),
         cmocka_unit_test(large_numbers_are_no_masks),
         cmocka_unit_test(non_finite_numbers_are_counted_apart),
