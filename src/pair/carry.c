@@ -2,6 +2,7 @@
  * behind the fault has the same values any more. Words that mean one thing in some layers mean it in the others; and
  * what is left between two pairs stands there in the same order on both sides. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +12,12 @@
 #define NUMBERS 6
 /* Pairs by content that must be there before the order of the others is believed. */
 #define ANCHORS 3
-/* Runs of elements that are looked at of what two runs end with, and the error from which on they do not agree: content
- * would have paired what errs by less. */
-#define LAST_RUNS 64
+/* Runs of elements that are looked at of a pair, and the error from which on it does not agree: more than that, or so
+ * many times what is usual between the two runs, as values may be near enough to be paired behind a small fault. */
+#define LOOK_RUNS 64
 #define AGREES    0.05
+#define UNUSUAL   100
+#define NOTICED   1e-3
 
 /* A name with the number of its layer left out; words is NULL where it has none. */
 struct place {
@@ -177,25 +180,17 @@ static enum ts_status carry_words(struct ts_pairer *pairer, const struct place *
     return TS_OK;
 }
 
-/* Whether the runs part ways: what they end with has no partner, or does not agree with it. */
-static enum ts_status part_ways(const struct ts_pairer *pairer, bool *apart, struct ts_error *error)
-{
-    struct ts_agreement agreement;
-    *apart = true;
-    for (size_t i = 0; i < pairer->count && *apart; i++) {
-        const struct ts_found *found = &pairer->found[i];
-        if ((found->a + 1 != pairer->a.count && found->b + 1 != pairer->b.count) || found->pair.problem)
-            continue;
-        TS_TRY(ts_agree(&found->pair.a, &found->pair.b, LAST_RUNS, &agreement, error));
-        *apart = !(agreement.error < AGREES);
-    }
-    return TS_OK;
-}
-
 /* Where a pair stands on both sides. */
 struct fence {
     size_t a, b;
-    bool by_content;
+    double error;
+    bool by_content, agrees;
+};
+
+struct fences {
+    struct fence *list;     /* one for each pair, and one behind the end */
+    size_t count, agreeing; /* pairs up to which values agree; 0: order says nothing */
+    bool apart;             /* the runs end in other values, or in what has no partner */
 };
 
 static int by_place(const void *a, const void *b)
@@ -204,30 +199,47 @@ static int by_place(const void *a, const void *b)
     return left->a < right->a ? -1 : left->a > right->a;
 }
 
-/* *agreeing: up to where pairs by content reach; 0 where these are too few, or where a pair stands before another on
- * one side and behind it on the other. */
-static bool list_fences(const struct ts_pairer *pairer, struct ts_arena *arena, struct fence **list, size_t *agreeing)
+static int by_error(const void *a, const void *b)
 {
+    const double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+static enum ts_status list_fences(const struct ts_pairer *pairer, struct ts_arena *arena, struct fences *out,
+                                  struct ts_error *error)
+{
+    double *errors = ts_arena_array(arena, pairer->count, sizeof *errors), limit;
+    struct fence *list = ts_arena_array(arena, pairer->count + 1, sizeof *list);
     size_t anchors = 0;
-    *agreeing = 0;
-    *list = ts_arena_array(arena, pairer->count + 1, sizeof **list);
-    if (!*list)
-        return false;
-    for (size_t i = 0; i < pairer->count; i++)
-        (*list)[i] = (struct fence){pairer->found[i].a, pairer->found[i].b, is_by_content(&pairer->found[i])};
-    qsort(*list, pairer->count, sizeof **list, by_place);
-    (*list)[pairer->count] = (struct fence){pairer->a.count, pairer->b.count, false};
+    *out = (struct fences){.list = list, .count = pairer->count, .apart = true};
+    if (!errors || !list)
+        return ts_fail_memory(error);
     for (size_t i = 0; i < pairer->count; i++) {
-        const struct fence *fence = &(*list)[i];
-        if (i > 0 && (fence->a == fence[-1].a || fence->b <= fence[-1].b)) {
-            *agreeing = 0;
-            return true;
-        }
-        anchors += fence->by_content;
-        *agreeing = fence->by_content ? i + 1 : *agreeing;
+        const struct ts_found *found = &pairer->found[i];
+        struct ts_agreement agreement = {INFINITY, 0};
+        if (!found->pair.problem)
+            TS_TRY(ts_agree(&found->pair.a, &found->pair.b, LOOK_RUNS, &agreement, error));
+        list[i] = (struct fence){found->a, found->b, agreement.error, is_by_content(found), false};
+        if (list[i].by_content)
+            errors[anchors++] = agreement.error;
     }
-    *agreeing = anchors < ANCHORS ? 0 : *agreeing;
-    return true;
+    if (anchors < ANCHORS)
+        return TS_OK;
+    qsort(errors, anchors, sizeof *errors, by_error);
+    limit = fmin(AGREES, fmax(NOTICED, UNUSUAL * errors[anchors / 2]));
+    qsort(list, pairer->count, sizeof *list, by_place);
+    list[pairer->count] = (struct fence){.a = pairer->a.count, .b = pairer->b.count};
+    for (size_t i = 0; i < pairer->count; i++) {
+        list[i].agrees = list[i].error < limit;
+        if (i > 0 && (list[i].a == list[i - 1].a || list[i].b <= list[i - 1].b)) {
+            out->agreeing = 0; /* before another on one side, and behind it on the other */
+            return TS_OK;
+        }
+        out->agreeing = list[i].by_content && list[i].agrees ? i + 1 : out->agreeing;
+        if (list[i].a + 1 == pairer->a.count || list[i].b + 1 == pairer->b.count)
+            out->apart = out->apart && !list[i].agrees;
+    }
+    return TS_OK;
 }
 
 /* What nobody has paired between two fences. */
@@ -291,22 +303,20 @@ static enum ts_status carry_order(struct ts_pairer *pairer, struct ts_error *err
     const size_t most = pairer->a.count > pairer->b.count ? pairer->a.count : pairer->b.count, count = pairer->count;
     struct gap gap = {.first = ts_arena_array(arena, most, sizeof *gap.first),
                       .last = ts_arena_array(arena, most, sizeof *gap.last)};
-    struct fence *fences;
-    size_t agreeing;
+    struct fences fences;
     bool apart;
     for (int s = 0; s < 2; s++)
         gap.list[s] = ts_arena_array(arena, most, sizeof **gap.list);
-    if (!gap.list[0] || !gap.list[1] || !gap.first || !gap.last || !list_fences(pairer, arena, &fences, &agreeing))
+    if (!gap.list[0] || !gap.list[1] || !gap.first || !gap.last)
         return ts_fail_memory(error);
-    if (!agreeing)
-        return TS_OK;
-    TS_TRY(part_ways(pairer, &apart, error));
-    for (size_t i = 0; i < agreeing && apart; i++) {
-        fill_gap(pairer, &fences[i], i == 0, &gap);
+    TS_TRY(list_fences(pairer, arena, &fences, error));
+    apart = fences.agreeing && fences.apart;
+    for (size_t i = 0; i < fences.agreeing && apart; i++) {
+        fill_gap(pairer, &fences.list[i], i == 0, &gap);
         apart = !gap.count[0] || !gap.count[1] || (gap.count[0] == gap.count[1] && find_places(pairer, &gap));
     }
     for (size_t i = 0; i <= count && apart; i++) {
-        fill_gap(pairer, &fences[i], i == 0, &gap);
+        fill_gap(pairer, &fences.list[i], i == 0, &gap);
         if (find_places(pairer, &gap))
             TS_TRY(pair_gap(pairer, &gap, error));
     }

@@ -550,7 +550,8 @@ const char *ts_pair_member(const struct ts_view *view, uint64_t flat)
 static bool is_line(const struct ts_pair *pair, const struct ts_table *used, const size_t *uses)
 {
     const struct ts_tensor *sides[2] = {only_tensor(&pair->a), only_tensor(&pair->b)};
-    if (strcmp(pair->how, "tied") == 0 || !sides[0] || !sides[1])
+    if (strcmp(pair->how, "tied") == 0 || !sides[0] || !sides[1] || strcmp(pair->name, sides[0]->name) != 0 ||
+        strcmp(pair->name_b, sides[1]->name) != 0) /* one layer of a stack has a name that no tensor has */
         return false;
     for (int i = 0; i < 2; i++) {
         size_t at = ts_table_get(&used[i], sides[i]->name);

@@ -109,11 +109,12 @@ static bool same_but_for_entries(const char *one, const char *other)
 /* The recipe, every entry being meant where there are several. */
 static void put_recipe(struct ts_buffer *line, const char *recipe, bool several)
 {
+    static const char word[] = "index ";
     const char *at = recipe, *entry;
-    while (several && (entry = strstr(at, "index "))) {
-        entry += strlen("index ");
-        ts_buffer_printf(line, "%.*severy", (int)(entry - at), at);
-        at = entry + strspn(entry, "0123456789");
+    while (several && (entry = strstr(at, word))) {
+        ts_buffer_printf(line, "%.*seach", (int)(entry - at), at);
+        at = entry + strlen(word);
+        at += strspn(at, "0123456789");
     }
     ts_buffer_string(line, at);
 }

@@ -2,6 +2,7 @@
  * that programs keep them in. */
 #include <math.h>
 
+#include "base/buffer.h"
 #include "made_bundle.h"
 
 enum { LAYERS = 3, IN = 6, OUT = 8, HEADS = 2, TOKENS = 5, SIZE = 4, CACHE = HEADS * TOKENS * SIZE };
@@ -236,13 +237,33 @@ static void test_some_layers(void **state)
     }
 }
 
+/* A stack of one layer is no line of a map: no tensor has the name of its layer. */
+static void test_map_of_a_stack(void **state)
+{
+    float *kernel = made_values(IN * OUT);
+    struct paired paired;
+    struct ts_buffer map;
+    struct ts_error error;
+    (void)state;
+    paired_start(&paired);
+    made_add(paired.a, "decoder.layers.mlp.up_proj.weight", kernel, SHAPE(1, IN, OUT));
+    made_add(paired.b, "model.layers.0.mlp.up_proj.weight", kernel, SHAPE(IN, OUT));
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_int_equal(paired.pairing.count, 1);
+    ts_buffer_init(&map, 65536);
+    assert_int_equal(ts_pairing_put(&paired.pairing, &map, &error), TS_OK);
+    assert_non_null(strstr(map.data, "# decoder.layers.mlp.up_proj.weight[0] = "));
+    ts_buffer_release(&map);
+    free(kernel);
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers_along_any_axis),
-        cmocka_unit_test(test_axes_of_one_size),
-        cmocka_unit_test(test_caches_in_every_form),
-        cmocka_unit_test(test_some_layers),
+        cmocka_unit_test(test_layers_along_any_axis), cmocka_unit_test(test_axes_of_one_size),
+        cmocka_unit_test(test_caches_in_every_form),  cmocka_unit_test(test_some_layers),
+        cmocka_unit_test(test_map_of_a_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
