@@ -209,7 +209,7 @@ static void name_axes(const struct ts_settings *config, const char *name, struct
     if (!actor->usable || actor->heads != 1 || !all || actor->rows < 2)
         return;
     head = head ? head : ts_settings_size(config, TS_SETTING_HIDDEN) / all;
-    ts_arena_init(&arena, 1 << 16);
+    ts_arena_init(&arena, 1 << 20);
     if (head && ts_names_make(&name, 1, 0, &arena, &names))
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
             size_t heads = ts_settings_size(config, kinds[i].heads);
