@@ -15,6 +15,7 @@
 #define GLANCE         16   /* numbers of a row that are looked at */
 #define FEWEST         4    /* numbers of a row that tell it from others, unless they are whole */
 #define SAME_ROW       0.3  /* distance of two rows beside their size; unrelated ones are at 1.4 */
+#define MOVED_IDS      6    /* that stand elsewhere: fewer, of few different ones as experts are, do so by chance */
 #define JUNK           0.01 /* padding that is further apart is not what both sides computed alike */
 #define LEVEL          0.1  /* tokens that are further apart do not agree */
 #define MOST_TRIED     16   /* pairs, from the first on, in which moved sequences are looked for */
@@ -113,7 +114,7 @@ static bool is_moved(const struct glance *glance, int left, struct batch *batch)
     const int right = 1 - left;
     const uint64_t last = glance->rows - 1;
     const double *pad = NULL;
-    uint64_t unmoved = 0;
+    uint64_t unmoved = 0, moved = 0;
     batch->all = 0;
     for (uint64_t s = 0; s < glance->sequences; s++) {
         uint64_t row = 0, before, behind;
@@ -136,10 +137,11 @@ static bool is_moved(const struct glance *glance, int left, struct batch *batch)
                            SAME_ROW))
                 return false;
         batch->all += batch->pads[s];
+        moved += glance->rows - batch->pads[s];
     }
     batch->behind[left] = false;
     batch->behind[right] = true;
-    return unmoved && batch->all >= 2;
+    return unmoved && batch->all >= 2 && (!glance->whole || moved >= MOVED_IDS);
 }
 
 /* What a mask hides, [sequences, rows]. */
