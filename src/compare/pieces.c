@@ -7,7 +7,7 @@
 #include "base/progress.h"
 
 #define MOST_WHOLE 8 /* threads whose pieces need not be halved */
-#define TOGETHER   4 /* pieces that were not */
+#define TOGETHER   8 /* pieces; half of that where many threads hold some */
 #define ENOUGH     ((uint64_t)32 << 20)
 #define NOTHING    UINT64_MAX
 #define SMALL      ((uint64_t)1 << 18) /* elements of a pair */
@@ -17,7 +17,8 @@ bool ts_pieces_init(struct ts_pieces *pieces, const struct ts_pool *pool)
     *pieces = (struct ts_pieces){.width = ts_pool_width(pool), .together = TOGETHER};
     while (pieces->width >> pieces->halved > MOST_WHOLE)
         pieces->halved++;
-    pieces->together <<= pieces->halved;
+    if (pieces->halved)
+        pieces->together = TOGETHER / 2 << pieces->halved;
     pieces->at = malloc(pieces->width * sizeof *pieces->at);
     pieces->first = calloc(TS_PIECES_BATCH + 1, sizeof *pieces->first);
     pieces->sizes = calloc(TS_PIECES_BATCH, sizeof *pieces->sizes);
