@@ -327,25 +327,37 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
 {
     const size_t count = comparison->pairing.count;
     const double error = unexplained_error(comparison, options);
+    const bool coarse =
+        comparison->judgement.coarse != SIZE_MAX && !options->fixed_tolerance && !options->rules && !options->grades;
     size_t unequal = 0, masked = 0, partial = 0;
+    double most = 0;
     const char *but, *where;
     for (size_t i = 0; i < count; i++) {
         unequal += comparison->deltas[i].unequal > 0;
+        most = fmax(most, comparison->deltas[i].rel_l2);
         partial += comparison->pairing.pairs[i].partial;
         masked += comparison->deltas[i].unequal == 0 && comparison->deltas[i].masked > 0;
     }
     where = !partial ? "" : count == 1 ? ", as far as both sides have it" : ", as far as both sides have them";
-    but = !unequal                                   ? "but for how masks are written"
-          : options->fixed_tolerance                 ? "within the tolerance given"
-          : options->rules || options->grades        ? "by the rules given"
-          : comparison->judgement.coarse != SIZE_MAX ? "but for a low precision"
-                                                     : "but for rounding";
+    but = !unequal                            ? "but for how masks are written"
+          : options->fixed_tolerance          ? "within the tolerance given"
+          : options->rules || options->grades ? "by the rules given"
+                                              : "but for rounding";
     if (error > 0) {
         advise(comparison);
         return ts_arena_printf(
             &comparison->arena,
             "nothing says that %s wrong, but %s by %.2g, which rounding to its type does not explain",
             count == 1 ? "the one tensor is" : "a tensor is", count == 1 ? "it errs" : "one errs", error);
+    }
+    if (coarse && unequal && count > 1) {
+        /* tokens that were set aside would be in it */
+        const char *by =
+            comparison->judgement.aside_count ? "" : ts_arena_printf(&comparison->arena, ", by %.2g at most", most);
+        return ts_arena_printf(&comparison->arena,
+                               "all %zu tensors agree, if the candidate has weights or a cache of few bits: %zu err "
+                               "as these make it%s%s",
+                               count, unequal, by ? by : "", where);
     }
     if (!unequal && !masked)
         return count == 1 ? ts_arena_printf(&comparison->arena, "the one tensor is equal%s", where)
