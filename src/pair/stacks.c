@@ -14,6 +14,9 @@
 /* Another axis that errs no more than this times as much fits as well. */
 #define AS_WELL 1.5
 #define NO_AXIS TS_MAX_RANK
+/* The parts of a cache of both, in their order. */
+#define KEYS   "attn_k_cache"
+#define VALUES "attn_v_cache"
 
 /* A tensor of the other side, and which entry of the stack it is. */
 struct member {
@@ -23,10 +26,18 @@ struct member {
     unsigned part;
 };
 
+/* A tensor that may be one of a stack's, in the order of what its name says. */
+struct called {
+    const char *kind, *label, *scope;
+    size_t index;
+};
+
 struct stack {
     struct ts_pairer *pairer;
     bool is_b;
     size_t whole;
+    struct called *others; /* of the other side */
+    size_t other_count;
     struct member *list;
     size_t count;
     uint64_t layers;              /* that are there; 0: layers are not what it counts */
@@ -49,17 +60,69 @@ static int by_layer(const void *a, const void *b)
     return left->part < right->part ? -1 : left->part > right->part;
 }
 
-/* Keys are the first part of a cache of both, values the second; 2 for everything else. */
-static unsigned part_of(const char *kind)
-{
-    return strcmp(kind, "attn_k_cache") == 0 ? 0 : strcmp(kind, "attn_v_cache") == 0 ? 1 : 2;
-}
-
 /* The layer in B's numbers. */
 static int64_t shifted(const struct ts_pairer *pairer, const struct ts_side *side, size_t index)
 {
     const int64_t layer = side->read.list[index].layer;
     return side == &pairer->a && layer >= 0 ? layer - pairer->offset : layer;
+}
+
+/* scope is NULL for any. */
+static int compare_called(const struct called *one, const char *kind, const char *label, const char *scope)
+{
+    int order = strcmp(one->kind, kind);
+    order = order ? order : strcmp(one->label, label);
+    return order || !scope ? order : strcmp(one->scope, scope);
+}
+
+static int by_called(const void *a, const void *b)
+{
+    const struct called *left = a, *right = b;
+    int order = compare_called(left, right->kind, right->label, right->scope);
+    return order ? order : left->index < right->index ? -1 : left->index > right->index;
+}
+
+static void list_others(struct stack *stack)
+{
+    const struct ts_side *other = stack->is_b ? &stack->pairer->a : &stack->pairer->b;
+    for (size_t i = 0; i < other->count; i++) {
+        const struct ts_name *name = &other->read.list[i];
+        const bool part = strcmp(name->kind, KEYS) == 0 || strcmp(name->kind, VALUES) == 0;
+        if (!other->taken[i] && name->expert < 0 && name->rank < 0 && (name->layer >= 0 || part))
+            stack->others[stack->other_count++] = (struct called){name->kind, other->labels[i], name->scope, i};
+    }
+    qsort(stack->others, stack->other_count, sizeof *stack->others, by_called);
+}
+
+/* Adds those of one kind; false where sizes say that they are no parts of the stack. */
+static bool add_members(struct stack *stack, const char *kind, unsigned part, bool layers, bool scopes)
+{
+    const struct ts_pairer *pairer = stack->pairer;
+    const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
+    const struct ts_name *own = &side->read.list[stack->whole];
+    const char *label = side->labels[stack->whole], *scope = scopes ? own->scope : NULL;
+    const uint64_t count = side->bundle->tensors[stack->whole]->count;
+    size_t low = 0, high = stack->other_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (compare_called(&stack->others[middle], kind, label, scope) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < stack->other_count && compare_called(&stack->others[low], kind, label, scope) == 0; low++) {
+        const size_t i = stack->others[low].index;
+        const struct ts_name *name = &other->read.list[i];
+        const uint64_t size = other->bundle->tensors[i]->count;
+        if (other->taken[i] || (layers ? name->layer < 0
+                                       : name->stacked != own->stacked ||
+                                             shifted(pairer, other, i) != shifted(pairer, side, stack->whole)))
+            continue;
+        stack->list[stack->count++] = (struct member){i, name->layer, 0, part};
+        if (!size || size != other->bundle->tensors[stack->list[0].index]->count || stack->count > count / size)
+            return false;
+    }
+    return true;
 }
 
 /* What the other side has one by one: all layers, both parts, or both of all. *found is false where it is not each of
@@ -68,30 +131,16 @@ static void find_members(struct stack *stack, bool layers, bool parts, bool scop
 {
     const struct ts_pairer *pairer = stack->pairer;
     const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
-    const struct ts_name *own = &side->read.list[stack->whole];
     const uint64_t count = side->bundle->tensors[stack->whole]->count;
-    uint64_t size = 0;
+    uint64_t size;
     stack->count = stack->layers = 0;
     stack->parts = parts ? 2 : 0;
-    *found = true;
-    for (size_t i = 0; i < other->count && *found; i++) {
-        const struct ts_name *name = &other->read.list[i];
-        const unsigned part = parts ? part_of(name->kind) : 0;
-        if (other->taken[i] || name->expert >= 0 || name->rank >= 0 ||
-            (parts ? part == 2 : strcmp(name->kind, own->kind) != 0) ||
-            (layers
-                 ? name->layer < 0
-                 : name->stacked != own->stacked || shifted(pairer, other, i) != shifted(pairer, side, stack->whole)) ||
-            strcmp(other->labels[i], side->labels[stack->whole]) != 0 ||
-            (scopes && strcmp(name->scope, own->scope) != 0))
-            continue;
-        size = size ? size : other->bundle->tensors[i]->count;
-        *found = size && size == other->bundle->tensors[i]->count && size <= count;
-        stack->list[stack->count++] = (struct member){i, name->layer, 0, part};
-    }
+    *found = parts ? add_members(stack, KEYS, 0, layers, scopes) && add_members(stack, VALUES, 1, layers, scopes)
+                   : add_members(stack, side->read.list[stack->whole].kind, 0, layers, scopes);
     *found = *found && stack->count > 0;
     if (!*found)
         return;
+    size = other->bundle->tensors[stack->list[0].index]->count;
     qsort(stack->list, stack->count, sizeof *stack->list, by_layer);
     for (size_t i = 0; i < stack->count && *found; i++) {
         struct member *member = &stack->list[i];
@@ -306,8 +355,10 @@ enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error)
     for (int is_b = 0; is_b < 2; is_b++) {
         struct ts_side *side = is_b ? &pairer->b : &pairer->a, *other = is_b ? &pairer->a : &pairer->b;
         struct stack stack = {.pairer = pairer, .is_b = is_b};
+        bool listed = false;
         stack.list = ts_arena_array(&pairer->scratch, other->count, sizeof *stack.list);
-        if (!stack.list)
+        stack.others = ts_arena_array(&pairer->scratch, other->count, sizeof *stack.others);
+        if (!stack.list || !stack.others)
             return ts_fail_memory(error);
         for (int pass = 0; pass < 4; pass++) /* what values prove first: it tells the axes of the rest */
             for (size_t i = 0; i < side->count; i++) {
@@ -316,6 +367,9 @@ enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error)
                     !(name->stacked || strcmp(name->kind, "attn_kv_cache") == 0))
                     continue;
                 stack.whole = i;
+                if (!listed)
+                    list_others(&stack);
+                listed = true;
                 TS_TRY(try_stack(&stack, pass < 2, pass % 2 == 0, error));
             }
     }

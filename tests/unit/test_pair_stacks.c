@@ -1,6 +1,7 @@
 /* One tensor against many: weights of all layers in one, along any axis, and caches of keys and values in every shape
  * that programs keep them in. */
 #include <math.h>
+#include <time.h>
 
 #include "base/buffer.h"
 #include "made_bundle.h"
@@ -258,12 +259,33 @@ static void test_map_of_a_stack(void **state)
     paired_end(&paired);
 }
 
+/* Many stacks, many layers, and none of one among the other: names are not gone through for each of them. */
+static void test_many_that_do_not_fit(void **state)
+{
+    enum { MANY = 10000 };
+    const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct paired paired;
+    clock_t since;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < MANY; i++) {
+        made_add(paired.a, made_name("part%d.layers.mlp.wi_0.kernel", i), values, SHAPE(2, 4));
+        made_add(paired.b, made_name("model.layers.%d.mlp.gate_proj.weight", i), values, SHAPE(4));
+    }
+    since = clock();
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_true(clock() - since < 5 * CLOCKS_PER_SEC);
+    assert_int_equal(paired.status, TS_OK);
+    assert_int_equal(paired.pairing.count, 0);
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_along_any_axis), cmocka_unit_test(test_axes_of_one_size),
         cmocka_unit_test(test_caches_in_every_form),  cmocka_unit_test(test_some_layers),
-        cmocka_unit_test(test_map_of_a_stack),
+        cmocka_unit_test(test_map_of_a_stack),        cmocka_unit_test(test_many_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
