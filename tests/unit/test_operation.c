@@ -1,5 +1,7 @@
 /* Operations that are learnt from the reference and replayed on the candidate: each must be recognized, pass an honest
  * candidate in bf16, and fail one that computes something else. */
+#include <time.h>
+
 #include "compare/grid.h"
 #include "compare/structure.h"
 #include "judged_trace.h"
@@ -271,6 +273,38 @@ static void test_heads_are_known_by_a_matrix(void **state)
     (void)state;
     judge_heads_like_a_matrix(true);
     judge_heads_like_a_matrix(false);
+}
+
+/* Layers that change their stream by little keep the length of every row, and are no rotation: of the thousands of ways
+ * in which heads may turn, next to none may be tried on everything. */
+static void test_a_stream_that_changes_little(void **state)
+{
+    enum { ROWS = 96, WIDE = 2048, LAYERS = 4 };
+    const size_t total = (size_t)ROWS * WIDE;
+    struct judged judged;
+    float *x, *near_x = malloc(total * sizeof *near_x), *change;
+    clock_t since;
+    (void)state;
+    assert_non_null(near_x);
+    trace_start(&judged.trace);
+    x = made_values(total);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        change = made_values(total);
+        for (size_t i = 0; i < total; i++) {
+            x[i] += 0.02f * change[i];
+            near_x[i] = to_bf16(x[i]);
+        }
+        free(change);
+        trace_add(&judged.trace, made_name("model.layers.%d", layer), x, near_x, SHAPE(ROWS, WIDE));
+    }
+    free(x);
+    free(near_x);
+    since = clock();
+    judged_run(&judged);
+    assert_null(judged.judgement.verdicts[LAYERS - 1].operation);
+    assert_true(clock() - since < 5 * CLOCKS_PER_SEC);
+    ts_judgement_release(&judged.judgement);
+    trace_end(&judged.trace);
 }
 
 /* A cache in eight bits: each head of each token scaled to the grid's end, rounded, and given back in bf16. */
@@ -615,6 +649,7 @@ int main(void)
         cmocka_unit_test(test_scores_with_a_bias_by_distance),
         cmocka_unit_test(test_as_many_heads_as_tokens),
         cmocka_unit_test(test_heads_are_known_by_a_matrix),
+        cmocka_unit_test(test_a_stream_that_changes_little),
         cmocka_unit_test(test_grids_are_seen),
         cmocka_unit_test(test_what_a_store_rounds_off_is_no_error),
         cmocka_unit_test(test_an_element_stands_out),
