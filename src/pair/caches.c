@@ -69,10 +69,11 @@ const char *ts_cache_kind(const char *name, int64_t *layer)
                               "attention decoder module transformer h blocks"))
             return NULL;
     }
-    if (!cache || (parts.numbers && parts.values[0] >= MOST_LAYERS))
+    if (!cache || (parts.numbers && parts.values[0] >= MOST_LAYERS) ||
+        (parts.numbers == 2 && (key || value || parts.values[1] > 1)))
         return NULL;
     *layer = parts.numbers ? (int64_t)parts.values[0] : -1;
     if (parts.numbers < 2)
         return key == value ? "attn_kv_cache" : key ? "attn_k_cache" : "attn_v_cache";
-    return key || value || parts.values[1] > 1 ? NULL : parts.values[1] ? "attn_v_cache" : "attn_k_cache";
+    return parts.values[1] ? "attn_v_cache" : "attn_k_cache";
 }

@@ -554,6 +554,7 @@ static void test_stacks(void **state)
         {"past_key_values", "attn_kv_cache", -1, true},
         {"present_3", "attn_kv_cache", 3, false},
         {"past_key_values.3.1", "attn_v_cache", 3, false},
+        {"past_key_values.3.2", "past_key_values_3_2", -1, false}, /* of what, is not known */
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
