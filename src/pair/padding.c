@@ -437,22 +437,26 @@ static enum ts_status leave_told(struct ts_pairer *pairer, const struct batch *b
 static enum ts_status read_told(struct ts_pairer *pairer, const char *name, const struct ts_view *view,
                                 struct batch *batch, bool *told, struct ts_error *error)
 {
+    struct ts_arena arena; /* a model may have a mask for every layer */
+    enum ts_status status;
     struct mask mask;
     *told = false;
     if (!ts_ends_with(name, "mask") || !is_mask(view, &mask) ||
         (view->rank == 2 && !ts_ends_with(name, "attention_mask") && !ts_ends_with(name, "padding_mask") &&
          !ts_ends_with(name, "attn_mask")))
         return TS_OK;
-    TS_TRY(read_mask(view, &mask, &pairer->scratch, error));
     *batch = (struct batch){.sequences = mask.sequences, .rows = mask.rows};
     batch->pads = ts_arena_array(&pairer->scratch, (size_t)mask.sequences, sizeof *batch->pads);
     if (!batch->pads)
         return ts_fail_memory(error);
-    for (int behind = 0; behind < 2 && !*told; behind++) {
+    ts_arena_init(&arena, (size_t)1 << 20);
+    status = read_mask(view, &mask, &arena, error);
+    for (int behind = 0; behind < 2 && status == TS_OK && !*told; behind++) {
         batch->behind[0] = batch->behind[1] = behind;
         *told = is_masked(&mask, behind, batch);
     }
-    return TS_OK;
+    ts_arena_release(&arena);
+    return status;
 }
 
 static bool same_padding(const struct batch *one, const struct batch *other)
@@ -461,8 +465,16 @@ static bool same_padding(const struct batch *one, const struct batch *other)
            memcmp(one->pads, other->pads, (size_t)one->sequences * sizeof *one->pads) == 0;
 }
 
+/* Whether it is other padding than that of the mask before: the masks of all layers tell the same. */
+static bool is_news(const struct batch *batch, struct batch *before)
+{
+    const bool news = !before->pads || !same_padding(batch, before);
+    *before = *batch;
+    return news;
+}
+
 /* Masks of both sides that hide the same, whatever they are written with. */
-static enum ts_status find_masks(struct ts_pairer *pairer, bool *done, struct ts_error *error)
+static enum ts_status find_masks(struct ts_pairer *pairer, struct batch *before, bool *done, struct ts_error *error)
 {
     for (size_t i = 0; i < pairer->count && !*done; i++) {
         const struct ts_pair *pair = &pairer->found[i].pair;
@@ -473,14 +485,15 @@ static enum ts_status find_masks(struct ts_pairer *pairer, bool *done, struct ts
         TS_TRY(read_told(pairer, pair->name, &pair->a, &batch, &told, error));
         if (told)
             TS_TRY(read_told(pairer, pair->name, &pair->b, &other, &told, error));
-        if (told && same_padding(&batch, &other))
+        if (told && same_padding(&batch, &other) && is_news(&batch, before))
             TS_TRY(leave_told(pairer, &batch, pair->name, false, done, error));
     }
     return TS_OK;
 }
 
 /* A mask that only one side was captured with. */
-static enum ts_status find_lone_masks(struct ts_pairer *pairer, bool *done, struct ts_error *error)
+static enum ts_status find_lone_masks(struct ts_pairer *pairer, struct batch *before, bool *done,
+                                      struct ts_error *error)
 {
     for (int s = 0; s < 2; s++) {
         const struct ts_side *side = s ? &pairer->b : &pairer->a;
@@ -488,12 +501,12 @@ static enum ts_status find_lone_masks(struct ts_pairer *pairer, bool *done, stru
             struct batch batch;
             struct ts_view view;
             bool told;
-            if (side->taken[i])
+            if (side->taken[i] || !ts_ends_with(side->names[i], "mask"))
                 continue;
             if (!ts_view_of(side->bundle->tensors[i], &pairer->scratch, &view))
                 return ts_fail_memory(error);
             TS_TRY(read_told(pairer, side->names[i], &view, &batch, &told, error));
-            if (told)
+            if (told && is_news(&batch, before))
                 TS_TRY(leave_told(pairer, &batch, side->names[i], false, done, error));
         }
     }
@@ -528,11 +541,12 @@ static enum ts_status find_ids(struct ts_pairer *pairer, bool *done, struct ts_e
 
 enum ts_status ts_leave_padding(struct ts_pairer *pairer, struct ts_error *error)
 {
+    struct batch told = {0};
     bool done = false;
     TS_TRY(find_moved(pairer, &done, error));
     if (!done)
-        TS_TRY(find_masks(pairer, &done, error));
+        TS_TRY(find_masks(pairer, &told, &done, error));
     if (!done)
-        TS_TRY(find_lone_masks(pairer, &done, error));
+        TS_TRY(find_lone_masks(pairer, &told, &done, error));
     return done ? TS_OK : find_ids(pairer, &done, error);
 }
