@@ -331,7 +331,8 @@ static bool try_weights_of(const struct norm *norm, struct ts_scene *scene, cons
 {
     const struct ts_operation *right = &norm->the_case->operation;
     struct ts_operation learnt, changed = *right;
-    const char *name = ts_case_pair(norm->the_case)[other->pair - norm->the_case->actor->pair].name;
+    const struct ts_pair *first = ts_case_pair(norm->the_case) - norm->the_case->actor->pair;
+    const char *name = first[other->pair].name;
     struct ts_error ignored;
     if (other->width != norm->the_case->actor->width || !is_called_norm(name))
         return false;
