@@ -143,5 +143,11 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
 /* How many numbers of a head may turn, the n-th guess: all, half or a quarter of them, as most models have it, then any
  * other even number. 0 behind the last. */
 size_t ts_turning_numbers(size_t head, size_t n);
+/* Nearly every guess is wrong, so that the angles of all rows are fitted only where a look at one row, best the last
+ * one, which turns most, allows it: a few of its pairs have turned by one angle in all heads, up to one factor, and
+ * what stands behind them is as it was. Some are fitted in vain even so, where nothing turns at all, but no more than
+ * so many. */
+bool ts_may_turn(const float *from, const float *to, size_t width, const struct ts_operation *rotary, double tolerance);
+#define TS_TURNS_FITTED 48
 
 #endif

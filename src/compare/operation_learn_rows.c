@@ -9,12 +9,11 @@
 #define LEAST_GROUPS 4    /* that a norm is learnt from: fewer fit by chance, with a weight per channel free */
 #define WITH_BIAS    5    /* the same with a bias, which is one more unknown per channel */
 #define SAME_NUMBER  0.05 /* of the sum of both sizes: numbers that differ by less say nothing about a weight */
-/* Pairs and heads that are looked at before a turn is fitted, how many times the error that is allowed of all they may
- * have, and how many are fitted at most. */
-#define LOOK_PAIRS  16
-#define LOOK_HEADS  4
-#define LOOK_ROOM   3.0
-#define MOST_FITTED 48
+/* Pairs and heads that are looked at before a turn is fitted, and how many times the error that is allowed of all they
+ * may have. */
+#define LOOK_PAIRS 16
+#define LOOK_HEADS 4
+#define LOOK_ROOM  3.0
 
 /* Weight and bias per channel by least squares over all groups; a bias only when it helps. */
 static bool fit_norm(const struct ts_search *search, const struct ts_actor *input, const struct ts_actor *other,
@@ -231,15 +230,10 @@ static bool may_be_rotation(const struct ts_search *search, const struct ts_acto
     return true;
 }
 
-/* Whether a few pairs of the last row, which turns most, may have turned by one angle in all heads, up to one factor,
- * and what stands behind them is as it was. A look before the angles of all rows are fitted: nearly every guess is
- * wrong. */
-static bool may_turn(const struct ts_search *search, const struct ts_actor *input, const struct ts_operation *rotary)
+bool ts_may_turn(const float *from, const float *to, size_t width, const struct ts_operation *rotary, double tolerance)
 {
-    const struct ts_actor *actor = search->actor;
-    const size_t pairs = rotary->group / 2, inner = actor->width / rotary->heads, still = inner - rotary->group;
+    const size_t pairs = rotary->group / 2, inner = width / rotary->heads, still = inner - rotary->group;
     const size_t heads = rotary->heads < LOOK_HEADS ? rotary->heads : LOOK_HEADS;
-    const float *from = input->a + (actor->rows - 1) * actor->width, *to = actor->a + (actor->rows - 1) * actor->width;
     double before = 0, after = 0, turned = 0, left = 0, size = 0;
     for (size_t i = 0; i < pairs; i += pairs / LOOK_PAIRS + 1) {
         double real = 0, imaginary = 0;
@@ -262,7 +256,7 @@ static bool may_turn(const struct ts_search *search, const struct ts_actor *inpu
         }
     /* what the best angles and the best factor leave */
     left += before > 0 ? after - turned * turned / before : after;
-    return after > 0 && left <= LOOK_ROOM * LOOK_ROOM * search->tolerance * search->tolerance * (after + size);
+    return after > 0 && left <= LOOK_ROOM * LOOK_ROOM * tolerance * tolerance * (after + size);
 }
 
 /* Keys of one head give no equations to spare, but they turn as the queries did. */
@@ -317,6 +311,7 @@ void ts_learn_rotary(struct ts_search *search)
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->same_count && i < 10; i++) {
         size_t fewest = actor->heads > 1 ? actor->heads : 2, most = actor->heads > 1 ? actor->heads : 128, fitted = 0;
+        const size_t last = (actor->rows - 1) * actor->width;
         if (!may_be_rotation(search, search->same[i]))
             continue;
         if (turns_as_before(search, search->same[i]))
@@ -324,7 +319,7 @@ void ts_learn_rotary(struct ts_search *search)
         /* captured flat, any number of heads that divides is tried: most of them first, because neighbours that turn in
          * pairs do so in larger heads as well, with more freedom */
         for (size_t heads = most; heads >= fewest; heads--)
-            for (size_t variant = 0; actor->width % heads == 0 && fitted < MOST_FITTED; variant++) {
+            for (size_t variant = 0; actor->width % heads == 0 && fitted < TS_TURNS_FITTED; variant++) {
                 struct ts_operation rotary = {.kind = TS_OPERATION_ROTARY,
                                               .inputs = {search->same[i]->pair},
                                               .input_count = 1,
@@ -334,7 +329,8 @@ void ts_learn_rotary(struct ts_search *search)
                                               .group = ts_turning_numbers(actor->width / heads, variant / 2)};
                 if (!rotary.group)
                     break;
-                if (rotary.group < 4 || rotary.group % 2 || !may_turn(search, search->same[i], &rotary))
+                if (rotary.group < 4 || rotary.group % 2 ||
+                    !ts_may_turn(search->same[i]->a + last, actor->a + last, actor->width, &rotary, search->tolerance))
                     continue;
                 fitted++;
                 if (fit_rotary(search, search->same[i], &rotary) && ts_search_consider(search, &rotary)) {

@@ -570,22 +570,20 @@ static bool take_slice(struct rotary *rotary, const struct ts_actor *whole, size
 static bool fits_turning(struct rotary *rotary, double complex *turns, double *scratch, double limit)
 {
     const struct ts_actor *actor = rotary->the_case->actor, *input = rotary->input;
-    size_t last = (actor->rows - 1) * actor->width;
-    struct ts_actor one = *actor; /* its last row, which turns most: a look at it before all of them are fitted */
-    one.rows = 1;
+    size_t last = (actor->rows - 1) * actor->width, fitted = 0;
     /* most heads first: with fewer the same turns fit as well, with more freedom */
     for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
-        for (size_t variant = 0; actor->width % heads == 0; variant++) {
+        for (size_t variant = 0; actor->width % heads == 0 && fitted < TS_TURNS_FITTED; variant++) {
             struct ts_turned_pairs pairing = {heads, actor->width / heads,
                                               ts_turning_numbers(actor->width / heads, variant / 2), variant % 2};
+            const struct ts_operation guess = {
+                .heads = heads, .group = pairing.group, .interleaved = pairing.interleaved};
             if (!pairing.group)
                 break;
-            if (pairing.group < 4 || pairing.group % 2)
+            if (pairing.group < 4 || pairing.group % 2 ||
+                !ts_may_turn(input->a + last, actor->a + last, actor->width, &guess, limit))
                 continue;
-            ts_find_turns(&one, &pairing, input->a + last, actor->a + last, turns);
-            angles_of(turns, pairing.group / 2, rotary->angles);
-            if (turned_error(&one, &pairing, input->a + last, rotary->angles, actor->a + last, scratch) > 10 * limit)
-                continue;
+            fitted++;
             ts_find_turns(actor, &pairing, input->a, actor->a, turns);
             angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
             if (turned_error(actor, &pairing, input->a, rotary->angles, actor->a, scratch) > limit)
