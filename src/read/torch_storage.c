@@ -154,8 +154,10 @@ static enum ts_status open_member(struct ts_torch *torch, const struct ts_torch_
         return give_up(torch, storage, &why, error);
     }
     status = ts_zip_member(torch->input->zip, entry, &storage->source, &why);
-    if (status == TS_ERR_MEMORY)
-        return ts_fail_memory(error);
+    if (status == TS_ERR_MEMORY || status == TS_ERR_CANCELLED) {
+        *error = why;
+        return status;
+    }
     return status == TS_OK ? TS_OK : give_up(torch, storage, &why, error);
 }
 

@@ -124,6 +124,10 @@ enum ts_status ts_bundle_skip_error(struct ts_bundle *bundle, const char *path, 
                                     const struct ts_error *why, struct ts_error *error)
 {
     char place[1024], reason[640];
+    if (why->status == TS_ERR_CANCELLED) { /* nothing is wrong with it */
+        *error = *why;
+        return why->status;
+    }
     if (name && name[0])
         snprintf(place, sizeof place, "%s:%s", path, name);
     else

@@ -68,7 +68,8 @@ enum ts_status ts_bundle_meta(struct ts_bundle *bundle, const char *key, const c
 const char *ts_bundle_meta_value(const struct ts_bundle *bundle, const char *key); /* or NULL */
 enum ts_status ts_bundle_skip(struct ts_bundle *bundle, const char *path, bool harmless, const char *reason,
                               struct ts_error *error);
-/* The same from an error: "at byte 12: ...". name may be NULL, else a tensor of that file. */
+/* The same from an error: "at byte 12: ...". name may be NULL, else a tensor of that file. An interruption is no
+ * reason: it is given back as the error. */
 enum ts_status ts_bundle_skip_error(struct ts_bundle *bundle, const char *path, const char *name,
                                     const struct ts_error *why, struct ts_error *error);
 enum ts_status ts_bundle_find(struct ts_bundle *bundle, const char *tensor, struct ts_error *error, const char *format,

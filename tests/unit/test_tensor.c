@@ -12,6 +12,7 @@
 
 #include "base/number.h"
 #include "dice.h"
+#include "tensor/bundle.h"
 #include "tensor/tensor.h"
 
 struct sample {
@@ -491,6 +492,23 @@ static void test_without_source(void **state)
     assert_int_equal(ts_tensor_finish(&tensor, &error), TS_ERR_USAGE);
 }
 
+/* Who interrupts does not want to be told that files are broken. */
+static void test_an_interruption_is_no_skip(void **state)
+{
+    struct ts_bundle *bundle = ts_bundle_new("x.npz");
+    struct ts_error why, error;
+    (void)state;
+    assert_non_null(bundle);
+    ts_fail(&why, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+    assert_int_equal(ts_bundle_skip_error(bundle, "x.npz/a.npy", NULL, &why, &error), TS_ERR_CANCELLED);
+    assert_int_equal(error.status, TS_ERR_CANCELLED);
+    assert_int_equal(bundle->skip_count, 0);
+    ts_fail(&why, TS_ERR_FORMAT, 12, "broken");
+    assert_int_equal(ts_bundle_skip_error(bundle, "x.npz/a.npy", NULL, &why, &error), TS_OK);
+    assert_int_equal(bundle->skip_count, 1);
+    ts_bundle_free(bundle);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_element_text_reads_back),
         cmocka_unit_test(test_shape_text),
         cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_an_interruption_is_no_skip),
         cmocka_unit_test(test_without_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
