@@ -124,7 +124,7 @@ static enum ts_status map_pair(struct ts_opened *opened, size_t index, const str
         return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "the candidate has no tensor \"%s\"", wish->name_b);
     *pair = *before;
     pair->problem = NULL;
-    pair->ambiguous = pair->guess = pair->by_size = false;
+    pair->ambiguous = pair->guess = pair->by_size = pair->by_order = pair->zeros = false;
     pair->how = "by hand";
     if (wish->name_b)
         pair->name_b = b->name;
