@@ -457,7 +457,8 @@ static enum ts_status look_at_far(struct details *details, size_t count, struct 
         const struct ts_pair *pair = &details->pairs[details->which[k]];
         if (pair->problem || !is_far(pair))
             continue;
-        TS_TRY(look_at_pair(pair, 1, &details->deltas[details->which[k]], error));
+        if (look_at_pair(pair, 1, &details->deltas[details->which[k]], error) != TS_OK)
+            return ts_error_tensor(error, pair->name);
         ts_pieces_forget_pair(&details->cut, pair, 0, pair->a.count);
         ts_progress_add(details->progress, pair->a.count);
     }

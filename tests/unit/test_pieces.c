@@ -67,8 +67,10 @@ static void run(unsigned threads, unsigned wait)
     assert_int_equal(atomic_load(&job.done), PIECES);
     for (size_t i = 0; i < PIECES; i++)
         assert_false(atomic_load(&job.held[i]));
-    assert_true(atomic_load(&job.most) <= 3 * pieces.together + 3 * threads);
-    assert_true(atomic_load(&job.calls) <= PIECES / pieces.together + 3);
+    /* each thread may have been stopped before it forgot what it was to forget */
+    assert_true(atomic_load(&job.most) <= (threads + 2) * pieces.together + 3 * threads);
+    if (threads == 1)
+        assert_true(atomic_load(&job.calls) <= PIECES / pieces.together + 2);
     ts_pieces_release(&pieces);
     ts_pool_free(pool);
 }
