@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/ordered.h"
+
 /* Stretches of a curve, and elements that each must have. */
 #define STRETCHES    64
 #define LEAST_PLACES 16
@@ -10,15 +12,10 @@
 #define LEAST_SIDES 8
 #define ROUNDS      30
 
+/* The value first, which they are sorted by. */
 struct place {
     double value, error;
 };
-
-static int by_place(const void *a, const void *b)
-{
-    double x = ((const struct place *)a)->value, y = ((const struct place *)b)->value;
-    return (x > y) - (x < y);
-}
 
 /* What a straight line through some places leaves of their errors. */
 static double left_by_line(const struct place *places, size_t count)
@@ -55,7 +52,7 @@ double ts_pattern_of_value(const struct ts_case *the_case)
         free(places);
         return 0;
     }
-    qsort(places, count, sizeof *places, by_place);
+    qsort(places, count, sizeof *places, ts_by_value);
     for (size_t k = 0; k < stretches; k++)
         left += left_by_line(places + k * count / stretches, (k + 1) * count / stretches - k * count / stretches);
     free(places);

@@ -194,8 +194,7 @@ static void pair_json(struct ts_json_writer *json, const struct ts_comparison *c
     ts_field_bool(json, "ambiguous", pair->ambiguous);
     ts_field_bool(json, "guess", pair->guess);
     ts_field_bool(json, "by_size", pair->by_size);
-    if (pair->by_order)
-        ts_field_bool(json, "by_order", true);
+    ts_field_bool(json, "by_order", pair->by_order);
     ts_field_counts(json, "shape", pair->a.shape, pair->a.rank);
     if (pair->problem)
         ts_field_counts(json, "shape_b", pair->b.shape, pair->b.rank);
