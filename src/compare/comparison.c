@@ -651,7 +651,7 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
     } else {
         TS_TRY(measure(comparison, options, pool, error));
         TS_TRY(ts_judge_run_as(weights ? TS_SUBJECT_CHECKPOINTS : TS_SUBJECT_TRACES, comparison->pairing.pairs,
-                               comparison->deltas, comparison->pairing.count, &comparison->judgement, error));
+                               comparison->deltas, comparison->pairing.count, pool, &comparison->judgement, error));
         if (weights && ts_find_edits(comparison))
             count_again(&comparison->judgement);
         if (options->filter && !weights)

@@ -14,18 +14,7 @@
 #include "pair/facts.h"
 #include "tensor/layer.h"
 
-/* Above this many times what rounding explains, the operation itself is wrong. Honest replays of coarse runs stay below
- * 1.9, and 2.9 where a cache in fp8 is captured behind the rotation; a single row or head strays up to 4 by chance, and
- * a channel up to 5.4, whose weight is rounded the same in every row. In f32 constants learnt from rounded values add
- * their part, and so do functions that are exact to 1e-6 only; products hide a precision of their own, and rotated keys
- * may be captured as a cache in eight bits gives them back: twice as much is granted to these. */
-#define REPLAY_LIMIT  5.0
-#define PART_LIMIT    8.0
-#define CHANNEL_LIMIT 12.0
-#define FINE          2.0
 #define DOUBTFUL      30.0 /* times what the run's projections err by */
-/* An error that follows the result, as a factor's does, is none of rounding: that has no direction. */
-#define FOLLOWS_FROM  2.0
 #define FOLLOWS_SLOPE 0.8
 #define FOLLOWS_LEAST 1.2 /* where it does nothing else: values that were cut off instead of rounded follow by 0.87 */
 #define FOLLOWS_ALL   0.95
@@ -34,13 +23,9 @@
  * keep half of it. */
 #define RIVAL_LIMIT 3.0
 /* Tokens of a long sequence that are looked at because the worst elements are there. */
-#define WORST_TOKENS 12
-/* No mask is as high as this, no score as low. */
-#define VISIBLE        (-1000.0f)
+#define WORST_TOKENS   12
 #define MOST_TOKENS    ((uint64_t)1 << 22)
-#define PARTS          4      /* pairs before, of which one may be a part */
-#define MODULATED_MORE 2.0    /* other weights of the same precision err by as much, more or less */
-#define ONE_OF         100000 /* elements, of which one alone is never honest noise */
+#define MODULATED_MORE 2.0 /* other weights of the same precision err by as much, more or less */
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
 {
@@ -69,38 +54,6 @@ double ts_judge_rounding(const struct ts_delta *delta)
 {
     int bits = delta->precision_a < delta->precision_b ? delta->precision_a : delta->precision_b;
     return ts_rounding(bits > 0 ? bits : 23);
-}
-
-/* A scale and a shift, that no token has for itself, in one tensor before; that of the norm itself, or of another one
- * like it. */
-static double error_of_modulation(struct ts_judge *state, size_t i)
-{
-    const struct ts_actor *actor = ts_scene_actor(&state->scene, i);
-    for (size_t back = 1; actor && back <= TS_INHERIT_FROM && back <= i; back++) {
-        const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
-        if (before && before->rows < actor->rows && before->width >= 2 * actor->width &&
-            before->width % actor->width == 0 && isfinite(before->error))
-            return before->error;
-    }
-    return 0;
-}
-
-static void note_replay(struct ts_judge *state, size_t i, const struct ts_operation *operation,
-                        const struct ts_replay *replay)
-{
-    struct ts_verdict *verdict = &state->out->verdicts[i];
-    struct ts_buffer text;
-    ts_buffer_init(&text, 4096);
-    ts_operation_text(&state->scene, operation, &text);
-    verdict->operation = ts_arena_string(&state->out->arena, text.data ? text.data : "");
-    ts_buffer_release(&text);
-    verdict->noise_ratio = replay->ratio;
-    state->replays[i] = *replay;
-    state->kinds[i] = operation->kind;
-    state->products[i] = ts_operation_is_product(operation);
-    state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
-    if (state->adaptive[i])
-        state->modulated[i] = error_of_modulation(state, i);
 }
 
 struct usual {
@@ -183,7 +136,7 @@ static bool follows(const struct ts_judge *state, size_t i)
     return state->pairs[i].a.count >= FOLLOWS_COUNT &&
            !(state->kinds[i] == TS_OPERATION_NORM &&
              state->replays[i].local < ts_judge_sum_rounding(&state->pairs[i])) &&
-           ((ratio > FOLLOWS_FROM && slope > FOLLOWS_SLOPE) || (ratio > FOLLOWS_LEAST && slope > FOLLOWS_ALL));
+           ((ratio > TS_FOLLOWS_FROM && slope > FOLLOWS_SLOPE) || (ratio > FOLLOWS_LEAST && slope > FOLLOWS_ALL));
 }
 
 static enum failure replay_fails(const struct ts_judge *state, size_t i)
@@ -197,14 +150,14 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
         (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
-        room = FINE;
+        room = TS_REPLAY_FINE;
     room *= ts_judge_chance(state, i);
-    if (replay->ratio > fmax(room * REPLAY_LIMIT, excused ? 5 * usual_replay(state, kind, false) : 0) ||
+    if (replay->ratio > fmax(room * TS_REPLAY_LIMIT, excused ? 5 * usual_replay(state, kind, false) : 0) ||
         (!state->products[i] && follows(state, i)) || (state->products[i] && replay->rival > RIVAL_LIMIT))
         return ALL_FAILS;
-    if (replay->worst_part > fmax(room * PART_LIMIT, excused ? 5 * usual_replay(state, kind, true) : 0))
+    if (replay->worst_part > fmax(room * TS_REPLAY_PART, excused ? 5 * usual_replay(state, kind, true) : 0))
         return PART_FAILS;
-    if (!state->products[i] && replay->worst_channel_part > room * CHANNEL_LIMIT)
+    if (!state->products[i] && replay->worst_channel_part > room * TS_REPLAY_CHANNEL)
         return CHANNEL_FAILS;
     return replay->matched > 0 ? TOGETHER_FAILS : NO_FAILURE;
 }
@@ -222,7 +175,7 @@ static void judge_replay(struct ts_judge *state, size_t i)
     enum failure failure = replay_fails(state, i);
     char token[64];
     ts_scene_token_text(&state->scene, state->scene.taken[replay->worst_row], token, sizeof token);
-    if (failure == ALL_FAILS && replay->ratio <= REPLAY_LIMIT)
+    if (failure == ALL_FAILS && replay->ratio <= TS_REPLAY_LIMIT)
         ts_judge_differs(
             state, i,
             ts_judge_say(state->out,
@@ -272,203 +225,6 @@ static void first_look(struct ts_judge *state, size_t i)
     } else {
         verdict->judged = verdict->roundings <= 1 ? TS_JUDGED_OK : TS_JUDGED_NOISE;
     }
-}
-
-/* Activations are often looked up in tables of half precision. An error as small as that is a table unless another
- * function explains it. */
-static enum ts_status forgive_tables(struct ts_judge *state, const struct ts_operation *operation,
-                                     const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
-{
-    if (operation->kind != TS_OPERATION_ACTIVATION || replay->local > 2e-3 ||
-        (replay->ratio <= FOLLOWS_FROM && replay->worst_channel_part <= CHANNEL_LIMIT / 2))
-        return TS_OK;
-    for (int f = 0; f < TS_ACTIVATION_COUNT; f++) {
-        struct ts_operation other = *operation;
-        struct ts_replay rival;
-        other.activation = (enum ts_activation)f;
-        if (other.activation == operation->activation)
-            continue;
-        TS_TRY(ts_operation_replay(&state->scene, &other, actor, &rival, error));
-        if (rival.local < 0.5 * replay->local)
-            return TS_OK;
-    }
-    replay->ratio = replay->worst_part = replay->worst_channel_part = 1;
-    replay->slope = 0;
-    return TS_OK;
-}
-
-/* A number that stood out in what came in may stand out here. */
-static void inherit_element(struct ts_judge *state, size_t i, const struct ts_actor *actor)
-{
-    struct ts_structure *structure = &state->structures[i];
-    for (size_t back = 1; structure->element > TS_ELEMENT_LIMIT && back <= TS_INHERIT_FROM && back <= i; back++) {
-        const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
-        if (before && before->rows == actor->rows && before->width == actor->width)
-            structure->inherited_element = fmax(structure->inherited_element,
-                                                ts_structure_element(&state->scene, before, structure->worst_element));
-    }
-}
-
-/* And so may a channel. */
-static void inherit_channel(struct ts_judge *state, size_t i, const struct ts_actor *actor)
-{
-    struct ts_structure *structure = &state->structures[i];
-    for (size_t back = 1; structure->channel > ts_channel_limit(structure) && back <= TS_INHERIT_FROM && back <= i;
-         back++) {
-        const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
-        if (before && before->rows == actor->rows && before->width == actor->width)
-            structure->inherited_channel = fmax(structure->inherited_channel,
-                                                ts_structure_channel(&state->scene, before, structure->worst_channel));
-    }
-}
-
-/* Masked by a low number in the reference, which the scene shows as minus infinity, and plainly visible in the
- * candidate: no sum shows it. */
-static size_t unmasked(const struct ts_actor *actor)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        count += isinf(actor->a[i]) && actor->a[i] < 0 && actor->b[i] > VISIBLE;
-    return count;
-}
-
-/* Of a tensor that nothing replays: most of the error is made by a single element of many. No rounding does that. */
-static void note_one_element(struct ts_judge *state, size_t i)
-{
-    const struct ts_delta *delta = &state->deltas[i];
-    double energy = delta->mse * (double)delta->compared, size = delta->a.norm / sqrt(fmax(1, (double)delta->compared));
-    if (delta->compared >= ONE_OF && delta->max_abs * delta->max_abs > 0.5 * energy &&
-        delta->max_abs > 1000 * ts_judge_rounding(delta) * fmax(size, fabs(delta->worst_a)))
-        ts_judge_differs(state, i, "one element makes most of its error, and is no rounding of what it should be");
-}
-
-/* The weights of experts stand before the indices they belong to in most captures: tokens that chose others are set
- * aside in time. */
-static void look_ahead(struct ts_judge *state, size_t i)
-{
-    for (size_t k = i + 1; k <= i + 2 && k < state->out->count && state->deltas[i].unequal; k++)
-        if (!state->pairs[k].problem && state->deltas[k].unequal && state->deltas[k].exact && !state->deltas[i].exact &&
-            state->pairs[k].a.count == state->pairs[i].a.count)
-            ts_judge_integers(state, k);
-}
-
-/* The stream goes on from layer to layer: what a layer added to it errs by its own, where that was not captured. The
- * first layer continues the embeddings. */
-static void note_update(struct ts_judge *state, size_t i, const struct ts_actor *actor)
-{
-    const char *name = state->pairs[i].name;
-    uint64_t layer;
-    if (ts_judge_is_norm(name))
-        return;
-    for (size_t back = 1; back <= i && back < TS_SCENE_WINDOW; back++) {
-        const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
-        const char *other = state->pairs[i - back].name;
-        if (!before || before->rows != actor->rows || before->width != actor->width || ts_judge_is_norm(other) ||
-            (ts_layer_of(other, &layer) && !ts_judge_same_point(other, name)))
-            continue;
-        state->updates[i] = ts_structure_update(&state->scene, before, actor);
-        state->follows[i] = state->updates[i] > 0 ? i - back + 1 : 0;
-        return;
-    }
-}
-
-/* Numbers of the reference that stand side by side in a wider tensor just before: q, k or v, captured once more. */
-static bool is_part(struct ts_judge *state, size_t i, const struct ts_actor *actor)
-{
-    for (size_t back = 1; back <= i && back <= PARTS; back++) {
-        const struct ts_actor *whole = ts_scene_actor(&state->scene, i - back);
-        size_t inner = actor->inner < actor->width ? actor->inner : actor->width;
-        if (!whole || whole->rows != actor->rows || whole->width <= actor->width || inner < 4)
-            continue;
-        for (size_t at = 0; at + inner <= whole->width; at++)
-            if (memcmp(whole->a + at, actor->a, inner * sizeof *actor->a) == 0)
-                return true;
-    }
-    return false;
-}
-
-/* Loads, learns and replays one pair; notes what growth and structure need for those that cannot be learnt. */
-static enum ts_status look_closer(struct ts_judge *state, size_t i, struct ts_error *error)
-{
-    const struct ts_delta *delta = &state->deltas[i];
-    const struct ts_actor *actor;
-    struct ts_actor calm;
-    struct ts_operation operation;
-    struct ts_replay replay;
-    enum ts_status status = TS_OK;
-    size_t shown;
-    float *without;
-    look_ahead(state, i);
-    actor = ts_scene_next(&state->scene, error);
-    if (!actor)
-        return error->status;
-    state->errors[i] = state->pairs[i].problem ? (double)NAN : actor->usable ? actor->error : delta->rel_l2;
-    if (state->pairs[i].problem)
-        return TS_OK;
-    if (delta->exact || ts_type_is_integer(state->pairs[i].a.tensor->type)) {
-        state->errors[i] = (double)NAN;
-        state->learnt[i] = true; /* neither growth nor structure applies */
-        if (delta->unequal)
-            ts_judge_integers(state, i);
-        return TS_OK;
-    }
-    if (delta->non_finite_mismatch) {
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out,
-                                      "%" PRIu64
-                                      " element%s NaN or infinite on one side and something else on the other",
-                                      delta->non_finite_mismatch, delta->non_finite_mismatch == 1 ? " is" : "s are"));
-        return TS_OK;
-    }
-    state->reordered[i] = ts_judge_reordered(state, i, &state->errors[i]);
-    if (!actor->usable) {
-        note_one_element(state, i);
-        return TS_OK;
-    }
-    shown = unmasked(actor);
-    if (shown) {
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out, "%zu element%s masked in the reference and not in the candidate",
-                                      shown, shown == 1 ? " is" : "s are"));
-        return TS_OK;
-    }
-    TS_TRY(ts_operation_learn(&state->scene, actor, &operation, error));
-    if (operation.kind != TS_OPERATION_NONE) {
-        state->learnt[i] = true;
-        status = ts_operation_replay(&state->scene, &operation, actor, &replay, error);
-        if (status == TS_OK)
-            status = forgive_tables(state, &operation, actor, &replay, error);
-        if (status == TS_OK)
-            status = ts_operation_replay_stored(&state->scene, &operation, actor, &replay, error);
-        if (status == TS_OK && delta->unequal)
-            replay.matched = ts_operation_match(&state->scene, &operation, actor, (struct ts_operation[2]){0});
-        if (status == TS_OK)
-            note_replay(state, i, &operation, &replay);
-        ts_judge_set_aside(state, &operation, actor, status == TS_OK && replay.ratio <= FINE * REPLAY_LIMIT);
-        ts_operation_release(&operation);
-    }
-    if (state->reordered[i])
-        return status;
-    calm = *actor;
-    without = state->learnt[i] ? NULL : ts_judge_without_aside(state, actor, &calm);
-    if (without) {
-        ts_scene_measure(&state->scene, &calm);
-        state->errors[i] = calm.error;
-    }
-    if (!state->learnt[i] || state->kinds[i] == TS_OPERATION_ATTENTION) {
-        ts_structure_measure(&state->scene, &calm, &state->structures[i]);
-        inherit_element(state, i, &calm);
-        inherit_channel(state, i, &calm);
-        note_one_element(state, i);
-        note_update(state, i, &calm);
-        state->parts[i] = is_part(state, i, &calm);
-    }
-    state->strays[i] = ts_structure_rows(&state->scene, &calm, NULL);
-    free(without);
-    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
-        if (state->strays[i - back] > state->structures[i].inherited_row)
-            state->structures[i].inherited_row = state->strays[i - back];
-    return status;
 }
 
 /* After the first divergence everything carries its error; what stands above the noise before it differs. */
@@ -633,7 +389,7 @@ static void take_worst_tokens(struct ts_judge *state)
     ts_scene_take(scene, chosen, count);
 }
 
-static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
+static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error)
 {
     struct ts_judgement *out = state->out;
     bool unequal = false;
@@ -653,12 +409,8 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
         take_worst_tokens(state);
         ts_judge_find_flips(state);
     }
-    for (size_t i = 0; i < out->count && unequal; i++) {
-        if (atomic_load(&ts_cancelled))
-            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
-        TS_TRY(look_closer(state, i, error));
-        ts_judge_apply_flips(state, i);
-    }
+    if (unequal)
+        TS_TRY(ts_judge_look(state, pool, error));
     for (state->failed = 0; state->failed < out->count; state->failed++)
         if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
             replay_fails(state, state->failed) != NO_FAILURE)
@@ -678,9 +430,9 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_error *error)
 }
 
 enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count,
-                            struct ts_judgement *judgement, struct ts_error *error)
+                            struct ts_pool *pool, struct ts_judgement *judgement, struct ts_error *error)
 {
-    return ts_judge_run_as(TS_SUBJECT_GUESS, pairs, deltas, count, judgement, error);
+    return ts_judge_run_as(TS_SUBJECT_GUESS, pairs, deltas, count, pool, judgement, error);
 }
 
 /* Complex numbers as twice as many real ones, side by side where they are so in the file. Those that are computed or
@@ -722,7 +474,8 @@ static const struct ts_pair *real_pairs(const struct ts_pair *pairs, size_t coun
 }
 
 enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pairs, const struct ts_delta *deltas,
-                               size_t count, struct ts_judgement *judgement, struct ts_error *error)
+                               size_t count, struct ts_pool *pool, struct ts_judgement *judgement,
+                               struct ts_error *error)
 {
     struct ts_judge state = {
         .pairs = pairs, .deltas = deltas, .out = judgement, .subject = subject, .strayed = SIZE_MAX};
@@ -753,8 +506,8 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
-        state.scene.in_one_step = true;
-        status = judge_all(&state, error);
+        state.scene.in_one_step = state.scene.first_will_do = true;
+        status = judge_all(&state, pool, error);
         ts_scene_release(&state.scene);
     }
     ts_judge_release_flips(&state);

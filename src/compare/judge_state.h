@@ -1,8 +1,8 @@
-/* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_growth.c and
- * judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts and other integers),
- * judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_aside.c (what tokens that are set aside
- * leave in others), judge_order.c (rows that experts gather) and judge_points.c (the same point of other layers).
- * For these files only. */
+/* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_look.c (what each pair
+ * shows), judge_growth.c and judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts
+ * and other integers), judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_aside.c (what
+ * tokens that are set aside leave in others), judge_order.c (rows that experts gather) and judge_points.c (the same
+ * point of other layers). For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -13,6 +13,18 @@
 #include "compare/structure.h"
 
 #define TS_INHERIT_FROM 12 /* earlier pairs whose error may have come in */
+
+/* Above this many times what rounding explains, the operation itself is wrong. Honest replays of coarse runs stay below
+ * 1.9, and 2.9 where a cache in fp8 is captured behind the rotation; a single row or head strays up to 4 by chance, and
+ * a channel up to 5.4, whose weight is rounded the same in every row. In f32 constants learnt from rounded values add
+ * their part, and so do functions that are exact to 1e-6 only; products hide a precision of their own, and rotated keys
+ * may be captured as a cache in eight bits gives them back: twice as much is granted to these. */
+#define TS_REPLAY_LIMIT   5.0
+#define TS_REPLAY_PART    8.0
+#define TS_REPLAY_CHANNEL 12.0
+#define TS_REPLAY_FINE    2.0
+/* An error that follows the result, as a factor's does, is none of rounding: that has no direction. */
+#define TS_FOLLOWS_FROM 2.0
 
 /* Tokens that took other experts at one router, whose choice was not captured. */
 struct ts_judge_flips {
@@ -104,6 +116,9 @@ enum ts_judge_start {
     TS_START_LIKELY
 };
 
+/* Loads, learns and replays every pair, on all threads of the pool (may be NULL), and notes what growth and structure
+ * need for those that cannot be learnt: judge_look.c. */
+enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error);
 /* Whether a low precision starts at this pair, which was not learnt: judge_start.c. */
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
 /* Much of an error where all that came before is equal to the last bit: it has grown out of nothing. */

@@ -85,6 +85,9 @@ double ts_activation_value(enum ts_activation activation, double x);
 /* Learns how `actor` (the newest of the scene) came about; kind is NONE when nothing fits. */
 enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation,
                                   struct ts_error *error);
+/* Where nothing was learnt, or a rotation or attention, and another rotation has been learnt before since: looks again
+ * for one, and is true when that took the place of what was learnt. */
+bool ts_operation_turn_again(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation);
 void ts_operation_release(struct ts_operation *operation);
 
 /* The actor that serves as input `slot`: keys and values with every token, everything else with the scene's own rows.

@@ -410,10 +410,24 @@ static void gather(struct ts_search *search)
     }
 }
 
+/* False where nothing can be learnt. */
+static bool open_search(struct ts_search *search, struct ts_scene *scene, const struct ts_actor *actor)
+{
+    *search = (struct ts_search){.scene = scene, .actor = actor, .total = actor->rows * actor->width};
+    if (!actor->usable || !(actor->norm_a > 0) || (actor->rows < 2 && scene->tokens != 1))
+        return false;
+    /* a few roundings of the reference's own precision; double's worth of slack for sums in fp32 */
+    search->tolerance = 6 * ts_rounding(actor->bits_a);
+    if (search->tolerance < 2e-5)
+        search->tolerance = 2e-5;
+    gather(search);
+    return true;
+}
+
 enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation,
                                   struct ts_error *error)
 {
-    struct ts_search search = {.scene = scene, .actor = actor, .total = actor->rows * actor->width};
+    struct ts_search search;
     /* what has no free constants before what has one per channel: a modulation common to all tokens also fits as a norm
      */
     void (*const steps[])(struct ts_search *) = {
@@ -422,15 +436,23 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
         ts_learn_norms,   ts_learn_rotary,   ts_learn_attention};
     (void)error;
     *operation = (struct ts_operation){0};
-    if (!actor->usable || !(actor->norm_a > 0) || (actor->rows < 2 && scene->tokens != 1))
+    if (!open_search(&search, scene, actor))
         return TS_OK;
-    /* a few roundings of the reference's own precision; double's worth of slack for sums in fp32 */
-    search.tolerance = 6 * ts_rounding(actor->bits_a);
-    if (search.tolerance < 2e-5)
-        search.tolerance = 2e-5;
-    gather(&search);
     for (size_t i = 0; i < sizeof steps / sizeof *steps && search.best.kind == TS_OPERATION_NONE; i++)
         steps[i](&search);
     *operation = search.best;
     return TS_OK;
+}
+
+bool ts_operation_turn_again(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation)
+{
+    struct ts_search search;
+    if (!open_search(&search, scene, actor))
+        return false;
+    ts_learn_rotary(&search);
+    if (search.best.kind == TS_OPERATION_NONE)
+        return false;
+    ts_operation_release(operation);
+    *operation = search.best;
+    return true;
 }

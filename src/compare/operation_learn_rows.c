@@ -289,7 +289,8 @@ static void remember_turn(struct ts_search *search)
     if (!copy)
         return;
     memcpy(copy, rotary->table, rotary->table_count * sizeof *copy);
-    free(turn->table);
+    if (!turn->borrowed)
+        free(turn->table);
     *turn = (struct ts_turn){.table = copy,
                              .rows = search->actor->rows,
                              .group = rotary->group,

@@ -12,15 +12,22 @@
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
 
-/* Tokens taken of a longer sequence; all of them up to WHOLE. */
-#define TAKEN        48
-#define TAKEN_LEAST  12
-#define WHOLE        256
-#define FORGET_ABOVE ((uint64_t)4 << 20) /* elements */
-#define MANY         512                 /* elements read at a time */
+/* Tokens taken of a longer sequence; all of them up to WHOLE, where tensors have no more than WHOLE_NUMBERS with them,
+ * as there is nothing that so many do not tell; and never more than the window has room for. */
+#define TAKEN         48
+#define TAKEN_LEAST   12
+#define WHOLE         256
+#define WHOLE_NUMBERS ((uint64_t)1 << 17)
+#define WINDOW_MOST   ((uint64_t)80 << 20) /* bytes of both sides */
+#define VOCABULARY    ((uint64_t)1 << 16)  /* numbers of a token that only logits have, of which there are few */
+#define FORGET_ABOVE  ((uint64_t)4 << 20)  /* elements */
+#define MANY          512                  /* elements read at a time */
 /* Numbers of one side of one actor: 16 MiB of floats; the logits of some tokens may have more. */
 #define LARGEST      ((uint64_t)1 << 22)
 #define LARGEST_LAST ((uint64_t)1 << 23)
+/* A run's judge has several at once, and takes the first tokens of those that have more; not fewer than these. */
+#define WIDE_MOST  ((uint64_t)1 << 21)
+#define WIDE_LEAST 4
 /* The same for scores of a long sequence, and for its keys and values with every token: one, and all that are held. */
 #define SCORES_MOST  ((uint64_t)1 << 21)
 #define ALL_MOST     ((uint64_t)1 << 22)
@@ -70,8 +77,14 @@ uint64_t ts_scene_sequence(const struct ts_scene *scene)
 /* Scores of every head with every key are far wider than anything else: of those fewer tokens are held. */
 static size_t rows_for(const struct ts_scene *scene)
 {
-    uint64_t widest = ts_place_scores(scene), rows = widest ? SCORES_MOST / widest : TAKEN;
-    return rows > TAKEN ? TAKEN : rows < TAKEN_LEAST ? TAKEN_LEAST : (size_t)rows;
+    uint64_t widest = ts_place_scores(scene), rows = widest ? SCORES_MOST / widest : TAKEN, mean, window, room;
+    ts_place_widths(scene, VOCABULARY, &mean, &window);
+    room = window ? WINDOW_MOST / (2 * sizeof(float) * window) : scene->tokens;
+    if (scene->tokens <= WHOLE && scene->tokens <= room && scene->tokens * mean <= WHOLE_NUMBERS)
+        return (size_t)scene->tokens;
+    rows = rows > room ? room : rows;
+    rows = rows > TAKEN ? TAKEN : rows < TAKEN_LEAST ? TAKEN_LEAST : rows;
+    return rows < scene->tokens ? (size_t)rows : (size_t)scene->tokens;
 }
 
 /* Tokens at either end that are always among those taken. */
@@ -92,7 +105,7 @@ static enum ts_status open_with(struct ts_scene *scene, const struct ts_pair *pa
         scene->tokens = scene->batch > 1 ? scene->batch * sequence : ts_place_tokens(pairs, count);
     }
     ts_place_heads(scene);
-    scene->taken_count = scene->tokens <= WHOLE ? (size_t)scene->tokens : rows_for(scene);
+    scene->taken_count = rows_for(scene);
     scene->taken = calloc(scene->taken_count + 1, sizeof *scene->taken);
     scene->aside = calloc(scene->taken_count + 1, sizeof *scene->aside);
     if (!scene->taken || !scene->aside) {
@@ -102,8 +115,8 @@ static enum ts_status open_with(struct ts_scene *scene, const struct ts_pair *pa
     edge = edge_of(scene);
     for (size_t i = 0; i < scene->taken_count; i++)
         /* both ends, where positions and masks go wrong first, and a spread between */
-        scene->taken[i] = scene->tokens <= WHOLE ? i
-                          : i < edge             ? i
+        scene->taken[i] = scene->taken_count == scene->tokens ? i
+                          : i < edge                          ? i
                           : i >= scene->taken_count - edge
                               ? scene->tokens - (scene->taken_count - i)
                               : edge + (i - edge) * (scene->tokens - 2 * edge) / (scene->taken_count - 2 * edge);
@@ -137,10 +150,8 @@ static void drop_all(struct ts_scene *scene)
 void ts_scene_release(struct ts_scene *scene)
 {
     drop_all(scene);
-    for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
-        free(scene->window[i].a);
-        free(scene->window[i].b);
-    }
+    for (size_t i = 0; i < TS_SCENE_WINDOW; i++)
+        ts_scene_drop(&scene->window[i]);
     free(scene->taken);
     free(scene->aside);
     free(scene->turn.table);
@@ -188,11 +199,11 @@ static enum ts_status load_side(const struct ts_scene *scene, const struct ts_vi
         return ts_view_read_f32(view, first * actor->width, actor->rows * actor->width, out, error);
     }
     if (is_rows_of(scene, view, place, actor))
-        return ts_view_read_rows_f32(view, scene->taken, scene->taken_count, out, error);
-    for (size_t row = 0; row < scene->taken_count; row++) {
+        return ts_view_read_rows_f32(view, scene->taken, actor->rows, out, error);
+    for (size_t row = 0; row < actor->rows; row++) {
         TS_TRY(read_token(scene, view, place, scene->taken[row], 0, actor->width, out + row * actor->width, error));
         /* of a large tensor not even the pages around these rows stay resident */
-        if (view->count > FORGET_ABOVE && (row % 32 == 31 || row + 1 == scene->taken_count))
+        if (view->count > FORGET_ABOVE && (row % 32 == 31 || row + 1 == actor->rows))
             ts_view_forget(view, 0, view->count);
     }
     return TS_OK;
@@ -347,7 +358,7 @@ static bool is_last(const struct ts_scene *scene, size_t pair)
     return scene->pair_count - pair <= 4;
 }
 
-static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struct ts_error *error)
+static enum ts_status load(const struct ts_scene *scene, struct ts_actor *actor, struct ts_error *error)
 {
     const struct ts_pair *pair = &scene->pairs[actor->pair];
     struct ts_place place;
@@ -364,10 +375,12 @@ static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struc
     actor->apart = !tokens && place.batched;
     actor->rows = tokens ? scene->taken_count : actor->apart && !lone ? (size_t)scene->batch : 1;
     width = pair->a.count / (place.batched ? scene->batch : 1) / (tokens ? place.shape[place.axis] : 1);
+    if (scene->first_will_do && tokens && width <= WIDE_MOST / WIDE_LEAST && width * actor->rows > WIDE_MOST)
+        actor->rows = (size_t)(WIDE_MOST / width);
     if (width > LARGEST_LAST || width * actor->rows > (is_last(scene, actor->pair) ? LARGEST_LAST : LARGEST))
         return TS_OK;
     actor->width = (size_t)width;
-    actor->whole = single || (tokens && scene->taken_count == (lone ? sequence : scene->tokens));
+    actor->whole = single || (tokens && actor->rows == (lone ? sequence : scene->tokens));
     actor->sequence = tokens && !single ? (size_t)sequence : actor->rows;
     actor->heads = 1;
     if (place.rank >= 3 && tokens)
@@ -391,15 +404,55 @@ static enum ts_status load(struct ts_scene *scene, struct ts_actor *actor, struc
 
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error)
 {
-    struct ts_actor *actor = &scene->window[scene->loaded % TS_SCENE_WINDOW];
+    struct ts_actor actor;
+    return ts_scene_load(scene, scene->loaded, &actor, error) == TS_OK ? ts_scene_enter(scene, &actor) : NULL;
+}
+
+enum ts_status ts_scene_load(const struct ts_scene *scene, size_t pair, struct ts_actor *actor, struct ts_error *error)
+{
+    enum ts_status status;
+    *actor = (struct ts_actor){.pair = pair};
+    status = load(scene, actor, error);
+    if (status != TS_OK)
+        ts_scene_drop(actor);
+    return status;
+}
+
+struct ts_actor *ts_scene_enter(struct ts_scene *scene, struct ts_actor *actor)
+{
+    struct ts_actor *place = &scene->window[scene->loaded % TS_SCENE_WINDOW];
     drop_all(scene);
+    ts_scene_drop(place);
+    *place = *actor;
+    *actor = (struct ts_actor){0};
+    scene->loaded++;
+    return place;
+}
+
+void ts_scene_drop(struct ts_actor *actor)
+{
     free(actor->a);
     free(actor->b);
-    *actor = (struct ts_actor){.pair = scene->loaded};
-    if (load(scene, actor, error) != TS_OK)
-        return NULL;
-    scene->loaded++;
-    return actor;
+    *actor = (struct ts_actor){.pair = actor->pair};
+}
+
+const struct ts_actor *ts_scene_foresee(const struct ts_scene *scene, const struct ts_actor *next, size_t count,
+                                        struct ts_scene *foreseen)
+{
+    *foreseen = *scene;
+    foreseen->turn.borrowed = true;
+    foreseen->all_count = 0;
+    for (size_t i = 0; i < count; i++)
+        foreseen->window[foreseen->loaded++ % TS_SCENE_WINDOW] = next[i];
+    return &foreseen->window[(foreseen->loaded - 1) % TS_SCENE_WINDOW];
+}
+
+void ts_scene_foreseen_release(struct ts_scene *foreseen)
+{
+    drop_all(foreseen);
+    if (!foreseen->turn.borrowed)
+        free(foreseen->turn.table);
+    *foreseen = (struct ts_scene){0};
 }
 
 struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair)

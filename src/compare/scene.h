@@ -41,6 +41,7 @@ struct ts_turn {
     size_t rows, group, head; /* tokens, numbers of a head that turn, size of a head */
     double factor;
     bool interleaved;
+    bool borrowed; /* the table is another scene's */
 };
 
 #define TS_SCENE_ALL 12
@@ -48,12 +49,13 @@ struct ts_turn {
 struct ts_scene {
     const struct ts_pair *pairs;
     size_t pair_count;
-    uint64_t tokens;  /* of all sequences together, 0 when unknown */
-    uint64_t batch;   /* sequences that ran at once; 1 is the rule */
-    bool heads_first; /* [heads, tokens, size]: how most tensors with heads are laid out */
-    bool in_one_step; /* attention is learnt from queries, keys and values as well */
-    bool in_f32;      /* the rows are of one sequence, and f32 will do for products across tokens */
-    uint64_t *taken;  /* which tokens, in order */
+    uint64_t tokens;    /* of all sequences together, 0 when unknown */
+    uint64_t batch;     /* sequences that ran at once; 1 is the rule */
+    bool heads_first;   /* [heads, tokens, size]: how most tensors with heads are laid out */
+    bool in_one_step;   /* attention is learnt from queries, keys and values as well */
+    bool first_will_do; /* of tensors that are very wide, as logits are, the first of the tokens */
+    bool in_f32;        /* the rows are of one sequence, and f32 will do for products across tokens */
+    uint64_t *taken;    /* which tokens, in order */
     size_t taken_count;
     bool *aside;                             /* per taken token: not judged any more (routed otherwise on a near tie) */
     struct ts_actor window[TS_SCENE_WINDOW]; /* ring: pair i is at i % TS_SCENE_WINDOW */
@@ -92,6 +94,18 @@ bool ts_scene_index(const struct ts_scene *scene, const struct ts_actor *actor, 
 
 /* Loads the next pair in order and returns its actor; NULL on error. */
 struct ts_actor *ts_scene_next(struct ts_scene *scene, struct ts_error *error);
+
+/* The same in two steps, so that several pairs can be loaded at once: any thread loads a pair that is to come, and it
+ * enters when it is the next. What did not enter is dropped. */
+enum ts_status ts_scene_load(const struct ts_scene *scene, size_t pair, struct ts_actor *actor, struct ts_error *error);
+struct ts_actor *ts_scene_enter(struct ts_scene *scene, struct ts_actor *actor);
+void ts_scene_drop(struct ts_actor *actor);
+/* The scene as it will be when these actors, the next ones, have entered it: for one thread to look at while others
+ * look at theirs. Everything is borrowed, but for what it reads or learns itself, which the release gives back. Returns
+ * the last of them, there. */
+const struct ts_actor *ts_scene_foresee(const struct ts_scene *scene, const struct ts_actor *next, size_t count,
+                                        struct ts_scene *foreseen);
+void ts_scene_foreseen_release(struct ts_scene *foreseen);
 /* Norm and error of an actor, over the rows that count. */
 void ts_scene_measure(const struct ts_scene *scene, struct ts_actor *actor);
 /* The actor of an earlier pair, NULL when it has left the window or is not usable. */

@@ -190,6 +190,23 @@ uint64_t ts_place_scores(const struct ts_scene *scene)
     return widest;
 }
 
+void ts_place_widths(const struct ts_scene *scene, uint64_t widest, uint64_t *mean, uint64_t *window)
+{
+    uint64_t ring[TS_SCENE_WINDOW] = {0}, all = 0, seen = 0, sum = 0;
+    *window = 0;
+    for (size_t i = 0; i < scene->pair_count; i++) {
+        uint64_t *place = &ring[i % TS_SCENE_WINDOW];
+        uint64_t width = scene->pairs[i].problem ? 0 : scene->pairs[i].a.count / (scene->tokens ? scene->tokens : 1);
+        width = width <= widest ? width : 0;
+        sum += width - *place;
+        *place = width;
+        *window = sum > *window ? sum : *window;
+        all += width;
+        seen += width > 0;
+    }
+    *mean = seen ? all / seen : 0;
+}
+
 /* Equal but for one character: q and k. */
 static bool are_siblings(const char *a, const char *b)
 {

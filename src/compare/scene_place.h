@@ -21,5 +21,8 @@ uint64_t ts_place_batch(const struct ts_pair *pairs, size_t count, uint64_t *seq
 void ts_place_heads(struct ts_scene *scene);
 /* Numbers of a token in the widest scores, 0 when there are none. */
 uint64_t ts_place_scores(const struct ts_scene *scene);
+/* Numbers of a token in a tensor, the mean of all that have no more than `widest`, and the most that a window of
+ * successive ones has together. */
+void ts_place_widths(const struct ts_scene *scene, uint64_t widest, uint64_t *mean, uint64_t *window);
 
 #endif

@@ -154,7 +154,7 @@ static enum ts_status measure(struct ts_remap *remap, const struct ts_opened *op
     if (status == TS_OK)
         status = ts_delta_run(pool, &remap->pair, 1, &options, &remap->delta, NULL, error);
     if (status == TS_OK)
-        status = ts_judge_run(&remap->pair, &remap->delta, 1, &remap->judgement, error);
+        status = ts_judge_run(&remap->pair, &remap->delta, 1, NULL, &remap->judgement, error);
     ts_pool_free(pool);
     return status;
 }

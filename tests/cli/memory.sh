@@ -1,7 +1,7 @@
 # Files of many tensors, none of them large: pages of the files must not stay in the process. What is resident is measured
 # with all that the system counts, so that a file that stays shows: two of 256 MB, holes for the most part.
 python3 - "$TSLEUTH" << 'END'
-import json, os, resource, struct, sys
+import array, json, os, random, resource, struct, sys
 
 SANITIZED = 2 if "ASAN_OPTIONS" in os.environ else 1 # it has memory of its own
 
@@ -29,6 +29,29 @@ for count, elements in ((128, 1 << 19), (2048, 1 << 15)):
         most = peak(sys.argv[1], *words)
         limit = 256 if words[0] == "compare" else 128
         print(count, "tensors,", words[0] + ":", "little" if most < limit * SANITIZED else f"{most} MB resident")
+
+# A run whose tensors are wide: some of their tokens are looked at, whatever their number is, and of logits even fewer.
+def write_run(path, changed):
+    numbers = array.array("f", (random.gauss(0, 1) for _ in range(1 << 18))).tobytes()
+    shapes = {f"model.layers.{i}.mlp": [200, 4096] for i in range(56)} | {"lm_head": [200, 65536], "logits": [200, 65536]}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 4 * shape[0] * shape[1]]}
+        end = header[name]["data_offsets"][1]
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _ in range(end // len(numbers)):
+            file.write(numbers)
+        file.seek(8 + len(text))
+        file.write(struct.pack("<f", changed))
+
+random.seed(1)
+write_run("a.safetensors", 1)
+random.seed(1)
+write_run("b.safetensors", 1.0001)
+most = peak(sys.argv[1], "compare", "a.safetensors", "b.safetensors", expected=1)
+print("a run of wide tensors:", "little" if most < 256 * SANITIZED else f"{most} MB resident")
 
 # Pairs that are stored in another order than they are compared in: every page of the other side is met again and again.
 # Some numbers differ, so that the pair is looked at again, explained and drawn.

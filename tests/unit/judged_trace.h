@@ -10,18 +10,42 @@ struct judged {
     struct ts_judgement judgement;
 };
 
+static void expect_same_text(const char *one, const char *other)
+{
+    assert_string_equal(one ? one : "", other ? other : "");
+}
+
+/* Threads change nothing. */
+static void expect_same_judgement(const struct ts_judgement *one, const struct ts_judgement *other)
+{
+    assert_int_equal(one->first, other->first);
+    assert_int_equal(one->aside_count, other->aside_count);
+    for (size_t i = 0; i < one->count; i++) {
+        const struct ts_verdict *a = &one->verdicts[i], *b = &other->verdicts[i];
+        assert_int_equal(a->judged, b->judged);
+        assert_memory_equal(&a->noise_ratio, &b->noise_ratio, sizeof a->noise_ratio);
+        expect_same_text(a->operation, b->operation);
+        expect_same_text(a->why, b->why);
+    }
+}
+
 __attribute__((unused)) static void judged_run(struct judged *judged)
 {
     struct ts_delta_options options = {0};
-    struct ts_pool *pool = ts_pool_new(1);
+    struct ts_judgement by_threads;
+    struct ts_pool *pool = ts_pool_new(4);
     struct ts_error error;
     ts_error_clear(&error);
     assert_non_null(pool);
     if (ts_delta_run(pool, judged->trace.pairs, judged->trace.count, &options, judged->trace.deltas, NULL, &error) !=
             TS_OK ||
-        ts_judge_run(judged->trace.pairs, judged->trace.deltas, judged->trace.count, &judged->judgement, &error) !=
+        ts_judge_run(judged->trace.pairs, judged->trace.deltas, judged->trace.count, NULL, &judged->judgement,
+                     &error) != TS_OK ||
+        ts_judge_run(judged->trace.pairs, judged->trace.deltas, judged->trace.count, pool, &by_threads, &error) !=
             TS_OK)
         fail_msg("%s", error.message);
+    expect_same_judgement(&judged->judgement, &by_threads);
+    ts_judgement_release(&by_threads);
     ts_pool_free(pool);
 }
 
