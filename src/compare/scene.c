@@ -17,7 +17,7 @@
 #define TAKEN         48
 #define TAKEN_LEAST   12
 #define WHOLE         256
-#define WHOLE_NUMBERS ((uint64_t)1 << 17)
+#define WHOLE_NUMBERS ((uint64_t)1 << 16)
 #define WINDOW_MOST   ((uint64_t)80 << 20) /* bytes of both sides */
 #define VOCABULARY    ((uint64_t)1 << 16)  /* numbers of a token that only logits have, of which there are few */
 #define FORGET_ABOVE  ((uint64_t)4 << 20)  /* elements */
