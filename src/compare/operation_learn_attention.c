@@ -471,8 +471,21 @@ static bool may_be_context(const struct ts_search *search, const struct ts_actor
     return true;
 }
 
+/* Shares of one whole, or less where a sink takes the rest. */
+static bool are_shares(const float *weights, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!(weights[i] >= 0))
+            return false;
+        sum += (double)weights[i];
+    }
+    return sum < 1.01;
+}
+
 /* The same for the first tokens of a long sequence: what they see is at hand, when they see only what was before them.
- */
+ * Of those that see ahead nothing is told from here, but that they are probabilities, and no queries of which each has
+ * as many numbers as there are keys: values with every token are many to read. */
 static bool may_be_values(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v)
 {
     const struct ts_actor *actor = search->actor;
@@ -489,7 +502,7 @@ static bool may_be_values(const struct ts_search *search, const struct ts_actor 
             double sum = 0, wanted = (double)actor->a[row * actor->width + at];
             for (size_t key = rows; key < p->inner; key++)
                 if (weights[key] != 0)
-                    return true; /* sees ahead: nothing to be told from here */
+                    return are_shares(weights, p->inner);
             for (size_t key = 0; key < rows; key++)
                 sum += (double)weights[key] * (double)v->a[key * v->width + head / repeat * inner + at % inner];
             error += (sum - wanted) * (sum - wanted);
