@@ -299,8 +299,18 @@ TS_KERNEL_INLINE ts_vf64 ts_vf64_add_product(ts_vf64 sum, ts_vf64 a, ts_vf64 b)
 #endif
 }
 
-/* a * b + c, rounded once. Without the instruction it goes through double, where the product is exact and the sum is
- * rounded before it is rounded again: about one in 2^29 comes out with another last bit. */
+#if !defined(__FMA__) && !defined(__aarch64__)
+/* a + b for a sum that is rounded to f32 next: where a double does not have it, the neighbour with an odd last bit, on
+ * whose side of half way between two f32 numbers the sum is. */
+TS_KERNEL_INLINE ts_vf64 ts_vf64_odd_sum(ts_vf64 a, ts_vf64 b)
+{
+    const ts_vf64 sum = a + b, of_b = sum - a, lost = (a - (sum - of_b)) + (b - of_b);
+    const ts_vi64 bits = (ts_vi64)sum, outwards = 1 | ((bits ^ (ts_vi64)lost) >> 63); /* or inwards, -1 */
+    return (ts_vf64)(bits + (outwards & ((lost < 0.0) | (lost > 0.0)) & ((bits & 1) - 1)));
+}
+#endif
+
+/* a * b + c, rounded once. Without the instruction it goes through double, where the product is exact. */
 TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
 {
 #if defined(__AVX512F__)
@@ -311,8 +321,8 @@ TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
     return (ts_vf32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     ts_vf32_half half[2] = {
-        __builtin_convertvector(ts_vf64_low(a) * ts_vf64_low(b) + ts_vf64_low(c), ts_vf32_half),
-        __builtin_convertvector(ts_vf64_high(a) * ts_vf64_high(b) + ts_vf64_high(c), ts_vf32_half),
+        __builtin_convertvector(ts_vf64_odd_sum(ts_vf64_low(a) * ts_vf64_low(b), ts_vf64_low(c)), ts_vf32_half),
+        __builtin_convertvector(ts_vf64_odd_sum(ts_vf64_high(a) * ts_vf64_high(b), ts_vf64_high(c)), ts_vf32_half),
     };
     return ts_vf32_load(half);
 #endif
