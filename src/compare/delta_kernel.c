@@ -24,8 +24,8 @@
  *
  * Of sixteen-bit numbers, whose squares f32 has, there is no time for that: six such sums (four of f16) are added up in
  * f32 too before they go to double. A number takes part in at most 7 + 5 additions, so that a sum of squares or of
- * magnitudes loses at most 7.2e-7. Few differences of theirs are no f32 numbers: these and the product of the first one
- * lose three times more at most, 9e-7 of a sum of their squares. */
+ * magnitudes loses at most 7.2e-7. Few differences of theirs are no f32 numbers: that counts twice in a square, and the
+ * first square of a sum is rounded as well, which makes 15 times 2^-24 at most, 9e-7. */
 #define STRETCH ((size_t)4)
 /* And so many until they go to double. Of f32, in double, it is as many as the first-level cache has for the vectors of
  * a group one after another. */
