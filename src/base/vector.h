@@ -299,8 +299,39 @@ TS_KERNEL_INLINE ts_vf64 ts_vf64_add_product(ts_vf64 sum, ts_vf64 a, ts_vf64 b)
 #endif
 }
 
-/* a * b + c, rounded once. Without the instruction it goes through double, where the product is exact and the sum is
- * rounded before it is rounded again: about one in 2^29 comes out with another last bit. */
+#if !defined(__FMA__) && !defined(__aarch64__)
+/* a + b for a sum that is rounded to f32 next: where a double does not have it, the neighbour with an odd last bit, on
+ * whose side of half way between two f32 numbers the sum is. */
+TS_KERNEL_INLINE ts_vf64 ts_vf64_odd_sum(ts_vf64 a, ts_vf64 b)
+{
+    const ts_vf64 sum = a + b, of_b = sum - a, lost = (a - (sum - of_b)) + (b - of_b);
+    const ts_vi64 bits = (ts_vi64)sum, outwards = 1 | ((bits ^ (ts_vi64)lost) >> 63); /* or inwards, -1 */
+    return (ts_vf64)(bits + (outwards & ((lost < 0.0) | (lost > 0.0)) & ((bits & 1) - 1)));
+}
+
+TS_KERNEL_INLINE ts_vf32 ts_vf32_narrowed(ts_vf64 low, ts_vf64 high)
+{
+    return __builtin_shufflevector(__builtin_convertvector(low, ts_vf32_half),
+                                   __builtin_convertvector(high, ts_vf32_half), 0, 1, 2, 3);
+}
+
+/* Through double, where the product is exact. Sums that a double does not have matter only half way between two f32
+ * numbers, where 29 bits are a one and zeros; among the smallest numbers that is elsewhere. */
+TS_KERNEL_INLINE ts_vf32 ts_vf32_fused_by_double(ts_vf32 a, ts_vf32 b, ts_vf32 c)
+{
+    const ts_vf64 low = ts_vf64_low(a) * ts_vf64_low(b), high = ts_vf64_high(a) * ts_vf64_high(b);
+    const ts_vf64 low_sum = low + ts_vf64_low(c), high_sum = high + ts_vf64_high(c);
+    const ts_vi32 ends = __builtin_shufflevector((ts_vi32)low_sum, (ts_vi32)high_sum, 0, 2, 4, 6);
+    const ts_vf32 rounded = ts_vf32_narrowed(low_sum, high_sum);
+    const ts_vi32 halfway = (ends & 0x1fffffff) == 0x10000000;
+    const ts_vi32 tiny = (((ts_vi32)rounded & 0x7fffffff) < 0x01000000) & (a != 0) & (b != 0);
+    if (!ts_any_bit(halfway | tiny))
+        return rounded;
+    return ts_vf32_narrowed(ts_vf64_odd_sum(low, ts_vf64_low(c)), ts_vf64_odd_sum(high, ts_vf64_high(c)));
+}
+#endif
+
+/* a * b + c, rounded once. */
 TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
 {
 #if defined(__AVX512F__)
@@ -310,11 +341,7 @@ TS_KERNEL_INLINE ts_vf32 ts_vf32_fused(ts_vf32 a, ts_vf32 b, ts_vf32 c)
 #elif defined(__aarch64__)
     return (ts_vf32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
-    ts_vf32_half half[2] = {
-        __builtin_convertvector(ts_vf64_low(a) * ts_vf64_low(b) + ts_vf64_low(c), ts_vf32_half),
-        __builtin_convertvector(ts_vf64_high(a) * ts_vf64_high(b) + ts_vf64_high(c), ts_vf32_half),
-    };
-    return ts_vf32_load(half);
+    return ts_vf32_fused_by_double(a, b, c);
 #endif
 }
 

@@ -1,98 +1,53 @@
 /* Compiled once per instruction set; see base/level.h and base/vector.h.
  *
  * Memory hands a core 64 bytes in some eight cycles, so every vector operation counts. f32 goes through double: sixteen
- * pairs are four conversions and some twenty operations. Of sixteen-bit numbers there are twice as many in the same
- * time; their sums accumulate in f32 and are flushed into double every FLUSH groups, so that what they lose is bounded
- * whatever the numbers are, and near 2^-24 / sqrt(count) of the sum for most. What they allow is done on their bits,
- * thirty-two at a time: extremes, equality, and how far apart two numbers can be at most, which mostly settles the
- * questions of tolerance without asking them of each element. Runs whose squares would leave the range of f32 are
- * handed back. */
+ * pairs are four conversions, which cost two operations each, and some twenty operations. Numbers that were decoded or
+ * widened have taken time before they come here, and of sixteen-bit numbers there are twice as many in the same bytes;
+ * their sums begin in f32, a few numbers at a time, so that what they lose is bounded whatever the numbers are. What
+ * sixteen-bit numbers allow is done on their bits, thirty-two at a time: extremes, equality, and how far apart two
+ * numbers can be at most, which mostly settles the questions of tolerance without asking them of each element. Runs
+ * whose squares would leave the range of f32 are handed back. */
 #include "compare/delta_kernel.h"
 
 #include <math.h>
 
 #include "base/level.h"
+#include "compare/delta_look.h"
 #include "compare/lanes.h"
 
-/* So many groups are added up in registers. Of f16 that is thirty-two numbers to a lane of f32, of bf16 sixty-four.
- * Equal numbers may all be rounded to one side, by less than 6e-7 of thirty-two. Of bf16 they are not rounded, since a
- * square has sixteen bits and the sum of sixty-four twenty-two; and if differences are, then by less than 1e-6: all
- * were tried. Of f32, in double, it is as many as the first-level cache has for the vectors of a group one after
- * another. */
-#define FLUSH(kind) ((size_t)((kind) == BF16 ? 32 : (kind) == F16 ? 16 : 64))
+/* So many groups are added up in f32, one addition after the other: eight numbers of sixteen bits to a lane, or four
+ * widened ones.
+ *
+ * Widened, these sums are added up with what each addition loses kept beside it, so that no more is lost than 2^-24 in
+ * each of the four additions (or fused products) of a sum, and in each difference, which counts twice in its square: at
+ * most 2.4e-7 of a sum of magnitudes, 3.6e-7 of one of squares, and near 2^-24 / sqrt(count) for most.
+ *
+ * Of sixteen-bit numbers, whose squares f32 has, there is no time for that: six such sums (four of f16) are added up in
+ * f32 too before they go to double. A number takes part in at most 7 + 5 additions, so that a sum of squares or of
+ * magnitudes loses at most 7.2e-7. Few differences of theirs are no f32 numbers: that counts twice in a square, and the
+ * first square of a sum is rounded as well, which makes 15 times 2^-24 at most, 9e-7. */
+#define STRETCH ((size_t)4)
+/* And so many until they go to double. Of f32, in double, it is as many as the first-level cache has for the vectors of
+ * a group one after another. */
+#define FLUSH(kind) ((size_t)((kind) == BF16 ? 24 : (kind) == F16 ? 16 : 64))
 #define BLOCKS      (TS_DELTA_RUN / GROUP(F16) / FLUSH(F16)) /* of so many groups, in a run of sixteen-bit numbers */
-/* As in stats_kernel.c: squares of sixteen-bit numbers stay finite, and what underflows does not count. Where products
- * are fused, what underflows must not change a bit of the sum either. In f32 larger numbers are masks. */
-#define LARGEST        0x1p60
-#define SMALLEST       0x1p-50
-#define SMALLEST_FUSED 0x1p-30
-/* Squared distances from the mean that are a smaller share of the squares than this are added up once more: they are
- * what is left when two near numbers are subtracted, and rounding would show. */
-#define SPREAD 0x1p-2
-
+/* As in stats_kernel.c: squares in f32 stay finite, and what underflows does not count. Where products are fused, what
+ * underflows must not change a bit of the sum either. Larger numbers of f32 are masks. */
+#define LARGEST         0x1p60
+#define SMALLEST        0x1p-50
+#define SMALLEST_FUSED  0x1p-30
 #define FRACTION(kind)  ((kind) == BF16 ? 7 : 10) /* bits behind the point of the sixteen-bit types */
 #define SUBNORMAL(kind) ((kind) == BF16 ? 0x1p-133 : 0x1p-24)
 /* Instead of differences the numbers of b are added up: sums of few bf16 numbers are nearly always exact in f32, and
  * one operation adds two of them. */
 #define SUMS_B(kind) ((kind) == BF16)
 
-TS_KERNEL_INLINE ts_vf32 absolute(ts_vf32 v)
-{
-    return (ts_vf32)((ts_vi32)v & 0x7fffffff);
-}
-
-/* The larger of two that are not negative, or a NaN. */
-TS_KERNEL_INLINE ts_vf32 further(ts_vf32 a, ts_vf32 b)
-{
-    return (ts_vf32)ts_vi32_max((ts_vi32)a, (ts_vi32)b);
-}
-
-/* As ts_vf32_fused, of one number. */
-TS_KERNEL_INLINE float fused(float a, float b, float c)
-{
-#if defined(__FMA__) || defined(__aarch64__)
-    return __builtin_fmaf(a, b, c);
-#else
-    return (float)((double)a * (double)b + (double)c);
-#endif
-}
-
-/* How many lanes of a are not equal to b, and how many are above it. */
-#if defined(__AVX512F__)
-#define COUNT_UNEQUAL(a, b) ((uint64_t)__builtin_popcount(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_NEQ_UQ)))
-#define COUNT_ABOVE(a, b)   ((uint64_t)__builtin_popcount(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_GT_OQ)))
-#elif defined(__AVX2__)
-#define COUNT_LANES(how, a, b)                                                                                         \
-    ((uint64_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)(a), (__m256)(b), how))))
-#define COUNT_UNEQUAL(a, b) COUNT_LANES(_CMP_NEQ_UQ, a, b)
-#define COUNT_ABOVE(a, b)   COUNT_LANES(_CMP_GT_OQ, a, b)
-#elif defined(__x86_64__)
-#define COUNT_UNEQUAL(a, b)                                                                                            \
-    ((uint64_t)__builtin_popcount((unsigned)_mm_movemask_ps(_mm_cmpneq_ps((__m128)(a), (__m128)(b)))))
-#define COUNT_ABOVE(a, b)                                                                                              \
-    ((uint64_t)__builtin_popcount((unsigned)_mm_movemask_ps(_mm_cmpgt_ps((__m128)(a), (__m128)(b)))))
-#else
-TS_KERNEL_INLINE uint64_t count_lanes(ts_vi32 mask)
-{
-#if defined(__aarch64__)
-    return (uint64_t)vaddvq_u32((uint32x4_t)(mask & 1));
-#else
-    uint64_t count = 0;
-    for (size_t i = 0; i < TS_VECTOR_BYTES / 4; i++)
-        count += (uint64_t)(mask[i] & 1);
-    return count;
-#endif
-}
-#define COUNT_UNEQUAL(a, b) count_lanes((ts_vi32)((a) != (b)))
-#define COUNT_ABOVE(a, b)   count_lanes((ts_vi32)((a) > (b)))
-#endif
-
 /* Sixteen-bit numbers with other bits: counted, or those with the same ones in lanes. */
 #if defined(__AVX512BW__)
-#define COUNT_OTHER_BITS(a, b)                                                                                         \
-    (unequal += (uint64_t)__builtin_popcount(_mm512_cmpneq_epi16_mask((__m512i)(a), (__m512i)(b))))
+#define COUNT_OTHER_BITS(to, a, b)                                                                                     \
+    ((to)->unequal += (uint64_t)__builtin_popcount(_mm512_cmpneq_epi16_mask((__m512i)(a), (__m512i)(b))))
 #else
-#define COUNT_OTHER_BITS(a, b) (equal -= (ts_vu16)((a) == (b)))
+#define COUNT_OTHER_BITS(to, a, b) ((to)->equal -= (ts_vu16)((a) == (b)))
 #endif
 
 /* What is kept over a whole run. */
@@ -101,133 +56,190 @@ struct state {
     struct extremes a;                                              /* of f32 */
     ts_vf32
         excess[TS_VECTORS];   /* of f32: the most that |d| has beyond the ratio given times |a|, or something below 0 */
-    ts_vu32 most[TS_VECTORS]; /* of sixteen bits: the largest magnitude of a */
+    ts_vu32 most[TS_VECTORS]; /* of sixteen bits: the largest magnitude of a; unless same, as `least` has them */
     ts_vf32 furthest[TS_VECTORS];
     ts_vu16 apart[TS_VECTORS]; /* sixteen bits, not eager: distance of the bits of a and b, small for near numbers */
     ts_vi32 differ;            /* same: bits that are not */
     uint64_t unequal;          /* sixteen bits, eager: bits that differ, so that 0 and -0 are not equal */
     uint64_t mismatched;
-    /* Sixteen bits, of each FLUSH groups: -2 times the least magnitude of a that is not zero; eager: the least.
-     * Small numbers are rare, so that few blocks have to be looked at again because of them. */
+    /* Sixteen bits, of each FLUSH groups: the bits of the least magnitude of a, less one, so that zero is more than
+     * any. Small numbers are rare, so that few blocks have to be looked at again because of them. */
     ts_vu16 least[BLOCKS][TS_VECTORS];
 };
 
-/* The numbers of a vector in double, or sums of them. */
-struct halves {
-    ts_vf64 low, high;
+/* Sums of a few numbers, in f32. */
+struct parts {
+    ts_vf32 sum_a, sum, sum_abs, squares_a, squares_b, squares; /* as in the state */
 };
 
-TS_KERNEL_INLINE struct halves widen(const uint8_t *from)
+/* Many such sums: what rounding takes from the first is kept in the second, widened. */
+struct compensated {
+    struct parts sums, rest;
+};
+
+TS_KERNEL_INLINE void add_part(enum kind kind, ts_vf32 *sum, ts_vf32 *rest, ts_vf32 part)
 {
-    return (struct halves){ts_vf64_widened(from), ts_vf64_widened(from + TS_VECTOR_BYTES / 2)};
+    const ts_vf32 next = *sum + part;
+    if (kind == WIDENED)
+        *rest += part - (next - *sum);
+    *sum = next;
 }
 
-TS_KERNEL_INLINE void add(struct halves *sum, struct halves v)
+TS_KERNEL_INLINE void add_parts(enum kind kind, bool same, struct compensated *all, const struct parts *parts)
 {
-    sum->low += v.low;
-    sum->high += v.high;
-}
-
-/* Of numbers that f32 has, whose squares double has: fusing does not change a bit. */
-TS_KERNEL_INLINE void add_squares(struct halves *sum, struct halves v)
-{
-    sum->low = ts_vf64_add_product(sum->low, v.low, v.low);
-    sum->high = ts_vf64_add_product(sum->high, v.high, v.high);
-}
-
-TS_KERNEL_INLINE void keep(struct wide *wide, int k, struct halves sum)
-{
-    wide->low[k] += sum.low;
-    wide->high[k] += sum.high;
-}
-
-/* f32: some groups, vector k of each, so that the accumulators are registers at every width. same: b is taken to be a,
- * bit for bit. */
-TS_KERNEL_INLINE void add_singles(bool same, bool eager, const uint8_t *a, const uint8_t *b, size_t groups, int k,
-                                  struct ts_delta_limits limits, struct state *state)
-{
-    struct halves sum_a = {{0}, {0}}, squares_a = sum_a, sum = sum_a, sum_abs = sum_a, squares_b = sum_a,
-                  squares = sum_a;
-    const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
-    ts_vf32 furthest = state->furthest[k], excess = state->excess[k];
-    ts_vi32 signed_a = state->a.as_signed[k], differ = state->differ;
-    ts_vu32 unsigned_a = state->a.as_unsigned[k];
-    uint64_t unequal = 0, mismatched = 0;
-    uintptr_t ahead_a = limits.ahead[0].at, ahead_b = limits.ahead[1].at;
-    a += k * TS_VECTOR_BYTES;
-    b += k * TS_VECTOR_BYTES;
-    for (size_t i = 0; i < groups; i++, a += 64, b += 64) {
-        const ts_vf32 x = ts_vf32_load(a), y = ts_vf32_load(b);
-        const struct halves wide_x = widen(a);
-        __builtin_prefetch((const void *)ahead_a, 0, 3);
-        __builtin_prefetch((const void *)ahead_b, 0, 3);
-        ahead_a += limits.ahead[0].step;
-        ahead_b += limits.ahead[1].step;
-        add(&sum_a, wide_x);
-        add_squares(&squares_a, wide_x);
-        signed_a = ts_vi32_max(signed_a, (ts_vi32)x);
-        unsigned_a = ts_vu32_max(unsigned_a, (ts_vu32)x);
-        if (same) {
-            differ |= (ts_vi32)x ^ (ts_vi32)y;
-        } else {
-            const ts_vf32 distance = absolute(y - x), size = absolute(x);
-            const struct halves wide_y = widen(b), d = {wide_y.low - wide_x.low, wide_y.high - wide_x.high};
-            add_squares(&squares_b, wide_y);
-            add(&sum, d);
-            add(&sum_abs,
-                (struct halves){(ts_vf64)((ts_vi64)d.low & INT64_MAX), (ts_vf64)((ts_vi64)d.high & INT64_MAX)});
-            add(&squares, (struct halves){d.low * d.low, d.high * d.high});
-            furthest = further(distance, furthest);
-            if (eager)
-                mismatched += COUNT_ABOVE(distance, ts_vf32_fused(size, rtol, atol));
-            /* eager: one bit less, so that zero becomes a NaN below 0, which no maximum is */
-            excess = further(ts_vf32_subtract_product(distance, (ts_vf32)((ts_vi32)size - (int32_t)eager),
-                                                      (ts_vf32){0} + limits.ratio),
-                             excess);
-            unequal += COUNT_UNEQUAL(x, y);
-        }
-    }
-    keep(&state->sum_a, k, sum_a);
-    keep(&state->squares_a, k, squares_a);
-    state->a.as_signed[k] = signed_a;
-    state->a.as_unsigned[k] = unsigned_a;
-    state->differ = differ;
+    add_part(kind, &all->sums.sum_a, &all->rest.sum_a, parts->sum_a);
+    add_part(kind, &all->sums.squares_a, &all->rest.squares_a, parts->squares_a);
     if (same)
         return;
-    keep(&state->sum, k, sum);
-    keep(&state->sum_abs, k, sum_abs);
-    keep(&state->squares_b, k, squares_b);
-    keep(&state->squares, k, squares);
-    state->furthest[k] = furthest;
-    state->excess[k] = excess;
-    state->unequal += unequal;
-    state->mismatched += mismatched;
+    add_part(kind, &all->sums.sum, &all->rest.sum, parts->sum);
+    add_part(kind, &all->sums.sum_abs, &all->rest.sum_abs, parts->sum_abs);
+    add_part(kind, &all->sums.squares_b, &all->rest.squares_b, parts->squares_b);
+    add_part(kind, &all->sums.squares, &all->rest.squares, parts->squares);
 }
 
-/* The same of sixteen-bit numbers, two to a lane, no more groups than may go without flushing. Without eager, they are
- * taken to be near each other; see is_near. The odd one of a lane comes first, as dot takes them. */
-TS_KERNEL_INLINE void add_couples(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
-                                  size_t groups, int k, struct ts_delta_limits limits, struct state *state,
-                                  size_t block)
+TS_KERNEL_INLINE void flush_parts(bool same, struct state *state, int k, const struct parts *parts)
 {
-    ts_vf32 sum = {0}, sum_abs = {0}, squares_b = {0}, squares = {0};
-    ts_vf32 sum_a[2] = {{0}}, squares_a[2] = {{0}}; /* two, where each addition would wait for the one before */
+    flush(&state->sum_a, k, parts->sum_a);
+    flush(&state->squares_a, k, parts->squares_a);
+    if (same)
+        return;
+    flush(&state->sum, k, parts->sum);
+    flush(&state->sum_abs, k, parts->sum_abs);
+    flush(&state->squares_b, k, parts->squares_b);
+    flush(&state->squares, k, parts->squares);
+}
+
+/* What is kept of vector k of f32 numbers over the groups of a block. */
+struct singles {
+    struct halves sum_a, sum, sum_abs, squares_a, squares_b, squares; /* in double, or */
+    struct compensated all;                                           /* widened */
+    ts_vf32 furthest, excess;
+    ts_vi32 signed_a, differ;
+    ts_vu32 unsigned_a;
+    uint64_t unequal, mismatched;
+    uintptr_t ahead_a, ahead_b;
+};
+
+/* Some groups of f32. same: b is taken to be a, bit for bit. */
+TS_KERNEL_INLINE void add_single_stretch(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
+                                         size_t groups, struct ts_delta_limits limits, struct singles *singles)
+{
+    const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
+    struct parts parts = {0};
+    for (size_t i = 0; i < groups; i++, a += 64, b += 64) {
+        const ts_vf32 x = ts_vf32_load(a), y = ts_vf32_load(b), size = absolute(x), d = y - x, distance = absolute(d);
+        const struct halves wide_x = widen(a), wide_y = widen(b);
+        if (kind == WIDENED) { /* into the second-level cache: the numbers that were decoded are in the first */
+            __builtin_prefetch((const void *)singles->ahead_a, 0, 2);
+            __builtin_prefetch((const void *)singles->ahead_b, 0, 2);
+        } else {
+            __builtin_prefetch((const void *)singles->ahead_a, 0, 3);
+            __builtin_prefetch((const void *)singles->ahead_b, 0, 3);
+        }
+        singles->ahead_a += limits.ahead[0].step;
+        singles->ahead_b += limits.ahead[1].step;
+        if (kind == WIDENED) {
+            parts.sum_a += x;
+            parts.squares_a = ts_vf32_fused(x, x, parts.squares_a);
+        } else {
+            add(&singles->sum_a, wide_x);
+            add_squares(&singles->squares_a, wide_x);
+        }
+        singles->signed_a = ts_vi32_max(singles->signed_a, (ts_vi32)x);
+        singles->unsigned_a = ts_vu32_max(singles->unsigned_a, (ts_vu32)x);
+        if (same) {
+            singles->differ |= (ts_vi32)x ^ (ts_vi32)y;
+            continue;
+        }
+        if (kind == WIDENED) {
+            parts.sum += d;
+            parts.sum_abs += distance;
+            parts.squares_b = ts_vf32_fused(y, y, parts.squares_b);
+            parts.squares = ts_vf32_fused(d, d, parts.squares);
+        } else {
+            const struct halves wide_d = {wide_y.low - wide_x.low, wide_y.high - wide_x.high};
+            add_squares(&singles->squares_b, wide_y);
+            add(&singles->sum, wide_d);
+            add(&singles->sum_abs, (struct halves){(ts_vf64)((ts_vi64)wide_d.low & INT64_MAX),
+                                                   (ts_vf64)((ts_vi64)wide_d.high & INT64_MAX)});
+            add(&singles->squares, (struct halves){wide_d.low * wide_d.low, wide_d.high * wide_d.high});
+        }
+        singles->furthest = further(distance, singles->furthest);
+        if (eager)
+            singles->mismatched += COUNT_ABOVE(distance, ts_vf32_fused(size, rtol, atol));
+        /* eager: one bit less, so that zero becomes a NaN below 0, which no maximum is */
+        singles->excess = further(
+            ts_vf32_subtract_product(distance, (ts_vf32)((ts_vi32)size - (int32_t)eager), (ts_vf32){0} + limits.ratio),
+            singles->excess);
+        singles->unequal += COUNT_UNEQUAL(x, y);
+    }
+    if (kind == WIDENED)
+        add_parts(kind, same, &singles->all, &parts);
+}
+
+/* A block of them, vector k of each group, so that the accumulators are registers at every width. */
+TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
+                                  size_t groups, int k, struct ts_delta_limits limits, struct state *state)
+{
+    struct singles singles = {.furthest = state->furthest[k],
+                              .excess = state->excess[k],
+                              .signed_a = state->a.as_signed[k],
+                              .unsigned_a = state->a.as_unsigned[k],
+                              .differ = state->differ,
+                              .ahead_a = limits.ahead[0].at,
+                              .ahead_b = limits.ahead[1].at};
+    const size_t step = kind == F32 ? 1 : STRETCH;
+    size_t i = 0;
+    a += k * TS_VECTOR_BYTES;
+    b += k * TS_VECTOR_BYTES;
+    for (; i + step <= groups; i += step)
+        add_single_stretch(kind, same, eager, a + i * 64, b + i * 64, step, limits, &singles);
+    for (; i < groups; i++)
+        add_single_stretch(kind, same, eager, a + i * 64, b + i * 64, 1, limits, &singles);
+    if (kind == F32) {
+        keep(&state->sum_a, k, singles.sum_a);
+        keep(&state->squares_a, k, singles.squares_a);
+    } else {
+        flush_parts(same, state, k, &singles.all.sums);
+        flush_parts(same, state, k, &singles.all.rest);
+    }
+    state->a.as_signed[k] = singles.signed_a;
+    state->a.as_unsigned[k] = singles.unsigned_a;
+    state->differ = singles.differ;
+    if (same)
+        return;
+    if (kind == F32) {
+        keep(&state->sum, k, singles.sum);
+        keep(&state->sum_abs, k, singles.sum_abs);
+        keep(&state->squares_b, k, singles.squares_b);
+        keep(&state->squares, k, singles.squares);
+    }
+    state->furthest[k] = singles.furthest;
+    state->excess[k] = singles.excess;
+    state->unequal += singles.unequal;
+    state->mismatched += singles.mismatched;
+}
+
+/* What is kept of vector k of sixteen-bit numbers over the groups of a block. */
+struct couples {
+    struct compensated all;
+    ts_vf32 furthest;
+    ts_vu32 most;
+    ts_vu16 furthest_bits, apart, least;
+    ts_vi32 differ;
+    uint64_t unequal, mismatched;
+    ts_vu16 equal;
+};
+
+/* Some groups of sixteen-bit numbers, two to a lane, which are added up in f32. Without eager, they are taken to be
+ * near each other; see is_near. The odd one of a lane comes first, as dot takes them. */
+TS_KERNEL_INLINE void add_stretch(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
+                                  size_t groups, int k, struct ts_delta_limits limits, struct couples *couples)
+{
     const bool dots = HAS_DOT && kind == BF16 && !same;
     const ts_vu16 ones = (ts_vu16){0} + 0x3f80; /* 1.0 */
     const ts_vf32 rtol = (ts_vf32){0} + limits.rtol, atol = (ts_vf32){0} + limits.atol;
-    ts_vu16 furthest_bits = {0};
-    ts_vf32 furthest = state->furthest[k];
-    ts_vu32 most = state->most[k];
-    ts_vu16 apart = state->apart[k], minus_two = (ts_vu16){0} + 0xfffe;
-    ts_vu16 least = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
-    ts_vi32 differ = state->differ;
-    uint64_t unequal = 0, mismatched = 0;
-#if !defined(__AVX512BW__)
-    ts_vu16 equal = {0};
-#endif
-#if defined(__x86_64__)
-    __asm__("" : "+x"(minus_two)); /* one multiplication, not a shift and a subtraction */
-#endif
+    struct parts parts = {0};
     for (size_t i = 0; i < groups; i++, a += 64, b += 64) {
         ts_vf32 x[2], y[2];
         const ts_vu16 bits_a = ts_vu16_load(a + k * TS_VECTOR_BYTES), bits_b = ts_vu16_load(b + k * TS_VECTOR_BYTES);
@@ -235,216 +247,95 @@ TS_KERNEL_INLINE void add_couples(enum kind kind, bool same, bool eager, const u
         FETCH_AHEAD(a);
         FETCH_AHEAD(b);
         load(kind, a, k, x);
-        most = extend_unsigned(kind, most, (ts_vu32)sizes);
+        couples->most = extend_unsigned(kind, couples->most, (ts_vu32)(same ? sizes : sizes - 1));
         if (same) {
-            differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;
+            couples->differ |= (ts_vi32)bits_a ^ (ts_vi32)bits_b;
         } else {
             load(kind, b, k, y);
-            COUNT_OTHER_BITS(bits_a, bits_b);
-            least = eager ? ts_vu16_min(least, sizes) : ts_vu16_max(least, bits_a * minus_two);
+            COUNT_OTHER_BITS(couples, bits_a, bits_b);
+            couples->least = ts_vu16_min(couples->least, sizes - 1);
             if (!eager)
-                apart = ts_vu16_max(apart, ts_vi16_abs((ts_vi16)(bits_a - bits_b)));
+                couples->apart = ts_vu16_max(couples->apart, ts_vi16_abs((ts_vi16)(bits_a - bits_b)));
         }
         if (dots) {
-            sum_a[0] = dot(sum_a[0], bits_a, ones);
-            squares_a[0] = dot(squares_a[0], bits_a, bits_a);
-            squares_b = dot(squares_b, bits_b, bits_b);
-            sum = dot(sum, bits_b, ones);
+            parts.sum_a = dot(parts.sum_a, bits_a, ones);
+            parts.squares_a = dot(parts.squares_a, bits_a, bits_a);
+            parts.squares_b = dot(parts.squares_b, bits_b, bits_b);
+            parts.sum = dot(parts.sum, bits_b, ones);
         }
         if (dots && !eager) { /* the differences are bf16 numbers too */
-            ts_vu16 bits = pack(y[0] - x[0], y[1] - x[1]), size = bits & 0x7fff;
-            sum_abs = dot(sum_abs, size, ones);
-            squares = dot(squares, bits, bits);
-            furthest_bits = ts_vu16_max(furthest_bits, size);
+            const ts_vu16 bits = pack(y[0] - x[0], y[1] - x[1]), size = bits & 0x7fff;
+            parts.sum_abs = dot(parts.sum_abs, size, ones);
+            parts.squares = dot(parts.squares, bits, bits);
+            couples->furthest_bits = ts_vu16_max(couples->furthest_bits, size);
             continue;
         }
         for (int p = 1; p >= 0; p--) {
-            const int which = same ? p : 0;
             if (!dots) {
-                sum_a[which] += x[p];
-                squares_a[which] = ts_vf32_add_exact_square(squares_a[which], x[p]);
+                parts.sum_a += x[p];
+                parts.squares_a = ts_vf32_add_exact_square(parts.squares_a, x[p]);
             }
             if (!same) {
-                ts_vf32 d = y[p] - x[p], distance = absolute(d);
-                if (!dots)
-                    sum += SUMS_B(kind) ? y[p] : d;
-                sum_abs += distance;
-                squares = eager ? ts_vf32_fused(d, d, squares) : ts_vf32_add_exact_square(squares, d);
-                squares_b = dots ? squares_b : ts_vf32_add_exact_square(squares_b, y[p]);
-                furthest = further(distance, furthest);
+                const ts_vf32 d = y[p] - x[p], distance = absolute(d);
+                if (!dots) {
+                    parts.sum += SUMS_B(kind) ? y[p] : d;
+                    parts.squares_b = ts_vf32_add_exact_square(parts.squares_b, y[p]);
+                }
+                parts.sum_abs += distance;
+                parts.squares = eager ? ts_vf32_fused(d, d, parts.squares) : ts_vf32_add_exact_square(parts.squares, d);
+                couples->furthest = further(distance, couples->furthest);
                 if (eager)
-                    mismatched += COUNT_ABOVE(distance, ts_vf32_fused(absolute(x[p]), rtol, atol));
+                    couples->mismatched += COUNT_ABOVE(distance, ts_vf32_fused(absolute(x[p]), rtol, atol));
             }
         }
     }
-    for (int p = 0; p < (same ? 2 : 1); p++) {
-        flush(&state->sum_a, k, sum_a[p]);
-        flush(&state->squares_a, k, squares_a[p]);
-    }
-    state->most[k] = most;
-    state->differ = differ;
+    add_parts(kind, same, &couples->all, &parts);
+}
+
+/* A block of them. */
+TS_KERNEL_INLINE void add_couples(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
+                                  size_t groups, int k, struct ts_delta_limits limits, struct state *state,
+                                  size_t block)
+{
+    const ts_vu16 none = (ts_vu16){0} + 0xffff;
+    struct couples couples = {.furthest = state->furthest[k],
+                              .most = state->most[k],
+                              .apart = state->apart[k],
+                              .least = none,
+                              .differ = state->differ};
+    size_t i = 0;
+    for (; i + STRETCH <= groups; i += STRETCH)
+        add_stretch(kind, same, eager, a + i * 64, b + i * 64, STRETCH, k, limits, &couples);
+    for (; i < groups; i++)
+        add_stretch(kind, same, eager, a + i * 64, b + i * 64, 1, k, limits, &couples);
+    flush_parts(same, state, k, &couples.all.sums);
+    state->most[k] = couples.most;
+    state->differ = couples.differ;
     if (same)
         return;
-    flush(&state->sum, k, sum);
-    flush(&state->sum_abs, k, sum_abs);
-    flush(&state->squares_b, k, squares_b);
-    flush(&state->squares, k, squares);
-    if (dots && !eager)
-        furthest = ts_vf32_max(furthest, ts_vf32_max((ts_vf32)((ts_vu32)furthest_bits << 16),
-                                                     (ts_vf32)((ts_vu32)furthest_bits & 0xffff0000u)));
-    state->furthest[k] = furthest;
-    state->apart[k] = apart;
-    state->least[block][k] = least;
-    state->unequal += unequal;
-    state->mismatched += mismatched;
+    if (HAS_DOT && kind == BF16 && !eager)
+        couples.furthest =
+            ts_vf32_max(couples.furthest, ts_vf32_max((ts_vf32)((ts_vu32)couples.furthest_bits << 16),
+                                                      (ts_vf32)((ts_vu32)couples.furthest_bits & 0xffff0000u)));
+    state->furthest[k] = couples.furthest;
+    state->apart[k] = couples.apart;
+    state->least[block][k] = couples.least;
+    state->unequal += couples.unequal;
+    state->mismatched += couples.mismatched;
 #if !defined(__AVX512BW__)
     state->unequal += groups * (TS_VECTOR_BYTES / 2);
-    for (size_t i = 0; i < TS_VECTOR_BYTES / 2; i++)
-        state->unequal -= equal[i];
+    for (size_t lane = 0; lane < TS_VECTOR_BYTES / 2; lane++)
+        state->unequal -= couples.equal[lane];
 #endif
 }
 
 TS_KERNEL_INLINE void add_groups(enum kind kind, bool same, bool eager, const uint8_t *a, const uint8_t *b,
                                  size_t groups, int k, struct ts_delta_limits limits, struct state *state, size_t block)
 {
-    if (kind == F32)
-        add_singles(same, eager, a, b, groups, k, limits, state);
+    if (PARTS(kind) == 1)
+        add_singles(kind, same, eager, a, b, groups, k, limits, state);
     else
         add_couples(kind, same, eager, a, b, groups, k, limits, state, block);
-}
-
-TS_KERNEL_INLINE uint64_t beyond(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol,
-                                 float atol)
-{
-    const ts_vf32 wide_rtol = (ts_vf32){0} + rtol, wide_atol = (ts_vf32){0} + atol;
-    uint64_t found = 0;
-    size_t i = 0;
-    for (; i + GROUP(kind) <= count; i += GROUP(kind))
-        for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vf32 x[2], y[2];
-            load(kind, a + i * SIZE(kind), k, x);
-            load(kind, b + i * SIZE(kind), k, y);
-            for (int p = 0; p < PARTS(kind); p++)
-                found += COUNT_ABOVE(absolute(y[p] - x[p]), ts_vf32_fused(absolute(x[p]), wide_rtol, wide_atol));
-        }
-    for (; i < count; i++) {
-        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind));
-        found += fabsf(y - x) > fused(fabsf(x), rtol, atol);
-    }
-    return found;
-}
-
-/* Pairs of a zero and a negative zero, of sixteen-bit numbers, in the blocks that have zeros. */
-TS_KERNEL_INLINE uint64_t count_other_zeros(enum kind kind, const uint8_t *a, const uint8_t *b, size_t groups,
-                                            const ts_vu16 least[BLOCKS][TS_VECTORS])
-{
-    uint64_t found = 0;
-    for (size_t i = 0; i < groups; i++) {
-        if (i % FLUSH(kind) == 0 && lowest_u16(least[i / FLUSH(kind)])) {
-            i += FLUSH(kind) - 1;
-            continue;
-        }
-        for (size_t at = i * 64; at < i * 64 + 64; at += TS_VECTOR_BYTES) {
-            ts_vu16 of_a = ts_vu16_load(a + at), of_b = ts_vu16_load(b + at), one = (ts_vu16){0} + 1;
-            ts_vu16 sizes = (of_a | of_b) + (of_a | of_b);
-            if (!ts_vu16_any_below(sizes, one))
-                continue;
-            for (size_t lane = 0; lane < TS_VECTOR_BYTES / 2; lane++)
-                found += sizes[lane] == 0 && of_a[lane] != of_b[lane];
-        }
-    }
-    return found;
-}
-
-/* The bits of the largest number of a sixteen-bit type that is not above a limit. */
-TS_KERNEL_INLINE uint16_t bits_up_to(enum kind kind, double limit)
-{
-    uint16_t bits = 0;
-    for (uint16_t bit = 0x4000; bit; bit >>= 1)
-        if (from_bits(kind, bits | bit) <= limit) /* of NaN and infinity false, unless the limit is one */
-            bits |= bit;
-    return bits;
-}
-
-/* The largest |d| / |a| with a != 0, if any is above the ratio: |a| is at most max_abs / ratio there. */
-TS_KERNEL_INLINE double steepest(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count, double max_abs,
-                                 double ratio_before)
-{
-    const uint16_t limit = PARTS(kind) == 1 ? 0 : bits_up_to(kind, max_abs / ratio_before * (1 + 0x1p-20));
-    const ts_vu16 below = (ts_vu16){0} + (uint16_t)(2 * limit);
-    ts_vf32 most[TS_VECTORS] = {{0}};
-    float highest_ratio;
-    size_t i = 0;
-    for (; i + GROUP(kind) <= count; i += GROUP(kind))
-        for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vf32 x[2], y[2];
-            if (kind == BF16 || (kind == F16 && TS_VECTORS == 1)) { /* where one vector holds the bits of x */
-                ts_vu16 bits = ts_vu16_load(a + i * SIZE(kind) + k * TS_VECTOR_BYTES);
-                if (!ts_vu16_any_below(bits + bits - 1, below)) /* zero is 0xffff there */
-                    continue;
-            }
-            load(kind, a + i * SIZE(kind), k, x);
-            load(kind, b + i * SIZE(kind), k, y);
-            for (int p = 0; p < PARTS(kind); p++) {
-                ts_vf32 size = absolute(x[p]), ratio = absolute(y[p] - x[p]) / size;
-                ratio = (ts_vf32)((ts_vi32)ratio & (ts_vi32)(size > 0.0f));
-                most[k] = ts_vf32_max(ratio, most[k]);
-            }
-        }
-    highest_ratio = highest(most);
-    for (; i < count; i++) {
-        float x = scalar(kind, a + i * SIZE(kind)), y = scalar(kind, b + i * SIZE(kind)),
-              ratio = fabsf(y - x) / fabsf(x);
-        highest_ratio = x != 0 && ratio > highest_ratio ? ratio : highest_ratio;
-    }
-    return (double)highest_ratio;
-}
-
-TS_KERNEL_INLINE bool is_spread(double sum, double squares, size_t count)
-{
-    return squares - sum * (sum / (double)count) >= squares * SPREAD;
-}
-
-/* Moments from sums, and once more about the mean where the numbers lie far from zero and close together, or where the
- * sum is known to be a rough one. */
-TS_KERNEL_INLINE struct ts_moments moments_of(enum kind kind, const uint8_t *from, size_t count, double sum,
-                                              double squares, bool constant, bool rough)
-{
-    struct ts_moments moments = {.count = count, .squares = squares, .mean = sum / (double)count};
-    moments.deviation = squares - sum * moments.mean;
-    if (constant) { /* and to be seen as exactly that */
-        moments.mean = (double)scalar(kind, from) + 0.0;
-        moments.deviation = 0;
-    } else if (rough || !is_spread(sum, squares, count)) {
-        const double middle = moments.mean;
-        struct wide wide_sum = {0}, wide_squares = {0};
-        const size_t whole = count / GROUP(kind) * GROUP(kind);
-        for (int k = 0; k < TS_VECTORS; k++) {
-            struct halves part = {{0}, {0}}, part_squares = part;
-            for (size_t i = 0; i < whole; i += GROUP(kind)) {
-                ts_vf32 x[2];
-                load(kind, from + i * SIZE(kind), k, x);
-                for (int p = 0; p < PARTS(kind); p++) {
-                    const struct halves rest = {ts_vf64_low(x[p]) - middle, ts_vf64_high(x[p]) - middle};
-                    add(&part, rest);
-                    add(&part_squares, (struct halves){rest.low * rest.low, rest.high * rest.high});
-                }
-            }
-            keep(&wide_sum, k, part);
-            keep(&wide_squares, k, part_squares);
-        }
-        sum = total_of(&wide_sum);
-        squares = total_of(&wide_squares);
-        for (size_t i = whole; i < count; i++) {
-            double rest = (double)scalar(kind, from + i * SIZE(kind)) - middle;
-            sum += rest;
-            squares += rest * rest;
-        }
-        moments.mean = middle + sum / (double)count;
-        moments.deviation = squares - sum * (sum / (double)count);
-        moments.deviation = moments.deviation > 0 ? moments.deviation : 0;
-    }
-    return moments;
 }
 
 /* What a second look has to find out after all, once the first has said how far apart the numbers can be. */
@@ -468,22 +359,19 @@ TS_KERNEL_INLINE double steepest_bound(enum kind kind, unsigned apart, unsigned 
     return by_bits < by_size ? by_bits : by_size;
 }
 
-/* Of a block. Where it has zeros, eager does not know and says the least there is. */
-TS_KERNEL_INLINE unsigned least_of(const ts_vu16 least[TS_VECTORS], bool eager)
+/* Of a block, or of all. */
+TS_KERNEL_INLINE unsigned least_of(const ts_vu16 least[TS_VECTORS])
 {
-    const unsigned found = eager ? lowest_u16(least) : highest_u16(least);
-    if (!eager)
-        return found ? (0x10000 - found) / 2 : 0;
-    return found ? found : 1;
+    return (uint16_t)(lowest_u16(least) + 1);
 }
 
 /* The least of all blocks, in lanes as theirs are. */
-TS_KERNEL_INLINE void join_least(const struct state *state, size_t blocks, bool eager, ts_vu16 out[TS_VECTORS])
+TS_KERNEL_INLINE void join_least(const ts_vu16 least[BLOCKS][TS_VECTORS], size_t blocks, ts_vu16 out[TS_VECTORS])
 {
     for (int k = 0; k < TS_VECTORS; k++) {
-        out[k] = (ts_vu16){0} + (uint16_t)(eager ? 0xffff : 0);
+        out[k] = (ts_vu16){0} + 0xffff;
         for (size_t block = 0; block < blocks; block++)
-            out[k] = eager ? ts_vu16_min(out[k], state->least[block][k]) : ts_vu16_max(out[k], state->least[block][k]);
+            out[k] = ts_vu16_min(out[k], least[block][k]);
     }
 }
 
@@ -496,11 +384,11 @@ TS_KERNEL_INLINE double steepest_of_run(enum kind kind, const uint8_t *a, const 
     const double ratio = (double)limits.ratio;
     const size_t step = FLUSH(kind) * GROUP(kind), whole = count / GROUP(kind) * GROUP(kind);
     double most = steepest(kind, a + whole * SIZE(kind), b + whole * SIZE(kind), count - whole, max_abs, ratio);
-    if (!(steepest_bound(kind, apart, least_of(least, limits.eager), max_abs) > ratio))
+    if (!(steepest_bound(kind, apart, least_of(least), max_abs) > ratio))
         return most;
     for (size_t first = 0; first < whole; first += step) {
         const size_t now = whole - first < step ? whole - first : step;
-        const unsigned of_block = least_of(state->least[first / step], limits.eager);
+        const unsigned of_block = least_of(state->least[first / step]);
         if (steepest_bound(kind, apart, of_block, max_abs) > ratio) {
             double found = steepest(kind, a + first * SIZE(kind), b + first * SIZE(kind), now, max_abs, ratio);
             most = found > most ? found : most;
@@ -526,32 +414,6 @@ struct tail {
     double sum_a, squares_a, squares_b, sum, sum_abs, squares;
     double largest; /* magnitude of a */
 };
-
-/* Those of numbers [first, end), beside what was found. */
-TS_KERNEL_INLINE void add_extremes(enum kind kind, const uint8_t *from, size_t first, size_t end, double *min,
-                                   double *max)
-{
-    for (size_t i = first; i < end; i++) {
-        double x = (double)scalar(kind, from + i * SIZE(kind));
-        *min = x < *min ? x + 0.0 : *min;
-        *max = x > *max ? x + 0.0 : *max;
-    }
-}
-
-TS_KERNEL_INLINE void look_for_extremes(enum kind kind, const uint8_t *from, size_t count, double *min, double *max)
-{
-    const size_t groups = count / GROUP(kind);
-    struct extremes extremes;
-    extremes_init(kind, &extremes);
-    for (size_t i = 0; i < groups * STRIDE(kind); i += STRIDE(kind))
-        for (int k = 0; k < TS_VECTORS; k++) {
-            ts_vu32 bits = load_bits(kind, from + i, k);
-            extremes.as_signed[k] = extend_signed(kind, extremes.as_signed[k], bits);
-            extremes.as_unsigned[k] = extend_unsigned(kind, extremes.as_unsigned[k], bits);
-        }
-    find_extremes(kind, &extremes, from, groups, min, max);
-    add_extremes(kind, from, groups * GROUP(kind), count, min, max);
-}
 
 /* No number of a is larger than `largest`, and none of b further from one of a than max_abs. Where these bounds are
  * inside of what runs before have shown, nobody has to look. Numbers that are close together are looked at all the
@@ -647,6 +509,14 @@ TS_KERNEL_INLINE bool is_near(enum kind kind, const struct state *state)
     return highest_u16(state->apart) < 1u << FRACTION(kind) && (furthest == 0 || furthest > (float)SMALLEST_FUSED);
 }
 
+/* The largest magnitude of a, out of what was kept of it; infinity: not known, since there are zeros. */
+TS_KERNEL_INLINE double largest_of(enum kind kind, bool same, uint32_t most)
+{
+    if (PARTS(kind) == 1 || same)
+        return number_of(kind, most);
+    return most == UINT16_MAX ? (double)INFINITY : number_of(kind, most + 1);
+}
+
 TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count,
                               struct ts_delta_limits limits, struct ts_delta_sums *sums)
 {
@@ -657,6 +527,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     struct tail total;
     struct bounds bounds;
     ts_vu16 least[TS_VECTORS] = {{0}};
+    uint32_t most;
     add_run(kind, same, a, b, groups, limits, &state);
     if (same && (ts_any_bit(state.differ) || memcmp(a + tail, b + tail, count * SIZE(kind) - tail) != 0)) {
         same = false;
@@ -666,18 +537,19 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
         limits.eager = true;
         add_run(kind, false, a, b, groups, limits, &state);
     }
+    most = most_unsigned(kind, state.most);
     *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
     bounds = (struct bounds){.above = highest_i32((const ts_vi32 *)state.excess) > 0};
     if (PARTS(kind) == 2 && !same) {
-        join_least(&state, (groups + FLUSH(kind) - 1) / FLUSH(kind), limits.eager, least);
+        join_least(state.least, (groups + FLUSH(kind) - 1) / FLUSH(kind), least);
         bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
-        if (limits.eager && !lowest_u16(least)) /* 0 and -0 are equal after all */
-            sums->unequal -= count_other_zeros(kind, a, b, groups, state.least);
+        if (limits.eager && most == UINT16_MAX) /* 0 and -0 are equal after all */
+            sums->unequal -= count_other_zeros(a, b, groups);
     }
     sums->max_abs = (double)highest(state.furthest);
     total = (struct tail){.sum_a = total_of(&state.sum_a),
                           .squares_a = total_of(&state.squares_a),
-                          .largest = number_of(kind, most_unsigned(kind, state.most))};
+                          .largest = largest_of(kind, same, most)};
     if (same) {
         total.squares_b = total.squares_a;
     } else {
@@ -734,9 +606,13 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     }
 
 KERNEL(f32, F32)
+KERNEL(widened, WIDENED)
 KERNEL(bf16, BF16)
 KERNEL(f16, F16)
 
 const struct ts_delta_kernels TS_AT_LEVEL(ts_delta_kernels) = {
-    .of = {{measure_f32, beyond_f32}, {measure_bf16, beyond_bf16}, {measure_f16, beyond_f16}},
+    .of = {{measure_f32, beyond_f32},
+           {measure_widened, beyond_widened},
+           {measure_bf16, beyond_bf16},
+           {measure_f16, beyond_f16}},
 };

@@ -1,8 +1,9 @@
-/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16.
+/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16. f32 is added up in
+ * double; the others in f32 a few numbers at a time, with a loss of less than 1e-6 that delta_kernel.c derives.
  *
  * As in stats_kernel.h, a run with NaN, infinities or magnitudes that leave the accumulators' range comes back with
  * clean = false and is walked element by element by the caller. Results are the same to the last bit at every SIMD
- * level: lanes are fixed at 64 bytes, and no product is fused with an addition unless it is exact. */
+ * level: lanes are fixed at 64 bytes, and a product is fused with an addition where it is exact, or at every level. */
 #ifndef TS_COMPARE_DELTA_KERNEL_H
 #define TS_COMPARE_DELTA_KERNEL_H
 
@@ -54,8 +55,8 @@ struct ts_delta_kernel {
     ts_delta_beyond *beyond;
 };
 
-/* The types that they know. */
-enum ts_delta_kind { TS_DELTA_F32, TS_DELTA_BF16, TS_DELTA_F16, TS_DELTA_KINDS };
+/* The types that they know. Widened: f32 numbers of which one side at least was decoded from another type. */
+enum ts_delta_kind { TS_DELTA_F32, TS_DELTA_WIDENED, TS_DELTA_BF16, TS_DELTA_F16, TS_DELTA_KINDS };
 
 struct ts_delta_kernels {
     struct ts_delta_kernel of[TS_DELTA_KINDS];

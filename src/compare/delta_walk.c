@@ -390,12 +390,17 @@ static enum ts_type meeting_type(const struct ts_pair *pair)
     return known && type == pair->b.tensor->type && ts_view_bytes(&pair->a) && ts_view_bytes(&pair->b) ? type : TS_F32;
 }
 
-static const struct ts_delta_kernel *kernel_of(enum ts_type type)
+static const struct ts_delta_kernel *kernel_of(enum ts_delta_kind kind)
 {
-    return &TS_TABLE(ts_delta_kernels)
-                ->of[type == TS_F32    ? TS_DELTA_F32
-                     : type == TS_BF16 ? TS_DELTA_BF16
-                                       : TS_DELTA_F16];
+    return &TS_TABLE(ts_delta_kernels)->of[kind];
+}
+
+/* What a pair that meets in a type goes through. */
+static enum ts_delta_kind kind_of(const struct ts_pair *pair, enum ts_type type)
+{
+    if (type != TS_F32)
+        return type == TS_BF16 ? TS_DELTA_BF16 : TS_DELTA_F16;
+    return pair->a.tensor->type == TS_F32 && pair->b.tensor->type == TS_F32 ? TS_DELTA_F32 : TS_DELTA_WIDENED;
 }
 
 /* One side of a run: where it stands, or decoded into the buffer. */
@@ -440,7 +445,7 @@ bool ts_delta_is_fast(const struct ts_pair *pair)
     return is_fast(pair->a.tensor) && is_fast(pair->b.tensor);
 }
 
-/* What a kernel of sixteen-bit numbers handed back, such as second moments of an optimizer, whose squares vanish in
+/* What a kernel that adds up in f32 handed back, such as second moments of an optimizer, whose squares vanish in
  * f32: once more as f32 numbers, whose squares are doubles. */
 static bool measure_widened(const struct ts_pair *pair, uint64_t first, size_t count, struct ts_delta_limits limits,
                             struct ts_delta_sums *sums)
@@ -450,7 +455,7 @@ static bool measure_widened(const struct ts_pair *pair, uint64_t first, size_t c
     if (ts_view_read_f32(&pair->a, first, count, x, &ignored) != TS_OK ||
         ts_view_read_f32(&pair->b, first, count, y, &ignored) != TS_OK)
         return false;
-    kernel_of(TS_F32)->measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
+    kernel_of(TS_DELTA_F32)->measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
     return sums->clean;
 }
 
@@ -491,7 +496,8 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
     const enum ts_type type = meeting_type(pair);
     const bool plain_a = pair->a.tensor->type == type && ts_view_bytes(&pair->a);
     const bool plain_b = pair->b.tensor->type == type && ts_view_bytes(&pair->b);
-    const struct ts_delta_kernel *kernel = kernel_of(type);
+    const enum ts_delta_kind kind = kind_of(pair, type);
+    const struct ts_delta_kernel *kernel = kernel_of(kind);
     const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
     float x[DECODED], y[DECODED];
     struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
@@ -510,7 +516,7 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
         limits.ahead[1] = look_ahead(&pair->b, plain_b, first + now, b);
         kernel->measure(a, b, now, limits, &sums);
         if (!sums.clean || is_suspicious(&sums)) {
-            const bool again = type != TS_F32 && sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1];
+            const bool again = kind != TS_DELTA_F32 && sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1];
             TS_TRY(walk_rest(pair, first, first + now, limits, again, piece, tolerance, error));
         } else {
             add_sums(piece, &sums, first);

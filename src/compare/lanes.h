@@ -10,11 +10,11 @@
 #include "base/number.h"
 #include "base/vector.h"
 
-enum kind { F32, BF16, F16 };
+enum kind { F32, WIDENED, BF16, F16 }; /* widened: f32 numbers out of a type that is smaller, or beside such */
 
 /* A group is sixteen lanes of one or two numbers: 64 bytes. */
-#define PARTS(kind)  ((kind) == F32 ? 1 : 2)
-#define SIZE(kind)   ((kind) == F32 ? (size_t)4 : (size_t)2)
+#define PARTS(kind)  ((kind) <= WIDENED ? 1 : 2)
+#define SIZE(kind)   ((kind) <= WIDENED ? (size_t)4 : (size_t)2)
 #define GROUP(kind)  ((size_t)16 * PARTS(kind))
 #define STRIDE(kind) (GROUP(kind) * SIZE(kind))
 
@@ -25,7 +25,7 @@ enum kind { F32, BF16, F16 };
 /* Vector k of a group as f32: of bf16 the even and the odd numbers, of f16 those of the first and the second half. */
 TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 out[2])
 {
-    if (kind == F32) {
+    if (PARTS(kind) == 1) {
         out[0] = ts_vf32_load(group + k * TS_VECTOR_BYTES);
     } else if (kind == BF16) {
         ts_vu32 two;
@@ -75,9 +75,9 @@ TS_KERNEL_INLINE ts_vu16 pack(ts_vf32 even, ts_vf32 odd)
 
 TS_KERNEL_INLINE float scalar(enum kind kind, const uint8_t *from)
 {
-    return kind == F32    ? ts_float_from_bits(ts_load_le32(from))
-           : kind == BF16 ? ts_bf16_to_float(ts_load_le16(from))
-                          : ts_f16_to_float(ts_load_le16(from));
+    return PARTS(kind) == 1 ? ts_float_from_bits(ts_load_le32(from))
+           : kind == BF16   ? ts_bf16_to_float(ts_load_le16(from))
+                            : ts_f16_to_float(ts_load_le16(from));
 }
 
 TS_KERNEL_INLINE double from_bits(enum kind kind, uint16_t bits)

@@ -16,7 +16,13 @@
 #include "compare/delta_kernel.h"
 #include "dice.h"
 
-enum kind { F32 = TS_DELTA_F32, BF16 = TS_DELTA_BF16, F16 = TS_DELTA_F16, KINDS = TS_DELTA_KINDS };
+enum kind {
+    F32 = TS_DELTA_F32,
+    WIDENED = TS_DELTA_WIDENED,
+    BF16 = TS_DELTA_BF16,
+    F16 = TS_DELTA_F16,
+    KINDS = TS_DELTA_KINDS
+};
 
 /* The tables this machine can run (and TSLEUTH_SIMD leaves), portable first. */
 static size_t levels(const struct ts_delta_kernels *out[4])
@@ -39,14 +45,14 @@ static size_t levels(const struct ts_delta_kernels *out[4])
 
 static size_t size_of(int kind)
 {
-    return kind == F32 ? 4 : 2;
+    return kind == F32 || kind == WIDENED ? 4 : 2;
 }
 
 static float value_at(int kind, const uint8_t *bytes, size_t i)
 {
-    return kind == F32    ? ts_float_from_bits(ts_load_le32(bytes + i * 4))
-           : kind == BF16 ? ts_bf16_to_float(ts_load_le16(bytes + i * 2))
-                          : ts_f16_to_float(ts_load_le16(bytes + i * 2));
+    return size_of(kind) == 4 ? ts_float_from_bits(ts_load_le32(bytes + i * 4))
+           : kind == BF16     ? ts_bf16_to_float(ts_load_le16(bytes + i * 2))
+                              : ts_f16_to_float(ts_load_le16(bytes + i * 2));
 }
 
 static uint16_t to_f16(float value)
@@ -62,13 +68,13 @@ static uint16_t to_f16(float value)
 static void put(int kind, uint8_t *bytes, size_t i, float value)
 {
     uint16_t half = kind == BF16 ? (uint16_t)(ts_float_bits(value) >> 16) : to_f16(value);
-    if (kind == F32)
+    if (size_of(kind) == 4)
         memcpy(bytes + i * 4, &value, 4);
     else
         memcpy(bytes + i * 2, &half, 2);
 }
 
-/* f32 is added up in double, sixteen-bit numbers partly in f32. */
+/* f32 is added up in double, the others partly in f32. */
 static void near_to(int kind, const char *what, double found, double expected, double scale)
 {
     if (!(fabs(found - expected) <= (kind == F32 ? 1e-12 : 1e-6) * scale))
@@ -259,6 +265,7 @@ static void test_special_numbers(void **state)
     static const uint16_t specials[KINDS][10] = {
         {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000}, /* the upper half of f32 */
         {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000},
+        {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000},
         {0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000}};
     enum { COUNT = 64 + 7 };
     uint8_t a[4 * COUNT], b[4 * COUNT];
@@ -289,7 +296,7 @@ static void test_special_numbers(void **state)
                         assert_false(sums.clean);
                     }
                     if (finite)
-                        /* of sixteen bits, squares that vanish are handed back */
+                        /* but of f32, squares that vanish are handed back */
                         try(kind, a, b, COUNT, 1e-2f, 1e-5f, 0, moderate && (kind == F32 || where < 3));
                 }
 }
@@ -315,6 +322,51 @@ static void test_rare_numbers(void **state)
         put(kind, b, zero, turn % 4 < 2 ? -0.0f : 0.0f);
         try(kind, a, b, count, 1.6e-2f, 1e-5f, 0.5f, true);
     }
+}
+
+/* Sums that f32 bears least: two ones to a lane, and then small numbers whose squares are rounded away, or up, whenever
+ * one is added to those of the ones. */
+static void test_adverse_sums(void **state)
+{
+    static uint8_t a[4 * TS_DELTA_RUN], b[4 * TS_DELTA_RUN];
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t period = 64; period <= 4096; period *= 2) /* of numbers, sixteen lanes */
+            for (int up = 0; up < 2; up++) {
+                /* whose squares are a little less and a little more than half of the last bit of two ones */
+                const float small = up ? 0x1.6cp-12f : 0x1.68p-12f;
+                for (size_t i = 0; i < TS_DELTA_RUN; i++) {
+                    const float x = i % period < 32 ? 1 : small;
+                    put(kind, a, i, x);
+                    put(kind, b, i, i % 2 ? 0 : 2 * x);
+                }
+                try(kind, a, b, TS_DELTA_RUN, 0.5f, 0, 0, true);
+            }
+}
+
+/* The tolerance is a product and a sum that are rounded once, together. (1 - 2^-46) / 2^24 more than an odd number of
+ * f32 is a little less than half way to the next; rounded to a double it is half way, which would go up. */
+static void test_rounded_once(void **state)
+{
+    const float x = 0x1.000002p-12f, rtol = 0x1.fffffcp-13f, atol = 0x1.000002p0f, y = 0x1.001004p0f;
+    const struct ts_delta_kernels *tables[4];
+    size_t found = levels(tables);
+    uint8_t a[4 * 33], b[4 * 33];
+    (void)state;
+    assert_true(y - x == 0x1.000004p0f);
+    assert_true(fmaf(x, rtol, atol) == atol && (float)((double)x * (double)rtol + (double)atol) == 0x1.000004p0f);
+    for (size_t i = 0; i < 33; i++) { /* vectors, and a tail */
+        put(F32, a, i, x);
+        put(F32, b, i, y);
+    }
+    for (size_t level = 0; level < found; level++)
+        for (int kind = F32; kind <= WIDENED; kind++) {
+            const struct ts_delta_limits limits = {.rtol = rtol, .atol = atol, .eager = true};
+            struct ts_delta_sums sums;
+            tables[level]->of[kind].measure(a, b, 33, limits, &sums);
+            assert_int_equal(sums.mismatched, 33);
+            assert_int_equal(tables[level]->of[kind].beyond(a, b, 33, rtol, atol), 33);
+        }
 }
 
 static void test_bounds(void **state)
@@ -344,10 +396,9 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_loop),
-        cmocka_unit_test(test_special_numbers),
-        cmocka_unit_test(test_rare_numbers),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_plain_loop),   cmocka_unit_test(test_special_numbers),
+        cmocka_unit_test(test_rare_numbers), cmocka_unit_test(test_adverse_sums),
+        cmocka_unit_test(test_rounded_once), cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
