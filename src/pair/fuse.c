@@ -34,6 +34,8 @@ static enum ts_status pair_copies(const struct ts_cut_job *job, const struct ts_
         bool identical, fits;
         const char *name = side->bundle->tensors[fused->indices[number]]->name;
         TS_TRY(ts_ranks_identical(&copy, &taken, &identical, error));
+        if (identical)
+            side->copied[fused->indices[number]] += copy.count;
         if (identical || cut->of > job->shard_count)
             continue;
         fits = !pair->problem && cut->join < whole->rank && start + size <= whole->shape[cut->join] &&

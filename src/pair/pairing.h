@@ -20,6 +20,7 @@ struct ts_side {
     const char **names;   /* as they are matched: B's after renames */
     struct ts_names read; /* what they mean; its list is NULL until ts_pairer_read_names */
     bool *taken;
+    uint64_t *copied;    /* elements of each tensor that no pair reads, as they are the same as in other ranks */
     const bool *counted; /* names that count other things than equal ones of the other side (counted.c), or NULL */
     const char **labels; /* groups (files) that belong together have the same on both sides; see match.c */
     struct ts_facts facts;

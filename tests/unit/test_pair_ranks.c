@@ -805,6 +805,64 @@ static void test_one_transposed_beside_shards(void **state)
         }
 }
 
+/* Six ranks for three heads of keys: what two of them hold alike was looked at, and nobody says that it was not. */
+static void test_copied_heads_are_no_rest(void **state)
+{
+    enum { RANKS = 6, KEYS = 3, SIZE = 8, IN = 12, PIECE = SIZE * IN };
+    (void)state;
+    for (int spoiled = 0; spoiled < 2; spoiled++) {
+        float *q = made_values(RANKS * PIECE), *k = made_values(KEYS * PIECE), *v = made_values(KEYS * PIECE);
+        struct paired paired;
+        paired_start(&paired);
+        made_add(paired.a, "model.layers.0.self_attn.q_proj.weight", q, SHAPE(RANKS * SIZE, IN));
+        made_add(paired.a, "model.layers.0.self_attn.k_proj.weight", k, SHAPE(KEYS * SIZE, IN));
+        made_add(paired.a, "model.layers.0.self_attn.v_proj.weight", v, SHAPE(KEYS * SIZE, IN));
+        for (int rank = 0; rank < RANKS; rank++) {
+            float fused[3 * PIECE];
+            memcpy(fused, &q[rank * PIECE], PIECE * sizeof *q);
+            memcpy(&fused[PIECE], &k[rank / 2 * PIECE], PIECE * sizeof *k);
+            memcpy(&fused[2 * PIECE], &v[rank / 2 * PIECE], PIECE * sizeof *v);
+            fused[PIECE + 5] += spoiled && rank == 3 ? 1 : 0;
+            made_add(paired.b, made_name("rank%d/model.layers.0.self_attn.qkv_proj.weight", rank), fused,
+                     SHAPE(3 * SIZE, IN));
+        }
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.count, spoiled ? 4 : 3);
+        assert_false(has_note(&paired, "was not compared"));
+        for (size_t i = 0; i < paired.pairing.count; i++)
+            assert_false(paired.pairing.pairs[i].partial);
+        free(q);
+        free(k);
+        free(v);
+        paired_end(&paired);
+    }
+}
+
+/* Rows that are added so that ranks have as many each are padding where they are zero. */
+static void test_padding_of_the_last_rank(void **state)
+{
+    enum { ROWS = 101, PADDED = 128, IN = 6, RANKS = 4, PIECE = PADDED / RANKS * IN };
+    (void)state;
+    for (int filled = 0; filled < 2; filled++) {
+        float *values = made_values(PADDED * IN);
+        struct paired paired;
+        paired_start(&paired);
+        for (size_t i = ROWS * IN; i < PADDED * IN && !filled; i++)
+            values[i] = 0;
+        made_add(paired.a, "model.embed_tokens.weight", values, SHAPE(ROWS, IN));
+        for (int rank = 0; rank < RANKS; rank++)
+            made_add(paired.b, made_name("rank%d/model.embed_tokens.weight", rank), &values[rank * PIECE],
+                     SHAPE(PADDED / RANKS, IN));
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_all_equal(&paired, 1, 0);
+        assert_int_equal(paired.pairing.pairs[0].zeros, !filled);
+        assert_int_equal(has_note(&paired, "was not compared"), filled);
+        free(values);
+        paired_end(&paired);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -827,6 +885,8 @@ int main(void)
         cmocka_unit_test(test_tied_shards),
         cmocka_unit_test(test_proved_by_others),
         cmocka_unit_test(test_one_transposed_beside_shards),
+        cmocka_unit_test(test_copied_heads_are_no_rest),
+        cmocka_unit_test(test_padding_of_the_last_rank),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
