@@ -122,7 +122,7 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_TRACE},
     {"attn_context",
      "post_attn attn_values_output attn_o_proj_input o_proj_input attn_attn_context attn_attn context kqv_out "
-     "attn_ctx attn_context_output attn_values",
+     "attn_ctx attn_context_output attn_values ctx",
      TS_NAME_TRACE},
     {"attn_k_cache", "", TS_NAME_TRACE},
     {"attn_v_cache", "", TS_NAME_TRACE},
@@ -402,6 +402,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"nextn_hnorm", "hnorm", TS_NAME_ANY},
     {"nextn_shared_head_norm", "shared_head_norm", TS_NAME_ANY},
     {"nextn_shared_head_head", "shared_head_head", TS_NAME_ANY},
+    {"ffn_up", "up", TS_NAME_TRACE}, /* 3_up, 3_down: the words alone are those of weights of anything */
+    {"ffn_down", "down", TS_NAME_TRACE},
     {"layer_out", "layer_output block_output final_output l_out hidden_states output out residual_output hidden_out",
      TS_NAME_TRACE},
     {NULL, NULL, TS_NAME_ANY},
@@ -475,6 +477,11 @@ const char *const ts_kind_pairs[][2] = {
     {"ffn_gate_inp.bias", "exp_probs_b.bias"},
     {"ffn_gate_exps.weight", "ffn_up_exps.weight"},
     {"ffn_act", "ffn_mid"},
+    /* 3_gate, 3_post_attn, 3_post_mlp: which of two, values tell */
+    {"ffn_gate", "ffn_gate_inp"},
+    {"attn_context", "attn_resid"},
+    {"attn_out", "attn_resid"},
+    {"ffn_out", "layer_out"},
     {NULL, NULL},
 };
 _Static_assert(sizeof ts_kind_pairs / sizeof *ts_kind_pairs <= TS_KIND_PAIRS, "room for every row");

@@ -863,6 +863,48 @@ static void test_padding_of_the_last_rank(void **state)
     }
 }
 
+/* Names that say which of two a tensor is only by its values do so for shards as well: gate, and what is called
+ * post_attn beside what comes out of the heads. Behind a fault other layers tell. */
+static void test_shards_of_short_names(void **state)
+{
+    enum { LAYERS = 3, RANKS = 2, ROWS = 5, COLUMNS = 12, COUNT = ROWS * COLUMNS };
+    static const char *const words[] = {"gate", "up", "attn_context", "post_attn"};
+    static const char *const modules[] = {"mlp.gate_proj", "mlp.up_proj", "self_attn.attn_context", "attn_residual"};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int i = 0; i < 4; i++) {
+            float *values = made_values(COUNT), *other = made_values(COUNT);
+            char name[96];
+            snprintf(name, sizeof name, "%d_%s", layer, words[i]);
+            made_add(paired.a, name, values, SHAPE(ROWS, COLUMNS));
+            for (int rank = 0; rank < RANKS; rank++) {
+                float share[COUNT];
+                const size_t width = i == 3 ? COLUMNS : COLUMNS / RANKS;
+                for (size_t at = 0; at < ROWS * width; at++)
+                    share[at] =
+                        (layer == 2 ? other
+                                    : values)[at / width * COLUMNS + at % width + (i == 3 ? 0 : (size_t)rank * width)];
+                snprintf(name, sizeof name, "rank%d/model.layers.%d.%s", rank, layer, modules[i]);
+                made_add(paired.b, name, share, SHAPE(ROWS, width));
+            }
+            free(values);
+            free(other);
+        }
+    paired_run(&paired, &(struct ts_pair_options){0});
+    assert_int_equal(paired.status, TS_OK);
+    assert_int_equal(paired.pairing.count, 4 * LAYERS);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int i = 0; i < 4; i++) {
+            char one[32], other[96];
+            snprintf(one, sizeof one, "%d_%s", layer, words[i]);
+            snprintf(other, sizeof other, "rank*/model.layers.%d.%s", layer, modules[i]);
+            assert_int_equal(pair_error(paired_find(&paired, one, other)) > 0.1, layer == 2);
+        }
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -887,6 +929,7 @@ int main(void)
         cmocka_unit_test(test_one_transposed_beside_shards),
         cmocka_unit_test(test_copied_heads_are_no_rest),
         cmocka_unit_test(test_padding_of_the_last_rank),
+        cmocka_unit_test(test_shards_of_short_names),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
