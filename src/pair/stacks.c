@@ -31,6 +31,7 @@ struct member {
 /* A tensor that may be one of a stack's, in the order of what its name says. */
 struct called {
     const char *kind, *label, *scope;
+    bool expert; /* one of several of its layer */
     size_t index;
 };
 
@@ -70,17 +71,18 @@ static int64_t shifted(const struct ts_pairer *pairer, const struct ts_side *sid
 }
 
 /* scope is NULL for any. */
-static int compare_called(const struct called *one, const char *kind, const char *label, const char *scope)
+static int compare_called(const struct called *one, const char *kind, const char *label, bool expert, const char *scope)
 {
     int order = strcmp(one->kind, kind);
     order = order ? order : strcmp(one->label, label);
+    order = order ? order : (int)one->expert - (int)expert;
     return order || !scope ? order : strcmp(one->scope, scope);
 }
 
 static int by_called(const void *a, const void *b)
 {
     const struct called *left = a, *right = b;
-    int order = compare_called(left, right->kind, right->label, right->scope);
+    int order = compare_called(left, right->kind, right->label, right->expert, right->scope);
     return order ? order : left->index < right->index ? -1 : left->index > right->index;
 }
 
@@ -91,7 +93,8 @@ static void list_others(struct stack *stack)
         const struct ts_name *name = &other->read.list[i];
         const bool part = strcmp(name->kind, KEYS) == 0 || strcmp(name->kind, VALUES) == 0;
         if (!other->taken[i] && name->rank < 0 && (name->layer >= 0 || part))
-            stack->others[stack->other_count++] = (struct called){name->kind, other->labels[i], name->scope, i};
+            stack->others[stack->other_count++] =
+                (struct called){name->kind, other->labels[i], name->scope, name->expert >= 0, i};
     }
     qsort(stack->others, stack->other_count, sizeof *stack->others, by_called);
 }
@@ -111,19 +114,20 @@ static bool add_members(struct stack *stack, const char *kind, unsigned part, co
     const struct ts_name *own = &side->read.list[stack->whole];
     const char *label = side->labels[stack->whole], *scope = sought->scopes ? own->scope : NULL;
     const uint64_t count = side->bundle->tensors[stack->whole]->count;
+    const bool expert = sought->experts || own->expert >= 0;
     size_t low = 0, high = stack->other_count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (compare_called(&stack->others[middle], kind, label, scope) < 0)
+        if (compare_called(&stack->others[middle], kind, label, expert, scope) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    for (; low < stack->other_count && compare_called(&stack->others[low], kind, label, scope) == 0; low++) {
+    for (; low < stack->other_count && compare_called(&stack->others[low], kind, label, expert, scope) == 0; low++) {
         const size_t i = stack->others[low].index;
         const struct ts_name *name = &other->read.list[i];
         const uint64_t size = other->bundle->tensors[i]->count;
-        if (other->taken[i] || (sought->experts ? name->expert < 0 : name->expert != own->expert) ||
+        if (other->taken[i] || (!sought->experts && name->expert != own->expert) ||
             (sought->layers
                  ? name->layer < 0
                  : name->stacked != own->stacked || shifted(pairer, other, i) != shifted(pairer, side, stack->whole)))
@@ -399,6 +403,8 @@ enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error)
                 if (side->taken[i] || name->rank >= 0 || !side->bundle->tensors[i]->count ||
                     !(name->stacked || strcmp(name->kind, "attn_kv_cache") == 0))
                     continue;
+                if (atomic_load(&ts_cancelled))
+                    return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
                 stack.whole = i;
                 if (!listed)
                     list_others(&stack);
