@@ -240,6 +240,8 @@ static bool find_best(const struct leftovers *from, const struct leftovers *to, 
     for (size_t i = 0; i < from->count; i++) {
         struct leftover *one = &from->list[i];
         struct nearest nearest = {SIZE_MAX, INFINITY, INFINITY};
+        if (one->best != SIZE_MAX)
+            continue;
         one->distance = INFINITY;
         if (one->sketch.constant)
             continue;
@@ -296,6 +298,30 @@ static size_t same_hash(struct leftover *const *list, size_t from, size_t count)
     return to;
 }
 
+/* The same values once on each side: nothing can be nearer, and nobody has to look for it. */
+static bool pair_equal(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena)
+{
+    size_t count_a, count_b;
+    struct leftover **of_a = list_alone(a, arena, &count_a), **of_b = list_alone(b, arena, &count_b);
+    if (!of_a || !of_b)
+        return false;
+    for (size_t i = 0, k = 0; i < count_a && k < count_b;) {
+        const size_t end_a = same_hash(of_a, i, count_a), end_b = same_hash(of_b, k, count_b);
+        const struct leftover *one = of_a[i], *other = of_b[k];
+        const bool same = one->sketch.count == other->sketch.count && one->sketch.hash == other->sketch.hash;
+        if (same && end_a - i == 1 && end_b - k == 1) {
+            of_a[i]->best = (size_t)(other - b->list);
+            of_b[k]->best = (size_t)(one - a->list);
+            of_a[i]->distance = of_b[k]->distance = 0;
+        }
+        if (same || by_hash(&one, &other) > 0)
+            k = end_b;
+        if (same || by_hash(&one, &other) < 0)
+            i = end_a;
+    }
+    return true;
+}
+
 /* The same values several times over, as often on both sides: which stands beside which makes no difference. */
 static bool pair_copies(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena,
                         size_t (*pairs)[2], size_t *paired)
@@ -342,7 +368,7 @@ static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const b
     qsort(a.list, a.count, sizeof *a.list, by_norm);
     qsort(b.list, b.count, sizeof *b.list, by_norm);
     *pairs = ts_arena_array(arena, a.count, sizeof **pairs);
-    if (!*pairs || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
+    if (!*pairs || !pair_equal(&a, &b, arena) || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
         return ts_fail_memory(error);
     for (size_t i = 0; i < a.count; i++)
         if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {

@@ -1,4 +1,5 @@
-/* Names that only count: equal ones mean one thing unless values say otherwise. */
+/* Names that only count: equal ones mean one thing unless values say otherwise. And what content says of names that
+ * say nothing. */
 #include "made_bundle.h"
 
 enum { COUNT = 12, TOKENS = 6, WIDTH = 16, SIZE = TOKENS * WIDTH };
@@ -110,12 +111,38 @@ static void test_names_that_stand(void **state)
     }
 }
 
+/* A stream that a layer hardly changes: what is equal belongs together, however near another one is. */
+static void test_equal_beside_nearly_equal(void **state)
+{
+    float *one = made_values(SIZE), *other = made_values(SIZE), *third = made_values(SIZE);
+    struct paired paired;
+    (void)state;
+    for (size_t i = 0; i < SIZE; i++)
+        other[i] = one[i] * 1.001F;
+    paired_start(&paired);
+    made_add(paired.a, "foo", one, SHAPE(TOKENS, WIDTH));
+    made_add(paired.a, "bar", other, SHAPE(TOKENS, WIDTH));
+    made_add(paired.a, "tail", third, SHAPE(TOKENS, WIDTH));
+    made_add(paired.b, "qux", other, SHAPE(TOKENS, WIDTH));
+    made_add(paired.b, "baz", one, SHAPE(TOKENS, WIDTH));
+    made_add(paired.b, "end", third, SHAPE(TOKENS, WIDTH));
+    paired_run(&paired, &options);
+    assert_all_equal(&paired, 3, 0);
+    paired_find(&paired, "foo", "baz");
+    paired_find(&paired, "bar", "qux");
+    free(one);
+    free(other);
+    free(third);
+    paired_end(&paired);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_operation_more),
         cmocka_unit_test(test_other_sizes),
         cmocka_unit_test(test_names_that_stand),
+        cmocka_unit_test(test_equal_beside_nearly_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
