@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "compare/comparison_edits.h"
+#include "compare/comparison_guesses.h"
 #include "compare/exact.h"
 #include "compare/honesty.h"
 #include "compare/threeway.h"
@@ -631,7 +632,7 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
 {
     struct ts_progress progress;
     enum ts_status status;
-    bool weights;
+    bool weights, guesses;
     TS_TRY(check_rules(options, error));
     ts_progress_start(&progress, "pairing", tensor_bytes(comparison->a) + tensor_bytes(comparison->b));
     status = ts_pair_run(comparison->a, comparison->b, &options->pair, pool, &progress, &comparison->pairing, error);
@@ -653,6 +654,9 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
         TS_TRY(ts_judge_run_as(weights ? TS_SUBJECT_CHECKPOINTS : TS_SUBJECT_TRACES, comparison->pairing.pairs,
                                comparison->deltas, comparison->pairing.count, pool, &comparison->judgement, error));
         if (weights && ts_find_edits(comparison))
+            count_again(&comparison->judgement);
+        TS_TRY(ts_leave_guesses_open(comparison, &guesses, error));
+        if (guesses)
             count_again(&comparison->judgement);
         if (options->filter && !weights)
             TS_TRY(filter_run(comparison, options, error));

@@ -15,10 +15,6 @@
 /* Shapes that differ by ones come from different habits, so less is asked for: another layout must agree this well. */
 #define WELL 0.75
 
-/* Of what was left out by a cut, this many elements are looked at for being zero; where there are more, nothing is
- * said. */
-#define REST_LIMIT ((uint64_t)1 << 20)
-
 static void append_shape(struct ts_buffer *text, const struct ts_view *view)
 {
     ts_buffer_byte(text, '[');
@@ -119,39 +115,6 @@ static enum ts_status align_equal(struct ts_align_search *search, struct ts_alig
     return TS_OK;
 }
 
-/* Says so when everything that a cut left out is zero: then it was padding. */
-static enum ts_status look_at_rest(struct ts_align_search *search, struct ts_align_candidate *winner,
-                                   struct ts_error *error)
-{
-    const struct ts_align_cut *cut = &winner->cut;
-    double values[2 * 1024];
-    size_t components;
-    unsigned side;
-    if (!cut->of || cut->of->join != TS_JOIN_NONE || cut->of->shape[cut->axis] % cut->count == 0)
-        return TS_OK;
-    components = ts_type_info(cut->of->tensor->type)->components;
-    for (unsigned part = 0; part < 2; part++) {
-        uint64_t start = part ? cut->start + cut->count : 0;
-        uint64_t count = part ? cut->of->shape[cut->axis] - start : cut->start;
-        struct ts_view rest;
-        if (count == 0)
-            continue;
-        if (!ts_view_slice(cut->of, cut->axis, start, count, 1, &search->scratch, &rest) || rest.count > REST_LIMIT)
-            return TS_OK;
-        for (uint64_t first = 0; first < rest.count; first += 1024) {
-            size_t now = rest.count - first < 1024 ? (size_t)(rest.count - first) : 1024;
-            TS_TRY(ts_view_read_f64(&rest, first, now, values, error));
-            for (size_t i = 0; i < now * components; i++)
-                if (values[i] != 0)
-                    return TS_OK;
-        }
-    }
-    side = winner->view[1].tensor == cut->of->tensor && winner->view[0].tensor != cut->of->tensor;
-    winner->zeros = true;
-    winner->words[side] = ts_arena_printf(&search->scratch, "%s (the rest is zero)", winner->words[side]);
-    return winner->words[side] ? TS_OK : ts_fail_memory(error);
-}
-
 static enum ts_status add_equal_counts(struct ts_align_search *search, struct ts_align_layouts *layouts,
                                        struct ts_error *error)
 {
@@ -193,7 +156,7 @@ static enum ts_status align_search(struct ts_align_search *search, const struct 
         return TS_OK; /* out holds the views as given */
     if (winner->cut.of) {
         struct ts_align_candidate said = *winner;
-        TS_TRY(look_at_rest(search, &said, error));
+        TS_TRY(ts_align_look_at_rest(search, &said, error));
         return ts_align_finish(&said, arena, out, error);
     }
     return ts_align_finish(winner, arena, out, error);

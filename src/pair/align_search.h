@@ -27,7 +27,7 @@ struct ts_align_fit {
 #define TS_ALIGN_AGREES 0.9
 
 /* Entries [start, start + count) were taken of an axis of `of`, which has so many elements in all; of is NULL when
- * nothing was left out. It lives as long as what was given to ts_align_add_slices. */
+ * nothing was left out. */
 struct ts_align_cut {
     const struct ts_view *of;
     unsigned axis;
@@ -110,6 +110,9 @@ enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct 
 
 /* Decides, and fills out->{error, runner_up, ambiguous, guess}, and *winner; NULL when no candidate is worth showing.
  */
+/* Says so when everything that a cut left out is zero: then it was padding. */
+enum ts_status ts_align_look_at_rest(struct ts_align_search *search, struct ts_align_candidate *winner,
+                                     struct ts_error *error);
 enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignment *out,
                                const struct ts_align_candidate **winner, struct ts_error *error);
 /* Copies the winner out of the scratch arena: views and recipe. */

@@ -432,9 +432,12 @@ enum ts_status ts_align_ranks(struct ts_view *a, size_t count_a, struct ts_view 
     }
     if (status == TS_OK)
         status = ts_align_choose(&search, out, &winner, error);
-    if (status == TS_OK && winner)
-        status = ts_align_finish(winner, arena, out, error);
-    else if (status == TS_OK)
+    if (status == TS_OK && winner) {
+        struct ts_align_candidate said = *winner;
+        status = ts_align_look_at_rest(&search, &said, error);
+        if (status == TS_OK)
+            status = ts_align_finish(&said, arena, out, error);
+    } else if (status == TS_OK)
         status = ts_align_no_layout(a, b, shards_a, shards_b, arena, out, error);
     if (status == TS_OK && winner && !shards_a != !shards_b && !winner->copied[0] && !winner->copied[1])
         status = take_in_turns(shards_a ? b : a, shards_b ? 1 : 0, arena, out, error);

@@ -8,7 +8,10 @@
 #include "pair/align_search.h"
 
 /* A piece that agrees this well is the one; the less likely ways to cut are then not tried. */
-#define FOUND 0.3
+/* Of what was left out by a cut, this many elements are looked at for being zero; where there are more, nothing is
+ * said. */
+#define REST_LIMIT ((uint64_t)1 << 20)
+#define FOUND      0.3
 /* More shards than this are looked for like any other offset. */
 #define MAX_SHARDS 256
 /* Offsets that are tried one by one, on small samples. */
@@ -84,7 +87,10 @@ static bool cut(struct ts_align_search *search, const struct ts_view *view, unsi
 static void add_cut(const struct cutting *c, uint64_t start, unsigned cost, size_t limit)
 {
     struct ts_align_layouts layouts = *c->given;
-    const struct ts_view *view = &c->given->view[c->large];
+    struct ts_view *view = ts_arena_alloc(&c->search->scratch, sizeof *view);
+    if (!view)
+        return;
+    *view = c->given->view[c->large];
     if (!cut(c->search, view, c->axis, start, c->need, c->given->words[c->large], &layouts.view[c->large],
              &layouts.words[c->large]))
         return;
@@ -431,4 +437,37 @@ enum ts_status ts_align_add_slices(struct ts_align_search *search, const struct 
     TS_TRY(ts_align_add_packed(search, given, error));
     TS_TRY(ts_align_best_score(search, &score, error));
     return score < FOUND ? TS_OK : add_several_cuts(search, given, large, error);
+}
+
+enum ts_status ts_align_look_at_rest(struct ts_align_search *search, struct ts_align_candidate *winner,
+                                     struct ts_error *error)
+{
+    const struct ts_align_cut *cut = &winner->cut;
+    double values[2 * 1024];
+    size_t components;
+    unsigned side;
+    if (!cut->of || (cut->of->join != TS_JOIN_NONE && cut->of->join != TS_JOIN_CONCAT) ||
+        cut->of->shape[cut->axis] % cut->count == 0)
+        return TS_OK;
+    components = ts_type_info(cut->of->tensor->type)->components;
+    for (unsigned part = 0; part < 2; part++) {
+        uint64_t start = part ? cut->start + cut->count : 0;
+        uint64_t count = part ? cut->of->shape[cut->axis] - start : cut->start;
+        struct ts_view rest;
+        if (count == 0)
+            continue;
+        if (!ts_view_slice(cut->of, cut->axis, start, count, 1, &search->scratch, &rest) || rest.count > REST_LIMIT)
+            return TS_OK;
+        for (uint64_t first = 0; first < rest.count; first += 1024) {
+            size_t now = rest.count - first < 1024 ? (size_t)(rest.count - first) : 1024;
+            TS_TRY(ts_view_read_f64(&rest, first, now, values, error));
+            for (size_t i = 0; i < now * components; i++)
+                if (values[i] != 0)
+                    return TS_OK;
+        }
+    }
+    side = winner->view[1].tensor == cut->of->tensor && winner->view[0].tensor != cut->of->tensor;
+    winner->zeros = true;
+    winner->words[side] = ts_arena_printf(&search->scratch, "%s (the rest is zero)", winner->words[side]);
+    return winner->words[side] ? TS_OK : ts_fail_memory(error);
 }

@@ -22,6 +22,9 @@
 #define FEWEST 8
 /* Elements of one side that are walked, some seconds' worth; beyond that names have to do. */
 #define MOST ((uint64_t)1 << 29)
+/* The error up to which two tensors are surely one, on so many runs of 16 elements. */
+#define SURE      0.05
+#define SURE_RUNS 32
 
 struct leftover {
     size_t index;
@@ -53,8 +56,9 @@ static bool sizes_left(const struct ts_side *side, struct ts_arena *arena, uint6
     return true;
 }
 
-static bool gather(const struct ts_side *side, const uint64_t *sizes, size_t size_count, struct ts_arena *arena,
-                   struct leftovers *out, uint64_t *elements)
+/* only: those that are looked at, or NULL for all. */
+static bool gather(const struct ts_side *side, const bool *only, const uint64_t *sizes, size_t size_count,
+                   struct ts_arena *arena, struct leftovers *out, uint64_t *elements)
 {
     *out = (struct leftovers){.bundle = side->bundle};
     out->list = ts_arena_array(arena, side->count, sizeof *out->list);
@@ -63,7 +67,7 @@ static bool gather(const struct ts_side *side, const uint64_t *sizes, size_t siz
         return false;
     for (size_t i = 0; i < side->count; i++) {
         const uint64_t count = side->bundle->tensors[i]->count;
-        if (side->taken[i] || count < FEWEST || !size_count ||
+        if (side->taken[i] || (only && !only[i]) || count < FEWEST || !size_count ||
             !bsearch(&count, sizes, size_count, sizeof *sizes, ts_by_number))
             continue;
         out->list[out->count].best = SIZE_MAX;
@@ -236,6 +240,8 @@ static bool find_best(const struct leftovers *from, const struct leftovers *to, 
     for (size_t i = 0; i < from->count; i++) {
         struct leftover *one = &from->list[i];
         struct nearest nearest = {SIZE_MAX, INFINITY, INFINITY};
+        if (one->best != SIZE_MAX)
+            continue;
         one->distance = INFINITY;
         if (one->sketch.constant)
             continue;
@@ -292,6 +298,30 @@ static size_t same_hash(struct leftover *const *list, size_t from, size_t count)
     return to;
 }
 
+/* The same values once on each side: nothing can be nearer, and nobody has to look for it. */
+static bool pair_equal(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena)
+{
+    size_t count_a, count_b;
+    struct leftover **of_a = list_alone(a, arena, &count_a), **of_b = list_alone(b, arena, &count_b);
+    if (!of_a || !of_b)
+        return false;
+    for (size_t i = 0, k = 0; i < count_a && k < count_b;) {
+        const size_t end_a = same_hash(of_a, i, count_a), end_b = same_hash(of_b, k, count_b);
+        const struct leftover *one = of_a[i], *other = of_b[k];
+        const bool same = one->sketch.count == other->sketch.count && one->sketch.hash == other->sketch.hash;
+        if (same && end_a - i == 1 && end_b - k == 1) {
+            of_a[i]->best = (size_t)(other - b->list);
+            of_b[k]->best = (size_t)(one - a->list);
+            of_a[i]->distance = of_b[k]->distance = 0;
+        }
+        if (same || by_hash(&one, &other) > 0)
+            k = end_b;
+        if (same || by_hash(&one, &other) < 0)
+            i = end_a;
+    }
+    return true;
+}
+
 /* The same values several times over, as often on both sides: which stands beside which makes no difference. */
 static bool pair_copies(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena,
                         size_t (*pairs)[2], size_t *paired)
@@ -316,39 +346,75 @@ static bool pair_copies(const struct leftovers *a, const struct leftovers *b, st
     return true;
 }
 
-enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error)
+/* What belongs together by content, ascending. *too_many: nobody has looked. */
+static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const bool *only_b, size_t (**pairs)[2],
+                           size_t *paired, bool *too_many, struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->scratch;
     uint64_t *sizes_a, *sizes_b, elements_a, elements_b;
-    size_t count_a, count_b, paired = 0;
+    size_t count_a, count_b;
     struct leftovers a, b;
-    size_t(*pairs)[2];
+    *paired = 0;
+    *too_many = false;
     if (!sizes_left(&pairer->a, arena, &sizes_a, &count_a) || !sizes_left(&pairer->b, arena, &sizes_b, &count_b) ||
-        !gather(&pairer->a, sizes_b, count_b, arena, &a, &elements_a) ||
-        !gather(&pairer->b, sizes_a, count_a, arena, &b, &elements_b))
+        !gather(&pairer->a, only_a, sizes_b, count_b, arena, &a, &elements_a) ||
+        !gather(&pairer->b, only_b, sizes_a, count_a, arena, &b, &elements_b))
         return ts_fail_memory(error);
-    if (a.count == 0 || b.count == 0)
+    *too_many = elements_a > MOST || elements_b > MOST;
+    if (a.count == 0 || b.count == 0 || *too_many)
         return TS_OK;
-    if (elements_a > MOST || elements_b > MOST)
-        return ts_pairer_note(pairer, error,
-                              "what names left over is too large to be paired by content; give a map with --map");
     TS_TRY(sketch_all(pairer, &a, error));
     TS_TRY(sketch_all(pairer, &b, error));
     qsort(a.list, a.count, sizeof *a.list, by_norm);
     qsort(b.list, b.count, sizeof *b.list, by_norm);
-    pairs = ts_arena_array(arena, a.count, sizeof *pairs);
-    if (!pairs || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
+    *pairs = ts_arena_array(arena, a.count, sizeof **pairs);
+    if (!*pairs || !pair_equal(&a, &b, arena) || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
         return ts_fail_memory(error);
     for (size_t i = 0; i < a.count; i++)
         if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {
-            pairs[paired][0] = a.list[i].index;
-            pairs[paired++][1] = b.list[a.list[i].best].index;
+            (*pairs)[*paired][0] = a.list[i].index;
+            (*pairs)[(*paired)++][1] = b.list[a.list[i].best].index;
         }
-    if (!pair_copies(&a, &b, arena, pairs, &paired))
+    if (!pair_copies(&a, &b, arena, *pairs, paired))
         return ts_fail_memory(error);
-    if (paired)
-        qsort(pairs, paired, sizeof *pairs, by_index);
-    for (size_t i = 0; i < paired; i++)
+    if (*paired)
+        qsort(*pairs, *paired, sizeof **pairs, by_index);
+    return TS_OK;
+}
+
+enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, const bool *only_b, size_t (**pairs)[2],
+                               size_t *count, struct ts_error *error)
+{
+    bool too_many;
+    size_t kept = 0;
+    TS_TRY(find(pairer, only_a, only_b, pairs, count, &too_many, error));
+    for (size_t i = 0; i < *count; i++) {
+        const struct ts_tensor *left = pairer->a.bundle->tensors[(*pairs)[i][0]];
+        const struct ts_tensor *right = pairer->b.bundle->tensors[(*pairs)[i][1]];
+        struct ts_agreement agreement = {0, 1};
+        struct ts_view one, other;
+        if (ts_tensor_same_shape(left, right)) {
+            if (!ts_view_of(left, &pairer->scratch, &one) || !ts_view_of(right, &pairer->scratch, &other))
+                return ts_fail_memory(error);
+            TS_TRY(ts_agree(&one, &other, SURE_RUNS, &agreement, error));
+        }
+        if (!(agreement.error < SURE))
+            continue;
+        memmove((*pairs)[kept++], (*pairs)[i], sizeof **pairs);
+    }
+    *count = kept;
+    return TS_OK;
+}
+
+enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error)
+{
+    size_t(*pairs)[2], count;
+    bool too_many;
+    TS_TRY(find(pairer, NULL, NULL, &pairs, &count, &too_many, error));
+    if (too_many)
+        return ts_pairer_note(pairer, error,
+                              "what names left over is too large to be paired by content; give a map with --map");
+    for (size_t i = 0; i < count; i++)
         TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
     return TS_OK;
 }

@@ -1,5 +1,5 @@
 /* Cut: the parts of a fused tensor (q, k and v; gate and up), which may be one tensor or the shards of a parallel run.
- * Internal to fuse.c and the cut*.c files. */
+ * Internal to fuse.c, stack_parts.c and the cut*.c files. */
 #ifndef TS_PAIR_CUT_H
 #define TS_PAIR_CUT_H
 
@@ -48,7 +48,18 @@ struct ts_cut_job {
     bool weights, matrices; /* parameters; and not biases */
     enum ts_cut_taken taken;
     bool any_heads; /* where nobody says how many heads there are, every number of them is tried */
+    /* where the views are pieces of tensors: their names, and the recipe that cut them out; else NULL */
+    const char *fused_name, *part_names[TS_CUT_PARTS], *before;
 };
+
+/* Which kinds are fused in which, without their endings. */
+struct ts_cut_rule {
+    const char *fused, *parts[TS_CUT_PARTS];
+    size_t count;
+    enum ts_cut_taken taken;
+};
+extern const struct ts_cut_rule ts_cut_rules[]; /* fuse.c */
+extern const size_t ts_cut_rule_count;
 
 /* The axis that parts lie along. Matrices are cut along their outputs: [out, in], or [experts, out, in]; biases and
  * what was computed, along their last axis. */
@@ -91,6 +102,12 @@ enum ts_status ts_cut_try(const struct ts_cut_job *job, const struct ts_cut *cut
 enum ts_status ts_cut_lay(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part, int turned,
                           struct ts_arena *arena, struct ts_view *piece, struct ts_view *other,
                           struct ts_alignment *out, bool *fits, struct ts_error *error);
+
+/* fuse.c: finds the cut under which the parts agree, and makes the pairs. guess: also where none does, if the sizes
+ * allow one. */
+enum ts_status ts_cut_pair(struct ts_cut_job *job, const struct ts_slot *fused,
+                           const struct ts_slot *const slots[TS_CUT_PARTS], bool guess, bool *done,
+                           struct ts_error *error);
 
 /* "A: shards 0 1 of 4 on axis 0; B: attn_q cut out of 2 shards, joined on axis 0"; NULL without memory. */
 const char *ts_cut_words(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part);

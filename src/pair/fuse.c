@@ -34,6 +34,8 @@ static enum ts_status pair_copies(const struct ts_cut_job *job, const struct ts_
         bool identical, fits;
         const char *name = side->bundle->tensors[fused->indices[number]]->name;
         TS_TRY(ts_ranks_identical(&copy, &taken, &identical, error));
+        if (identical)
+            side->copied[fused->indices[number]] += copy.count;
         if (identical || cut->of > job->shard_count)
             continue;
         fits = !pair->problem && cut->join < whole->rank && start + size <= whole->shape[cut->join] &&
@@ -60,17 +62,16 @@ static enum ts_status pair_copies(const struct ts_cut_job *job, const struct ts_
     return TS_OK;
 }
 
-/* Finds the cut under which the parts agree, and makes the pairs. guess: also where none does, if the sizes allow one.
- */
-static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fused,
-                                const struct ts_slot *const slots[TS_CUT_PARTS], bool guess, bool *done,
-                                struct ts_error *error)
+enum ts_status ts_cut_pair(struct ts_cut_job *job, const struct ts_slot *fused,
+                           const struct ts_slot *const slots[TS_CUT_PARTS], bool guess, bool *done,
+                           struct ts_error *error)
 {
     struct ts_pairer *pairer = job->pairer;
     struct ts_side *part_side = job->fused_is_b ? &pairer->a : &pairer->b;
     struct ts_side *fused_side = job->fused_is_b ? &pairer->b : &pairer->a;
     struct ts_arena *arena = &pairer->out->arena;
-    const char *name = ts_layout_common_name(fused_side, fused->indices, fused->count, arena);
+    const char *name =
+        job->fused_name ? job->fused_name : ts_layout_common_name(fused_side, fused->indices, fused->count, arena);
     struct ts_cut_score best;
     bool ambiguous;
     TS_TRY(ts_cut_choose(job, &best, &ambiguous, error));
@@ -80,7 +81,9 @@ static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fu
     for (size_t part = 0; part < job->count; part++) {
         size_t first = slots[part]->indices[0], a = job->fused_is_b ? first : fused->indices[0],
                b = job->fused_is_b ? fused->indices[0] : first;
-        const char *common = ts_layout_common_name(part_side, slots[part]->indices, slots[part]->count, arena);
+        const char *common = job->part_names[part]
+                                 ? job->part_names[part]
+                                 : ts_layout_common_name(part_side, slots[part]->indices, slots[part]->count, arena);
         const char *recipe = ts_cut_words(job, &best.cut, part);
         struct ts_alignment laid;
         struct ts_view piece, other;
@@ -100,6 +103,8 @@ static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fu
                                      ts_layout_heads(pairer, job->kinds[part]));
         if (!recipe)
             return ts_fail_memory(error);
+        if (job->before)
+            TS_TRY(ts_layout_recipes(pairer, job->before, recipe, &recipe, error));
         TS_TRY(ts_layout_recipes(pairer, recipe, laid.recipe, &pair.recipe, error));
         pair.guess = pair.guess || laid.guess;
         pair.zeros = laid.zeros;
@@ -120,13 +125,7 @@ static enum ts_status cut_fused(struct ts_cut_job *job, const struct ts_slot *fu
     return TS_OK;
 }
 
-struct rule {
-    const char *fused, *parts[TS_CUT_PARTS];
-    size_t count;
-    enum ts_cut_taken taken;
-};
-
-static const struct rule rules[] = {
+const struct ts_cut_rule ts_cut_rules[] = {
     {"attn_qkv", {"attn_q", "attn_k", "attn_v"}, 3, TS_CUT_AS_IT_IS},
     {"attn_kv", {"attn_k", "attn_v"}, 2, TS_CUT_AS_IT_IS},
     {"ffn_gate_up", {"ffn_gate", "ffn_up"}, 2, TS_CUT_AS_IT_IS},
@@ -151,6 +150,7 @@ static const struct rule rules[] = {
      5,
      TS_CUT_AS_ROW},
 };
+const size_t ts_cut_rule_count = sizeof ts_cut_rules / sizeof *ts_cut_rules;
 
 /* scopes: parts of the model have to be the same. */
 static const char *key_for(struct ts_pairer *pairer, const struct ts_side *side, size_t index, const char *kind,
@@ -283,7 +283,7 @@ static enum ts_status cut_slots(const struct ts_cut_job *plan, const struct ts_s
         return TS_OK;
     if (!take_fused(&job))
         return TS_OK;
-    return cut_fused(&job, fused, slots, guess, done, error);
+    return ts_cut_pair(&job, fused, slots, guess, done, error);
 }
 
 /* Runs of as many ranks: what a rank holds fused, another holds in parts, rank by rank. */
@@ -313,7 +313,7 @@ static enum ts_status cut_by_rank(const struct ts_cut_job *plan, const struct ts
 }
 
 /* The slot of one side under a rule, its parts on the other side. */
-static enum ts_status try_rule(struct ts_pairer *pairer, const struct rule *rule, bool fused_is_b,
+static enum ts_status try_rule(struct ts_pairer *pairer, const struct ts_cut_rule *rule, bool fused_is_b,
                                const struct ts_slot *fused, const struct ts_slots *others, bool guess,
                                struct ts_error *error)
 {
@@ -355,9 +355,9 @@ static enum ts_status try_rules(struct ts_pairer *pairer, bool fused_is_b, const
 {
     const struct ts_side *side = fused_is_b ? &pairer->b : &pairer->a;
     for (size_t i = 0; i < fused->count; i++)
-        for (size_t k = 0; k < sizeof rules / sizeof *rules; k++)
+        for (size_t k = 0; k < ts_cut_rule_count; k++)
             if (fused->list[i].kind < TS_SLOT_GRID && !side->taken[fused->list[i].indices[0]])
-                TS_TRY(try_rule(pairer, &rules[k], fused_is_b, &fused->list[i], parts, guess, error));
+                TS_TRY(try_rule(pairer, &ts_cut_rules[k], fused_is_b, &fused->list[i], parts, guess, error));
     return TS_OK;
 }
 

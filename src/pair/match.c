@@ -67,7 +67,7 @@ static enum ts_status make_slots(struct ts_pairer *pairer, const struct ts_side 
     if (!keys)
         return ts_fail_memory(error);
     for (size_t i = 0; i < side->count; i++)
-        if (!side->taken[i] && !(keys[i] = key_of(pairer, side, i, level)))
+        if (!side->taken[i] && !(side->counted && side->counted[i]) && !(keys[i] = key_of(pairer, side, i, level)))
             return ts_fail_memory(error);
     return ts_slots_make(side, keys, &pairer->scratch, slots, error);
 }
@@ -175,7 +175,8 @@ static enum ts_status match_exact(struct ts_pairer *pairer, struct ts_error *err
             ts_table_put(&table, b->names[i], i, NULL);
     for (size_t i = 0; i < a->count && status == TS_OK; i++) {
         size_t other = a->taken[i] ? SIZE_MAX : ts_table_get(&table, a->names[i]);
-        if (other == SIZE_MAX || b->taken[other] || (pairer->offset != 0 && a->read.list[i].layer >= 0))
+        if (other == SIZE_MAX || b->taken[other] || (a->counted && a->counted[i]) ||
+            (pairer->offset != 0 && a->read.list[i].layer >= 0))
             continue;
         if ((i & 255) == 0 && atomic_load(&ts_cancelled))
             status = ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
@@ -393,8 +394,10 @@ static enum ts_status match_ranks(struct ts_pairer *pairer, struct ts_error *err
 enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
 {
     bool exact;
+    if (pairer->options->by_content)
+        TS_TRY(ts_match_counted(pairer, error));
     TS_TRY(all_exact(pairer, &exact, error));
-    if (!exact || pairer->options->layer_offset_given) {
+    if (!exact || pairer->a.counted || pairer->options->layer_offset_given) {
         TS_TRY(ts_pairer_read_names(pairer, error));
         TS_TRY(ts_find_offset(pairer, error));
         TS_TRY(match_ranks(pairer, error));
@@ -406,6 +409,8 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(match_levels(pairer, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
         TS_TRY(ts_match_stacks(pairer, error));
+    if (any_left(&pairer->a) && any_left(&pairer->b))
+        TS_TRY(ts_match_stack_parts(pairer, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
         TS_TRY(ts_match_fused(pairer, false, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))

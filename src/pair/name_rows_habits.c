@@ -30,6 +30,8 @@ const struct ts_name_habit ts_name_habits[] = {
     {"patch_embd.weight.1", "patch_embd", "patch_embd_0"},
     /* WavTokenizer: the norm in front */
     {"backbone.final_layer_norm", "norm", "token_embd_norm"},
+    /* beside what comes out of the heads it is the stream behind attention */
+    {"attn_context", "post_attn", "attn_resid"},
     {NULL, NULL, NULL},
 };
 _Static_assert(sizeof ts_name_habits / sizeof *ts_name_habits <= TS_NAME_HABITS, "room for every row");

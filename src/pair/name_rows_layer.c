@@ -122,7 +122,7 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_TRACE},
     {"attn_context",
      "post_attn attn_values_output attn_o_proj_input o_proj_input attn_attn_context attn_attn context kqv_out "
-     "attn_ctx attn_context_output attn_values",
+     "attn_ctx attn_context_output attn_values ctx",
      TS_NAME_TRACE},
     {"attn_k_cache", "", TS_NAME_TRACE},
     {"attn_v_cache", "", TS_NAME_TRACE},
@@ -319,13 +319,13 @@ const struct ts_name_row ts_layer_rows[] = {
      "mlp_experts_w3 mlp_experts_v1 mixer_switch_mlp_fc1 moe_linear_v mlp_experts_up_proj mlp_experts_up moe_up_proj "
      "mlp_switch_mlp_up_proj experts_up_proj mlp_experts_linear_v experts_w3 mlp_switch_glu_up_proj",
      TS_NAME_WEIGHT},
-    {"ffn_gate_exps", "", TS_NAME_BARE},
-    {"ffn_up_exps", "mlp_experts_mlp_w1 mlp_experts_mlp_v1", TS_NAME_BARE},
+    {"ffn_gate_exps", "moe_wi_0", TS_NAME_BARE},
+    {"ffn_up_exps", "mlp_experts_mlp_w1 mlp_experts_mlp_v1 moe_wi_1", TS_NAME_BARE},
     {"ffn_down_exps",
      "mlp_experts_w2 mixer_switch_mlp_fc2 moe_linear_1 mlp_experts_mlp_w2 mlp_experts_down_proj mlp_output_linear "
      "mlp_experts_down "
      "moe_down_proj experts_down_proj mlp_switch_mlp_down_proj mlp_experts_linear_1 experts_w2 "
-     "mlp_switch_glu_down_proj",
+     "mlp_switch_glu_down_proj moe_wo",
      TS_NAME_BARE},
     {"ffn_gate_chexps", "mlp_chunk_experts_gate_proj", TS_NAME_WEIGHT},
     {"ffn_up_chexps", "mlp_chunk_experts_up_proj", TS_NAME_WEIGHT},
@@ -339,17 +339,19 @@ const struct ts_name_row ts_layer_rows[] = {
     {"ffn_gate_inp_shexp", "mlp_shared_expert_gate", TS_NAME_ANY},
     {"ffn_gate_shexp",
      "mlp_shared_expert_gate_proj mlp_shared_experts_gate_proj mlp_shared_mlp_gate_proj shared_experts_w1 "
-     "share_expert_gate_proj mlp_share_expert_gate_proj shared_expert_gate_proj shared_experts_gate_proj",
+     "share_expert_gate_proj mlp_share_expert_gate_proj shared_expert_gate_proj shared_experts_gate_proj "
+     "mlp_shared_experts_wi_0",
      TS_NAME_ANY},
     {"ffn_act_shexp", "mlp_shared_experts_act_fn mlp_shared_expert_act_fn", TS_NAME_TRACE},
     {"ffn_up_shexp",
      "mlp_shared_expert_up_proj mlp_shared_experts_up_proj mlp_shared_mlp_up_proj shared_experts_w3 "
      "mixer_shared_experts_up_proj share_expert_up_proj mlp_share_expert_up_proj shared_expert_up_proj "
-     "shared_experts_up_proj",
+     "shared_experts_up_proj mlp_shared_experts_wi_1",
      TS_NAME_ANY},
     {"ffn_gate_up_shexp", "shared_mlp_input_linear", TS_NAME_ANY},
     {"ffn_down_shexp",
-     "mlp_shared_expert_down_proj mlp_shared_experts_down_proj shared_mlp_output_linear mlp_shared_mlp_down_proj "
+     "mlp_shared_experts_wo mlp_shared_expert_down_proj mlp_shared_experts_down_proj shared_mlp_output_linear "
+     "mlp_shared_mlp_down_proj "
      "shared_experts_w2 mixer_shared_experts_down_proj share_expert_down_proj mlp_share_expert_down_proj "
      "shared_expert_down_proj "
      "shared_experts_down_proj",
@@ -400,6 +402,8 @@ const struct ts_name_row ts_layer_rows[] = {
     {"nextn_hnorm", "hnorm", TS_NAME_ANY},
     {"nextn_shared_head_norm", "shared_head_norm", TS_NAME_ANY},
     {"nextn_shared_head_head", "shared_head_head", TS_NAME_ANY},
+    {"ffn_up", "up", TS_NAME_TRACE}, /* 3_up, 3_down: the words alone are those of weights of anything */
+    {"ffn_down", "down", TS_NAME_TRACE},
     {"layer_out", "layer_output block_output final_output l_out hidden_states output out residual_output hidden_out",
      TS_NAME_TRACE},
     {NULL, NULL, TS_NAME_ANY},
@@ -473,6 +477,11 @@ const char *const ts_kind_pairs[][2] = {
     {"ffn_gate_inp.bias", "exp_probs_b.bias"},
     {"ffn_gate_exps.weight", "ffn_up_exps.weight"},
     {"ffn_act", "ffn_mid"},
+    /* 3_gate, 3_post_attn, 3_post_mlp: which of two, values tell */
+    {"ffn_gate", "ffn_gate_inp"},
+    {"attn_context", "attn_resid"},
+    {"attn_out", "attn_resid"},
+    {"ffn_out", "layer_out"},
     {NULL, NULL},
 };
 _Static_assert(sizeof ts_kind_pairs / sizeof *ts_kind_pairs <= TS_KIND_PAIRS, "room for every row");

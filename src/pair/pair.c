@@ -90,7 +90,8 @@ static enum ts_status open_side(struct ts_pairer *pairer, struct ts_side *side, 
     side->names = ts_arena_array(&pairer->scratch, side->count, sizeof *side->names);
     side->taken = ts_arena_array(&pairer->scratch, side->count, sizeof *side->taken);
     side->labels = ts_arena_array(&pairer->scratch, side->count, sizeof *side->labels);
-    if (!side->names || !side->taken || !side->labels)
+    side->copied = ts_arena_array(&pairer->scratch, side->count, sizeof *side->copied);
+    if (!side->names || !side->taken || !side->labels || !side->copied)
         return ts_fail_memory(error);
     for (size_t i = 0; i < side->count; i++) {
         side->names[i] = bundle->tensors[i]->name;

@@ -20,6 +20,8 @@ struct ts_side {
     const char **names;   /* as they are matched: B's after renames */
     struct ts_names read; /* what they mean; its list is NULL until ts_pairer_read_names */
     bool *taken;
+    uint64_t *copied;    /* elements of each tensor that no pair reads, as they are the same as in other ranks */
+    const bool *counted; /* names that count other things than equal ones of the other side (counted.c), or NULL */
     const char **labels; /* groups (files) that belong together have the same on both sides; see match.c */
     struct ts_facts facts;
     /* ranks of a parallel run that names speak of, below rank_end; set by ts_ranks_read */
@@ -167,10 +169,15 @@ enum ts_status ts_layout_recipes(struct ts_pairer *pairer, const char *first, co
 enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error);
 enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error); /* stacks.c: one against all layers */
+enum ts_status ts_match_stack_parts(struct ts_pairer *pairer, struct ts_error *error); /* and what is fused besides */
 /* What no name tells: that it is fused, or a product. Once names were read. */
 enum ts_status ts_name_fused(struct ts_pairer *pairer, struct ts_error *error);
 enum ts_status ts_match_tied(struct ts_pairer *pairer, struct ts_error *error); /* heads that are embeddings */
 enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error);
+/* What content says of some tensors, and is surely so: pairs of indices, ascending. *pairs is in the scratch arena. */
+enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, const bool *only_b, size_t (**pairs)[2],
+                               size_t *count, struct ts_error *error);
+enum ts_status ts_match_counted(struct ts_pairer *pairer, struct ts_error *error); /* counted.c: before equal names */
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error); /* carry.c: behind content */
 enum ts_status ts_match_sums(struct ts_pairer *pairer, struct ts_error *error);    /* sums.c: behind all of these */
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error);   /* before any names are read */

@@ -168,6 +168,8 @@ static enum ts_status explain_side(struct rest *rest, struct ts_error *error)
         if (!pair->problem)
             TS_TRY(read_view(rest, pair, of_b ? &pair->b : &pair->a, error));
     }
+    for (size_t i = 0; i < rest->side->count; i++)
+        rest->list[i].read += rest->side->copied[i];
     for (size_t i = 0; i < pairer->out->count; i++) {
         struct ts_pair *pair = &pairer->out->pairs[i];
         pair->partial = pair->partial || (!pair->problem && has_partial(rest, of_b ? &pair->b : &pair->a));

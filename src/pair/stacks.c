@@ -1,6 +1,6 @@
 /* Owns stacks: one tensor that holds what the other side has in several. Weights of a model that runs its layers in a
- * loop (decoder.layers.mlp.wi_0.kernel of [in, layers, out]), a cache of keys and values, of one layer or of all. Which
- * axis counts what is told by values; every piece is a pair of its own. */
+ * loop (decoder.layers.mlp.wi_0.kernel of [in, layers, out]), with an axis for experts or without, a cache of keys and
+ * values, of one layer or of all. Which axis counts what is told by values; every piece is a pair of its own. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@
 /* The parts of a cache of both, in their order. */
 #define KEYS   "attn_k_cache"
 #define VALUES "attn_v_cache"
+/* More are none. */
+#define MOST_EXPERTS 65536
 
 /* A tensor of the other side, and which entry of the stack it is. */
 struct member {
@@ -29,6 +31,7 @@ struct member {
 /* A tensor that may be one of a stack's, in the order of what its name says. */
 struct called {
     const char *kind, *label, *scope;
+    bool expert; /* one of several of its layer */
     size_t index;
 };
 
@@ -41,7 +44,7 @@ struct stack {
     struct member *list;
     size_t count;
     uint64_t layers;              /* that are there; 0: layers are not what it counts */
-    unsigned parts;               /* 2, or 0 */
+    unsigned parts;               /* keys and values, or experts; 0: neither */
     size_t votes[TS_MAX_RANK][2]; /* axes that values proved for other stacks, of layers and of parts */
 };
 
@@ -68,17 +71,18 @@ static int64_t shifted(const struct ts_pairer *pairer, const struct ts_side *sid
 }
 
 /* scope is NULL for any. */
-static int compare_called(const struct called *one, const char *kind, const char *label, const char *scope)
+static int compare_called(const struct called *one, const char *kind, const char *label, bool expert, const char *scope)
 {
     int order = strcmp(one->kind, kind);
     order = order ? order : strcmp(one->label, label);
+    order = order ? order : (int)one->expert - (int)expert;
     return order || !scope ? order : strcmp(one->scope, scope);
 }
 
 static int by_called(const void *a, const void *b)
 {
     const struct called *left = a, *right = b;
-    int order = compare_called(left, right->kind, right->label, right->scope);
+    int order = compare_called(left, right->kind, right->label, right->expert, right->scope);
     return order ? order : left->index < right->index ? -1 : left->index > right->index;
 }
 
@@ -88,60 +92,84 @@ static void list_others(struct stack *stack)
     for (size_t i = 0; i < other->count; i++) {
         const struct ts_name *name = &other->read.list[i];
         const bool part = strcmp(name->kind, KEYS) == 0 || strcmp(name->kind, VALUES) == 0;
-        if (!other->taken[i] && name->expert < 0 && name->rank < 0 && (name->layer >= 0 || part))
-            stack->others[stack->other_count++] = (struct called){name->kind, other->labels[i], name->scope, i};
+        if (!other->taken[i] && name->rank < 0 && (name->layer >= 0 || part))
+            stack->others[stack->other_count++] =
+                (struct called){name->kind, other->labels[i], name->scope, name->expert >= 0, i};
     }
     qsort(stack->others, stack->other_count, sizeof *stack->others, by_called);
 }
 
+/* What the entries of a stack are on the other side. */
+struct sought {
+    bool layers, both, experts; /* both: keys and values */
+    bool first, last;           /* of the layers only as many as the stack has */
+    bool scopes;                /* parts of the model have to be the same */
+};
+
 /* Adds those of one kind; false where sizes say that they are no parts of the stack. */
-static bool add_members(struct stack *stack, const char *kind, unsigned part, bool layers, bool scopes)
+static bool add_members(struct stack *stack, const char *kind, unsigned part, const struct sought *sought)
 {
     const struct ts_pairer *pairer = stack->pairer;
     const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
     const struct ts_name *own = &side->read.list[stack->whole];
-    const char *label = side->labels[stack->whole], *scope = scopes ? own->scope : NULL;
+    const char *label = side->labels[stack->whole], *scope = sought->scopes ? own->scope : NULL;
     const uint64_t count = side->bundle->tensors[stack->whole]->count;
+    const bool expert = sought->experts || own->expert >= 0;
     size_t low = 0, high = stack->other_count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (compare_called(&stack->others[middle], kind, label, scope) < 0)
+        if (compare_called(&stack->others[middle], kind, label, expert, scope) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    for (; low < stack->other_count && compare_called(&stack->others[low], kind, label, scope) == 0; low++) {
+    for (; low < stack->other_count && compare_called(&stack->others[low], kind, label, expert, scope) == 0; low++) {
         const size_t i = stack->others[low].index;
         const struct ts_name *name = &other->read.list[i];
         const uint64_t size = other->bundle->tensors[i]->count;
-        if (other->taken[i] || (layers ? name->layer < 0
-                                       : name->stacked != own->stacked ||
-                                             shifted(pairer, other, i) != shifted(pairer, side, stack->whole)))
+        if (other->taken[i] || (!sought->experts && name->expert != own->expert) ||
+            (sought->layers
+                 ? name->layer < 0
+                 : name->stacked != own->stacked || shifted(pairer, other, i) != shifted(pairer, side, stack->whole)))
             continue;
+        if (sought->experts && name->expert >= MOST_EXPERTS)
+            return false;
+        if (sought->experts) {
+            part = (unsigned)name->expert;
+            stack->parts = part >= stack->parts ? part + 1 : stack->parts;
+        }
         stack->list[stack->count++] = (struct member){i, name->layer, 0, part};
-        if (!size || size != other->bundle->tensors[stack->list[0].index]->count || stack->count > count / size)
+        if (!size || size != other->bundle->tensors[stack->list[0].index]->count ||
+            (stack->count > count / size && !sought->first && !sought->last))
             return false;
     }
     return true;
 }
 
-/* What the other side has one by one: all layers, both parts, or both of all. *found is false where it is not each of
- * them once. */
-static void find_members(struct stack *stack, bool layers, bool parts, bool scopes, bool *found)
+/* What the other side has one by one: all layers, both parts, both of all, or the experts of all. *found is false where
+ * it is not each of them once. */
+static void find_members(struct stack *stack, const struct sought *sought, bool *found)
 {
     const struct ts_pairer *pairer = stack->pairer;
     const struct ts_side *side = stack->is_b ? &pairer->b : &pairer->a, *other = stack->is_b ? &pairer->a : &pairer->b;
     const uint64_t count = side->bundle->tensors[stack->whole]->count;
     uint64_t size;
     stack->count = stack->layers = 0;
-    stack->parts = parts ? 2 : 0;
-    *found = parts ? add_members(stack, KEYS, 0, layers, scopes) && add_members(stack, VALUES, 1, layers, scopes)
-                   : add_members(stack, side->read.list[stack->whole].kind, 0, layers, scopes);
+    stack->parts = sought->both ? 2 : 0;
+    *found = sought->both ? add_members(stack, KEYS, 0, sought) && add_members(stack, VALUES, 1, sought)
+                          : add_members(stack, side->read.list[stack->whole].kind, 0, sought);
     *found = *found && stack->count > 0;
     if (!*found)
         return;
     size = other->bundle->tensors[stack->list[0].index]->count;
     qsort(stack->list, stack->count, sizeof *stack->list, by_layer);
+    if (sought->first || sought->last) {
+        const size_t entries = (size_t)(count / size);
+        *found = entries > 0 && entries < stack->count;
+        if (*found && sought->last)
+            memmove(stack->list, &stack->list[stack->count - entries], entries * sizeof *stack->list);
+        stack->count = *found ? entries : stack->count;
+    }
     for (size_t i = 0; i < stack->count && *found; i++) {
         struct member *member = &stack->list[i];
         const bool first = i == 0 || member->layer != member[-1].layer;
@@ -149,8 +177,8 @@ static void find_members(struct stack *stack, bool layers, bool parts, bool scop
         stack->layers += first;
         member->entry = stack->layers - 1;
     }
-    *found = *found && (!parts || stack->count == 2 * stack->layers) && count / size * size == count;
-    if (!layers)
+    *found = *found && (!stack->parts || stack->count == stack->parts * stack->layers) && count / size * size == count;
+    if (!sought->layers)
         stack->layers = 0;
 }
 
@@ -326,16 +354,25 @@ static enum ts_status pair_members(struct stack *stack, const struct way *way, b
 /* One tensor that may be a stack. proved: only where values agree, and where only one way does. */
 static enum ts_status try_stack(struct stack *stack, bool proved, bool scopes, struct ts_error *error)
 {
+    /* the last two: decoder.dense_layers holds the first layers of a model, decoder.moe_layers the others */
+    static const struct sought ways[] = {{.layers = true},
+                                         {.both = true},
+                                         {.layers = true, .both = true},
+                                         {.layers = true, .experts = true},
+                                         {.layers = true, .first = true},
+                                         {.layers = true, .last = true}};
     const struct ts_side *side = stack->is_b ? &stack->pairer->b : &stack->pairer->a;
     const struct ts_name *own = &side->read.list[stack->whole];
     const bool both = strcmp(own->kind, "attn_kv_cache") == 0;
-    for (int i = 1; i < 4; i++) { /* layers, parts, both */
-        const bool layers = i & 1, parts = i & 2;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct sought sought = ways[i];
         struct way best = {.layer_axis = NO_AXIS, .part_axis = NO_AXIS};
         bool found, tied, any;
-        if ((layers && !own->stacked) || (parts && !both))
+        if ((sought.layers && !own->stacked) || (sought.both && !both) || (sought.experts && own->expert >= 0) ||
+            (sought.first && !strstr(own->scope, "dense")) || (sought.last && !strstr(own->scope, "moe")))
             continue;
-        find_members(stack, layers, parts, scopes, &found);
+        sought.scopes = scopes;
+        find_members(stack, &sought, &found);
         if (!found)
             continue;
         TS_TRY(choose(stack, &best, &tied, &any, error));
@@ -363,9 +400,11 @@ enum ts_status ts_match_stacks(struct ts_pairer *pairer, struct ts_error *error)
         for (int pass = 0; pass < 4; pass++) /* what values prove first: it tells the axes of the rest */
             for (size_t i = 0; i < side->count; i++) {
                 const struct ts_name *name = &side->read.list[i];
-                if (side->taken[i] || name->rank >= 0 || name->expert >= 0 || !side->bundle->tensors[i]->count ||
+                if (side->taken[i] || name->rank >= 0 || !side->bundle->tensors[i]->count ||
                     !(name->stacked || strcmp(name->kind, "attn_kv_cache") == 0))
                     continue;
+                if (atomic_load(&ts_cancelled))
+                    return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
                 stack.whole = i;
                 if (!listed)
                     list_others(&stack);

@@ -148,6 +148,29 @@ int64_t ts_words_take_folder_rank(struct ts_words *words, bool any)
     return -1;
 }
 
+/* MaxText's MoeBlock_0.wi_0, DeepSeekMoeBlock_0.MoeBlock_0.wi_0, moe_block.wi_0 and mlp.MoeBlock_0.wi_0 are moe.wi_0:
+ * the number counts modules of one class inside of a layer, and no layers. */
+static void drop_numbered_modules(struct ts_words *words)
+{
+    struct ts_word *list = words->list;
+    unsigned first = words->count;
+    for (unsigned i = 0; i + 2 < words->count; i++) {
+        const bool counted = ts_ends_with(list[i].text, "moeblock") && ts_words_is(words, i + 1, "0");
+        const bool plain =
+            ts_words_is(words, i, "moe") && ts_words_is(words, i + 1, "block") &&
+            (ts_word_in(list[i + 2].text, "gate wi wo shared") || ts_ends_with(list[i + 2].text, "moeblock"));
+        if (!counted && !plain)
+            continue;
+        list[i + 1].gone = true;
+        if (first < i)
+            list[i].gone = true;
+        else
+            list[first = i].text = "moe";
+        if (i > 0 && ts_words_is(words, i - 1, "mlp"))
+            list[i - 1].gone = true;
+    }
+}
+
 void ts_words_drop_wrappers(struct ts_words *words)
 {
     static const char *const wrappers[][3] = {{"orig", "mod", ""},
@@ -169,6 +192,7 @@ void ts_words_drop_wrappers(struct ts_words *words)
         if (ts_words_is(words, i, "base") && ts_words_is(words, i + 1, "layer") &&
             ts_word_in(list[i + 2].text, "weight bias"))
             list[i].gone = list[i + 1].gone = true;
+    drop_numbered_modules(words);
     if (words->count > 1 && list[words->count - 1].before == '.' &&
         ts_word_in(list[words->count - 1].text, "pth pt npy bin txt safetensors pkl f32"))
         list[words->count - 1].gone = true;

@@ -432,7 +432,7 @@ static void test_join_and_slice(void **state)
     }
     whole = make(table, TS_F32, values, SHAPE(9, 50));
     found = joined(table, &whole, shards, 4, NULL);
-    assert_found(table, &found, "B: join 4 shards on axis 1, take 0..50 of 56 on axis 1", 9 * 50, 0);
+    assert_found(table, &found, "B: join 4 shards on axis 1, take 0..50 of 56 on axis 1 (the rest is zero)", 9 * 50, 0);
     assert_false(found.ambiguous);
     for (size_t i = 0; i < 4; i++)
         shards[i] = make(table, TS_BF16, values + i * 26 * 16, SHAPE(26, 16));

@@ -534,6 +534,22 @@ static void test_hostile_names(void **state)
     check("experts.5", -1, "experts");
 }
 
+/* Words that people write behind a layer's number; what "post_attn" is depends on what else there is. */
+static void test_short_words(void **state)
+{
+    const char *const apart[] = {"3_attn_context", "3_post_attn"};
+    struct ts_names names;
+    (void)state;
+    check("3_up", 3, "ffn_up");
+    check("layer_3_down", 3, "ffn_down");
+    check("3_ctx", 3, "attn_context");
+    check("3_post_attn", 3, "attn_context");
+    check("layers.3.up.weight", 3, "up.weight");
+    assert_true(ts_names_make(apart, 2, 0, &arena, &names));
+    assert_string_equal(names.list[0].kind, "attn_context");
+    assert_string_equal(names.list[1].kind, "attn_resid");
+}
+
 /* A word for layers without a number, and a part of a layer behind it: all layers in one. */
 static void test_stacks(void **state)
 {
@@ -546,6 +562,12 @@ static void test_stacks(void **state)
         {"params/decoder/layers/self_attention/out/kernel", "attn_output.weight", -1, true},
         {"transformer.layers.self_attn.q_proj.weight", "attn_q.weight", -1, true},
         {"params/decoder/layers_3/mlp/wi_0/kernel", "ffn_gate.weight", 3, false},
+        {"params-decoder-layers-MoeBlock_0-wi_0", "ffn_gate_exps.weight", -1, true},
+        {"params-decoder-layers-moe_block-wi_1", "ffn_up_exps.weight", -1, true},
+        {"params-decoder-layers-moe_block-gate-kernel", "ffn_gate_inp.weight", -1, true},
+        {"params-decoder-layers_3-mlp-MoeBlock_0-wo", "ffn_down_exps.weight", 3, false},
+        {"params-decoder-moe_layers-DeepSeekMoeBlock_0-MoeBlock_0-gate-kernel", "ffn_gate_inp.weight", -1, true},
+        {"params-decoder-moe_layers-DeepSeekMoeBlock_0-shared_experts-wi_1-kernel", "ffn_up_shexp.weight", -1, true},
         {"params/params/token_embedder/embedding", "token_embd.weight", -1, false},
         {"params/params/decoder/decoder_norm/scale", "output_norm.weight", -1, false},
         {"model.layers.3.self_attn.q_proj.weight", "attn_q.weight", 3, false},
@@ -580,6 +602,7 @@ int main(void)
         cmocka_unit_test(test_mixers),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_hostile_names),
+        cmocka_unit_test(test_short_words),
         cmocka_unit_test(test_stacks),
     };
     return cmocka_run_group_tests(tests, start, end);

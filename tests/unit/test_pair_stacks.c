@@ -238,6 +238,208 @@ static void test_some_layers(void **state)
     }
 }
 
+/* MaxText: weights of all experts of all layers in one tensor, experts before layers or behind them, as many of one as
+ * of the other, against a tensor for each. One that is wrong shows as such. */
+static void test_experts_of_all_layers(void **state)
+{
+    enum { EXPERTS = LAYERS, KERNEL = IN * OUT };
+    (void)state;
+    for (int round = 0; round < 8; round++) {
+        const bool stack_is_b = round & 1, layers_first = round & 2, spoiled = round & 4;
+        float *all = made_values(LAYERS * EXPERTS * KERNEL);
+        struct paired paired;
+        struct ts_bundle *stack_side, *other;
+        paired_start(&paired);
+        stack_side = stack_is_b ? paired.b : paired.a;
+        other = stack_is_b ? paired.a : paired.b;
+        made_add(stack_side, "params-decoder-layers-MoeBlock_0-wi_0", all, SHAPE(LAYERS, EXPERTS, IN, OUT));
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int expert = 0; expert < EXPERTS; expert++) {
+                const int at = layers_first ? layer * EXPERTS + expert : expert * LAYERS + layer;
+                float *turned = transposed(&all[at * KERNEL], IN, OUT);
+                char name[96];
+                for (size_t i = 0; i < KERNEL && spoiled && layer == 1 && expert == 2; i++)
+                    turned[i] = (float)(i % 5) - 2;
+                snprintf(name, sizeof name, "model.layers.%d.block_sparse_moe.experts.%d.w1.weight", layer, expert);
+                made_add(other, name, turned, SHAPE(OUT, IN));
+                free(turned);
+            }
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.count, LAYERS * EXPERTS);
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int expert = 0; expert < EXPERTS; expert++) {
+                const bool wrong = spoiled && layer == 1 && expert == 2;
+                char name[96], piece[96];
+                const struct ts_pair *pair;
+                snprintf(name, sizeof name, "model.layers.%d.block_sparse_moe.experts.%d.w1.weight", layer, expert);
+                snprintf(piece, sizeof piece, "params-decoder-layers-MoeBlock_0-wi_0[%d,%d]",
+                         layers_first ? layer : expert, layers_first ? expert : layer);
+                pair = paired_find(&paired, stack_is_b ? name : piece, stack_is_b ? piece : name);
+                assert_int_equal(pair_error(pair) > 0.5, wrong);
+                assert_true(wrong || !pair->guess);
+                assert_false(pair->ambiguous || pair->partial);
+            }
+        free(all);
+        paired_end(&paired);
+    }
+}
+
+/* DeepSeek in MaxText: the first layers in one stack, the others in the next. Norms of ones tell nothing, names do. */
+static void test_dense_layers_before_the_others(void **state)
+{
+    (void)state;
+    for (int ones = 0; ones < 2; ones++)
+        for (int stack_is_b = 0; stack_is_b < 2; stack_is_b++) {
+            float *all = made_values(5 * IN);
+            struct paired paired;
+            paired_start(&paired);
+            for (size_t i = 0; i < 5 * IN && ones; i++)
+                all[i] = 1;
+            made_add(stack_is_b ? paired.b : paired.a,
+                     "params-decoder-dense_layers-pre_self_attention_layer_norm-scale", all, SHAPE(2, IN));
+            made_add(stack_is_b ? paired.b : paired.a, "params-decoder-moe_layers-pre_self_attention_layer_norm-scale",
+                     &all[2 * IN], SHAPE(3, IN));
+            for (int layer = 0; layer < 5; layer++)
+                made_add(stack_is_b ? paired.a : paired.b, made_name("model.layers.%d.input_layernorm.weight", layer),
+                         &all[layer * IN], SHAPE(IN));
+            paired_run(&paired, &(struct ts_pair_options){0});
+            assert_all_equal(&paired, 5, 0);
+            for (int layer = 0; layer < 5; layer++) {
+                const char *name = made_name("model.layers.%d.input_layernorm.weight", layer);
+                const char *piece =
+                    made_name(layer < 2 ? "params-decoder-dense_layers-pre_self_attention_layer_norm-scale[%d]"
+                                        : "params-decoder-moe_layers-pre_self_attention_layer_norm-scale[%d]",
+                              layer < 2 ? layer : layer - 2);
+                paired_find(&paired, stack_is_b ? name : piece, stack_is_b ? piece : name);
+            }
+            free(all);
+            paired_end(&paired);
+        }
+}
+
+/* q, k and v of all layers in one tensor, layers along the first or the second axis, against one of each for each
+ * layer; and q, k and v apart, each of all layers, against one fused tensor for each. */
+static void test_fused_and_stacked(void **state)
+{
+    enum { Q = 8, K = 4, V = 4, ALL = Q + K + V };
+    static const char *const apart[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+    static const size_t sizes[3] = {Q, K, V}, starts[3] = {0, Q, Q + K};
+    (void)state;
+    for (int round = 0; round < 16; round++) {
+        const bool fused_is_b = round & 1, fused_stacked = round & 2, middle = round & 4, spoiled = round & 8;
+        float *fused[LAYERS], *parts[3][LAYERS];
+        struct paired paired;
+        struct ts_bundle *side, *other;
+        paired_start(&paired);
+        side = fused_is_b ? paired.b : paired.a;
+        other = fused_is_b ? paired.a : paired.b;
+        for (int layer = 0; layer < LAYERS; layer++) {
+            fused[layer] = made_values(ALL * IN);
+            for (int i = 0; i < 3; i++) {
+                parts[i][layer] = made_values(sizes[i] * IN);
+                if (!(spoiled && layer == 1 && i == 2))
+                    memcpy(parts[i][layer], &fused[layer][starts[i] * IN], sizes[i] * IN * sizeof(float));
+            }
+        }
+        if (fused_stacked) {
+            float *all = stack_up(fused, LAYERS, middle ? ALL : 1, middle ? IN : ALL * IN);
+            made_add(side, "decoder.layers.self_attention.linear_qkv.weight", all,
+                     SHAPE(middle ? ALL : LAYERS, middle ? LAYERS : ALL, IN));
+            free(all);
+        }
+        for (int layer = 0; layer < LAYERS && !fused_stacked; layer++)
+            made_add(side, made_name("model.layers.%d.self_attn.qkv_proj.weight", layer), fused[layer], SHAPE(ALL, IN));
+        for (int i = 0; i < 3; i++) {
+            char name[96];
+            if (!fused_stacked) {
+                float *all = stack_up(parts[i], LAYERS, middle ? sizes[i] : 1, middle ? IN : sizes[i] * IN);
+                snprintf(name, sizeof name, "decoder.layers.%s.weight", apart[i]);
+                made_add(other, name, all, SHAPE(middle ? sizes[i] : LAYERS, middle ? LAYERS : sizes[i], IN));
+                free(all);
+            }
+            for (int layer = 0; layer < LAYERS && fused_stacked; layer++) {
+                snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, apart[i]);
+                made_add(other, name, parts[i][layer], SHAPE(sizes[i], IN));
+            }
+        }
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.count, 3 * LAYERS);
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int i = 0; i < 3; i++) {
+                const char *axis = middle ? ":," : "";
+                char whole[96], part[96], slice[16];
+                const struct ts_pair *pair;
+                snprintf(slice, sizeof slice, "[%s%d]", axis, layer);
+                if (fused_stacked) {
+                    snprintf(whole, sizeof whole, "decoder.layers.self_attention.linear_qkv.weight%s", slice);
+                    snprintf(part, sizeof part, "model.layers.%d.%s.weight", layer, apart[i]);
+                } else {
+                    snprintf(whole, sizeof whole, "model.layers.%d.self_attn.qkv_proj.weight", layer);
+                    snprintf(part, sizeof part, "decoder.layers.%s.weight%s", apart[i], slice);
+                }
+                pair = paired_find(&paired, fused_is_b ? part : whole, fused_is_b ? whole : part);
+                assert_int_equal(pair_error(pair) > 0.5, spoiled && layer == 1 && i == 2);
+                assert_false(pair->ambiguous);
+            }
+        free_all(fused, LAYERS);
+        for (int i = 0; i < 3; i++)
+            free_all(parts[i], LAYERS);
+        paired_end(&paired);
+    }
+}
+
+/* Keys and values of each layer as one against all keys and all values, the axis of two and that of layers anywhere. */
+static void test_caches_of_layers_against_all_of_a_kind(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 16; round++) {
+        const bool all_is_b = round & 1, inside = round & 2, second = round & 4, spoiled = round & 8;
+        float *kinds[2][LAYERS];
+        struct paired paired;
+        paired_start(&paired);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            float *both, *two[2];
+            for (int kind = 0; kind < 2; kind++) {
+                kinds[kind][layer] = made_values(CACHE);
+                two[kind] = made_values(CACHE);
+                if (!(spoiled && kind && layer == 1))
+                    memcpy(two[kind], kinds[kind][layer], CACHE * sizeof(float));
+            }
+            both = stack_up(two, 2, inside ? HEADS : 1, inside ? TOKENS * SIZE : CACHE);
+            made_add(all_is_b ? paired.a : paired.b, made_name("past_key_values.%d", layer), both,
+                     SHAPE(inside ? HEADS : 2, inside ? 2 : HEADS, TOKENS, SIZE));
+            free(both);
+            free_all(two, 2);
+        }
+        for (int kind = 0; kind < 2; kind++) {
+            float *all = stack_up(kinds[kind], LAYERS, second ? HEADS : 1, second ? TOKENS * SIZE : CACHE);
+            made_add(all_is_b ? paired.b : paired.a, kind ? "value_cache" : "key_cache", all,
+                     SHAPE(second ? HEADS : LAYERS, second ? LAYERS : HEADS, TOKENS, SIZE));
+            free(all);
+        }
+        paired_run(&paired, &(struct ts_pair_options){0});
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.count, 2 * LAYERS);
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int kind = 0; kind < 2; kind++) {
+                char one[64], all[64];
+                const struct ts_pair *pair;
+                snprintf(one, sizeof one, "past_key_values.%d[%s%d]", layer, inside ? ":," : "", kind);
+                snprintf(all, sizeof all, "%s[%s%d]", kind ? "value_cache" : "key_cache", second ? ":," : "", layer);
+                pair = paired_find(&paired, all_is_b ? one : all, all_is_b ? all : one);
+                assert_int_equal(pair_error(pair) > 0.5, spoiled && kind && layer == 1);
+            }
+        free_all(kinds[0], LAYERS);
+        free_all(kinds[1], LAYERS);
+        paired_end(&paired);
+    }
+}
+
 /* A stack of one layer is no line of a map: no tensor has the name of its layer. */
 static void test_map_of_a_stack(void **state)
 {
@@ -286,6 +488,8 @@ int main(void)
         cmocka_unit_test(test_layers_along_any_axis), cmocka_unit_test(test_axes_of_one_size),
         cmocka_unit_test(test_caches_in_every_form),  cmocka_unit_test(test_some_layers),
         cmocka_unit_test(test_map_of_a_stack),        cmocka_unit_test(test_many_that_do_not_fit),
+        cmocka_unit_test(test_experts_of_all_layers), cmocka_unit_test(test_dense_layers_before_the_others),
+        cmocka_unit_test(test_fused_and_stacked),     cmocka_unit_test(test_caches_of_layers_against_all_of_a_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
