@@ -312,10 +312,12 @@ static bool write_map(const struct ts_comparison *comparison, const char *path)
 
 static bool write_text(const struct ts_comparison *comparison, const struct settings *settings)
 {
+    struct ts_layout layout = terminal;
     struct ts_buffer buffer;
     bool good;
+    layout.hints = terminal.hints && !settings->model; /* its run is not kept, and nothing else could open it */
     ts_buffer_init(&buffer, (size_t)2 << 30);
-    ts_report_text(comparison, &settings->report, &terminal, &buffer);
+    ts_report_text(comparison, &settings->report, &layout, &buffer);
     good = !buffer.failed && flush_out(&buffer);
     ts_buffer_release(&buffer);
     return good;

@@ -330,8 +330,9 @@ enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error
     if (a.count == 0 || b.count == 0)
         return TS_OK;
     if (elements_a > MOST || elements_b > MOST)
-        return ts_pairer_note(pairer, error,
-                              "what names left over is too large to be paired by content; give a map with --map");
+        return ts_pairer_note(
+            pairer, error,
+            "the tensors left unpaired by name are too large to be paired by content; pair them with --map");
     TS_TRY(sketch_all(pairer, &a, error));
     TS_TRY(sketch_all(pairer, &b, error));
     qsort(a.list, a.count, sizeof *a.list, by_norm);

@@ -72,7 +72,7 @@ struct ts_delta ts_shown_delta(const struct ts_delta *delta);
 double ts_badness(const struct ts_comparison *comparison, size_t index);
 /* "logits: the first token is the same in 8 of 9 rows, ..." without the name: what a difference means for logits and
  * probabilities. */
-void ts_put_ranking(struct ts_buffer *out, const struct ts_ranking *ranking);
+void ts_put_ranking(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index);
 /* Its rows choose tokens, or its ranking is known at least. */
 bool ts_is_output(const struct ts_comparison *comparison, size_t index);
 

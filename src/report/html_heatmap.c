@@ -204,10 +204,10 @@ static void put_words(struct ts_buffer *out, const struct ts_plane *plane, const
     if (plane->wrapped)
         ts_buffer_printf(out, ", wrapped at %" PRIu64, plane->wrapped);
     if (plane->rows > plane->height || plane->columns > plane->width)
-        ts_buffer_printf(out, "; a cell stands for %" PRIu64 " × %" PRIu64 " elements%s",
+        ts_buffer_printf(out, "; each cell covers %" PRIu64 " × %" PRIu64 " elements%s",
                          (plane->rows + plane->height - 1) / plane->height,
                          (plane->columns + plane->width - 1) / plane->width,
-                         plane->sampled ? ", of which some were looked at" : "");
+                         plane->sampled ? ", of which some were sampled" : "");
     if (plane->mark < plane->count) {
         ts_buffer_string(out, delta->non_finite_mismatch ? ". At " : ". Worst at ");
         ts_put_coordinates(out, &plane->pair->a, plane->mark);
