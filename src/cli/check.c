@@ -337,7 +337,7 @@ static int run(int argc, char **argv)
     if (!operands)
         return tell_usage(&command_check, "no input; give a file, a folder or an archive");
     if (request.expect && request.record)
-        return tell_usage(&command_check, "--expect and --record exclude each other");
+        return tell_usage(&command_check, "--expect and --record cannot be combined");
     if (request.record && request.json)
         return tell_usage(&command_check, "--record writes no JSON");
     if (!(request.margin >= 0 && request.margin <= 1000))

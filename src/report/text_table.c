@@ -458,7 +458,7 @@ void ts_put_table(const struct ts_comparison *comparison, const struct ts_report
     }
     ts_buffer_byte(out, '\n');
     if (!table.count)
-        ts_buffer_string(out, "    no such tensor\n");
+        ts_buffer_string(out, "    no tensor is of that kind\n");
     else if (has_cells(&table.lines[0])) {
         widths = fit(&table);
         put_head(&table, &widths, out);

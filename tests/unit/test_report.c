@@ -317,7 +317,7 @@ static void test_text_selections(void **state)
 
     sample.options.only = 1u << TS_JUDGED_UNKNOWN;
     make_text(&sample, &eighty, &out);
-    assert_non_null(strstr(out.data, "    no such tensor\n"));
+    assert_non_null(strstr(out.data, "    no tensor is of that kind\n"));
     ts_buffer_release(&out);
     sample_close(&sample);
 }
