@@ -257,7 +257,7 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
     } lacking[] = {{alone, "tensor has no partner", "tensors have no partner"},
                    {uncompared, "could not be compared", "could not be compared"},
                    {unknown - uncompared, "tensor could not be judged", "tensors could not be judged"},
-                   {lost, "member could not be read", "members could not be read"},
+                   {lost, "file could not be read", "files could not be read"},
                    {sampled, "dump is a sample", "dumps are samples"},
                    {pairing->lacking, "tensor lacks ranks", "tensors lack ranks"},
                    {pairing->lacking_experts, "tensor lacks experts", "tensors lack experts"}};

@@ -178,7 +178,7 @@ static void put_causes(const struct ts_page *page)
     for (size_t i = 0; i < diagnosis->count; i++) {
         ts_buffer_printf(page->out, "<dt>%s</dt><dd><strong>", i ? "or" : "cause");
         ts_page_text(page, diagnosis->causes[i].id);
-        ts_buffer_printf(page->out, "</strong> (%.2f%s) ", diagnosis->causes[i].confidence,
+        ts_buffer_printf(page->out, "</strong> (%.2f%s): ", diagnosis->causes[i].confidence,
                          diagnosis->causes[i].tied ? ", a tie" : "");
         ts_page_text(page, diagnosis->causes[i].summary ? diagnosis->causes[i].summary : "");
         ts_page_put(page, "</dd>\n");

@@ -418,7 +418,7 @@ static void test_text_of_causes(void **state)
     assert_non_null(strstr(out.data, "  or         scaled (0.30, a tie): by 1.2\n"));
     ts_buffer_release(&out);
     make_html(&sample, &out);
-    assert_non_null(strstr(out.data, "<strong>scaled</strong> (0.30, a tie) by 1.2"));
+    assert_non_null(strstr(out.data, "<strong>scaled</strong> (0.30, a tie): by 1.2"));
     ts_buffer_release(&out);
     sample_close(&sample);
 }
