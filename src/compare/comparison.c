@@ -480,7 +480,7 @@ static enum ts_status measure(struct ts_comparison *comparison, const struct ts_
         return ts_fail_memory(error);
     for (size_t i = 0; i < pairing->count; i++)
         elements += pairing->pairs[i].a.count;
-    ts_progress_start(&progress, "comparing", elements);
+    ts_progress_start_elements(&progress, "comparing", elements);
     status = ts_delta_run(pool, pairing->pairs, pairing->count, &options->delta, comparison->deltas, &progress, error);
     ts_progress_finish(&progress);
     return status;
@@ -583,7 +583,7 @@ static enum ts_status measure_ranks(struct ts_comparison *comparison, struct ts_
     for (size_t i = 0; i < pairing->count; i++)
         if (comparison->deltas[i].unequal && pairing->pairs[i].a.rank > 1)
             elements += 3 * pairing->pairs[i].a.count; /* it is walked three times at least */
-    ts_progress_start(&progress, "ranks", elements);
+    ts_progress_start_elements(&progress, "ranks", elements);
     status = ts_change_rank_run(pool, pairing->pairs, comparison->deltas, pairing->count, comparison->ranks, &progress,
                                 error);
     ts_progress_finish(&progress);
@@ -613,7 +613,7 @@ static enum ts_status look_closer(struct ts_comparison *comparison, struct ts_po
             elements += pairing->pairs[i].a.count;
             which[count++] = i;
         }
-    ts_progress_start(&progress, "looking closer", elements);
+    ts_progress_start_elements(&progress, "looking closer", elements);
     status =
         ts_delta_detail(pool, pairing->pairs, which, count, &comparison->arena, comparison->deltas, &progress, error);
     ts_progress_finish(&progress);
