@@ -249,8 +249,10 @@ bool ts_put_aside(struct ts_buffer *out, const struct ts_judgement *judgement, b
         count += is_guessed(judgement, i) == guessed;
     if (!count)
         return false;
-    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to different experts on a near tie:", count,
-                     judgement->tokens, guessed ? "seem to have been" : "were");
+    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to different experts%s:", count, judgement->tokens,
+                     guessed ? "seem to have been" : "were",
+                     judgement->first == SIZE_MAX ? " on a near tie"
+                                                  : ", on a near tie or because of the first divergence");
     for (size_t i = 0; i < judgement->aside_count && shown < most; i++)
         if (is_guessed(judgement, i) == guessed)
             ts_buffer_printf(out, "%s %" PRIu64, shown++ ? "," : "", judgement->aside[i]);
@@ -336,12 +338,18 @@ double ts_badness(const struct ts_comparison *comparison, size_t index)
     return delta->rel_l2;
 }
 
+bool ts_has_ranking(const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_pair *pair = &comparison->pairing.pairs[index];
+    return comparison->deltas[index].ranking.known && !ts_is_sampled(pair) && !ts_ends_with(pair->name, ".input");
+}
+
 bool ts_is_output(const struct ts_comparison *comparison, size_t index)
 {
     const char *name = comparison->pairing.pairs[index].name;
     uint64_t layer;
-    return comparison->deltas[index].ranking.known && (strstr(name, "logits") || strstr(name, "lm_head")) &&
-           !ts_layer_of(name, &layer) && !ts_ends_with(name, ".input"); /* a router's logits are inside of the model */
+    return ts_has_ranking(comparison, index) && (strstr(name, "logits") || strstr(name, "lm_head")) &&
+           !ts_layer_of(name, &layer); /* a router's logits are inside of the model */
 }
 
 void ts_put_ranking(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index)

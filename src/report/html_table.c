@@ -114,7 +114,7 @@ static void put_row(const struct ts_page *page, size_t i)
     if (!comparison->judgement.weights || pair->problem || delta->non_finite_mismatch || comparison->first_bytes)
         put_small(page, ts_reason(comparison, i));
     put_small(page, verdict->operation);
-    if (delta->ranking.known) {
+    if (ts_has_ranking(comparison, i)) {
         ts_buffer_init(&remark, 4096);
         ts_put_ranking(&remark, page->comparison, i);
         put_small(page, remark.data);

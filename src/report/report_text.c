@@ -146,6 +146,16 @@ static void put_recipe(struct ts_buffer *line, const char *recipe, bool several)
     ts_buffer_string(line, at);
 }
 
+/* "   18  B: swap 0 1" */
+static void put_count(const struct text *text, size_t count, const char *what)
+{
+    char number[32];
+    int used = snprintf(number, sizeof number, "%6zu  ", count);
+    ts_buffer_string(text->out, number);
+    ts_put_folded(text->layout, text->out, what, (size_t)used, (size_t)used);
+    ts_buffer_byte(text->out, '\n');
+}
+
 /* The layouts that were found, most frequent first: rows that are folded away do not show theirs. */
 static void put_recipes(const struct text *text)
 {
@@ -181,23 +191,29 @@ static void put_recipes(const struct text *text)
     if (!pairs || (pairs == 1 && !text->comparison->judgement.weights)) /* a single one is told with its row */
         return;
     ts_buffer_init(&line, 65536);
-    ts_buffer_printf(&line, "%zu of them needed a layout change: ", pairs);
-    for (size_t shown = 0; shown < RECIPES_SHOWN && shown < kinds; shown++) {
+    ts_buffer_printf(&line, "%zu of them needed a layout change", pairs);
+    if (kinds == 1) { /* else each has a line of its own: recipes have semicolons inside */
+        ts_buffer_string(&line, ": ");
+        put_recipe(&line, found[0].recipe, found[0].several);
+    }
+    put_sentence(text, text_of(&line), 0);
+    for (size_t shown = 0; kinds > 1 && shown < RECIPES_SHOWN && shown < kinds; shown++) {
         size_t most = 0;
         for (size_t k = 1; k < kinds; k++)
             most = found[k].count > found[most].count ? k : most;
-        ts_buffer_string(&line, shown ? "; " : "");
+        ts_buffer_clear(&line);
         put_recipe(&line, found[most].recipe, found[most].several);
-        ts_buffer_printf(&line, " (%zu)", found[most].count);
+        put_count(text, found[most].count, text_of(&line));
         found[most].count = 0;
     }
-    for (size_t k = 0; k < kinds; k++)
+    for (size_t k = 0; kinds > 1 && k < kinds; k++)
         others += found[k].count;
     if (others)
-        ts_buffer_printf(&line, "; others (%zu)", others);
+        put_count(text, others, "others; see them with --all");
+    ts_buffer_clear(&line);
+    ts_buffer_printf(&line, "for %zu of them another layout fits as well", ambiguous);
     if (ambiguous)
-        ts_buffer_printf(&line, "; for %zu of them another layout fits as well", ambiguous);
-    put_sentence(text, text_of(&line), 0);
+        put_sentence(text, text_of(&line), 0);
     ts_buffer_release(&line);
 }
 
@@ -414,8 +430,7 @@ static void put_rankings(const struct text *text)
     bool any = false;
     ts_buffer_init(&line, (size_t)16 << 20);
     for (size_t i = 0; i < pairing->count; i++) {
-        const struct ts_ranking *ranking = &text->comparison->deltas[i].ranking;
-        if (!ranking->known || !(text->options->all || ts_is_output(text->comparison, i)))
+        if (!ts_has_ranking(text->comparison, i) || !(text->options->all || ts_is_output(text->comparison, i)))
             continue;
         if (!any)
             ts_buffer_byte(text->out, '\n');

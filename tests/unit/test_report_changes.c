@@ -451,6 +451,17 @@ static void test_rankings(void **state)
     assert_non_null(strstr(out.data, "<dt>ranking</dt><dd>logits: top-1 agrees in 8 of 9 rows"));
     assert_int_equal(count_of(out.data, "top-1 agrees"), 4); /* above, and in all rows */
     ts_buffer_release(&out);
+    make_json(&sample, &out);
+    assert_int_equal(count_of(out.data, "\"ranking\":"), 3);
+    ts_buffer_release(&out);
+    /* the largest of a sample need not be the largest of the row */
+    ((struct ts_tensor *)sample.comparison.pairing.pairs[1].a.tensor)->sampled = true;
+    make_json(&sample, &out);
+    assert_int_equal(count_of(out.data, "\"ranking\":"), 2);
+    ts_buffer_clear(&out);
+    ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
+    assert_null(strstr(out.data, "\nlogits: top-1"));
+    ts_buffer_release(&out);
     sample_close(&sample);
 }
 
