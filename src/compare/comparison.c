@@ -126,8 +126,8 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
         if (comparison->pairing.pairs[i].problem)
             continue;
         if (options->fixed_tolerance)
-            set_verdict(comparison, i, delta->mismatched == 0, "elements are outside the tolerance given",
-                        "within the tolerance given");
+            set_verdict(comparison, i, delta->mismatched == 0, "some elements are outside the given tolerance",
+                        "within the given tolerance");
         else if (options->grades)
             set_verdict(comparison, i, strcmp(ts_comparison_grade(delta), "SIGNIFICANT") != 0,
                         "its grade is SIGNIFICANT", "its grade allows it");

@@ -601,7 +601,7 @@ static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buff
 
 enum ts_status ts_pairing_put(const struct ts_pairing *pairing, struct ts_buffer *out, struct ts_error *error)
 {
-    ts_buffer_string(out, "# name of A = name of B; a name without a partner stays alone\n");
+    ts_buffer_string(out, "# name of A = name of B; \"name =\" and \"= name\" stay alone\n");
     TS_TRY(put_pairs(pairing, out, error));
     for (size_t i = 0; i < pairing->only_a_count; i++) {
         ts_map_put_name(out, pairing->only_a[i]->name);
