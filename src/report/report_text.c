@@ -656,7 +656,8 @@ static void put_hint(const struct text *text)
     ts_buffer_string(&line, "look closer: tsleuth serve");
     put_word(&line, comparison->a->path);
     put_word(&line, comparison->b->path);
-    put_sentence(text, text_of(&line), 0);
+    ts_put_name(text->layout, text->out, text_of(&line), SIZE_MAX); /* in one piece, to be copied */
+    ts_buffer_byte(text->out, '\n');
     ts_buffer_release(&line);
 }
 

@@ -115,6 +115,7 @@ static void test_text_with_a_hint(void **state)
                                      "look closer: tsleuth serve reference.safetensors candidate.safetensors\n"));
     ts_buffer_release(&out);
     sample_close(&sample);
+    terminal.width = 30; /* a command is not broken */
     sample_open(&sample, "-a", "it's b");
     sample_pair(&sample, "x", TS_JUDGED_DIFFERS, 0.5, 100, 1);
     sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 1 tensors differ");
