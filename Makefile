@@ -13,7 +13,10 @@ build:
 	@scripts/setup build
 	@scripts/build build
 
-demo: build
+# not the tests: somebody waits for it
+demo:
+	@scripts/setup build
+	@scripts/build build -- tsleuth
 	@scripts/demo
 
 test:

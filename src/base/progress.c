@@ -53,14 +53,17 @@ struct unit {
     double size;
 };
 
-static struct unit unit_for(double bytes)
+static struct unit unit_for(double amount, bool elements)
 {
-    static const struct unit units[] = {{"EB", 1e18}, {"PB", 1e15}, {"TB", 1e12},
-                                        {"GB", 1e9},  {"MB", 1e6},  {"kB", 1e3}};
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (bytes >= units[i].size)
-            return units[i];
-    return (struct unit){"B", 1};
+    static const struct unit of_bytes[] = {{"EB", 1e18}, {"PB", 1e15}, {"TB", 1e12}, {"GB", 1e9},
+                                           {"MB", 1e6},  {"kB", 1e3},  {"B", 1}};
+    static const struct unit of_elements[] = {{"E elements", 1e18}, {"P elements", 1e15}, {"T elements", 1e12},
+                                              {"G elements", 1e9},  {"M elements", 1e6},  {"k elements", 1e3},
+                                              {"elements", 1}};
+    const struct unit *unit = elements ? of_elements : of_bytes;
+    while (unit->size > 1 && amount < unit->size)
+        unit++;
+    return *unit;
 }
 
 static void format_eta(char *out, size_t size, double seconds)
@@ -90,14 +93,19 @@ static void draw(const struct ts_progress *progress, uint64_t now)
     const uint64_t done = atomic_load_explicit(&progress->done, memory_order_relaxed);
     const double seconds = (double)(now - progress->started_ns) / (double)SECOND_NS;
     const double rate = (double)done / seconds;
-    const struct unit rate_unit = unit_for(rate);
+    const struct unit rate_unit = unit_for(rate, progress->elements);
     /* The last column stays free: a character there makes some terminals wrap. */
     const size_t room = terminal_width() - 1;
     char line[512] = "\r", head[128], amount[64] = "", speed[32], eta[32] = "", bar[BAR_MOST + 3] = "";
     size_t bar_size = 0, used;
-    snprintf(speed, sizeof speed, "  %.1f %s/s", rate / rate_unit.size, rate_unit.name);
+    if (!progress->elements) /* what is counted is said once */
+        snprintf(speed, sizeof speed, "  %.1f %s/s", rate / rate_unit.size, rate_unit.name);
+    else if (rate_unit.size > 1)
+        snprintf(speed, sizeof speed, "  %.1f %c/s", rate / rate_unit.size, rate_unit.name[0]);
+    else
+        snprintf(speed, sizeof speed, "  %.0f/s", rate);
     if (progress->total > 0) {
-        const struct unit unit = unit_for((double)progress->total);
+        const struct unit unit = unit_for((double)progress->total, progress->elements);
         const double share = done < progress->total ? (double)done / (double)progress->total : 1;
         snprintf(head, sizeof head, "  %.60s  %2d%%", progress->label, (int)(share * 100));
         snprintf(amount, sizeof amount, " %.1f of %.1f %s", (double)done / unit.size,
@@ -116,7 +124,7 @@ static void draw(const struct ts_progress *progress, uint64_t now)
         if (used + BAR_LEAST + 3 <= room)
             bar_size = draw_bar(bar, room - used - 3 < BAR_MOST ? room - used - 3 : BAR_MOST, share);
     } else {
-        const struct unit unit = unit_for((double)done);
+        const struct unit unit = unit_for((double)done, progress->elements);
         snprintf(head, sizeof head, "  %.60s  %.1f %s", progress->label, (double)done / unit.size, unit.name);
     }
     snprintf(line + 1, sizeof line - 1, "%s%.*s%s%s%s", head, (int)bar_size, bar, amount, speed, eta);
@@ -132,6 +140,7 @@ void ts_progress_start(struct ts_progress *progress, const char *label, uint64_t
     const char *terminal = getenv("TERM");
     progress->label = label;
     progress->total = total;
+    progress->elements = false;
     atomic_init(&progress->done, 0);
     atomic_init(&progress->drawn_ns, 0);
     progress->enabled = isatty(STDERR_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
@@ -143,6 +152,12 @@ void ts_progress_start(struct ts_progress *progress, const char *label, uint64_t
         atomic_store(&progress->watch->total, total);
         atomic_store(&progress->watch->label, label);
     }
+}
+
+void ts_progress_start_elements(struct ts_progress *progress, const char *label, uint64_t total)
+{
+    ts_progress_start(progress, label, total);
+    progress->elements = true;
 }
 
 void ts_progress_add(struct ts_progress *progress, uint64_t amount)

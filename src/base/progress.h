@@ -24,7 +24,8 @@ extern _Thread_local struct ts_watch *ts_watched;
 
 struct ts_progress {
     const char *label; /* "reading", "statistics" */
-    uint64_t total;    /* in bytes; 0 when unknown */
+    uint64_t total;    /* in bytes, or in elements; 0 when unknown */
+    bool elements;     /* what is counted */
     _Atomic uint64_t done;
     /* private */
     bool enabled;
@@ -35,6 +36,8 @@ struct ts_progress {
 
 /* Enabled when standard error is a terminal and TERM is not "dumb". */
 void ts_progress_start(struct ts_progress *progress, const char *label, uint64_t total);
+/* The same for work that counts elements. */
+void ts_progress_start_elements(struct ts_progress *progress, const char *label, uint64_t total);
 void ts_progress_add(struct ts_progress *progress, uint64_t amount); /* progress may be NULL */
 void ts_progress_finish(struct ts_progress *progress);               /* erases the bar */
 

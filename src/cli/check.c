@@ -16,10 +16,10 @@ static const char help[] = "usage: tsleuth check X [OPTIONS]\n"
                            "       tsleuth check X --record FILE [OPTIONS]\n"
                            "\n"
                            "Without --expect looks for what is broken or suspicious in X, as inspect --check\n"
-                           "does. With it, holds the tensors of X against what FILE expects of them: shapes,\n"
+                           "does. With it, checks the tensors of X against what FILE expects of them: shapes,\n"
                            "ranges, NaN and Inf, norms, sums of rows, entropy, sparsity, errors against a\n"
-                           "reference. Every expectation is told with what was measured; one that fits no\n"
-                           "tensor fails. docs/check.md has the whole language; in short, a line is\n"
+                           "reference. Each is reported with what was measured; one that matches no tensor\n"
+                           "fails. docs/check.md describes the whole language; in short, a line is\n"
                            "\n"
                            "  layers.*.attn_probs  shape [1,4,*,*]  finite  rows-sum 1 ±1e-3  entropy [0.2,1]\n"
                            "  img_in               range [-15,16]  norm 123 ±5%\n"
@@ -28,14 +28,14 @@ static const char help[] = "usage: tsleuth check X [OPTIONS]\n"
                            "  --expect FILE      the expectations\n"
                            "  --record FILE      write expectations from X, a good run; - for standard output\n"
                            "  --margin PERCENT   how much wider recorded ranges are (default 10)\n"
-                           "  --failed           show only what failed or could not be told\n"
+                           "  --failed           show only what failed or could not be decided\n"
                            "  --json FILE        the result as JSON; - for standard output\n"
                            "  --raw              quantized weights as their stored parts\n"
                            "  --follow-links     follow symbolic links that leave the folder\n"
                            "  --spool-limit GB   most temporary space for unpacking (default 64)\n"
                            "\n"
                            "Exit status: 0 all as expected, 1 something is not, 2 something could not be\n"
-                           "told, 3 wrong usage, an expectation that cannot be read, or unreadable input.\n"
+                           "decided, 3 wrong usage, an expectation that cannot be read, or unreadable input.\n"
                            "\n"
                            "examples:\n"
                            "  tsleuth check model.safetensors\n"
@@ -139,7 +139,7 @@ static bool tell_text(const struct checked *checked, bool failed_only)
     if (checked->failed)
         ts_buffer_printf(&out, ", %zu fail", checked->failed);
     if (checked->unknown)
-        ts_buffer_printf(&out, ", %zu cannot be told", checked->unknown);
+        ts_buffer_printf(&out, ", %zu cannot be decided", checked->unknown);
     ts_buffer_byte(&out, '\n');
     good = good && flush_out(&out);
     ts_buffer_release(&out);
@@ -337,7 +337,7 @@ static int run(int argc, char **argv)
     if (!operands)
         return tell_usage(&command_check, "no input; give a file, a folder or an archive");
     if (request.expect && request.record)
-        return tell_usage(&command_check, "--expect and --record exclude each other");
+        return tell_usage(&command_check, "--expect and --record cannot be combined");
     if (request.record && request.json)
         return tell_usage(&command_check, "--record writes no JSON");
     if (!(request.margin >= 0 && request.margin <= 1000))
@@ -363,7 +363,7 @@ static int run(int argc, char **argv)
 
 const struct command command_check = {
     .name = "check",
-    .summary = "find what is broken, or not as an expectation file says",
+    .summary = "find what is broken, or check against expectations",
     .help = help,
     .run = run,
 };

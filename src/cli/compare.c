@@ -17,71 +17,75 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "\n"
                            "Compares two inputs (files, folders, archives, cached Hugging Face\n"
                            "repositories) tensor by tensor in execution order, tells floating-point noise\n"
-                           "from a bug, and names the first tensor that is really wrong. Names and layouts\n"
-                           "of both sides need not be the same. Of two checkpoints it tells what changed,\n"
-                           "by how much and where.\n"
+                           "from bugs, and names the first tensor that is really wrong and why. The two\n"
+                           "sides may use different names and layouts. For two checkpoints it says which\n"
+                           "weights changed, by how much and where.\n"
                            "\n"
-                           "  --checkpoint       these are weights, each judged by itself\n"
-                           "  --trace            these are captures of two runs, judged in execution order;\n"
-                           "                     without either the names decide\n"
+                           "  --checkpoint       the inputs are weights: each is judged by itself\n"
+                           "  --trace            the inputs are captures of two runs, judged in execution\n"
+                           "                     order; without either option the names decide\n"
                            "\n"
-                           "judging (the default learns what rounding explains in this very run)\n"
-                           "  --rtol X --atol X  only this: |d| <= atol + rtol * |reference|; one that is\n"
+                           "judging (by default what rounding explains is learnt from the run itself)\n"
+                           "  --rtol X --atol X  judge by |d| <= atol + rtol * |reference| only; one that is\n"
                            "                     not given is 0\n"
                            "  --rule 'REGEX: METRIC < X'\n"
-                           "                     for tensors whose name matches; may be repeated, the last\n"
-                           "                     that matches counts; metrics: max_abs, mean_abs, mse,\n"
-                           "                     rel_l2, max_rel, max_ulp, cosine, norm_ratio, roundings,\n"
-                           "                     mismatched; also with >\n"
-                           "  --grades           judge by EXCELLENT, GOOD, ACCEPTABLE or SIGNIFICANT, of which\n"
-                           "                     the last differs\n"
-                           "  --exact            bit by bit\n"
+                           "                     judge tensors whose name matches by this; repeatable, the\n"
+                           "                     last match counts; also with >. Metrics: max_abs, mean_abs,\n"
+                           "                     mse, rel_l2, max_rel, max_ulp, cosine, norm_ratio,\n"
+                           "                     roundings, mismatched\n"
+                           "  --grades           grade as EXCELLENT, GOOD, ACCEPTABLE or SIGNIFICANT; only\n"
+                           "                     the last counts as different\n"
+                           "  --exact            compare bit by bit\n"
                            "  --high-precision FILE\n"
-                           "                     a trace in higher precision, to judge both by\n"
+                           "                     judge both runs against this one, made in higher precision\n"
                            "\n"
                            "diagnosing (see docs/causes.md)\n"
-                           "  --weights PATH     the model's weights: products are replayed, tensors named\n"
-                           "  --weights-b PATH   the candidate's own weights\n"
-                           "  --config FILE      the model's config.json; else the one beside the weights\n"
+                           "  --weights PATH     the model's weights: lets products be replayed and causes\n"
+                           "                     name the weight\n"
+                           "  --weights-b PATH   the candidate's own weights, if they differ\n"
+                           "  --config FILE      the model's config.json; without it the one beside the\n"
+                           "                     weights\n"
                            "\n"
                            "a model as the reference\n"
-                           "  --model PATH       run this model (a folder, a GGUF file) on the candidate's own\n"
-                           "                     captured inputs, operation by operation: each one's own error\n"
-                           "                     is seen and nothing is inherited; REFERENCE may be left out\n"
-                           "  --tokens 1,2,3     its token ids, where the captures do not tell (also --prompt,\n"
-                           "                     --tokens-file)\n"
+                           "  --model PATH       run this model (a folder or a GGUF file) on the candidate's\n"
+                           "                     own captured inputs, one operation at a time, so that each\n"
+                           "                     shows only its own error; REFERENCE may be left out\n"
+                           "  --tokens 1,2,3     its token ids, if the captures do not say; or --prompt TEXT,\n"
+                           "                     --tokens-file FILE, --quick for a single token\n"
                            "\n"
                            "pairing\n"
-                           "  --map FILE         lines \"reference name = candidate name\", or JSON\n"
+                           "  --map FILE         lines of \"reference name = candidate name\", or JSON\n"
                            "  --save-map FILE    write the pairs that were found, for --map\n"
-                           "  --rename 's/A/B/'  rewrite the candidate's names first; may be repeated\n"
+                           "  --rename 's/A/B/'  rewrite the candidate's names first; repeatable\n"
                            "  --order FILE       names in execution order, one per line\n"
                            "  --dims 'REGEX: tokens heads dim; ...'\n"
-                           "                     what the axes of tensors are; 'A:REGEX: ...' and\n"
-                           "                     'B:REGEX: ...' for one side only\n"
-                           "  --partial          the candidate captured fewer points, and that is no gap: what\n"
-                           "                     only the reference has does not make it incomplete\n"
+                           "                     name the axes of tensors; 'A:REGEX: ...' and 'B:REGEX: ...'\n"
+                           "                     for one side only\n"
+                           "  --partial          the candidate captured fewer points on purpose: what only\n"
+                           "                     the reference has does not make the result incomplete\n"
                            "  --layer-offset N   layer of the reference minus layer of the candidate\n"
-                           "  --raw              quantized weights as their stored parts\n"
+                           "  --raw              take quantized weights as their stored parts\n"
                            "\n"
                            "checkpoints\n"
-                           "  --rank             in how many directions each matrix changed: as many as its\n"
-                           "                     rank for a merged LoRA, all of them for training\n"
+                           "  --rank             the rank of each matrix's change: low for a merged LoRA,\n"
+                           "                     full for training\n"
                            "\n"
                            "the report\n"
                            "  --filter REGEX     only tensors whose name matches (POSIX extended)\n"
                            "  --all              one line for each tensor, every list in full\n"
-                           "  --only KIND        only differing, noise, ok or unknown ones\n"
-                           "  --top N            the N largest errors or changes, largest first\n"
-                           "  --sort KEY         by changed, order, name, error or size; checkpoints come by\n"
-                           "                     changed, traces in order\n"
-                           "  --json FILE        the report as JSON; - for standard output\n"
-                           "  --html FILE        one page with a chart, the table and heat maps\n"
-                           "  --junit FILE       for build servers\n"
-                           "  --csv FILE         for spreadsheets\n"
+                           "  --only KIND        show only differing, noise, ok or unknown tensors\n"
+                           "  --top N            show the N largest errors or changes, largest first\n"
+                           "  --sort KEY         changed, order, name, error or size (default: changed for\n"
+                           "                     checkpoints, order for traces)\n"
+                           "  --json FILE        write the report as JSON; - for standard output\n"
+                           "  --html FILE        ... as one HTML page with a chart, the table and heat maps\n"
+                           "  --junit FILE       ... as JUnit XML, for build servers\n"
+                           "  --csv FILE         ... as CSV, for spreadsheets\n"
                            "\n"
                            "  --follow-links     follow symbolic links that leave the folder\n"
                            "  --spool-limit GB   most temporary space for unpacking (default 64)\n"
+                           "\n"
+                           "Lines fit the terminal or COLUMNS; NO_COLOR turns colour off.\n"
                            "\n"
                            "Exit status: 0 match, 1 differ, 2 incomplete (something could not be compared,\n"
                            "and the report says what), 3 wrong usage or unreadable input.\n"
@@ -202,14 +206,14 @@ static bool settle(struct settings *settings, const char *const *inputs)
         delta->tolerance.rtol = isnan(settings->rtol) ? 0 : settings->rtol;
         delta->tolerance.atol = isnan(settings->atol) ? 0 : settings->atol;
         if (!(delta->tolerance.rtol >= 0) || !(delta->tolerance.atol >= 0)) {
-            tell_usage(&command_compare, "--rtol and --atol are not negative");
+            tell_usage(&command_compare, "--rtol and --atol must not be negative");
             return false;
         }
         compare->fixed_tolerance = true;
         settings->report.tolerance = &delta->tolerance;
     }
     if (delta->exact && (delta->given || compare->grades || compare->high_precision || settings->rules.count)) {
-        tell_usage(&command_compare, "--exact compares bytes, and leaves nothing for %s to judge",
+        tell_usage(&command_compare, "--exact compares bytes and cannot be combined with %s",
                    delta->given            ? "--rtol and --atol"
                    : compare->grades       ? "--grades"
                    : settings->rules.count ? "--rule"
@@ -217,7 +221,7 @@ static bool settle(struct settings *settings, const char *const *inputs)
         return false;
     }
     if (delta->given && compare->grades) {
-        tell_usage(&command_compare, "--grades and --rtol or --atol both judge every tensor; give one of them");
+        tell_usage(&command_compare, "--grades cannot be combined with --rtol or --atol: each judges every tensor");
         return false;
     }
     settings->report.grades = compare->grades;
@@ -231,7 +235,7 @@ static bool settle(struct settings *settings, const char *const *inputs)
         return false;
     }
     if (settings->checkpoint && settings->trace) {
-        tell_usage(&command_compare, "--checkpoint and --trace exclude each other");
+        tell_usage(&command_compare, "--checkpoint and --trace cannot be combined");
         return false;
     }
     compare->subject = settings->checkpoint ? TS_SUBJECT_CHECKPOINTS
@@ -312,10 +316,12 @@ static bool write_map(const struct ts_comparison *comparison, const char *path)
 
 static bool write_text(const struct ts_comparison *comparison, const struct settings *settings)
 {
+    struct ts_layout layout = terminal;
     struct ts_buffer buffer;
     bool good;
+    layout.hints = terminal.hints && !settings->model; /* its run is not kept, and nothing else could open it */
     ts_buffer_init(&buffer, (size_t)2 << 30);
-    ts_report_text(comparison, &settings->report, &terminal, &buffer);
+    ts_report_text(comparison, &settings->report, &layout, &buffer);
     good = !buffer.failed && flush_out(&buffer);
     ts_buffer_release(&buffer);
     return good;
@@ -458,7 +464,7 @@ int compare_measured(int argc, char **argv, const struct ts_report_cost *costs)
     }
     if (operands < 2)
         return tell_usage(&command_compare, "%s",
-                          operands ? "one input only; give the reference, then the candidate"
+                          operands ? "only one input; give the reference, then the candidate"
                                    : "no input; give the reference, then the candidate");
     if (!settle(&settings, inputs))
         return EXIT_TROUBLE;

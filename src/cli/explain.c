@@ -49,9 +49,36 @@ static size_t find_pair(const struct ts_pairing *pairing, const char *name, size
     return *fits == 1 ? found : SIZE_MAX;
 }
 
-static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, const struct ts_verdict *verdict,
-                      const struct ts_diagnosis *diagnosis)
+/* "  why        ..." */
+static void put_fact(struct ts_buffer *out, const char *label, const char *text)
 {
+    ts_buffer_printf(out, "  %-9s  ", label);
+    put_wrapped(out, text, 13, 13);
+    ts_buffer_byte(out, '\n');
+}
+
+/* Why it was judged so. What differs because something before it does is not worth explaining before that is. */
+static void put_why(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_judgement *judgement = &comparison->judgement;
+    const struct ts_verdict *verdict = &judgement->verdicts[index];
+    const char *why = ts_reason(comparison, index);
+    struct ts_buffer text;
+    if (verdict->judged != TS_JUDGED_DIFFERS || !why[0])
+        return;
+    ts_buffer_init(&text, (size_t)1 << 20);
+    ts_buffer_string(&text, why);
+    if (!verdict->made_here && judgement->first < index && !judgement->weights)
+        ts_buffer_printf(&text, ", %s: look there first", comparison->pairing.pairs[judgement->first].name);
+    put_fact(out, "why", text.data ? text.data : "");
+    ts_buffer_release(&text);
+}
+
+static bool tell_text(const struct ts_comparison *comparison, size_t index, const struct ts_diagnosis *diagnosis)
+{
+    const struct ts_pair *pair = &comparison->pairing.pairs[index];
+    const struct ts_delta *delta = &comparison->deltas[index];
+    const struct ts_verdict *verdict = &comparison->judgement.verdicts[index];
     const struct ts_delta shown = ts_shown_delta(delta);
     struct ts_buffer out;
     char facts[128];
@@ -63,16 +90,11 @@ static bool tell_text(const struct ts_pair *pair, const struct ts_delta *delta, 
     ts_buffer_string(&out, ts_text_columns(out.data, out.size) + 2 + strlen(facts) > terminal.width ? "\n  " : "  ");
     put_wrapped(&out, facts, 2, 2);
     ts_buffer_byte(&out, '\n');
-    if (pair->recipe && pair->recipe[0]) { /* what is said below holds of the two in this layout */
-        ts_buffer_string(&out, "  layout     ");
-        put_wrapped(&out, pair->recipe, 13, 13);
-        ts_buffer_byte(&out, '\n');
-    }
-    if (verdict->operation) {
-        ts_buffer_string(&out, "  operation  ");
-        put_wrapped(&out, verdict->operation, 13, 13);
-        ts_buffer_byte(&out, '\n');
-    }
+    put_why(&out, comparison, index);
+    if (pair->recipe && pair->recipe[0]) /* what is said below holds of the two in this layout */
+        put_fact(&out, "layout", pair->recipe);
+    if (verdict->operation)
+        put_fact(&out, "operation", verdict->operation);
     for (size_t i = 0; i < diagnosis->count; i++) {
         const struct ts_cause *cause = &diagnosis->causes[i];
         char head[64];
@@ -124,7 +146,7 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
     bool good;
     if (index == SIZE_MAX) {
         if (fits)
-            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "the names of %zu pairs end so; give more of the name", fits);
+            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "%zu names end with that; give more of the name", fits);
         else
             ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "no pair has that name; see: tsleuth compare --all");
         ts_error_tensor(&error, name);
@@ -138,8 +160,8 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
     if (ts_diagnose_with(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, index, evidence,
                          &diagnosis, &error) != TS_OK)
         return tell_error(&error);
-    good = json ? tell_json(json, pair, &comparison->deltas[index], &diagnosis)
-                : tell_text(pair, &comparison->deltas[index], &comparison->judgement.verdicts[index], &diagnosis);
+    good =
+        json ? tell_json(json, pair, &comparison->deltas[index], &diagnosis) : tell_text(comparison, index, &diagnosis);
     ts_diagnosis_release(&diagnosis);
     return !good                                                               ? EXIT_TROUBLE
            : comparison->judgement.verdicts[index].judged == TS_JUDGED_DIFFERS ? EXIT_DIFFER

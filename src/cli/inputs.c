@@ -1,6 +1,8 @@
 /* Owns opening and comparing two inputs. */
 #include "cli/inputs.h"
 
+#include <string.h>
+
 #include "base/pool.h"
 #include "cli/command.h"
 
@@ -29,6 +31,12 @@ bool compare_inputs(const char *const inputs[2], const struct ts_open_options *o
     struct ts_bundle *bundles[2] = {NULL, NULL};
     struct ts_error error;
     bool opened = true;
+    for (int i = 0; i < 2; i++)
+        if (strcmp(inputs[i], "-") == 0) {
+            fputs("tsleuth: tensors cannot be read from standard input; give a file (./- for one called \"-\")\n",
+                  stderr);
+            return false;
+        }
     for (int i = 0; i < 2; i++) /* of two that cannot be read both are told */
         if (ts_open(inputs[i], open, &bundles[i], &error) != TS_OK) {
             tell_error(&error);

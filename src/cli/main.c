@@ -140,6 +140,10 @@ int main(int argc, char **argv)
         argv[0] = (char *)command->name;
         return command->run(argc, argv);
     }
-    fprintf(stderr, "tsleuth: \"%s\" is neither a command nor a file that is there\n\n", argv[1]);
-    return help(stderr);
+    if (strpbrk(argv[1], "./"))
+        fprintf(stderr, "tsleuth: there is no file \"%s\"\n", argv[1]);
+    else
+        fprintf(stderr, "tsleuth: \"%s\" is neither a command nor an existing file\n", argv[1]);
+    fputs("Try 'tsleuth --help'.\n", stderr);
+    return EXIT_TROUBLE;
 }

@@ -150,7 +150,7 @@ int model_input_read(const struct command *command, const struct model_input_opt
     int status = EXIT_MATCH;
     *input = (struct model_input){.model = path};
     if (given > 1)
-        return tell_usage(command, "--prompt, --tokens and --tokens-file exclude each other");
+        return tell_usage(command, "only one of --prompt, --tokens and --tokens-file can be given");
     ts_error_clear(&error);
     if (!open_tokenizer(path, model, &input->tokenizer, &error) && !options->tokens && !options->tokens_file) {
         tell_error(&error);

@@ -84,7 +84,7 @@ bool options_parse(const struct command *command, int argc, char **argv, const s
         size_t length;
         if (only_operands || text[0] != '-' || text[1] == '\0') {
             if (*count == most) {
-                tell_usage(command, "one operand too many: \"%s\"", text);
+                tell_usage(command, "unexpected argument \"%s\"", text);
                 return false;
             }
             operands[(*count)++] = text;

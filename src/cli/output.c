@@ -193,7 +193,10 @@ bool output_close(struct output *output)
         guard("");
     }
     if (!good && interrupted)
-        fprintf(stderr, "tsleuth: interrupted; \"%s\" is not written\n", output->path);
+        fprintf(stderr, "tsleuth: interrupted; \"%s\" was not written\n", output->path);
+    else if (!good && output->file == stdout)
+        fprintf(stderr, "tsleuth: cannot write to standard output%s%s\n", reason ? ": " : "",
+                reason ? strerror(reason) : "");
     else if (!good)
         fprintf(stderr, "tsleuth: cannot write \"%s\"%s%s\n", output->path, reason ? ": " : "",
                 reason ? strerror(reason) : "");

@@ -21,6 +21,7 @@ void terminal_init(void)
         width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20 ? size.ws_col : 80;
     terminal.width = (unsigned)width;
     terminal.colour = isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+    terminal.hints = isatty(STDOUT_FILENO);
     terminal.unicode = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 

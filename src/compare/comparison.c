@@ -127,8 +127,8 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
         if (comparison->pairing.pairs[i].problem)
             continue;
         if (options->fixed_tolerance)
-            set_verdict(comparison, i, delta->mismatched == 0, "elements are outside the tolerance given",
-                        "within the tolerance given");
+            set_verdict(comparison, i, delta->mismatched == 0, "some elements are outside the given tolerance",
+                        "within the given tolerance");
         else if (options->grades)
             set_verdict(comparison, i, strcmp(ts_comparison_grade(delta), "SIGNIFICANT") != 0,
                         "its grade is SIGNIFICANT", "its grade allows it");
@@ -194,7 +194,7 @@ static enum ts_status doubt_idle_rules(struct ts_comparison *comparison, const s
         for (size_t i = 0; i < comparison->pairing.count && !fits; i++)
             fits = regexec(&rule.regex, comparison->pairing.pairs[i].name, 0, NULL, 0) == 0;
         regfree(&rule.regex);
-        text = fits ? NULL : ts_arena_printf(&comparison->arena, "the rule \"%s\" fits no tensor", rule.text);
+        text = fits ? NULL : ts_arena_printf(&comparison->arena, "the rule \"%s\" matches no tensor", rule.text);
         if (text)
             comparison->doubts[comparison->doubt_count++] = text;
     }
@@ -218,8 +218,8 @@ static void note_masks(struct ts_comparison *comparison)
         return;
     text =
         ts_arena_printf(&judgement->arena,
-                        "masked on both sides, with other numbers (such as -inf and the lowest of the type): %" PRIu64
-                        " element%s of \"%s\"%s; they count as equal",
+                        "masked on both sides with different values (such as -inf and the lowest of the type): %" PRIu64
+                        " element%s of \"%s\"%s, counted as equal",
                         elements, elements == 1 ? "" : "s", first, tensors == 1 ? "" : " and others");
     if (text)
         judgement->notes[judgement->note_count++] = text;
@@ -258,7 +258,7 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
     } lacking[] = {{alone, "tensor has no partner", "tensors have no partner"},
                    {uncompared, "could not be compared", "could not be compared"},
                    {unknown - uncompared, "tensor could not be judged", "tensors could not be judged"},
-                   {lost, "member could not be read", "members could not be read"},
+                   {lost, "file could not be read", "files could not be read"},
                    {sampled, "dump is a sample", "dumps are samples"},
                    {pairing->lacking, "tensor lacks ranks", "tensors lack ranks"},
                    {pairing->lacking_experts, "tensor lacks experts", "tensors lack experts"}};
@@ -302,8 +302,8 @@ static void advise(struct ts_comparison *comparison)
     struct ts_judgement *judgement = &comparison->judgement;
     if (judgement->note_count < sizeof judgement->notes / sizeof *judgement->notes)
         judgement->notes[judgement->note_count++] =
-            "a coarser run makes such an error, and so does a bug: with nothing captured before it, that cannot be "
-            "told; capture more, or say what is allowed (--rtol 1e-3 --atol 1e-5)";
+            "lower precision or a bug can make such an error: with nothing captured before it, there is no telling "
+            "which; capture more tensors, or say what is allowed (--rtol 1e-3 --atol 1e-5)";
 }
 
 /* Of few tensors, one that errs by more than sixteen bits make is not called noise: nothing there says so. */
@@ -317,7 +317,7 @@ static void leave_open(struct ts_comparison *comparison, const struct ts_compari
             struct ts_verdict *verdict = &comparison->judgement.verdicts[i];
             verdict->judged = TS_JUDGED_UNKNOWN;
             verdict->why = ts_arena_printf(&comparison->arena,
-                                           "weights or a cache of few bits make an error of %.2g, and so does a bug",
+                                           "low-bit weights, a low-bit cache or a bug can make an error of %.2g",
                                            comparison->deltas[i].rel_l2);
         }
     count_again(&comparison->judgement);
@@ -339,33 +339,36 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
         partial += comparison->pairing.pairs[i].partial;
         masked += comparison->deltas[i].unequal == 0 && comparison->deltas[i].masked > 0;
     }
-    where = !partial ? "" : count == 1 ? ", as far as both sides have it" : ", as far as both sides have them";
-    but = !unequal                            ? "but for how masks are written"
-          : options->fixed_tolerance          ? "within the tolerance given"
-          : options->rules || options->grades ? "by the rules given"
-                                              : "but for rounding";
+    where = partial ? " in the parts that both sides have" : "";
+    but = !unequal                            ? "except for how masks are written"
+          : options->fixed_tolerance          ? "within the given tolerance"
+          : options->rules || options->grades ? "by the given rules"
+                                              : "up to rounding";
     if (error > 0) {
         advise(comparison);
         return ts_arena_printf(
             &comparison->arena,
-            "nothing says that %s wrong, but %s by %.2g, which rounding to its type does not explain",
-            count == 1 ? "the one tensor is" : "a tensor is", count == 1 ? "it errs" : "one errs", error);
+            "nothing shows that %s wrong, but %s an error of %.2g, more than rounding to its type explains",
+            count == 1 ? "the only tensor is" : "a tensor is", count == 1 ? "it has" : "one has", error);
     }
     if (coarse && unequal && count > 1) {
         /* tokens that were set aside would be in it */
         const char *by =
-            comparison->judgement.aside_count ? "" : ts_arena_printf(&comparison->arena, ", by %.2g at most", most);
+            comparison->judgement.aside_count ? "" : ts_arena_printf(&comparison->arena, ", up to %.2g", most);
         return ts_arena_printf(&comparison->arena,
-                               "all %zu tensors agree, if the candidate has weights or a cache of few bits: %zu err "
-                               "as these make it%s%s",
+                               "all %zu tensors agree, provided the candidate uses low-bit weights or a low-bit cache: "
+                               "%zu have errors of that size%s%s",
                                count, unequal, by ? by : "", where);
     }
     if (!unequal && !masked)
-        return count == 1 ? ts_arena_printf(&comparison->arena, "the one tensor is equal%s", where)
+        return count == 1 ? ts_arena_printf(&comparison->arena, "the only tensor is equal%s", where)
                           : ts_arena_printf(&comparison->arena, "all %zu tensors are equal%s", count, where);
     if (count == 1)
-        return ts_arena_printf(&comparison->arena, "the one tensor %s %s%s", unequal ? "agrees" : "is equal", but,
+        return ts_arena_printf(&comparison->arena, "the only tensor %s %s%s", unequal ? "agrees" : "is equal", but,
                                where);
+    if ((unequal ? unequal : masked) == count)
+        return ts_arena_printf(&comparison->arena, "all %zu tensors %s %s%s", count, unequal ? "agree" : "are equal",
+                               but, where);
     return ts_arena_printf(&comparison->arena, "all %zu tensors %s, %zu of them %s%s", count,
                            unequal ? "agree" : "are equal", unequal ? unequal : masked, but, where);
 }
@@ -373,13 +376,12 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
 static const char *why_nothing(const struct ts_comparison *comparison)
 {
     if (comparison->filtered)
-        return "no tensor that was compared has a name that fits the filter";
+        return "no compared tensor has a name that matches the filter";
     if (!comparison->a->count && !comparison->b->count)
-        return "neither input has a tensor that could be read";
+        return "neither input has a readable tensor";
     if (!comparison->a->count || !comparison->b->count)
-        return comparison->a->count ? "the candidate has no tensor that could be read"
-                                    : "the reference has no tensor that could be read";
-    return "the two inputs have no tensor in common (--map says which belong together)";
+        return comparison->a->count ? "the candidate has no readable tensor" : "the reference has no readable tensor";
+    return "the two inputs have no tensor in common (say with --map which ones belong together)";
 }
 
 static void decide(struct ts_comparison *comparison, const struct ts_comparison_options *options)
@@ -460,7 +462,7 @@ static enum ts_status filter_run(struct ts_comparison *comparison, const struct 
     if (!first || !judged || (judgement->first < comparison->pairing.count && pairs[judgement->first].name == first) ||
         judgement->note_count >= sizeof judgement->notes / sizeof *judgement->notes)
         return TS_OK;
-    text = ts_arena_printf(&comparison->arena, "the run's first divergence is %s, which the filter leaves out", first);
+    text = ts_arena_printf(&comparison->arena, "the run's first divergence is %s, which the filter excludes", first);
     if (!text)
         return ts_fail_memory(error);
     judgement->notes[judgement->note_count++] = text;
@@ -479,7 +481,7 @@ static enum ts_status measure(struct ts_comparison *comparison, const struct ts_
         return ts_fail_memory(error);
     for (size_t i = 0; i < pairing->count; i++)
         elements += pairing->pairs[i].a.count;
-    ts_progress_start(&progress, "comparing", elements);
+    ts_progress_start_elements(&progress, "comparing", elements);
     status = ts_delta_run(pool, pairing->pairs, pairing->count, &options->delta, comparison->deltas, &progress, error);
     ts_progress_finish(&progress);
     return status;
@@ -535,7 +537,7 @@ static enum ts_status judge_bytes(struct ts_comparison *comparison, const struct
                 verdict->why = first_byte_text(&judgement->arena, pair, first);
             } else if (!delta->identical) {
                 verdict->judged = TS_JUDGED_DIFFERS;
-                verdict->why = "its values differ; the types or layouts do, so there are no bytes to compare";
+                verdict->why = "its values differ; so do the types or layouts, so bytes cannot be compared";
             }
         }
     }
@@ -582,7 +584,7 @@ static enum ts_status measure_ranks(struct ts_comparison *comparison, struct ts_
     for (size_t i = 0; i < pairing->count; i++)
         if (comparison->deltas[i].unequal && pairing->pairs[i].a.rank > 1)
             elements += 3 * pairing->pairs[i].a.count; /* it is walked three times at least */
-    ts_progress_start(&progress, "ranks", elements);
+    ts_progress_start_elements(&progress, "ranks", elements);
     status = ts_change_rank_run(pool, pairing->pairs, comparison->deltas, pairing->count, comparison->ranks, &progress,
                                 error);
     ts_progress_finish(&progress);
@@ -612,7 +614,7 @@ static enum ts_status look_closer(struct ts_comparison *comparison, struct ts_po
             elements += pairing->pairs[i].a.count;
             which[count++] = i;
         }
-    ts_progress_start(&progress, "looking closer", elements);
+    ts_progress_start_elements(&progress, "looking closer", elements);
     status =
         ts_delta_detail(pool, pairing->pairs, which, count, &comparison->arena, comparison->deltas, &progress, error);
     ts_progress_finish(&progress);

@@ -121,12 +121,12 @@ static void compare_tokens(struct doubts *doubts)
     const char *b = ts_capture_tokens(doubts->comparison->b, doubts->arena);
     if (a && b && !same_numbers(a, b))
         add(doubts,
-            "the two runs had other token ids, by their own metadata: everything will differ; run both on the same "
-            "input");
+            "the two runs had different token ids, according to their metadata: everything will differ; run both on "
+            "the same input");
     else if (captured_other_tokens(doubts->comparison))
         add(doubts,
-            "the two runs had other token ids, by their own captures: everything will differ; run both on the same "
-            "input");
+            "the two runs had different token ids, according to their captures: everything will differ; run both on "
+            "the same input");
 }
 
 static bool is_constant(const struct ts_side *side, uint64_t compared)
@@ -154,8 +154,8 @@ static void look_for_unwritten(struct doubts *doubts, bool candidate)
     if (found)
         add(doubts,
             ts_arena_printf(doubts->arena,
-                            "%zu tensor%s of the %s hold%s one value everywhere (\"%s\": %.6g) and the %s's %s not: "
-                            "buffers that were never written, or captured before they were",
+                            "%zu tensor%s of the %s hold%s one value everywhere (\"%s\": %.6g), while the %s's %s not: "
+                            "buffers never written, or captured too early",
                             found, found == 1 ? "" : "s", candidate ? "candidate" : "reference", found == 1 ? "s" : "",
                             named(doubts, first), side_of(&doubts->comparison->deltas[first], candidate)->min,
                             candidate ? "reference" : "candidate", found == 1 ? "does" : "do"));
@@ -253,10 +253,11 @@ static void look_for_copies(struct doubts *doubts, bool candidate)
         }
     if (found)
         add(doubts, ts_arena_printf(doubts->arena,
-                                    "\"%s\" and \"%s\" are the same values in the %s and not in the %s%s: a buffer "
-                                    "captured after it was overwritten looks like this; copy before the next operation",
+                                    "\"%s\" and \"%s\" have the same values in the %s but not in the %s%s: a buffer "
+                                    "captured after it was overwritten looks like this; copy it before the next "
+                                    "operation",
                                     named(doubts, one), named(doubts, other), candidate ? "candidate" : "reference",
-                                    candidate ? "reference" : "candidate", found > 1 ? ", and so are others" : ""));
+                                    candidate ? "reference" : "candidate", found > 1 ? ", and so do others" : ""));
     free(copies);
 }
 
@@ -283,7 +284,7 @@ static void look_at_coverage(struct doubts *doubts)
     window = window ? window : window_of(doubts->comparison->b);
     if (window && tokens && tokens <= window)
         add(doubts, ts_arena_printf(doubts->arena,
-                                    "%" PRIu64 " tokens are not more than the sliding window of %" PRIu64
+                                    "%" PRIu64 " tokens fit in the sliding window of %" PRIu64
                                     ": an error in the window cannot show; use a longer prompt",
                                     tokens, window));
 }
@@ -294,8 +295,7 @@ static void look_for_one_input(struct doubts *doubts)
     struct stat a, b;
     if (stat(doubts->comparison->a->path, &a) == 0 && stat(doubts->comparison->b->path, &b) == 0 &&
         a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        add(doubts,
-            S_ISDIR(a.st_mode) ? "both inputs are one and the same folder" : "both inputs are one and the same file");
+        add(doubts, S_ISDIR(a.st_mode) ? "both inputs are the same folder" : "both inputs are the same file");
 }
 
 /* Files that call a weight by one name in one shape are read by one program; where its values agree in another order
@@ -316,9 +316,9 @@ static void look_for_other_orders(struct doubts *doubts)
     if (found)
         add(doubts,
             ts_arena_printf(doubts->arena,
-                            "\"%s\"%s has the same name and shape on both sides and agrees in another order only "
-                            "(%s): where one program reads both files, it reads one of them wrongly",
-                            named(doubts, one), found > 1 ? ", and not it alone," : "", pairing->pairs[one].recipe));
+                            "\"%s\"%s has the same name and shape on both sides but agrees only in a different order "
+                            "(%s): a program that reads both files reads one of them wrongly",
+                            named(doubts, one), found > 1 ? " (and others)" : "", pairing->pairs[one].recipe));
 }
 
 size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena *arena,

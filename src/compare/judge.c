@@ -179,33 +179,33 @@ static void judge_replay(struct ts_judge *state, size_t i)
         ts_judge_differs(
             state, i,
             ts_judge_say(state->out,
-                         "replayed on the candidate's own inputs, the reference's operation gives something else: "
-                         "the difference is %.3g times what rounding explains and follows the result by %.2f",
+                         "replayed on the candidate's own inputs, the reference's operation gives a different result: "
+                         "off by %.3g times what rounding explains, %.2f of it proportional to the result",
                          replay->ratio, replay->slope));
     else if (failure == ALL_FAILS)
         ts_judge_differs(
             state, i,
             ts_judge_say(state->out,
-                         "replayed on the candidate's own inputs, the reference's operation gives something else: "
-                         "the difference is %.3g times what rounding explains",
+                         "replayed on the candidate's own inputs, the reference's operation gives a different result: "
+                         "off by %.3g times what rounding explains",
                          replay->ratio));
     else if (failure == PART_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "replayed on the candidate's own inputs, %s comes out otherwise: "
-                                      "%.3g times what rounding explains",
+                                      "replayed on the candidate's own inputs, %s comes out differently: "
+                                      "off by %.3g times what rounding explains",
                                       token, replay->worst_part));
     else if (failure == CHANNEL_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "replayed on the candidate's own inputs, channel %zu comes out otherwise: "
-                                      "%.3g times what rounding explains",
+                                      "replayed on the candidate's own inputs, channel %zu comes out differently: "
+                                      "off by %.3g times what rounding explains",
                                       replay->worst_channel, replay->worst_channel_part));
     else if (failure == TOGETHER_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       "replayed on the candidate's own inputs, no number is off by more than rounding, "
-                                      "but all together tell of another %s, by %.0f standard errors",
+                                      "but together they point to a different %s, by %.0f standard errors",
                                       state->kinds[i] == TS_OPERATION_NORM ? "epsilon" : "function", replay->matched));
 }
 
@@ -276,13 +276,13 @@ static void sum_up(struct ts_judge *state)
     if (out->first == SIZE_MAX && out->coarse != SIZE_MAX)
         ts_judge_note(
             out, ts_judge_say(out,
-                              "from \"%s\" on errors are as large as weights or a cache of few bits make them (%.2g "
-                              "there): if the candidate has none, look at what makes that tensor",
+                              "from \"%s\" on, errors are as large as low-bit weights or a low-bit cache make them "
+                              "(%.2g there); if the candidate uses neither, look at what computes that tensor",
                               state->pairs[out->coarse].name, state->errors[out->coarse]));
     ts_judge_note_flips(state);
     if (out->tokens == 1)
         ts_judge_note(
-            out, "one token: rotary angles, masks and the softmax over several keys cannot show errors here; use a "
+            out, "only one token: errors in rotary angles, masks or the softmax over several keys cannot show; use a "
                  "longer prompt");
 }
 
@@ -350,7 +350,7 @@ static void judge_weights(struct ts_judge *state)
         else if (!(delta->rel_l2 <= allowed_error(&state->pairs[i], delta)))
             ts_judge_differs(
                 state, i,
-                ts_judge_say(out, "%.3g %% of its elements changed, by %.3g of its norm; its precision allows %.2g",
+                ts_judge_say(out, "%.3g %% of its elements changed, by %.3g of its norm; rounding explains %.2g",
                              100 * (double)delta->unequal / (double)delta->count, delta->rel_l2,
                              allowed_error(&state->pairs[i], delta)));
         if (verdict->judged == TS_JUDGED_DIFFERS && out->first == SIZE_MAX)

@@ -221,7 +221,7 @@ void ts_judge_apply_flips(struct ts_judge *state, size_t i)
         state->guess = state->guess ? state->guess : flips->guess;
         if (state->out->verdicts[i].judged == TS_JUDGED_NOISE || state->out->verdicts[i].judged == TS_JUDGED_OK)
             state->out->verdicts[i].why =
-                ts_judge_say(state->out, "%zu token%s %s other experts%s; %s set aside from here on", count,
+                ts_judge_say(state->out, "%zu token%s %s different experts%s; %s set aside from here on", count,
                              count == 1 ? "" : "s", flips->guess ? "may have taken" : "took",
                              flips->guess ? "" : " on a near tie", count == 1 ? "it is" : "they are");
     }
@@ -277,23 +277,25 @@ void ts_judge_note_flips(struct ts_judge *state)
     char tokens[160];
     if (state->guess)
         ts_judge_note(
-            out, ts_judge_say(out,
-                              "tokens that were set aside stray behind a router as those do that took other experts; "
-                              "what it chose was not captured, and %s: capture the chosen experts to be sure",
-                              state->guess));
+            out,
+            ts_judge_say(out,
+                         "behind a router, the tokens that were set aside stray as if they took different experts; "
+                         "its choice was not captured, and %s: capture the chosen experts to be sure",
+                         state->guess));
     if (state->strayed != SIZE_MAX) {
         list_strays(state, state->strayed, tokens, sizeof tokens);
         ts_judge_note(
-            out, ts_judge_say(out,
-                              "from \"%s\" on tokens stray as those do that took other experts (%s), and nothing tells "
-                              "what was chosen: capture the router's logits or the chosen experts to be sure",
-                              state->pairs[state->strayed].name, tokens));
+            out,
+            ts_judge_say(out,
+                         "from \"%s\" on, tokens stray as if they took different experts (%s), but the choice was not "
+                         "captured: capture the router's logits or the chosen experts to be sure",
+                         state->pairs[state->strayed].name, tokens));
     } else if (may_be_flips(state)) {
         list_strays(state, out->first, tokens, sizeof tokens);
         ts_judge_note(
             out, ts_judge_say(out,
-                              "at \"%s\" few tokens alone are wrong (%s): should this model have experts, tokens that "
-                              "took others on a near tie look like this; the router's logits would tell",
+                              "at \"%s\" only a few tokens are wrong (%s): if this model has experts, tokens that took "
+                              "different ones on a near tie look like this; the router's logits would tell",
                               state->pairs[out->first].name, tokens));
     }
 }

@@ -242,7 +242,7 @@ static void say_element(struct ts_judge *state, size_t i)
     char token[64];
     if (!structure->known || !actor) {
         ts_judge_differs(state, i,
-                         ts_judge_say(state->out, "element %zu errs %.0f times as much as the others do",
+                         ts_judge_say(state->out, "element %zu has %.0f times the error of the others",
                                       structure->worst_element, structure->element));
         return;
     }
@@ -250,7 +250,7 @@ static void say_element(struct ts_judge *state, size_t i)
                         sizeof token);
     ts_judge_differs(state, i,
                      ts_judge_say(state->out,
-                                  "one element, of %s and channel %zu, errs %.0f times as much as the others", token,
+                                  "one element, of %s and channel %zu, has %.0f times the error of the others", token,
                                   structure->worst_element % actor->width, structure->element));
 }
 
@@ -282,9 +282,9 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     if (flips) {
         state->strayed = state->strayed == SIZE_MAX ? i : state->strayed;
         level = fmin(level, structure->calm);
-        state->out->verdicts[i].why =
-            ts_judge_say(state->out, "%zu token%s may have taken other experts, whose choice was not captured",
-                         structure->strays, structure->strays == 1 ? "" : "s");
+        state->out->verdicts[i].why = ts_judge_say(
+            state->out, "%zu token%s may have been routed to different experts; the choice was not captured",
+            structure->strays, structure->strays == 1 ? "" : "s");
     }
     flips = flips || state->flipped; /* attention makes channels of those tokens */
     if (isinf(state->deltas[i].rel_l2)) {
@@ -293,12 +293,11 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     }
     if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
         inherited(state, i) < 0.7) {
-        ts_judge_differs(
-            state, i,
-            ts_judge_say(state->out,
-                         i ? "it has no relation to the reference any more (cosine %.2f), while what came in does"
-                           : "it has no relation to the reference (cosine %.2f)",
-                         state->deltas[i].cosine));
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      i ? "it no longer resembles the reference (cosine %.2f), though its inputs do"
+                                        : "it does not resemble the reference (cosine %.2f)",
+                                      state->deltas[i].cosine));
         return;
     }
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
@@ -317,22 +316,22 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         state->out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
         state->out->verdicts[i].why = ts_judge_say(
             state->out,
-            "weights or a cache of few bits make an error of %.2g before it, and so may a bug: what was captured does "
-            "not tell them apart, and outputs of the layers would",
+            "low-bit weights, a low-bit cache or a bug can make the error of %.2g before it: the captures do not tell "
+            "them apart; the outputs of the layers would",
             level);
     }
     if (start == TS_START_NONE) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "its error is %.3g times what came in and what this run makes elsewhere",
+                                      "its error is %.3g times that of its inputs and of the rest of this run",
                                       level / base));
         return;
     }
     if (grown && !flips && structure->known && structure->scattered && level > SCATTERED_GROWTH * base) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "its error is %.3g times what came in, and is all in some numbers here and "
-                                      "there, while a low precision touches every one",
+                                      "its error is %.3g times that of its inputs and sits in a few scattered "
+                                      "elements, while low precision touches all of them",
                                       level / base));
         return;
     }
@@ -340,11 +339,11 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         ts_judge_differs(state, i,
                          structure->constant_channels == 1
                              ? ts_judge_say(state->out,
-                                            "channel %zu is the same number in every token of the candidate",
+                                            "channel %zu has the same value in every token of the candidate",
                                             structure->constant_channel)
                              : ts_judge_say(state->out,
-                                            "%zu channels are the same number in every token of the candidate, the "
-                                            "first is %zu",
+                                            "%zu channels have the same value in every token of the candidate, the "
+                                            "first of them %zu",
                                             structure->constant_channels, structure->constant_channel));
     if (level > 3 * rounding && !few && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
@@ -354,36 +353,35 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_row], token, sizeof token);
         if (channel_stands_out(structure, base))
             ts_judge_differs(state, i,
-                             ts_judge_say(state->out, "channel %zu errs %.0f times as much as the others do",
+                             ts_judge_say(state->out, "channel %zu has %.0f times the error of the others",
                                           structure->worst_channel, structure->channel));
         else if (structure->block > TS_BLOCK_LIMIT)
             ts_judge_differs(state, i,
-                             ts_judge_say(state->out, "channels %zu to %zu err %.0f times as much as the others do",
+                             ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,
                                           (structure->worst_block + 1) * structure->block_size - 1, structure->block));
         else if (!flips && structure->row > (attention_is_known(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT &&
                  structure->row > 5 * structure->inherited_row && structure->row_error > GROWTH_LIMIT * base)
             ts_judge_differs(
-                state, i,
-                ts_judge_say(state->out, "%s errs %.0f times as much as the others do", token, structure->row));
+                state, i, ts_judge_say(state->out, "%s has %.0f times the error of the others", token, structure->row));
         else if (ts_judge_is_offset(structure) && level > 2 * base)
             ts_judge_differs(state, i,
-                             ts_judge_say(state->out,
-                                          "%.0f %% of its error is the same in every token, as an offset is",
+                             ts_judge_say(state->out, "%.0f %% of its error is the same in every token, like an offset",
                                           100 * structure->offset));
         else if (level <
                  ts_judge_sum_rounding(&state->pairs[i])) /* below that nothing follows the reference for a reason */
             return;
         else if (fabs(structure->slope) > 0.8 && level > 2 * base && !(i == 0 && level < ROUNDED_FACTOR))
             ts_judge_differs(state, i,
-                             ts_judge_say(state->out, "its error follows the reference: a factor of %.4g",
+                             ts_judge_say(state->out, "its error is proportional to the reference: a factor of %.4g",
                                           1 + structure->slope * level));
         else if (structure->slope > FOLLOWS_HALF && level > FOLLOWS_GROWTH * base &&
                  structure->slope * level > ROUNDED_FACTOR)
             ts_judge_differs(
                 state, i,
-                ts_judge_say(state->out,
-                             "its error is %.3g times what came in, and %.0f %% of it follows the reference",
-                             level / base, 100 * structure->slope * structure->slope));
+                ts_judge_say(
+                    state->out,
+                    "its error is %.3g times that of its inputs, and %.0f %% of it is proportional to the reference",
+                    level / base, 100 * structure->slope * structure->slope));
     }
 }

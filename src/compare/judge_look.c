@@ -156,7 +156,7 @@ static void note_one_element(struct ts_judge *state, size_t i)
     double energy = delta->mse * (double)delta->compared, size = delta->a.norm / sqrt(fmax(1, (double)delta->compared));
     if (delta->compared >= ONE_OF && delta->max_abs * delta->max_abs > 0.5 * energy &&
         delta->max_abs > 1000 * ts_judge_rounding(delta) * fmax(size, fabs(delta->worst_a)))
-        ts_judge_differs(state, i, "one element makes most of its error, and is no rounding of what it should be");
+        ts_judge_differs(state, i, "one element makes up most of its error, and rounding does not explain it");
 }
 
 /* The weights of experts stand before the indices they belong to in most captures: tokens that chose others are set
@@ -486,13 +486,16 @@ enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struc
     struct looks *looks = calloc(1, sizeof *looks);
     struct ts_progress progress;
     enum ts_status status = TS_OK;
+    uint64_t elements = 0;
     if (!looks || !(looks->aside = malloc((state->scene.taken_count + 1) * sizeof *looks->aside))) {
         free(looks);
         return ts_fail_memory(error);
     }
     pthread_mutex_init(&looks->lock, NULL);
     pthread_cond_init(&looks->given_back, NULL);
-    ts_progress_start(&progress, "judging", state->out->count);
+    for (size_t i = 0; i < state->out->count; i++)
+        elements += state->pairs[i].a.count;
+    ts_progress_start_elements(&progress, "judging", elements);
     looks->state = state;
     for (size_t i = 0; i < state->out->count && status == TS_OK; i += looks->count) {
         looks->first = i;
@@ -502,8 +505,8 @@ enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struc
             ts_scene_drop(&looks->actors[k]);
             ts_operation_release(&looks->each[k].operation);
             free(looks->each[k].turn.table);
+            ts_progress_add(&progress, state->pairs[i + k].a.count);
         }
-        ts_progress_add(&progress, looks->count);
     }
     ts_progress_finish(&progress);
     pthread_cond_destroy(&looks->given_back);

@@ -126,7 +126,8 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
         return false;
     *error = left;
     state->out->verdicts[i].why = ts_judge_say(
-        state->out, "%zu of %zu rows in another order: experts gather tokens as they come; matched, they err by %.2g",
+        state->out,
+        "%zu of %zu rows in a different order: experts gather tokens as they come; matched up, their error is %.2g",
         match.moved, match.count, left);
     return true;
 }

@@ -285,9 +285,9 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
         if (flipped) {
             state->out->verdicts[i].judged = TS_JUDGED_NOISE;
             state->out->verdicts[i].why =
-                ts_judge_say(state->out, "%zu token%s routed otherwise%s; %s set aside from here on", flipped,
-                             flipped == 1 ? " was" : "s were",
-                             !choice->replayed ? ", as it seems on a near tie"
+                ts_judge_say(state->out, "%zu token%s routed to different experts%s; %s set aside from here on",
+                             flipped, flipped == 1 ? " was" : "s were",
+                             !choice->replayed ? ", apparently on a near tie"
                              : choice->ordered ? ""
                                                : " on a near tie",
                              flipped == 1 ? "it is" : "they are");

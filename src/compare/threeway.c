@@ -108,7 +108,7 @@ static size_t judge(struct ts_comparison *comparison, const struct against *a, c
             verdict->made_here = false;
             verdict->why = ts_arena_printf(
                 &judgement->arena,
-                "against the high-precision run it errs %.3g times as much as the reference, its worst element %.3g "
+                "against the high-precision run its error is %.3g times the reference's own, its worst element %.3g "
                 "times",
                 l2, worst);
         }

@@ -323,8 +323,8 @@ static enum ts_status carry_order(struct ts_pairer *pairer, struct ts_error *err
     if (pairer->count == count)
         return TS_OK;
     return ts_pairer_note(pairer, error,
-                          "%zu pair%s made by nothing but the places in order, as names and values do not tell: where "
-                          "a point was captured on one side only, they may be wrong (--map says better)",
+                          "%zu pair%s made by position alone, as neither names nor values tell: where "
+                          "a point was captured on one side only, they may be wrong (correct them with --map)",
                           pairer->count - count, pairer->count - count == 1 ? " was" : "s were");
 }
 

@@ -412,8 +412,9 @@ enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error
     bool too_many;
     TS_TRY(find(pairer, NULL, NULL, &pairs, &count, &too_many, error));
     if (too_many)
-        return ts_pairer_note(pairer, error,
-                              "what names left over is too large to be paired by content; give a map with --map");
+        return ts_pairer_note(
+            pairer, error,
+            "the tensors left unpaired by name are too large to be paired by content; pair them with --map");
     for (size_t i = 0; i < count; i++)
         TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
     return TS_OK;

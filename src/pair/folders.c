@@ -345,8 +345,8 @@ static enum ts_status match_stages(struct ts_pairer *pairer, struct ts_side *sid
         if (stage->shift && !moved++)
             second = stage;
     return ts_pairer_note(pairer, error,
-                          "%c is in %zu stages of a pipeline that each count their layers by themselves: layers "
-                          "%" PRId64 ".. of %.*s stand against %" PRId64 ".. of %c%s",
+                          "%c is in %zu pipeline stages that each count their layers from 0: layers "
+                          "%" PRId64 ".. of %.*s are compared with layers %" PRId64 ".. of %c%s",
                           of_b ? 'B' : 'A', stages, second->first, (int)strlen(second->name) - 1, second->name,
                           second->first + second->shift, of_b ? 'A' : 'B', moved > 1 ? ", and so on" : "");
 }
@@ -387,7 +387,7 @@ static enum ts_status match_copies(struct ts_pairer *pairer, struct ts_side *sid
     if (full < 2)
         return TS_OK;
     if (side == &pairer->b && strlen(next->name) < 64)
-        snprintf(rename, sizeof rename, "; another one with --rename 's,^%s,,'", next->name);
+        snprintf(rename, sizeof rename, "; choose another with --rename 's,^%s,,'", next->name);
     if (best->met == next->met && best->alike == next->alike)
         return ts_pairer_note(pairer, error,
                               "%zu folders of %c hold the tensors of %c, and their names do not tell which is meant: "
@@ -399,7 +399,7 @@ static enum ts_status match_copies(struct ts_pairer *pairer, struct ts_side *sid
             side->names[i] = folders->rests[i];
     *done = true;
     return ts_pairer_note(pairer, error,
-                          "%.*s of the %zu folders of %c that hold the tensors of %c stands against it%s",
+                          "%.*s of the %zu folders of %c that hold the tensors of %c is compared with it%s",
                           (int)strlen(best->name) - 1, best->name, full, letter, against, rename);
 }
 

@@ -155,15 +155,15 @@ static enum ts_status match_side(struct ts_pairer *pairer, struct ts_side *side,
         side->names[list.of[i]] = name;
     }
     if (!begin)
-        return ts_pairer_note(pairer, error, "%s of %c is taken for what the first layer of %c makes, and so on",
+        return ts_pairer_note(pairer, error, "%s of %c is taken to be the output of the first layer of %c, and so on",
                               side->bundle->tensors[list.of[0]]->name, letter, against);
     return ts_pairer_note(pairer, error,
-                          "the hidden states of %c count from the embedding on: %s stands against layer %" PRId64
+                          "the hidden states of %c count from the embedding: %s is compared with layer %" PRId64
                           " of %c, and so on%s",
                           letter, side->bundle->tensors[list.of[1]]->name, layers.first, against,
                           to_layer <= SAME          ? ""
-                          : layers.norm == SIZE_MAX ? "; the last one stands behind the last norm"
-                                                    : ", the last one against its last norm");
+                          : layers.norm == SIZE_MAX ? "; the last one comes after the last norm"
+                                                    : ", and the last one with its last norm");
 }
 
 enum ts_status ts_match_hidden(struct ts_pairer *pairer, struct ts_error *error)

@@ -206,7 +206,7 @@ static enum ts_status choose(struct ts_pairer *pairer, const struct layers *a, c
         if (!told && most == 0)
             TS_TRY(ts_pairer_note(pairer, error,
                                   "%zu layer offsets fit the names equally well; %+" PRId64
-                                  " is assumed (give one with --layer-offset)",
+                                  " is assumed (choose one with --layer-offset)",
                                   count, chosen));
     }
     pairer->offset = chosen;
@@ -255,12 +255,12 @@ enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error)
     if (!pairer->offset_text)
         return ts_fail_memory(error);
     if (pairer->options->layer_offset_given)
-        return ts_pairer_note(pairer, error, "layer n of A stands against layer n %c %" PRId64 " of B, as given",
+        return ts_pairer_note(pairer, error, "layer n of A is compared with layer n %c %" PRId64 " of B, as given",
                               pairer->offset > 0 ? '-' : '+', pairer->offset > 0 ? pairer->offset : -pairer->offset);
     {
         int64_t first =
             a.list[0].number > b.list[0].number + pairer->offset ? a.list[0].number : b.list[0].number + pairer->offset;
-        return ts_pairer_note(pairer, error, "layers %" PRId64 ".. of A stand against %" PRId64 ".. of B", first,
-                              first - pairer->offset);
+        return ts_pairer_note(pairer, error, "layers %" PRId64 ".. of A are compared with layers %" PRId64 ".. of B",
+                              first, first - pairer->offset);
     }
 }

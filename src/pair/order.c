@@ -261,7 +261,7 @@ static enum ts_status note_missing(struct ts_pairer *pairer, const struct ts_tab
             first = missing++ ? first : i;
     if (!missing)
         return TS_OK;
-    return ts_pairer_note(pairer, error, "%zu name%s of %s %s nowhere here, the first \"%s\"", missing,
+    return ts_pairer_note(pairer, error, "%zu name%s of %s %s in neither input, the first \"%s\"", missing,
                           missing == 1 ? "" : "s", pairer->options->order_file, missing == 1 ? "is" : "are",
                           lines[first]);
 }
@@ -293,9 +293,9 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
     TS_TRY(status);
     qsort(list, count, sizeof *list, by_rank);
     if (named < count)
-        TS_TRY(ts_pairer_note(pairer, error, "%zu pairs are not in the order file and come last: %s", count - named,
-                              *source));
-    *source = "the order of the order file";
+        TS_TRY(ts_pairer_note(pairer, error, "%zu pairs are not in the order file and come last, in the %s",
+                              count - named, *source));
+    *source = "order of the --order file";
     return TS_OK;
 }
 

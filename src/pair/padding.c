@@ -357,7 +357,7 @@ static enum ts_status pack_pair(struct ts_pairer *pairer, const struct batch *ba
     if (moved && plain.error == 0)
         return TS_OK;
     if (moved && axis == 2 && pair->a.shape[3] == batch->rows) {
-        pair->problem = "scores of every row for every row, and the padding of the two sides stands at other ends";
+        pair->problem = "scores of every row for every row, and the two sides are padded at opposite ends";
         return TS_OK;
     }
     words = words_of(batch, axis, arena);
@@ -427,8 +427,8 @@ static enum ts_status leave_told(struct ts_pairer *pairer, const struct batch *b
     if (!*done)
         return TS_OK;
     TS_TRY(ts_pairer_note(pairer, error,
-                          "%s tells that %" PRIu64 " of %" PRIu64
-                          " rows are padding: they hold other values on the two sides and were not compared",
+                          "%s shows that %" PRIu64 " of %" PRIu64
+                          " rows are padding: their values differ and were not compared",
                           name, batch->all, batch->sequences * batch->rows));
     return pack_all(pairer, batch, error);
 }

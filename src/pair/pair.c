@@ -238,11 +238,11 @@ static enum ts_status apply_map(struct ts_pairer *pairer, bool *alone_a, bool *a
         ts_table_release(&b[i]);
     }
     if (status == TS_OK && again)
-        status = ts_pairer_note(pairer, error, "line %zu of %s names a tensor that a line before it has paired", again,
+        status = ts_pairer_note(pairer, error, "line %zu of %s names a tensor that an earlier line has paired", again,
                                 pairer->options->map_file);
     if (status == TS_OK && missing)
         status =
-            ts_pairer_note(pairer, error, "%zu line%s of %s name%s tensors that are not here, the first \"%s\" of %c%s",
+            ts_pairer_note(pairer, error, "%zu line%s of %s name%s tensors that do not exist, the first \"%s\" of %c%s",
                            missing, missing == 1 ? "" : "s", pairer->options->map_file, missing == 1 ? "s" : "",
                            first_missing, missing_in_b ? 'B' : 'A', missing_line ? "" : " (JSON)");
     return status;
@@ -281,16 +281,17 @@ static enum ts_status explain_left(struct ts_pairer *pairer, struct ts_error *er
             if (!sides[s]->taken[i] && is_made_by_code(sides[s]->bundle->tensors[i]) && !made++)
                 first = sides[s]->bundle->tensors[i]->name;
         if (made > 1)
-            TS_TRY(ts_pairer_note(pairer, error,
-                                  "%s and %zu more of %c are no weights: code makes such masks and tables itself, and "
-                                  "converters leave them out",
-                                  first, made - 1, s ? 'B' : 'A'));
+            TS_TRY(ts_pairer_note(
+                pairer, error,
+                "%s and %zu more of %c are not weights: programs compute such masks and tables themselves, and "
+                "converters leave them out",
+                first, made - 1, s ? 'B' : 'A'));
         else if (made)
-            TS_TRY(
-                ts_pairer_note(pairer, error,
-                               "%s of %c is no weight: code makes such masks and tables itself, and converters leave "
-                               "them out",
-                               first, s ? 'B' : 'A'));
+            TS_TRY(ts_pairer_note(
+                pairer, error,
+                "%s of %c is not a weight: programs compute such masks and tables themselves, and converters leave "
+                "them out",
+                first, s ? 'B' : 'A'));
         for (size_t i = 0; i < sides[s]->count; i++) {
             const char *name = sides[s]->names[i];
             if (!sides[s]->taken[i] && sides[s]->facts.gguf && strncmp(name, "rope_f", 6) == 0)
@@ -404,10 +405,10 @@ static enum ts_status check_dims(struct ts_pairer *pairer, struct ts_error *erro
                 other = other ? other : tensor;
             }
         if (!any && other)
-            TS_TRY(ts_pairer_note(pairer, error, "--dims names %zu axes for \"%s\", and %s has %u: nothing is done",
-                                  named, pairer->dims.texts[k], other->name, other->rank));
+            TS_TRY(ts_pairer_note(pairer, error, "--dims names %zu axes for \"%s\", but %s has %u: ignored", named,
+                                  pairer->dims.texts[k], other->name, other->rank));
         else if (!any)
-            TS_TRY(ts_pairer_note(pairer, error, "--dims \"%s\" fits no name", pairer->dims.texts[k]));
+            TS_TRY(ts_pairer_note(pairer, error, "--dims \"%s\" matches no name", pairer->dims.texts[k]));
     }
     return TS_OK;
 }
@@ -601,7 +602,7 @@ static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buff
 
 enum ts_status ts_pairing_put(const struct ts_pairing *pairing, struct ts_buffer *out, struct ts_error *error)
 {
-    ts_buffer_string(out, "# name of A = name of B; a name without a partner stays alone\n");
+    ts_buffer_string(out, "# name of A = name of B; \"name =\" and \"= name\" stay alone\n");
     TS_TRY(put_pairs(pairing, out, error));
     for (size_t i = 0; i < pairing->only_a_count; i++) {
         ts_map_put_name(out, pairing->only_a[i]->name);

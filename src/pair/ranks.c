@@ -452,7 +452,7 @@ static enum ts_status note_missing(struct ts_pairer *pairer, const struct ts_sid
         ts_buffer_string(&list, " ...");
     status = list.failed || !missing
                  ? TS_OK
-                 : ts_pairer_note(pairer, error, "rank%s%s of %" PRIu64 " of %c %s not here: %s was not compared",
+                 : ts_pairer_note(pairer, error, "rank%s%s of %" PRIu64 " of %c %s missing: %s was not compared",
                                   missing > 1 ? "s" : "", list.data, of, letter, missing > 1 ? "are" : "is",
                                   missing > 1 ? "what they hold" : "what it holds");
     ts_buffer_release(&list);
@@ -467,8 +467,9 @@ static enum ts_status refuse_sums(struct ts_pairer *pairer, bool of_b, uint64_t 
         const struct ts_view *view = of_b ? &pair->b : &pair->a;
         if (pair->problem || view->join != TS_JOIN_SUM || view->part_count >= of)
             continue;
-        pair->problem = ts_arena_printf(&pairer->out->arena, "a sum over ranks, and only %zu of %" PRIu64 " are here",
-                                        view->part_count, of);
+        pair->problem =
+            ts_arena_printf(&pairer->out->arena, "a sum over ranks, of which only %zu of %" PRIu64 " are present",
+                            view->part_count, of);
         if (!pair->problem)
             return ts_fail_memory(error);
     }

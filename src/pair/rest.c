@@ -146,7 +146,7 @@ static enum ts_status note_kinds(struct rest *rest, struct ts_error *error)
                 rest->pairer, error, "%s of %zu tensors of %c was not compared: %c does not have it (%s, %s)",
                 kinds[i].share, kinds[i].count, side, other, first->tensor->name, first->pair->recipe));
     }
-    return more ? ts_pairer_note(rest->pairer, error, "of %zu more tensor%s of %c other shares were not compared", more,
+    return more ? ts_pairer_note(rest->pairer, error, "parts of %zu more tensor%s of %c were not compared", more,
                                  more == 1 ? "" : "s", side)
                 : TS_OK;
 }

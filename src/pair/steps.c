@@ -184,7 +184,7 @@ static enum ts_status join_steps(struct ts_pairer *pairer, struct ts_side *many,
                           ts_arena_printf(&pairer->scratch, "rank%zu/%s", (size_t)(step - steps->list), name + length)))
             return ts_fail_memory(error);
     }
-    return ts_pairer_note(pairer, error, "the %zu steps of %c are taken together: %c has their tokens in one pass",
+    return ts_pairer_note(pairer, error, "the %zu steps of %c are joined: %c has their tokens in one pass",
                           steps->count, of_b ? 'B' : 'A', of_b ? 'A' : 'B');
 }
 
@@ -206,9 +206,9 @@ static enum ts_status choose_step(struct ts_pairer *pairer, struct ts_side *many
     if (steps->count == 1)
         return TS_OK;
     if (of_b)
-        snprintf(other, sizeof other, "; another one with --rename 's,^step_%" PRIu64 "/,,'",
+        snprintf(other, sizeof other, "; choose another with --rename 's,^step_%" PRIu64 "/,,'",
                  steps->list[best ? 0 : 1].number);
-    return ts_pairer_note(pairer, error, "step %" PRIu64 " of the %zu steps of %c stands against %c%s",
+    return ts_pairer_note(pairer, error, "step %" PRIu64 " of the %zu steps of %c is compared with %c%s",
                           steps->list[best].number, steps->count, of_b ? 'B' : 'A', of_b ? 'A' : 'B', other);
 }
 
@@ -236,8 +236,8 @@ static enum ts_status renumber(struct ts_pairer *pairer, const struct steps *a, 
         }
     if (a->list[0].number == b->list[0].number)
         return TS_OK;
-    return ts_pairer_note(pairer, error, "steps %" PRIu64 ".. of A stand against %" PRIu64 ".. of B", a->list[0].number,
-                          b->list[0].number);
+    return ts_pairer_note(pairer, error, "steps %" PRIu64 ".. of A are compared with %" PRIu64 ".. of B",
+                          a->list[0].number, b->list[0].number);
 }
 
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error)

@@ -19,8 +19,8 @@
 #define SPREAD 0.1
 
 const char ts_rank_method[] =
-    "rank: the singular values of candidate - reference that stand above what rounding to the "
-    "stored types can make; at most 128 are counted";
+    "rank: how many singular values of candidate - reference are larger than rounding to the stored "
+    "types explains, up to 128";
 
 double ts_changed_fraction(const struct ts_delta *delta)
 {
@@ -183,24 +183,24 @@ void ts_put_ranks(struct ts_buffer *out, const struct ts_comparison *comparison)
         put_matrices(out, tally.low, tally.matrices);
         ts_buffer_printf(out,
                          tally.low == tally.matrices
-                             ? ": a LoRA of rank %u was merged (its alpha cannot be told from the sum)"
-                             : ", as a merged LoRA of rank %u leaves it",
+                             ? ": it looks like a merged LoRA of rank %u (its alpha cannot be recovered)"
+                             : ", which looks like a merged LoRA of rank %u",
                          tally.most_low);
     } else if (tally.low) {
         ts_buffer_printf(out, "the change has a low rank, %u to %u, in ", tally.least_low, tally.most_low);
         put_matrices(out, tally.low, tally.matrices);
         if (tally.usual_count > 1)
             ts_buffer_printf(out, ", mostly %u", tally.usual_low);
-        ts_buffer_printf(out, ", as a merged LoRA of rank %u or more leaves it", tally.most_low);
+        ts_buffer_printf(out, ", which looks like a merged LoRA of rank %u or more", tally.most_low);
     }
     if (tally.full) {
-        ts_buffer_printf(out, "%sthe change has full rank, or at least %u, in ", out->size > before ? "; " : "",
+        ts_buffer_printf(out, "%sthe change has full rank (at least %u) in ", out->size > before ? "; " : "",
                          tally.least_full);
         put_matrices(out, tally.full, tally.matrices);
-        ts_buffer_printf(out, ": %s trained or replaced as a whole", tally.full == 1 ? "it was" : "they were");
+        ts_buffer_printf(out, ": %s trained or replaced entirely", tally.full == 1 ? "it was" : "they were");
     }
     if (tally.none) {
-        ts_buffer_printf(out, "%snothing of the change stands above rounding in ", out->size > before ? "; " : "");
+        ts_buffer_printf(out, "%sthe change is no larger than rounding in ", out->size > before ? "; " : "");
         put_matrices(out, tally.none, tally.matrices);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "report/report.h"
+#include "tensor/layer.h"
 
 const char *ts_judged_name(enum ts_judged judged)
 {
@@ -248,8 +249,10 @@ bool ts_put_aside(struct ts_buffer *out, const struct ts_judgement *judgement, b
         count += is_guessed(judgement, i) == guessed;
     if (!count)
         return false;
-    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to other experts on a near tie:", count,
-                     judgement->tokens, guessed ? "seem to have been" : "were");
+    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to different experts%s:", count, judgement->tokens,
+                     guessed ? "seem to have been" : "were",
+                     judgement->first == SIZE_MAX ? " on a near tie"
+                                                  : ", on a near tie or because of the first divergence");
     for (size_t i = 0; i < judgement->aside_count && shown < most; i++)
         if (is_guessed(judgement, i) == guessed)
             ts_buffer_printf(out, "%s %" PRIu64, shown++ ? "," : "", judgement->aside[i]);
@@ -335,28 +338,40 @@ double ts_badness(const struct ts_comparison *comparison, size_t index)
     return delta->rel_l2;
 }
 
+bool ts_has_ranking(const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_pair *pair = &comparison->pairing.pairs[index];
+    return comparison->deltas[index].ranking.known && !ts_is_sampled(pair) && !ts_ends_with(pair->name, ".input");
+}
+
 bool ts_is_output(const struct ts_comparison *comparison, size_t index)
 {
     const char *name = comparison->pairing.pairs[index].name;
-    return comparison->deltas[index].ranking.known && (strstr(name, "logits") || strstr(name, "lm_head"));
+    uint64_t layer;
+    return ts_has_ranking(comparison, index) && (strstr(name, "logits") || strstr(name, "lm_head")) &&
+           !ts_layer_of(name, &layer); /* a router's logits are inside of the model */
 }
 
-void ts_put_ranking(struct ts_buffer *out, const struct ts_ranking *ranking)
+void ts_put_ranking(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index)
 {
+    const struct ts_ranking *ranking = &comparison->deltas[index].ranking;
+    const struct ts_view *view = &comparison->pairing.pairs[index].a;
     double same = ranking->same_first * ranking->rows;
-    ts_buffer_printf(out, "the first choice is the same in %.0f of %.0f rows", same, ranking->rows);
+    ts_buffer_printf(out, "top-1 agrees in %.0f of %.0f rows", same, ranking->rows);
     if (ranking->rows < ranking->all_rows)
-        ts_buffer_printf(out, " looked at of %.0f", ranking->all_rows);
+        ts_buffer_printf(out, " (sampled from %.0f)", ranking->all_rows);
     if (ranking->worst_rank > 1)
-        ts_buffer_printf(out, " (the reference's is number %.0f at worst)", ranking->worst_rank);
-    ts_buffer_printf(out, ", %.3g %% of the top 10 are shared, KL ", 100 * ranking->top_overlap);
+        ts_buffer_printf(out, " (worst rank of the reference's: %.0f)", ranking->worst_rank);
+    if (view->rank && view->shape[view->rank - 1] > 10) /* of ten or fewer all are shared */
+        ts_buffer_printf(out, ", top-10 overlap %.3g %%", 100 * ranking->top_overlap);
+    ts_buffer_string(out, ", KL ");
     ts_put_short(out, ranking->divergence);
+    ts_buffer_string(out, " nats");
     if (ranking->rows > 1) {
-        ts_buffer_string(out, " (at most ");
+        ts_buffer_string(out, " (max ");
         ts_put_short(out, ranking->max_divergence);
         ts_buffer_byte(out, ')');
     }
-    ts_buffer_string(out, " nats");
 }
 
 bool ts_is_equal(const struct ts_comparison *comparison, size_t index)
@@ -387,7 +402,7 @@ void ts_put_standing(struct ts_buffer *out, const struct ts_comparison *comparis
     }
     ts_buffer_printf(out, "%s, ", verdict->allowed ? "allowed" : ts_judged_name(verdict->judged));
     if (delta->non_finite_mismatch) {
-        ts_buffer_printf(out, "%" PRIu64 " nan/inf on one side", delta->non_finite_mismatch);
+        ts_buffer_printf(out, "%" PRIu64 " NaN or Inf on one side only", delta->non_finite_mismatch);
     } else if (!ts_has_roundings(comparison, index)) {
         ts_buffer_printf(out, "%" PRIu64 " of %" PRIu64 " unequal", delta->unequal, delta->count);
     } else {
@@ -421,9 +436,11 @@ void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *compariso
         put_share(out, comparison->paired[1], comparison->b->count);
         ts_buffer_printf(out, " in %zu pairs", pairs);
     } else {
-        ts_buffer_printf(out, "%zu of %zu", pairs, comparison->a->count);
-        if (comparison->b->count != comparison->a->count)
-            ts_buffer_printf(out, " and %zu", comparison->b->count);
+        ts_buffer_printf(out, "%zu of ", pairs);
+        if (comparison->b->count == comparison->a->count)
+            ts_buffer_printf(out, "%zu", comparison->a->count);
+        else
+            ts_buffer_printf(out, "A's %zu and B's %zu", comparison->a->count, comparison->b->count);
     }
     if (used == 1)
         ts_buffer_printf(out, " by %s", ways[0].name);
@@ -441,14 +458,14 @@ void ts_put_remark(struct ts_buffer *out, const struct ts_pair *pair)
     if (pair->recipe && pair->recipe[0])
         ts_buffer_printf(out, "%s%s", out->size ? "; " : "", pair->recipe);
     if (pair->guess)
-        ts_buffer_printf(out, "%sno layout makes the values agree, this one is a guess", out->size ? "; " : "");
+        ts_buffer_printf(out, "%sno layout makes the values agree; this one is a guess", out->size ? "; " : "");
     else if (pair->by_size)
-        ts_buffer_printf(out, "%sno layout makes the values agree, this one is told by the sizes",
+        ts_buffer_printf(out, "%sno layout makes the values agree; this one follows from the sizes",
                          out->size ? "; " : "");
     else if (pair->ambiguous)
         ts_buffer_printf(out, "%sanother layout fits as well", out->size ? "; " : "");
     if (pair->by_order)
-        ts_buffer_printf(out, "%spaired by nothing but their places in order", out->size ? "; " : "");
+        ts_buffer_printf(out, "%spaired by position alone", out->size ? "; " : "");
     if (ts_is_sampled(pair))
-        ts_buffer_printf(out, "%sonly a sample of it was written", out->size ? "; " : "");
+        ts_buffer_printf(out, "%sonly a sample of it was dumped", out->size ? "; " : "");
 }

@@ -70,10 +70,11 @@ struct ts_delta ts_shown_delta(const struct ts_delta *delta);
 /* How bad a pair is, for "the worst first": NaN and infinities on one side above all numbers, then relative L2. -1 for
  * a pair that could not be compared. */
 double ts_badness(const struct ts_comparison *comparison, size_t index);
-/* "logits: the first token is the same in 8 of 9 rows, ..." without the name: what a difference means for logits and
- * probabilities. */
-void ts_put_ranking(struct ts_buffer *out, const struct ts_ranking *ranking);
-/* Its rows choose tokens, or its ranking is known at least. */
+/* "top-1 agrees in 8 of 9 rows, ...": what a difference means for logits and probabilities. */
+void ts_put_ranking(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index);
+/* Its rows are logits or probabilities, and there in full: the largest of a sample is not the largest of the row. */
+bool ts_has_ranking(const struct ts_comparison *comparison, size_t index);
+/* Its rows choose tokens. */
 bool ts_is_output(const struct ts_comparison *comparison, size_t index);
 
 /* No difference was found: the same values everywhere, and not judged otherwise (bit by bit, 0 and -0 differ). */

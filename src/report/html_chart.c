@@ -212,7 +212,7 @@ void ts_put_html_chart(struct ts_buffer *out, const struct ts_comparison *compar
     put_first(&chart);
     put_points(&chart);
     ts_buffer_printf(out,
-                     "</svg></div>\n<p class=\"dim\">%s, one point per tensor; a click leads to its row."
+                     "</svg></div>\n<p class=\"dim\">%s, one point per tensor; click one to go to its row."
                      "</p></section>\n",
                      comparison->judgement.weights ? "Norm of the change over the norm of the reference"
                                                    : "Relative L2 error");

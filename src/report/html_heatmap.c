@@ -178,7 +178,7 @@ static void put_profile(struct ts_buffer *out, const struct ts_profile *profile,
         if (height > 0)
             ts_buffer_printf(out, "<path d=\"M%u 32v-%.1fh.8v%.1fz\"/>", i, height, height);
     }
-    ts_buffer_printf(out, "</svg><figcaption>axis %u, %" PRIu64 " long<br><span class=\"dim\">error up to ", axis,
+    ts_buffer_printf(out, "</svg><figcaption>axis %u, size %" PRIu64 "<br><span class=\"dim\">error up to ", axis,
                      profile->size);
     ts_put_short(out, all);
     ts_buffer_string(out, "</span></figcaption></figure>\n");
@@ -204,10 +204,10 @@ static void put_words(struct ts_buffer *out, const struct ts_plane *plane, const
     if (plane->wrapped)
         ts_buffer_printf(out, ", wrapped at %" PRIu64, plane->wrapped);
     if (plane->rows > plane->height || plane->columns > plane->width)
-        ts_buffer_printf(out, "; a cell stands for %" PRIu64 " × %" PRIu64 " elements%s",
+        ts_buffer_printf(out, "; each cell covers %" PRIu64 " × %" PRIu64 " elements%s",
                          (plane->rows + plane->height - 1) / plane->height,
                          (plane->columns + plane->width - 1) / plane->width,
-                         plane->sampled ? ", of which some were looked at" : "");
+                         plane->sampled ? ", of which some were sampled" : "");
     if (plane->mark < plane->count) {
         ts_buffer_string(out, delta->non_finite_mismatch ? ". At " : ". Worst at ");
         ts_put_coordinates(out, &plane->pair->a, plane->mark);
@@ -284,9 +284,9 @@ enum ts_status ts_put_html_heatmaps(struct ts_buffer *out, const struct ts_compa
             ts_buffer_printf(
                 out,
                 "<section><h2>%s</h2>\n<p class=\"dim\">The last axis runs to the right, the others downward. "
-                "<span class=\"key cold\"></span> below zero, <span class=\"key warm\"></span> above, "
-                "<span class=\"key nan\"></span> NaN, <span class=\"key inf\"></span> infinite; of several "
-                "elements in a cell the largest. Differences by their square root; the ring is the worst "
+                "<span class=\"key cold\"></span> negative, <span class=\"key warm\"></span> positive, "
+                "<span class=\"key nan\"></span> NaN, <span class=\"key inf\"></span> infinite. A cell that covers "
+                "several elements shows the largest. Differences are on a square-root scale; the ring marks the worst "
                 "element.</p>\n",
                 !differs                        ? "The largest noise"
                 : comparison->judgement.weights ? "The largest changes"

@@ -114,9 +114,9 @@ static void put_row(const struct ts_page *page, size_t i)
     if (!comparison->judgement.weights || pair->problem || delta->non_finite_mismatch || comparison->first_bytes)
         put_small(page, ts_reason(comparison, i));
     put_small(page, verdict->operation);
-    if (delta->ranking.known) {
+    if (ts_has_ranking(comparison, i)) {
         ts_buffer_init(&remark, 4096);
-        ts_put_ranking(&remark, &delta->ranking);
+        ts_put_ranking(&remark, page->comparison, i);
         put_small(page, remark.data);
         ts_buffer_release(&remark);
     }
@@ -214,7 +214,7 @@ static void put_rows(const struct ts_page *page, const size_t *sorted, size_t co
         put_unchanged(page, equal);
     if (shown < rows)
         ts_buffer_printf(page->out,
-                         "<p class=\"dim\">%zu rows are left out here; --json and --csv have them all.</p>\n",
+                         "<p class=\"dim\">%zu rows are left out here; --json and --csv list them all.</p>\n",
                          rows - shown);
 }
 

@@ -75,22 +75,22 @@ static void evidence_json(struct ts_json_writer *json, const struct ts_diagnosis
     ts_json_key(json, "evidence");
     ts_json_begin_array(json);
     if (diagnosis->against)
-        words_json(json, "against", diagnosis->against, "what the candidate was held against");
+        words_json(json, "against", diagnosis->against, "what the candidate was compared with");
     if (proof->of)
-        words_json(json, "part", proof->of, "the part of it that was looked at");
+        words_json(json, "part", proof->of, "the part of it that was examined");
     if (proof->of_rows > 0) {
-        number_json(json, "rows", proof->rows, "tokens or rows that the cause was tried on");
+        number_json(json, "rows", proof->rows, "tokens or rows that the cause was tested on");
         number_json(json, "of_rows", proof->of_rows, "how many there are");
     }
     if (proof->elements > 0) { /* of NaN alone nothing can be summed up */
-        number_json(json, "elements", proof->elements, "elements looked at that carry the error");
+        number_json(json, "elements", proof->elements, "examined elements that carry the error");
         number_json(json, "error", proof->error, "size of the error, relative to what was expected");
         number_json(json, "rounding", proof->rounding, "size of what rounding alone explains");
     }
     if (proof->predicted) {
-        number_json(json, "left", proof->left, "size of what stays when the cause is granted");
-        number_json(json, "explained", proof->explained, "share of the error's energy that follows from the cause");
-        number_json(json, "fitted", (double)proof->fitted, "free numbers that were fitted to the candidate");
+        number_json(json, "left", proof->left, "size of what remains once the cause is accounted for");
+        number_json(json, "explained", proof->explained, "share of the error's energy that the cause explains");
+        number_json(json, "fitted", (double)proof->fitted, "free parameters that were fitted to the candidate");
     }
     ts_json_end_array(json);
 }

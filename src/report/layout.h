@@ -14,6 +14,7 @@ struct ts_layout {
     unsigned width; /* columns */
     bool colour;
     bool unicode; /* the terminal takes UTF-8 */
+    bool hints;   /* somebody is reading: say what to type next */
 };
 
 enum ts_style {

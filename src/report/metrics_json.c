@@ -158,7 +158,8 @@ static void measured_json(struct ts_json_writer *json, const struct ts_delta *de
         quantiles_json(json, delta);
         profiles_json(json, delta);
     }
-    ranking_json(json, &delta->ranking);
+    if (!form->unranked)
+        ranking_json(json, &delta->ranking);
     side_json(json, "stats_a", &delta->a, form->counted ? delta : NULL);
     side_json(json, "stats_b", &delta->b, form->counted ? delta : NULL);
     ts_json_key(json, "precision_a");

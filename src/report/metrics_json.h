@@ -13,6 +13,7 @@ struct ts_metrics_form {
     bool same_bytes; /* nothing but the bytes was looked at: what they do not tell is null */
     bool counted;    /* statistics of a side say its count, NaN and infinities too, and "compared" is there */
     bool detail;     /* quantiles and profiles, from the second look */
+    bool unranked;   /* what the rows would choose cannot be told */
 };
 
 /* The coordinates of an element; null when it lies outside. */

@@ -41,7 +41,7 @@ static void put_input(const struct ts_page *page, bool candidate)
     const struct ts_bundle *bundle = candidate ? page->comparison->b : page->comparison->a;
     int held = ts_held_precision(page->comparison, candidate);
     char bytes[16], count[32];
-    ts_buffer_printf(page->out, "<dt>%s</dt><dd><code>", candidate ? "candidate" : "reference");
+    ts_buffer_printf(page->out, "<dt>%s</dt><dd><code>", candidate ? "B (candidate)" : "A (reference)");
     ts_page_text(page, bundle->path);
     ts_buffer_printf(page->out, "</code> <span class=\"dim\">%s tensor%s, ", ts_human_count(bundle->count, count),
                      bundle->count == 1 ? "" : "s");
@@ -73,7 +73,7 @@ static void put_aside(const struct ts_page *page)
     for (int guessed = 0; guessed < 2; guessed++) {
         ts_buffer_clear(&line);
         if (ts_put_aside(&line, &page->comparison->judgement, guessed, SOME))
-            put_note(page, guessed ? "set aside by a guess" : "set aside", line.data ? line.data : "");
+            put_note(page, guessed ? "set aside (a guess)" : "set aside", line.data ? line.data : "");
     }
     ts_buffer_release(&line);
 }
@@ -99,7 +99,7 @@ static void put_rankings(const struct ts_page *page)
         if (ts_is_output(page->comparison, i)) {
             ts_buffer_clear(&text);
             ts_buffer_printf(&text, "%s: ", page->comparison->pairing.pairs[i].name);
-            ts_put_ranking(&text, &page->comparison->deltas[i].ranking);
+            ts_put_ranking(&text, page->comparison, i);
             put_note(page, "ranking", text.data ? text.data : "");
         }
     ts_buffer_release(&text);
@@ -118,7 +118,7 @@ static void put_summary(const struct ts_page *page)
         ts_page_put(page, "<dt>paired</dt><dd>");
         ts_put_pairing(page->out, comparison);
         if (comparison->pairing.order) {
-            ts_page_put(page, ", in ");
+            ts_page_put(page, ", in the ");
             ts_page_text(page, comparison->pairing.order);
         }
         ts_page_put(page, "</dd>\n");
@@ -133,7 +133,7 @@ static void put_summary(const struct ts_page *page)
     for (size_t i = 0; i < comparison->judgement.note_count; i++)
         put_note(page, "note", comparison->judgement.notes[i]);
     for (size_t i = 0; i < comparison->doubt_count; i++)
-        put_note(page, "doubt", comparison->doubts[i]);
+        put_note(page, "warning", comparison->doubts[i]);
     ts_page_put(page, "</dl></section>\n");
 }
 
@@ -178,7 +178,7 @@ static void put_causes(const struct ts_page *page)
     for (size_t i = 0; i < diagnosis->count; i++) {
         ts_buffer_printf(page->out, "<dt>%s</dt><dd><strong>", i ? "or" : "cause");
         ts_page_text(page, diagnosis->causes[i].id);
-        ts_buffer_printf(page->out, "</strong> (%.2f%s) ", diagnosis->causes[i].confidence,
+        ts_buffer_printf(page->out, "</strong> (%.2f%s): ", diagnosis->causes[i].confidence,
                          diagnosis->causes[i].tied ? ", a tie" : "");
         ts_page_text(page, diagnosis->causes[i].summary ? diagnosis->causes[i].summary : "");
         ts_page_put(page, "</dd>\n");
@@ -199,7 +199,7 @@ static void put_divergence(const struct ts_page *page)
         return;
     pair = &comparison->pairing.pairs[first];
     ts_buffer_printf(page->out, "<section><h2>%s: <a class=\"name\" href=\"#t%zu\">",
-                     weights ? "First that differs" : "First divergence", first);
+                     weights ? "First differing tensor" : "First divergence", first);
     ts_page_name(page, pair->name);
     ts_page_put(page, "</a></h2>\n<dl>\n");
     put_causes(page);

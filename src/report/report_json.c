@@ -122,7 +122,9 @@ static void delta_json(struct ts_json_writer *json, const struct ts_comparison *
     const struct ts_pair *pair = &comparison->pairing.pairs[i];
     const struct ts_delta *delta = &comparison->deltas[i];
     ts_metrics_json(json, delta, &pair->a, &pair->b,
-                    &(struct ts_metrics_form){.same_bytes = ts_comparison_same_bytes(comparison, i), .detail = true});
+                    &(struct ts_metrics_form){.same_bytes = ts_comparison_same_bytes(comparison, i),
+                                              .detail = true,
+                                              .unranked = !ts_has_ranking(comparison, i)});
     if (comparison->ranks)
         rank_json(json, &comparison->ranks[i]);
     if (options->grades)

@@ -12,6 +12,10 @@
 
 /* Entries of a list shown without --all. */
 #define SOME 8
+/* Columns of "A (reference)  " before an input, and of "A  " where the path would be cut. Notes and recipes say A and
+ * B, other sentences say which is which. */
+#define INPUT_LABEL 15
+#define INPUT_BRIEF 3
 /* Columns of "  operation  ". */
 #define LABEL 13
 
@@ -57,37 +61,60 @@ static void put_more(const struct text *text, size_t count)
     put_sentence(text, words, 2);
 }
 
-/* One input: its path, then what it holds, beside it when both inputs fit so, else below it. */
-static void put_input(const struct text *text, bool candidate, size_t column)
+/* What an input holds: "63 tensors, f32 holding bf16 values, 154 kB". */
+static void put_contents(struct ts_buffer *line, const struct text *text, bool candidate)
 {
     const struct ts_bundle *bundle = candidate ? text->comparison->b : text->comparison->a;
     int held = ts_held_precision(text->comparison, candidate);
-    struct ts_buffer line;
     char count[32], bytes[16];
-    size_t used;
-    ts_buffer_init(&line, 65536);
-    ts_buffer_printf(&line, "%s tensor%s, ", ts_human_count(bundle->count, count), plural(bundle->count));
+    ts_buffer_printf(line, "%s tensor%s, ", ts_human_count(bundle->count, count), plural(bundle->count));
     if (bundle->count) {
-        ts_put_types(&line, bundle);
+        ts_put_types(line, bundle);
         if (held >= 0) {
-            ts_buffer_string(&line, " holding ");
-            ts_put_precision(&line, held);
-            ts_buffer_string(&line, " values");
+            ts_buffer_string(line, " holding ");
+            ts_put_precision(line, held);
+            ts_buffer_string(line, " values");
         }
-        ts_buffer_string(&line, ", ");
+        ts_buffer_string(line, ", ");
     }
-    ts_buffer_string(&line, ts_human_bytes(bundle->file_bytes, bytes));
-    ts_put_cost(&line, text->options->costs, candidate);
-    used = ts_put_name(text->layout, text->out, bundle->path, text->layout->width);
-    if (column) {
-        ts_put_spaces(text->out, column - used);
-    } else {
-        ts_buffer_string(text->out, "\n  ");
-        column = 2;
+    ts_buffer_string(line, ts_human_bytes(bundle->file_bytes, bytes));
+    ts_put_cost(line, text->options->costs, candidate);
+}
+
+/* Both inputs: the path of each, then what it holds, beside it where both fit so, else below it. */
+static void put_inputs_head(const struct text *text)
+{
+    const char *paths[2] = {text->comparison->a->path, text->comparison->b->path};
+    size_t width = text->layout->width, longest = 0, room = 0, label, column;
+    struct ts_buffer lines[2];
+    for (int i = 0; i < 2; i++) {
+        size_t columns = ts_name_columns(paths[i]);
+        longest = columns > longest ? columns : longest;
+        ts_buffer_init(&lines[i], 65536);
+        put_contents(&lines[i], text, i);
+        room = lines[i].size > room ? lines[i].size : room;
     }
-    ts_put_folded(text->layout, text->out, text_of(&line), column, column < 24 ? column : 2);
-    ts_buffer_byte(text->out, '\n');
-    ts_buffer_release(&line);
+    label = INPUT_LABEL + longest > width ? INPUT_BRIEF : INPUT_LABEL;
+    column = label + longest + 3;
+    if (column + room > width)
+        column = 0;
+    for (int i = 0; i < 2; i++) {
+        size_t used;
+        ts_buffer_printf(text->out, "%c%s  ", i ? 'B' : 'A',
+                         label == INPUT_BRIEF ? ""
+                         : i                  ? " (candidate)"
+                                              : " (reference)");
+        used = label + ts_put_name(text->layout, text->out, paths[i], width - label);
+        if (column) {
+            ts_put_spaces(text->out, column - used);
+        } else {
+            ts_buffer_byte(text->out, '\n');
+            ts_put_spaces(text->out, INPUT_BRIEF);
+        }
+        ts_put_folded(text->layout, text->out, text_of(&lines[i]), column ? column : INPUT_BRIEF, INPUT_BRIEF);
+        ts_buffer_byte(text->out, '\n');
+        ts_buffer_release(&lines[i]);
+    }
 }
 
 /* Two recipes that differ at most in which entries they take: those of the layers of a stack. */
@@ -117,6 +144,16 @@ static void put_recipe(struct ts_buffer *line, const char *recipe, bool several)
         at += strspn(at, "0123456789");
     }
     ts_buffer_string(line, at);
+}
+
+/* "   18  B: swap 0 1" */
+static void put_count(const struct text *text, size_t count, const char *what)
+{
+    char number[32];
+    int used = snprintf(number, sizeof number, "%6zu  ", count);
+    ts_buffer_string(text->out, number);
+    ts_put_folded(text->layout, text->out, what, (size_t)used, (size_t)used);
+    ts_buffer_byte(text->out, '\n');
 }
 
 /* The layouts that were found, most frequent first: rows that are folded away do not show theirs. */
@@ -154,42 +191,43 @@ static void put_recipes(const struct text *text)
     if (!pairs || (pairs == 1 && !text->comparison->judgement.weights)) /* a single one is told with its row */
         return;
     ts_buffer_init(&line, 65536);
-    ts_buffer_printf(&line, "%zu of them stand%s in another layout: ", pairs, pairs == 1 ? "s" : "");
-    for (size_t shown = 0; shown < RECIPES_SHOWN && shown < kinds; shown++) {
+    ts_buffer_printf(&line, "%zu of them needed a layout change", pairs);
+    if (kinds == 1) { /* else each has a line of its own: recipes have semicolons inside */
+        ts_buffer_string(&line, ": ");
+        put_recipe(&line, found[0].recipe, found[0].several);
+    }
+    put_sentence(text, text_of(&line), 0);
+    for (size_t shown = 0; kinds > 1 && shown < RECIPES_SHOWN && shown < kinds; shown++) {
         size_t most = 0;
         for (size_t k = 1; k < kinds; k++)
             most = found[k].count > found[most].count ? k : most;
-        ts_buffer_string(&line, shown ? "; " : "");
+        ts_buffer_clear(&line);
         put_recipe(&line, found[most].recipe, found[most].several);
-        ts_buffer_printf(&line, " (%zu)", found[most].count);
+        put_count(text, found[most].count, text_of(&line));
         found[most].count = 0;
     }
-    for (size_t k = 0; k < kinds; k++)
+    for (size_t k = 0; kinds > 1 && k < kinds; k++)
         others += found[k].count;
     if (others)
-        ts_buffer_printf(&line, "; others (%zu)", others);
+        put_count(text, others, "others; see them with --all");
+    ts_buffer_clear(&line);
+    ts_buffer_printf(&line, "for %zu of them another layout fits as well", ambiguous);
     if (ambiguous)
-        ts_buffer_printf(&line, "; another fits %zu of them as well", ambiguous);
-    put_sentence(text, text_of(&line), 0);
+        put_sentence(text, text_of(&line), 0);
     ts_buffer_release(&line);
 }
 
 static void put_head(const struct text *text)
 {
     const struct ts_comparison *comparison = text->comparison;
-    size_t a = ts_name_columns(comparison->a->path), b = ts_name_columns(comparison->b->path);
-    size_t column = (a > b ? a : b) + 3;
     struct ts_buffer line;
-    if (column + 34 > text->layout->width) /* "1,234 tensors, bf16 and f32, 1.2 GB" */
-        column = 0;
-    put_input(text, false, column);
-    put_input(text, true, column);
+    put_inputs_head(text);
     ts_buffer_init(&line, 65536);
     if (comparison->pairing.count) {
         ts_buffer_string(&line, "paired ");
         ts_put_pairing(&line, comparison);
         if (comparison->pairing.order && comparison->pairing.count > 1)
-            ts_buffer_printf(&line, ", in %s", comparison->pairing.order);
+            ts_buffer_printf(&line, ", in the %s", comparison->pairing.order);
         put_sentence(text, text_of(&line), 0);
     }
     put_recipes(text);
@@ -234,9 +272,9 @@ static void put_fact(const struct text *text, const char *label, const char *fac
     ts_buffer_byte(text->out, '\n');
 }
 
-/* The largest of the roundings of the pairs given, with the coarsest precision among them. */
-static void put_largest(struct ts_buffer *line, const struct ts_comparison *comparison, const size_t *pairs,
-                        size_t count)
+/* How the pairs given agree: the largest of their roundings, with the coarsest precision among them. */
+static void put_agreement(struct ts_buffer *line, const struct ts_comparison *comparison, const size_t *pairs,
+                          size_t count)
 {
     double most = 0;
     int bits = 64;
@@ -248,14 +286,14 @@ static void put_largest(struct ts_buffer *line, const struct ts_comparison *comp
             bits = ts_pair_precision(delta);
     }
     if (most == 0) {
-        ts_buffer_string(line, count == 1 ? "it is equal" : "they are equal");
+        ts_buffer_string(line, count == 1 ? " is equal" : " are equal");
         return;
     }
-    if (count > 1)
-        ts_buffer_string(line, "at most ");
+    ts_buffer_string(line, count == 1 ? " agrees (" : " agree (at most ");
     ts_put_short(line, most);
     ts_buffer_string(line, " roundings of ");
     ts_put_precision(line, bits);
+    ts_buffer_byte(line, ')');
 }
 
 /* "Its input q_normed agrees (2.1 roundings of bf16), so the error is made here." False when no input is known. */
@@ -274,9 +312,8 @@ static bool put_inputs(struct ts_buffer *line, const struct ts_comparison *compa
                          : i + 1 == count ? " and "
                                           : ", ",
                          comparison->pairing.pairs[inputs[i]].name);
-    ts_buffer_string(line, count == 1 ? " agrees (" : " agree (");
-    put_largest(line, comparison, inputs, count);
-    ts_buffer_string(line, "), so the error is made here.");
+    put_agreement(line, comparison, inputs, count);
+    ts_buffer_string(line, ", so the error is made here.");
     return true;
 }
 
@@ -393,15 +430,14 @@ static void put_rankings(const struct text *text)
     bool any = false;
     ts_buffer_init(&line, (size_t)16 << 20);
     for (size_t i = 0; i < pairing->count; i++) {
-        const struct ts_ranking *ranking = &text->comparison->deltas[i].ranking;
-        if (!ranking->known || !(text->options->all || ts_is_output(text->comparison, i)))
+        if (!ts_has_ranking(text->comparison, i) || !(text->options->all || ts_is_output(text->comparison, i)))
             continue;
         if (!any)
             ts_buffer_byte(text->out, '\n');
         any = true;
         ts_buffer_clear(&line);
         ts_buffer_printf(&line, "%s: ", pairing->pairs[i].name);
-        ts_put_ranking(&line, ranking);
+        ts_put_ranking(&line, text->comparison, i);
         put_sentence(text, text_of(&line), 0);
     }
     ts_buffer_release(&line);
@@ -419,7 +455,7 @@ static void put_divergence(const struct text *text)
         return;
     pair = &comparison->pairing.pairs[first];
     ts_buffer_init(&line, (size_t)4 << 20);
-    ts_buffer_string(&line, weights ? "First that differs:" : "First divergence:");
+    ts_buffer_string(&line, weights ? "First differing tensor:" : "First divergence:");
     room = text->layout->width > line.size ? text->layout->width - line.size - 1 : 0;
     if (room < 16 && ts_name_columns(pair->name) > room) { /* the name has a line of its own */
         ts_buffer_string(&line, "\n ");
@@ -435,8 +471,7 @@ static void put_divergence(const struct text *text)
         if (!put_inputs(&line, comparison, first))
             put_before(&line, comparison, first);
         if (pair->by_order)
-            ts_buffer_printf(&line, "%sBut nothing except their places says that the two belong together.",
-                             line.size ? " " : "");
+            ts_buffer_printf(&line, "%sBut the two were paired by position alone.", line.size ? " " : "");
         ts_put_spaces(text->out, 2);
         ts_put_folded(text->layout, text->out, text_of(&line), 2, 2);
         ts_buffer_byte(text->out, '\n');
@@ -460,7 +495,7 @@ static void put_divergence(const struct text *text)
 static void put_unmatched(const struct text *text, const char *side, const struct ts_tensor *const *tensors,
                           size_t count)
 {
-    size_t shown = text->options->all || count <= SOME ? count : SOME;
+    size_t shown = text->options->all || count <= SOME ? count : SOME, longest = 0;
     struct ts_buffer shape;
     if (!count)
         return;
@@ -468,14 +503,21 @@ static void put_unmatched(const struct text *text, const char *side, const struc
     ts_buffer_printf(&shape, "only in the %s: %zu tensor%s", side, count, plural(count));
     put_heading(text, text_of(&shape));
     for (size_t i = 0; i < shown; i++) {
+        size_t columns = ts_name_columns(tensors[i]->name);
+        longest = columns > longest ? columns : longest;
+    }
+    for (size_t i = 0; i < shown; i++) {
+        size_t used, room;
         bool beside;
         ts_buffer_clear(&shape);
         ts_buffer_printf(&shape, "%s ", ts_tensor_type_name(tensors[i]));
         ts_tensor_shape_text(tensors[i], &shape);
         beside = shape.size + 6 + 16 < text->layout->width;
+        room = text->layout->width - (beside ? shape.size + 6 : 2);
         ts_put_spaces(text->out, 2);
-        ts_put_name(text->layout, text->out, tensors[i]->name, text->layout->width - (beside ? shape.size + 6 : 2));
+        used = ts_put_name(text->layout, text->out, tensors[i]->name, room);
         if (beside) {
+            ts_put_spaces(text->out, used < longest && longest <= room ? longest - used : 0);
             ts_buffer_printf(text->out, "  %s\n", text_of(&shape));
         } else {
             ts_buffer_byte(text->out, '\n');
@@ -495,7 +537,7 @@ static void put_sampled(const struct text *text)
         if (!ts_is_sampled(&pairing->pairs[i]))
             continue;
         if (!count)
-            put_heading(text, "only a sample was written of");
+            put_heading(text, "only a sample was dumped of");
         if (count++ < SOME || text->options->all) {
             ts_put_spaces(text->out, 2);
             ts_put_name(text->layout, text->out, pairing->pairs[i].name, text->layout->width - 2);
@@ -543,7 +585,7 @@ static void put_aside(const struct text *text)
     ts_buffer_init(&line, (size_t)16 << 20);
     for (int guessed = 0; guessed < 2; guessed++) {
         ts_buffer_clear(&line);
-        ts_buffer_printf(&line, "set aside%s, ", guessed ? " by a guess" : "");
+        ts_buffer_printf(&line, "set aside%s: ", guessed ? " (a guess)" : "");
         if (ts_put_aside(&line, &text->comparison->judgement, guessed, text->options->all ? SIZE_MAX : 16))
             put_sentence(text, text_of(&line), 0);
     }
@@ -563,7 +605,7 @@ static void put_notes(const struct text *text)
     for (size_t i = 0; i < judgement->note_count + comparison->doubt_count; i++) {
         bool doubt = i >= judgement->note_count;
         ts_buffer_clear(&line);
-        ts_buffer_printf(&line, "%s: %s", doubt ? "doubt" : "note",
+        ts_buffer_printf(&line, "%s: %s", doubt ? "warning" : "note",
                          doubt ? comparison->doubts[i - judgement->note_count] : judgement->notes[i]);
         put_sentence(text, text_of(&line), 0);
     }
@@ -589,6 +631,36 @@ static void put_verdict(const struct text *text)
     ts_buffer_release(&line);
 }
 
+/* A path as a shell takes it. */
+static void put_word(struct ts_buffer *line, const char *path)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+:@%,=";
+    bool quoted = !path[0] || path[0] == '-' || path[strspn(path, plain)];
+    ts_buffer_string(line, quoted ? (path[0] == '-' ? " './" : " '") : " ");
+    for (const char *at = path; *at; at++)
+        if (*at == '\'')
+            ts_buffer_string(line, "'\\''");
+        else
+            ts_buffer_byte(line, *at);
+    ts_buffer_string(line, quoted ? "'" : "");
+}
+
+/* What to type next, for whoever sits at a terminal. */
+static void put_hint(const struct text *text)
+{
+    const struct ts_comparison *comparison = text->comparison;
+    struct ts_buffer line;
+    if (!text->layout->hints || comparison->outcome != TS_OUTCOME_DIFFER)
+        return;
+    ts_buffer_init(&line, 65536);
+    ts_buffer_string(&line, "look closer: tsleuth serve");
+    put_word(&line, comparison->a->path);
+    put_word(&line, comparison->b->path);
+    ts_put_name(text->layout, text->out, text_of(&line), SIZE_MAX); /* in one piece, to be copied */
+    ts_buffer_byte(text->out, '\n');
+    ts_buffer_release(&line);
+}
+
 void ts_report_text(const struct ts_comparison *comparison, const struct ts_report_options *options,
                     const struct ts_layout *layout, struct ts_buffer *out)
 {
@@ -606,4 +678,5 @@ void ts_report_text(const struct ts_comparison *comparison, const struct ts_repo
     put_skips(&text, "candidate", comparison->b);
     put_notes(&text);
     put_verdict(&text);
+    put_hint(&text);
 }

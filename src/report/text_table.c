@@ -357,8 +357,8 @@ static void put_wake(const struct table *table, const struct ts_line *line, stru
     for (size_t i = line->first; i <= line->last; i++)
         counts[judged(table, i)]++;
     ts_buffer_init(&text, 4096);
-    ts_buffer_printf(&text, "%s %zu further tensor%s%s", table->layout->unicode ? "…" : "...",
-                     counts[TS_JUDGED_DIFFERS], counts[TS_JUDGED_DIFFERS] == 1 ? " differs" : "s differ",
+    ts_buffer_printf(&text, "%s %zu more tensor%s%s", table->layout->unicode ? "…" : "...", counts[TS_JUDGED_DIFFERS],
+                     counts[TS_JUDGED_DIFFERS] == 1 ? " differs" : "s differ",
                      table->comparison->judgement.weights ? "" : " downstream");
     if (counts[TS_JUDGED_OK] + counts[TS_JUDGED_NOISE])
         ts_buffer_printf(&text, ", %zu agree%s", counts[TS_JUDGED_OK] + counts[TS_JUDGED_NOISE],
@@ -381,12 +381,12 @@ static void put_fold(const struct table *table, const struct ts_line *line, stru
         ts_buffer_printf(&text, "%zu tensor%s unchanged", line->first, plural);
     } else {
         if (line->kind == TS_LINE_ROUNDED)
-            ts_buffer_printf(&text, "%zu tensor%s unchanged but for rounding, by ", line->first, plural);
+            ts_buffer_printf(&text, "%zu tensor%s unchanged up to rounding, by at most ", line->first, plural);
         else
-            ts_buffer_printf(&text, "%s %zu further tensor%s changed, by ", table->layout->unicode ? "…" : "...",
+            ts_buffer_printf(&text, "%s %zu more tensor%s changed, by at most ", table->layout->unicode ? "…" : "...",
                              line->first, line->first == 1 ? "" : "s");
         put_error(&text, &table->comparison->deltas[line->last]);
-        ts_buffer_string(&text, line->kind == TS_LINE_ROUNDED ? " at most" : " at most; see them with --all");
+        ts_buffer_string(&text, line->kind == TS_LINE_ROUNDED ? "" : "; see them with --all");
     }
     ts_put_spaces(out, 4);
     ts_put_folded(table->layout, out, text_of(&text), 4, 4);
@@ -458,7 +458,7 @@ void ts_put_table(const struct ts_comparison *comparison, const struct ts_report
     }
     ts_buffer_byte(out, '\n');
     if (!table.count)
-        ts_buffer_string(out, "    no tensor of that kind\n");
+        ts_buffer_string(out, "    no tensor is of that kind\n");
     else if (has_cells(&table.lines[0])) {
         widths = fit(&table);
         put_head(&table, &widths, out);

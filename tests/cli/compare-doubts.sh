@@ -41,13 +41,13 @@ compare a.json ./a.json
 echo '# other tokens, written as floats'
 file a.json "$(tensor input_ids 5 5 'i + 0.0')" "$(tensor y 5,8 40 'cos(i)')"
 file b.json "$(tensor input_ids 1,5 5 'i + 3.0')" "$(tensor y 5,8 40 'cos(i + 2)')"
-compare a.json b.json | grep -A1 doubt
+compare a.json b.json | grep -A1 warning
 
 echo '# a name that fills a page'
 long=$(printf 'x%.0s' {1..2000})
 file a.json "$(tensor "$long" 4,8 32 'sin(i)')" "$(tensor y 4,8 32 'cos(i)')"
 file b.json "$(tensor "$long" 4,8 32 0.5)" "$(tensor y 4,8 32 'cos(i)')"
-compare a.json b.json | grep -A3 doubt
+compare a.json b.json | grep -A3 warning
 
 echo '# layers that are equal bit for bit, and then a fifth of everything wrong'
 layers() {

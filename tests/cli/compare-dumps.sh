@@ -3,7 +3,7 @@
 $TSLEUTH compare "$GOLDEN/dumps/hf_repr" "$GOLDEN/dumps/sglang" | sed '/^only in/,/^$/d'; echo "exit ${PIPESTATUS[0]}"
 # the same numbers written by four tools differ nowhere
 for dump in hf_files hf_repr msprobe llama_2024.log llama_2025.log llama_2026.log sglang_2025 polygraphy.json; do
-    $TSLEUTH compare "$GOLDEN/dumps/reference.safetensors" "$GOLDEN/dumps/$dump" | sed -n '2,3p;/^    [a-z].*pairs/p;/^  ✗/p;/^incomplete/,$p'
+    $TSLEUTH compare "$GOLDEN/dumps/reference.safetensors" "$GOLDEN/dumps/$dump" | sed -n '/^B/,/^paired/p;/^    [a-z].*pairs/p;/^  ✗/p;/^incomplete/,$p'
     echo "exit ${PIPESTATUS[0]}"
 done
 # a log of llama.cpp against the candidate with the bug: corners are enough
@@ -23,7 +23,7 @@ for file in "$GOLDEN"/dumps/sglang/step=0___rank=0*; do
     cp "$file" "later/${name/step=0/step=9}"
     case $name in *norm*) cp "$file" "steps/$name"; cp "$file" "later/${name/step=0/step=8}" ;; esac
 done
-$TSLEUTH compare "$GOLDEN/dumps/reference.safetensors" steps | sed -n '2,5p;/^First/p'
-$TSLEUTH compare steps "$GOLDEN/dumps/reference.safetensors" | sed -n '3,5p;/^First/p'
-$TSLEUTH compare "$GOLDEN/dumps/reference.safetensors" steps --rename 's,^step_0/,,' | sed -n '3,5p;/^First/p'
+$TSLEUTH compare "$GOLDEN/dumps/reference.safetensors" steps | sed -n '/^B/,/^$/p;/^First/p'
+$TSLEUTH compare steps "$GOLDEN/dumps/reference.safetensors" | sed -n '/^paired/,/^$/p;/^First/p'
+$TSLEUTH compare "$GOLDEN/dumps/reference.safetensors" steps --rename 's,^step_0/,,' | sed -n '/^paired/,/^$/p;/^First/p'
 $TSLEUTH compare steps later

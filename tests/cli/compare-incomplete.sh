@@ -3,3 +3,9 @@ $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt" "$GOLDEN/torchfiles/legacy.pt"; 
 $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt" missing.pt; echo "exit $?"
 $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt"; echo "exit $?"
 : > empty.pt; $TSLEUTH compare empty.pt gone.pt; echo "exit $?"
+$TSLEUTH compare - "$GOLDEN/torchfiles/dtypes.pt"; echo "exit $?"
+if [ -e /dev/full ]; then
+    $TSLEUTH compare "$GOLDEN/torchfiles/dtypes.pt" "$GOLDEN/torchfiles/dtypes.pt" --json - > /dev/full; echo "exit $?"
+else
+    echo 'exit 3'; echo "tsleuth: cannot write to standard output: No space left on device" >&2
+fi

@@ -68,6 +68,6 @@ for pair in "left right" "right left" "left-bare right-bare" "left-bare right-wr
     "left-bare blind-bare" "left-mask blind-wrong"; do
     set -- $pair
     echo "== $pair"
-    $TSLEUTH compare $1.safetensors $2.safetensors | grep -E -A2 'padding|another layout|^First|^match|^differ:|^incomplete' |
+    $TSLEUTH compare $1.safetensors $2.safetensors | grep -E -A2 'padding|layout change|^First|^match|^differ:|^incomplete' |
         grep -v -e '^ *$' -e '^--$' -e '^  The'
 done

@@ -93,10 +93,10 @@ END
 "$TSLEUTH" compare whole.safetensors other | sed -n '3,5p;$p'
 "$TSLEUTH" compare whole.safetensors runs | grep '^paired\|stages\|^incomplete\|^match'
 "$TSLEUTH" compare model.safetensors grid
-"$TSLEUTH" compare model.safetensors numbered | sed -n '3,6p;$p'
+"$TSLEUTH" compare model.safetensors numbered | sed -n '3,7p;$p'
 "$TSLEUTH" compare together.safetensors pieces | sed -n '3p;$p'
 "$TSLEUTH" compare large.safetensors left
-"$TSLEUTH" compare deep.safetensors stages | grep -A2 'paired\|stages of'
+"$TSLEUTH" compare deep.safetensors stages | grep -A4 'paired\|stages of'
 "$TSLEUTH" compare whole.safetensors stages/rank_1.safetensors | grep 'paired\|^layers'
 "$TSLEUTH" compare plain types
 "$TSLEUTH" compare plain types --rename 's,^f16/,,' | grep '^paired\|folders\|pairs'

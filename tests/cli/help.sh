@@ -1,3 +1,4 @@
 $TSLEUTH --help
 $TSLEUTH inspect --help
 $TSLEUTH show --help
+$TSLEUTH compare --help

@@ -1,6 +1,7 @@
 # every wrong call says what is wrong and how to get help, and ends with 3
 $TSLEUTH; echo "exit $?"
 $TSLEUTH nosuchthing; echo "exit $?"
+$TSLEUTH nosuch.safetensors other.safetensors; echo "exit $?"
 $TSLEUTH inspect; echo "exit $?"
 $TSLEUTH inspect --frobnicate x; echo "exit $?"
 $TSLEUTH inspect a b; echo "exit $?"

@@ -699,6 +699,6 @@ class Together(TorchCase):
                 trace = ACTIVE[-1]
                 trace.model(input_ids=torch.tensor(tiny_model.IDS) + change)
         done = subprocess.run([PROGRAM, *map(str, paths)], stdout=subprocess.PIPE)
-        self.assertIn(b"other token ids", done.stdout)
+        self.assertIn(b"different token ids", done.stdout)
         done = subprocess.run([PROGRAM, str(paths[0]), str(paths[0])], stdout=subprocess.PIPE)
-        self.assertNotIn(b"other token ids", done.stdout)
+        self.assertNotIn(b"different token ids", done.stdout)

@@ -411,7 +411,7 @@ struct drawing {
     const char *label;
     uint64_t total, done, age_ns; /* age: as if started so long ago */
     int adds;
-    bool finish;
+    bool finish, elements;
 };
 
 /* A pseudo-terminal, or -1. */
@@ -460,7 +460,7 @@ static const char *draw(struct drawing drawing)
 
     before = dup(STDERR_FILENO);
     dup2(terminal, STDERR_FILENO);
-    ts_progress_start(&progress, drawing.label, drawing.total);
+    (drawing.elements ? ts_progress_start_elements : ts_progress_start)(&progress, drawing.label, drawing.total);
     progress.started_ns -= drawing.age_ns;
     for (int i = 0; i < drawing.adds; i++)
         ts_progress_add(&progress, drawing.done / (uint64_t)drawing.adds);
@@ -500,6 +500,10 @@ static void test_progress_draws(void **state)
         return;
     assert_string_equal(draw(drawing), "\r  statistics  43% [#########.............] 12.1 of 28.0 TB  4.0 GB/s"
                                        "  eta 1h05m\033[K");
+    drawing.elements = true; /* not bytes */
+    drawing.columns = 100;
+    assert_non_null(strstr(draw(drawing), "] 12.1 of 28.0 T elements  4.0 G/s  eta 1h05m\033[K"));
+    drawing.elements = false;
     drawing.terminal = NULL;
     assert_true(strlen(draw(drawing)) > 0);
 }

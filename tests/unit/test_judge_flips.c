@@ -150,7 +150,8 @@ static void test_ties_of_the_logits_alone(void **state)
     assert_int_equal(judged.judgement.aside[1], 19);
     /* two tokens may stray at some rank by chance: how many experts each takes is a guess */
     assert_true(judged.judgement.guessed && judged.judgement.guessed[0] && judged.judgement.guessed[1]);
-    assert_non_null(strstr(judged.judgement.verdicts[PER_LAYER + GATE].why, "2 tokens may have taken other experts;"));
+    assert_non_null(
+        strstr(judged.judgement.verdicts[PER_LAYER + GATE].why, "2 tokens may have taken different experts;"));
     assert_null(judged.judgement.verdicts[GATE].why);
     assert_int_equal(judged.judgement.note_count, 1);
     assert_non_null(strstr(judged.judgement.notes[0], "too few tokens tell"));
@@ -161,7 +162,7 @@ static void test_ties_of_the_logits_alone(void **state)
     assert_int_equal(judged.judgement.aside_count, 3);
     assert_null(judged.judgement.guessed);
     assert_non_null(
-        strstr(judged.judgement.verdicts[PER_LAYER + GATE].why, "2 tokens took other experts on a near tie;"));
+        strstr(judged.judgement.verdicts[PER_LAYER + GATE].why, "2 tokens took different experts on a near tie;"));
     assert_int_equal(judged.judgement.note_count, 0);
     judged_end(&judged);
     dense = true; /* then nothing is chosen */
@@ -408,7 +409,7 @@ static void judge_stream(size_t strays, float share, double noise, bool noted)
     assert_int_equal(judged.judgement.first, 2);
     assert_int_equal(judged.judgement.note_count, noted);
     if (noted) {
-        assert_non_null(strstr(judged.judgement.notes[0], "at \"layers.2\" few tokens alone are wrong (2, 7)"));
+        assert_non_null(strstr(judged.judgement.notes[0], "at \"layers.2\" only a few tokens are wrong (2, 7)"));
         assert_non_null(strstr(judged.judgement.notes[0], "the router's logits would tell"));
     }
     judged_end(&judged);

@@ -33,7 +33,7 @@ static void check_archives(const char *a, const char *b)
     assert_int_equal(paired.pairing.only_a_count, 0);
     assert_int_equal(paired.pairing.only_b_count, 0);
     assert_int_equal(paired.pairing.layer_offset, 3);
-    assert_true(has_note(&paired, "layers 3.. of A stand against 0.. of B"));
+    assert_true(has_note(&paired, "layers 3.. of A are compared with layers 0.. of B"));
     for (size_t i = 0; i < 26; i++) {
         const struct ts_pair *pair = &paired.pairing.pairs[i];
         char name[64], name_b[64];
@@ -264,13 +264,13 @@ static void test_order_file(void **state)
     options.order_file = scratch_path("order.txt");
     paired_run(&paired, &options);
     assert_all_equal(&paired, 4, 0);
-    assert_string_equal(paired.pairing.order, "the order of the order file");
+    assert_string_equal(paired.pairing.order, "order of the --order file");
     assert_string_equal(paired.pairing.pairs[0].name, "x3");
     assert_string_equal(paired.pairing.pairs[1].name, "x1");
     assert_string_equal(paired.pairing.pairs[2].name, "x0");
     assert_true(has_note(&paired, "2 pairs are not in the order file"));
     assert_true(has_note(&paired, "2 names of "));
-    assert_true(has_note(&paired, " are nowhere here, the first \"not_here\""));
+    assert_true(has_note(&paired, " are in neither input, the first \"not_here\""));
     ts_pairing_release(&paired.pairing);
     scratch_text("order.json", "\n[\"x2\", \"x0\", \"x3\", \"x1\"]\n");
     options.order_file = scratch_path("order.json");
@@ -278,7 +278,7 @@ static void test_order_file(void **state)
     assert_all_equal(&paired, 4, 0);
     for (size_t i = 0; i < 4; i++)
         assert_string_equal(paired.pairing.pairs[i].name, made_name("x%d", (int[]){2, 0, 3, 1}[i]));
-    assert_false(has_note(&paired, "nowhere here"));
+    assert_false(has_note(&paired, "in neither input"));
     ts_pairing_release(&paired.pairing);
     scratch_text("order.json", "[\"x2\", 3]");
     paired_run(&paired, &options);
@@ -630,7 +630,7 @@ static void test_map_round_trip(void **state)
         if (second.status != TS_OK)
             fail_msg("%s", second.error.message);
         assert_same_pairs(&first.pairing, &second.pairing);
-        assert_false(has_note(&second, "not here"));
+        assert_false(has_note(&second, "do not exist"));
         paired_end(&first);
         paired_end(&second);
     }

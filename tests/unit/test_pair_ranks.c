@@ -362,10 +362,10 @@ static void test_missing_ranks(void **state)
     static const struct {
         unsigned missing;
         const char *note;
-    } cases[] = {{1u << 1, "rank 1 of 4 of B is not here"},
-                 {1u << 3, "rank 3 of 4 of B is not here"},
-                 {1u << 0, "rank 0 of 4 of B is not here"},
-                 {3u << 1, "ranks 1 2 of 4 of B are not here"}};
+    } cases[] = {{1u << 1, "rank 1 of 4 of B is missing"},
+                 {1u << 3, "rank 3 of 4 of B is missing"},
+                 {1u << 0, "rank 0 of 4 of B is missing"},
+                 {3u << 1, "ranks 1 2 of 4 of B are missing"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct projection parts[4] = {made_projection(HEADS * HEAD, true), made_projection(4 * HEAD, true),
@@ -451,7 +451,7 @@ static void test_missing_ranks_of_parts(void **state)
     paired_run(&paired, NULL);
     assert_all_equal(&paired, 3, 0);
     assert_int_equal(paired.pairing.lacking, 3);
-    assert_true(has_note(&paired, "rank 2 of 4 of B is not here"));
+    assert_true(has_note(&paired, "rank 2 of 4 of B is missing"));
     for (int i = 0; i < 3; i++) {
         char recipe[160];
         snprintf(recipe, sizeof recipe, "%s; B: join 3 shards on axis 1", recipes[i]);
@@ -475,7 +475,7 @@ static void test_missing_ranks_of_parts(void **state)
     paired_run(&paired, NULL);
     assert_all_equal(&paired, 2, 0);
     assert_int_equal(paired.pairing.lacking, 2);
-    assert_true(has_note(&paired, "rank 2 of 4 of B is not here"));
+    assert_true(has_note(&paired, "rank 2 of 4 of B is missing"));
     paired_end(&paired);
 }
 
@@ -549,7 +549,7 @@ static void test_sums_of_missing_ranks(void **state)
         if (missing < 0)
             assert_null(paired.pairing.pairs[1].problem);
         else
-            assert_string_equal(paired.pairing.pairs[1].problem, "a sum over ranks, and only 7 of 8 are here");
+            assert_string_equal(paired.pairing.pairs[1].problem, "a sum over ranks, of which only 7 of 8 are present");
         free(q.values);
         free(parts.values);
         paired_end(&paired);

@@ -618,8 +618,8 @@ static void test_idle_options(void **state)
                                                   .map_file = scratch_path("twice.map")});
     assert_int_equal(paired.status, TS_OK);
     assert_true(has_note(&paired, "changes no name"));
-    assert_true(has_note(&paired, "names 1 axes for \"x\", and x has 2"));
-    assert_true(has_note(&paired, "\"nowhere\" fits no name"));
+    assert_true(has_note(&paired, "names 1 axes for \"x\", but x has 2"));
+    assert_true(has_note(&paired, "\"nowhere\" matches no name"));
     assert_true(has_note(&paired, "line 2 of"));
     paired_end(&paired);
 }

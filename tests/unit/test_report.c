@@ -54,9 +54,11 @@ static void test_text_of_a_divergence(void **state)
     struct sample sample;
     (void)state;
     make_trace(&sample);
-    assert_text(&sample, "reference.safetensors   12 tensors, f32, 1.1 MB\n"
-                         "candidate.safetensors   12 tensors, f32 holding bf16 values, 1.1 MB\n"
-                         "paired 12 of 12 by name, in capture order\n"
+    assert_text(&sample, "A (reference)  reference.safetensors\n"
+                         "   12 tensors, f32, 1.1 MB\n"
+                         "B (candidate)  candidate.safetensors\n"
+                         "   12 tensors, f32 holding bf16 values, 1.1 MB\n"
+                         "paired 12 of 12 by name, in the capture order\n"
                          "\n"
                          "    tensor                       shape     error  roundings  worst\n"
                          "    up to layer_0_attn_q_normed  4 pairs   noise  ≤ 3.1\n"
@@ -64,7 +66,7 @@ static void test_text_of_a_divergence(void **state)
                          "  ✗ layer_0_attn_scores          [9,4,16]  0.5    9.0e+04    1.5 at [8,3,15]\n"
                          "  ✗ layer_0_attn_probs           [9,4,16]  0.4    6.0e+04    0.25 at [8,3,15]\n"
                          "  ✗ layer_0_attn_context         [9,4,16]  0.3    3.0e+04    0.75 at [8,3,15]\n"
-                         "    … 2 further tensors differ downstream, 1 agrees\n"
+                         "    … 2 more tensors differ downstream, 1 agrees\n"
                          "  ✗ logits                       [9,4,16]  0.2    1.4e+04    124 at [8,3,15]\n"
                          "\n"
                          "First divergence: layer_0_attn_q_rope\n"
@@ -80,6 +82,50 @@ static void test_text_of_a_divergence(void **state)
                          "             layer_0_attn_probs: differs, 6.0e+04 roundings of bf16\n"
                          "\n"
                          "differ: 7 of 12 tensors\n");
+    sample_close(&sample);
+}
+
+/* A path is not cut to make room for saying which input it is. */
+static void test_text_of_a_long_path(void **state)
+{
+    static const char path[] = "a/folder/with/a/name/that/nearly/fills/the/line/of/eighty/columns.gguf";
+    struct sample sample;
+    struct ts_buffer out;
+    (void)state;
+    sample_open(&sample, path, "b.pt");
+    sample_pair(&sample, "x", TS_JUDGED_OK, 0, 0, 0);
+    sample_outcome(&sample, TS_OUTCOME_MATCH, "the only tensor is equal");
+    make_text(&sample, &eighty, &out);
+    assert_memory_equal(out.data, "A  a/folder/", 12);
+    assert_non_null(strstr(out.data, "columns.gguf\n   1 tensor, f32, 0 B\nB  b.pt\n   1 tensor, "));
+    ts_buffer_release(&out);
+    sample_close(&sample);
+}
+
+/* Whoever sits at a terminal is told what to type next, in the words of a shell. */
+static void test_text_with_a_hint(void **state)
+{
+    struct ts_layout terminal = {.width = 80, .unicode = true, .hints = true};
+    struct sample sample;
+    struct ts_buffer out;
+    (void)state;
+    make_trace(&sample);
+    make_text(&sample, &terminal, &out);
+    assert_non_null(strstr(out.data, "\ndiffer: 7 of 12 tensors\n"
+                                     "look closer: tsleuth serve reference.safetensors candidate.safetensors\n"));
+    ts_buffer_release(&out);
+    sample_close(&sample);
+    terminal.width = 30; /* a command is not broken */
+    sample_open(&sample, "-a", "it's b");
+    sample_pair(&sample, "x", TS_JUDGED_DIFFERS, 0.5, 100, 1);
+    sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 1 tensors differ");
+    make_text(&sample, &terminal, &out);
+    assert_non_null(strstr(out.data, "\nlook closer: tsleuth serve './-a' 'it'\\''s b'\n"));
+    ts_buffer_release(&out);
+    sample_outcome(&sample, TS_OUTCOME_MATCH, "the only tensor is equal");
+    make_text(&sample, &terminal, &out);
+    assert_null(strstr(out.data, "look closer"));
+    ts_buffer_release(&out);
     sample_close(&sample);
 }
 
@@ -132,7 +178,7 @@ static void test_text_of_a_match(void **state)
     sample_pair(&sample, "first", TS_JUDGED_OK, 0, 0, 0);
     sample_pair(&sample, "second", TS_JUDGED_OK, 0, 0, 0);
     sample_outcome(&sample, TS_OUTCOME_MATCH, "all 2 tensors are equal");
-    sample.comparison.pairing.notes[0] = "layers 3.. of A stand against 0.. of B";
+    sample.comparison.pairing.notes[0] = "layers 3.. of A are compared with layers 0.. of B";
     sample.comparison.pairing.note_count = 1;
     sample.comparison.judgement.notes[0] = "one token: a longer prompt shows more";
     sample.comparison.judgement.note_count = 1;
@@ -141,17 +187,18 @@ static void test_text_of_a_match(void **state)
     sample.comparison.judgement.tokens = 76;
     sample.comparison.doubts[0] = "first and second hold the same values";
     sample.comparison.doubt_count = 1;
-    assert_text(&sample, "a.pt   2 tensors, f32, 0 B\n"
-                         "b.pt   2 tensors, f32 holding bf16 values, 0 B\n"
-                         "paired 2 of 2 by name, in capture order\n"
-                         "layers 3.. of A stand against 0.. of B\n"
+    assert_text(&sample, "A (reference)  a.pt   2 tensors, f32, 0 B\n"
+                         "B (candidate)  b.pt   2 tensors, f32 holding bf16 values, 0 B\n"
+                         "paired 2 of 2 by name, in the capture order\n"
+                         "layers 3.. of A are compared with layers 0.. of B\n"
                          "\n"
                          "    tensor          shape    error  roundings\n"
                          "    first … second  2 pairs  equal\n"
                          "\n"
-                         "set aside, 2 of 76 tokens that were routed to other experts on a near tie: 3, 17\n"
+                         "set aside: 2 of 76 tokens that were routed to different experts on a near tie:\n"
+                         "  3, 17\n"
                          "note: one token: a longer prompt shows more\n"
-                         "doubt: first and second hold the same values\n"
+                         "warning: first and second hold the same values\n"
                          "\n"
                          "match: all 2 tensors are equal\n");
     sample_close(&sample);
@@ -176,14 +223,17 @@ static void test_tokens_set_aside_by_a_guess(void **state)
     sample.comparison.judgement.aside_count = 20;
     sample.comparison.judgement.tokens = 76;
     make_text(&sample, &plain, &out);
-    assert_non_null(strstr(out.data, "set aside, 1 of 76 tokens that were routed to other experts on a near tie: 8\n"));
-    assert_non_null(strstr(out.data, "set aside by a guess, 19 of 76 tokens that seem to have been routed to other "));
+    assert_non_null(strstr(out.data,
+                           "set aside: 1 of 76 tokens that were routed to different experts, on a near tie or "
+                           "because of the first divergence: 8\n"));
+    assert_non_null(
+        strstr(out.data, "set aside (a guess): 19 of 76 tokens that seem to have been routed to different "));
     assert_non_null(strstr(out.data, " 0, 2, 4, 6, 10,"));
     assert_non_null(strstr(out.data, " and 3 more\n"));
     ts_buffer_release(&out);
     make_html(&sample, &out);
     assert_non_null(strstr(out.data, "<dt>set aside</dt><dd>1 of 76 tokens that were routed"));
-    assert_non_null(strstr(out.data, "<dt>set aside by a guess</dt><dd>19 of 76 tokens that seem to have been routed"));
+    assert_non_null(strstr(out.data, "<dt>set aside (a guess)</dt><dd>19 of 76 tokens that seem to have been routed"));
     ts_buffer_release(&out);
     sample.comparison.judgement.aside_count = 5;
     make_json(&sample, &out);
@@ -214,8 +264,8 @@ static void test_text_of_nothing_in_common(void **state)
     assert_int_equal(ts_bundle_skip(comparison->b, "b/z.pt", false, "truncated at byte 12", &error), TS_OK);
     assert_int_equal(ts_bundle_skip(comparison->b, "b/README.md", true, "not a tensor file", &error), TS_OK);
     sample_outcome(&sample, TS_OUTCOME_INCOMPLETE, "the two inputs have no tensor in common");
-    assert_text(&sample, "a.pt   1 tensor, f32, 0 B\n"
-                         "b.pt   1 tensor, f32, 0 B\n"
+    assert_text(&sample, "A (reference)  a.pt   1 tensor, f32, 0 B\n"
+                         "B (candidate)  b.pt   1 tensor, f32, 0 B\n"
                          "\n"
                          "only in the reference: 1 tensor\n"
                          "  x  f32 [1]\n"
@@ -269,7 +319,7 @@ static void test_text_selections(void **state)
 
     sample.options.only = 1u << TS_JUDGED_UNKNOWN;
     make_text(&sample, &eighty, &out);
-    assert_non_null(strstr(out.data, "    no tensor of that kind\n"));
+    assert_non_null(strstr(out.data, "    no tensor is of that kind\n"));
     ts_buffer_release(&out);
     sample_close(&sample);
 }
@@ -340,7 +390,7 @@ static void test_text_of_what_cannot_be_told(void **state)
     sample.comparison.pairing.pairs[2].how = "content";
     sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 3 tensors differ");
     make_text(&sample, &eighty, &out);
-    assert_non_null(strstr(out.data, "paired 3 of 3: 2 by name, 1 by content, in capture order\n"));
+    assert_non_null(strstr(out.data, "paired 3 of 3: 2 by name, 1 by content, in the capture order\n"));
     assert_non_null(strstr(out.data, "  ? y       [9,4,16]  cannot tell\n      [3,4] against [5]: no layout fits\n"));
     assert_non_null(strstr(out.data, "\n      candidate other.z; B: swap 0 1; another layout fits as well\n"));
     assert_non_null(strstr(out.data, "  pairing    candidate other.z; B: swap 0 1; another layout fits as well\n"));
@@ -370,7 +420,7 @@ static void test_text_of_causes(void **state)
     assert_non_null(strstr(out.data, "  or         scaled (0.30, a tie): by 1.2\n"));
     ts_buffer_release(&out);
     make_html(&sample, &out);
-    assert_non_null(strstr(out.data, "<strong>scaled</strong> (0.30, a tie) by 1.2"));
+    assert_non_null(strstr(out.data, "<strong>scaled</strong> (0.30, a tie): by 1.2"));
     ts_buffer_release(&out);
     sample_close(&sample);
 }
@@ -717,6 +767,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_of_a_divergence),
+        cmocka_unit_test(test_text_of_a_long_path),
+        cmocka_unit_test(test_text_with_a_hint),
         cmocka_unit_test(test_text_in_plain_ascii),
         cmocka_unit_test(test_text_with_colour),
         cmocka_unit_test(test_text_of_a_match),

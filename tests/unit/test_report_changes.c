@@ -167,19 +167,19 @@ static void test_ranks(void **state)
         ranks[i] = rank_of(some[i] ? 8 : 0, false);
     sample.comparison.ranks = ranks;
     assert_string_equal(text_of_changes(&sample, ts_put_ranks),
-                        "the change has rank 8 in all 4 matrices that changed: a LoRA of rank 8 was merged (its alpha "
-                        "cannot be told from the sum)");
+                        "the change has rank 8 in all 4 matrices that changed: it looks like a merged LoRA of rank 8 "
+                        "(its alpha cannot be recovered)");
     ranks[2].rank = 5;
     assert_string_equal(text_of_changes(&sample, ts_put_ranks),
-                        "the change has a low rank, 5 to 8, in all 4 matrices that changed, mostly 8, as a merged LoRA "
-                        "of rank 8 or more leaves it");
+                        "the change has a low rank, 5 to 8, in all 4 matrices that changed, mostly 8, which looks like "
+                        "a merged LoRA of rank 8 or more");
     ranks[2] = rank_of(128, true);
     ranks[4] = rank_of(0, false);
     assert_string_equal(text_of_changes(&sample, ts_put_ranks),
-                        "the change has rank 8 in 2 of the 4 matrices that changed, as a merged LoRA of rank 8 leaves "
-                        "it; the change has full rank, or at least 128, in 1 of the 4 "
-                        "matrices that changed: it was trained or replaced as a whole; nothing of the change stands "
-                        "above rounding in 1 of the 4 matrices that changed");
+                        "the change has rank 8 in 2 of the 4 matrices that changed, which looks like a merged LoRA of "
+                        "rank 8; the change has full rank (at least 128) in 1 of the 4 matrices that changed: it was "
+                        "trained or replaced entirely; the change is no larger than rounding in 1 of the 4 matrices "
+                        "that changed");
     /* one element has rank one, and is no LoRA */
     for (size_t i = 0; i < 8; i++) {
         ranks[i] = (struct ts_change_rank){.reason = "not a matrix"};
@@ -205,9 +205,9 @@ static void test_text(void **state)
     sample.comparison.judgement.verdicts[1].why = "it changed";
     ts_buffer_init(&out, 1 << 20);
     ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
-    assert_string_equal(out.data, "base    8 tensors, f32, 0 B\n"
-                                  "tuned   8 tensors, f32 holding bf16 values, 0 B\n"
-                                  "paired 8 of 8 by name, in capture order\n"
+    assert_string_equal(out.data, "A (reference)  base    8 tensors, f32, 0 B\n"
+                                  "B (candidate)  tuned   8 tensors, f32 holding bf16 values, 0 B\n"
+                                  "paired 8 of 8 by name, in the capture order\n"
                                   "\n"
                                   "    tensor                           shape    changed  change  norm ratio  rank\n"
                                   "  ✗ …yers.0.self_attn.q_proj.weight  [40,50]  95 %     0.02    1.0005      8\n"
@@ -218,13 +218,13 @@ static void test_text(void **state)
                                   "\n"
                                   "4 of 8 tensors changed: layers 0-1 (all) self_attn.q_proj; layer 0\n"
                                   "  self_attn.v_proj; lm_head\n"
-                                  "the change has rank 8 in 2 of the 3 matrices that changed, as a merged LoRA of\n"
-                                  "  rank 8 leaves it; the change has full rank, or at least 128, in 1 of the 3\n"
-                                  "  matrices that changed: it was trained or replaced as a whole\n"
-                                  "rank: the singular values of candidate - reference that stand above what\n"
-                                  "  rounding to the stored types can make; at most 128 are counted\n"
+                                  "the change has rank 8 in 2 of the 3 matrices that changed, which looks like a\n"
+                                  "  merged LoRA of rank 8; the change has full rank (at least 128) in 1 of the 3\n"
+                                  "  matrices that changed: it was trained or replaced entirely\n"
+                                  "rank: how many singular values of candidate - reference are larger than rounding\n"
+                                  "  to the stored types explains, up to 128\n"
                                   "\n"
-                                  "First that differs: model.layers.0.self_attn.q_proj.weight\n"
+                                  "First differing tensor: model.layers.0.self_attn.q_proj.weight\n"
                                   "  why        it changed\n"
                                   "  worst      reference 0.5, candidate 1.5 at [39,49]\n"
                                   "\n"
@@ -284,7 +284,7 @@ static void test_rounding_is_no_change(void **state)
     assert_int_equal(ts_changed_count(&sample.comparison), 0);
     ts_buffer_init(&out, 1 << 20);
     ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
-    assert_non_null(strstr(out.data, "\n\n    1 tensor is unchanged but for rounding, by 0.0017 at most\n"
+    assert_non_null(strstr(out.data, "\n\n    1 tensor is unchanged up to rounding, by at most 0.0017\n"
                                      "    7 tensors are unchanged\n\nmatch: "));
     ts_buffer_release(&out);
     sample.comparison.deltas[3].precision_a = 7; /* as on the other side */
@@ -405,7 +405,7 @@ static void test_filter(void **state)
     sample.comparison.paired[0] = sample.comparison.paired[1] = 11;
     ts_buffer_init(&out, 1 << 20);
     ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
-    assert_non_null(strstr(out.data, "\npaired 11 of 8 by name, of which 8 pass the filter, in capture order\n"));
+    assert_non_null(strstr(out.data, "\npaired 11 of 8 by name, of which 8 pass the filter, in the capture order\n"));
     ts_buffer_release(&out);
     make_json(&sample, &out);
     assert_non_null(strstr(out.data, "\"pairs\":8,\"filtered\":3,"));
@@ -429,22 +429,38 @@ static void test_rankings(void **state)
     sample_open(&sample, "a", "b");
     sample_pair(&sample, "layer_0_attn_probs", TS_JUDGED_NOISE, 0.01, 3, 0.1f);
     sample_pair(&sample, "logits", TS_JUDGED_DIFFERS, 0.1, 3, 0.1f);
-    sample.comparison.deltas[0].ranking = ranking;
-    sample.comparison.deltas[1].ranking = ranking;
+    sample_pair_of(&sample, "layers.0.router_logits", "layers.0.router_logits", 2, (uint64_t[]){9, 8}, TS_JUDGED_NOISE,
+                   0.01, 3, 0.1f);
+    for (size_t i = 0; i < 3; i++)
+        sample.comparison.deltas[i].ranking = ranking;
     sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 2 tensors differ");
     ts_buffer_init(&out, (size_t)64 << 20);
     ts_report_text(&sample.comparison, &sample.options, &(struct ts_layout){.width = 200, .unicode = true}, &out);
-    assert_non_null(strstr(out.data, "\nlogits: the first choice is the same in 8 of 9 rows (the reference's is number "
-                                     "3 at worst), 94.4 % of the top 10 are shared, KL 0.012 (at most 0.085) nats\n"));
-    assert_null(strstr(out.data, "probs: the first"));
+    assert_non_null(strstr(out.data, "\nlogits: top-1 agrees in 8 of 9 rows (worst rank of the reference's: 3), top-10 "
+                                     "overlap 94.4 %, KL 0.012 nats (max 0.085)\n"));
+    assert_null(strstr(out.data, "probs: top-1"));
+    assert_null(strstr(out.data, "router_logits: top-1")); /* not what the model gives out */
     ts_buffer_clear(&out);
     sample.options.all = true;
     ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
-    assert_non_null(strstr(out.data, "probs: the first choice"));
+    assert_non_null(strstr(out.data, "probs: top-1 agrees"));
+    assert_non_null(strstr(out.data, "router_logits: top-1 agrees in 8 of 9 rows (worst rank of the\n"
+                                     "  reference's: 3), KL 0.012 nats")); /* eight experts have no top ten */
     ts_buffer_release(&out);
     make_html(&sample, &out);
-    assert_non_null(strstr(out.data, "<dt>ranking</dt><dd>logits: the first choice is the same in 8 of 9 rows"));
-    assert_int_equal(count_of(out.data, "the first choice is the same"), 3); /* above, and in both rows */
+    assert_non_null(strstr(out.data, "<dt>ranking</dt><dd>logits: top-1 agrees in 8 of 9 rows"));
+    assert_int_equal(count_of(out.data, "top-1 agrees"), 4); /* above, and in all rows */
+    ts_buffer_release(&out);
+    make_json(&sample, &out);
+    assert_int_equal(count_of(out.data, "\"ranking\":"), 3);
+    ts_buffer_release(&out);
+    /* the largest of a sample need not be the largest of the row */
+    ((struct ts_tensor *)sample.comparison.pairing.pairs[1].a.tensor)->sampled = true;
+    make_json(&sample, &out);
+    assert_int_equal(count_of(out.data, "\"ranking\":"), 2);
+    ts_buffer_clear(&out);
+    ts_report_text(&sample.comparison, &sample.options, &eighty, &out);
+    assert_null(strstr(out.data, "\nlogits: top-1"));
     ts_buffer_release(&out);
     sample_close(&sample);
 }
