@@ -22,6 +22,7 @@
 #define SCATTERED_GROWTH 30.0   /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03   /* more than eight bits make: whoever reads the report is told */
 #define HIDDEN_ROWS      5      /* softmax that was not captured makes much of a token's near ties */
+#define HEAD_AGAIN       3      /* times what the same head did before it: near ties of one head's softmax */
 #define FIRST_LIMIT      1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT      2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 
@@ -119,11 +120,21 @@ static bool are_so_few(const struct ts_judge *state, size_t i, double base)
                fmin(0.2, FLIPS_OF_NOISE * base * (double)(layer + 1)) * (double)state->scene.taken_count;
 }
 
-/* A tensor of attention behind calm ones of its own layer: no experts are between. */
+/* A module that no experts are in, by its name: of attention, or a projection of an MLP. */
+static bool has_no_experts(const char *name)
+{
+    static const char *const modules[] = {"attn", "attention", "gate_proj", "up_proj", "down_proj", "fc1", "fc2"};
+    for (size_t k = 0; k < sizeof modules / sizeof *modules && !strstr(name, "expert"); k++)
+        if (strstr(name, modules[k]))
+            return true;
+    return false;
+}
+
+/* Such a tensor behind calm ones of its own layer: no experts are between. */
 static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
 {
     uint64_t other;
-    if (!strstr(state->pairs[i].name, "attn") && !strstr(state->pairs[i].name, "attention"))
+    if (!has_no_experts(state->pairs[i].name))
         return false;
     for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
         if (state->structures[k].known)
@@ -291,6 +302,16 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
         ts_judge_differs(state, i, "the reference is zero everywhere, and the candidate is not");
         return;
     }
+    if (structure->zero_rows) {
+        char token[64];
+        ts_scene_token_text(&state->scene, state->scene.taken[structure->zero_row], token, sizeof token);
+        ts_judge_differs(state, i,
+                         structure->zero_rows == 1
+                             ? ts_judge_say(state->out, "%s is zero in the candidate", token)
+                             : ts_judge_say(state->out, "%zu tokens are zero in the candidate, the first is %s",
+                                            structure->zero_rows, token));
+        return;
+    }
     if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
         inherited(state, i) < 0.7) {
         ts_judge_differs(
@@ -356,7 +377,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channel %zu errs %.0f times as much as the others do",
                                           structure->worst_channel, structure->channel));
-        else if (structure->block > TS_BLOCK_LIMIT)
+        else if (structure->block > TS_BLOCK_LIMIT && structure->block > HEAD_AGAIN * structure->inherited_block)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channels %zu to %zu err %.0f times as much as the others do",
                                           structure->worst_block * structure->block_size,

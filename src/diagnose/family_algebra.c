@@ -371,10 +371,10 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     }
     /* four standard errors of the fit, and what a constant rounded to bf16 is off by */
     spread = 4 * sqrt(left / (all->count * all->xx));
-    /* what the run makes of itself elsewhere moves the factor as well; a factor that is known to no better than a tenth
-     * has no name */
+    /* what the run makes of itself elsewhere moves the factor as well; a factor that is known to no better than a
+     * twentieth has no name */
     inherited = fmin(0.5 * sqrt(the_case->noise / all->xx) / fabs(factor), 0.01);
-    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), fmax(inherited, 2e-3)), 0.1), what, sizeof what);
+    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), fmax(inherited, 2e-3)), 0.05), what, sizeof what);
     ts_formula_affine(the_case, factor, 0);
     /* a tenth of it and more under coarse weights */
     if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))
