@@ -185,6 +185,8 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         if (!is_product(state, k) || (same && ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name)))
             continue; /* a bug is in every step: its own point says nothing */
+        if (!(out > 0) && state->deltas[k].unequal)
+            continue; /* it differs in tokens that were set aside, and there are no others */
         if (same && state->follows[k])
             found = weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
         else if (are_siblings(state, i, k))

@@ -671,9 +671,9 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         counted += counts(scene, actor, row);
     if (actor->usable)
         structure->mostly_related = is_mostly_related(actor);
-    /* where nearly all tokens are set aside, the few that are left are mostly numbers that were set aside as keys */
+    /* where many tokens are set aside, the few that are left are mostly numbers that were set aside as keys */
     if (actor->usable && actor->rows * actor->width >= 16 && actor->rows * actor->width <= MOST_ELEMENTS &&
-        (counted >= 4 || actor->rows < 4))
+        (counted * 2 > actor->rows || actor->rows < 4))
         measure_elements(scene, actor, SIZE_MAX, structure);
     if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
         structure->slope = slope_of(actor);
@@ -721,7 +721,9 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     median = median_of(scratch, actor->width);
     structure->channel_error = structure->channel;
     structure->channel_rows = rows_of_channel(scene, actor, structure->worst_channel);
-    structure->channel = ratio_to(structure->channel, median);
+    /* where tokens are set aside, and most channels are keys that went with them, there are no others to stand out of
+     */
+    structure->channel = median > 0 || counted == actor->rows ? ratio_to(structure->channel, median) : 0;
     if (head >= 2 && actor->width % head == 0 && actor->width / head >= 2) {
         size_t blocks = actor->width / head;
         for (size_t block = 0; block < blocks; block++) {

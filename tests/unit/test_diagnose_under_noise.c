@@ -157,12 +157,34 @@ static void test_attention_is_no_router(void **state)
     trace_end(&trace);
 }
 
+/* One head of the scores has a factor: that is one number, not one for each token. */
+static void test_a_factor_of_one_head(void **state)
+{
+    enum { HEADS = 4, MANY = 48, ALL = MANY * HEADS * MANY };
+    struct trace trace;
+    float *q, *a, *b = malloc(ALL * sizeof *b);
+    (void)state;
+    assert_non_null(b);
+    trace_start(&trace);
+    q = made_values(MANY * WIDTH);
+    a = made_values(ALL);
+    for (size_t k = 0; k < ALL; k++)
+        b[k] = a[k] * (k / MANY % HEADS == 2 ? 1.5f : 1);
+    trace_add(&trace, "layer_0_attn_q", q, q, SHAPE(MANY, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_scores", a, b, SHAPE(MANY, HEADS, MANY)));
+    assert_first(&trace, "heads", "head 2: wrong by a factor, from 1.5 to 1.5");
+    free(q);
+    free(a);
+    free(b);
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines_that_are_nothing),        cmocka_unit_test(test_a_sign_is_no_turn),
         cmocka_unit_test(test_a_column_that_is_all_there_is), cmocka_unit_test(test_a_candidate_lost_in_noise),
-        cmocka_unit_test(test_attention_is_no_router),
+        cmocka_unit_test(test_attention_is_no_router),        cmocka_unit_test(test_a_factor_of_one_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

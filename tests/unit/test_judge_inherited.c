@@ -289,6 +289,61 @@ static void test_a_key_of_one_head(void **state)
     judge_one_head(false, 5);
 }
 
+/* Most keys are of tokens that took other experts: what is left of the scores errs as everything does. */
+static void test_keys_that_are_mostly_aside(void **state)
+{
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    float *scores = made_values(TOKENS * TOKENS), *others = made_values(TOKENS * TOKENS), near_scores[TOKENS * TOKENS];
+    (void)state;
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 0.1);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i % EXPERTS);
+        chosen[1][i] = (int64_t)((i + (i % CHOSEN && i / CHOSEN < 8)) % EXPERTS);
+    }
+    trace_add_integers(&judged.trace, "layers.0.experts_chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    for (size_t i = 0; i < TOKENS * TOKENS; i++)
+        near_scores[i] = scores[i] + 0.1f * others[i];
+    trace_add(&judged.trace, "layers.1.attn_scores", scores, near_scores, SHAPE(TOKENS, 1, TOKENS));
+    free(scores);
+    free(others);
+    expect_first(&judged, SIZE_MAX);
+}
+
+/* Coarse weights, and routers that send every token elsewhere in the end: what comes behind them has no token left, and
+ * says nothing about where the error starts. */
+static void test_witnesses_without_tokens(void **state)
+{
+    enum { RUN = 9 };
+    static const char *const names[] = {"layers.%d.norm", "layers.%d.q_proj", "layers.%d.k_proj", "layers.%d.v_proj"};
+    struct judged judged;
+    float *embed = made_values(TOKENS * WIDTH);
+    (void)state;
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "embed", embed, embed, SHAPE(TOKENS, WIDTH));
+    free(embed);
+    for (int layer = 0; layer < RUN; layer++) {
+        int64_t chosen[2][TOKENS * CHOSEN];
+        for (int p = 0; p < 4; p++) {
+            float *a = made_values(TOKENS * WIDTH), *errors = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+            for (size_t i = 0; i < TOKENS * WIDTH; i++)
+                b[i] = a[i] + (layer > 1 ? 0.9f : p || layer ? 0.08f : 0) * errors[i];
+            trace_add(&judged.trace, made_name(names[p], layer), a, b, SHAPE(TOKENS, WIDTH));
+            free(a);
+            free(errors);
+        }
+        for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+            const bool moved = layer < 2 && i % CHOSEN && (i / CHOSEN < TOKENS / 2) == (layer == 0);
+            chosen[0][i] = (int64_t)(i % EXPERTS);
+            chosen[1][i] = (int64_t)((i + moved) % EXPERTS);
+        }
+        trace_add_integers(&judged.trace, made_name("layers.%d.experts_chosen", layer), chosen[0], chosen[1], TOKENS,
+                           CHOSEN);
+    }
+    expect_first(&judged, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_a_small_token_behind_a_norm),     cmocka_unit_test(test_an_offset_that_goes_in),
         cmocka_unit_test(test_an_offset_of_three_tokens),       cmocka_unit_test(test_a_token_by_itself),
         cmocka_unit_test(test_a_choice_that_follows_by_chance), cmocka_unit_test(test_a_key_of_one_head),
+        cmocka_unit_test(test_witnesses_without_tokens),        cmocka_unit_test(test_keys_that_are_mostly_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
