@@ -344,6 +344,34 @@ static void test_witnesses_without_tokens(void **state)
     expect_first(&judged, SIZE_MAX);
 }
 
+/* Numbers of bf16 at one point of one layer, or of all of them. */
+static void judge_rounded(int layers, int from, int to, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < layers; layer++) {
+        float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++)
+            a[i] =
+                (a[i] < 0 ? -1 : 1) * (1.1f + 0.03f * a[i]); /* of one size, so that rounding errs by the most it can */
+        shake(a, b, TOKENS * WIDTH, 1e-6);
+        if (layer >= from && layer < to)
+            round_all(b, TOKENS * WIDTH);
+        trace_add(&judged.trace, made_name("layers.%d.o_proj", layer), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_tensor_that_is_rounded(void **state)
+{
+    (void)state;
+    judge_rounded(5, 2, 3, 2);
+    judge_rounded(5, 0, 5, SIZE_MAX);
+    judge_rounded(5, 3, 5, SIZE_MAX);
+    judge_rounded(2, 1, 2, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_an_offset_of_three_tokens),       cmocka_unit_test(test_a_token_by_itself),
         cmocka_unit_test(test_a_choice_that_follows_by_chance), cmocka_unit_test(test_a_key_of_one_head),
         cmocka_unit_test(test_witnesses_without_tokens),        cmocka_unit_test(test_keys_that_are_mostly_aside),
+        cmocka_unit_test(test_one_tensor_that_is_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
