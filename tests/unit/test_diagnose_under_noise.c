@@ -179,12 +179,42 @@ static void test_a_factor_of_one_head(void **state)
     trace_end(&trace);
 }
 
+/* Tokens that are much alike, and a candidate that has much the same in all of them but for what they differ by: they
+ * match each other in any order, and nothing was moved. */
+static void test_tokens_that_are_alike_do_not_move(void **state)
+{
+    struct trace trace;
+    float *common, *own, *other, a[TOTAL], b[TOTAL];
+    (void)state;
+    trace_start(&trace);
+    add_coarse(&trace, 0.05);
+    common = made_values(WIDTH);
+    own = made_values(TOTAL);
+    other = made_values(TOTAL);
+    for (size_t k = 0; k < TOTAL; k++) {
+        const size_t token = k / WIDTH, near = (token + token * 7 % 11 + 3) % TOKENS;
+        a[k] = 2 * common[k % WIDTH] + own[k];
+        b[k] = 2 * common[k % WIDTH] + 0.6f * own[near * WIDTH + k % WIDTH] + 0.3f * other[k];
+    }
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_out", a, b, SHAPE(TOKENS, WIDTH)));
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        assert_string_not_equal(trace.diagnosis.causes[i].id, "permuted");
+    free(common);
+    free(own);
+    free(other);
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines_that_are_nothing),        cmocka_unit_test(test_a_sign_is_no_turn),
-        cmocka_unit_test(test_a_column_that_is_all_there_is), cmocka_unit_test(test_a_candidate_lost_in_noise),
-        cmocka_unit_test(test_attention_is_no_router),        cmocka_unit_test(test_a_factor_of_one_head),
+        cmocka_unit_test(test_lines_that_are_nothing),
+        cmocka_unit_test(test_a_sign_is_no_turn),
+        cmocka_unit_test(test_a_column_that_is_all_there_is),
+        cmocka_unit_test(test_a_candidate_lost_in_noise),
+        cmocka_unit_test(test_attention_is_no_router),
+        cmocka_unit_test(test_a_factor_of_one_head),
+        cmocka_unit_test(test_tokens_that_are_alike_do_not_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
