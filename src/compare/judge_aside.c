@@ -40,12 +40,22 @@ static void give_back(const struct ts_actor *actor, float *b)
     }
 }
 
+/* [tokens, keys], of heads or of one head alone: there the name must tell it from any other square. */
+static bool are_scores(const struct ts_judge *state, const struct ts_actor *actor)
+{
+    const char *name = state->pairs[actor->pair].name;
+    if (actor->apart || (actor->inner != actor->sequence && actor->inner != actor->sequence + 1))
+        return false;
+    return actor->heads > 1 || strstr(name, "score") || strstr(name, "prob") || strstr(name, "attn_weights") ||
+           strstr(name, "softmax");
+}
+
 float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy)
 {
     const struct ts_scene *scene = &state->scene;
     const size_t total = actor->rows * actor->width;
     float *b = NULL;
-    if (actor->apart || actor->heads < 2 || (actor->inner != actor->sequence && actor->inner != actor->sequence + 1))
+    if (!are_scores(state, actor))
         return NULL;
     for (size_t key = 0; key < scene->taken_count; key++) {
         const size_t place = (size_t)(scene->taken[key] % actor->sequence);

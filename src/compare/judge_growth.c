@@ -19,11 +19,18 @@
 /* No honest error that starts has a slope above 0.3; see judge_start.c. */
 #define FOLLOWS_HALF     0.5
 #define FOLLOWS_GROWTH   4.0
-#define SCATTERED_GROWTH 30.0   /* numbers that err a thirtieth of it err as before */
-#define NOTED            0.03   /* more than eight bits make: whoever reads the report is told */
-#define HIDDEN_ROWS      5      /* softmax that was not captured makes much of a token's near ties */
-#define FIRST_LIMIT      1e-2   /* and alone, with nothing before it, up to this one */
-#define CHAIN_LIMIT      2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
+#define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
+#define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
+#define HIDDEN_ROWS      5    /* softmax that was not captured makes much of a token's near ties */
+#define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
+/* One tensor that was rounded by itself: mantissa bits, how many more others have, how many others, of how many
+ * numbers. */
+#define MOST_OF_ITS_OWN   10
+#define FINER             6
+#define OTHERS_OF_ITS_OWN 2
+#define ENOUGH_OF_ITS_OWN 256
+#define FIRST_LIMIT       1e-2   /* and alone, with nothing before it, up to this one */
+#define CHAIN_LIMIT       2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
  * come in through that. */
@@ -119,11 +126,21 @@ static bool are_so_few(const struct ts_judge *state, size_t i, double base)
                fmin(0.2, FLIPS_OF_NOISE * base * (double)(layer + 1)) * (double)state->scene.taken_count;
 }
 
-/* A tensor of attention behind calm ones of its own layer: no experts are between. */
+/* A module that no experts are in, by its name: of attention, or a projection of an MLP. */
+static bool has_no_experts(const char *name)
+{
+    static const char *const modules[] = {"attn", "attention", "gate_proj", "up_proj", "down_proj", "fc1", "fc2"};
+    for (size_t k = 0; k < sizeof modules / sizeof *modules && !strstr(name, "expert"); k++)
+        if (strstr(name, modules[k]))
+            return true;
+    return false;
+}
+
+/* Such a tensor behind calm ones of its own layer: no experts are between. */
 static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
 {
     uint64_t other;
-    if (!strstr(state->pairs[i].name, "attn") && !strstr(state->pairs[i].name, "attention"))
+    if (!has_no_experts(state->pairs[i].name))
         return false;
     for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
         if (state->structures[k].known)
@@ -235,6 +252,32 @@ static bool channel_stands_out(const struct ts_structure *structure, double base
            structure->channel_rows > (double)structure->rows / 8;
 }
 
+/* Its numbers are those of a type that is coarser than what the same point holds in every other layer, and than the
+ * reference's: this one tensor was rounded. The bits it has, or 0. */
+static int bits_of_its_own(struct ts_judge *state, size_t i)
+{
+    size_t near[2 * TS_POINTS_NEAR], count, others = 0;
+    const int bits = state->deltas[i].precision_b;
+    if (bits <= 0 || bits > MOST_OF_ITS_OWN || state->deltas[i].precision_a < bits + FINER ||
+        state->pairs[i].a.count < ENOUGH_OF_ITS_OWN ||
+        (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
+        return 0;
+    count = ts_points_near(&state->points, i, near);
+    for (size_t n = 0; n < count; n++) {
+        if (state->pairs[near[n]].problem || !state->deltas[near[n]].unequal)
+            continue;
+        if (state->deltas[near[n]].precision_b < bits + FINER)
+            return 0;
+        others++;
+    }
+    return others >= OTHERS_OF_ITS_OWN ? bits : 0;
+}
+
+static const char *type_of_bits(int bits)
+{
+    return bits == 10 ? "f16" : bits == 7 ? "bf16" : bits == 3 ? "e4m3" : bits == 2 ? "e5m2" : "few bits";
+}
+
 static void say_element(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
@@ -289,6 +332,23 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     flips = flips || state->flipped; /* attention makes channels of those tokens */
     if (isinf(state->deltas[i].rel_l2)) {
         ts_judge_differs(state, i, "the reference is zero everywhere, and the candidate is not");
+        return;
+    }
+    if (structure->zero_rows) {
+        char token[64];
+        ts_scene_token_text(&state->scene, state->scene.taken[structure->zero_row], token, sizeof token);
+        ts_judge_differs(state, i,
+                         structure->zero_rows == 1
+                             ? ts_judge_say(state->out, "%s is zero in the candidate", token)
+                             : ts_judge_say(state->out, "%zu tokens are zero in the candidate, the first is %s",
+                                            structure->zero_rows, token));
+        return;
+    }
+    if (bits_of_its_own(state, i)) {
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "its numbers are those of %s, and in no other layer are they so at this point",
+                                      type_of_bits(bits_of_its_own(state, i))));
         return;
     }
     if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
@@ -355,7 +415,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channel %zu has %.0f times the error of the others",
                                           structure->worst_channel, structure->channel));
-        else if (structure->block > TS_BLOCK_LIMIT)
+        else if (structure->block > TS_BLOCK_LIMIT && structure->block > HEAD_AGAIN * structure->inherited_block)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,

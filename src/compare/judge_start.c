@@ -54,6 +54,7 @@
 #define SPEAKS_FOR         0.8
 #define CALM_ROW           0.04
 #define OFFSET_SHARE       0.4
+#define OFFSET_OF_FEW      0.9 /* of two or three tokens */
 /* Where layers were left out and nobody else says anything, a score down to this is no proof of a bug. */
 #define OPEN_FROM   (-2.0)
 #define OPEN_LIMIT  0.4 /* what weights of four bits make of a whole model, at most */
@@ -184,6 +185,8 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         if (!is_product(state, k) || (same && ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name)))
             continue; /* a bug is in every step: its own point says nothing */
+        if (!(out > 0) && state->deltas[k].unequal)
+            continue; /* it differs in tokens that were set aside, and there are no others */
         if (same && state->follows[k])
             found = weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
         else if (are_siblings(state, i, k))
@@ -209,7 +212,8 @@ static double chance_of(const struct ts_judge *state, size_t i)
  * the result. No honest error that starts has shown a token with less than a seventh of the median one's energy. */
 static bool has_structure(const struct ts_structure *structure)
 {
-    return structure->known && (structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE);
+    return structure->known ? structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE
+                            : structure->offset > OFFSET_OF_FEW;
 }
 
 /* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of

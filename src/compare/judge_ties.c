@@ -130,17 +130,19 @@ static double rank_row(struct ts_router *router, size_t row, const float *a, con
 
 uint32_t ts_router_ranks(const struct ts_judge *state, size_t i, size_t experts)
 {
-    uint32_t all = 0;
+    uint32_t all = 0, kept = 0;
     for (size_t k = i + 1; k <= i + CHOICE_AHEAD && k < state->out->count; k++) {
         uint64_t tokens = state->scene.tokens, width = state->pairs[k].problem ? 0 : state->pairs[k].a.count / tokens;
         bool integers = !state->pairs[k].problem && ts_type_is_integer(state->pairs[k].a.tensor->type);
         if (width == 0 || state->pairs[k].a.count % tokens != 0 || width >= experts || width > TS_MOST_KEPT)
             continue;
         if (integers || state->deltas[k].exact)
-            return 0;
-        if (strstr(state->pairs[k].name, "weight") || strstr(state->pairs[k].name, "topk"))
-            return 1u << (width - 1);
+            return 0; /* the weights of the chosen often stand before their numbers */
+        if (!kept && (strstr(state->pairs[k].name, "weight") || strstr(state->pairs[k].name, "topk")))
+            kept = 1u << (width - 1);
     }
+    if (kept)
+        return kept;
     for (size_t k = 1; k <= TS_MOST_KEPT && k < experts; k++)
         if (k <= 6 || k % 2 == 0)
             all |= 1u << (k - 1);

@@ -33,7 +33,12 @@ static double ratio_to(double value, double median)
 #define SCATTERED_CALM  30.0
 #define SCATTERED_OF    2
 #define SCATTERED_LEAST 8
-#define LEAST_WIDTH     8 /* channels that have statistics */
+#define LEAST_WIDTH     8  /* channels that have statistics */
+#define FEW_WIDTH       32 /* of two or three tokens */
+#define INPUTS          12 /* tensors before, in which something may have stood out */
+#define NORM_WITHIN     4  /* tensors before, of which one may be the norm that q, k and v share */
+#define SMALL_ROW       0.25
+#define ZERO_LEAST      16 /* numbers of a token that are not zero in the reference */
 
 static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
 {
@@ -432,6 +437,16 @@ static bool is_mostly_related(const struct ts_actor *actor)
     return related * 2 > actor->rows;
 }
 
+/* Numbers of a head of this actor. Heads of scores and probabilities are not held against each other: near ties make of
+ * one what they make of no other. 0: none. */
+static size_t own_head_size(struct ts_scene *scene, const struct ts_actor *actor)
+{
+    const char *name = scene->pairs[actor->pair].name;
+    if (actor->heads < 2)
+        return head_size(scene);
+    return actor->inner == actor->sequence || strstr(name, "prob") || strstr(name, "score") ? 0 : actor->inner;
+}
+
 /* Channels of the candidate that are the same number in every token, zero or a bias, while the reference's differ from
  * token to token about as much as other channels do. On a grid so coarse that neighbours became equal elsewhere, whole
  * channels may. varies: the squared distance from the mean, of each channel; scratch as many as there are channels. */
@@ -468,16 +483,202 @@ static void find_constant_channels(struct ts_scene *scene, const struct ts_actor
         structure->constant_channels = found;
 }
 
+/* The relative error of a row, by its own size, over that of the median row; and the row's size over the median one's.
+ * Of the first `width` numbers of each: keys in few numbers have those beside them that turn. */
+static double row_alone(struct ts_scene *scene, const struct ts_actor *actor, size_t width, size_t at, double *small)
+{
+    double *errors = calloc(actor->rows * 2, sizeof *errors), *sizes = errors ? errors + actor->rows : NULL, found = 0;
+    double size = 0;
+    size_t used = 0;
+    *small = 1;
+    for (size_t row = 0; row < actor->rows && errors; row++) {
+        double error = 0, own = 0;
+        for (size_t i = row * actor->width; i < row * actor->width + width; i++) {
+            double d = (double)actor->b[i] - (double)actor->a[i];
+            if (isfinite(d)) {
+                error += d * d;
+                own += (double)actor->a[i] * (double)actor->a[i];
+            }
+        }
+        if (row == at && own > 0) {
+            found = sqrt(error / own);
+            size = own;
+        }
+        if (!(own > 0) || !counts(scene, actor, row))
+            continue;
+        errors[used] = sqrt(error / own);
+        sizes[used++] = own;
+    }
+    if (used && size > 0) {
+        *small = size / median_of(sizes, used);
+        found = ratio_to(found, median_of(errors, used));
+    }
+    free(errors);
+    return found;
+}
+
+/* The energy of one head's relative error over the median head's. */
+static double head_alone(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
+{
+    double *ratios = calloc(actor->heads, sizeof *ratios), found;
+    if (!ratios)
+        return 0;
+    for (size_t head = 0; head < actor->heads; head++) {
+        double error = 0, size = 0;
+        for (size_t row = 0; row < actor->rows; row++)
+            for (size_t i = 0; i < actor->inner && counts(scene, actor, row); i++) {
+                size_t k = row * actor->width + head * actor->inner + i;
+                double d = (double)actor->b[k] - (double)actor->a[k];
+                if (isfinite(d)) {
+                    error += d * d;
+                    size += (double)actor->a[k] * (double)actor->a[k];
+                }
+            }
+        ratios[head] = size > 0 ? error / size : 0;
+    }
+    found = ratios[at];
+    found = ratio_to(found, ts_nth(ratios, actor->heads, (actor->heads - 1) / 2));
+    free(ratios);
+    return found;
+}
+
+/* The share that is the same in every token, of the reference or of the error. */
+static double alike_of(struct ts_scene *scene, const struct ts_actor *actor, bool error)
+{
+    double common = 0, sizes = 0;
+    size_t rows = 0;
+    for (size_t row = 0; row < actor->rows; row++)
+        rows += counts(scene, actor, row);
+    for (size_t i = 0; i < actor->width; i++) {
+        double sum = 0;
+        for (size_t row = 0; row < actor->rows; row++) {
+            const size_t at = row * actor->width + i;
+            double value = error ? (double)actor->b[at] - (double)actor->a[at] : (double)actor->a[at];
+            if (!isfinite(value) || !counts(scene, actor, row))
+                continue;
+            sum += value;
+            sizes += value * value;
+        }
+        common += sum * sum;
+    }
+    return sizes > 0 ? common / ((double)rows * sizes) : 0;
+}
+
+/* Weights that are rounded err by what they take, not by what they make of it: where tokens share more of what goes in
+ * than of what comes out, the error is as much the same in all of them as that is. So it is where the error that came
+ * in is the same in all of them, as attention makes it that looks at one token. */
+static void grant_alike_inputs(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
+{
+    double came = 0, whole = structure->offset * (1 - structure->alike) + structure->alike;
+    for (size_t back = 1; back <= NORM_WITHIN && back <= actor->pair; back++) {
+        const struct ts_actor *before = ts_scene_actor(scene, actor->pair - back);
+        bool norm = strstr(scene->pairs[actor->pair - back].name, "norm") != NULL;
+        if (before && before->rows == actor->rows && !before->apart && before->inner != before->sequence &&
+            (back == 1 || norm))
+            came = fmax(came, fmax(alike_of(scene, before, false), alike_of(scene, before, true)));
+        if (norm)
+            break;
+    }
+    if (came > structure->alike)
+        structure->offset = fmin(structure->offset, ts_offset_share(whole, came));
+}
+
+/* What stood out before may stand out here: a head of the probabilities in the context, a key in the scores, and a
+ * token that is small, and errs by its size, behind a norm. */
+static void inherit_structure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
+{
+    const size_t blocks = structure->block_size ? actor->width / structure->block_size : 0;
+    const bool keys = actor->inner == actor->sequence && actor->rows == actor->inner && !actor->apart;
+    double small, own;
+    row_alone(scene, actor, actor->width, structure->worst_row, &own);
+    for (size_t back = 1; back <= INPUTS && back <= actor->pair; back++) {
+        const struct ts_actor *before = ts_scene_actor(scene, actor->pair - back);
+        if (!before || before->rows != actor->rows || before->apart)
+            continue;
+        if (structure->block > TS_BLOCK_LIMIT && before->heads == blocks)
+            structure->inherited_block =
+                fmax(structure->inherited_block, head_alone(scene, before, structure->worst_block));
+        if (keys && structure->channel > TS_CHANNEL_LIMIT)
+            structure->inherited_channel =
+                fmax(structure->inherited_channel,
+                     row_alone(scene, before, before->width, structure->worst_channel % actor->inner, &small));
+        if (back <= 2 && structure->row > TS_ROW_LIMIT && own > SMALL_ROW) {
+            size_t width = before->width < actor->width ? before->width : actor->width;
+            double came = row_alone(scene, before, width, structure->worst_row, &small);
+            if (small < SMALL_ROW)
+                structure->inherited_row = fmax(structure->inherited_row, came * came);
+        }
+    }
+}
+
+/* Of two or three tokens: what all of them have in common, where they have numbers enough. */
+static void measure_few(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
+{
+    double common = 0, errors = 0;
+    if (actor->rows < 2 || actor->width < FEW_WIDTH || actor->apart)
+        return;
+    for (size_t row = 0; row < actor->rows; row++)
+        if (!counts(scene, actor, row))
+            return;
+    for (size_t i = 0; i < actor->width; i++) {
+        double sum = 0;
+        for (size_t row = 0; row < actor->rows; row++) {
+            double d = (double)actor->b[row * actor->width + i] - (double)actor->a[row * actor->width + i];
+            if (!isfinite(d))
+                return;
+            sum += d;
+            errors += d * d;
+        }
+        common += sum * sum;
+    }
+    structure->alike = alike_of(scene, actor, false);
+    structure->offset = errors > 0 ? ts_offset_share(common / ((double)actor->rows * errors), structure->alike) : 0;
+    grant_alike_inputs(scene, actor, structure);
+}
+
+/* Tokens whose numbers are all zero in the candidate, and about as large as those of others in the reference. No
+ * precision makes that of so many numbers. */
+static void find_zero_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
+{
+    double *sizes = calloc(actor->rows, sizeof *sizes), typical;
+    size_t used = 0;
+    for (int pass = 0; pass < 2 && sizes; pass++) {
+        typical = pass ? median_of(sizes, used) : 0;
+        for (size_t row = 0; row < actor->rows; row++) {
+            const float *a = actor->a + row * actor->width, *b = actor->b + row * actor->width;
+            double size = 0;
+            size_t numbers = 0, left = 0;
+            for (size_t i = 0; i < actor->width; i++) {
+                size += (double)a[i] * (double)a[i];
+                numbers += a[i] != 0;
+                left += b[i] != 0;
+            }
+            if (!pass)
+                sizes[used++] = isfinite(size) ? size : 0;
+            else if (!left && numbers >= ZERO_LEAST && size > SMALL_ROW * typical && counts(scene, actor, row) &&
+                     !structure->zero_rows++)
+                structure->zero_row = row;
+        }
+    }
+    free(sizes);
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *error, *size, *scratch, *sum, *mean, *dot, *varies, typical, median;
-    size_t head = head_size(scene), rows = 0;
+    size_t head = own_head_size(scene, actor), rows, counted = 0;
+    for (size_t row = 0; actor->usable && row < actor->rows; row++)
+        counted += counts(scene, actor, row);
     if (actor->usable)
         structure->mostly_related = is_mostly_related(actor);
-    if (actor->usable && actor->rows * actor->width >= 16 && actor->rows * actor->width <= MOST_ELEMENTS)
+    /* where many tokens are set aside, the few that are left are mostly numbers that were set aside as keys */
+    if (actor->usable && actor->rows * actor->width >= 16 && actor->rows * actor->width <= MOST_ELEMENTS &&
+        (counted * 2 > actor->rows || actor->rows < 4))
         measure_elements(scene, actor, SIZE_MAX, structure);
     if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
         structure->slope = slope_of(actor);
+    if (actor->usable && actor->rows < 4)
+        measure_few(scene, actor, structure);
     if (!actor->usable || actor->rows < 4 || actor->width < LEAST_WIDTH)
         return;
     error = calloc(actor->width * 7, sizeof *error);
@@ -500,9 +701,8 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
             mean[i] += a;
             dot[i] += d * a;
         }
-    for (size_t row = 0; row < actor->rows; row++)
-        rows += counts(scene, actor, row);
-    structure->rows = rows;
+    structure->rows = rows = counted;
+    find_zero_rows(scene, actor, structure);
     structure->known = rows >= 4; /* fewer are left where most tokens took other experts */
     measure_common(structure, actor->width, rows, error, size, sum, mean, dot);
     memcpy(scratch, size, actor->width * sizeof *scratch);
@@ -521,7 +721,9 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     median = median_of(scratch, actor->width);
     structure->channel_error = structure->channel;
     structure->channel_rows = rows_of_channel(scene, actor, structure->worst_channel);
-    structure->channel = ratio_to(structure->channel, median);
+    /* where tokens are set aside, and most channels are keys that went with them, there are no others to stand out of
+     */
+    structure->channel = median > 0 || counted == actor->rows ? ratio_to(structure->channel, median) : 0;
     if (head >= 2 && actor->width % head == 0 && actor->width / head >= 2) {
         size_t blocks = actor->width / head;
         for (size_t block = 0; block < blocks; block++) {
@@ -549,4 +751,6 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     }
     free(error);
     structure->row = ts_structure_rows(scene, actor, structure);
+    grant_alike_inputs(scene, actor, structure);
+    inherit_structure(scene, actor, structure);
 }

@@ -43,9 +43,11 @@ struct ts_structure {
     double channel_rows;      /* in how many tokens it errs: those of equal errors that would be as much spread */
     size_t constant_channels; /* channels that are constant in the candidate alone; the first of them: */
     size_t constant_channel;
-    double block; /* the worst block of channels (a head), error energy over the median block's */
+    size_t zero_rows, zero_row; /* tokens that are zero in the candidate alone; the first of them */
+    double block;               /* the worst block of channels (a head), error energy over the median block's */
     size_t worst_block, block_size;
-    double row; /* the worst token's relative error energy over the median token's */
+    double inherited_block; /* how far the same head stood out in the tensors before */
+    double row;             /* the worst token's relative error energy over the median token's */
     size_t worst_row;
     double row_error;         /* its relative error */
     size_t strays;            /* tokens far above the median one */
@@ -53,11 +55,14 @@ struct ts_structure {
     double calm;              /* relative error of the others */
     double least_row;         /* the least token's error energy over the median token's, by itself and by its size */
     double uneven;            /* spread of the tokens' error energy, in the logarithm */
-    double inherited_row;     /* the same, largest among the tensors before: set by the judge */
-    double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge */
+    double inherited_row;     /* how far tokens stood out in the tensors before: set by the judge, and where this is
+                                 a norm of a token that is small */
+    double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge; of scores,
+                                 how far the key did */
     double alike;  /* share of the reference that is the same in every token: 1 / tokens when there is no such part */
     double offset; /* the same share of the error, from 0 where it is that of the reference, as tokens that are nearly
-                      equal err alike, to 1 where all of it is; the smaller one, as that of the slope */
+                      equal err alike, to 1 where all of it is; the smaller one, as that of the slope. Of two or
+                      three tokens, known or not, as well, where they have numbers enough */
     double slope;  /* correlation of the error with the reference, -1 to 1; the smaller one of all numbers as they
                       are and of every channel counted alike, so that no channel decides it alone; of fewer than
                       four tokens, known or not, of all numbers as they are */

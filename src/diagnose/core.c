@@ -32,6 +32,9 @@
  * what the freedom costs (as in the Bayesian information criterion). */
 #define EVIDENCE_WEIGHT 0.4
 
+/* Of what was found, where it is lost in noise, a claim may leave so much. */
+#define LEFT_OF_IT 0.7
+
 /* What a part of the sum explains must be a little better than what the whole does. */
 #define DETOUR 0.02
 /* Causes that are no further apart than this are a tie. */
@@ -266,6 +269,13 @@ static void note_proof(struct ts_case_entry *entry, const struct ts_case_state *
                                                  .fitted = entry->freedom};
 }
 
+/* What was found is far smaller than what is expected, and lost in this run's noise: then nearly anything that is small
+ * explains the difference, and a claim has to explain some of what was found itself. */
+static bool says_nothing_of_it(const struct ts_case_state *state, double left)
+{
+    return state->size > 0 && state->size < 4 * state->face.noise && left > LEFT_OF_IT * state->size;
+}
+
 /* Weighs a claim that leaves so much of the error; returns the confidence it got. */
 static double weigh_claim(struct ts_case *the_case, const char *id, double left, size_t freedom, const char *check,
                           const char *summary, va_list args)
@@ -292,8 +302,11 @@ double ts_propose(struct ts_case *the_case, const char *id, const double *predic
     double confidence = 0;
     va_list args;
     va_start(args, summary);
-    if (!state->quiet && prediction && state->elements > 0)
-        confidence = weigh_claim(the_case, id, left_by(the_case, prediction), freedom, check, summary, args);
+    if (!state->quiet && prediction && state->elements > 0) {
+        double left = left_by(the_case, prediction);
+        if (!says_nothing_of_it(state, left))
+            confidence = weigh_claim(the_case, id, left, freedom, check, summary, args);
+    }
     va_end(args);
     state->next = (struct ts_formula){0};
     return confidence;

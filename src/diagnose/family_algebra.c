@@ -371,10 +371,10 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     }
     /* four standard errors of the fit, and what a constant rounded to bf16 is off by */
     spread = 4 * sqrt(left / (all->count * all->xx));
-    /* what the run makes of itself elsewhere moves the factor as well; a factor that is known to no better than a tenth
-     * has no name */
+    /* what the run makes of itself elsewhere moves the factor as well; a factor that is known to no better than a
+     * twentieth has no name */
     inherited = fmin(0.5 * sqrt(the_case->noise / all->xx) / fabs(factor), 0.01);
-    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), fmax(inherited, 2e-3)), 0.1), what, sizeof what);
+    suspect(the_case, factor, fmin(fmax(spread / fabs(factor), fmax(inherited, 2e-3)), 0.05), what, sizeof what);
     ts_formula_affine(the_case, factor, 0);
     /* a tenth of it and more under coarse weights */
     if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))
@@ -534,6 +534,20 @@ static bool is_one_offset(struct ts_case *the_case, const struct sums *sums, siz
     return prediction && count > 0 && ts_explained(the_case, prediction) > explained - WORTH_MORE;
 }
 
+/* All that err are one head, which has a claim of its own with fewer numbers. */
+static bool are_of_one_head(const struct ts_actor *actor, const bool *chosen, size_t parts)
+{
+    size_t head = SIZE_MAX;
+    for (size_t p = 0; p < parts; p++) {
+        if (!chosen[p])
+            continue;
+        if (head != SIZE_MAX && p % actor->heads != head)
+            return false;
+        head = p % actor->heads;
+    }
+    return true;
+}
+
 /* A factor, then an offset, for each part that errs. */
 static void by_part(struct ts_case *the_case, enum partition partition, const struct words *words, double *prediction)
 {
@@ -564,6 +578,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         numbers[p] = chosen[p] && sums[p].xx > 0 ? sums[p].xy / sums[p].xx : 1;
         prediction[i] = the_case->expected[i] * numbers[p];
     }
+    if (partition == BY_HEAD_OF_ROW && actor->rows > 1)
+        one = are_of_one_head(actor, chosen, parts);
     if (partition == BY_CHANNEL)
         one = one_run(the_case, sums, chosen, parts, ts_explained(the_case, prediction), ts_case_scratch(the_case));
     give_formula(the_case, partition, numbers, false, low, high);

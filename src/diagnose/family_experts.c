@@ -53,7 +53,9 @@ static bool find_router(const struct ts_case *the_case, struct ts_router *router
             router->indices = pair;
             router->chosen = (size_t)(pair->a.count / tokens);
         }
-        if (!actor || actor->rows != the_case->scene->taken_count || actor->width >= TS_MOST_EXPERTS)
+        /* probabilities of attention over a few keys look like a router's weights */
+        if (!actor || actor->rows != the_case->scene->taken_count || actor->width >= TS_MOST_EXPERTS ||
+            strstr(pair->name, "attn") || strstr(pair->name, "attention"))
             continue;
         if (!router->weights && is_router_weights(actor) && (!router->chosen || router->chosen == actor->width)) {
             router->weights = actor;

@@ -734,6 +734,7 @@ static void propose(struct ts_case *the_case)
             zeros(the_case, mask, prediction);
             unwritten(the_case, mask, prediction);
             steady_channels(the_case, mask, prediction);
+            ts_propose_empty_lines(the_case);
             stale(the_case, mask, prediction);
             repeated_rows(the_case, mask, prediction);
             sparse(the_case);

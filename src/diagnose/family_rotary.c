@@ -15,8 +15,8 @@
 
 #define WORTHWHILE 0.3
 /* A simpler explanation is preferred unless another explains this much more. */
-#define SIMPLER     0.02
-#define MOST_OFFSET 64
+#define SIMPLER    0.02
+#define FAR_OFFSET 256
 /* Bases that are looked for: from far below to far above what models use. */
 #define LOWEST_BASE  10.0
 #define HIGHEST_BASE 1e9
@@ -302,7 +302,7 @@ static void try_offset(const struct rotary *rotary, const double complex *turns,
     struct guess guess = {.pairing = rotary->pairing, .freedom = 1};
     if (!make_angles(rotary, &guess))
         return;
-    for (int offset = -MOST_OFFSET; offset <= MOST_OFFSET; offset++) {
+    for (int offset = -FAR_OFFSET; offset <= FAR_OFFSET; offset++) {
         double sum;
         for (size_t k = 0; k < actor->rows * pairs; k++)
             guess.angles[k] = rotary->angles[k] + offset * rotary->steps[k % pairs];
@@ -433,7 +433,7 @@ static void try_positions(const struct rotary *rotary, const double complex *tur
         return;
     for (size_t row = 0; row < actor->rows; row++) {
         double found = ts_find_place(turns + row * pairs, rotary->angles + row * pairs, rotary->steps, pairs,
-                                     rotary->places[row], 4 * MOST_OFFSET);
+                                     rotary->places[row], FAR_OFFSET);
         for (size_t i = 0; i < pairs; i++)
             guess.angles[row * pairs + i] = rotary->angles[row * pairs + i] + found * rotary->steps[i];
         if (found != 0) {
@@ -662,7 +662,7 @@ static void study_reference(struct rotary *rotary, double complex *turns)
 
 static void give_formula(const struct rotary *rotary, const struct guess *guess, double factor)
 {
-    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how, rotary->offset, factor, 4 * MOST_OFFSET};
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how, rotary->offset, factor, FAR_OFFSET};
     bool places = guess->how.follows == TS_FROM_PLACES;
     size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
     size_t last = rotary->the_case->actor->rows - 1;

@@ -140,14 +140,19 @@ static void any(struct turned *turned)
         turned->angles[i] = carg(turned->turns[i]);
 }
 
-/* Half a turn of every pair is the other sign, which has a name of its own. */
-static bool are_half_turns(const struct turned *turned)
+/* Half a turn is the other sign, of all pairs or of those of one head beside others that do not turn: that has a name
+ * of its own. */
+static bool are_signs(const struct turned *turned)
 {
     size_t count = turned->the_case->actor->rows * (turned->group / 2);
-    for (size_t i = 0; i < count; i++)
-        if (cos(turned->angles[i]) > -0.98)
+    bool any_half = false;
+    for (size_t i = 0; i < count; i++) {
+        double cosine = cos(turned->angles[i]);
+        if (fabs(cosine) < 0.98)
             return false;
-    return true;
+        any_half = any_half || cosine < 0;
+    }
+    return any_half;
 }
 
 /* What turns other rows: pairs, and how their angles follow. An angle per pair is in the table: the same in all rows,
@@ -217,7 +222,7 @@ static void try_pairing(struct turned *turned)
         if (way == ANY && turned->heads < 2)
             continue;
         ways[way].angles(turned);
-        if (are_half_turns(turned))
+        if (are_signs(turned))
             return;
         turn(turned);
         if (ts_explained(the_case, turned->out) <= (way == ANY ? 0.9 : WORTHWHILE))

@@ -9,6 +9,9 @@
 #include "diagnose/lines.h"
 #include "diagnose/region.h"
 
+#define SCATTERED       8   /* lines that moved, most of them each by itself, */
+#define SCATTERED_LEAST 0.9 /* must explain so much */
+
 /* The common step of nearly all lines that moved, 0 when there is none. */
 int64_t ts_common_step(const struct ts_lines *lines)
 {
@@ -268,6 +271,10 @@ void ts_lines_say(struct ts_lines *lines, const double *prediction)
                   "blocks of %zu %s stand in the order %s", length, what, order);
         return;
     }
+    /* tokens that are much alike match each other in any order: an order without any order must explain more */
+    if (lines->moved > SCATTERED && 2 * lines->runs > lines->moved && !lines->all &&
+        ts_explained(the_case, prediction) < SCATTERED_LEAST)
+        return;
     for (first = 0; first < lines->found_count && (lines->from[first] == SIZE_MAX || !ts_step_of(lines, first));
          first++) {
     }

@@ -12,5 +12,7 @@ const char *ts_looked_at(const struct ts_case *the_case);
 int ts_bit_of_nan(const struct ts_case *the_case, double found, double expected, double *value);
 /* NaN and infinities on one side only. */
 void ts_propose_non_finite(struct ts_case *the_case);
+/* Tokens that are zero and channels that are one number, under noise. */
+void ts_propose_empty_lines(struct ts_case *the_case);
 
 #endif

@@ -1,5 +1,6 @@
 /* Owns what shows of a weight without having it: products of what goes in with what comes out, between tokens. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
@@ -7,6 +8,7 @@
 
 /* Tokens whose products are taken, and multiplications for all of them together. */
 #define VARYING_TOKENS     12
+#define BESIDE             0.2 /* of what a channel leaves of the expected numbers it may leave of the difference, at most */
 #define TOKENS_OF_PRODUCTS 64
 #define PRODUCTS_LIMIT     ((size_t)1 << 23)
 #define CORRELATED         0.95
@@ -220,13 +222,42 @@ static bool follows_varying(const double *direction, const struct ts_actor *x, s
     return tokens >= VARYING_TOKENS && dv * dv > 0.9 * (dd - d * d / n) * (vv - v * v / n);
 }
 
+/* The share of what is expected, or of the difference, that one channel of an input does not make, with whatever
+ * weights. */
+static double left_beside(const struct ts_case *the_case, const struct ts_actor *x, size_t channel, bool difference)
+{
+    const struct ts_actor *actor = the_case->actor;
+    double all = 0, made = 0, square = 0;
+    for (size_t t = 0; t < actor->rows; t++)
+        square += (double)x->b[t * x->width + channel] * (double)x->b[t * x->width + channel];
+    for (size_t o = 0; o < actor->width; o++) {
+        double dot = 0;
+        for (size_t t = 0; t < actor->rows; t++) {
+            size_t i = t * actor->width + o;
+            double value = difference ? the_case->found[i] - the_case->expected[i] : the_case->expected[i];
+            dot += (double)x->b[t * x->width + channel] * value;
+            all += value * value;
+        }
+        made += square > 0 ? dot * dot / square : 0;
+    }
+    return all > 0 ? fmax(1 - made / all, 0) : 1;
+}
+
+/* Where a channel makes nearly all of what is expected, it makes nearly all of any difference too, and that says
+ * nothing about the channel. */
+static bool makes_all_of_it(const struct ts_case *the_case, const struct ts_actor *x, size_t channel)
+{
+    return left_beside(the_case, x, channel, true) > BESIDE * left_beside(the_case, x, channel, false);
+}
+
 /* The difference is one channel of an input times a vector: a column of a weight is wrong, or one number of it. */
 static void propose_input_channel(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, channel = 0, worst = 0;
     double direction[TOKENS_OF_PRODUCTS], most = 0.9, *prediction, *weights, all = 0, largest = 0, fourth = 0;
-    if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 6)
+    if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 6 ||
+        strstr(ts_case_name(the_case, actor), "norm")) /* no product */
         return;
     while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
         tokens--;
@@ -252,7 +283,7 @@ static void propose_input_channel(struct ts_case *the_case)
         }
     }
     prediction = ts_case_scratch(the_case);
-    if (!best || !prediction)
+    if (!best || !prediction || makes_all_of_it(the_case, best, channel))
         return;
     weights = malloc(actor->width * sizeof *weights);
     for (size_t o = 0; o < actor->width; o++) {

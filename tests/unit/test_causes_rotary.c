@@ -43,6 +43,7 @@ static const struct row rows[] = {
      .candidate = {.interleaved = true, .base = 500000}, .words = {"theta = 500000", "the reference's theta = 10000"}},
     {"rotation", "one later", Q_ROPE, .candidate = {.position = 1}, .words = {"off by +1"}, .near = "shifted rows"},
     {"rotation", "three earlier", K_ROPE, .candidate = {.position = -3}, .words = {"off by -3"}},
+    {"rotation", "a hundred later", Q_ROPE, .candidate = {.position = 100}, .words = {"off by +100"}},
     {"rotation", "the last token", Q_ROPE, .candidate = {.last_position = 1},
      .words = {"token {last} turns as at position {tokens}"}, .near = "rows stale"},
     {"rotation", "backwards", Q_ROPE, .candidate = {.backwards = true}, .words = {"the other way"},
