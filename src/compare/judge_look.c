@@ -80,6 +80,8 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     struct ts_buffer text;
     ts_buffer_init(&text, 4096);
     ts_operation_text(&state->scene, operation, &text);
+    if (replay->rounded)
+        ts_buffer_printf(&text, ", rounded to %s on the way", replay->rounded);
     verdict->operation = ts_arena_string(&state->out->arena, text.data ? text.data : "");
     ts_buffer_release(&text);
     verdict->noise_ratio = replay->ratio;
@@ -229,6 +231,7 @@ static enum ts_status replay(const struct ts_judge *state, struct ts_scene *scen
     TS_TRY(ts_operation_replay(scene, &look->operation, actor, &look->replay, &look->error));
     TS_TRY(forgive_tables(scene, &look->operation, actor, &look->replay, &look->error));
     TS_TRY(ts_operation_replay_stored(scene, &look->operation, actor, &look->replay, &look->error));
+    TS_TRY(ts_operation_replay_rounded(scene, &look->operation, actor, &look->replay, &look->error));
     match(state, scene, actor, look);
     return TS_OK;
 }

@@ -1,11 +1,10 @@
-/* Owns applying and replaying operations; learning is in operation_learn.c. */
+/* Owns applying operations, and their words; learning is in operation_learn.c, replaying in operation_replay.c. */
 #include "compare/operation.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compare/grid.h"
 #include "compare/operation_across.h"
 #include "compare/operation_search.h"
 
@@ -43,19 +42,6 @@ double ts_activation_value(enum ts_activation activation, double x)
     }
 }
 
-/* From this ratio on it is worth asking whether the values came off a quantized store. Its error is known so well that
- * a quarter of it stands for one rounding: the limits are then a few times what the store rounds off. */
-#define GRID_FROM       2.0
-#define GRID_SHARE      4.0
-#define FEWEST_OF_SCALE 8 /* numbers that share one: no head is smaller */
-/* Another function or epsilon: from which ratio on it is looked for, in how many numbers, and what it may leave of the
- * error, and of what one factor for all leaves. */
-#define RIVAL_FROM   1.0
-#define RIVAL_LOCAL  8.0 /* roundings */
-#define RIVAL_COUNT  256
-#define RIVAL_SHARE  0.5
-#define RIVAL_MARGIN 0.7
-
 /* In place: out holds what is to be normalized. */
 static void apply_norm(const struct ts_operation *operation, size_t total, double *out)
 {
@@ -92,11 +78,6 @@ static void apply_rotary(const struct ts_operation *operation, const struct ts_a
             }
 }
 
-static bool is_masked(double value)
-{
-    return value < -1e4;
-}
-
 /* Heads are the output's; inputs may have been captured flat, [tokens, heads * size]. What the reference masks is left
  * as it is: it will not be looked at. */
 static void apply_scores(const struct ts_scene *scene, const struct ts_operation *operation,
@@ -123,7 +104,7 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                 const double *x = queries + row * q->width + head * size;
                 const double *y = keys + (first + key) * k->width + head / repeat * size;
                 double sum = 0;
-                if (!(scores && is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
+                if (!(scores && ts_is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
                     sum = operation->factor * (done ? out[at] : ts_dot(x, y, size));
                 sum = operation->cap > 0 ? operation->cap * tanh(sum / operation->cap) : sum;
                 if (scores && operation->table)
@@ -370,7 +351,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         break;
     }
     for (size_t i = 0; i < total; i++)
-        if (is_masked((double)actor->a[i]))
+        if (ts_is_masked((double)actor->a[i]))
             out[i] = -INFINITY;
 }
 
@@ -378,278 +359,6 @@ void ts_operation_release(struct ts_operation *operation)
 {
     free(operation->table);
     *operation = (struct ts_operation){0};
-}
-
-double ts_noise_at(uint64_t seed, uint64_t index)
-{
-    uint64_t x = seed * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
-    double sum = 0;
-    x ^= x >> 31;
-    x *= 0x94d049bb133111ebu;
-    x ^= x >> 29;
-    for (int i = 0; i < 4; i++)
-        sum += (double)(x >> (16 * i) & 0xffff) / 65536.0 - 0.5;
-    return sum * 1.7320508; /* four uniform numbers have a variance of one third */
-}
-
-/* Scratch of a replay: inputs of the candidate as doubles, the same with one more rounding each, both results. */
-struct scratch {
-    double *plain[3], *shaken[3], *expected, *moved;
-};
-
-static void scratch_release(struct scratch *scratch)
-{
-    for (int i = 0; i < 3; i++) {
-        free(scratch->plain[i]);
-        free(scratch->shaken[i]);
-    }
-    free(scratch->expected);
-    free(scratch->moved);
-}
-
-/* What one rounding of an input is. A coarse input of a fine output was exact where it is as coarse in the reference
- * (weights of sixteen bits), or where the operation is computed in one go, as sums and probabilities are; elsewhere
- * something may have been rounded as the input was, halfway. The precision of a matrix product does not show in its
- * operands: tensor cores round f32 to TF32 inside, so a product's inputs are granted that much. */
-static double input_rounding(const struct ts_operation *operation, const struct ts_actor *actor,
-                             const struct ts_actor *input)
-{
-    enum ts_operation_kind kind = operation->kind;
-    int bits = input->bits_b;
-    if ((kind == TS_OPERATION_COPY || kind == TS_OPERATION_SUM || kind == TS_OPERATION_SOFTMAX ||
-         kind == TS_OPERATION_CONTEXT || input->bits_a <= bits) &&
-        actor->bits_b > bits)
-        bits = actor->bits_b;
-    if (ts_operation_is_product(operation))
-        bits = bits > 10 ? 10 : bits;
-    return ts_rounding(bits);
-}
-
-static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
-                         struct scratch *scratch)
-{
-    size_t total = actor->rows * actor->width;
-    scratch->expected = malloc(total * sizeof(double));
-    scratch->moved = malloc(total * sizeof(double));
-    if (!scratch->expected || !scratch->moved)
-        return false;
-    for (unsigned k = 0; k < operation->input_count; k++) {
-        const struct ts_actor *input = ts_operation_input(scene, operation, k);
-        size_t count = input->rows * input->width;
-        double rounding = input_rounding(operation, actor, input);
-        scratch->plain[k] = malloc(count * sizeof(double));
-        scratch->shaken[k] = malloc(count * sizeof(double));
-        if (!scratch->plain[k] || !scratch->shaken[k])
-            return false;
-        for (size_t i = 0; i < count; i++) {
-            scratch->plain[k][i] = (double)input->b[i];
-            scratch->shaken[k][i] = (double)input->b[i] * (1 + rounding * ts_noise_at(input->pair + 1, i));
-        }
-    }
-    return true;
-}
-
-/* Squares of what differs and of what rounding explains, over one part, and how many numbers it has. */
-struct balance {
-    double error, moved, size, count;
-};
-
-static double ratio_of(const struct balance *balance, double rounding, double residual)
-{
-    double explained = sqrt(balance->moved) + (rounding + 2 * residual) * sqrt(balance->size);
-    double error = sqrt(balance->error);
-    return error == 0 ? 0 : explained > 0 ? error / explained : (double)INFINITY;
-}
-
-static void add_element(struct balance *balance, double found, double expected, double moved)
-{
-    if (isinf(expected) && expected < 0) { /* masked in the reference: anything that low will do */
-        if (!is_masked(found))
-            balance->error += found * found + 1;
-        return;
-    }
-    if (!isfinite(found) || !isfinite(expected)) {
-        if (!(isnan(found) && isnan(expected)) && found != expected)
-            balance->error = (double)INFINITY;
-        return;
-    }
-    balance->error += (found - expected) * (found - expected);
-    balance->moved += isfinite(moved) ? (moved - expected) * (moved - expected) : 0;
-    balance->size += expected * expected;
-    balance->count++;
-}
-
-static double correlation(double dot, double one, double other)
-{
-    return one > 0 && other > 0 && isfinite(one) ? dot / sqrt(one * other) : 0;
-}
-
-/* Fills in the worst channel and the slope. */
-static void weigh_channels(const struct ts_operation *operation, const struct ts_actor *actor,
-                           const struct scratch *scratch, const struct balance *all, double rounding,
-                           struct ts_replay *replay)
-{
-    double typical = all->count > 0 ? all->size / all->count : 0, moved = all->count > 0 ? all->moved / all->count : 0;
-    double all_dot = 0, even_dot = 0, even_error = 0, channels = 0;
-    for (size_t channel = 0; channel < actor->width; channel++) {
-        struct balance part = {0};
-        double ratio, dot = 0;
-        for (size_t i = channel; i < actor->rows * actor->width; i += actor->width) {
-            double found = (double)actor->b[i], expected = scratch->expected[i];
-            add_element(&part, found, expected, scratch->moved[i]);
-            if (isfinite(expected) && isfinite(found))
-                dot += (found - expected) * expected;
-        }
-        all_dot += dot;
-        if (part.size > 0) {
-            even_dot += dot / part.size;
-            even_error += part.error / part.size;
-            channels++;
-        }
-        if (actor->rows < 4)
-            continue;
-        /* a channel that is small, or happened to move little, is judged by the others */
-        part.size = fmax(part.size, 1e-2 * typical * part.count);
-        part.moved = fmax(part.moved, 0.25 * moved * part.count);
-        ratio = ratio_of(&part, rounding, operation->residual);
-        if (ratio > replay->worst_channel_part) {
-            replay->worst_channel_part = ratio;
-            replay->worst_channel = channel;
-        }
-    }
-    /* with every channel counted alike, so that one far larger than the others does not decide it by how its few
-     * numbers were rounded */
-    all_dot = correlation(all_dot, all->error, all->size);
-    even_dot = correlation(even_dot, even_error, channels);
-    replay->slope = fabs(even_dot) < fabs(all_dot) ? even_dot : all_dot;
-}
-
-/* Fills in ratio, local and the worst part. */
-static void weigh(const struct ts_operation *operation, const struct ts_actor *actor, const struct scratch *scratch,
-                  double rounding, struct ts_replay *replay)
-{
-    struct balance all = {0};
-    double typical;
-    *replay = (struct ts_replay){0};
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        add_element(&all, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
-    replay->ratio = ratio_of(&all, rounding, operation->residual);
-    replay->local = all.size > 0 ? sqrt(all.error / all.size) : all.error > 0 ? (double)INFINITY : 0;
-    weigh_channels(operation, actor, scratch, &all, rounding, replay);
-    typical = sqrt(all.size / (double)(actor->rows * actor->heads));
-    for (size_t row = 0; row < actor->rows; row++)
-        for (size_t head = 0; head < actor->heads; head++) {
-            struct balance part = {0};
-            double ratio;
-            size_t start = row * actor->width + head * actor->inner;
-            for (size_t i = start; i < start + actor->inner; i++)
-                add_element(&part, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
-            /* a part far below the others' size is judged by theirs: its own rounding says little */
-            if (part.size < typical * typical * 1e-4)
-                part.size = typical * typical * 1e-4;
-            /* nor may a few numbers that happened to move little be judged by that alone */
-            part.moved = fmax(part.moved, (part.count < 8 ? 1 : 0.25) * all.moved / fmax(all.count, 1) * part.count);
-            ratio = ratio_of(&part, rounding, operation->residual);
-            if (ratio > replay->worst_part) {
-                replay->worst_part = ratio;
-                replay->worst_row = row;
-                replay->worst_head = head;
-            }
-        }
-}
-
-/* Captures without an axis of heads do not show how many numbers share a scale: parts of any size are tried for what a
- * cache gives back, keys that were turned and values. */
-static double grid_error(const struct ts_operation *operation, const struct ts_actor *actor)
-{
-    double error = ts_grid_error(actor->b, actor->rows * actor->heads, actor->inner);
-    bool flat = actor->heads == 1 && (operation->kind == TS_OPERATION_COPY || operation->kind == TS_OPERATION_ROTARY);
-    for (size_t size = actor->width / 2; size >= FEWEST_OF_SCALE && error == 0 && flat; size--)
-        if (actor->width % size == 0)
-            error = ts_grid_error(actor->b, actor->rows * (actor->width / size), size);
-    return error;
-}
-
-/* What the same operation gives with something else that is usual in its place; false behind the last. */
-static bool apply_rival(struct ts_scene *scene, const struct ts_operation *operation, size_t index,
-                        const struct ts_actor *actor, const struct scratch *scratch, double *out)
-{
-    static const double epsilons[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2};
-    static const double caps[] = {10, 15, 20, 25, 30, 40, 50, 100};
-    static const double hidden_caps[] = {0, 15, 20, 30, 50, 100}; /* no cap, too, which may be what is usual */
-    struct ts_operation rival = *operation;
-    if (operation->kind == TS_OPERATION_ATTENTION && index == sizeof hidden_caps / sizeof *hidden_caps) {
-        const struct ts_actor *from[3];
-        for (unsigned i = 0; i < 3; i++)
-            from[i] = ts_operation_input(scene, operation, i);
-        return ts_apply_attention_across(scene, operation, actor, from, scratch->plain, out);
-    }
-    if (operation->kind == TS_OPERATION_SCORES && !(operation->cap > 0) && index < sizeof caps / sizeof *caps) {
-        for (size_t i = 0; i < actor->rows * actor->width; i++)
-            out[i] = isinf(scratch->expected[i]) ? scratch->expected[i]
-                                                 : caps[index] * tanh(scratch->expected[i] / caps[index]);
-        return true;
-    }
-    if ((operation->kind == TS_OPERATION_ATTENTION || operation->cap > 0 ||
-         (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1)) &&
-        index < sizeof hidden_caps / sizeof *hidden_caps)
-        rival.cap = hidden_caps[index];
-    else if (operation->kind == TS_OPERATION_ACTIVATION && index < TS_ACTIVATION_COUNT)
-        rival.activation = (enum ts_activation)index;
-    else if (operation->kind == TS_OPERATION_NORM && index < sizeof epsilons / sizeof *epsilons)
-        rival.epsilon = epsilons[index];
-    else
-        return false;
-    ts_operation_apply(scene, &rival, actor, scratch->plain, out);
-    return true;
-}
-
-/* Rounding has no function: where another one than the reference's leaves far less of the error, what it leaves is what
- * rounding makes, and the ratio is taken to that; and so it is with a soft cap on scores. One factor for all must leave
- * more, which cut off numbers make. */
-static void weigh_rivals(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
-                         struct scratch *scratch, double rounding, struct ts_replay *replay)
-{
-    size_t total = actor->rows * actor->width;
-    double scaled = replay->local * sqrt(1 - replay->slope * replay->slope), best = replay->local;
-    /* attention is granted more than it may need */
-    if (!(replay->ratio > RIVAL_FROM ||
-          (ts_operation_is_product(operation) && replay->local > RIVAL_LOCAL * rounding)) ||
-        total < RIVAL_COUNT)
-        return;
-    for (size_t index = 0; apply_rival(scene, operation, index, actor, scratch, scratch->moved); index++) {
-        struct balance all = {0};
-        for (size_t i = 0; i < total; i++)
-            add_element(&all, (double)actor->b[i], scratch->moved[i], scratch->moved[i]);
-        best = all.size > 0 ? fmin(best, sqrt(all.error / all.size)) : best;
-    }
-    if (best > 0 && best < RIVAL_SHARE * replay->local && best < RIVAL_MARGIN * scaled) {
-        replay->ratio = fmax(replay->ratio, replay->local / best);
-        replay->rival = replay->local / best;
-    }
-}
-
-enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_operation *operation,
-                                   const struct ts_actor *actor, struct ts_replay *replay, struct ts_error *error)
-{
-    struct scratch scratch = {0};
-    double rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
-    *replay = (struct ts_replay){0};
-    if (!scratch_fill(scene, operation, actor, &scratch)) {
-        scratch_release(&scratch);
-        return ts_fail_memory(error);
-    }
-    ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
-    ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
-    weigh(operation, actor, &scratch, rounding, replay);
-    if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM || replay->worst_channel_part > GRID_FROM) {
-        double grid = grid_error(operation, actor) / GRID_SHARE;
-        if (grid > rounding)
-            weigh(operation, actor, &scratch, grid, replay);
-    }
-    weigh_rivals(scene, operation, actor, &scratch, rounding, replay);
-    scratch_release(&scratch);
-    return TS_OK;
 }
 
 static void operand_text(const struct ts_operation *operation, const char *name, unsigned slot, struct ts_buffer *out)

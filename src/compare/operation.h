@@ -121,7 +121,8 @@ struct ts_replay {
     size_t worst_channel;
     double slope; /* correlation of the error made here with what was expected, -1 to 1; the smaller one of all numbers
                      as they are and of every channel counted alike */
-    double matched; /* by ts_operation_match; only asked where nothing else speaks against rounding */
+    const char *rounded; /* what inputs were rounded to between where they were captured and used; NULL: nothing */
+    double matched;      /* by ts_operation_match; only asked where nothing else speaks against rounding */
 };
 
 /* Whether all numbers together tell that the two sides differ by the kind of gelu, or by an epsilon, which may be far
@@ -139,6 +140,11 @@ enum ts_status ts_operation_replay(struct ts_scene *scene, const struct ts_opera
 enum ts_status ts_operation_replay_stored(struct ts_scene *scene, const struct ts_operation *operation,
                                           const struct ts_actor *actor, struct ts_replay *replay,
                                           struct ts_error *error);
+
+/* Where a replay is off, and rounding what goes in or halfway explains all of it: that replay instead. */
+enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct ts_operation *operation,
+                                           const struct ts_actor *actor, struct ts_replay *replay,
+                                           struct ts_error *error);
 
 /* "silu(mlp.gate_proj) * mlp.up_proj" */
 void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *operation, struct ts_buffer *out);

@@ -33,6 +33,12 @@ static inline bool ts_search_strays(const struct ts_search *search, size_t probe
     return !(*error <= search->allowed);
 }
 
+/* A score that a mask has made. */
+static inline bool ts_is_masked(double value)
+{
+    return value < -1e4;
+}
+
 /* Four sums, so that no addition waits for the one before. */
 static inline double ts_dot(const double *x, const double *y, size_t count)
 {

@@ -92,6 +92,19 @@ static double unevenness(const double *errors, const double *ratios, const doubl
     return sqrt(squares / (double)used);
 }
 
+/* Probabilities of a token that sees one key: they are 1 whatever the scores are, and tell nothing. */
+static bool is_certain(const struct ts_actor *actor, size_t row)
+{
+    const float *a = actor->a + row * actor->width;
+    size_t ones = 0;
+    for (size_t i = 0; i < actor->width; i++) {
+        if (a[i] != 0 && a[i] != 1)
+            return false;
+        ones += a[i] == 1;
+    }
+    return ones == actor->heads;
+}
+
 double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *ratios, *sizes, *sorted, *errors, largest = 0, median, typical;
@@ -112,6 +125,8 @@ double ts_structure_rows(struct ts_scene *scene, const struct ts_actor *actor, s
                 sizes[row] += (double)actor->a[i] * (double)actor->a[i];
             }
         }
+        if (ratios[row] == 0 && is_certain(actor, row))
+            sizes[row] = 0;
         if (sizes[row] > 0)
             sorted[used++] = sizes[row];
     }

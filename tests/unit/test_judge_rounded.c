@@ -1,0 +1,159 @@
+/* Numbers that the candidate rounds between where it captures and where it uses them: a stored accumulator, a sum of
+ * two before a third is added, keys in a cache of eight bits. That is a precision; what rounding does not explain is
+ * not. */
+#include "compare/structure.h"
+#include "judged_trace.h"
+
+enum { TOKENS = 12, WIDTH = 64, TOTAL = TOKENS * WIDTH, HEADS = 4, SIZE = WIDTH / HEADS };
+
+/* `factor` of the second of those that are rounded together. */
+static void judge_sum(double factor, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *experts = made_values(TOTAL), *shared = made_values(TOTAL);
+    float one[TOTAL], other[TOTAL], rounded[2][TOTAL];
+    for (size_t i = 0; i < TOTAL; i++) {
+        one[i] = x[i] + experts[i] + shared[i];
+        rounded[0][i] = to_bf16(experts[i]);
+        rounded[1][i] = to_bf16(shared[i]);
+        other[i] = x[i] + to_bf16(rounded[0][i] + (float)factor * rounded[1][i]);
+    }
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.stream", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.experts", experts, rounded[0], SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.shared", shared, rounded[1], SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.output", one, other, SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(experts);
+    free(shared);
+}
+
+static void test_a_sum_that_is_rounded_halfway(void **state)
+{
+    (void)state;
+    judge_sum(1, SIZE_MAX);
+    judge_sum(1.01, 3);
+}
+
+static void norm_of(const float *x, const float *weights, float *out)
+{
+    for (size_t row = 0; row < TOKENS; row++) {
+        double square = 0;
+        for (size_t i = 0; i < WIDTH; i++)
+            square += (double)x[row * WIDTH + i] * (double)x[row * WIDTH + i];
+        for (size_t i = 0; i < WIDTH; i++)
+            out[row * WIDTH + i] =
+                (float)((double)x[row * WIDTH + i] / sqrt(square / WIDTH + 1e-6) * (double)weights[i]);
+    }
+}
+
+/* The accumulator is captured, and what is stored of it is used. */
+static void judge_norm(float wrong, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *weights = made_values(WIDTH), stored[TOTAL], one[TOTAL], other[TOTAL];
+    for (size_t i = 0; i < WIDTH; i++)
+        weights[i] = (float)exp(0.4 * (double)weights[i]);
+    for (size_t i = 0; i < TOTAL; i++)
+        stored[i] = to_bf16(x[i]);
+    norm_of(x, weights, one);
+    weights[9] *= wrong;
+    norm_of(stored, weights, other);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "norm", one, other, SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(weights);
+}
+
+static void test_an_accumulator_that_is_stored_in_sixteen_bits(void **state)
+{
+    (void)state;
+    judge_norm(1, SIZE_MAX);
+    judge_norm(1.02f, 1);
+}
+
+/* Scores of keys that come back from a cache: as e4m3 has them, with a scale for each head of a token or without. */
+static void judge_keys(bool scaled, double factor, size_t expected)
+{
+    struct judged judged;
+    float *q = made_values(TOTAL), *k = made_values(TOTAL), cached[TOTAL];
+    float one[TOKENS * HEADS * TOKENS], other[TOKENS * HEADS * TOKENS];
+    for (size_t start = 0; start < TOTAL; start += SIZE) {
+        double most = 0, step;
+        for (size_t i = start; i < start + SIZE; i++)
+            most = fmax(most, fabs((double)k[i]));
+        step = scaled ? most / 448 : 1;
+        for (size_t i = start; i < start + SIZE; i++) {
+            double value = (double)k[i] / step;
+            cached[i] =
+                (float)(step * (fabs(value) < 0x1p-6 ? nearbyint(value * 512) / 512 : (double)to_four_bits(value)));
+        }
+    }
+    for (size_t row = 0; row < TOKENS; row++)
+        for (size_t head = 0; head < HEADS; head++)
+            for (size_t key = 0; key < TOKENS; key++) {
+                double sums[2] = {0, 0};
+                for (size_t i = 0; i < SIZE; i++) {
+                    double query = (double)q[row * WIDTH + head * SIZE + i];
+                    sums[0] += query * (double)k[key * WIDTH + head * SIZE + i];
+                    sums[1] += query * (double)cached[key * WIDTH + head * SIZE + i];
+                }
+                one[(row * HEADS + head) * TOKENS + key] = (float)(sums[0] / sqrt(SIZE));
+                other[(row * HEADS + head) * TOKENS + key] = (float)(factor * sums[1] / sqrt(SIZE));
+            }
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, HEADS, SIZE));
+    trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, HEADS, SIZE));
+    trace_add(&judged.trace, "layers.0.scores", one, other, SHAPE(TOKENS, HEADS, TOKENS));
+    expect_first(&judged, expected);
+    free(q);
+    free(k);
+}
+
+static void test_keys_from_a_cache_of_eight_bits(void **state)
+{
+    (void)state;
+    judge_keys(false, 1, SIZE_MAX);
+    judge_keys(true, 1, SIZE_MAX);
+    judge_keys(false, 1.05, 2);
+    judge_keys(true, 1.05, 2);
+}
+
+/* The first token sees one key, of which it has all, whatever the scores are: that it does not err says nothing. */
+static void test_a_certain_token_is_no_calm_one(void **state)
+{
+    struct trace trace;
+    struct ts_scene scene;
+    struct ts_structure structure = {0};
+    struct ts_error error;
+    float one[TOKENS * TOKENS] = {0}, other[TOKENS * TOKENS] = {0};
+    (void)state;
+    trace_start(&trace);
+    one[0] = other[0] = 1;
+    for (size_t row = 1; row < TOKENS; row++)
+        for (size_t key = 0; key <= row; key++) {
+            one[row * TOKENS + key] = 1.0f / (float)(row + 1);
+            other[row * TOKENS + key] = one[row * TOKENS + key] * (key % 2 ? 1.01f : 0.99f);
+        }
+    trace_add(&trace, "layers.0.probs", one, other, SHAPE(TOKENS, TOKENS));
+    assert_int_equal(ts_scene_open(&scene, trace.pairs, 1, &error), TS_OK);
+    ts_structure_measure(&scene, ts_scene_next(&scene, &error), &structure);
+    assert_true(structure.known);
+    assert_true(structure.least_row > 0.1);
+    ts_scene_release(&scene);
+    trace_end(&trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_sum_that_is_rounded_halfway),
+        cmocka_unit_test(test_an_accumulator_that_is_stored_in_sixteen_bits),
+        cmocka_unit_test(test_keys_from_a_cache_of_eight_bits),
+        cmocka_unit_test(test_a_certain_token_is_no_calm_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
