@@ -209,7 +209,7 @@ static void suspect_settings(struct suspects *suspects, const struct ts_evidence
     }
 }
 
-static void suspect_head(struct suspects *suspects, size_t head, bool of_heads)
+static void suspect_head(struct suspects *suspects, size_t head)
 {
     double d = (double)head;
     if (!head)
@@ -217,7 +217,13 @@ static void suspect_head(struct suspects *suspects, size_t head, bool of_heads)
     add_suspect(suspects, 1 / sqrt(d),
                 "1/sqrt(%zu), the head size: the attention scale is applied twice, or where it should not be", head);
     add_suspect(suspects, sqrt(d), "sqrt(%zu), the head size: the attention scale is missing", head);
-    if (!of_heads)
+}
+
+/* What is less usual, and often a plain number as well: the fourth root of 16 is 2. */
+static void suspect_head_otherwise(struct suspects *suspects, size_t head)
+{
+    double d = (double)head;
+    if (!head)
         return;
     add_suspect(suspects, pow(d, -0.25), "%zu^(-1/4), the head size: the scale is split over q and k on one side only",
                 head);
@@ -322,13 +328,15 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
     suspect_settings(&suspects, ts_case_evidence(the_case));
     suspect_caps(&suspects, the_case);
     if (of_heads)
-        suspect_head(&suspects, head, true);
+        suspect_head(&suspects, head);
     if (of_width || of_heads)
         suspect_width(&suspects, width);
     suspect_plain(&suspects);
     common = suspects.count;
-    if (!of_heads)
-        suspect_head(&suspects, head, false);
+    if (of_heads)
+        suspect_head_otherwise(&suspects, head);
+    else
+        suspect_head(&suspects, head);
     if (!of_width && !of_heads)
         suspect_width(&suspects, width);
     if (of_heads && !head && actor->heads == 1)

@@ -107,6 +107,12 @@ static void four_times(float *values)
         values[i] *= 4;
 }
 
+static void two_times(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] *= 2;
+}
+
 static void half(float *values)
 {
     for (size_t i = 0; i < TOKENS * WIDTH; i++)
@@ -136,6 +142,8 @@ static void test_factors(void **state)
 {
     (void)state;
     expect("layer_0_attn_q_rope", four_times, 1e-6, "scaled", "which is sqrt(16), the head size");
+    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "which is 2: summed or applied more than once");
+    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "or 16^(1/4), the head size");
     expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled", "which is 4: summed or applied more than once");
     expect("layer_0_attn_o_proj", three_times, 1e-6, "scaled", "which is 3: summed or applied more than once");
     expect("layer_0_attn_o_proj", a_thirtieth, 1e-6, "scaled", "1/30: perhaps a softcap that is not multiplied");
