@@ -341,7 +341,7 @@ double ts_badness(const struct ts_comparison *comparison, size_t index)
 bool ts_has_ranking(const struct ts_comparison *comparison, size_t index)
 {
     const struct ts_pair *pair = &comparison->pairing.pairs[index];
-    return comparison->deltas[index].ranking.known && !ts_is_sampled(pair) && !ts_ends_with(pair->name, ".input");
+    return comparison->deltas[index].ranking.known && !ts_is_sampled(pair);
 }
 
 bool ts_is_output(const struct ts_comparison *comparison, size_t index)

@@ -109,6 +109,13 @@ static void weights_are_no_logits(void **state)
     make(&made, "lm_head.weight", a, a, 2, 2);
     assert_false(ts_ranking_applies(&made.pair));
     drop(&made);
+    make(&made, "lm_head.input", a, a, 2, 2); /* what it was given */
+    assert_false(ts_ranking_applies(&made.pair));
+    drop(&made);
+    make(&made, "logits", a, a, 2, 2);
+    made.tensor[1].sampled = true; /* the largest of some */
+    assert_false(ts_ranking_applies(&made.pair));
+    drop(&made);
 }
 
 static void names_of_logits(void **state)
