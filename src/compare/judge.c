@@ -420,6 +420,8 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
             judge_replay(state, i);
         if ((!state->learnt[i] && out->verdicts[i].judged == TS_JUDGED_NOISE) || is_doubtful(state, i))
             ts_judge_unlearnt(state, i);
+        if (out->verdicts[i].judged == TS_JUDGED_OK || out->verdicts[i].judged == TS_JUDGED_NOISE)
+            ts_judge_is_rounded_alone(state, i);
         if (out->verdicts[i].judged == TS_JUDGED_DIFFERS)
             out->first = i;
     }

@@ -252,14 +252,29 @@ static bool channel_stands_out(const struct ts_structure *structure, double base
            structure->channel_rows > (double)structure->rows / 8;
 }
 
-/* Its numbers are those of a type that is coarser than what the same point holds in every other layer, and than the
- * reference's: this one tensor was rounded. The bits it has, or 0. */
+/* All tensors before it are finer than so many bits, and there are some: nothing that it comes from was rounded so. The
+ * first tensors of a run may be embeddings in a type of their own, which later layers add to in f32. */
+static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
+{
+    size_t finer = 0;
+    for (size_t k = i; k-- > 0;) {
+        if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
+            continue;
+        if (state->deltas[k].precision_b < bits + FINER && state->deltas[k].precision_a >= bits + FINER)
+            return false;
+        finer += state->deltas[k].precision_b >= bits + FINER;
+    }
+    return finer >= OTHERS_OF_ITS_OWN;
+}
+
+/* Its numbers are those of a type that is coarser than what the same point holds in every other layer, than what came
+ * before it, and than the reference's: this one tensor was rounded. The bits it has, or 0. */
 static int bits_of_its_own(struct ts_judge *state, size_t i)
 {
     size_t near[2 * TS_POINTS_NEAR], count, others = 0;
     const int bits = state->deltas[i].precision_b;
     if (bits <= 0 || bits > MOST_OF_ITS_OWN || state->deltas[i].precision_a < bits + FINER ||
-        state->pairs[i].a.count < ENOUGH_OF_ITS_OWN ||
+        state->pairs[i].a.count < ENOUGH_OF_ITS_OWN || !is_finer_before(state, i, bits) ||
         (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
         return 0;
     count = ts_points_near(&state->points, i, near);
@@ -295,6 +310,17 @@ static void say_element(struct ts_judge *state, size_t i)
                      ts_judge_say(state->out,
                                   "one element, of %s and channel %zu, has %.0f times the error of the others", token,
                                   structure->worst_element % actor->width, structure->element));
+}
+
+bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
+{
+    const int bits = state->deltas[i].unequal ? bits_of_its_own(state, i) : 0;
+    if (bits)
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "its numbers are those of %s, and in no other layer are they so at this point",
+                                      type_of_bits(bits)));
+    return bits;
 }
 
 void ts_judge_unlearnt(struct ts_judge *state, size_t i)
@@ -344,13 +370,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                             structure->zero_rows, token));
         return;
     }
-    if (bits_of_its_own(state, i)) {
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out,
-                                      "its numbers are those of %s, and in no other layer are they so at this point",
-                                      type_of_bits(bits_of_its_own(state, i))));
+    if (ts_judge_is_rounded_alone(state, i))
         return;
-    }
     if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
         inherited(state, i) < 0.7) {
         ts_judge_differs(state, i,

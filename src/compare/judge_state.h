@@ -125,6 +125,9 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
 bool ts_judge_is_sudden(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
+/* Pair i is rounded, and neither its like in other layers nor anything before it is. No replay and no growth tells:
+ * either grants every tensor one rounding to what it holds. Says so. */
+bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i);
 /* Scores and probabilities, with or without a sink behind the keys: a token that is set aside is a key to the others,
  * whose numbers for it say nothing. The copy has those of the reference there, and of probabilities what the other keys
  * would have without it; NULL when there are none, else to be freed: judge_aside.c. */
