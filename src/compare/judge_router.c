@@ -54,6 +54,19 @@ static void largest(const float *row, size_t width, size_t count, int64_t *chose
     }
 }
 
+/* The same experts, whatever their order: what comes out of them is the same sum. */
+static bool are_same_experts(const int64_t *a, const int64_t *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < count && b[k] != a[i])
+            k++;
+        if (k == count)
+            return false;
+    }
+    return true;
+}
+
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess)
 {
     if (guess && !state->scene.aside[row]) {
@@ -77,7 +90,7 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
     for (size_t row = 0; row < logits->rows; row++) {
         largest(logits->a + row * logits->width, logits->width, weights->width, a);
         largest(logits->b + row * logits->width, logits->width, weights->width, b);
-        if (memcmp(a, b, weights->width * sizeof *a) != 0 && (replayed || is_near_tie(logits, row, weights->width)))
+        if (!are_same_experts(a, b, weights->width) && (replayed || is_near_tie(logits, row, weights->width)))
             ts_judge_leave_out(state, row, false);
     }
 }
@@ -119,6 +132,7 @@ struct choice {
     float row[MOST_EXPERTS];
     bool ordered;
     bool replayed; /* the reference's choice follows from these logits */
+    size_t turned; /* tokens with the same experts in another order, as the candidate's own logits have them */
     int bits_a, bits_b;
 };
 
@@ -255,7 +269,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
         return true;
     if (!logits)
         logits = find_logits(state, i, choice, false);
-    *flipped = 0;
+    *flipped = choice->turned = 0;
     for (uint64_t token = 0; token < scene->tokens; token++) {
         bool taken;
         while (row < scene->taken_count && scene->taken[row] < token)
@@ -269,9 +283,14 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
             unseen++;
             continue;
         }
-        ++*flipped;
         if (replayed ? is_own_choice(choice, token, true)
                      : scene->aside[row] || (logits && is_near_tie(logits, row, choice->count))) {
+            /* where something else than the logits chose, the weights may change places that are far apart */
+            if (replayed && choice->ordered && are_same_experts(choice->a, choice->b, choice->count)) {
+                choice->turned++;
+                continue;
+            }
+            ++*flipped;
             if (taken)
                 ts_judge_leave_out(state, row, !replayed);
             continue;
@@ -316,6 +335,11 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
                              : choice->ordered ? ""
                                                : " on a near tie",
                              flipped == 1 ? "it is" : "they are");
+        } else if (choice->turned) {
+            state->out->verdicts[i].judged = TS_JUDGED_NOISE;
+            state->out->verdicts[i].why =
+                ts_judge_say(state->out, "%zu token%s the same experts in another order, on a near tie", choice->turned,
+                             choice->turned == 1 ? " has" : "s have");
         } else {
             unequal(state, i);
         }
