@@ -26,6 +26,7 @@
 #define WORST_TOKENS   12
 #define MOST_TOKENS    ((uint64_t)1 << 22)
 #define MODULATED_MORE 2.0 /* other weights of the same precision err by as much, more or less */
+#define PLAIN_NORM     0.3 /* of its error: a norm that errs by less has weights, no products */
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
 {
@@ -130,6 +131,24 @@ static double level_of_hidden_products(const struct ts_judge *state, size_t i)
     return before >= 3 && !unequal ? 0 : product_level(state);
 }
 
+/* A scale and a shift that were not captured, of a run that shows the outputs of its layers alone: they come out of
+ * products as coarse as those that made what the layers added. Where the run has another such norm that errs far less,
+ * its weights are no products. */
+static bool errs_as_layers_do(const struct ts_judge *state, size_t i)
+{
+    double updates[64];
+    size_t count = 0;
+    if (!state->adaptive[i] || state->modulated[i] > 0 || state->replays[i].ratio <= FOLLOWS_LEAST)
+        return false;
+    for (size_t k = 0; k < state->out->count; k++) {
+        if (k != i && state->adaptive[k] && state->replays[k].local < PLAIN_NORM * state->replays[i].local)
+            return false;
+        if (k < i && count < 64 && state->follows[k] && state->updates[k] > 0)
+            updates[count++] = state->updates[k];
+    }
+    return count && state->replays[i].local < MODULATED_MORE * ts_nth(updates, count, count / 4);
+}
+
 static bool follows(const struct ts_judge *state, size_t i)
 {
     double ratio = state->replays[i].ratio, slope = fabs(state->replays[i].slope);
@@ -147,7 +166,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     bool excused = state->products[i] && !(replay->rival > 0);
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
-        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
+        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]) || errs_as_layers_do(state, i))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = TS_REPLAY_FINE;
