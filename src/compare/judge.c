@@ -299,6 +299,7 @@ static void sum_up(struct ts_judge *state)
                               "(%.2g there); if the candidate uses neither, look at what computes that tensor",
                               state->pairs[out->coarse].name, state->errors[out->coarse]));
     ts_judge_note_flips(state);
+    ts_judge_note_aside(state);
     if (out->tokens == 1)
         ts_judge_note(
             out, "only one token: errors in rotary angles, masks or the softmax over several keys cannot show; use a "
@@ -411,7 +412,7 @@ static void take_worst_tokens(struct ts_judge *state)
 static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error)
 {
     struct ts_judgement *out = state->out;
-    bool unequal = false;
+    bool unequal = false, gone;
     for (size_t i = 0; i < out->count; i++)
         first_look(state, i);
     out->first = SIZE_MAX;
@@ -434,11 +435,17 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
         if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
             replay_fails(state, state->failed) != NO_FAILURE)
             break;
+    gone = ts_judge_is_mostly_gone(state);
     for (size_t i = 0; i < out->count && out->first == SIZE_MAX; i++) {
         if (state->learnt[i] && out->verdicts[i].judged != TS_JUDGED_DIFFERS)
             judge_replay(state, i);
         if ((!state->learnt[i] && out->verdicts[i].judged == TS_JUDGED_NOISE) || is_doubtful(state, i))
             ts_judge_unlearnt(state, i);
+        if (gone && ts_judge_has_nobody_left(state, i)) {
+            out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
+            out->verdicts[i].why =
+                "all of its tokens took different experts before it, and none is left to judge it by";
+        }
         if (out->verdicts[i].judged == TS_JUDGED_OK || out->verdicts[i].judged == TS_JUDGED_NOISE)
             ts_judge_is_rounded_alone(state, i);
         if (out->verdicts[i].judged == TS_JUDGED_DIFFERS)
@@ -510,6 +517,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     judgement->verdicts = ts_arena_array(&judgement->arena, count + 1, sizeof *judgement->verdicts);
     state.errors = calloc(count + 1, sizeof *state.errors);
     state.strays = calloc(count + 1, sizeof *state.strays);
+    state.gone = calloc(count + 1, sizeof *state.gone);
     state.follows = calloc(count + 1, sizeof *state.follows);
     state.updates = calloc(count + 1, sizeof *state.updates);
     state.parts = calloc(count + 1, sizeof *state.parts);
@@ -523,7 +531,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.structures = calloc(count + 1, sizeof *state.structures);
     status = judgement->verdicts && state.errors && state.learnt && state.reordered && state.structures &&
                      state.strays && state.replays && state.kinds && state.products && state.adaptive &&
-                     state.modulated && state.follows && state.updates && state.parts
+                     state.modulated && state.follows && state.updates && state.parts && state.gone
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -535,8 +543,10 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     ts_points_release(&state.points);
     free(state.routing);
     free(state.guesses);
+    free(state.turned);
     free(state.errors);
     free(state.strays);
+    free(state.gone);
     free(state.follows);
     free(state.updates);
     free(state.parts);

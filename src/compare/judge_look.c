@@ -53,6 +53,7 @@ struct looks {
     struct ts_actor actors[TOGETHER];
     struct look each[TOGETHER];
     bool *aside;          /* as it was when they were looked at */
+    bool *hidden;         /* tokens that are set aside for one pair only */
     bool turned;          /* one of them has shown a new rotation */
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t given_back;
@@ -349,6 +350,15 @@ static enum ts_status catch_up(struct looks *looks, const struct ts_actor *actor
     return TS_OK;
 }
 
+/* Tokens of an actor that are set aside. */
+static size_t count_gone(const struct ts_scene *scene, const struct ts_actor *actor)
+{
+    size_t gone = 0;
+    for (size_t row = 0; row < scene->taken_count && actor->rows == scene->taken_count && !actor->apart; row++)
+        gone += scene->aside[row];
+    return actor->rows > 1 ? gone : 0;
+}
+
 /* Takes over what a look has found. */
 static void keep(struct ts_judge *state, size_t i, const struct look *look)
 {
@@ -378,16 +388,13 @@ static double error_of(const struct ts_judge *state, const struct ts_actor *acto
     return !actor->usable ? all : known ? fmax(all, actor->error) : actor->error;
 }
 
-/* What follows from the look at one pair, those before it being settled. */
-static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *error)
+/* What follows from the look at one pair that has entered the scene, those before it being settled. */
+static enum ts_status settle_actor(struct looks *looks, size_t k, struct ts_actor *actor, struct ts_error *error)
 {
     struct ts_judge *state = looks->state;
     struct look *look = &looks->each[k];
     const size_t i = looks->first + k;
     const struct ts_delta *delta = &state->deltas[i];
-    struct ts_actor *actor;
-    look_ahead(state, i);
-    actor = ts_scene_enter(&state->scene, &looks->actors[k]);
     if (actor->usable && is_aside_changed(looks))
         ts_scene_measure(&state->scene, actor);
     state->errors[i] = state->pairs[i].problem ? (double)NAN : error_of(state, actor);
@@ -434,6 +441,23 @@ static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *err
         measure(state, &state->scene, actor, look);
     keep(state, i, look);
     return TS_OK;
+}
+
+static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *error)
+{
+    struct ts_judge *state = looks->state;
+    struct ts_actor *actor;
+    enum ts_status status;
+    bool hidden;
+    look_ahead(state, looks->first + k);
+    actor = ts_scene_enter(&state->scene, &looks->actors[k]);
+    hidden = ts_judge_hide_turned(state, looks->first + k, actor, looks->hidden);
+    status = settle_actor(looks, k, actor, error);
+    for (size_t row = 0; hidden && row < state->scene.taken_count; row++)
+        state->scene.aside[row] = state->scene.aside[row] && !looks->hidden[row];
+    if (actor->usable)
+        state->gone[looks->first + k] = count_gone(&state->scene, actor);
+    return status;
 }
 
 static void run(struct ts_pool *pool, struct looks *looks, void (*work)(void *, uint64_t, unsigned))
@@ -487,10 +511,11 @@ enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struc
     struct ts_progress progress;
     enum ts_status status = TS_OK;
     uint64_t elements = 0;
-    if (!looks || !(looks->aside = malloc((state->scene.taken_count + 1) * sizeof *looks->aside))) {
+    if (!looks || !(looks->aside = calloc(2 * state->scene.taken_count + 1, sizeof *looks->aside))) {
         free(looks);
         return ts_fail_memory(error);
     }
+    looks->hidden = looks->aside + state->scene.taken_count;
     pthread_mutex_init(&looks->lock, NULL);
     pthread_cond_init(&looks->given_back, NULL);
     for (size_t i = 0; i < state->out->count; i++)
