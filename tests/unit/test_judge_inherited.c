@@ -411,6 +411,42 @@ static void test_one_replayed_tensor_that_is_rounded(void **state)
     judge_rounded_sum(4, false, SIZE_MAX);
 }
 
+/* A stream in f32 to which two terms in bf16 are added, whose sum was rounded to bf16 first. factor: on that sum, where
+ * it is wrong. */
+static void judge_sum_in_steps(float factor, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 3; layer++) {
+        float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH), *z = made_values(TOKENS * WIDTH);
+        float x_b[TOKENS * WIDTH], y_b[TOKENS * WIDTH], z_b[TOKENS * WIDTH], sum[2][TOKENS * WIDTH];
+        shake(x, x_b, TOKENS * WIDTH, 1e-3);
+        memcpy(y_b, y, sizeof y_b);
+        memcpy(z_b, z, sizeof z_b);
+        round_all(y_b, TOKENS * WIDTH);
+        round_all(z_b, TOKENS * WIDTH);
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            sum[0][i] = x[i] + (y[i] + z[i]);
+            sum[1][i] = x_b[i] + (layer == 1 ? factor : 1) * to_bf16(y_b[i] + z_b[i]);
+        }
+        trace_add(&judged.trace, made_name("layers.%d.residual", layer), x, x_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.experts", layer), y, y_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.shared", layer), z, z_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.output", layer), sum[0], sum[1], SHAPE(TOKENS, WIDTH));
+        free(x);
+        free(y);
+        free(z);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_sum_in_steps(void **state)
+{
+    (void)state;
+    judge_sum_in_steps(1, SIZE_MAX);
+    judge_sum_in_steps(1.01f, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_a_key_of_one_head),
         cmocka_unit_test(test_witnesses_without_tokens),
         cmocka_unit_test(test_keys_that_are_mostly_aside),
+        cmocka_unit_test(test_a_sum_in_steps),
         cmocka_unit_test(test_one_tensor_that_is_rounded),
         cmocka_unit_test(test_one_replayed_tensor_that_is_rounded),
     };
