@@ -381,8 +381,9 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                       state->deltas[i].cosine));
         return;
     }
-    /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
-    earlier = error_one_layer_earlier(state, i);
+    /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer; not
+     * where few tokens are left, of which one makes the error of all */
+    earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     grown =
         level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base;
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));

@@ -107,11 +107,47 @@ static void test_tokens_that_are_left(void **state)
     judge_left(6, 12, 4, "from \"layers.1.later_0\" on, all 12 tokens", 0);
 }
 
+/* Two layers alike, and a router between them that sends so many tokens elsewhere. The last product of the second errs
+ * more in those that are left: by chance, where they are few. */
+static void judge_last(size_t moved, size_t expected)
+{
+    static const char *const names[] = {"layers.%d.first", "layers.%d.second", "layers.%d.third", "layers.%d.fourth"};
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 2; layer++) {
+        for (int k = 0; k < 4; k++) {
+            float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+            shake(a, b, TOKENS * WIDTH, layer && k == 3 ? 0.75 : 0.1);
+            for (size_t i = 0; layer && i < moved * WIDTH; i++)
+                b[i] = a[i] + other[i];
+            trace_add(&judged.trace, made_name(names[k], layer), a, b, SHAPE(TOKENS, WIDTH));
+            free(a);
+            free(other);
+        }
+        for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+            chosen[0][i] = (int64_t)(i % CHOSEN);
+            chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN && i / CHOSEN < moved ? 7 : 0));
+        }
+        if (!layer)
+            trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_growth_in_few_tokens(void **state)
+{
+    (void)state;
+    judge_last(4, 8);
+    judge_last(8, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_experts_in_another_order),
         cmocka_unit_test(test_tokens_that_are_left),
+        cmocka_unit_test(test_growth_in_few_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
