@@ -21,6 +21,7 @@
 #define FOLLOWS_GROWTH   4.0
 #define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
+#define CARRIED          2.0  /* times what came in, tokens that are set aside included */
 #define HIDDEN_ROWS      5    /* softmax that was not captured makes much of a token's near ties */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
 /* One tensor that was rounded by itself: mantissa bits, how many more others have, how many others, of how many
@@ -330,7 +331,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
-    bool flips, grown, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
+    bool flips, grown, carried, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
     if (!isfinite(level))
@@ -341,6 +342,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
+    /* some heads, and some numbers, take more than others from tokens that are set aside */
+    carried = state->gone[i] && level <= CARRIED * base;
     flips = are_unseen_flips(state, i, base);
     hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
     if (hidden != NOTHING_HIDDEN) {
@@ -427,7 +430,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                             "%zu channels have the same value in every token of the candidate, the "
                                             "first of them %zu",
                                             structure->constant_channels, structure->constant_channel));
-    if (level > 3 * rounding && !few && ts_element_stands_out(structure) &&
+    if (level > 3 * rounding && !few && !carried && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
         say_element(state, i);
     if (level > 3 * rounding && structure->known && !(flips && channel_stands_out(structure, base))) {
@@ -437,7 +440,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channel %zu has %.0f times the error of the others",
                                           structure->worst_channel, structure->channel));
-        else if (structure->block > TS_BLOCK_LIMIT && structure->block > HEAD_AGAIN * structure->inherited_block)
+        else if (!carried && structure->block > TS_BLOCK_LIMIT &&
+                 structure->block > HEAD_AGAIN * structure->inherited_block)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,

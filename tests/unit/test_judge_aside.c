@@ -142,12 +142,44 @@ static void test_growth_in_few_tokens(void **state)
     judge_last(8, SIZE_MAX);
 }
 
+/* One number errs more than the others: a fault, unless tokens were set aside that it may come from. */
+static void judge_number(size_t moved, float error, size_t expected)
+{
+    enum { MANY = 512 };
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    float *a, b[TOKENS * MANY];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), 0.1);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i % CHOSEN);
+        chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN && i / CHOSEN < moved ? 7 : 0));
+    }
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    a = made_values(TOKENS * MANY);
+    shake(a, b, TOKENS * MANY, 0.1);
+    b[9 * MANY + 5] += error;
+    trace_add(&judged.trace, "layers.1.attn_context", a, b, SHAPE(TOKENS, MANY));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_a_number_beside_tokens_set_aside(void **state)
+{
+    (void)state;
+    judge_number(0, 4, 5);
+    judge_number(3, 4, SIZE_MAX);
+    judge_number(3, 40, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_experts_in_another_order),
         cmocka_unit_test(test_tokens_that_are_left),
         cmocka_unit_test(test_growth_in_few_tokens),
+        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
