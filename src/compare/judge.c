@@ -26,6 +26,7 @@
 #define WORST_TOKENS   12
 #define MOST_TOKENS    ((uint64_t)1 << 22)
 #define MODULATED_MORE 2.0 /* other weights of the same precision err by as much, more or less */
+#define PLAIN_NORM     0.3 /* of its error: a norm that errs by less has weights, no products */
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
 {
@@ -130,6 +131,24 @@ static double level_of_hidden_products(const struct ts_judge *state, size_t i)
     return before >= 3 && !unequal ? 0 : product_level(state);
 }
 
+/* A scale and a shift that were not captured, of a run that shows the outputs of its layers alone: they come out of
+ * products as coarse as those that made what the layers added. Where the run has another such norm that errs far less,
+ * its weights are no products. */
+static bool errs_as_layers_do(const struct ts_judge *state, size_t i)
+{
+    double updates[64];
+    size_t count = 0;
+    if (!state->adaptive[i] || state->modulated[i] > 0 || state->replays[i].ratio <= FOLLOWS_LEAST)
+        return false;
+    for (size_t k = 0; k < state->out->count; k++) {
+        if (k != i && state->adaptive[k] && state->replays[k].local < PLAIN_NORM * state->replays[i].local)
+            return false;
+        if (k < i && count < 64 && state->follows[k] && state->updates[k] > 0)
+            updates[count++] = state->updates[k];
+    }
+    return count && state->replays[i].local < MODULATED_MORE * ts_nth(updates, count, count / 4);
+}
+
 static bool follows(const struct ts_judge *state, size_t i)
 {
     double ratio = state->replays[i].ratio, slope = fabs(state->replays[i].slope);
@@ -147,7 +166,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     bool excused = state->products[i] && !(replay->rival > 0);
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
-        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]))
+        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]) || errs_as_layers_do(state, i))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = TS_REPLAY_FINE;
@@ -280,6 +299,7 @@ static void sum_up(struct ts_judge *state)
                               "(%.2g there); if the candidate uses neither, look at what computes that tensor",
                               state->pairs[out->coarse].name, state->errors[out->coarse]));
     ts_judge_note_flips(state);
+    ts_judge_note_aside(state);
     if (out->tokens == 1)
         ts_judge_note(
             out, "only one token: errors in rotary angles, masks or the softmax over several keys cannot show; use a "
@@ -392,7 +412,7 @@ static void take_worst_tokens(struct ts_judge *state)
 static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error)
 {
     struct ts_judgement *out = state->out;
-    bool unequal = false;
+    bool unequal = false, gone;
     for (size_t i = 0; i < out->count; i++)
         first_look(state, i);
     out->first = SIZE_MAX;
@@ -415,11 +435,19 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
         if (out->verdicts[state->failed].judged == TS_JUDGED_DIFFERS ||
             replay_fails(state, state->failed) != NO_FAILURE)
             break;
+    gone = ts_judge_is_mostly_gone(state);
     for (size_t i = 0; i < out->count && out->first == SIZE_MAX; i++) {
         if (state->learnt[i] && out->verdicts[i].judged != TS_JUDGED_DIFFERS)
             judge_replay(state, i);
         if ((!state->learnt[i] && out->verdicts[i].judged == TS_JUDGED_NOISE) || is_doubtful(state, i))
             ts_judge_unlearnt(state, i);
+        if (gone && ts_judge_has_nobody_left(state, i)) {
+            out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
+            out->verdicts[i].why =
+                "all of its tokens took different experts before it, and none is left to judge it by";
+        }
+        if (out->verdicts[i].judged == TS_JUDGED_OK || out->verdicts[i].judged == TS_JUDGED_NOISE)
+            ts_judge_is_rounded_alone(state, i);
         if (out->verdicts[i].judged == TS_JUDGED_DIFFERS)
             out->first = i;
     }
@@ -489,6 +517,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     judgement->verdicts = ts_arena_array(&judgement->arena, count + 1, sizeof *judgement->verdicts);
     state.errors = calloc(count + 1, sizeof *state.errors);
     state.strays = calloc(count + 1, sizeof *state.strays);
+    state.gone = calloc(count + 1, sizeof *state.gone);
     state.follows = calloc(count + 1, sizeof *state.follows);
     state.updates = calloc(count + 1, sizeof *state.updates);
     state.parts = calloc(count + 1, sizeof *state.parts);
@@ -502,7 +531,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.structures = calloc(count + 1, sizeof *state.structures);
     status = judgement->verdicts && state.errors && state.learnt && state.reordered && state.structures &&
                      state.strays && state.replays && state.kinds && state.products && state.adaptive &&
-                     state.modulated && state.follows && state.updates && state.parts
+                     state.modulated && state.follows && state.updates && state.parts && state.gone
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -514,8 +543,10 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     ts_points_release(&state.points);
     free(state.routing);
     free(state.guesses);
+    free(state.turned);
     free(state.errors);
     free(state.strays);
+    free(state.gone);
     free(state.follows);
     free(state.updates);
     free(state.parts);

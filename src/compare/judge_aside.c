@@ -1,4 +1,4 @@
-/* Owns what tokens that are set aside leave in the scores and probabilities of the others. */
+/* Owns what tokens that are set aside leave: in the scores and probabilities of the others, and to be judged at all. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,4 +72,47 @@ float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_acto
     if (b)
         give_back(actor, b);
     return b;
+}
+
+bool ts_judge_has_nobody_left(const struct ts_judge *state, size_t i)
+{
+    return !state->learnt[i] && state->out->verdicts[i].judged == TS_JUDGED_NOISE && state->scene.taken_count &&
+           !state->reordered[i] && state->gone[i] == state->scene.taken_count;
+}
+
+bool ts_judge_is_mostly_gone(const struct ts_judge *state)
+{
+    size_t gone = 0, all = 0;
+    for (size_t i = 0; i < state->out->count; i++) {
+        all += !state->learnt[i] && state->out->verdicts[i].judged == TS_JUDGED_NOISE;
+        gone += ts_judge_has_nobody_left(state, i);
+    }
+    return gone * 2 > all;
+}
+
+void ts_judge_note_aside(struct ts_judge *state)
+{
+    struct ts_judgement *out = state->out;
+    const size_t all = state->scene.taken_count, end = out->first < out->count ? out->first : out->count;
+    size_t few = SIZE_MAX, none = SIZE_MAX, most = 0;
+    for (size_t i = 0; i < end; i++) {
+        most = state->gone[i] > most ? state->gone[i] : most;
+        few = few == SIZE_MAX && state->gone[i] * 2 > all ? i : few;
+        none = none == SIZE_MAX && all && state->gone[i] == all ? i : none;
+    }
+    if (few == SIZE_MAX)
+        return;
+    if (none != SIZE_MAX)
+        ts_judge_note(
+            out, ts_judge_say(out,
+                              "from \"%s\" on, all %zu tokens that are looked at have taken different experts than the "
+                              "reference's: there only what can be replayed is judged; a longer prompt leaves more",
+                              state->pairs[none].name, all));
+    else
+        ts_judge_note(
+            out,
+            ts_judge_say(out,
+                         "from \"%s\" on, fewer than half of the tokens could be judged, %zu of %zu in the end: the "
+                         "others took different experts; a longer prompt leaves more",
+                         state->pairs[few].name, all - most, all));
 }

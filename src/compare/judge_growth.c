@@ -21,6 +21,7 @@
 #define FOLLOWS_GROWTH   4.0
 #define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
+#define CARRIED          2.0  /* times what came in, tokens that are set aside included */
 #define HIDDEN_ROWS      5    /* softmax that was not captured makes much of a token's near ties */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
 /* One tensor that was rounded by itself: mantissa bits, how many more others have, how many others, of how many
@@ -252,14 +253,29 @@ static bool channel_stands_out(const struct ts_structure *structure, double base
            structure->channel_rows > (double)structure->rows / 8;
 }
 
-/* Its numbers are those of a type that is coarser than what the same point holds in every other layer, and than the
- * reference's: this one tensor was rounded. The bits it has, or 0. */
+/* All tensors before it are finer than so many bits, and there are some: nothing that it comes from was rounded so. The
+ * first tensors of a run may be embeddings in a type of their own, which later layers add to in f32. */
+static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
+{
+    size_t finer = 0;
+    for (size_t k = i; k-- > 0;) {
+        if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
+            continue;
+        if (state->deltas[k].precision_b < bits + FINER && state->deltas[k].precision_a >= bits + FINER)
+            return false;
+        finer += state->deltas[k].precision_b >= bits + FINER;
+    }
+    return finer >= OTHERS_OF_ITS_OWN;
+}
+
+/* Its numbers are those of a type that is coarser than what the same point holds in every other layer, than what came
+ * before it, and than the reference's: this one tensor was rounded. The bits it has, or 0. */
 static int bits_of_its_own(struct ts_judge *state, size_t i)
 {
     size_t near[2 * TS_POINTS_NEAR], count, others = 0;
     const int bits = state->deltas[i].precision_b;
     if (bits <= 0 || bits > MOST_OF_ITS_OWN || state->deltas[i].precision_a < bits + FINER ||
-        state->pairs[i].a.count < ENOUGH_OF_ITS_OWN ||
+        state->pairs[i].a.count < ENOUGH_OF_ITS_OWN || !is_finer_before(state, i, bits) ||
         (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
         return 0;
     count = ts_points_near(&state->points, i, near);
@@ -297,6 +313,17 @@ static void say_element(struct ts_judge *state, size_t i)
                                   structure->worst_element % actor->width, structure->element));
 }
 
+bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
+{
+    const int bits = state->deltas[i].unequal ? bits_of_its_own(state, i) : 0;
+    if (bits)
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "its numbers are those of %s, and in no other layer are they so at this point",
+                                      type_of_bits(bits)));
+    return bits;
+}
+
 void ts_judge_unlearnt(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
@@ -304,7 +331,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
-    bool flips, grown, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
+    bool flips, grown, carried, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
     if (!isfinite(level))
@@ -315,6 +342,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
+    /* some heads, and some numbers, take more than others from tokens that are set aside */
+    carried = state->gone[i] && level <= CARRIED * base;
     flips = are_unseen_flips(state, i, base);
     hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
     if (hidden != NOTHING_HIDDEN) {
@@ -344,13 +373,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                             structure->zero_rows, token));
         return;
     }
-    if (bits_of_its_own(state, i)) {
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out,
-                                      "its numbers are those of %s, and in no other layer are they so at this point",
-                                      type_of_bits(bits_of_its_own(state, i))));
+    if (ts_judge_is_rounded_alone(state, i))
         return;
-    }
     if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
         inherited(state, i) < 0.7) {
         ts_judge_differs(state, i,
@@ -360,8 +384,9 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                       state->deltas[i].cosine));
         return;
     }
-    /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer */
-    earlier = error_one_layer_earlier(state, i);
+    /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer; not
+     * where few tokens are left, of which one makes the error of all */
+    earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     grown =
         level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base;
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
@@ -405,7 +430,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                             "%zu channels have the same value in every token of the candidate, the "
                                             "first of them %zu",
                                             structure->constant_channels, structure->constant_channel));
-    if (level > 3 * rounding && !few && ts_element_stands_out(structure) &&
+    if (level > 3 * rounding && !few && !carried && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
         say_element(state, i);
     if (level > 3 * rounding && structure->known && !(flips && channel_stands_out(structure, base))) {
@@ -415,7 +440,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channel %zu has %.0f times the error of the others",
                                           structure->worst_channel, structure->channel));
-        else if (structure->block > TS_BLOCK_LIMIT && structure->block > HEAD_AGAIN * structure->inherited_block)
+        else if (!carried && structure->block > TS_BLOCK_LIMIT &&
+                 structure->block > HEAD_AGAIN * structure->inherited_block)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,

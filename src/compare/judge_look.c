@@ -25,9 +25,10 @@ _Static_assert(TOGETHER < TS_SCENE_WINDOW, "those together have to fit into the 
 #define REPLAY_BYTES (6 * sizeof(double))
 #define REPLAYS_MOST ((size_t)64 << 20)
 /* No mask is as high as this, no score as low. */
-#define VISIBLE (-1000.0f)
-#define PARTS   4      /* pairs before, of which one may be a part */
-#define ONE_OF  100000 /* elements, of which one alone is never honest noise */
+#define VISIBLE     (-1000.0f)
+#define STEPS_LEAVE 4.0    /* roundings, of a sum that was made in the candidate's steps */
+#define PARTS       4      /* pairs before, of which one may be a part */
+#define ONE_OF      100000 /* elements, of which one alone is never honest noise */
 
 /* What can be told of a pair before those in front of it are settled. */
 struct look {
@@ -53,6 +54,7 @@ struct looks {
     struct ts_actor actors[TOGETHER];
     struct look each[TOGETHER];
     bool *aside;          /* as it was when they were looked at */
+    bool *hidden;         /* tokens that are set aside for one pair only */
     bool turned;          /* one of them has shown a new rotation */
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t given_back;
@@ -114,6 +116,55 @@ static enum ts_status forgive_tables(struct ts_scene *scene, const struct ts_ope
     replay->ratio = replay->worst_part = replay->worst_channel_part = 1;
     replay->slope = 0;
     return TS_OK;
+}
+
+/* To the nearest number with so many stored bits of mantissa. */
+static float round_to(float value, int bits)
+{
+    int exponent;
+    double mantissa = frexp((double)value, &exponent);
+    return isfinite(value) ? (float)ldexp(nearbyint(ldexp(mantissa, bits + 1)), exponent - bits - 1) : value;
+}
+
+/* What is left of the candidate where two terms are added and rounded to their type before the third is added. */
+static double left_by_steps(const struct ts_actor *actor, const struct ts_actor *const terms[2],
+                            const struct ts_actor *last, int bits)
+{
+    double left = 0, size = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        const float sum = round_to(terms[0]->b[i] + terms[1]->b[i], bits) + last->b[i];
+        const double error = (double)actor->b[i] - (double)sum;
+        left += error * error;
+        size += (double)sum * (double)sum;
+    }
+    return size > 0 ? sqrt(left / size) : (double)INFINITY;
+}
+
+/* A sum of three in two steps: what shared and chosen experts give is added in their own type, and the result is added
+ * to a stream in a finer one. That rounding shows nowhere else; where it gives the candidate's own numbers, nothing
+ * else was done. */
+static void forgive_steps(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                          struct ts_replay *replay)
+{
+    if (operation->kind != TS_OPERATION_SUM || operation->input_count != 3 || replay->ratio <= TS_FOLLOWS_FROM)
+        return;
+    for (unsigned slot = 0; slot < 3; slot++) {
+        const struct ts_actor *last = ts_operation_input(scene, operation, slot),
+                              *const terms[2] = {ts_operation_input(scene, operation, (slot + 1) % 3),
+                                                 ts_operation_input(scene, operation, (slot + 2) % 3)};
+        int bits;
+        if (!last || !terms[0] || !terms[1] || last->rows != actor->rows || last->width != actor->width ||
+            terms[0]->rows != actor->rows || terms[0]->width != actor->width || terms[1]->rows != actor->rows ||
+            terms[1]->width != actor->width)
+            continue;
+        bits = terms[0]->bits_b > terms[1]->bits_b ? terms[0]->bits_b : terms[1]->bits_b;
+        if (bits >= actor->bits_b ||
+            !(left_by_steps(actor, terms, last, bits) < STEPS_LEAVE * ts_rounding(actor->bits_b)))
+            continue;
+        replay->ratio = replay->worst_part = replay->worst_channel_part = 1;
+        replay->slope = 0;
+        return;
+    }
 }
 
 /* A number that stood out in what came in may stand out here. */
@@ -230,6 +281,7 @@ static enum ts_status replay(const struct ts_judge *state, struct ts_scene *scen
         return TS_OK;
     TS_TRY(ts_operation_replay(scene, &look->operation, actor, &look->replay, &look->error));
     TS_TRY(forgive_tables(scene, &look->operation, actor, &look->replay, &look->error));
+    forgive_steps(scene, &look->operation, actor, &look->replay);
     TS_TRY(ts_operation_replay_stored(scene, &look->operation, actor, &look->replay, &look->error));
     TS_TRY(ts_operation_replay_rounded(scene, &look->operation, actor, &look->replay, &look->error));
     match(state, scene, actor, look);
@@ -352,6 +404,15 @@ static enum ts_status catch_up(struct looks *looks, const struct ts_actor *actor
     return TS_OK;
 }
 
+/* Tokens of an actor that are set aside. */
+static size_t count_gone(const struct ts_scene *scene, const struct ts_actor *actor)
+{
+    size_t gone = 0;
+    for (size_t row = 0; row < scene->taken_count && actor->rows == scene->taken_count && !actor->apart; row++)
+        gone += scene->aside[row];
+    return actor->rows > 1 ? gone : 0;
+}
+
 /* Takes over what a look has found. */
 static void keep(struct ts_judge *state, size_t i, const struct look *look)
 {
@@ -381,16 +442,13 @@ static double error_of(const struct ts_judge *state, const struct ts_actor *acto
     return !actor->usable ? all : known ? fmax(all, actor->error) : actor->error;
 }
 
-/* What follows from the look at one pair, those before it being settled. */
-static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *error)
+/* What follows from the look at one pair that has entered the scene, those before it being settled. */
+static enum ts_status settle_actor(struct looks *looks, size_t k, struct ts_actor *actor, struct ts_error *error)
 {
     struct ts_judge *state = looks->state;
     struct look *look = &looks->each[k];
     const size_t i = looks->first + k;
     const struct ts_delta *delta = &state->deltas[i];
-    struct ts_actor *actor;
-    look_ahead(state, i);
-    actor = ts_scene_enter(&state->scene, &looks->actors[k]);
     if (actor->usable && is_aside_changed(looks))
         ts_scene_measure(&state->scene, actor);
     state->errors[i] = state->pairs[i].problem ? (double)NAN : error_of(state, actor);
@@ -437,6 +495,23 @@ static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *err
         measure(state, &state->scene, actor, look);
     keep(state, i, look);
     return TS_OK;
+}
+
+static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *error)
+{
+    struct ts_judge *state = looks->state;
+    struct ts_actor *actor;
+    enum ts_status status;
+    bool hidden;
+    look_ahead(state, looks->first + k);
+    actor = ts_scene_enter(&state->scene, &looks->actors[k]);
+    hidden = ts_judge_hide_turned(state, looks->first + k, actor, looks->hidden);
+    status = settle_actor(looks, k, actor, error);
+    for (size_t row = 0; hidden && row < state->scene.taken_count; row++)
+        state->scene.aside[row] = state->scene.aside[row] && !looks->hidden[row];
+    if (actor->usable)
+        state->gone[looks->first + k] = count_gone(&state->scene, actor);
+    return status;
 }
 
 static void run(struct ts_pool *pool, struct looks *looks, void (*work)(void *, uint64_t, unsigned))
@@ -490,10 +565,11 @@ enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struc
     struct ts_progress progress;
     enum ts_status status = TS_OK;
     uint64_t elements = 0;
-    if (!looks || !(looks->aside = malloc((state->scene.taken_count + 1) * sizeof *looks->aside))) {
+    if (!looks || !(looks->aside = calloc(2 * state->scene.taken_count + 1, sizeof *looks->aside))) {
         free(looks);
         return ts_fail_memory(error);
     }
+    looks->hidden = looks->aside + state->scene.taken_count;
     pthread_mutex_init(&looks->lock, NULL);
     pthread_cond_init(&looks->given_back, NULL);
     for (size_t i = 0; i < state->out->count; i++)

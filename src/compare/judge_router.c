@@ -10,10 +10,12 @@
 
 #include "base/ordered.h"
 #include "compare/judge_state.h"
+#include "tensor/layer.h"
 
 #define MOST_CHOSEN  64
 #define MOST_EXPERTS 4096
-#define BACK         8 /* earlier pairs that may hold the logits */
+#define BACK         8  /* earlier pairs that may hold the logits */
+#define SLOTS_NEAR   32 /* pairs around a choice, whose places for experts may be those it has */
 
 /* A gap among the k largest numbers of a row, or below them, that the row's own error can close; the error being that
  * of a run, not of a bug: not beyond the spread of the row. */
@@ -54,6 +56,54 @@ static void largest(const float *row, size_t width, size_t count, int64_t *chose
     }
 }
 
+/* The same experts, whatever their order: what comes out of them is the same sum. */
+static bool are_same_experts(const int64_t *a, const int64_t *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < count && b[k] != a[i])
+            k++;
+        if (k == count)
+            return false;
+    }
+    return true;
+}
+
+static bool is_of_layer_of(const struct ts_judge *state, size_t i, size_t other)
+{
+    uint64_t one, two;
+    if ((i > other ? i - other : other - i) > SLOTS_NEAR)
+        return false;
+    return !ts_layer_of(state->pairs[i].name, &one) || !ts_layer_of(state->pairs[other].name, &two) || one == two;
+}
+
+/* The experts of a token changed places at pair i. */
+static void turn_round(struct ts_judge *state, size_t i, size_t row, size_t slots)
+{
+    if (!state->turned && !(state->turned = calloc(state->scene.taken_count + 1, sizeof *state->turned)))
+        return;
+    if (state->slots != slots || !is_of_layer_of(state, i, state->turned_at))
+        memset(state->turned, 0, state->scene.taken_count * sizeof *state->turned);
+    state->turned[row] = true;
+    state->turned_at = i;
+    state->slots = slots;
+}
+
+bool ts_judge_hide_turned(struct ts_judge *state, size_t i, const struct ts_actor *actor, bool *hidden)
+{
+    struct ts_scene *scene = &state->scene;
+    bool any = false;
+    if (!state->turned || !actor->usable || actor->apart || actor->rows != scene->taken_count ||
+        (actor->width != state->slots && actor->heads != state->slots) || !is_of_layer_of(state, i, state->turned_at))
+        return false;
+    for (size_t row = 0; row < scene->taken_count; row++) {
+        hidden[row] = state->turned[row] && !scene->aside[row];
+        scene->aside[row] = scene->aside[row] || hidden[row];
+        any = any || hidden[row];
+    }
+    return any;
+}
+
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess)
 {
     if (guess && !state->scene.aside[row]) {
@@ -77,7 +127,11 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
     for (size_t row = 0; row < logits->rows; row++) {
         largest(logits->a + row * logits->width, logits->width, weights->width, a);
         largest(logits->b + row * logits->width, logits->width, weights->width, b);
-        if (memcmp(a, b, weights->width * sizeof *a) != 0 && (replayed || is_near_tie(logits, row, weights->width)))
+        if (memcmp(a, b, weights->width * sizeof *a) == 0 || !(replayed || is_near_tie(logits, row, weights->width)))
+            continue;
+        if (are_same_experts(a, b, weights->width))
+            turn_round(state, weights->pair, row, weights->width);
+        else
             ts_judge_leave_out(state, row, false);
     }
 }
@@ -119,6 +173,7 @@ struct choice {
     float row[MOST_EXPERTS];
     bool ordered;
     bool replayed; /* the reference's choice follows from these logits */
+    size_t turned; /* tokens with the same experts in another order, as the candidate's own logits have them */
     int bits_a, bits_b;
 };
 
@@ -206,6 +261,7 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
 {
     double came = 0, share = exchanged(choice, state->scene.tokens, flipped);
     double one = 1 / ((double)state->scene.tokens * (double)choice->count);
+    size_t row = 0;
     for (size_t back = 1; back <= BACK && back <= i; back++)
         if (isfinite(state->errors[i - back]))
             came = fmax(came, state->errors[i - back]);
@@ -214,10 +270,24 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
     if ((double)*flipped > fmax(2, 12 * came * (double)(state->scene.tokens * choice->count)) ||
         share > fmax(2 * (double)choice->count * one, fmin(6 * came, 0.5)))
         return false;
-    for (size_t row = 0; row < state->scene.taken_count; row++)
-        if (read_choice(choice, state->scene.taken[row]) &&
-            memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) != 0)
+    *flipped = choice->turned = 0;
+    for (uint64_t token = 0; token < state->scene.tokens; token++) {
+        bool taken;
+        while (row < state->scene.taken_count && state->scene.taken[row] < token)
+            row++;
+        taken = row < state->scene.taken_count && state->scene.taken[row] == token;
+        if (!read_choice(choice, token) || memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) == 0)
+            continue;
+        if (are_same_experts(choice->a, choice->b, choice->count)) {
+            choice->turned++;
+            if (taken)
+                turn_round(state, i, row, choice->count);
+            continue;
+        }
+        ++*flipped;
+        if (taken)
             ts_judge_leave_out(state, row, true);
+    }
     return true;
 }
 
@@ -255,7 +325,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
         return true;
     if (!logits)
         logits = find_logits(state, i, choice, false);
-    *flipped = 0;
+    *flipped = choice->turned = 0;
     for (uint64_t token = 0; token < scene->tokens; token++) {
         bool taken;
         while (row < scene->taken_count && scene->taken[row] < token)
@@ -269,9 +339,15 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
             unseen++;
             continue;
         }
-        ++*flipped;
         if (replayed ? is_own_choice(choice, token, true)
                      : scene->aside[row] || (logits && is_near_tie(logits, row, choice->count))) {
+            if (are_same_experts(choice->a, choice->b, choice->count)) {
+                if (taken)
+                    turn_round(state, i, row, choice->count);
+                choice->turned++;
+                continue;
+            }
+            ++*flipped;
             if (taken)
                 ts_judge_leave_out(state, row, !replayed);
             continue;
@@ -288,7 +364,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
         return false;
     }
     /* others are believed only where some were seen to be ties */
-    if (unseen && !*flipped)
+    if (unseen && !*flipped && !choice->turned)
         return false;
     *flipped += unseen;
     return true;
@@ -316,6 +392,11 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
                              : choice->ordered ? ""
                                                : " on a near tie",
                              flipped == 1 ? "it is" : "they are");
+        } else if (choice->turned) {
+            state->out->verdicts[i].judged = TS_JUDGED_NOISE;
+            state->out->verdicts[i].why =
+                ts_judge_say(state->out, "%zu token%s the same experts in another order, on a near tie", choice->turned,
+                             choice->turned == 1 ? " has" : "s have");
         } else {
             unequal(state, i);
         }

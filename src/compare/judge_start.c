@@ -280,7 +280,8 @@ static bool is_left_behind(const struct ts_judge *state, size_t i)
 {
     unsigned seen = 0;
     for (size_t k = i + 1; k < state->out->count && k <= i + TS_INHERIT_FROM; k++) {
-        if (!isfinite(state->errors[k]) || ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
+        if (!isfinite(state->errors[k]) || ts_judge_same_point(state->pairs[k].name, state->pairs[i].name) ||
+            (state->gone[k] && state->gone[k] == state->scene.taken_count))
             continue;
         if (state->errors[k] > LEFT_BEHIND * state->errors[i])
             return false;

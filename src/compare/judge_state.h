@@ -61,12 +61,16 @@ struct ts_judge {
     double *updates;   /* per pair that continues another: relative error of what was added to that */
     bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
     double *strays;    /* per pair: how far its worst row stands out */
+    size_t *gone;      /* per pair: how many of its tokens are set aside; 0 where it has none */
     struct ts_judge_flips *flips;
     size_t flip_count;
     struct ts_points points;          /* empty until someone asks for it */
     struct ts_judge_routing *routing; /* NULL until someone asks for it */
     size_t routing_count;
     bool experts;      /* names speak of them; known with the former */
+    bool *turned;      /* per token that is looked at: the same experts in another order; NULL until there is one */
+    size_t turned_at;  /* the pair that showed it, of the last router that has some */
+    size_t slots;      /* experts of a token there */
     bool *guesses;     /* per token that is looked at: set aside by a guess; NULL until there is one */
     const char *guess; /* what made the first guess about a router one, NULL when there was none */
     bool flipped;      /* tokens seem to have taken other experts, unseen, in a run that has some */
@@ -125,10 +129,19 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
 bool ts_judge_is_sudden(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
+/* Pair i is rounded, and neither its like in other layers nor anything before it is. No replay and no growth tells:
+ * either grants every tensor one rounding to what it holds. Says so. */
+bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i);
 /* Scores and probabilities, with or without a sink behind the keys: a token that is set aside is a key to the others,
  * whose numbers for it say nothing. The copy has those of the reference there, and of probabilities what the other keys
  * would have without it; NULL when there are none, else to be freed: judge_aside.c. */
 float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy);
+/* Pair i was not learnt and differs, and every token of it is set aside: there is nothing to judge it by. */
+bool ts_judge_has_nobody_left(const struct ts_judge *state, size_t i);
+/* Of more than half of what differs and was not learnt that is so. */
+bool ts_judge_is_mostly_gone(const struct ts_judge *state);
+/* How many tokens are left, where that is less than half of them: for the report. */
+void ts_judge_note_aside(struct ts_judge *state);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are
  * matched. Says so. */
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error);
@@ -140,6 +153,10 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
                         bool replayed);
 /* Sets one of the tokens that are looked at aside. What it was set aside for first is what is said about it. */
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess);
+/* What has a place for each of a token's experts (their weights, what comes out of each) says nothing about tokens
+ * whose experts changed places: these are set aside while pair i is looked at, and marked in `hidden`. False when there
+ * are none. */
+bool ts_judge_hide_turned(struct ts_judge *state, size_t i, const struct ts_actor *actor, bool *hidden);
 /* Logits or probabilities of a router, by its name. */
 bool ts_judge_is_router(const char *name);
 /* Before anything is judged: which tokens took other experts at routers whose choice was not captured. */

@@ -6,6 +6,7 @@
 #include "compare/operation_search.h"
 
 #define CHOICE_BACK  4    /* pairs between the experts that were chosen and their weights */
+#define CHOICE_AHEAD 2    /* and where the weights were captured first */
 #define LEAST_GROUPS 4    /* that a norm is learnt from: fewer fit by chance, with a weight per channel free */
 #define WITH_BIAS    5    /* the same with a bias, which is one more unknown per channel */
 #define SAME_NUMBER  0.05 /* of the sum of both sizes: numbers that differ by less say nothing about a weight */
@@ -360,28 +361,40 @@ static double fitted_factor(struct ts_search *search, const struct ts_operation 
     return square > 0 ? dot / square : 1;
 }
 
-/* The experts that were chosen, captured as integers shortly before, as many for each row as the actor has numbers: the
- * reference's, then the candidate's. NULL when there are none. */
+/* Pair `index` holds a choice of experts, as many for each row as the actor has numbers: the reference's, then the
+ * candidate's. It is read from the files: it may come behind the actor. */
+static bool read_choice_of(const struct ts_search *search, size_t index, size_t experts, double *table)
+{
+    const struct ts_pair *pair = &search->scene->pairs[index];
+    const size_t total = search->actor->rows * search->actor->width;
+    if (pair->problem || !ts_type_is_integer(pair->a.tensor->type) || !ts_type_is_integer(pair->b.tensor->type) ||
+        pair->a.count != total || pair->b.count != total)
+        return false;
+    for (size_t i = 0; i < 2 * total; i++) {
+        struct ts_error ignored;
+        int64_t expert = -1;
+        if (ts_view_read_i64(i < total ? &pair->a : &pair->b, i % total, 1, &expert, &ignored) != TS_OK || expert < 0 ||
+            expert >= (int64_t)experts)
+            return false;
+        table[i] = (double)expert;
+    }
+    return true;
+}
+
+/* The experts that were chosen, captured as integers shortly before the weights or right behind them. NULL when there
+ * are none. */
 static double *read_choice(const struct ts_search *search, size_t experts)
 {
     const struct ts_actor *actor = search->actor;
     const struct ts_scene *scene = search->scene;
     size_t total = actor->rows * actor->width;
     double *table = actor->whole && actor->rows == scene->taken_count ? malloc(2 * total * sizeof *table) : NULL;
-    for (size_t back = 1; table && back <= CHOICE_BACK && back <= actor->pair; back++) {
-        const struct ts_pair *pair = &scene->pairs[actor->pair - back];
-        bool good = !pair->problem && ts_type_is_integer(pair->a.tensor->type) &&
-                    ts_type_is_integer(pair->b.tensor->type) && pair->a.count == total;
-        for (size_t i = 0; i < 2 * total && good; i++) {
-            struct ts_error ignored;
-            int64_t expert = -1;
-            good = ts_view_read_i64(i < total ? &pair->a : &pair->b, i % total, 1, &expert, &ignored) == TS_OK &&
-                   expert >= 0 && expert < (int64_t)experts;
-            table[i] = (double)expert;
-        }
-        if (good)
+    for (size_t back = 1; table && back <= CHOICE_BACK && back <= actor->pair; back++)
+        if (read_choice_of(search, actor->pair - back, experts, table))
             return table;
-    }
+    for (size_t ahead = 1; table && ahead <= CHOICE_AHEAD && actor->pair + ahead < scene->pair_count; ahead++)
+        if (read_choice_of(search, actor->pair + ahead, experts, table))
+            return table;
     free(table);
     return NULL;
 }

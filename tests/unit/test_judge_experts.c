@@ -605,8 +605,9 @@ static void test_bits_of_a_constant(void **state)
 }
 
 /* A router whose bias decides who is chosen and is no part of the weights: sigmoids divided by their sum, times 2.5.
- * faulty: the bias is in them. flipped: tokens that chose another expert on a tie. */
-static void route_with_a_bias(struct judged *judged, bool faulty, size_t flipped)
+ * faulty: the bias is in them. flipped: tokens that chose another expert on a tie. late: the choice was captured behind
+ * the weights. */
+static void route_with_a_bias(struct judged *judged, bool faulty, size_t flipped, bool late)
 {
     enum { EXPERTS = 8 };
     float *logits = made_values(TOKENS * EXPERTS), *bias = made_values(EXPERTS), own[2][TOKENS * EXPERTS];
@@ -630,8 +631,11 @@ static void route_with_a_bias(struct judged *judged, bool faulty, size_t flipped
                 gates[side][row * CHOSEN + k] *= (float)(2.5 / sum);
         }
     trace_add(&judged->trace, "layers.0.mlp.gate", own[0], own[1], SHAPE(TOKENS, EXPERTS));
-    trace_add_integers(&judged->trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    if (!late)
+        trace_add_integers(&judged->trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
     trace_add(&judged->trace, "layers.0.mlp.gate_weights", gates[0], gates[1], SHAPE(TOKENS, CHOSEN));
+    if (late)
+        trace_add_integers(&judged->trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
     free(logits);
     free(bias);
 }
@@ -644,18 +648,38 @@ static void test_weights_that_a_bias_chose(void **state)
         trace_start(&judged.trace);
         for (int i = 0; i < 4; i++)
             add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), TINY);
-        route_with_a_bias(&judged, way == 1, 0);
+        route_with_a_bias(&judged, way == 1, 0, false);
         expect_first(&judged, way ? 6 : SIZE_MAX);
     }
     /* those that chose otherwise have the weights of whom they chose: whatever is said of the choice, it is not them */
     trace_start(&judged.trace);
     for (int i = 0; i < 4; i++)
         add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), TINY);
-    route_with_a_bias(&judged, false, 2);
+    route_with_a_bias(&judged, false, 2, false);
     judged_run(&judged);
     assert_int_not_equal(judged.judgement.first, 6);
     assert_int_not_equal(judged.judgement.verdicts[6].judged, TS_JUDGED_DIFFERS);
     judged_end(&judged);
+}
+
+/* The choice stands behind the weights that it gives: they are replayed with it all the same. */
+static void test_weights_before_what_a_bias_chose(void **state)
+{
+    struct judged judged;
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        trace_start(&judged.trace);
+        for (int i = 0; i < 4; i++)
+            add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), TINY);
+        route_with_a_bias(&judged, way == 1, way == 2 ? 2 : 0, true);
+        judged_run(&judged);
+        assert_non_null(judged.judgement.verdicts[5].operation);
+        if (way == 1)
+            assert_int_equal(judged.judgement.first, 5);
+        else
+            assert_int_not_equal(judged.judgement.verdicts[5].judged, TS_JUDGED_DIFFERS);
+        judged_end(&judged);
+    }
 }
 
 /* A mixture captured at the calls of its modules: most tensors are of experts, and it is a run all the same. */
@@ -685,6 +709,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_that_a_bias_chose),
+        cmocka_unit_test(test_weights_before_what_a_bias_chose),
         cmocka_unit_test(test_flips_without_logits),
         cmocka_unit_test(test_groups_without_logits),
         cmocka_unit_test(test_weights_before_indices),

@@ -345,15 +345,14 @@ static void test_witnesses_without_tokens(void **state)
 }
 
 /* Numbers of bf16 at one point of one layer, or of all of them. */
-static void judge_rounded(int layers, int from, int to, size_t expected)
+static void judge_rounded(double size, int layers, int from, int to, size_t expected)
 {
     struct judged judged;
     trace_start(&judged.trace);
     for (int layer = 0; layer < layers; layer++) {
         float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
         for (size_t i = 0; i < TOKENS * WIDTH; i++)
-            a[i] =
-                (a[i] < 0 ? -1 : 1) * (1.1f + 0.03f * a[i]); /* of one size, so that rounding errs by the most it can */
+            a[i] = (a[i] < 0 ? -1 : 1) * ((float)size + 0.03f * a[i]);
         shake(a, b, TOKENS * WIDTH, 1e-6);
         if (layer >= from && layer < to)
             round_all(b, TOKENS * WIDTH);
@@ -366,21 +365,104 @@ static void judge_rounded(int layers, int from, int to, size_t expected)
 static void test_one_tensor_that_is_rounded(void **state)
 {
     (void)state;
-    judge_rounded(5, 2, 3, 2);
-    judge_rounded(5, 0, 5, SIZE_MAX);
-    judge_rounded(5, 3, 5, SIZE_MAX);
-    judge_rounded(2, 1, 2, SIZE_MAX);
+    /* of one size, so that rounding errs by the most it can, or by the least: then it is no more than one rounding */
+    for (int least = 0; least < 2; least++) {
+        const double size = least ? 1.8 : 1.1;
+        judge_rounded(size, 5, 2, 3, 2);
+        judge_rounded(size, 5, 0, 5, SIZE_MAX);
+        judge_rounded(size, 5, 3, 5, SIZE_MAX);
+        judge_rounded(size, 2, 1, 2, SIZE_MAX);
+        judge_rounded(size, 5, 0, 1, SIZE_MAX); /* embeddings in a type of their own */
+    }
+}
+
+/* A sum that is replayed, and rounded in one layer; `input`: one of its terms was, and is what differs. */
+static void judge_rounded_sum(int rounded, bool input, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 4; layer++) {
+        float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH), sum[TOKENS * WIDTH];
+        float x_b[TOKENS * WIDTH], y_b[TOKENS * WIDTH], sum_b[TOKENS * WIDTH];
+        shake(x, x_b, TOKENS * WIDTH, 1e-6);
+        shake(y, y_b, TOKENS * WIDTH, 1e-6);
+        if (input && layer == rounded)
+            round_all(x_b, TOKENS * WIDTH);
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            sum[i] = x[i] + y[i];
+            sum_b[i] = x_b[i] + y_b[i];
+        }
+        if (!input && layer == rounded)
+            round_all(sum_b, TOKENS * WIDTH);
+        trace_add(&judged.trace, made_name("layers.%d.o_proj", layer), x, x_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.down_proj", layer), y, y_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.output", layer), sum, sum_b, SHAPE(TOKENS, WIDTH));
+        free(x);
+        free(y);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_replayed_tensor_that_is_rounded(void **state)
+{
+    (void)state;
+    judge_rounded_sum(2, false, 8);
+    judge_rounded_sum(2, true, 6);
+    judge_rounded_sum(4, false, SIZE_MAX);
+}
+
+/* A stream in f32 to which two terms in bf16 are added, whose sum was rounded to bf16 first. factor: on that sum, where
+ * it is wrong. */
+static void judge_sum_in_steps(float factor, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 3; layer++) {
+        float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH), *z = made_values(TOKENS * WIDTH);
+        float x_b[TOKENS * WIDTH], y_b[TOKENS * WIDTH], z_b[TOKENS * WIDTH], sum[2][TOKENS * WIDTH];
+        shake(x, x_b, TOKENS * WIDTH, 1e-3);
+        memcpy(y_b, y, sizeof y_b);
+        memcpy(z_b, z, sizeof z_b);
+        round_all(y_b, TOKENS * WIDTH);
+        round_all(z_b, TOKENS * WIDTH);
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            sum[0][i] = x[i] + (y[i] + z[i]);
+            sum[1][i] = x_b[i] + (layer == 1 ? factor : 1) * to_bf16(y_b[i] + z_b[i]);
+        }
+        trace_add(&judged.trace, made_name("layers.%d.residual", layer), x, x_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.experts", layer), y, y_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.shared", layer), z, z_b, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("layers.%d.output", layer), sum[0], sum[1], SHAPE(TOKENS, WIDTH));
+        free(x);
+        free(y);
+        free(z);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_sum_in_steps(void **state)
+{
+    (void)state;
+    judge_sum_in_steps(1, SIZE_MAX);
+    judge_sum_in_steps(1.01f, 7);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_head_of_the_context),           cmocka_unit_test(test_a_key_of_the_scores),
-        cmocka_unit_test(test_a_small_token_behind_a_norm),     cmocka_unit_test(test_an_offset_that_goes_in),
-        cmocka_unit_test(test_an_offset_of_three_tokens),       cmocka_unit_test(test_a_token_by_itself),
-        cmocka_unit_test(test_a_choice_that_follows_by_chance), cmocka_unit_test(test_a_key_of_one_head),
-        cmocka_unit_test(test_witnesses_without_tokens),        cmocka_unit_test(test_keys_that_are_mostly_aside),
+        cmocka_unit_test(test_a_head_of_the_context),
+        cmocka_unit_test(test_a_key_of_the_scores),
+        cmocka_unit_test(test_a_small_token_behind_a_norm),
+        cmocka_unit_test(test_an_offset_that_goes_in),
+        cmocka_unit_test(test_an_offset_of_three_tokens),
+        cmocka_unit_test(test_a_token_by_itself),
+        cmocka_unit_test(test_a_choice_that_follows_by_chance),
+        cmocka_unit_test(test_a_key_of_one_head),
+        cmocka_unit_test(test_witnesses_without_tokens),
+        cmocka_unit_test(test_keys_that_are_mostly_aside),
+        cmocka_unit_test(test_a_sum_in_steps),
         cmocka_unit_test(test_one_tensor_that_is_rounded),
+        cmocka_unit_test(test_one_replayed_tensor_that_is_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

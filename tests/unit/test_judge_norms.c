@@ -195,12 +195,68 @@ static void test_a_large_number_that_was_rounded(void **state)
     judge_large_number(0.004, 1);
 }
 
+/* Outputs of layers, and a last norm whose scale and shift come out of a product that was not captured. Both err as
+ * coarse weights make them: `added` in what each layer adds, `made` in the scale and shift. */
+static void judge_modulated(double added, double made, size_t expected)
+{
+    struct judged judged;
+    float *x, *scale, *shift, x_b[TOTAL], out[2][TOTAL], scale_b[WIDTH], shift_b[WIDTH];
+    trace_start(&judged.trace);
+    x = made_values(TOTAL);
+    scale = made_values(WIDTH);
+    shift = made_values(WIDTH);
+    memcpy(x_b, x, sizeof x_b);
+    shake(scale, scale_b, WIDTH, made);
+    shake(shift, shift_b, WIDTH, made);
+    trace_add(&judged.trace, "embed", x, x_b, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < 4; layer++) {
+        float *update = made_values(TOTAL), update_b[TOTAL];
+        shake(update, update_b, TOTAL, added);
+        for (size_t i = 0; i < TOTAL; i++) {
+            x[i] += update[i];
+            x_b[i] += update_b[i];
+        }
+        trace_add(&judged.trace, made_name("blocks.%d", layer), x, x_b, SHAPE(TOKENS, WIDTH));
+        free(update);
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < TOKENS; row++) {
+            const float *from = (side ? x_b : x) + row * WIDTH;
+            double mean = 0, square = 0;
+            for (size_t i = 0; i < WIDTH; i++)
+                mean += (double)from[i] / WIDTH;
+            for (size_t i = 0; i < WIDTH; i++)
+                square += ((double)from[i] - mean) * ((double)from[i] - mean) / WIDTH;
+            for (size_t i = 0; i < WIDTH; i++)
+                out[side][row * WIDTH + i] = (float)(((double)from[i] - mean) / sqrt(square + 1e-6) *
+                                                         (1 + 0.5 * (double)(side ? scale_b : scale)[i]) +
+                                                     (double)(side ? shift_b : shift)[i]);
+        }
+    trace_add(&judged.trace, "norm_out", out[0], out[1], SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(scale);
+    free(shift);
+    expect_first(&judged, expected);
+}
+
+static void test_a_modulation_that_was_not_captured(void **state)
+{
+    (void)state;
+    judge_modulated(0.1, 0.1, SIZE_MAX);
+    judge_modulated(0.03, 0.03, SIZE_MAX);
+    judge_modulated(0.03, 0.5, 5);
+    judge_modulated(1e-6, 0.1, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights_stored_in_sixteen_bits),  cmocka_unit_test(test_a_bias_learnt_from_five_tokens),
-        cmocka_unit_test(test_one_token_over_and_over),         cmocka_unit_test(test_the_factor_of_a_norm),
+        cmocka_unit_test(test_weights_stored_in_sixteen_bits),
+        cmocka_unit_test(test_a_bias_learnt_from_five_tokens),
+        cmocka_unit_test(test_one_token_over_and_over),
+        cmocka_unit_test(test_the_factor_of_a_norm),
         cmocka_unit_test(test_a_large_number_that_was_rounded),
+        cmocka_unit_test(test_a_modulation_that_was_not_captured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,185 @@
+/* Tokens that a router sends elsewhere: those whose experts only changed places stay, and a run in which few or none
+ * are left says so. */
+#include "judged_trace.h"
+
+enum { TOKENS = 12, WIDTH = 32, CHOSEN = 2, EXPERTS = 16 };
+
+/* Values of their own, and the same with a relative error. */
+static void add_shaken(struct trace *trace, const char *name, double error)
+{
+    float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+    shake(a, b, TOKENS * WIDTH, error);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+}
+
+/* Tokens 3 and 7 have their two experts the other way round. Whatever has a place for each expert is so as well: their
+ * weights, which a bias makes unlike each other, and what comes out of each. wrong: the sum of token 7 is another one.
+ */
+static void judge_turned(bool weights_first, bool wrong, size_t expected)
+{
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    float weights[2][TOKENS * CHOSEN];
+    float *each, *out, each_b[TOKENS * CHOSEN * WIDTH], out_b[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    each = made_values(TOKENS * CHOSEN * WIDTH);
+    out = made_values(TOKENS * WIDTH);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), 1e-2);
+    for (size_t row = 0; row < TOKENS; row++)
+        for (size_t k = 0; k < CHOSEN; k++) {
+            const size_t at = row * CHOSEN + k, to = row == 3 || row == 7 ? at + 1 - 2 * k : at;
+            chosen[0][at] = chosen[1][to] = (int64_t)((row * 3 + k * 5) % EXPERTS);
+            weights[0][at] = k ? 0.3f + 0.01f * (float)row : 0.7f - 0.01f * (float)row;
+            weights[1][to] = weights[0][at] * (1 + 1e-2f * (float)dice_number());
+            shake(each + at * WIDTH, each_b + to * WIDTH, WIDTH, 1e-2);
+        }
+    shake(out, out_b, TOKENS * WIDTH, 1e-2);
+    for (size_t i = 7 * WIDTH; wrong && i < 8 * WIDTH; i++)
+        out_b[i] = 2 * out[i];
+    if (weights_first)
+        trace_add(&judged.trace, "layers.0.mlp.gate_weights", weights[0], weights[1], SHAPE(TOKENS, CHOSEN));
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    if (!weights_first)
+        trace_add(&judged.trace, "layers.0.mlp.gate_weights", weights[0], weights[1], SHAPE(TOKENS, CHOSEN));
+    trace_add(&judged.trace, "layers.0.mlp.down_proj", each, each_b, SHAPE(TOKENS, CHOSEN, WIDTH));
+    trace_add(&judged.trace, "layers.0.mlp.output", out, out_b, SHAPE(TOKENS, WIDTH));
+    free(each);
+    free(out);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, expected);
+    assert_int_equal(judged.judgement.aside_count, 0);
+    assert_non_null(strstr(judged.judgement.verdicts[weights_first ? 5 : 4].why, "in another order"));
+    judged_end(&judged);
+}
+
+static void test_experts_in_another_order(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        judge_turned(first, false, SIZE_MAX);
+        judge_turned(first, true, 7);
+    }
+}
+
+/* So many products, a router that sends so many tokens elsewhere, and so many products behind it: of these nothing is
+ * known but those tokens. `open` of them are left open. */
+static void judge_left(size_t before, size_t moved, size_t behind, const char *note, size_t open)
+{
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    bool said = false;
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < before; i++)
+        add_shaken(&judged.trace, made_name("layers.0.product_%d", (int)i), 0.1);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i % CHOSEN);
+        chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN && i / CHOSEN < moved ? 7 : 0));
+    }
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    for (size_t k = 0; k < behind; k++) {
+        float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        shake(a, b, TOKENS * WIDTH, 0.1);
+        for (size_t i = 0; i < moved * WIDTH; i++)
+            b[i] = a[i] + other[i];
+        trace_add(&judged.trace, made_name("layers.1.later_%d", (int)k), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+        free(other);
+    }
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.aside_count, moved);
+    assert_int_equal(judged.judgement.counts[TS_JUDGED_UNKNOWN], open);
+    for (size_t i = 0; i < judged.judgement.note_count; i++)
+        said = said || (strstr(judged.judgement.notes[i], note) && strstr(judged.judgement.notes[i], "longer prompt"));
+    assert_int_equal(said, note[0] != 0);
+    judged_end(&judged);
+}
+
+static void test_tokens_that_are_left(void **state)
+{
+    (void)state;
+    judge_left(4, 5, 4, "", 0);
+    judge_left(4, 8, 4, "from \"layers.1.later_0\" on, fewer than half of the tokens could be judged, 4 of 12", 0);
+    /* none is left: most of the run cannot be told, or the last of it only */
+    judge_left(4, 12, 6, "from \"layers.1.later_0\" on, all 12 tokens", 6);
+    judge_left(6, 12, 4, "from \"layers.1.later_0\" on, all 12 tokens", 0);
+}
+
+/* Two layers alike, and a router between them that sends so many tokens elsewhere. The last product of the second errs
+ * more in those that are left: by chance, where they are few. */
+static void judge_last(size_t moved, size_t expected)
+{
+    static const char *const names[] = {"layers.%d.first", "layers.%d.second", "layers.%d.third", "layers.%d.fourth"};
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 2; layer++) {
+        for (int k = 0; k < 4; k++) {
+            float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+            shake(a, b, TOKENS * WIDTH, layer && k == 3 ? 0.75 : 0.1);
+            for (size_t i = 0; layer && i < moved * WIDTH; i++)
+                b[i] = a[i] + other[i];
+            trace_add(&judged.trace, made_name(names[k], layer), a, b, SHAPE(TOKENS, WIDTH));
+            free(a);
+            free(other);
+        }
+        for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+            chosen[0][i] = (int64_t)(i % CHOSEN);
+            chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN && i / CHOSEN < moved ? 7 : 0));
+        }
+        if (!layer)
+            trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_growth_in_few_tokens(void **state)
+{
+    (void)state;
+    judge_last(4, 8);
+    judge_last(8, SIZE_MAX);
+}
+
+/* One number errs more than the others: a fault, unless tokens were set aside that it may come from. */
+static void judge_number(size_t moved, float error, size_t expected)
+{
+    enum { MANY = 512 };
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    float *a, b[TOKENS * MANY];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), 0.1);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i % CHOSEN);
+        chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN && i / CHOSEN < moved ? 7 : 0));
+    }
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    a = made_values(TOKENS * MANY);
+    shake(a, b, TOKENS * MANY, 0.1);
+    b[9 * MANY + 5] += error;
+    trace_add(&judged.trace, "layers.1.attn_context", a, b, SHAPE(TOKENS, MANY));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_a_number_beside_tokens_set_aside(void **state)
+{
+    (void)state;
+    judge_number(0, 4, 5);
+    judge_number(3, 4, SIZE_MAX);
+    judge_number(3, 40, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_experts_in_another_order),
+        cmocka_unit_test(test_tokens_that_are_left),
+        cmocka_unit_test(test_growth_in_few_tokens),
+        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
