@@ -38,6 +38,20 @@ const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
     return kept;
 }
 
+struct ts_times ts_judge_times(double value)
+{
+    struct ts_times times;
+    const double unit = value < 1e9 ? 1e6 : 1e9, step = value < 1e4 ? 100 : value < 1e5 ? 1000 : 10000;
+    const unsigned whole = value < 1e6 ? (unsigned)(nearbyint(value / step) * step) : 0;
+    if (value < 1000 || !(value < 1e12))
+        snprintf(times.text, sizeof times.text, "%.3g", value);
+    else if (value >= 995000)
+        snprintf(times.text, sizeof times.text, "%.3g %s", value / unit, value < 1e9 ? "million" : "billion");
+    else
+        snprintf(times.text, sizeof times.text, "%u,%03u", whole / 1000, whole % 1000);
+    return times;
+}
+
 void ts_judge_note(struct ts_judgement *out, const char *text)
 {
     if (out->note_count < sizeof out->notes / sizeof *out->notes)
@@ -199,27 +213,27 @@ static void judge_replay(struct ts_judge *state, size_t i)
             state, i,
             ts_judge_say(state->out,
                          "replayed on the candidate's own inputs, the reference's operation gives a different result: "
-                         "off by %.3g times what rounding explains, %.2f of it proportional to the result",
-                         replay->ratio, replay->slope));
+                         "off by %s times what rounding explains, %.2f of it proportional to the result",
+                         ts_judge_times(replay->ratio).text, replay->slope));
     else if (failure == ALL_FAILS)
         ts_judge_differs(
             state, i,
             ts_judge_say(state->out,
                          "replayed on the candidate's own inputs, the reference's operation gives a different result: "
-                         "off by %.3g times what rounding explains",
-                         replay->ratio));
+                         "off by %s times what rounding explains",
+                         ts_judge_times(replay->ratio).text));
     else if (failure == PART_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       "replayed on the candidate's own inputs, %s comes out differently: "
-                                      "off by %.3g times what rounding explains",
-                                      token, replay->worst_part));
+                                      "off by %s times what rounding explains",
+                                      token, ts_judge_times(replay->worst_part).text));
     else if (failure == CHANNEL_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       "replayed on the candidate's own inputs, channel %zu comes out differently: "
-                                      "off by %.3g times what rounding explains",
-                                      replay->worst_channel, replay->worst_channel_part));
+                                      "off by %s times what rounding explains",
+                                      replay->worst_channel, ts_judge_times(replay->worst_channel_part).text));
     else if (failure == TOGETHER_FAILS)
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,

@@ -280,7 +280,9 @@ static int bits_of_its_own(struct ts_judge *state, size_t i)
         return 0;
     count = ts_points_near(&state->points, i, near);
     for (size_t n = 0; n < count; n++) {
-        if (state->pairs[near[n]].problem || !state->deltas[near[n]].unequal)
+        /* of one that is NaN nobody knows it */
+        if (state->pairs[near[n]].problem || !state->deltas[near[n]].unequal ||
+            state->deltas[near[n]].non_finite_mismatch)
             continue;
         if (state->deltas[near[n]].precision_b < bits + FINER)
             return 0;
@@ -408,16 +410,16 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     if (start == TS_START_NONE) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "its error is %.3g times that of its inputs and of the rest of this run",
-                                      level / base));
+                                      "its error is %s times that of its inputs and of the rest of this run",
+                                      ts_judge_times(level / base).text));
         return;
     }
     if (grown && !flips && structure->known && structure->scattered && level > SCATTERED_GROWTH * base) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "its error is %.3g times that of its inputs and sits in a few scattered "
+                                      "its error is %s times that of its inputs and sits in a few scattered "
                                       "elements, while low precision touches all of them",
-                                      level / base));
+                                      ts_judge_times(level / base).text));
         return;
     }
     if (structure->constant_channels)
@@ -467,7 +469,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                 state, i,
                 ts_judge_say(
                     state->out,
-                    "its error is %.3g times that of its inputs, and %.0f %% of it is proportional to the reference",
-                    level / base, 100 * structure->slope * structure->slope));
+                    "its error is %s times that of its inputs, and %.0f %% of it is proportional to the reference",
+                    ts_judge_times(level / base).text, 100 * structure->slope * structure->slope));
     }
 }

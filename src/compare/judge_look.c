@@ -25,10 +25,9 @@ _Static_assert(TOGETHER < TS_SCENE_WINDOW, "those together have to fit into the 
 #define REPLAY_BYTES (6 * sizeof(double))
 #define REPLAYS_MOST ((size_t)64 << 20)
 /* No mask is as high as this, no score as low. */
-#define VISIBLE     (-1000.0f)
-#define STEPS_LEAVE 4.0    /* roundings, of a sum that was made in the candidate's steps */
-#define PARTS       4      /* pairs before, of which one may be a part */
-#define ONE_OF      100000 /* elements, of which one alone is never honest noise */
+#define VISIBLE (-1000.0f)
+#define PARTS   4      /* pairs before, of which one may be a part */
+#define ONE_OF  100000 /* elements, of which one alone is never honest noise */
 
 /* What can be told of a pair before those in front of it are settled. */
 struct look {
@@ -116,55 +115,6 @@ static enum ts_status forgive_tables(struct ts_scene *scene, const struct ts_ope
     replay->ratio = replay->worst_part = replay->worst_channel_part = 1;
     replay->slope = 0;
     return TS_OK;
-}
-
-/* To the nearest number with so many stored bits of mantissa. */
-static float round_to(float value, int bits)
-{
-    int exponent;
-    double mantissa = frexp((double)value, &exponent);
-    return isfinite(value) ? (float)ldexp(nearbyint(ldexp(mantissa, bits + 1)), exponent - bits - 1) : value;
-}
-
-/* What is left of the candidate where two terms are added and rounded to their type before the third is added. */
-static double left_by_steps(const struct ts_actor *actor, const struct ts_actor *const terms[2],
-                            const struct ts_actor *last, int bits)
-{
-    double left = 0, size = 0;
-    for (size_t i = 0; i < actor->rows * actor->width; i++) {
-        const float sum = round_to(terms[0]->b[i] + terms[1]->b[i], bits) + last->b[i];
-        const double error = (double)actor->b[i] - (double)sum;
-        left += error * error;
-        size += (double)sum * (double)sum;
-    }
-    return size > 0 ? sqrt(left / size) : (double)INFINITY;
-}
-
-/* A sum of three in two steps: what shared and chosen experts give is added in their own type, and the result is added
- * to a stream in a finer one. That rounding shows nowhere else; where it gives the candidate's own numbers, nothing
- * else was done. */
-static void forgive_steps(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
-                          struct ts_replay *replay)
-{
-    if (operation->kind != TS_OPERATION_SUM || operation->input_count != 3 || replay->ratio <= TS_FOLLOWS_FROM)
-        return;
-    for (unsigned slot = 0; slot < 3; slot++) {
-        const struct ts_actor *last = ts_operation_input(scene, operation, slot),
-                              *const terms[2] = {ts_operation_input(scene, operation, (slot + 1) % 3),
-                                                 ts_operation_input(scene, operation, (slot + 2) % 3)};
-        int bits;
-        if (!last || !terms[0] || !terms[1] || last->rows != actor->rows || last->width != actor->width ||
-            terms[0]->rows != actor->rows || terms[0]->width != actor->width || terms[1]->rows != actor->rows ||
-            terms[1]->width != actor->width)
-            continue;
-        bits = terms[0]->bits_b > terms[1]->bits_b ? terms[0]->bits_b : terms[1]->bits_b;
-        if (bits >= actor->bits_b ||
-            !(left_by_steps(actor, terms, last, bits) < STEPS_LEAVE * ts_rounding(actor->bits_b)))
-            continue;
-        replay->ratio = replay->worst_part = replay->worst_channel_part = 1;
-        replay->slope = 0;
-        return;
-    }
 }
 
 /* A number that stood out in what came in may stand out here. */
@@ -281,7 +231,6 @@ static enum ts_status replay(const struct ts_judge *state, struct ts_scene *scen
         return TS_OK;
     TS_TRY(ts_operation_replay(scene, &look->operation, actor, &look->replay, &look->error));
     TS_TRY(forgive_tables(scene, &look->operation, actor, &look->replay, &look->error));
-    forgive_steps(scene, &look->operation, actor, &look->replay);
     TS_TRY(ts_operation_replay_stored(scene, &look->operation, actor, &look->replay, &look->error));
     TS_TRY(ts_operation_replay_rounded(scene, &look->operation, actor, &look->replay, &look->error));
     match(state, scene, actor, look);

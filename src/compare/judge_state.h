@@ -80,6 +80,11 @@ struct ts_judge {
 
 /* A text that lives as long as the judgement. */
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* "1.73", "12,000", "1.73 million": how many times something is something else. */
+struct ts_times {
+    char text[32];
+};
+struct ts_times ts_judge_times(double value);
 /* A sentence for the report. */
 void ts_judge_note(struct ts_judgement *out, const char *text);
 /* Pair i differs, and the error is made there. */

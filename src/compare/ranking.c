@@ -19,8 +19,8 @@ bool ts_ranking_applies(const struct ts_pair *pair)
                                         "attn_weights", "router.0", "softmax"};
     if (pair->problem || pair->a.rank < 1 || ts_type_is_integer(pair->a.tensor->type) ||
         ts_type_info(pair->a.tensor->type)->components != 1 || pair->a.shape[pair->a.rank - 1] < 2 ||
-        pair->a.shape[pair->a.rank - 1] > MOST_WIDTH || strstr(pair->name, ".weight") ||
-        pair->a.tensor->sampled || pair->b.tensor->sampled || ts_ends_with(pair->name, ".input"))
+        pair->a.shape[pair->a.rank - 1] > MOST_WIDTH || strstr(pair->name, ".weight") || pair->a.tensor->sampled ||
+        pair->b.tensor->sampled || ts_ends_with(pair->name, ".input"))
         return false; /* the largest of some numbers is no choice, nor is what a module was given */
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(pair->name, words[i]))

@@ -1,4 +1,5 @@
 /* The judge: every rule with a trace on which it must speak and one on which it must not. */
+#include "compare/judge_state.h"
 #include "judged_trace.h"
 
 enum { TOKENS = 12, WIDTH = 32, LAYERS = 4 };
@@ -376,10 +377,24 @@ static void test_a_constant_channel(void **state)
     judge_constant(false, 2.4, SIZE_MAX);
 }
 
+static void test_times_in_words(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{1.734, "1.73"},         {999, "999"},        {1000, "1,000"},     {1151, "1,200"},
+                 {11500, "12,000"},       {123456, "120,000"}, {994000, "990,000"}, {1.73e6, "1.73 million"},
+                 {2.2e11, "220 billion"}, {INFINITY, "inf"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(ts_judge_times(cases[i].value).text, cases[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_runs_match),
+        cmocka_unit_test(test_times_in_words),
         cmocka_unit_test(test_a_precision_may_start),
         cmocka_unit_test(test_one_wrong_weight_is_no_precision),
         cmocka_unit_test(test_a_failed_replay_ends_the_view),
