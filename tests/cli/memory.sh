@@ -1,7 +1,7 @@
 # Files of many tensors, none of them large: pages of the files must not stay in the process. What is resident is measured
 # with all that the system counts, so that a file that stays shows: two of 256 MB, holes for the most part.
 python3 - "$TSLEUTH" << 'END'
-import array, json, os, random, resource, struct, sys
+import array, json, math, os, random, resource, struct, sys
 
 SANITIZED = 2 if "ASAN_OPTIONS" in os.environ else 1 # it has memory of its own
 
@@ -36,13 +36,14 @@ def write_run(path, changed, shapes):
     numbers = array.array("f", (random.gauss(0, 1) for _ in range(1 << 18))).tobytes()
     header, end = {}, 0
     for name, shape in shapes.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 4 * shape[0] * shape[1]]}
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 4 * math.prod(shape)]}
         end = header[name]["data_offsets"][1]
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _ in range(end // len(numbers)):
+        for _ in range(end // len(numbers) + 1):
             file.write(numbers)
+        file.truncate(8 + len(text) + end)
         file.seek(8 + len(text))
         file.write(struct.pack("<f", changed))
 
