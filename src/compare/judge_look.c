@@ -13,6 +13,7 @@
 
 #include "base/progress.h"
 #include "compare/judge_state.h"
+#include "compare/scene_place.h"
 #include "tensor/layer.h"
 
 /* Pairs that are looked at together: enough for many threads, no more than the window of a scene has, and no more than
@@ -501,9 +502,8 @@ static size_t choose_count(const struct ts_judge *state, size_t first)
     const struct ts_scene *scene = &state->scene;
     size_t count = 0, bytes = 0;
     while (count < TOGETHER && first + count < state->out->count && (count < 2 || bytes < AHEAD_MOST)) {
-        const uint64_t numbers = state->pairs[first + count++].a.count;
-        const double share = scene->tokens ? (double)scene->taken_count / (double)scene->tokens : 0;
-        bytes += (size_t)fmin((double)numbers * share * 2 * sizeof(float), (double)AHEAD_MOST);
+        const uint64_t numbers = ts_place_numbers(scene, first + count++);
+        bytes += (size_t)fmin((double)numbers * 2 * sizeof(float), (double)AHEAD_MOST);
     }
     return count;
 }

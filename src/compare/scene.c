@@ -19,8 +19,10 @@
 #define WHOLE         256
 #define WHOLE_NUMBERS ((uint64_t)1 << 16)
 #define WINDOW_MOST   ((uint64_t)80 << 20) /* bytes of both sides */
+#define HELD_MOST     ((size_t)96 << 20)   /* the same with what has no tokens, or more numbers than most */
 #define VOCABULARY    ((uint64_t)1 << 16)  /* numbers of a token that only logits have, of which there are few */
 #define FORGET_ABOVE  ((uint64_t)4 << 20)  /* elements */
+#define FORGET_WHOLE  ((uint64_t)1 << 18)  /* the same of what is read as a whole */
 #define MANY          512                  /* elements read at a time */
 /* Numbers of one side of one actor: 16 MiB of floats; the logits of some tokens may have more. */
 #define LARGEST      ((uint64_t)1 << 22)
@@ -196,7 +198,10 @@ static enum ts_status load_side(const struct ts_scene *scene, const struct ts_vi
     uint64_t sequence = ts_scene_sequence(scene);
     if (place->axis == place->rank) { /* no tokens in it: a row that serves all tokens of its sequence */
         uint64_t first = actor->rows == 1 && place->batched ? scene->taken[0] / sequence : 0;
-        return ts_view_read_f32(view, first * actor->width, actor->rows * actor->width, out, error);
+        TS_TRY(ts_view_read_f32(view, first * actor->width, actor->rows * actor->width, out, error));
+        if (view->count > FORGET_WHOLE)
+            ts_view_forget(view, 0, view->count);
+        return TS_OK;
     }
     if (is_rows_of(scene, view, place, actor))
         return ts_view_read_rows_f32(view, scene->taken, actor->rows, out, error);
@@ -418,6 +423,34 @@ enum ts_status ts_scene_load(const struct ts_scene *scene, size_t pair, struct t
     return status;
 }
 
+static size_t held_by(const struct ts_actor *actor)
+{
+    return actor->usable ? actor->rows * actor->width * (sizeof *actor->a + sizeof *actor->b) : 0;
+}
+
+/* Caches of a fixed length and other giants without tokens are held as a whole: as many as there is room for. The
+ * largest leave first, of equals the oldest; the newest stays. */
+static void make_room(struct ts_scene *scene)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < TS_SCENE_WINDOW; i++)
+        held += held_by(&scene->window[i]);
+    while (held > HELD_MOST) {
+        struct ts_actor *largest = NULL;
+        for (size_t i = 0; i < TS_SCENE_WINDOW; i++) {
+            struct ts_actor *one = &scene->window[i];
+            if (one->pair + 1 < scene->loaded && held_by(one) &&
+                (!largest || held_by(one) > held_by(largest) ||
+                 (held_by(one) == held_by(largest) && one->pair < largest->pair)))
+                largest = one;
+        }
+        if (!largest)
+            return;
+        held -= held_by(largest);
+        ts_scene_drop(largest);
+    }
+}
+
 struct ts_actor *ts_scene_enter(struct ts_scene *scene, struct ts_actor *actor)
 {
     struct ts_actor *place = &scene->window[scene->loaded % TS_SCENE_WINDOW];
@@ -426,6 +459,7 @@ struct ts_actor *ts_scene_enter(struct ts_scene *scene, struct ts_actor *actor)
     *place = *actor;
     *actor = (struct ts_actor){0};
     scene->loaded++;
+    make_room(scene);
     return place;
 }
 

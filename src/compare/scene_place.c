@@ -182,7 +182,7 @@ uint64_t ts_place_scores(const struct ts_scene *scene)
     uint64_t tokens = ts_scene_sequence(scene), widest = 0;
     const uint64_t *shape;
     unsigned rank;
-    for (size_t i = 0; next_shape(scene->pairs, scene->pair_count, &i, &shape, &rank);)
+    for (size_t i = 0; tokens && next_shape(scene->pairs, scene->pair_count, &i, &shape, &rank);)
         if (rank >= 3 && shape[rank - 1] == tokens && (shape[rank - 2] == tokens || shape[rank - 3] == tokens)) {
             uint64_t width = scene->pairs[i - 1].a.count / scene->tokens;
             widest = width > widest ? width : widest;
@@ -205,6 +205,18 @@ void ts_place_widths(const struct ts_scene *scene, uint64_t widest, uint64_t *me
         seen += width > 0;
     }
     *mean = seen ? all / seen : 0;
+}
+
+uint64_t ts_place_numbers(const struct ts_scene *scene, size_t pair)
+{
+    const struct ts_view *view = &scene->pairs[pair].a;
+    const uint64_t sequence = ts_scene_sequence(scene);
+    if (scene->pairs[pair].problem || !scene->tokens)
+        return 0;
+    for (unsigned i = 0; i < view->rank && scene->tokens > 1; i++)
+        if (view->shape[i] == sequence || view->shape[i] == scene->tokens)
+            return view->count / scene->tokens * scene->taken_count;
+    return view->count;
 }
 
 /* Equal but for one character: q and k. */

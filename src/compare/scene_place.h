@@ -24,5 +24,7 @@ uint64_t ts_place_scores(const struct ts_scene *scene);
 /* Numbers of a token in a tensor, the mean of all that have no more than `widest`, and the most that a window of
  * successive ones has together. */
 void ts_place_widths(const struct ts_scene *scene, uint64_t widest, uint64_t *mean, uint64_t *window);
+/* About how many numbers of a side are loaded of this pair, by its shape alone. */
+uint64_t ts_place_numbers(const struct ts_scene *scene, size_t pair);
 
 #endif

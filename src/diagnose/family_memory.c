@@ -553,7 +553,8 @@ static int flipped_bit(const struct ts_case *the_case, double found, double expe
     uint32_t bits;
     enum ts_type type = type_of_bits(the_case);
     int width = encode(found, type, &bits), best;
-    double closest = 0.02 * fabs(expected) + 1e-30;
+    /* where it is off by little, nearly any bit brings it as close as that, but not much closer than it is */
+    double closest = 0.02 * fmin(fabs(expected), fabs(found - expected)) + 1e-30;
     double slack = 4 * sqrt(the_case->noise / (double)the_case->total);
     if (slack > closest && fabs(found - expected) > 4 * slack)
         closest = slack;

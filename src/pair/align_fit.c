@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "pair/align_search.h"
 #include "tensor/view_box.h"
 
@@ -129,6 +130,8 @@ static enum ts_status read_both(const struct ts_align_search *search, const stru
     size_t components = ts_type_info(a->tensor->type)->components;
     while (count) {
         size_t now = count < CHUNK ? (size_t)count : CHUNK;
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         if (search->whole_numbers) {
             TS_TRY(ts_view_read_i64(a, first, now, of_a.integers, error));
             TS_TRY(ts_view_read_i64(b, first, now, of_b.integers, error));

@@ -108,11 +108,11 @@ enum ts_status ts_align_add_slices(struct ts_align_search *search, const struct 
 enum ts_status ts_align_add_packed(struct ts_align_search *search, const struct ts_align_layouts *layouts,
                                    struct ts_error *error);
 
-/* Decides, and fills out->{error, runner_up, ambiguous, guess}, and *winner; NULL when no candidate is worth showing.
- */
 /* Says so when everything that a cut left out is zero: then it was padding. */
 enum ts_status ts_align_look_at_rest(struct ts_align_search *search, struct ts_align_candidate *winner,
                                      struct ts_error *error);
+/* Decides, and fills out->{error, runner_up, ambiguous, guess}, and *winner; NULL when no candidate is worth showing.
+ */
 enum ts_status ts_align_choose(struct ts_align_search *search, struct ts_alignment *out,
                                const struct ts_align_candidate **winner, struct ts_error *error);
 /* Copies the winner out of the scratch arena: views and recipe. */

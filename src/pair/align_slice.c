@@ -8,10 +8,10 @@
 #include "pair/align_search.h"
 
 /* A piece that agrees this well is the one; the less likely ways to cut are then not tried. */
+#define FOUND 0.3
 /* Of what was left out by a cut, this many elements are looked at for being zero; where there are more, nothing is
  * said. */
 #define REST_LIMIT ((uint64_t)1 << 20)
-#define FOUND      0.3
 /* More shards than this are looked for like any other offset. */
 #define MAX_SHARDS 256
 /* Offsets that are tried one by one, on small samples. */

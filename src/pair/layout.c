@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/progress.h"
 #include "pair/pairing.h"
 #include "read/values.h"
 
@@ -38,6 +39,9 @@ enum ts_status ts_agree(const struct ts_view *a, const struct ts_view *b, unsign
         } else if (first > a->count - length) {
             first = a->count - length;
         }
+        /* most of what pairing takes, of many tensors or from a slow disk, is this */
+        if (atomic_load_explicit(&ts_cancelled, memory_order_relaxed))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         TS_TRY(ts_view_read_f64(a, first, length, left, error));
         TS_TRY(ts_view_read_f64(b, first, length, right, error));
         for (size_t i = 0; i < length * components; i++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/progress.h"
 #include "pair/cut.h"
 
 /* Layers that are looked at before an axis is chosen. */
@@ -14,6 +15,8 @@
 /* Another axis that errs no more than this times as much fits as well. */
 #define AS_WELL 1.5
 #define NO_AXIS TS_MAX_RANK
+/* Parts of a model that are looked through for the only one that has a kind. */
+#define MOST_KIN 64
 
 /* A tensor of a layer or of all, by what its name says. */
 struct called {
@@ -80,18 +83,26 @@ static enum ts_status list_side(struct ts_pairer *pairer, const struct ts_side *
     return TS_OK;
 }
 
-/* The first of a kind; list->count when there is none. */
-static size_t first_of(const struct list *list, const char *kind)
+/* label and scope are NULL for any; no scope without a label. */
+static int compare_called(const struct called *one, const char *kind, const char *label, const char *scope)
+{
+    int order = strcmp(one->kind, kind);
+    order = order || !label ? order : strcmp(one->label, label);
+    return order || !scope ? order : strcmp(one->scope, scope);
+}
+
+/* The first of those that are called so; list->count when there is none. */
+static size_t first_of(const struct list *list, const char *kind, const char *label, const char *scope)
 {
     size_t low = 0, high = list->count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (strcmp(list->items[middle].kind, kind) < 0)
+        if (compare_called(&list->items[middle], kind, label, scope) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < list->count && strcmp(list->items[low].kind, kind) == 0 ? low : list->count;
+    return low < list->count && compare_called(&list->items[low], kind, label, scope) == 0 ? low : list->count;
 }
 
 /* Those from `from` on that have one kind, one file and one part of a model; *next: where others begin. False where a
@@ -115,27 +126,23 @@ static bool find_kin(const struct ts_side *side, const struct list *list, size_t
     return fine;
 }
 
-/* The kin of a kind that belongs to the same part of a model, or the only one there is. */
+/* The kin of a kind that belongs to the same part of a model, or the only one there is: among many nobody looks for
+ * that. */
 static bool find_like(const struct ts_side *side, const struct list *list, const char *kind, const struct called *like,
                       struct kin *kin)
 {
-    size_t next, others = 0;
-    bool found = false;
-    for (size_t at = first_of(list, kind); at < list->count && strcmp(list->items[at].kind, kind) == 0; at = next) {
+    size_t at = first_of(list, kind, like->label, like->scope), next, others = 0, seen = 0;
+    if (at < list->count && find_kin(side, list, at, kin, &next))
+        return true;
+    for (at = first_of(list, kind, like->label, NULL);
+         at < list->count && compare_called(&list->items[at], kind, like->label, NULL) == 0; at = next) {
         struct kin now;
-        const bool fine = find_kin(side, list, at, &now, &next);
-        if (strcmp(list->items[at].label, like->label) != 0)
-            continue;
-        if (fine && strcmp(list->items[at].scope, like->scope) == 0) {
+        if (find_kin(side, list, at, &now, &next) && !others++)
             *kin = now;
-            return true;
-        }
-        if (fine && !others++) {
-            *kin = now;
-            found = true;
-        }
+        if (others > 1 || ++seen > MOST_KIN)
+            return false;
     }
-    return found && others == 1;
+    return others == 1;
 }
 
 /* Both sides have the same layers, and just one of them has all in one tensor. */
@@ -348,9 +355,12 @@ static enum ts_status try_rule(struct ts_pairer *pairer, const struct ts_cut_rul
     char kind[64];
     size_t next;
     snprintf(kind, sizeof kind, "%s%s", rule->fused, ending);
-    for (size_t at = first_of(fused, kind); at < fused->count && strcmp(fused->items[at].kind, kind) == 0; at = next) {
+    for (size_t at = first_of(fused, kind, NULL, NULL); at < fused->count && strcmp(fused->items[at].kind, kind) == 0;
+         at = next) {
         bool found = find_kin(side, fused, at, &kinship.fused, &next), proved, tied;
         unsigned axis;
+        if (atomic_load(&ts_cancelled))
+            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
         for (size_t i = 0; i < rule->count && found; i++) {
             char part[64];
             snprintf(part, sizeof part, "%s%s", rule->parts[i], ending);
@@ -445,7 +455,7 @@ static enum ts_status try_caches(struct ts_pairer *pairer, bool fused_is_b, cons
 {
     struct kinship kinship = {.count = 2, .fused_is_b = fused_is_b};
     const struct ts_side *side = fused_side(pairer, &kinship), *other = part_side(pairer, &kinship);
-    const size_t first = first_of(fused, "attn_kv_cache");
+    const size_t first = first_of(fused, "attn_kv_cache", NULL, NULL);
     const struct ts_tensor *both, *all;
     struct cache_way best = {.agreeing = 0};
     size_t next, possible = 0;

@@ -19,6 +19,8 @@
 #define VALUES "attn_v_cache"
 /* More are none. */
 #define MOST_EXPERTS 65536
+/* Layers of which a stack holds the first or the last: no model has more. */
+#define MOST_LAYERS 512
 
 /* A tensor of the other side, and which entry of the stack it is. */
 struct member {
@@ -140,7 +142,7 @@ static bool add_members(struct stack *stack, const char *kind, unsigned part, co
         }
         stack->list[stack->count++] = (struct member){i, name->layer, 0, part};
         if (!size || size != other->bundle->tensors[stack->list[0].index]->count ||
-            (stack->count > count / size && !sought->first && !sought->last))
+            stack->count > (sought->first || sought->last ? MOST_LAYERS : count / size))
             return false;
     }
     return true;

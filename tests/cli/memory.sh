@@ -1,7 +1,7 @@
 # Files of many tensors, none of them large: pages of the files must not stay in the process. What is resident is measured
 # with all that the system counts, so that a file that stays shows: two of 256 MB, holes for the most part.
 python3 - "$TSLEUTH" << 'END'
-import array, json, os, random, resource, struct, sys
+import array, json, math, os, random, resource, struct, sys
 
 SANITIZED = 2 if "ASAN_OPTIONS" in os.environ else 1 # it has memory of its own
 
@@ -31,27 +31,33 @@ for count, elements in ((128, 1 << 19), (2048, 1 << 15)):
         print(count, "tensors,", words[0] + ":", "little" if most < limit * SANITIZED else f"{most} MB resident")
 
 # A run whose tensors are wide: some of their tokens are looked at, whatever their number is, and of logits even fewer.
-def write_run(path, changed):
+def write_run(path, changed, shapes):
+    random.seed(1)
     numbers = array.array("f", (random.gauss(0, 1) for _ in range(1 << 18))).tobytes()
-    shapes = {f"model.layers.{i}.mlp": [200, 4096] for i in range(56)} | {"lm_head": [200, 65536], "logits": [200, 65536]}
     header, end = {}, 0
     for name, shape in shapes.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 4 * shape[0] * shape[1]]}
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 4 * math.prod(shape)]}
         end = header[name]["data_offsets"][1]
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _ in range(end // len(numbers)):
+        for _ in range(end // len(numbers) + 1):
             file.write(numbers)
+        file.truncate(8 + len(text) + end)
         file.seek(8 + len(text))
         file.write(struct.pack("<f", changed))
 
-random.seed(1)
-write_run("a.safetensors", 1)
-random.seed(1)
-write_run("b.safetensors", 1.0001)
-most = peak(sys.argv[1], "compare", "a.safetensors", "b.safetensors", expected=1)
-print("a run of wide tensors:", "little" if most < 256 * SANITIZED else f"{most} MB resident")
+def measure_run(what, shapes):
+    write_run("a.safetensors", 1, shapes)
+    write_run("b.safetensors", 1.0001, shapes)
+    most = peak(sys.argv[1], "compare", "a.safetensors", "b.safetensors", expected=1)
+    print(what + ":", "little" if most < 256 * SANITIZED else f"{most} MB resident")
+
+measure_run("a run of wide tensors", {f"model.layers.{i}.mlp": [200, 4096] for i in range(56)}
+            | {"lm_head": [200, 65536], "logits": [200, 65536]})
+# And one with caches of a fixed length, which have no axis for the tokens.
+measure_run("a run with long caches", {f"model.layers.{i}.{name}": shape for i in range(24)
+                                       for name, shape in (("mlp", [200, 256]), ("attn_k_cache", [4, 8192, 64]))})
 
 # Pairs that are stored in another order than they are compared in: every page of the other side is met again and again.
 # Some numbers differ, so that the pair is looked at again, explained and drawn.

@@ -1,6 +1,8 @@
 /* Layouts of equal counts, found by content. Where B was made from the numbers of A by rearranging them here, element
  * by element, both views must hold the same. */
 #include "aligned.h"
+#include "base/progress.h"
+#include "pair/pairing.h"
 #include "read/open.h"
 
 /* A of the shape given; B is A permuted, with ones where `shape_b` has them: exact, rounded to bf16, with 30 % noise.
@@ -597,6 +599,25 @@ static void test_archives(void **state)
     ts_bundle_free(bundle[1]);
 }
 
+/* Whoever interrupts need not wait until all values were looked at. */
+static void test_interrupted(void **state)
+{
+    struct table *table = *state;
+    double *values = random_values(table, 40 * 24);
+    struct ts_view a = make(table, TS_F32, values, SHAPE(40, 24)), b = make(table, TS_F32, values, SHAPE(24, 40));
+    struct ts_align_hints hints = {0};
+    struct ts_alignment found;
+    struct ts_agreement agreement;
+    struct ts_error error;
+    enum ts_status aligning, agreeing;
+    atomic_store(&ts_cancelled, true);
+    aligning = ts_align(&a, &b, &hints, &table->arena, &found, &error);
+    agreeing = ts_agree(&a, &a, 4, &agreement, &error);
+    atomic_store(&ts_cancelled, false);
+    assert_int_equal(aligning, TS_ERR_CANCELLED);
+    assert_int_equal(agreeing, TS_ERR_CANCELLED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -622,6 +643,7 @@ int main(void)
         TEST(test_complex_odd),
         TEST(test_quantized),
         TEST(test_archives),
+        TEST(test_interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,6 +249,16 @@ static void test_bit_flip(void **state)
     bits = ts_float_bits(0.75f) ^ (uint32_t)1 << 27;
     scene.b[AT(6, 1, 3)] = ts_float_from_bits(bits);
     scene_expect(&scene, "sparse", "xor 0x8000000: bit 27");
+
+    /* off by little, in many bits: no single one of them makes it right */
+    scene_start(&scene, 1e-6);
+    scene.a[AT(6, 1, 3)] = 0.75f;
+    scene.b[AT(6, 1, 3)] = 0.7512345f;
+    scene_diagnose(&scene);
+    assert_first(&scene.trace, "sparse", "0.751234 for 0.75");
+    assert_null(strstr(scene.trace.diagnosis.causes[0].summary, ": bit "));
+    assert_null(strstr(scene.trace.diagnosis.causes[0].check, "flipped"));
+    trace_end(&scene.trace);
 }
 
 static void test_clamped(void **state)

@@ -157,6 +157,19 @@ static void test_scattered_hits_are_no_low_precision(void **state)
     judge_hits(5, 1);
 }
 
+/* No tokens at all, with heads and without, and no number that tells of any. */
+static void test_tensors_without_numbers(void **state)
+{
+    static const float none[1] = {0};
+    struct judged judged;
+    (void)state;
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "x", none, none, SHAPE(0, 8));
+    trace_add(&judged.trace, "scores", none, none, SHAPE(0, 0, 0));
+    trace_add(&judged.trace, "scores_of_heads", none, none, SHAPE(4, 0, 0));
+    expect_first(&judged, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_a_token_of_few_numbers),
         cmocka_unit_test(test_numbers_that_are_zero_on_both_sides),
         cmocka_unit_test(test_scattered_hits_are_no_low_precision),
+        cmocka_unit_test(test_tensors_without_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
