@@ -204,13 +204,13 @@ static void test_factors_of_heads_and_tokens(void **state)
 
 enum { EXPERTS = 6, CHOSEN = 2 };
 
-/* Experts are chosen with a bias that is not in the weights, so that the choice cannot be learnt from the logits. */
-static void test_chosen_with_a_bias(void **state)
+/* Experts are chosen with a bias that is not in the weights, so that the choice cannot be learnt from the logits: it
+ * follows with the captured one, which stands behind the weights, next to them or so many tensors further. */
+static void judge_chosen_with_a_bias(size_t further, const char *words)
 {
     struct trace trace;
     float *x, *logits, weights[2][TOKENS * CHOSEN];
     int64_t chosen[TOKENS * CHOSEN];
-    (void)state;
     trace_start(&trace);
     x = made_values(TOTAL);
     logits = made_values(TOKENS * EXPERTS);
@@ -231,12 +231,21 @@ static void test_chosen_with_a_bias(void **state)
     trace_add(&trace, "layer_0_mlp_norm_output", x, x, SHAPE(TOKENS, WIDTH));
     trace_add(&trace, "layer_0_router_logits", logits, logits, SHAPE(TOKENS, EXPERTS));
     trace_add(&trace, "layer_0_router_weights", weights[0], weights[1], SHAPE(TOKENS, CHOSEN));
+    for (size_t i = 0; i < further; i++)
+        trace_add(&trace, i ? "layer_0_router_entropy" : "layer_0_router_z", x, x, SHAPE(TOKENS, 1));
     trace_add_integers(&trace, "layer_0_router_indices", chosen, chosen, TOKENS, CHOSEN);
     trace_diagnose(&trace, 2);
-    assert_first(&trace, "router-gate", "softmax probabilities, divided by their sum; the reference takes sigmoids");
+    assert_first(&trace, "router-gate", words);
     trace_end(&trace);
     free(x);
     free(logits);
+}
+
+static void test_chosen_with_a_bias(void **state)
+{
+    (void)state;
+    judge_chosen_with_a_bias(0, "softmax probabilities divided by their sum, the reference's are sigmoids");
+    judge_chosen_with_a_bias(2, "softmax probabilities, divided by their sum; the reference takes sigmoids");
 }
 
 /* x, the modulation, and nothing between them and the modulated norm. */
