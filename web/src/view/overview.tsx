@@ -34,7 +34,7 @@ function Verdict() {
       <a href={addressOf(first.id)} onClick={(event) => followed(event, first.id)}><Name text={first.name} /></a> is the first to diverge
       {cause ? <>: <span class="cause-line">{visible(cause.summary)}</span>{ties ? <span class="quiet"> (a tie: {ties} explains it as well)</span> : null}</> : best ? '; no cause that was tested explains it' : null}
     </>;
-  } else if (now.verdict === 'match') sentence = <>All {plural(pairs.length, 'tensor')} agree{count('noise') > 0 ? ', but for rounding' : ''}</>;
+  } else if (now.verdict === 'match') sentence = <>All {plural(pairs.length, 'tensor')} agree{count('noise') > 0 ? ', up to rounding' : ''}</>;
   else if (differing > 0) sentence = <>{grouped(differing)} of {plural(pairs.length, 'tensor')} differ</>;
   else sentence = <>Nothing that was compared differs, but not everything could be compared</>;
   const why = typeof now.first === 'object' && now.first ? now.first.why : first?.reason;
@@ -46,7 +46,7 @@ function Verdict() {
         {why && first ? <p>{sentenceCase(visible(why))}.{cause?.check ? <> <b>Check</b> {visible(cause.check)}.</> : null}</p> : cause?.check ? <p><b>Check</b> {visible(cause.check)}.</p> : null}
         <p class="quiet">
           {single.value ? null : <>{now.verdict}: {differing > 0 ? `${grouped(differing)} of ${plural(pairs.length, 'tensor')} differ` : plural(pairs.length, 'pair')}
-            {count('noise') ? `, ${grouped(count('noise'))} but for rounding` : ''}{count('ok') ? `, ${grouped(count('ok'))} equal` : ''}{count('cannot tell') ? `, ${grouped(count('cannot tell'))} cannot be told` : ''}. </>}
+            {count('noise') ? `, ${grouped(count('noise'))} up to rounding` : ''}{count('ok') ? `, ${grouped(count('ok'))} equal` : ''}{count('cannot tell') ? `, ${grouped(count('cannot tell'))} cannot be told` : ''}. </>}
           {byHand ? `${plural(byHand, 'tensor')} mapped by hand since: the verdict is of the run. ` : ''}
           {now.only_a?.length && !single.value ? `${grouped(now.only_a.length)} only in the reference. ` : ''}
           {now.only_b?.length && !single.value ? `${grouped(now.only_b.length)} only in the candidate. ` : ''}
