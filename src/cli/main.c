@@ -89,15 +89,22 @@ static size_t mapped_path(uintptr_t address, char *path, size_t room)
     return 0;
 }
 
-/* A mapped file that is cut short while we read it ends here; anything else would be a crash. */
+/*
+ * A mapped file that is cut short while we read it ends here; anything else would be a crash. All threads that read
+ * it arrive, and the first one speaks: the others wait for its exit.
+ */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
+    static atomic_flag taken = ATOMIC_FLAG_INIT;
     static const char before[] = "tsleuth: ", a_file[] = "a file",
                       after[] = " changed or could not be read while it was open\n";
     static char path[PATH_MAX];
-    const size_t size = mapped_path((uintptr_t)info->si_addr, path, sizeof path);
+    size_t size;
     (void)number;
     (void)context;
+    while (atomic_flag_test_and_set(&taken))
+        pause();
+    size = mapped_path((uintptr_t)info->si_addr, path, sizeof path);
     output_abandon();
     if (write(STDERR_FILENO, before, sizeof before - 1) < 0 ||
         write(STDERR_FILENO, size ? path : a_file, size ? size : sizeof a_file - 1) < 0 ||
