@@ -8,8 +8,13 @@
 
 #define TS_GATHERED_LEAVES 0.5 /* another order explains an error when it leaves less than this of it */
 
-/* The rows of a pair inside of experts, each found again once, but for some that may be lost. False where the pair is
- * none of these, or more are; to be released either way. */
+/* Inside of experts, by its name. */
+bool ts_is_gathered(const char *name);
+/* The order in which tokens were gathered: a vector of all whole numbers from 0 on, once, or as many as there are
+ * tokens, each as often as any other; in another order on the other side. Which expert a token goes to is none. */
+bool ts_is_gathering_order(const struct ts_pair *pair, uint64_t tokens);
+/* The rows of a pair inside of experts, each found again once, but for some that may be lost. False where more are; to
+ * be released either way. */
 bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair, size_t lost);
 /* Which row of the reference each row of the candidate is, SIZE_MAX for those that are none of them; to be freed. NULL
  * when rows are where they belong, or another order explains nothing. */

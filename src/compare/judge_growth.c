@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/gathered.h"
 #include "compare/judge_state.h"
 #include "tensor/layer.h"
 
@@ -32,6 +33,7 @@
 #define ENOUGH_OF_ITS_OWN 256
 #define FIRST_LIMIT       1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT       2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
+#define TOO_NOISY         0.25   /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
  * come in through that. */
@@ -103,17 +105,34 @@ static bool never_recovers(const struct ts_judge *state, size_t i)
     return seen >= 2;
 }
 
+static bool any_aside(const struct ts_judge *state)
+{
+    for (size_t row = 0; row < state->scene.taken_count; row++)
+        if (state->scene.aside[row])
+            return true;
+    return false;
+}
+
 /* Tokens that took other experts are set aside, but attention carries their error to the others. */
 static double spread_by_aside(const struct ts_judge *state, size_t i)
 {
+    const bool any = state->flipped || any_aside(state);
     double most = 0;
-    bool any = state->flipped;
-    for (size_t row = 0; row < state->scene.taken_count && !any; row++)
-        any = state->scene.aside[row];
     for (size_t back = 1; any && back <= TS_INHERIT_FROM && back <= i; back++)
         if (isfinite(state->errors[i - back]) && !state->reordered[i - back] && state->deltas[i - back].rel_l2 > most)
             most = state->deltas[i - back].rel_l2;
     return 0.5 * most;
+}
+
+/* Experts take what their router took. Its logits tell how much most tokens erred there, whatever attention has carried
+ * to some from those that are set aside. 0: they were not captured. */
+static double calm_of_router(const struct ts_judge *state, size_t i)
+{
+    double most = 0;
+    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);)
+        if (ts_judge_is_router(state->pairs[k].name) && state->structures[k].known)
+            most = fmax(most, state->structures[k].calm);
+    return most;
 }
 
 /* No more tokens than noise of this size gives other experts in all layers so far. The others are calm. */
@@ -329,7 +348,7 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
 void ts_judge_unlearnt(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = state->errors[i], usual, base, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
+    double level = state->errors[i], usual, base, calm, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
@@ -344,6 +363,12 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
+    calm = calm_of_router(state, i);
+    if (calm > 0 && calm < base && structure->known &&
+        structure->calm > GROWTH_LIMIT * fmax(fmax(calm, usual), 4 * rounding)) {
+        level = structure->calm;
+        base = fmax(fmax(calm, usual), 4 * rounding);
+    }
     /* some heads, and some numbers, take more than others from tokens that are set aside */
     carried = state->gone[i] && level <= CARRIED * base;
     flips = are_unseen_flips(state, i, base);
@@ -377,6 +402,11 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     }
     if (ts_judge_is_rounded_alone(state, i))
         return;
+    if (level > 0.9 && ts_is_gathered(state->pairs[i].name) && any_aside(state) && inherited(state, i) > TOO_NOISY) {
+        state->out->verdicts[i].why = "tokens took different experts, and the others err too much to be found again "
+                                      "among the rows inside; what comes out of the experts is judged instead";
+        return;
+    }
     if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
         inherited(state, i) < 0.7) {
         ts_judge_differs(state, i,

@@ -4,6 +4,7 @@
 
 #include "compare/gathered.h"
 #include "compare/judge_state.h"
+#include "tensor/layer.h"
 
 #define LEAST_SHARE 1e-12 /* of a row's energy: one may have no error */
 
@@ -87,6 +88,7 @@ static void measure_matched(const struct order *order, struct ts_structure *stru
                                        .rows = order->end - order->first,
                                        .least_row = 1,
                                        .uneven = unevenness(order),
+                                       .calm = sqrt(share_of(&order->rows[(order->first + order->end) / 2])),
                                        .alike = common_a,
                                        .offset = ts_offset_share(common / (rows * order->left), common_a),
                                        .slope = product / sqrt(order->left * order->energy)};
@@ -101,6 +103,42 @@ static size_t excused_rows(const struct ts_judge *state, size_t rows)
     return state->scene.taken_count ? (aside * rows + state->scene.taken_count - 1) / state->scene.taken_count : 0;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const float one = *(const float *)a, other = *(const float *)b;
+    return one < other ? -1 : one > other;
+}
+
+/* What is left of a vector's error in the order of its numbers, relative: each slot has one, the weight of its expert.
+ */
+static double left_in_order(const struct ts_pair *pair)
+{
+    const size_t count = (size_t)pair->a.count;
+    float *a = malloc(count * sizeof *a), *b = malloc(count * sizeof *b);
+    double left = 0, energy = 0;
+    struct ts_error ignored;
+    if (a && b && ts_view_read_f32(&pair->a, 0, count, a, &ignored) == TS_OK &&
+        ts_view_read_f32(&pair->b, 0, count, b, &ignored) == TS_OK) {
+        qsort(a, count, sizeof *a, by_value);
+        qsort(b, count, sizeof *b, by_value);
+        for (size_t k = 0; k < count; k++) {
+            left += ((double)b[k] - (double)a[k]) * ((double)b[k] - (double)a[k]);
+            energy += (double)a[k] * (double)a[k];
+        }
+    }
+    free(a);
+    free(b);
+    return energy > 0 ? sqrt(left / energy) : (double)INFINITY;
+}
+
+/* In a layer whose order was captured, what has as many rows is in that order. */
+static bool is_in_captured_order(const struct ts_judge *state, size_t i)
+{
+    const struct ts_pair *order = &state->pairs[state->gathered], *pair = &state->pairs[i];
+    return state->gathered && pair->a.rank && pair->a.shape[0] == order->a.count && pair->b.rank == pair->a.rank &&
+           pair->b.shape[0] == order->a.count && ts_same_layer(order->name, pair->name);
+}
+
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
 {
     const struct ts_delta *delta = &state->deltas[i];
@@ -109,9 +147,20 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
     const size_t excused = excused_rows(state, ts_row_match_count(&state->pairs[i]));
     double left = 0;
     bool found = false;
+    const bool in_order = is_in_captured_order(state, i);
     if (delta->exact || !delta->unequal || delta->non_finite_mismatch ||
-        !(delta->rel_l2 > 8 * ts_judge_rounding(delta)))
+        !(delta->rel_l2 > 8 * ts_judge_rounding(delta)) || (!in_order && !ts_is_gathered(state->pairs[i].name)))
         return false;
+    if (in_order && state->pairs[i].a.count == state->pairs[i].a.shape[0]) {
+        *error = left_in_order(&state->pairs[i]);
+        if (!(*error < TS_GATHERED_LEAVES * delta->rel_l2))
+            return false;
+        state->out->verdicts[i].why = ts_judge_say(state->out,
+                                                   "its numbers are in a different order: experts gather tokens as "
+                                                   "they come; matched up, their error is %.2g",
+                                                   *error);
+        return true;
+    }
     if (ts_gathered_match(&match, &state->pairs[i], excused) &&
         (order.rows = malloc(match.count * sizeof *order.rows))) {
         order_rows(&match, excused, &order);

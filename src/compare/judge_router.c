@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/ordered.h"
+#include "compare/gathered.h"
 #include "compare/judge_state.h"
 #include "tensor/layer.h"
 
@@ -370,12 +371,29 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
     return true;
 }
 
+/* Positions are whole numbers from 0 on as well, and belong into their order. */
+static bool is_of_experts(const char *name)
+{
+    static const char *const words[] = {"router", "expert", "moe", "sort", "permut", "dispatch"};
+    uint64_t layer;
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (strstr(name, words[k]))
+            return ts_layer_of(name, &layer);
+    return false;
+}
+
 void ts_judge_integers(struct ts_judge *state, size_t i)
 {
     const struct ts_pair *pair = &state->pairs[i];
     uint64_t tokens = state->scene.tokens, width = tokens && pair->a.count % tokens == 0 ? pair->a.count / tokens : 0;
     struct choice *choice;
     size_t flipped = 0;
+    if (tokens > 1 && width && i && is_of_experts(pair->name) && ts_is_gathering_order(pair, tokens)) {
+        state->gathered = i;
+        state->out->verdicts[i].judged = TS_JUDGED_NOISE;
+        state->out->verdicts[i].why = "the same numbers in a different order: experts gather tokens as they come";
+        return;
+    }
     if (!width || width > MOST_CHOSEN || tokens == 1 || !(choice = calloc(1, sizeof *choice))) {
         unequal(state, i);
         return;

@@ -74,6 +74,7 @@ struct ts_judge {
     bool *guesses;     /* per token that is looked at: set aside by a guess; NULL until there is one */
     const char *guess; /* what made the first guess about a router one, NULL when there was none */
     bool flipped;      /* tokens seem to have taken other experts, unseen, in a run that has some */
+    size_t gathered;   /* the last pair that holds an order in which tokens were gathered; 0: none does */
     size_t strayed;    /* where they did first, in any run; SIZE_MAX: nowhere */
     size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };

@@ -48,6 +48,9 @@ enum ts_activation {
     TS_ACTIVATION_COUNT
 };
 
+/* Scales, shifts and gates of a block that one modulation tensor holds, at most. */
+#define TS_MOST_CHUNKS 9
+
 struct ts_operation {
     enum ts_operation_kind kind;
     size_t inputs[3]; /* pairs */

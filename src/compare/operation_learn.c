@@ -362,15 +362,15 @@ static void learn_gated_sum(struct ts_search *search, const struct ts_actor *fro
         }
 }
 
-/* Chunks of a modulation tensor: 2 to 9 times as wide, one row per token or one for all. */
+/* Chunks of a modulation tensor: two or more times as wide, one row per token or one for all. */
 static void learn_modulation(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
-    double values[9][TS_SEARCH_PROBES];
+    double values[TS_MOST_CHUNKS][TS_SEARCH_PROBES];
     for (size_t m = 0; m < search->all_count; m++) {
         const struct ts_actor *from = search->all[m];
         size_t chunks = from->width / actor->width;
-        if (from->width % actor->width || chunks < 2 || chunks > 9 ||
+        if (from->width % actor->width || chunks < 2 || chunks > TS_MOST_CHUNKS ||
             (from->rows != 1 && !from->apart && from->rows != actor->rows) || actor->apart)
             continue;
         for (size_t chunk = 0; chunk < chunks; chunk++)
