@@ -330,11 +330,13 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
     const double error = unexplained_error(comparison, options);
     const bool coarse =
         comparison->judgement.coarse != SIZE_MAX && !options->fixed_tolerance && !options->rules && !options->grades;
-    size_t unequal = 0, masked = 0, partial = 0;
+    const double large = coarse ? 0.5 * comparison->deltas[comparison->judgement.coarse].rel_l2 : 0;
+    size_t unequal = 0, masked = 0, partial = 0, so_large = 0;
     double most = 0;
     const char *but, *where;
     for (size_t i = 0; i < count; i++) {
         unequal += comparison->deltas[i].unequal > 0;
+        so_large += comparison->deltas[i].rel_l2 >= large;
         most = fmax(most, comparison->deltas[i].rel_l2);
         partial += comparison->pairing.pairs[i].partial;
         masked += comparison->deltas[i].unequal == 0 && comparison->deltas[i].masked > 0;
@@ -357,8 +359,8 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
             comparison->judgement.aside_count ? "" : ts_arena_printf(&comparison->arena, ", up to %.2g", most);
         return ts_arena_printf(&comparison->arena,
                                "all %zu tensors agree, provided the candidate uses low-bit weights or a low-bit cache: "
-                               "%zu have errors of that size%s%s",
-                               count, unequal, by ? by : "", where);
+                               "%zu ha%s errors of that size%s%s",
+                               count, so_large, so_large == 1 ? "s" : "ve", by ? by : "", where);
     }
     if (!unequal && !masked)
         return count == 1 ? ts_arena_printf(&comparison->arena, "the only tensor is equal%s", where)

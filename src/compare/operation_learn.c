@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #define LEAST_FOR_FACTOR 16 /* numbers: a factor fits two of a few tensors to any two numbers */
+#define LEAST_LONE       64 /* numbers of one row, where the run has more tokens */
+#define ELEMENTWISE      2  /* of the steps of learning: the first ones, which need no other row */
 
 #include "compare/operation_search.h"
 
@@ -410,11 +412,18 @@ static void gather(struct ts_search *search)
     }
 }
 
+/* What has one row, where the run has more tokens: a pooler's, the embedding of a time step, or all rows that experts
+ * gathered. */
+static bool is_lone(const struct ts_scene *scene, const struct ts_actor *actor)
+{
+    return actor->rows < 2 && scene->tokens != 1;
+}
+
 /* False where nothing can be learnt. */
 static bool open_search(struct ts_search *search, struct ts_scene *scene, const struct ts_actor *actor)
 {
     *search = (struct ts_search){.scene = scene, .actor = actor, .total = actor->rows * actor->width};
-    if (!actor->usable || !(actor->norm_a > 0) || (actor->rows < 2 && scene->tokens != 1))
+    if (!actor->usable || !(actor->norm_a > 0) || (is_lone(scene, actor) && actor->width < LEAST_LONE))
         return false;
     /* a few roundings of the reference's own precision; double's worth of slack for sums in fp32 */
     search->tolerance = 6 * ts_rounding(actor->bits_a);
@@ -438,7 +447,9 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
     *operation = (struct ts_operation){0};
     if (!open_search(&search, scene, actor))
         return TS_OK;
-    for (size_t i = 0; i < sizeof steps / sizeof *steps && search.best.kind == TS_OPERATION_NONE; i++)
+    for (size_t i = 0; i < (is_lone(scene, actor) ? ELEMENTWISE : sizeof steps / sizeof *steps) &&
+                       search.best.kind == TS_OPERATION_NONE;
+         i++)
         steps[i](&search);
     *operation = search.best;
     return TS_OK;
@@ -447,7 +458,7 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
 bool ts_operation_turn_again(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation)
 {
     struct ts_search search;
-    if (!open_search(&search, scene, actor))
+    if (is_lone(scene, actor) || !open_search(&search, scene, actor))
         return false;
     ts_learn_rotary(&search);
     if (search.best.kind == TS_OPERATION_NONE)
