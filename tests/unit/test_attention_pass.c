@@ -384,7 +384,7 @@ static void test_long(void **state)
     trace_add(&trace, "layer_0_attn_v", kv + LONG * LONG_SIZE, kv + LONG * LONG_SIZE, SHAPE(LONG, 1, LONG_SIZE));
     index = trace_add(&trace, "layer_0_attn_context", right, wrong, SHAPE(LONG, LONG_HEADS, LONG_SIZE));
     trace_diagnose(&trace, index);
-    assert_first(&trace, "mask", "the window of 256 is missing");
+    assert_first(&trace, "mask", "lacks the sliding window of 256 tokens");
     cause = &trace.diagnosis.causes[0];
     assert_non_null(strstr(cause->summary, "all 4096 tokens"));
     assert_non_null(strstr(cause->summary, "it does not hold in 40 of them, first in token 1990"));

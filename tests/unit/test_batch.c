@@ -205,9 +205,11 @@ static void expect_turned(bool all, const char *words, const char *not_said)
 static void test_turned_tokens_of_a_batch(void **state)
 {
     (void)state;
-    expect_turned(true, "token 5 of sequence 0 turns as at position 8, token 5 of sequence 1 turns as at position 8",
-                  "token 5 turns");
-    expect_turned(false, "token 5 of sequence 1 turns as at position 8", "sequence 0");
+    expect_turned(
+        true,
+        "token 5 of sequence 0 is rotated as if at position 8, token 5 of sequence 1 is rotated as if at position 8",
+        "token 5 turns");
+    expect_turned(false, "token 5 of sequence 1 is rotated as if at position 8", "sequence 0");
 }
 
 /* Sequences that are too short each to tell that weights were rounded. */

@@ -139,7 +139,7 @@ static void test_last_token_says_no_side(void **state)
     for (size_t i = 0; i < TOTAL; i++)
         b[i] = i >= TOTAL - WIDTH ? a[i] : a[i] + other[i];
     diagnose_last(&trace, "layers.0.self_attn.q_proj", "layers.0.self_attn.o_proj", a, b, TOKENS);
-    assert_first(&trace, "mask", "on one side and not on the other");
+    assert_first(&trace, "mask", "on one side only");
     trace_end(&trace);
     free(a);
     free(other);
@@ -211,7 +211,7 @@ static void test_scores_of_an_encoder(void **state)
     for (int i = 0; i < 20; i++)
         trace_add(&trace, made_name("layer_%d_layer_output", i), decoder, decoder, SHAPE(FEW, WIDTH));
     trace_diagnose(&trace, at);
-    assert_first(&trace, "mask", "in the candidate each token sees itself and those before it");
+    assert_first(&trace, "mask", "in the candidate each token sees itself and the tokens before it");
     assert_null(trace_cause(&trace, "inf"));
     trace_end(&trace);
     free(decoder);
@@ -265,7 +265,7 @@ static void test_softmax_for_sigmoids(void **state)
     }
     trace_add(&trace, "layers.0.mlp.gate", logits, logits, SHAPE(TOKENS, EXPERTS));
     trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.gate_scores", a, b, SHAPE(TOKENS, EXPERTS)));
-    assert_first(&trace, "router-gate", "the candidate's scores are softmax probabilities");
+    assert_first(&trace, "router-gate", "the candidate computes its scores as softmax probabilities");
     trace_end(&trace);
     free(logits);
 }

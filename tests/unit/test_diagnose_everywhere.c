@@ -360,7 +360,7 @@ static void test_more(void **state)
                                             .rows = ROWS,
                                             .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "mask",
-                                            .words = "0 elements that the reference masks are visible in the candidate",
+                                            .words = "0 entries masked in the reference are visible in the candidate",
                                             .build = build_masked,
                                             .rows = ROWS,
                                             .unit = "tokens",

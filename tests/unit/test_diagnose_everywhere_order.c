@@ -213,7 +213,7 @@ static void test_over_queries(void **state)
 {
     struct hidden_plan plan = {.rows = TOKENS, .unit = "tokens", .build = build_over_queries, .id = "softmax"};
     (void)state;
-    plan.words = "the softmax runs over the queries instead of the keys";
+    plan.words = "softmax runs over the queries instead of the keys";
     expect_everywhere(&plan);
 }
 

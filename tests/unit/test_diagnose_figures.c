@@ -89,8 +89,8 @@ static void test_exponents(void **state)
         double theta, over;
         const char *words;
     } cases[] = {
-        {10000, 32, "theta = 10000 with exponents divided by 32 instead of 12: the size of a head is taken wrongly"},
-        {10000, 20, "theta = 10000 with exponents divided by 20 instead of 12: the size of a head is taken wrongly"},
+        {10000, 32, "theta = 10000 with exponents divided by 32 instead of 12: head_dim is wrong"},
+        {10000, 20, "theta = 10000 with exponents divided by 20 instead of 12: head_dim is wrong"},
         {10000, 24, "theta = 100, which is the reference's theta = 10000 with exponents divided by 24 instead of 12"},
         {500000, SIZE, "theta = 500000, the reference's theta = 10000 (12"}, /* a base of its own is one */
         {1000000, SIZE, "theta = 1000000, the reference's theta = 10000 (12"},

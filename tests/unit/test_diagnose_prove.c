@@ -321,7 +321,7 @@ static void test_steps(void **state)
                                 .words = "relu",
                                 .row = activated,
                                 .then = "activation",
-                                .then_words = "none of the usual ones"});
+                                .then_words = "an unknown function of"});
     expect_proof(&(struct plot){.id = "row-scaled",
                                 .words = "0.5 in the candidate",
                                 .row = normed,

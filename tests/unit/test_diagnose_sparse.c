@@ -171,9 +171,9 @@ static void test_softmax(void **state)
 {
     (void)state;
     expect_soft((struct soft_faults){.one_more = true}, false, "softmax", "an extra 1");
-    expect_soft((struct soft_faults){.undivided = true}, false, "softmax", "not normalized");
+    expect_soft((struct soft_faults){.undivided = true}, false, "softmax", "does not normalize");
     expect_soft((struct soft_faults){.sinks = true, .first_out = true}, false, "mask", NULL);
-    expect_soft((struct soft_faults){.shift = 1}, true, "shifted", "value of the token one place before it");
+    expect_soft((struct soft_faults){.shift = 1}, true, "shifted", "value of the token before it");
     expect_soft((struct soft_faults){0}, true, NULL, NULL);
 }
 
@@ -195,7 +195,8 @@ static void test_factors_of_heads_and_tokens(void **state)
         trace_add(&trace, "layers.0.input", other, other, SHAPE(TOKENS, WIDE));
         trace_add(&trace, by_head ? "layers.0.attn_context" : "layers.0.post_attention_layernorm", x, found,
                   SHAPE(TOKENS, WIDE));
-        finish(&trace, by_head ? "softmax" : "row-scaled", by_head ? "normalized otherwise" : "each row has a factor");
+        finish(&trace, by_head ? "softmax" : "row-scaled",
+               by_head ? "softmax has another denominator" : "each row has a factor");
         free(x);
         free(other);
         free(found);
@@ -244,8 +245,8 @@ static void judge_chosen_with_a_bias(size_t further, const char *words)
 static void test_chosen_with_a_bias(void **state)
 {
     (void)state;
-    judge_chosen_with_a_bias(0, "softmax probabilities divided by their sum, the reference's are sigmoids");
-    judge_chosen_with_a_bias(2, "softmax probabilities, divided by their sum; the reference takes sigmoids");
+    judge_chosen_with_a_bias(0, "softmax probabilities divided by their sum, the reference as sigmoids");
+    judge_chosen_with_a_bias(2, "softmax probabilities divided by their sum; the reference's are sigmoids");
 }
 
 /* x, the modulation, and nothing between them and the modulated norm. */
