@@ -293,7 +293,8 @@ static void test_routing(void **state)
     trace_add_integers(&trace, "layers.0.router.indices", chosen[0], chosen[1], ROWS, CHOSEN);
     trace_diagnose(&trace, 1);
     assert_non_null(trace_cause(&trace, "router-gate"));
-    assert_non_null(strstr(trace_cause(&trace, "router-gate")->summary, "in 300 tokens the candidate lists the same experts"));
+    assert_non_null(
+        strstr(trace_cause(&trace, "router-gate")->summary, "in 300 tokens the candidate lists the same experts"));
     trace_end(&trace);
 }
 
