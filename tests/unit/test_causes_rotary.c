@@ -66,7 +66,7 @@ static const struct row rows[] = {
     {"skipped-op", "rotation", Q_ROPE, .candidate = {.unturned = true}, .words = {"layer_0_attn_q_proj"},
      .near = "rotation", .beside = "stale"},
     {"permuted", "rotated, then interleaved", Q_ROPE, .plant = interleave, .undo = true,
-     .words = {"channels of each {head} are interleaved"}, .near = "rotation"},
+     .words = {"channels in each group of {head} are interleaved"}, .near = "rotation"},
     {"permuted", "rotated, then heads in another order", Q_ROPE, .plant = order_of_heads, .undo = true,
      .words = {"2, 0, 3, 1"}, .near = "rotation heads"},
     {"sign-flipped", "rotated, then negated", Q_ROPE, .plant = mirror, .near = "rotation", .beside = "rotation"},

@@ -300,8 +300,8 @@ static void test_norm(void **state)
     } wrong[] = {
         {1e-2, 0, false, true, "row-scaled", "0.01 in the candidate, 1e-06"},
         {1e-6, 1, false, true, "channel-scaled", "(1 + w) / w"},
-        {1e-6, -1, false, true, "channel-scaled", "lacks the 1 + w"},
-        {1e-6, 0, false, false, "channel-scaled", "not applied"},
+        {1e-6, -1, false, true, "channel-scaled", "leaves out the 1 of 1 + w"},
+        {1e-6, 0, false, false, "channel-scaled", "does not apply"},
         {1e-6, 0, true, true, "centering", "LayerNorm"},
     };
     (void)state;
@@ -324,7 +324,7 @@ static void test_norm_not_divided(void **state)
     EACH(i)
     layer.normed[1][i] = layer.x[1][i] * layer.weight[i % HIDDEN];
     layer_diagnose(&layer, NORMED);
-    assert_first(&layer.trace, "row-scaled", "not divided");
+    assert_first(&layer.trace, "row-scaled", "does not divide the row");
     trace_end(&layer.trace);
 }
 
@@ -353,7 +353,7 @@ static void test_input_of_a_norm(void **state)
     norm(wrong, layer.weight, 1e-6, false, 0, layer.normed[1]);
     layer_diagnose(&layer, NORMED);
     assert_first(&layer.trace, "channel-scaled",
-                 "seen in what the norm is given: channel 5: wrong by a factor, from 6 to 6");
+                 "seen in what the norm is given: channel 5 is 6 times what it should be");
     trace_end(&layer.trace);
 }
 
@@ -365,7 +365,7 @@ static void test_rows(void **state)
     for (size_t i = TOTAL - HIDDEN; i < TOTAL; i++)
         layer.product[1][i] = (float)(1.5 * dice_number());
     layer_diagnose(&layer, PRODUCT);
-    assert_first(&layer.trace, "rows", "the last one");
+    assert_first(&layer.trace, "rows", "the last token");
     trace_end(&layer.trace);
 }
 

@@ -39,9 +39,9 @@ static void test_channels_of_images(void **state)
                      way == 0   ? "offset"
                      : way == 1 ? "channel-scaled"
                                 : "affine",
-                     way == 0   ? "each channel is shifted by a constant"
-                     : way == 1 ? "has a factor of its own"
-                                : "each channel has a factor and an offset");
+                     way == 0   ? "each channel is off by its own constant"
+                     : way == 1 ? "has its own factor"
+                                : "each channel has its own factor and its own offset");
         assert_null(trace_cause(&trace, "centering"));
         assert_null(trace_cause(&trace, "row-scaled"));
         assert_null(trace_cause(&trace, "heads"));

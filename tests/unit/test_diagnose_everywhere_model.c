@@ -508,11 +508,11 @@ static void test_steps(void **state)
     (void)state;
     how_normed = PIECES;
     plan.id = "row-scaled";
-    plan.words = "the norm is taken over pieces of 16 numbers instead of all 64";
+    plan.words = "normalizes pieces of 16 channels instead of all 64";
     expect_everywhere(&plan);
     how_normed = SHUFFLED;
     plan.id = "permuted";
-    plan.words = "the norm was given the values of layers.0.attn.q in another order";
+    plan.words = "the candidate's norm gets the values of layers.0.attn.q in another order";
     expect_everywhere(&plan);
     plan.build = build_chunk;
     plan.id = "modulation";

@@ -70,7 +70,7 @@ static void test_orders(void **state)
     ordered = BETWEEN;
     expect_everywhere(&plan);
     ordered = NAMELESS;
-    plan.words = "tokens stand elsewhere";
+    plan.words = "tokens are out of place";
     expect_everywhere(&plan);
     batch = 4; /* of which not every token is at hand */
     expect_everywhere(&plan);
@@ -146,7 +146,7 @@ static void test_turned(void **state)
     expect_everywhere(&plan);
     mixed = true;
     plan.id = "permuted";
-    plan.words = "the rotation was given the values of layers.0.attn.q_norm in another order";
+    plan.words = "the candidate's rotation gets the values of layers.0.attn.q_norm in another order";
     expect_everywhere(&plan);
 }
 

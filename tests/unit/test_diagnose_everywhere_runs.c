@@ -315,11 +315,11 @@ static void test_batch(void **state)
     (void)state;
     batched = ROLLED;
     plan.id = "shifted";
-    plan.words = "tokens are moved by 2, around the end";
+    plan.words = "tokens are shifted by 2, wrapping around";
     expect_everywhere(&plan);
     batched = SHUFFLED;
     plan.id = "permuted";
-    plan.words = "tokens stand elsewhere";
+    plan.words = "tokens are out of place";
     expect_everywhere(&plan);
     batched = EMPTIED;
     plan.words = "3 are zero";
@@ -381,7 +381,7 @@ static void test_rounded(void **state)
 {
     struct hidden_plan plan = {.rows = ROWS, .unit = "tokens", .build = build_rounded, .id = "quantization"};
     (void)state;
-    plan.words = "as when the weights here were rounded or quantized";
+    plan.words = "it looks like weights rounded or quantized";
     plan.least = 0.38;
     plan.without_family = true;
     in_few_channels = false;

@@ -132,7 +132,7 @@ static void test_one_number_on_top_of_rounding(void **state)
         trace_add(&trace, "hidden", a, b, SHAPE(TOKENS, HIDDEN));
         trace_diagnose(&trace, 0);
         if (wrong) {
-            assert_first(&trace, "sparse", "token 3, channel 7: 5 for");
+            assert_first(&trace, "sparse", "token 3, channel 7: 5 instead of");
             assert_null(trace_cause(&trace, "rounding"));
         } else {
             assert_first(&trace, "rounding", "rounded to bf16");

@@ -252,11 +252,11 @@ static void scale_late(float *b)
 static void test_rows(void **state)
 {
     (void)state;
-    expect_rows(clear_some, "zeros", "tokens 1013 to 1019: zero");
+    expect_rows(clear_some, "zeros", "zero in tokens 1013 to 1019");
     expect_rows(copy_some, "rows",
-                "tokens 1013 to 1019 hold what belongs elsewhere, and is there as well: 1013 is a "
+                "tokens 1013 to 1019 are copies of others: 1013 is a "
                 "copy of 333");
-    expect_rows(scale_late, "row-scaled", "row 1131 to 1499: wrong by a factor, from 1.25 to 1.25");
+    expect_rows(scale_late, "row-scaled", "tokens 1131 to 1499 are each off by a factor, from 1.25 to 1.25");
 }
 
 enum { PROMPT = 50, HIDDEN = 32, VOCABULARY = 100000 };

@@ -229,14 +229,15 @@ static void test_tokens_are_moved(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         moved(&trace, lengths[i], 1, false);
-        assert_first(&trace, "shifted",
-                     "tokens are moved by -1: place i holds what belongs at i + 1; what ends is nowhere");
+        assert_first(
+            &trace, "shifted",
+            "tokens are shifted by -1: position i holds what belongs at i + 1; the last ones are not in the reference");
         trace_end(&trace);
         moved(&trace, lengths[i], 2, false);
-        assert_first(&trace, "shifted", "tokens are moved by -2: ");
+        assert_first(&trace, "shifted", "tokens are shifted by -2: ");
         trace_end(&trace);
         moved(&trace, lengths[i], 1, true);
-        assert_first(&trace, "shifted", "tokens are moved by -1, around the end");
+        assert_first(&trace, "shifted", "tokens are shifted by -1, wrapping around");
         assert_true(trace.diagnosis.causes[0].confidence > 0.95);
         trace_end(&trace);
     }

@@ -295,7 +295,7 @@ static void test_numbers(void **state)
                                 .then = "row-scaled",
                                 .then_words = "from 2.4 to 3; tried on all 1500 tokens"});
     expect_proof(&(struct plot){.id = "offset",
-                                .words = "larger by 2",
+                                .words = "off by +2",
                                 .row = shifted,
                                 .then = "centering",
                                 .then_words = "from 1.4 to 2; tried on all 1500 tokens"});
@@ -326,7 +326,7 @@ static void test_steps(void **state)
                                 .words = "0.5 in the candidate",
                                 .row = normed,
                                 .then = "row-scaled",
-                                .then_words = "a factor of its own"});
+                                .then_words = "its own factor"});
     expect_proof(&(struct plot){.id = "stale", .words = "still hold layer.0.branch", .row = not_written});
     expect_proof(&(struct plot){.id = "rotation", .words = "theta = 200", .row = turned});
     expect_proof(&(struct plot){.id = "permuted", .words = "two halves", .row = swapped_halves});

@@ -108,7 +108,7 @@ static void test_layout_before_rotation(void **state)
     turn_more(other, 0, 1, turned[1]);
     trace_add(&trace, "layer_0_attn_q_proj", x, x, SHAPE(TOKENS, WIDTH));
     trace_add(&trace, "layer_0_attn_q_rope", turned[0], turned[1], SHAPE(TOKENS, HEADS, SIZE));
-    finish(&trace, "permuted", "the rotation was given");
+    finish(&trace, "permuted", "rotation gets the values of");
     free(x);
 }
 
@@ -196,7 +196,7 @@ static void test_factors_of_heads_and_tokens(void **state)
         trace_add(&trace, by_head ? "layers.0.attn_context" : "layers.0.post_attention_layernorm", x, found,
                   SHAPE(TOKENS, WIDE));
         finish(&trace, by_head ? "softmax" : "row-scaled",
-               by_head ? "softmax has another denominator" : "each row has a factor");
+               by_head ? "softmax has another denominator" : "each token has its own factor");
         free(x);
         free(other);
         free(found);
@@ -325,7 +325,7 @@ static void expect_rounded(bool added, const char *id, const char *words)
 static void test_rounded_weights(void **state)
 {
     (void)state;
-    expect_rounded(false, "quantization", "tokens keep their angles");
+    expect_rounded(false, "quantization", "keeps the angles between tokens");
     expect_rounded(true, NULL, NULL); /* a whole layer: no cause holds */
 }
 
@@ -337,7 +337,7 @@ static void test_run_of_channels(void **state)
     projection_start(&p);
     for (size_t i = 0; i < TOTAL; i++)
         p.found[i] *= i % WIDTH >= 7 && i % WIDTH < 14 ? -1 : 1;
-    projection_finish(&p, "layer_0_mlp_up_proj", "channels", "channels 7 to 13 of 24: -1 times");
+    projection_finish(&p, "layer_0_mlp_up_proj", "channels", "channels 7 to 13 of 24 are -1 times");
 }
 
 /* Tokens that have most in common: other weights move that by a constant per channel, and are no bias. */
@@ -442,7 +442,7 @@ static void test_one_weight(void **state)
     (void)state;
     expect_one_weight(1.1, 0, "channels",
                       "times channel 5 of layer_0_mlp_norm_output: one number of the weight is wrong");
-    expect_one_weight(0, 3.3, "offset", "channel 11: shifted by a constant");
+    expect_one_weight(0, 3.3, "offset", "channel 11 is off by");
 }
 
 /* One number is wrong: no channel of an input explains that, however large it is there. */

@@ -168,7 +168,7 @@ static void test_weight_of_a_later_norm(void **state)
         first = i ? first : at;
     }
     trace_diagnose(&trace, first);
-    assert_first(&trace, "channel-scaled", "w' the weight of layers.2.norm");
+    assert_first(&trace, "channel-scaled", "w' is the weight of layers.2.norm");
     trace_end(&trace);
     for (size_t i = 0; i < 3; i++) {
         free(x[i]);
@@ -190,7 +190,7 @@ static void test_a_roll_of_repeated_tokens(void **state)
         memcpy(b + row * HIDDEN, table + ids[(row + 7) % 8] * HIDDEN, HIDDEN * sizeof *b);
     }
     trace_diagnose(&trace, trace_add(&trace, "embed", a, b, SHAPE(8, HIDDEN)));
-    assert_first(&trace, "shifted", "moved by 1");
+    assert_first(&trace, "shifted", "shifted by 1");
     trace_end(&trace);
     free(table);
 }

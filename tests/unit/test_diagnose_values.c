@@ -224,9 +224,9 @@ static void test_bias_stays(void **state)
             a[i] += bias[i % WIDTH];
         diagnose(&trace, "k_proj");
         if (way == 0)
-            assert_first(&trace, "permuted", "in the order 2, 0, 1, but for what is added to each");
+            assert_first(&trace, "permuted", "in the order 2, 0, 1, except for a constant added to each");
         else if (way == 1)
-            assert_first(&trace, "shifted", "the weights stand elsewhere, the bias does not");
+            assert_first(&trace, "shifted", "the weights are out of place, the bias is not");
         else
             assert_null(trace_cause(&trace, "permuted"));
         trace_end(&trace);
