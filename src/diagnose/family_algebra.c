@@ -576,6 +576,10 @@ static const char *parts_text(struct ts_case *the_case, enum partition partition
     if (number == 1)
         return ts_case_text(the_case, offset ? "%s %s is off by %+.4g%s" : "%s %s is %.4g times what it should be%s",
                             what, which, low, words->per);
+    if (fabs(high - low) <= 1e-4 * fabs(high))
+        return ts_case_text(the_case,
+                            offset ? "%ss %s are off by %+.4g%s" : "%ss %s are %.4g times what they should be%s", what,
+                            which, high, words->per);
     return ts_case_text(the_case,
                         offset ? "%ss %s are each off by a constant, from %.4g to %.4g%s"
                                : "%ss %s are each off by a factor, from %.4g to %.4g%s",

@@ -330,9 +330,9 @@ static struct ts_cause_proof prove_dear(const struct operands *made, double work
  * number of threads changes nothing. */
 static void test_few(void **state)
 {
-    static const char words[] = "tried on all 600 tokens; it does not hold in 3 of them, first in token 450";
+    static const char words[] = "checked on all 600 tokens; it does not hold in 3 of them, first in token 450";
     static const char directed[] =
-        "tried on all 600 tokens in random directions; it does not hold in 3 of them, first in token 450";
+        "checked on all 600 tokens (by random projections); it does not hold in 3 of them, first in token 450";
     struct operands *made = open_operands(false);
     struct ts_cause_proof whole, few, again, some;
     (void)state;

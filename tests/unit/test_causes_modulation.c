@@ -26,7 +26,7 @@ static const struct row rows[] = {
     {"skipped-op", "no gate, before the sum", GATED, .candidate = {.gate_missing = true},
      .words = {"block_0_attn_out unchanged"}, .near = "channel-scaled"},
     {"wrong-input", "norm missing", MODULATED, .candidate = {.modulated_unnormed = true},
-     .words = {"block_0_input in place of block_0_normed"}, .near = "modulation row-scaled"},
+     .words = {"block_0_input instead of block_0_normed"}, .near = "modulation row-scaled"},
     {"modulation", "swapped, large values", MODULATED, .reference = {.large = true},
      .candidate = {.large = true, .chunks_exchanged = true}, .words = {"swaps scale and shift"}, .near = "inf clamped"},
     {"modulation", "gate's sign, large values", RESIDUAL, .reference = {.large = true},

@@ -126,7 +126,7 @@ static void test_random_error_is_silent(void **state)
     layer.product[1][i] += (float)(0.6 * (dice_number() + dice_number()));
     layer_diagnose(&layer, PRODUCT);
     assert_silent(&layer.trace);
-    assert_non_null(strstr(layer.trace.diagnosis.strongest, "no cause holds"));
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "no known cause fits"));
     trace_end(&layer.trace);
 }
 
@@ -148,7 +148,7 @@ static void test_strongest_structure(void **state)
         layer_diagnose(&layer, PRODUCT);
         assert_silent(&layer.trace);
         assert_non_null(strstr(layer.trace.diagnosis.strongest, way == 0   ? "another function of the same values"
-                                                                : way == 1 ? "times a number for each row"
+                                                                : way == 1 ? "times a factor for each row"
                                                                            : "spread over rows and channels"));
         trace_end(&layer.trace);
     }
@@ -352,8 +352,7 @@ static void test_input_of_a_norm(void **state)
     wrong[i] = layer.x[1][i] * (i % HIDDEN == 5 ? 6 : 1);
     norm(wrong, layer.weight, 1e-6, false, 0, layer.normed[1]);
     layer_diagnose(&layer, NORMED);
-    assert_first(&layer.trace, "channel-scaled",
-                 "seen in what the norm is given: channel 5 is 6 times what it should be");
+    assert_first(&layer.trace, "channel-scaled", "in the input of the norm: channel 5 is 6 times what it should be");
     trace_end(&layer.trace);
 }
 
@@ -422,7 +421,7 @@ static void test_carried_error_is_no_cause(void **state)
     norm(layer.x[1], layer.weight, 1e-6, false, 0, layer.normed[1]);
     layer_diagnose(&layer, NORMED);
     assert_silent(&layer.trace);
-    assert_non_null(strstr(layer.trace.diagnosis.strongest, "came in with x"));
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "the error comes from x"));
     trace_end(&layer.trace);
 }
 

@@ -295,7 +295,8 @@ static void test_blocks_in_a_row(void **state)
     norm_of(stream, NULL, a);
     norm_of(stream, attention, b);
     trace_diagnose(&trace, trace_add(&trace, "layers.1.post_attention_layernorm", a, b, SHAPE(TOKENS, WIDTH)));
-    assert_first(&trace, "wrong-input", "the norm is that of layers.0 + layers.1.attention.dense instead of layers.0");
+    assert_first(&trace, "wrong-input",
+                 "the candidate normalizes layers.0 + layers.1.attention.dense instead of layers.0");
     trace_end(&trace);
     free(stream);
     free(attention);
@@ -337,9 +338,9 @@ static void diagnose_layers(size_t from, bool changed, const char *words)
 static void test_a_stream_that_goes_on_from_elsewhere(void **state)
 {
     (void)state;
-    diagnose_layers(0, true, "model.embed_tokens is in it where model.layers.2 should be");
-    diagnose_layers(1, true, "model.layers.0 is in it where model.layers.2 should be");
-    diagnose_layers(0, false, "with model.embed_tokens in place of model.layers.2");
+    diagnose_layers(0, true, "the sum contains model.embed_tokens instead of model.layers.2");
+    diagnose_layers(1, true, "the sum contains model.layers.0 instead of model.layers.2");
+    diagnose_layers(0, false, "wrong tensor: model.embed_tokens instead of model.layers.2");
     diagnose_layers(3, true, NULL); /* the right stream, and something else is added to it */
 }
 

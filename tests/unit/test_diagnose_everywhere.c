@@ -43,7 +43,7 @@ static void test_counts(void **state)
     trace_diagnose(&trace, add(&trace));
     snprintf(words, sizeof words, "%zu of %d elements are NaN, the first at token 3, channel 3;", nans, TOTAL);
     assert_first(&trace, "nan", words);
-    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "seen on all 1500 tokens"));
+    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "checked on all 1500 tokens"));
     assert_owned_up(&trace);
     trace_end(&trace);
 

@@ -410,11 +410,11 @@ static void test_projections(void **state)
     (void)state;
     projected = TRANSPOSED;
     plan.id = "transposed-weight";
-    plan.words = "its weight is used transposed";
+    plan.words = "the candidate uses the weight transposed";
     expect_everywhere(&plan);
     projected = UNDIVIDED;
     plan.id = "wrong-input";
-    plan.words = "as its row of layers.0.residual is long";
+    plan.words = "in proportion to the length of its row in layers.0.residual";
     plan.least = 0.8;
     expect_everywhere(&plan);
     projected = PARTIAL;
@@ -520,7 +520,7 @@ static void test_steps(void **state)
     expect_everywhere(&plan);
     plan.build = build_sibling;
     plan.id = "swapped-with";
-    plan.words = "holds its own layers.0.self_attn.k_proj here but for a constant per channel";
+    plan.words = "holds its own layers.0.self_attn.k_proj here, except for a constant per channel";
     expect_everywhere(&plan);
 }
 

@@ -142,7 +142,7 @@ static void test_turned(void **state)
     (void)state;
     mixed = false;
     plan.id = "wrong-input";
-    plan.words = "with layers.0.attn.k_norm in place of layers.0.attn.q_norm";
+    plan.words = "wrong tensor: layers.0.attn.k_norm instead of layers.0.attn.q_norm";
     expect_everywhere(&plan);
     mixed = true;
     plan.id = "permuted";
@@ -177,7 +177,7 @@ static void test_before(void **state)
     struct hidden_plan plan = {.rows = TOKENS, .unit = "tokens", .build = build_before};
     (void)state;
     plan.id = "channel-scaled";
-    plan.words = "seen in what the norm is given";
+    plan.words = "in the input of the norm";
     plan.in_part = true;
     expect_everywhere(&plan);
 }

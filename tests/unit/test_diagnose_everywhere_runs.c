@@ -118,7 +118,7 @@ static void test_all_at_hand(void **state)
     trace_start(&trace);
     trace_diagnose(&trace, build_projected(&trace, SHORT, NULL));
     assert_first(&trace, "softmax", "before the softmax, the candidate's scores are 4 times the reference's");
-    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "seen on all 200 tokens"));
+    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "checked on all 200 tokens"));
     assert_true(trace.diagnosis.causes[0].proof.rows == SHORT && trace.diagnosis.causes[0].proof.of_rows == SHORT);
     before = trace.diagnosis.causes[0].confidence;
     assert_true(before > 0.7);
@@ -390,7 +390,8 @@ static void test_rounded(void **state)
     expect_everywhere(&plan);
 }
 
-/* When no cause holds: rounding is looked for in all tokens, and of anything else it is said how many were looked at.
+/* When no known cause fits: rounding is looked for in all tokens, and of anything else it is said how many were looked
+ * at.
  */
 static void test_none(void **state)
 {
@@ -410,7 +411,8 @@ static void test_none(void **state)
         trace_add(&trace, "layers.0.b", k, k, SHAPE(1, TOKENS, WIDTH));
         trace_diagnose(&trace, trace_add(&trace, "layers.0.sum", right, wrong, SHAPE(1, TOKENS, WIDTH)));
         if (trace.diagnosis.count || !trace.diagnosis.strongest ||
-            !strstr(trace.diagnosis.strongest, noise ? "; seen on 48 of 320 tokens" : "; seen on all 320 tokens")) {
+            !strstr(trace.diagnosis.strongest,
+                    noise ? "; checked on 48 of 320 tokens" : "; checked on all 320 tokens")) {
             trace_print(&trace);
             fail_msg("%d", noise);
         }

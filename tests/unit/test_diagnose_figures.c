@@ -269,7 +269,8 @@ static void test_norms(void **state)
             trace_add(&made.trace, "transformer.drop", made.x, made.x, SHAPE(TOKENS, WIDTH));
             diagnose(&made, "transformer.h.0.ln_1", TOKENS, WIDTH);
             if (other)
-                assert_first(&made.trace, "channel-scaled", "it uses h.1.ln_1.weight and h.1.ln_1.bias, not h.0.ln_1");
+                assert_first(&made.trace, "channel-scaled",
+                             "the candidate uses h.1.ln_1.weight and h.1.ln_1.bias, not h.0.ln_1");
             else
                 assert_first(&made.trace, "row-scaled", "does not normalize");
             finish(&made);

@@ -114,7 +114,7 @@ static void test_hidden_function(void **state)
         hidden_function(TOKENS, false, gelu, same, OTHER, noises[n], "is given " GATE " unchanged instead of");
     }
     /* of a long sequence some tokens are looked at, and all are tried */
-    hidden_function(400, true, silu, relu, OTHER, 1e-7, "tried on all 400 tokens");
+    hidden_function(400, true, silu, relu, OTHER, 1e-7, "checked on all 400 tokens");
 }
 
 static void test_hidden_function_is_silent(void **state)
@@ -479,7 +479,7 @@ static void test_streams_and_offsets(void **state)
 {
     (void)state;
     stream_and_offset(true, NULL);
-    stream_and_offset(false, "to its own blocks.0 the candidate adds the same numbers in every token");
+    stream_and_offset(false, "the candidate adds the same numbers to its own blocks.0 in every token");
 }
 
 int main(void)

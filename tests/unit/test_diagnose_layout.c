@@ -572,7 +572,7 @@ static void test_weight_never_loaded(void **state)
     assert_non_null(b);
     for (size_t i = 0; i < COUNT; i++)
         b[i] = (float)(dice_number() / sqrt(COLUMNS));
-    weight_expect(a, b, ROWS, COLUMNS, "unrelated", "as torch.nn.Linear starts");
+    weight_expect(a, b, ROWS, COLUMNS, "unrelated", "like a fresh torch.nn.Linear");
     free(a);
     free(b);
 }

@@ -189,7 +189,7 @@ static void test_probabilities(void **state)
 {
     struct sides *sides;
     (void)state;
-    expect_over_queries(TOKENS, "over the queries instead of the keys; tried on all");
+    expect_over_queries(TOKENS, "over the queries instead of the keys; checked on all");
     expect_over_queries(TOKENS - 37, "it does not hold in 1 of them, first in token");
     assert_int_equal(setenv("TSLEUTH_THREADS", "3", 1), 0);
     expect_over_queries(TOKENS - 37, "it does not hold in 1 of them, first in token");
@@ -256,7 +256,7 @@ static void test_rows(void **state)
     expect_rows(copy_some, "rows",
                 "tokens 1013 to 1019 are copies of others: 1013 is a "
                 "copy of 333");
-    expect_rows(scale_late, "row-scaled", "tokens 1131 to 1499 are each off by a factor, from 1.25 to 1.25");
+    expect_rows(scale_late, "row-scaled", "tokens 1131 to 1499 are 1.25 times what they should be");
 }
 
 enum { PROMPT = 50, HIDDEN = 32, VOCABULARY = 100000 };

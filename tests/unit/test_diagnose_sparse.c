@@ -326,7 +326,7 @@ static void test_rounded_weights(void **state)
 {
     (void)state;
     expect_rounded(false, "quantization", "keeps the angles between tokens");
-    expect_rounded(true, NULL, NULL); /* a whole layer: no cause holds */
+    expect_rounded(true, NULL, NULL); /* a whole layer: no known cause fits */
 }
 
 /* A run of channels with one factor is told as that, not as a factor per channel. */
@@ -404,7 +404,7 @@ static void test_sibling_but_bias(void **state)
     for (size_t i = 0; i < TOTAL; i++)
         p.found[i] = keys[i] + (float)cos((double)(i % WIDTH));
     trace_add(&p.trace, "layer_0_attn_k_proj", keys, keys, SHAPE(TOKENS, WIDTH));
-    projection_finish(&p, "layer_0_attn_v_proj", "swapped-with", "but for a constant per channel");
+    projection_finish(&p, "layer_0_attn_v_proj", "swapped-with", "except for a constant per channel");
 }
 
 /* Blocks of eight numbers on a grid of fifteen levels. */

@@ -426,13 +426,13 @@ static void test_wiring(void **state)
     (void)state;
     EXPECT(K, 0, "swapped-with", "layer_0_attn_v_proj", .swapped_projections = true);
     EXPECT(MLP_NORMED, 0, "skipped-op", "layer_0_residual", .norm_skipped = true);
-    EXPECT(MLP_NORMED, 0, "wrong-input", "layer_0_input in place of layer_0_residual", .norm_of_input = true);
+    EXPECT(MLP_NORMED, 0, "wrong-input", "layer_0_input instead of layer_0_residual", .norm_of_input = true);
     EXPECT(MLP_NORMED, BIT(RESIDUAL), "wrong-input", "layer_0_input alone", .norm_of_input = true);
     EXPECT(MLP_NORMED, BIT(RESIDUAL), "term-missing", "layer_0_input is missing", .attn_residual = MISSING);
     EXPECT(RESIDUAL, 0, "term-missing", "minus layer_0_input", .attn_residual = MISSING);
-    EXPECT(RESIDUAL, 0, "term-extra", "layer_0_input is added twice", .attn_residual = DOUBLED);
-    EXPECT(RESIDUAL, 0, "sign-flipped", "layer_0_attn_o_proj is subtracted", .attn_residual = SUBTRACTED);
-    EXPECT(OUT, 0, "wrong-input", "layer_0_mlp_norm_output in place of layer_0_residual", .mlp_residual = FROM_NORM);
+    EXPECT(RESIDUAL, 0, "term-extra", "adds layer_0_input twice", .attn_residual = DOUBLED);
+    EXPECT(RESIDUAL, 0, "sign-flipped", "subtracts layer_0_attn_o_proj", .attn_residual = SUBTRACTED);
+    EXPECT(OUT, 0, "wrong-input", "layer_0_mlp_norm_output instead of layer_0_residual", .mlp_residual = FROM_NORM);
     EXPECT(O, 0, "transposed-weight", "mirrored", .o_transposed = true);
     EXPECT(O, BIT(CONTEXT) | BIT(SCORES) | BIT(PROBS) | BIT(Q) | BIT(K) | BIT(V) | BIT(Q_ROPE) | BIT(K_ROPE),
            "unrelated", "no simple relation", .o_unrelated = true);
