@@ -313,6 +313,12 @@ static size_t best_suspect(const struct suspects *suspects, size_t from, size_t 
     return best;
 }
 
+/* A fitted factor is told to so many digits: noise makes 1.49999 of 1.5. Near 1 they are what it differs by. */
+static int digits_of(double factor)
+{
+    return fabs(factor - 1) < 0.01 ? 6 : 4;
+}
+
 /* What a factor may be. The size of a head is looked at first where a scale made of it belongs: in queries, keys and
  * scores. Elsewhere four is four ranks before it is the root of sixteen, and what else it may be is said behind that.
  */
@@ -321,8 +327,10 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
     const struct ts_actor *actor = the_case->actor;
     const char *name = ts_case_name(the_case, actor);
     struct suspects suspects = {.count = 0};
+    const char *first;
     char plain[32];
-    size_t heads, head = ts_head_size(the_case, &heads), width = common_width(the_case), best, other = SIZE_MAX, common;
+    size_t same, heads, head = ts_head_size(the_case, &heads), width = common_width(the_case), best, other = SIZE_MAX,
+                        common;
     bool of_heads = ts_names_operand(name) || strstr(name, "score") || strstr(name, "kq") ||
                     (actor->heads > 1 && actor->inner == actor->sequence);
     bool of_width = strstr(name, "embed") || strstr(name, "embd") || strstr(name, "wte");
@@ -356,10 +364,16 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
         other = SIZE_MAX;
     }
     text[0] = 0;
-    snprintf(plain, sizeof plain, "%.6g", factor);
-    if (best != SIZE_MAX && strcmp(plain, suspects.list[best].text) != 0) /* "3 times, which is 3" */
-        snprintf(text, room, ", which is %s%s%s", suspects.list[best].text, other == SIZE_MAX ? "" : "; or ",
-                 other == SIZE_MAX ? "" : suspects.list[other].text);
+    if (best == SIZE_MAX)
+        return;
+    snprintf(plain, sizeof plain, "%.*g", digits_of(factor), factor);
+    first = suspects.list[best].text;
+    same = strncmp(first, plain, strlen(plain)) == 0 ? strlen(plain) : 0;
+    if (same && !first[same]) /* "3 times, which is 3" */
+        return;
+    same = same && first[same] == ':' ? same : 0; /* "2 times what it should be: summed" */
+    snprintf(text, room, "%s%s%s%s", same ? "" : ", which is ", first + same, other == SIZE_MAX ? "" : "; or ",
+             other == SIZE_MAX ? "" : suspects.list[other].text);
 }
 
 static void whole_tensor(struct ts_case *the_case, double *prediction)
@@ -395,7 +409,7 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
                    strstr(ts_case_name(the_case, the_case->actor), "expert")
                        ? "a scale that is missing, applied twice or computed from another size: routed_scaling_factor"
                        : "a scale that is missing, applied twice or computed from another size",
-                   "every element is %.6g times what it should be%s", factor, what);
+                   "every element is %.*g times what it should be%s", digits_of(factor), factor, what);
 
     offset = (all->y - all->x) / all->count;
     for (size_t i = 0; i < the_case->total; i++)

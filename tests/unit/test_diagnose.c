@@ -177,12 +177,9 @@ static void test_scaled(void **state)
     static const struct {
         double factor;
         const char *words;
-    } factors[] = {{0.288675134594813, "1/sqrt(12)"},
-                   {3.4641016151377544, "sqrt(12)"},
-                   {2, "which is 2"},
-                   {0.5, "1/2"},
-                   {6.928203230275509, "sqrt(48)"},
-                   {0.73, "0.73 times"}};
+    } factors[] = {{0.288675134594813, "1/sqrt(12)"},        {3.4641016151377544, "sqrt(12)"},
+                   {2, "2 times what it should be: summed"}, {0.5, "1/2"},
+                   {6.928203230275509, "sqrt(48)"},          {0.73, "0.73 times"}};
     (void)state;
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
         struct layer layer;

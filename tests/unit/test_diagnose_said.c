@@ -142,10 +142,13 @@ static void test_factors(void **state)
 {
     (void)state;
     expect("layer_0_attn_q_rope", four_times, 1e-6, "scaled", "which is sqrt(16), from head_dim");
-    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "which is 2: summed or applied more than once");
+    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled",
+           "2 times what it should be: summed or applied more than once");
     expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "or 16^(1/4), from head_dim");
-    expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled", "which is 4: summed or applied more than once");
-    expect("layer_0_attn_o_proj", three_times, 1e-6, "scaled", "which is 3: summed or applied more than once");
+    expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled",
+           "4 times what it should be: summed or applied more than once");
+    expect("layer_0_attn_o_proj", three_times, 1e-6, "scaled",
+           "3 times what it should be: summed or applied more than once");
     expect("layer_0_attn_o_proj", a_thirtieth, 1e-6, "scaled", "1/30: perhaps a softcap that is not multiplied");
     expect("layer_0_attn_o_proj", half, 1e-6, "scaled", "which is 1/2: averaged");
     expect("layer_0_attn_o_proj", half, 2e-2, "scaled", "which is 1/2: averaged");

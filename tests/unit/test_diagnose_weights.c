@@ -493,6 +493,45 @@ static void test_settings_name_axes(void **state)
     }
 }
 
+enum { ROUTED = 6, TAKEN = 2 };
+
+/* The weights of the chosen experts, the largest first; divided by their sum, or not. */
+static void routed_weights(const float *logits, bool divided, float *weights)
+{
+    for (size_t t = 0; t < TOKENS; t++) {
+        double all = 0, sum = 0, largest[TAKEN] = {0, 0};
+        for (size_t e = 0; e < ROUTED; e++) {
+            double now = exp((double)logits[t * ROUTED + e]);
+            all += now;
+            largest[1] = now > largest[0] ? largest[0] : now > largest[1] ? now : largest[1];
+            largest[0] = now > largest[0] ? now : largest[0];
+        }
+        for (size_t k = 0; k < TAKEN; k++)
+            sum += largest[k] / all;
+        for (size_t k = 0; k < TAKEN; k++)
+            weights[t * TAKEN + k] = (float)(largest[k] / all / (divided ? sum : 1));
+    }
+}
+
+/* Weights that are not divided by their sum: the key that decides it is named with its value. */
+static void test_key_of_a_router(void **state)
+{
+    struct model *model = calloc(1, sizeof *model);
+    float *logits = made_values(TOKENS * ROUTED), a[TOKENS * TAKEN], b[TOKENS * TAKEN];
+    (void)state;
+    model_start(model, 1e-7);
+    routed_weights(logits, true, a);
+    routed_weights(logits, false, b);
+    model_trace(model, "{\"norm_topk_prob\": true}");
+    trace_add(&model->trace, "model.layers.2.router.logits", logits, logits, SHAPE(TOKENS, ROUTED));
+    trace_diagnose(&model->trace,
+                   trace_add(&model->trace, "model.layers.2.router.weights", a, b, SHAPE(TOKENS, TAKEN)));
+    assert_first(&model->trace, "router-gate", "; in the configuration: norm_topk_prob 1 (config.json)");
+    trace_end(&model->trace);
+    free(logits);
+    free(model);
+}
+
 static void test_settings_are_read(void **state)
 {
     static const char text[] = "{\"model_type\": \"x\", \"rope_parameters\": {\"rope_theta\": 1e6}, "
@@ -545,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_norm_weights),
         cmocka_unit_test(test_settings_are_named),
         cmocka_unit_test(test_settings_name_axes),
+        cmocka_unit_test(test_key_of_a_router),
         cmocka_unit_test(test_settings_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
