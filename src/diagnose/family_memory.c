@@ -565,7 +565,7 @@ static int flipped_bit(const struct ts_case *the_case, double found, double expe
     return best;
 }
 
-/* "token 3, channel 5: 2 for 1 (xor ...)" of the first ones; returns how many of them are one flipped bit. */
+/* "token 3, channel 5: 2 instead of 1 (xor ...)" of the first ones; returns how many of them are one flipped bit. */
 static size_t list_hits(const struct ts_case *the_case, const struct ts_tally *tally, char *text, size_t room)
 {
     size_t used = 0, flips = 0;

@@ -227,7 +227,7 @@ static bool search(const struct ts_case *the_case, const double *values, int dou
     return true;
 }
 
-/* "theta 1000000, the reference's 10000; positions off by 1" */
+/* "; theta is 1000000 in the candidate, 10000 in the reference; positions are off by +1" */
 static const char *differences(struct ts_case *the_case, const struct table *a, const struct table *b)
 {
     char text[320];

@@ -142,7 +142,7 @@ static bool is_permutation(const struct batch *batch)
     return true;
 }
 
-/* "the two sequences of the batch are exchanged" */
+/* "the two sequences of the batch are swapped" */
 static const char *say(const struct batch *batch)
 {
     struct ts_case *the_case = batch->the_case;

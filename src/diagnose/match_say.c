@@ -113,7 +113,7 @@ const char *ts_recipe_remark(const struct ts_case *the_case)
     return ts_case_direct(the_case) || ts_tokens_come_first(the_case) ? "" : ", with the token axis first";
 }
 
-/* "; to undo: reshape(2, 3, 4)[:, [2, 0, 1]], then its own shape": block b holds what belongs at from[b]. "" when some
+/* "; to undo: reshape(2, 3, 4)[:, [2, 0, 1]], then reshape back": block b holds what belongs at from[b]. "" when some
  * are lost. */
 static const char *undo(struct ts_case *the_case, uint64_t outer, const size_t *from, size_t blocks, uint64_t inner)
 {
