@@ -247,10 +247,13 @@ static void list_strays(const struct ts_judge *state, size_t i, char *out, size_
         for (size_t row = 0; row < rows; row++) {
             if (state->scene.aside[row] || errors[row] <= TS_ROUTER_CLEAN * median || ++found > LISTED || used >= size)
                 continue;
-            used += (size_t)snprintf(out + used, size - used, "%s%" PRIu64, used ? ", " : "", state->scene.taken[row]);
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%" PRIu64, used ? ", " : " (", state->scene.taken[row]);
         }
     if (found > LISTED && used < size)
-        snprintf(out + used, size - used, " and %zu more", found - LISTED);
+        used += (size_t)snprintf(out + used, size - used, " and %zu more", found - LISTED);
+    if (found && used < size)
+        snprintf(out + used, size - used, ")");
     free(a);
     free(errors);
 }
@@ -287,14 +290,14 @@ void ts_judge_note_flips(struct ts_judge *state)
         ts_judge_note(
             out,
             ts_judge_say(out,
-                         "from \"%s\" on, tokens stray as if they took different experts (%s), but the choice was not "
+                         "from \"%s\" on, tokens stray as if they took different experts%s, but the choice was not "
                          "captured: capture the router's logits or the chosen experts to be sure",
                          state->pairs[state->strayed].name, tokens));
     } else if (may_be_flips(state)) {
         list_strays(state, out->first, tokens, sizeof tokens);
         ts_judge_note(
             out, ts_judge_say(out,
-                              "at \"%s\" only a few tokens are wrong (%s): if this model has experts, tokens that took "
+                              "at \"%s\" only a few tokens are wrong%s: if this model has experts, tokens that took "
                               "different ones on a near tie look like this; the router's logits would tell",
                               state->pairs[out->first].name, tokens));
     }

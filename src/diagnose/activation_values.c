@@ -143,10 +143,10 @@ void ts_propose_other_function(struct ts_case *the_case)
     if (predict(the_case, &(struct ts_formula){.numbers = &best}, prediction))
         ts_propose(the_case, "activation", prediction, 2,
                    "the activation function (hidden_act), and which projection it is applied to",
-                   "the candidate computes %s%s where the reference computes %s, as the results alone tell",
+                   "the candidate applies %s%s, the reference %s (inferred from the outputs alone)",
                    best.other == TS_ACTIVATION_IDENTITY ? "no activation" : ts_activation_name(best.other),
                    twin == TS_ACTIVATION_COUNT || second > AS_GOOD * fmax(least, 1e-9)
                        ? ""
-                       : ts_case_text(the_case, " (or %s, which rounding hides)", ts_activation_name(twin)),
+                       : ts_case_text(the_case, " (or %s; rounding hides the difference)", ts_activation_name(twin)),
                    ts_activation_name(bowls[best.bowl].function));
 }

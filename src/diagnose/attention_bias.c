@@ -133,19 +133,18 @@ static void propose_relative_bias(struct ts_case *the_case)
         (void)predict_relative(the_case, &formula, prediction);
         ts_formula_next(the_case, &formula);
         ts_propose(the_case, "term-missing", prediction, 0, "whether the position bias is added to the scores",
-                   "the position bias, a number for each head and distance of query and key, is missing");
+                   "the candidate does not add the position bias (one number per head and query-key distance)");
         memset(table, 0, formula.table_count * sizeof *table);
     }
     if (table && prediction && (used = find_relative(the_case, table, &low, &high)) * 2 < the_case->total) {
         (void)predict_relative(the_case, &formula, prediction);
         ts_formula_next(the_case, &formula);
-        ts_propose(
-            the_case, "offset", prediction, used,
-            "the bias by relative position: whether it is added, its table (whose layer, encoder or decoder), how "
-            "distances are put into buckets, their sign",
-            "what is added to the scores differs by a number for each head and distance of query and key, from "
-            "%.4g to %.4g: another position bias",
-            low, high);
+        ts_propose(the_case, "offset", prediction, used,
+                   "the relative position bias: whether it is added, which table it comes from (layer, encoder or "
+                   "decoder), the bucketing of distances, and its sign",
+                   "the candidate adds another position bias: its scores differ by one number per head and query-key "
+                   "distance, from %.4g to %.4g",
+                   low, high);
     }
     free(table);
 }
@@ -171,14 +170,14 @@ void ts_propose_distance_bias(struct ts_case *the_case)
     factor = usual_slopes(slopes, actor->heads);
     if (fabs(factor - 1) < NEAR)
         ts_propose(the_case, "term-missing", prediction, 1, "whether the position bias (ALiBi) is added to the scores",
-                   "the difference grows with the distance between query and key by 2^(-8 h / %zu) for head h: the "
-                   "position bias (ALiBi) is missing",
+                   "the candidate does not add the position bias (ALiBi): the error grows with the query-key distance "
+                   "by 2^(-8 h / %zu) in head h",
                    actor->heads);
     else
         ts_propose(the_case, "offset", prediction, actor->heads,
-                   "the slopes of the position bias (ALiBi): their sequence over heads, and their sign",
-                   "the difference grows with the distance between query and key, by a slope for each head from %.4g "
-                   "to %.4g: a position bias (ALiBi) has other slopes",
+                   "the slopes of the position bias (ALiBi): their sequence over the heads, and their sign",
+                   "the candidate's position bias (ALiBi) has other slopes: the error grows with the query-key "
+                   "distance, with one slope per head from %.4g to %.4g",
                    low, high);
     free(slopes);
     if (actor->rows >= 6 && !grows)
@@ -262,11 +261,12 @@ void ts_propose_head_factors(struct ts_case *the_case)
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_pieces,
                                                        .numbers = &(struct pieces){usual[s], above * 2 > pieces},
                                                        .size = sizeof(struct pieces)});
-        ts_propose(the_case, "softmax", prediction, pieces,
-                   "attention sinks, or a one in the denominator of the softmax: learned per head, left out or added",
-                   "each head of %zu numbers of each token has a factor of its own, from %.4g to %.4g: the "
-                   "probabilities are normalized otherwise",
-                   usual[s], low, high);
+        ts_propose(
+            the_case, "softmax", prediction, pieces,
+            "attention sinks (one learned number per head) or an extra 1 in the softmax denominator: left out or added",
+            "the candidate's softmax has another denominator: each head (%zu channels) of each token has its own "
+            "factor, from %.4g to %.4g",
+            usual[s], low, high);
         return;
     }
 }

@@ -277,7 +277,7 @@ static void propose_exact(struct fused *fused, double *out)
         given = chain_of(&guess->chain);
         ts_give_chain(the_case, &given);
         ts_propose(the_case, guess->id, out, 0,
-                   "what the attention kernel is given: scale, mask, window, positions, head counts", "%s",
+                   "what is passed to the attention kernel: scale, mask, window, positions, head counts", "%s",
                    guess->text);
     }
 }
@@ -385,11 +385,13 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
     if (fabs(log(*number / start)) < 0.05)
         return;
     if (base)
-        snprintf(best->guess.text, sizeof best->guess.text, "the angles fit theta = %s, the reference's %s",
+        snprintf(best->guess.text, sizeof best->guess.text,
+                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
                  ts_plain_number(*number, 2, (char[32]){0}), ts_plain_number(best->own.base, 4, (char[32]){0}));
     else
         snprintf(best->guess.text, sizeof best->guess.text,
-                 "the scores are about %.2g times the reference's before the softmax", *number / best->own.scale);
+                 "before the softmax, the candidate's scores are about %.2g times the reference's",
+                 *number / best->own.scale);
 }
 
 static void propose_contender(const struct fused *fused, const struct contender *best)
@@ -399,12 +401,12 @@ static void propose_contender(const struct fused *fused, const struct contender 
     struct ts_moves moves = {.wrong = chain_of(guess->reversed ? &best->own : &guess->chain),
                              .right = chain_of(guess->reversed ? &guess->chain : &best->own),
                              .modesty = LIKE_MODESTY};
-    moves.before = ts_case_text(the_case, "attention between %s and here: %s",
+    moves.before = ts_case_text(the_case, "in the attention between %s and this tensor: %s",
                                 ts_case_name(the_case, fused->own.q.actor), guess->text);
     ts_give_moves(the_case, &moves, fused->tokens < the_case->actor->rows, TS_MOVES_HELD);
     ts_propose_plain(the_case, guess->id, guess->score - LIKE_MODESTY,
-                     "what the attention between these projections is given: positions, scale, mask, head counts", "%s",
-                     ts_moves_text(the_case, moves.before, guess->score));
+                     "what is passed to the attention between these projections: positions, scale, mask, head counts",
+                     "%s", ts_moves_text(the_case, moves.before, guess->score));
 }
 
 /* The rotary embedding of the reference is not known either: with each that is usual, every guess. */

@@ -29,18 +29,18 @@ static void guess_rotary(struct list *list)
     static const struct {
         double q, k;
         const char *text;
-    } turns[] = {{0, 0, "the rotary embedding is not applied"},
-                 {0, 1, "the rotary embedding is not applied to the queries"},
-                 {1, 0, "the rotary embedding is not applied to the keys"},
-                 {-1, -1, "the rotary embedding turns the other way"},
-                 {1, 2, "the rotary embedding is applied twice to the keys"},
-                 {2, 1, "the rotary embedding is applied twice to the queries"},
-                 {2, 2, "all angles are twice the reference's"},
-                 {0.5, 0.5, "all angles are half the reference's"},
-                 {4, 4, "all angles are 4 times the reference's"},
-                 {0.25, 0.25, "all angles are a quarter of the reference's"},
-                 {8, 8, "all angles are 8 times the reference's"},
-                 {0.125, 0.125, "all angles are an eighth of the reference's"}};
+    } turns[] = {{0, 0, "the candidate does not apply the rotary embedding"},
+                 {0, 1, "the candidate does not apply the rotary embedding to the queries"},
+                 {1, 0, "the candidate does not apply the rotary embedding to the keys"},
+                 {-1, -1, "the candidate rotates in the opposite direction (the sign of the sine)"},
+                 {1, 2, "the candidate applies the rotary embedding twice to the keys"},
+                 {2, 1, "the candidate applies the rotary embedding twice to the queries"},
+                 {2, 2, "all rotary angles are twice the reference's"},
+                 {0.5, 0.5, "all rotary angles are half the reference's"},
+                 {4, 4, "all rotary angles are 4 times the reference's"},
+                 {0.25, 0.25, "all rotary angles are a quarter of the reference's"},
+                 {8, 8, "all rotary angles are 8 times the reference's"},
+                 {0.125, 0.125, "all rotary angles are an eighth of the reference's"}};
     struct ts_chain_guess *guess;
     if (!(list->own->base > 0))
         return;
@@ -51,7 +51,8 @@ static void guess_rotary(struct list *list)
             continue;
         guess = add(list, "rotation");
         guess->chain.base = base;
-        snprintf(guess->text, sizeof guess->text, "the angles fit theta = %s, the reference's %s",
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
                  ts_plain_number(base, 4, (char[32]){0}), ts_plain_number(list->own->base, 4, (char[32]){0}));
     }
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
@@ -63,24 +64,27 @@ static void guess_rotary(struct list *list)
     for (int from = -1; from <= 1; from += 2) {
         guess = add(list, "rotation");
         guess->chain.k_from = from;
-        snprintf(guess->text, sizeof guess->text, "positions of keys and queries are off by one from each other");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate's query and key positions are off by one from each other");
     }
     guess = add(list, "rotation");
     guess->chain.late = 1;
-    snprintf(guess->text, sizeof guess->text, "the last query turns as one position later");
+    snprintf(guess->text, sizeof guess->text, "the candidate rotates the last query as if it were one position later");
     guess = add(list, "rotation");
     guess->chain.interleaved = !guess->chain.interleaved;
-    snprintf(guess->text, sizeof guess->text, "the rotary embedding turns the wrong pairs (%s)",
+    snprintf(guess->text, sizeof guess->text, "the candidate rotates the wrong pairs (%s)",
              guess->chain.interleaved ? "interleaved" : "half-split");
     if (list->own->group >= 8) {
         guess = add(list, "rotation");
         guess->chain.group /= 2;
-        snprintf(guess->text, sizeof guess->text, "only half of the numbers turn that should");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate rotates half as many channels of each head as it should");
     }
     if (list->own->group * 2 <= list->own->size) {
         guess = add(list, "rotation");
         guess->chain.group *= 2;
-        snprintf(guess->text, sizeof guess->text, "twice as many numbers turn as should");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate rotates twice as many channels of each head as it should");
     }
 }
 
@@ -93,26 +97,29 @@ static void guess_mask(struct list *list)
         for (long shift = -1; shift <= 1; shift += 2) {
             guess = add(list, "mask");
             guess->chain.shift = shift;
-            snprintf(guess->text, sizeof guess->text, "the causal mask is off by one: each token sees %s",
-                     shift > 0 ? "one ahead" : "only those before it");
+            snprintf(guess->text, sizeof guess->text, "the candidate's causal mask is off by one: each token sees %s",
+                     shift > 0 ? "one token ahead" : "the tokens before it but not itself");
         }
         guess = add(list, "mask");
         guess->chain.shift = -1;
         guess->chain.first_sees_itself = true;
         snprintf(guess->text, sizeof guess->text,
-                 "the causal mask is off by one: each token sees only those before it, the first itself");
+                 "the candidate's causal mask is off by one: each token sees the tokens before it but not itself, "
+                 "except the first");
         guess = add(list, "mask");
         guess->chain.shift = all;
-        snprintf(guess->text, sizeof guess->text, "the causal mask is missing");
+        snprintf(guess->text, sizeof guess->text, "the candidate has no causal mask");
     }
     for (long change = -1; change <= 1 && list->own->window; change++) {
         guess = add(list, "mask");
         guess->chain.window = change ? list->own->window + change : 0;
         if (change)
-            snprintf(guess->text, sizeof guess->text, "the window is %ld long, the reference's %ld",
-                     guess->chain.window, list->own->window);
+            snprintf(guess->text, sizeof guess->text,
+                     "the candidate's sliding window is %ld tokens, the reference's %ld", guess->chain.window,
+                     list->own->window);
         else
-            snprintf(guess->text, sizeof guess->text, "the window of %ld is missing", list->own->window);
+            snprintf(guess->text, sizeof guess->text, "the candidate lacks the sliding window of %ld tokens",
+                     list->own->window);
     }
     for (long length = (long)onset; length <= (long)onset + 1 && !list->own->window && onset > 1 && length < all;
          length++)
@@ -120,7 +127,7 @@ static void guess_mask(struct list *list)
             guess = add(list, "mask");
             guess->chain.window = length;
             guess->reversed = reversed;
-            snprintf(guess->text, sizeof guess->text, "the %s has a window of %ld, the %s none",
+            snprintf(guess->text, sizeof guess->text, "the %s has a sliding window of %ld tokens, the %s has none",
                      reversed ? "reference" : "candidate", length, reversed ? "candidate" : "reference");
         }
 }
@@ -130,9 +137,9 @@ static void guess_weighing(struct list *list)
     static const struct {
         enum ts_weighing weighing;
         const char *text;
-    } ways[] = {{TS_WEIGH_SCORES, "the softmax is missing: the scores themselves weigh the values"},
-                {TS_WEIGH_LOWERED, "the exponentials of the softmax are not divided by their sum"},
-                {TS_WEIGH_EXPONENTS, "the exponentials of the softmax are not divided by their sum"}};
+    } ways[] = {{TS_WEIGH_SCORES, "the candidate applies no softmax: the scores themselves weight the values"},
+                {TS_WEIGH_LOWERED, "the candidate does not divide the softmax exponentials by their sum"},
+                {TS_WEIGH_EXPONENTS, "the candidate does not divide the softmax exponentials by their sum"}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct ts_chain_guess *guess = add(list, "softmax");
         guess->chain.weighing = ways[i].weighing;
@@ -147,12 +154,12 @@ static void guess_roles(struct list *list)
         enum ts_role roles[3];
         const char *id, *text;
     } ways[] = {
-        {{TS_ROLE_KEY, TS_ROLE_QUERY, TS_ROLE_VALUE}, "swapped-with", "queries and keys are exchanged"},
-        {{TS_ROLE_QUERY, TS_ROLE_QUERY, TS_ROLE_VALUE}, "wrong-input", "the keys are the queries"},
-        {{TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_QUERY}, "wrong-input", "the values are the queries"},
-        {{TS_ROLE_QUERY, TS_ROLE_VALUE, TS_ROLE_KEY}, "swapped-with", "keys and values are exchanged"},
-        {{TS_ROLE_QUERY, TS_ROLE_VALUE, TS_ROLE_VALUE}, "wrong-input", "the keys are the values"},
-        {{TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_KEY}, "wrong-input", "the values are the keys"},
+        {{TS_ROLE_KEY, TS_ROLE_QUERY, TS_ROLE_VALUE}, "swapped-with", "the candidate swaps queries and keys"},
+        {{TS_ROLE_QUERY, TS_ROLE_QUERY, TS_ROLE_VALUE}, "wrong-input", "the candidate uses the queries as keys"},
+        {{TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_QUERY}, "wrong-input", "the candidate uses the queries as values"},
+        {{TS_ROLE_QUERY, TS_ROLE_VALUE, TS_ROLE_KEY}, "swapped-with", "the candidate swaps keys and values"},
+        {{TS_ROLE_QUERY, TS_ROLE_VALUE, TS_ROLE_VALUE}, "wrong-input", "the candidate uses the values as keys"},
+        {{TS_ROLE_QUERY, TS_ROLE_KEY, TS_ROLE_KEY}, "wrong-input", "the candidate uses the keys as values"},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         bool queries = ways[i].roles[1] == TS_ROLE_QUERY || ways[i].roles[2] == TS_ROLE_QUERY;
@@ -166,8 +173,8 @@ static void guess_roles(struct list *list)
             guess->chain.turned_before = before;
             snprintf(guess->text, sizeof guess->text, "%s%s", ways[i].text,
                      !values || !(list->own->base > 0) ? ""
-                     : before                          ? ", behind the rotary embedding"
-                                                       : ", before the rotary embedding");
+                     : before                          ? ", taken after the rotary embedding"
+                                                       : ", taken before the rotary embedding");
         }
     }
 }
@@ -182,48 +189,52 @@ static void guess_rest(struct list *list)
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
         guess = add(list, "softmax");
         guess->chain.scale *= factors[i];
-        snprintf(guess->text, sizeof guess->text, "the scores are %.4g times the reference's before the softmax",
-                 factors[i]);
+        snprintf(guess->text, sizeof guess->text,
+                 "before the softmax, the candidate's scores are %.4g times the reference's", factors[i]);
     }
     if (list->mixable) {
         guess = add(list, "softmax");
         guess->chain.over_queries = true;
-        snprintf(guess->text, sizeof guess->text, "the softmax runs over the queries instead of the keys");
+        snprintf(guess->text, sizeof guess->text, "the candidate's softmax runs over the queries instead of the keys");
     }
     if (list->own->cap > 0) {
         guess = add(list, "softmax");
         guess->chain.cap = 0;
-        snprintf(guess->text, sizeof guess->text, "the soft cap of %.3g on the scores is missing", list->own->cap);
+        snprintf(guess->text, sizeof guess->text, "the candidate lacks the softcap of %.3g on the scores",
+                 list->own->cap);
     }
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
         if (list->own->cap > 0)
             break;
         guess = add(list, "softmax");
         guess->chain.cap = caps[i];
-        snprintf(guess->text, sizeof guess->text, "the scores have a soft cap of %.3g in the candidate only", caps[i]);
+        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (%.3g)", caps[i]);
     }
     if (list->own->served > 1 && list->own->served < list->own->heads) {
         guess = add(list, "heads");
         guess->chain.tiled = true;
-        snprintf(guess->text, sizeof guess->text, "key and value heads are tiled instead of repeated");
+        snprintf(guess->text, sizeof guess->text, "the candidate tiles key and value heads instead of repeating each");
         guess = add(list, "heads");
         guess->chain.tiled_keys = true;
-        snprintf(guess->text, sizeof guess->text, "key heads are tiled instead of repeated, and value heads are not");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate tiles the key heads instead of repeating each; the value heads are right");
         guess = add(list, "heads");
         guess->chain.tiled_values = true;
-        snprintf(guess->text, sizeof guess->text, "value heads are tiled instead of repeated, and key heads are not");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate tiles the value heads instead of repeating each; the key heads are right");
     }
     for (size_t head = 0; head < list->own->served && list->own->served > 1 && list->own->served <= 8; head++) {
         guess = add(list, "heads");
         guess->chain.copied = head;
         guess->chain.copied_from = (head + 1) % list->own->served;
-        snprintf(guess->text, sizeof guess->text, "key and value head %zu is a copy of head %zu", head,
+        snprintf(guess->text, sizeof guess->text, "the candidate's key and value head %zu is a copy of head %zu", head,
                  guess->chain.copied_from);
     }
     if (list->own->heads > 1) {
         guess = add(list, "permuted");
         guess->chain.numbers_first = true;
-        snprintf(guess->text, sizeof guess->text, "queries are split into [size, heads] instead of [heads, size]");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate splits the queries into [head_dim, heads] instead of [heads, head_dim]");
     }
     for (size_t i = 0; i < TS_MOST_OTHERS && list->others && list->others[i].operand.actor; i++) {
         guess = add(list, "wrong-input");
@@ -235,21 +246,22 @@ static void guess_rest(struct list *list)
         guess = add(list, "permuted");
         guess->chain.heads_first = true;
         snprintf(guess->text, sizeof guess->text,
-                 "heads and tokens of the context are not exchanged before they are merged");
+                 "the candidate merges the heads of the context without transposing heads and tokens first");
     }
     for (int way = 0; way < 4; way++) {
         bool keys = way % 2;
         guess = add(list, "shifted");
         guess->chain.moved[keys ? TS_ROLE_KEY : TS_ROLE_VALUE] = way < 2 ? 1 : -1;
-        snprintf(guess->text, sizeof guess->text, "%s stand a place further %s: each token meets that of the one %s it",
-                 keys ? "keys" : "values", way < 2 ? "on" : "back", way < 2 ? "before" : "behind");
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate's %s are one token %s: each token gets those of the token %s it",
+                 keys ? "keys" : "values", way < 2 ? "late" : "early", way < 2 ? "before" : "after");
     }
     if (onset >= 1 && onset < list->tokens) {
         guess = add(list, "stale");
         guess->chain.stale = onset;
         guess->chain.stale_from = onset - 1;
-        snprintf(guess->text, sizeof guess->text, "key and value of token %zu are those of token %zu", onset,
-                 onset - 1);
+        snprintf(guess->text, sizeof guess->text, "the candidate's key and value of token %zu are those of token %zu",
+                 onset, onset - 1);
     }
 }
 

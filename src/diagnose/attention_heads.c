@@ -134,11 +134,12 @@ void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants)
         if (tiled)
             ts_propose(the_case, "heads", variants->out, 0,
                        "how key and value heads are repeated for grouped queries: repeat_interleave, not repeat",
-                       "%s heads are tiled instead of repeated: query head h uses head h %% %zu, the reference h / %zu",
+                       "the candidate tiles the %s heads instead of repeating each: query head h uses head h %% %zu, "
+                       "in the reference h / %zu",
                        scores ? "key" : "value", served, repeat);
         else
             ts_propose(the_case, "heads", variants->out, changed, "how key and value heads are assigned to query heads",
-                       "%zu of %zu heads use another %s head: head %zu uses %zu, the reference %zu", changed, heads,
+                       "%zu of %zu query heads use the wrong %s head: head %zu uses %zu instead of %zu", changed, heads,
                        scores ? "key" : "value", first, best[first], first / repeat);
     }
     free(best);
@@ -225,6 +226,6 @@ void ts_propose_exchanged(struct ts_case *the_case, struct ts_variants *variants
     fill_exchanged(the_case, queries, keys, 0, the_case->actor->rows, variants->out);
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_exchanged,
                                                    .work = ts_operation_work(the_case, &the_case->operation)});
-    ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product",
-               "queries and keys are exchanged: rows and columns of the scores are swapped");
+    ts_propose(the_case, "wrong-input", variants->out, 0, "the order of the operands of the score product (q @ k.T)",
+               "the candidate swaps queries and keys: the rows and columns of its scores are swapped");
 }

@@ -355,9 +355,9 @@ static bool count_spread(struct ts_case *the_case, const struct ts_formula *form
 
 const char *ts_moves_text(struct ts_case *the_case, const char *before, double likeness)
 {
-    return ts_case_text(the_case,
-                        "%s (of the hypotheses about it, this one moves the tokens as they were moved, likeness %.2f)",
-                        before, likeness);
+    return ts_case_text(
+        the_case, "%s (of the hypotheses tried, this one moves the tokens most like the candidate: likeness %.2f)",
+        before, likeness);
 }
 
 static const char *tell_moves(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,

@@ -99,10 +99,12 @@ void ts_operands_others(const struct ts_operands *operands, struct ts_other_valu
 {
     if (operands->earlier_k.actor)
         *others++ = (struct ts_other_values){operands->earlier_k, NULL,
-                                             operands->turned ? "the values are the keys, before the rotary embedding"
-                                                              : "the values are earlier keys"};
+                                             operands->turned
+                                                 ? "the candidate uses the keys before the rotary embedding as values"
+                                                 : "the candidate uses an earlier form of the keys as values"};
     if (operands->earlier_v.actor)
-        *others = (struct ts_other_values){operands->earlier_v, NULL, "the values are those of an earlier layer"};
+        *others =
+            (struct ts_other_values){operands->earlier_v, NULL, "the candidate uses the values of an earlier layer"};
 }
 
 size_t ts_operands_head_sizes(const struct ts_case *the_case, const struct ts_operands *operands,

@@ -177,11 +177,11 @@ static void refine_window(struct ts_long *it, const struct trial *trial, const s
             }
         }
     if (own->window)
-        snprintf(guess->text, sizeof guess->text, "the window is %ld long, the reference's %ld", guess->chain.window,
-                 own->window);
+        snprintf(guess->text, sizeof guess->text, "the candidate's sliding window is %ld tokens, the reference's %ld",
+                 guess->chain.window, own->window);
     else
-        snprintf(guess->text, sizeof guess->text, "the candidate has a window of %ld, the reference none",
-                 guess->chain.window);
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate has a sliding window of %ld tokens, the reference has none", guess->chain.window);
 }
 
 static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess)
@@ -195,7 +195,8 @@ static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess
         return;
     ts_give_chain(the_case, chain);
     ts_propose(the_case, guess->id, out, 0,
-               "what the attention kernel is given: scale, mask, window, positions, head counts", "%s", guess->text);
+               "what is passed to the attention kernel: scale, mask, window, positions, head counts", "%s",
+               guess->text);
 }
 
 static void propose_guesses(struct ts_long *it, const struct ts_chain *own, const struct ts_other_values *others)

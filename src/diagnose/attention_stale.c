@@ -140,7 +140,8 @@ void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *varian
         memcpy(keys + token * k->width, keys + source * k->width, k->width * sizeof *kept);
         give_moved(the_case, &(struct moved){.token = token, .source = source});
         ts_propose(the_case, "stale", ts_variants_apply(variants, &the_case->operation, variants->inputs), 2,
-                   "where the cache is written: the position of each token", "the %s of token %zu is that of token %zu",
+                   "the cache slot that each token is written to",
+                   "the candidate's %s of token %zu is that of token %zu",
                    the_case->operation.kind == TS_OPERATION_SCORES ? "key" : "value", token, source);
         memcpy(keys + token * k->width, kept, k->width * sizeof *kept);
     }
@@ -165,10 +166,10 @@ void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *var
             continue;
         give_moved(the_case, &how);
         ts_propose(the_case, "shifted", ts_variants_apply(variants, &the_case->operation, inputs), 1,
-                   "the slot of the cache that a token is written to or read from",
-                   "each token meets the %s of the token one place %s",
+                   "the cache slot that a token is written to or read from",
+                   "in the candidate, each token gets the %s of the token %s",
                    the_case->operation.kind == TS_OPERATION_SCORES ? "key" : "value",
-                   way % 2 ? "further on" : "before it");
+                   way % 2 ? "after it" : "before it");
     }
     free(moved);
 }

@@ -133,26 +133,25 @@ static void propose_by_position(struct ts_case *the_case)
                                                        .numbers = &position,
                                                        .size = sizeof position});
     if (onset == 1 && after && is_of_a_scan(the_case))
-        ts_propose_plain(the_case, "rows", 0.5,
-                         "what carries tokens on to later ones: a scan or a recurrence and what it is given, a state",
-                         "the first token agrees, and every later one is wrong: what earlier tokens leave behind "
-                         "counts otherwise");
-    else if (onset == 1 && after)
         ts_propose_plain(
-            the_case, "softmax", 0.5,
-            "what is between queries, keys and probabilities: rotary angles, the scale, the softmax; capture "
-            "them to see which",
-            "the first token, which sees only itself, agrees, and every later one is wrong: attention "
-            "weighs the tokens otherwise");
+            the_case, "rows", 0.5,
+            "what carries information from token to token: the scan or recurrence, its inputs and its state",
+            "the first token agrees and every later one is wrong: the candidate carries earlier tokens on differently");
+    else if (onset == 1 && after)
+        ts_propose_plain(the_case, "softmax", 0.5,
+                         "the steps from queries and keys to probabilities: rotary angles, scale, softmax; capture "
+                         "them to see which",
+                         "the first token, which sees only itself, agrees and every later one is wrong: the "
+                         "candidate's attention weights differ");
     else if (onset > 1 && after && rows - onset >= 3)
         ts_propose_plain(the_case, "mask", 0.4, "the sliding window, the mask, and the cache at this position",
-                         "the first %zu tokens agree and all later ones are wrong: something that begins to matter at "
-                         "position %zu, as a window of that length does",
+                         "the first %zu tokens agree and all later ones are wrong: something starts to matter at "
+                         "position %zu, such as a sliding window of that length",
                          (size_t)ts_case_row(the_case, onset), (size_t)ts_case_row(the_case, onset));
     else if (before && levels[rows - 1] < limit)
         ts_propose_plain(the_case, "mask", 0.5, "whether the causal mask is applied",
-                         "only the last token, which sees all others anyway, agrees: the others see tokens ahead of "
-                         "them on one side and not on the other");
+                         "only the last token agrees: it sees all tokens anyway, while the others see tokens ahead of "
+                         "them on one side only");
     free(levels);
 }
 
@@ -192,8 +191,8 @@ static double contrast_of(const struct ts_tally *tally)
 static const char *contrast_text(struct ts_case *the_case, double factor)
 {
     return ts_case_text(the_case,
-                        "what differs between tokens is about %.3g times the reference's, around much the same mean: "
-                        "attention is %s",
+                        "the tokens differ from each other about %.3g times as much as in the reference, around nearly "
+                        "the same mean: the candidate's attention is %s",
                         factor, factor > 1 ? "sharper" : "flatter");
 }
 
@@ -234,8 +233,8 @@ static void propose_contrast(struct ts_case *the_case)
     if (factor > 0 && dot >= 0.9 * sqrt(expected * found)) {
         ts_formula_next(the_case, &formula);
         ts_propose_plain(the_case, "softmax", 0.55,
-                         "the scale of the scores: 1 / sqrt(head size) left out or applied twice, a temperature", "%s",
-                         contrast_text(the_case, factor));
+                         "the scale of the scores: 1 / sqrt(head_dim) left out or applied twice, or a temperature",
+                         "%s", contrast_text(the_case, factor));
     }
     free(means);
 }

@@ -124,7 +124,7 @@ bool ts_case_is_said(const struct ts_case_book *book, size_t i);
 void ts_case_prove(struct ts_case_state *state);
 /* Lets every claim that was put to no other rows say on how many it was seen. */
 void ts_case_own_up(struct ts_case_state *state);
-/* "; seen on 48 of 2048 tokens", after words about the rows at hand; "" when those are all. rounding: the words are
+/* "; checked on 48 of 2048 tokens", after words about the rows at hand; "" when those are all. rounding: the words are
  * that rounding is all there is, which is put to every row. */
 const char *ts_case_seen_on(struct ts_case_state *state, bool rounding);
 /* What the candidate should hold, in state->expected, and the energy that one more rounding of its inputs and of its

@@ -468,11 +468,12 @@ static const char *what_it_follows(struct ts_case *the_case)
     double value = ts_pattern_of_value(the_case), one;
     if (value > LEAST_PATTERN)
         return ts_case_text(the_case,
-                            "what an element should be tells %.0f %% of its error: another function of the same values",
+                            "%.0f %% of it depends on the expected value alone: the candidate computes another "
+                            "function of the same values",
                             100 * value);
     one = ts_pattern_of_rank_one(the_case);
     if (one > LEAST_PATTERN)
-        return ts_case_text(the_case, "%.0f %% of it is one row of numbers, times a number for each row", 100 * one);
+        return ts_case_text(the_case, "%.0f %% of it is one row of numbers, times a factor for each row", 100 * one);
     return "it is spread over rows and channels";
 }
 
@@ -494,7 +495,8 @@ static const char *where_it_stands(struct ts_case *the_case)
         if (share < LEAST_SHARE || share * (double)parts < most)
             continue;
         most = share * (double)parts;
-        text = ts_case_text(the_case, "%s %" PRIu64 " of %zu holds %.0f %% of it", row ? "row" : "channel",
+        text = ts_case_text(the_case, "%s %" PRIu64 " of %zu holds %.0f %% of it",
+                            row ? ts_case_row_word(the_case) : "channel",
                             row ? ts_case_row(the_case, p) : (uint64_t)(p - actor->rows), parts, 100 * share);
     }
     free(errors);
@@ -520,42 +522,40 @@ static void say_strongest(struct ts_case_state *state)
     relative = size > 0 ? sqrt(the_case->error / size) : 0;
     if (state->quiet && the_case->operation.kind != TS_OPERATION_NONE)
         text = ts_case_text(the_case,
-                            "replayed on the candidate's own inputs the operation gives what the candidate holds, to "
-                            "within rounding: whatever differs came in with %s",
+                            "replayed on the candidate's own inputs, the operation gives the candidate's values up to "
+                            "rounding: the error comes from %s",
                             the_case->scene->pairs[the_case->operation.inputs[0]].name);
     else if (state->quiet && state->replayed)
-        text =
-            ts_case_text(the_case,
-                         "%s times the candidate's own %s gives what the candidate holds, to within rounding: whatever "
-                         "differs came in with %s",
-                         ts_product_name(the_case, &state->product), ts_case_name(the_case, state->product.input),
-                         ts_case_name(the_case, state->product.input));
-    else if (delta->non_finite_mismatch)
-        text = ts_case_text(the_case,
-                            "no cause holds; %" PRIu64 " of %" PRIu64
-                            " elements are NaN or infinite, and on the other side not so, or not with that sign",
-                            delta->non_finite_mismatch, delta->count);
-    else if (delta->exact)
-        text = ts_case_text(the_case, "no cause holds; %" PRIu64 " of %" PRIu64 " integers differ", delta->unequal,
-                            delta->count);
-    else if (!(size > 0))
-        text = ts_case_text(the_case, "no cause holds; nothing but zero is expected here, so no place stands out");
-    else if (state->quiet)
-        text = ts_case_text(the_case, "the difference (%.3g of the tensor's size) is spread as rounding spreads it",
-                            relative);
-    else if (structure.known && structure.channel > ts_channel_limit(&structure))
-        text = ts_case_text(the_case, "no cause holds; channel %zu errs %.0f times as much as the others",
-                            structure.worst_channel, structure.channel);
-    else if (structure.known && structure.row > TS_ROW_LIMIT)
-        text = ts_case_text(the_case, "no cause holds; row %" PRIu64 " errs %.0f times as much as the others",
-                            ts_case_row(the_case, structure.worst_row), sqrt(structure.row));
-    else
         text = ts_case_text(
             the_case,
-            "no cause holds; the error is %.3g of the tensor's size, %.0f %% of its energy follows the reference, and "
-            "%s",
-            relative, the_case->error > 0 && size > 0 ? 100 * dot * dot / (size * the_case->error) : 0,
-            where_it_stands(the_case));
+            "%s times the candidate's own %s gives the candidate's values up to rounding: the error comes from %s",
+            ts_product_name(the_case, &state->product), ts_case_name(the_case, state->product.input),
+            ts_case_name(the_case, state->product.input));
+    else if (delta->non_finite_mismatch)
+        text = ts_case_text(the_case,
+                            "no known cause fits; %" PRIu64 " of %" PRIu64
+                            " elements are NaN or infinite on one side only, or infinite with opposite signs",
+                            delta->non_finite_mismatch, delta->count);
+    else if (delta->exact)
+        text = ts_case_text(the_case, "no known cause fits; %" PRIu64 " of %" PRIu64 " integers differ", delta->unequal,
+                            delta->count);
+    else if (!(size > 0))
+        text = ts_case_text(the_case, "no known cause fits; only zeros are expected here, so no place stands out");
+    else if (state->quiet)
+        text = ts_case_text(the_case, "the difference (%.3g of the tensor's norm) is spread like rounding", relative);
+    else if (structure.known && structure.channel > ts_channel_limit(&structure))
+        text = ts_case_text(the_case, "no known cause fits; channel %zu has %.0f times the error of the others",
+                            structure.worst_channel, structure.channel);
+    else if (structure.known && structure.row > TS_ROW_LIMIT)
+        text =
+            ts_case_text(the_case, "no known cause fits; %s %" PRIu64 " has %.0f times the error of the others",
+                         ts_case_row_word(the_case), ts_case_row(the_case, structure.worst_row), sqrt(structure.row));
+    else
+        text = ts_case_text(the_case,
+                            "no known cause fits; the error is %.3g of the tensor's norm, %.0f %% of its energy is "
+                            "proportional to the reference, and %s",
+                            relative, the_case->error > 0 && size > 0 ? 100 * dot * dot / (size * the_case->error) : 0,
+                            where_it_stands(the_case));
     /* numbers of elements are those of all of it; what else is said is of the rows at hand */
     counted = (delta->non_finite_mismatch || delta->exact) && !knows;
     the_case->diagnosis->strongest =

@@ -128,12 +128,11 @@ void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logit
     if (best.chosen && predict_summed(the_case, &formula, prediction)) {
         ts_formula_next(the_case, &formula);
         ts_propose(the_case, "router-gate", prediction, 1, "norm_topk_prob",
-                   "each token has a factor that is %s the sum of the %zu largest %s of %s: the weights of the chosen "
-                   "experts are %s",
-                   best.divided ? "one over" : "just", best.chosen, best.sigmoid ? "sigmoids" : "softmax probabilities",
+                   "each token is scaled by %sthe sum of the %zu largest %s of %s: the candidate %s",
+                   best.divided ? "one over " : "", best.chosen, best.sigmoid ? "sigmoids" : "softmax probabilities",
                    ts_case_name(the_case, logits),
-                   best.divided ? "divided by their sum, and not in the reference"
-                                : "not divided by their sum, as the reference does");
+                   best.divided ? "divides the weights of the chosen experts by their sum, the reference does not"
+                                : "does not divide the weights of the chosen experts by their sum, the reference does");
         return;
     }
     for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && chosen * 2 <= logits->width; chosen++) {
@@ -243,13 +242,12 @@ void ts_propose_unseen_routing(struct ts_case *the_case)
             said += (size_t)snprintf(tokens + said, sizeof tokens - said, "%s%" PRIu64, said ? ", " : "",
                                      ts_case_row(the_case, row));
     if (share >= MOST_OF_IT)
-        ts_propose_plain(
-            the_case, "routing", 0.98 * share,
-            "nothing, if these tokens alone differ: near ties fall either way; capture the chosen experts "
-            "to have them set aside",
-            "%.0f %% of the error above the other tokens' is in %zu token%s (%s) whose largest scores in %s "
-            "or before are so nearly tied that the two runs choose other experts",
-            100 * share, flipped, flipped == 1 ? "" : "s", tokens, ts_case_name(the_case, logits));
+        ts_propose_plain(the_case, "routing", 0.98 * share,
+                         "nothing, if only these tokens differ: near ties fall either way; capture the chosen experts "
+                         "to have them set aside",
+                         "%.0f %% of the error beyond the other tokens' is in %zu token%s (%s) whose top scores in %s "
+                         "or an earlier router are so nearly tied that the two runs choose different experts",
+                         100 * share, flipped, flipped == 1 ? "" : "s", tokens, ts_case_name(the_case, logits));
     free(marked);
     free(costs);
 }

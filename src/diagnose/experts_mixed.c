@@ -122,16 +122,16 @@ static double sure_of_mixing(const struct ts_tally *tally, int mixing)
 static const char *mixing_text(struct ts_case *the_case, const struct ts_tally *tally, int mixing)
 {
     static const char *const texts[MIXINGS] = {
-        [EQUAL_WEIGHTS] = "sizes and angles of the rows are those of experts added up without the router's weights",
-        [MEAN_WEIGHTS] = "sizes and angles of the rows are those of a plain mean over the chosen experts",
-        [REVERSED_WEIGHTS] = "sizes and angles of the rows are those of weights that went to the wrong one of the "
-                             "chosen experts",
-        [OTHER_EXPERTS] = "rows have the right size and no relation to the reference: other experts than the chosen "
-                          "ones were used, experts in another order, or experts whose weights were not loaded"};
-    return ts_case_text(the_case,
-                        "the router's weights and choices agree, but what the experts make does not (mean cosine of a "
-                        "row %.2f): %s",
-                        tally->sums[COSINES] / tally->sums[ROWS], texts[mixing]);
+        [EQUAL_WEIGHTS] = "the rows look like a plain sum of the chosen experts, without the router's weights",
+        [MEAN_WEIGHTS] = "the rows look like a plain mean of the chosen experts, without the router's weights",
+        [REVERSED_WEIGHTS] = "the rows look as if the router's weights went to the wrong one of the chosen experts",
+        [OTHER_EXPERTS] =
+            "the rows have the right size but no relation to the reference; the candidate uses experts other than the "
+            "chosen ones, has the experts in another order, or did not load their weights"};
+    return ts_case_text(
+        the_case,
+        "the router's weights and choices agree but the experts' output does not (mean cosine of a row %.2f): %s",
+        tally->sums[COSINES] / tally->sums[ROWS], texts[mixing]);
 }
 
 static bool count_mixing(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
@@ -194,7 +194,8 @@ static bool predict_single(struct ts_case *the_case, const struct ts_formula *fo
 /* With one expert per token its weight is a factor of the row. */
 static void propose_single(struct ts_case *the_case, const struct ts_router *router)
 {
-    static const char *const texts[] = {"the router's weight is not applied", "the router's weight is applied twice"};
+    static const char *const texts[] = {"the candidate does not apply the router's weight",
+                                        "the candidate applies the router's weight twice"};
     double *prediction = ts_case_scratch(the_case);
     if (!router->weights || router->chosen != 1 || !prediction)
         return;
@@ -337,12 +338,13 @@ static const char *tell_some(struct ts_case *the_case, const struct ts_formula *
         return *share = 0, NULL;
     *share *= tally->sums[WRONG_WITH] / wrong * tally->sums[WRONG_WITH] / with;
     if (wrong == tally->sums[WRONG_WITH] && with == tally->sums[WRONG_WITH])
-        return ts_case_text(the_case, "only the %.0f tokens that went to expert%s %s are wrong, the other %.0f agree",
+        return ts_case_text(the_case, "only the %.0f tokens that went to expert%s %s are wrong; the other %.0f agree",
                             wrong, strchr(some->names, ',') ? "s" : "", some->names, tally->sums[RIGHT_WITHOUT]);
-    return ts_case_text(the_case,
-                        "of the %.0f tokens that went to expert%s %s %.0f are wrong, of the other %.0f these are %.0f",
-                        with, strchr(some->names, ',') ? "s" : "", some->names, tally->sums[WRONG_WITH],
-                        tally->sums[RIGHT_WITHOUT] + tally->sums[WRONG_WITHOUT], tally->sums[WRONG_WITHOUT]);
+    return ts_case_text(
+        the_case,
+        "%.0f tokens went to expert%s %s, and %.0f of them are wrong; of the other %.0f tokens, %.0f are wrong", with,
+        strchr(some->names, ',') ? "s" : "", some->names, tally->sums[WRONG_WITH],
+        tally->sums[RIGHT_WITHOUT] + tally->sums[WRONG_WITHOUT], tally->sums[WRONG_WITHOUT]);
 }
 
 /* A level that calm rows stay below, as noise is given to is_wrong: in a coarse run experts err by more than one

@@ -96,11 +96,11 @@ void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *rou
         const bool before = 2 * step > (int64_t)experts;
         const char *order = "";
         if (alike)
-            order = ts_case_text(the_case, ", and always those of the expert %lld places %s",
-                                 (long long)(before ? (int64_t)experts - step : step), before ? "before" : "behind");
+            order = ts_case_text(the_case, ", always the expert %lld places %s",
+                                 (long long)(before ? (int64_t)experts - step : step), before ? "before" : "after");
         ts_propose_plain(the_case, "router-gate", alike ? 0.95 : 0.9, "the order of the experts' weights",
-                         "experts in another order: %zu of %zu rows are another expert's in the reference (expert %zu "
-                         "makes one of expert %zu's)%s",
+                         "the candidate's experts are in another order: %zu of %zu rows are another expert's in the "
+                         "reference (expert %zu produces a row of expert %zu)%s",
                          elsewhere, rows.match.count, rows.expert_b[first], rows.expert_a[first_from], order);
     }
     close_rows(&rows);

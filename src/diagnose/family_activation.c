@@ -180,17 +180,17 @@ static const char *guess_text(struct ts_case *the_case, const struct guess *gues
     const char *f = function_name(guess->function);
     switch (guess->shape) {
     case SWAPPED:
-        return ts_case_text(the_case, "%s(%s) * %s: the function is on the wrong operand", f, y, x);
+        return ts_case_text(the_case, "%s(%s) * %s (the activation is on the wrong operand)", f, y, x);
     case ALONE:
-        return ts_case_text(the_case, "%s(%s)%s%s", f, x, *y ? ", without the product with " : "", y);
+        return ts_case_text(the_case, "%s(%s)%s%s", f, x, *y ? ", not multiplied by " : "", y);
     case OTHER_ALONE:
         return ts_case_text(the_case, "%s(%s), without %s", f, y, x);
     case OF_PRODUCT:
-        return ts_case_text(the_case, "%s(%s * %s): the product is taken before the function", f, x, y);
+        return ts_case_text(the_case, "%s(%s * %s) (the product is taken before the activation)", f, x, y);
     case BOTH:
-        return ts_case_text(the_case, "%s of both operands, %s and %s", f, x, y);
+        return ts_case_text(the_case, "%s on both operands, %s and %s", f, x, y);
     case SUM:
-        return ts_case_text(the_case, "%s(%s) + %s: a sum in place of the product", f, x, y);
+        return ts_case_text(the_case, "%s(%s) + %s (a sum instead of the product)", f, x, y);
     case PRODUCT_PLUS:
         return ts_case_text(the_case, "%s(%s) * (%s + 1)", f, x, y);
     case TWICE:
@@ -200,10 +200,10 @@ static const char *guess_text(struct ts_case *the_case, const struct guess *gues
     case CLIPPED_ONE:
         return ts_case_text(the_case, "%s of %s clipped at %.4g%s%s", f, x, guess->limit, *y ? ", times " : "", y);
     case CAPPED:
-        return ts_case_text(the_case, "%s after a soft cap of %.4g on %s", f, guess->limit, x);
+        return ts_case_text(the_case, "%s after a softcap of %.4g on %s", f, guess->limit, x);
     default:
         return guess->function == TS_ACTIVATION_IDENTITY
-                   ? ts_case_text(the_case, "no activation on %s", x)
+                   ? ts_case_text(the_case, "%s%s%s without an activation", x, *y ? " * " : "", y)
                    : ts_case_text(the_case, "%s(%s)%s%s", f, x, *y ? " * " : "", y);
     }
 }
@@ -368,9 +368,10 @@ static void propose_curve(struct ts_variants *variants, double explained)
     memcpy(table + KNOTS, heights, sizeof heights);
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .table = table, .table_count = 2 * KNOTS});
     if (share > explained + CURVE_MARGIN)
-        ts_propose(the_case, "activation", variants->out, KNOTS, "the activation function of the candidate",
-                   "what was found is a function of %s, but none of the usual ones: it goes through %.3g at %.3g, %.3g "
-                   "at %.3g and %.3g at %.3g, where %s gives %.3g, %.3g and %.3g",
+        ts_propose(the_case, "activation", variants->out, KNOTS,
+                   "the activation function of the candidate (hidden_act)",
+                   "the candidate computes an unknown function of %s: it gives %.3g at %.3g, %.3g at %.3g and %.3g at "
+                   "%.3g, where %s gives %.3g, %.3g and %.3g",
                    operand_name(the_case, variants, 0), heights[3], knots[3], heights[KNOTS / 2], knots[KNOTS / 2],
                    heights[KNOTS - 4], knots[KNOTS - 4], ts_activation_name(variants->operation->activation),
                    ts_activation_value(variants->operation->activation, knots[3]),
@@ -440,15 +441,15 @@ static void propose_summed(struct ts_variants *variants, const struct guess *bes
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = best, .size = sizeof *best});
     if (best->shape == FIRST_LEFT || best->shape == SECOND_LEFT)
         ts_propose(the_case, "term-missing", variants->out, 0, "the addition before the activation",
-                   "the candidate computes %s(%s): %s is not added", f, best->shape == FIRST_LEFT ? first : second,
+                   "the candidate computes %s(%s) without adding %s", f, best->shape == FIRST_LEFT ? first : second,
                    best->shape == FIRST_LEFT ? second : first);
     else
-        ts_propose(the_case, "activation", variants->out, 0, "whether the activation comes before the sum or behind it",
+        ts_propose(the_case, "activation", variants->out, 0, "whether the activation comes before or after the sum",
                    "the candidate computes %s(%s) + %s%s%s%s; the reference computes %s(%s + %s)", f,
                    best->shape == SECOND_BEFORE ? second : first,
                    best->shape == BOTH_BEFORE ? ts_case_text(the_case, "%s(", f) : "",
                    best->shape == SECOND_BEFORE ? first : second, best->shape == BOTH_BEFORE ? ")" : "",
-                   ": the function is applied before the sum", f, first, second);
+                   " (the activation is applied before the sum)", f, first, second);
 }
 
 /* Other columns of an input than those it should be. */
@@ -484,8 +485,8 @@ static void propose_other_part(struct ts_case *the_case)
         variants.operation = &best;
         ts_formula_operation(the_case, &best);
         ts_propose(the_case, "wrong-input", variants.out, 0, "which columns of the fused projection are taken",
-                   "the right operation on the wrong columns: %s in place of %s", part_name(the_case, &variants, at),
-                   right);
+                   "the candidate applies the right operation to the wrong columns: %s instead of %s",
+                   part_name(the_case, &variants, at), right);
     }
     ts_variants_close(&variants);
 }
@@ -542,11 +543,12 @@ static void propose(struct ts_case *the_case)
         twin = twin_of(&variants, &best);
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = &best, .size = sizeof best});
         ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
-                   clipped ? "limits on the inputs of the activation"
+                   clipped ? "the limits that clip the inputs of the activation (swiglu_limit)"
                            : "the activation function (hidden_act), and which projection it is applied to",
                    "the candidate computes %s%s; the reference computes %s(%s)%s%s", guess_text(the_case, &best, x, y),
-                   twin == FUNCTIONS ? ""
-                                     : ts_case_text(the_case, " (or %s, which rounding hides)", function_name(twin)),
+                   twin == FUNCTIONS
+                       ? ""
+                       : ts_case_text(the_case, " (or %s; rounding hides the difference)", function_name(twin)),
                    ts_activation_name(operation->activation), x, *y ? " * " : "", y);
     }
     propose_curve(&variants, explained);

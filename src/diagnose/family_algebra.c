@@ -202,10 +202,10 @@ static void suspect_settings(struct suspects *suspects, const struct ts_evidence
         const char *name = evidence->config.names[key];
         if (!(value > 0) || value == 1)
             continue;
-        add_suspect(suspects, value, "%s of the configuration (%.6g), applied once too often", name, value);
-        add_suspect(suspects, 1 / value, "1/%s of the configuration (%.6g), left out", name, value);
-        add_suspect(suspects, 1 / sqrt(value), "1/sqrt(%s) of the configuration (%.6g)", name, value);
-        add_suspect(suspects, sqrt(value), "sqrt(%s) of the configuration (%.6g)", name, value);
+        add_suspect(suspects, value, "%s (%.6g in the configuration), applied once too often", name, value);
+        add_suspect(suspects, 1 / value, "1/%s (%.6g in the configuration), left out", name, value);
+        add_suspect(suspects, 1 / sqrt(value), "1/sqrt(%s) (%.6g in the configuration)", name, value);
+        add_suspect(suspects, sqrt(value), "sqrt(%s) (%.6g in the configuration)", name, value);
     }
 }
 
@@ -215,8 +215,8 @@ static void suspect_head(struct suspects *suspects, size_t head)
     if (!head)
         return;
     add_suspect(suspects, 1 / sqrt(d),
-                "1/sqrt(%zu), the head size: the attention scale is applied twice, or where it should not be", head);
-    add_suspect(suspects, sqrt(d), "sqrt(%zu), the head size: the attention scale is missing", head);
+                "1/sqrt(%zu), from head_dim: the attention scale is applied twice, or where it should not be", head);
+    add_suspect(suspects, sqrt(d), "sqrt(%zu), from head_dim: the attention scale is missing", head);
 }
 
 /* What is less usual, and often a plain number as well: the fourth root of 16 is 2. */
@@ -225,12 +225,12 @@ static void suspect_head_otherwise(struct suspects *suspects, size_t head)
     double d = (double)head;
     if (!head)
         return;
-    add_suspect(suspects, pow(d, -0.25), "%zu^(-1/4), the head size: the scale is split over q and k on one side only",
+    add_suspect(suspects, pow(d, -0.25), "%zu^(-1/4), from head_dim: the scale is split over q and k on one side only",
                 head);
-    add_suspect(suspects, pow(d, 0.25), "%zu^(1/4), the head size: the scale is split over q and k on one side only",
+    add_suspect(suspects, pow(d, 0.25), "%zu^(1/4), from head_dim: the scale is split over q and k on one side only",
                 head);
-    add_suspect(suspects, d, "%zu, the head size", head);
-    add_suspect(suspects, 1 / d, "1/%zu, the head size", head);
+    add_suspect(suspects, d, "%zu, which is head_dim", head);
+    add_suspect(suspects, 1 / d, "1/%zu, one over head_dim", head);
 }
 
 /* Where heads are folded into one axis and nothing shows their size: those that the axis can be cut into. */
@@ -239,12 +239,11 @@ static void suspect_folded(struct suspects *suspects, size_t width)
     for (size_t head = 16; head <= 256 && head < width; head += 2) {
         if (width % head)
             continue;
-        add_suspect(suspects, sqrt((double)head),
-                    "sqrt(%zu), where a head has %zu numbers: the attention scale is missing", head, head);
+        add_suspect(suspects, sqrt((double)head), "sqrt(%zu), from a head_dim of %zu: the attention scale is missing",
+                    head, head);
         add_suspect(
             suspects, 1 / sqrt((double)head),
-            "1/sqrt(%zu), where a head has %zu numbers: the attention scale is applied twice, or where it should "
-            "not be",
+            "1/sqrt(%zu), from a head_dim of %zu: the attention scale is applied twice, or where it should not be",
             head, head);
     }
 }
@@ -253,9 +252,11 @@ static void suspect_width(struct suspects *suspects, size_t width)
 {
     if (!width)
         return;
-    add_suspect(suspects, sqrt((double)width), "sqrt(%zu), the hidden size: the embedding scale", width);
-    add_suspect(suspects, 1 / sqrt((double)width), "1/sqrt(%zu), the hidden size: the embedding scale", width);
-    add_suspect(suspects, 1 / (double)width, "1/%zu, the hidden size", width);
+    add_suspect(suspects, sqrt((double)width),
+                "sqrt(%zu), from hidden_size: the embedding scale is applied once too often", width);
+    add_suspect(suspects, 1 / sqrt((double)width), "1/sqrt(%zu), from hidden_size: the embedding scale is left out",
+                width);
+    add_suspect(suspects, 1 / (double)width, "1/%zu, one over hidden_size", width);
 }
 
 /* cap * tanh(x / cap) with one of the two left out. Without a configuration: of the caps that models have, where
@@ -271,9 +272,9 @@ static void suspect_caps(struct suspects *suspects, const struct ts_case *the_ca
         double cap = evidence->config.values[key];
         if (!(cap >= largest) || cap == 1)
             continue;
-        add_suspect(suspects, 1 / cap, "1/%s of the configuration (%.6g): the softcap is not multiplied by its cap",
+        add_suspect(suspects, 1 / cap, "1/%s (%.6g in the configuration): the softcap is not multiplied by its cap",
                     evidence->config.names[key], cap);
-        add_suspect(suspects, cap, "%s of the configuration (%.6g): the softcap is multiplied by its cap twice",
+        add_suspect(suspects, cap, "%s (%.6g in the configuration): the softcap is multiplied by its cap twice",
                     evidence->config.names[key], cap);
     }
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -289,14 +290,14 @@ static void suspect_plain(struct suspects *suspects)
     static const double plain[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 30, 32, 50, 64, 100, 128, 255, 256, 448, 1000};
     add_suspect(suspects, M_SQRT2, "sqrt(2)");
     add_suspect(suspects, M_SQRT1_2, "1/sqrt(2)");
-    add_suspect(suspects, M_LOG2E, "log2(e): the exponent's base");
-    add_suspect(suspects, M_LN2, "ln(2): the exponent's base");
+    add_suspect(suspects, M_LOG2E, "log2(e): exp and exp2 are mixed up");
+    add_suspect(suspects, M_LN2, "ln(2): exp and exp2 are mixed up");
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         bool ranks = plain[i] <= 64 && plain[i] != 5 && plain[i] != 10 && plain[i] != 30 && plain[i] != 50;
         add_suspect(suspects, plain[i], "%g%s", plain[i],
                     ranks ? ": summed or applied more than once (all-reduce, residual, scale)" : "");
         add_suspect(suspects, 1 / plain[i], "1/%g%s", plain[i],
-                    ranks ? ": averaged, halved, or a partial sum of that many ranks" : "");
+                    ranks ? ": averaged, or a partial sum of one of that many ranks" : "");
     }
 }
 
@@ -312,6 +313,12 @@ static size_t best_suspect(const struct suspects *suspects, size_t from, size_t 
     return best;
 }
 
+/* A fitted factor is told to so many digits: noise makes 1.49999 of 1.5. Near 1 they are what it differs by. */
+static int digits_of(double factor)
+{
+    return fabs(factor - 1) < 0.01 ? 6 : 4;
+}
+
 /* What a factor may be. The size of a head is looked at first where a scale made of it belongs: in queries, keys and
  * scores. Elsewhere four is four ranks before it is the root of sixteen, and what else it may be is said behind that.
  */
@@ -320,8 +327,10 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
     const struct ts_actor *actor = the_case->actor;
     const char *name = ts_case_name(the_case, actor);
     struct suspects suspects = {.count = 0};
+    const char *first;
     char plain[32];
-    size_t heads, head = ts_head_size(the_case, &heads), width = common_width(the_case), best, other = SIZE_MAX, common;
+    size_t same, heads, head = ts_head_size(the_case, &heads), width = common_width(the_case), best, other = SIZE_MAX,
+                        common;
     bool of_heads = ts_names_operand(name) || strstr(name, "score") || strstr(name, "kq") ||
                     (actor->heads > 1 && actor->inner == actor->sequence);
     bool of_width = strstr(name, "embed") || strstr(name, "embd") || strstr(name, "wte");
@@ -343,9 +352,9 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
         suspect_folded(&suspects, actor->width);
     if (of_heads && head && width && head != width) {
         add_suspect(&suspects, sqrt((double)head / (double)width),
-                    "sqrt(%zu/%zu): scaled by the hidden size instead of the head size", head, width);
+                    "sqrt(%zu/%zu): scaled by hidden_size instead of head_dim", head, width);
         add_suspect(&suspects, sqrt((double)width / (double)head),
-                    "sqrt(%zu/%zu): scaled by the head size instead of the hidden size", width, head);
+                    "sqrt(%zu/%zu): scaled by head_dim instead of hidden_size", width, head);
     }
     best = best_suspect(&suspects, 0, common, factor, tolerance);
     other = best_suspect(&suspects, common, suspects.count, factor, tolerance);
@@ -355,10 +364,16 @@ static void suspect(const struct ts_case *the_case, double factor, double tolera
         other = SIZE_MAX;
     }
     text[0] = 0;
-    snprintf(plain, sizeof plain, "%.6g", factor);
-    if (best != SIZE_MAX && strcmp(plain, suspects.list[best].text) != 0) /* "3 times, which is 3" */
-        snprintf(text, room, ", which is %s%s%s", suspects.list[best].text, other == SIZE_MAX ? "" : "; or ",
-                 other == SIZE_MAX ? "" : suspects.list[other].text);
+    if (best == SIZE_MAX)
+        return;
+    snprintf(plain, sizeof plain, "%.*g", digits_of(factor), factor);
+    first = suspects.list[best].text;
+    same = strncmp(first, plain, strlen(plain)) == 0 ? strlen(plain) : 0;
+    if (same && !first[same]) /* "3 times, which is 3" */
+        return;
+    same = same && first[same] == ':' ? same : 0; /* "2 times what it should be: summed" */
+    snprintf(text, room, "%s%s%s%s", same ? "" : ", which is ", first + same, other == SIZE_MAX ? "" : "; or ",
+             other == SIZE_MAX ? "" : suspects.list[other].text);
 }
 
 static void whole_tensor(struct ts_case *the_case, double *prediction)
@@ -387,21 +402,22 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
     /* a tenth of it and more under coarse weights */
     if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))
         ts_propose(the_case, "sign-flipped", prediction, 1,
-                   "a missing or doubled minus, a - b for b - a, sine and cosine with the other sign",
-                   "every element has the other sign (factor %.4g)", factor);
+                   "a missing or doubled minus, a - b instead of b - a, a sine or cosine with the wrong sign",
+                   "every element has the opposite sign (factor %.4g)", factor);
     else if (fabs(factor) > 1e-3 && fabs(factor) > spread) /* else it is no factor, but no relation */
         ts_propose(the_case, "scaled", prediction, 1,
                    strstr(ts_case_name(the_case, the_case->actor), "expert")
-                       ? "a scale that is missing, doubled or made from another size: routed_scaling_factor"
-                       : "a scale that is missing, doubled or made from another size",
-                   "every element is %.6g times what it should be%s", factor, what);
+                       ? "a scale that is missing, applied twice or computed from another size: routed_scaling_factor"
+                       : "a scale that is missing, applied twice or computed from another size",
+                   "every element is %.*g times what it should be%s", digits_of(factor), factor, what);
 
     offset = (all->y - all->x) / all->count;
     for (size_t i = 0; i < the_case->total; i++)
         prediction[i] = the_case->expected[i] + offset;
     ts_formula_affine(the_case, 1, offset);
-    ts_propose(the_case, "offset", prediction, 1, "a constant added or left out: (1 + w), an epsilon, a zero point",
-               "every element is larger by %.6g", offset);
+    ts_propose(the_case, "offset", prediction, 1,
+               "a constant that is added or left out: (1 + w), an epsilon, a zero point",
+               "every element is off by %+.6g", offset);
 
     spread = all->xx - all->x * all->x / all->count;
     if (spread > 1e-12 * all->xx) {
@@ -411,7 +427,8 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
             prediction[i] = slope * the_case->expected[i] + offset;
         ts_formula_affine(the_case, slope, offset);
         if (fabs(slope) > 1e-3 && fabs(slope) > 4 * sqrt(left / (all->count * spread)))
-            ts_propose(the_case, "affine", prediction, 2, "scale and zero point, or a normalization of inputs",
+            ts_propose(the_case, "affine", prediction, 2,
+                       "a scale and a zero point, or the normalization of the inputs",
                        "every element is %.6g times what it should be, plus %.6g", slope, offset);
     }
     free(all);
@@ -498,12 +515,12 @@ static bool one_run(struct ts_case *the_case, const struct sums *sums, const boo
     size = ts_folded_head(the_case);
     if (size && (last - first) % size == 0 && first % size == 0)
         ts_propose(the_case, "heads", prediction, 3, "this head's weights, its sign and its scale",
-                   "channels %zu to %zu, which are head %zu of %zu%s: %.5g times what they should be", first, last - 1,
+                   "channels %zu to %zu (head %zu of %zu%s) are %.5g times what they should be", first, last - 1,
                    first / size, parts / size, last - first > size ? " and the next" : "", factor);
     else
         ts_propose(the_case, "channels", prediction, 3,
                    "the slice, shard or block of the weights that makes these channels: its sign, its scale",
-                   "channels %zu to %zu of %zu: %.5g times what they should be", first, last - 1, parts, factor);
+                   "channels %zu to %zu of %zu are %.5g times what they should be", first, last - 1, parts, factor);
     return ts_explained(the_case, prediction) > share - WORTH_MORE;
 }
 
@@ -556,6 +573,33 @@ static bool are_of_one_head(const struct ts_actor *actor, const bool *chosen, si
     return true;
 }
 
+/* "each channel has its own factor, from 0.9 to 1.1", "channel 3 is 1.51 times what it should be". which: the parts
+ * that err, where not all do. */
+static const char *parts_text(struct ts_case *the_case, enum partition partition, const struct words *words,
+                              size_t number, size_t parts, const char *which, bool offset, double low, double high)
+{
+    const char *what = partition == BY_ROW ? ts_case_row_word(the_case) : words->what;
+    if (number == parts)
+        return ts_case_text(the_case,
+                            offset ? "each %s is off by its own constant%s, from %.4g to %.4g"
+                                   : "each %s has its own factor%s, from %.4g to %.4g",
+                            what, words->per, low, high);
+    if (partition == BY_HEAD_OF_ROW) /* a number of head and row together names neither */
+        return ts_case_text(the_case, "%zu of the %zu heads of all %ss are each off by a factor, from %.4g to %.4g",
+                            number, parts, ts_case_row_word(the_case), low, high);
+    if (number == 1)
+        return ts_case_text(the_case, offset ? "%s %s is off by %+.4g%s" : "%s %s is %.4g times what it should be%s",
+                            what, which, low, words->per);
+    if (fabs(high - low) <= 1e-4 * fabs(high))
+        return ts_case_text(the_case,
+                            offset ? "%ss %s are off by %+.4g%s" : "%ss %s are %.4g times what they should be%s", what,
+                            which, high, words->per);
+    return ts_case_text(the_case,
+                        offset ? "%ss %s are each off by a constant, from %.4g to %.4g%s"
+                               : "%ss %s are each off by a factor, from %.4g to %.4g%s",
+                        what, which, low, high, words->per);
+}
+
 /* A factor, then an offset, for each part that errs. */
 static void by_part(struct ts_case *the_case, enum partition partition, const struct words *words, double *prediction)
 {
@@ -594,10 +638,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     if (!one && (fabs(low) > 1e-3 || fabs(high) > 1e-3) && /* all near zero: that is for "zeros" to say */
         are_multiples(sums, parts, chosen) &&
         (partition != BY_CHANNEL || number * 2 < parts || follows_tokens(the_case, prediction, ONE_NUMBER)))
-        ts_propose(the_case, words->scaled_id, prediction, number, words->scaled_check,
-                   number == parts ? "each %s has a factor of its own%s, from %.4g to %.4g"
-                                   : "%s %s: wrong by a factor, from %.4g to %.4g",
-                   words->what, number == parts ? words->per : which, low, high);
+        ts_propose(the_case, words->scaled_id, prediction, number, words->scaled_check, "%s",
+                   parts_text(the_case, partition, words, number, parts, which, false, low, high));
     if (!words->offset_id) {
         free(sums);
         free(chosen);
@@ -624,10 +666,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     if (number == parts && is_one_offset(the_case, sums, parts, ts_explained(the_case, prediction)))
         number = 0;
     if (number)
-        ts_propose(the_case, words->offset_id, prediction, number, words->offset_check,
-                   number == parts ? "each %s is shifted by a constant of its own%s, from %.4g to %.4g"
-                                   : "%s %s: shifted by a constant, from %.4g to %.4g",
-                   words->what, number == parts ? words->per : which, low, high);
+        ts_propose(the_case, words->offset_id, prediction, number, words->offset_check, "%s",
+                   parts_text(the_case, partition, words, number, parts, which, true, low, high));
     free(sums);
     free(chosen);
     free(numbers);
@@ -666,38 +706,39 @@ static void affine_by_channel(struct ts_case *the_case, enum partition partition
     if (2 * follow > the_case->total && ts_explained(the_case, prediction) > 0.97 &&
         follows_tokens(the_case, prediction, TWO_NUMBERS))
         ts_propose(the_case, "affine", prediction, 2 * parts,
-                   partition == BY_CHANNEL ? "weight and bias of a norm, or the statistics of its inputs"
+                   partition == BY_CHANNEL ? "the weight and bias of a norm, or the mean and variance of its inputs"
                                            : "a norm's weight, bias, groups, epsilon, running mean and variance",
-                   "each channel has a factor and an offset of its own");
+                   "each channel has its own factor and its own offset");
     free(sums);
     free(factors);
 }
 
 static void propose(struct ts_case *the_case)
 {
-    static const struct words row = {"row-scaled", "a norm that is missing or has another epsilon; a scale per token",
-                                     "centering",  "a mean that is removed, or not (LayerNorm against RMSNorm)",
-                                     "row",        ""};
+    static const struct words row = {
+        "row-scaled", "a norm that is missing or has another epsilon, or a scale per token",
+        "centering",  "whether the mean is removed (LayerNorm) or not (RMSNorm)",
+        "row",        ""};
     static const struct words head_of_row = {"row-scaled",
                                              "a norm over each head that is missing or has another epsilon",
                                              NULL,
                                              NULL,
-                                             "head of each row",
+                                             "head of each token",
                                              ""};
     static const struct words channel = {
-        "channel-scaled", "a norm's weight: missing, (1 + w) against w, or another layer's; a scale per channel",
-        "offset",         "a bias that is missing, doubled or another layer's",
+        "channel-scaled", "a norm's weight: missing, (1 + w) instead of w, or another layer's; or a scale per channel",
+        "offset",         "a bias that is missing, added twice or another layer's",
         "channel",        ""};
     static const struct words channel_of_head = {
-        "channel-scaled", "the weight of a norm over heads: missing, (1 + w) against w, or another layer's",
-        "offset",         "a bias that is missing or another's",
+        "channel-scaled", "the weight of a norm over heads: missing, (1 + w) instead of w, or another layer's",
+        "offset",         "a bias that is missing or another layer's",
         "channel",        ", the same in every head"};
     static const struct words head = {"heads", "a scale per head, or one head's weights",
                                       "heads", "a bias per head, or one head's weights",
                                       "head",  ""};
     static const struct words plane = {
-        "channel-scaled", "a norm's weight, its running variance or epsilon; a scale per channel",
-        "offset",         "a bias or a running mean that is missing, doubled or another layer's",
+        "channel-scaled", "a norm's weight, its running variance or epsilon, or a scale per channel",
+        "offset",         "a bias or a running mean that is missing, added twice or another layer's",
         "channel",        ""};
     const struct ts_actor *actor = the_case->actor;
     double *prediction = ts_case_scratch(the_case);

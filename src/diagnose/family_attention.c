@@ -122,16 +122,16 @@ static void mask_describe(const struct mask *mask, long *window, long *shift)
 static const char *mask_text(struct ts_case *the_case, long window, long shift, size_t keys)
 {
     const char *back =
-        window > 0 ? ts_case_text(the_case, ", at most %ld back (a window of %ld)", window - 1, window) : "";
+        window > 0 ? ts_case_text(the_case, ", at most %ld tokens back (a window of %ld)", window - 1, window) : "";
     if (shift >= (long)keys - 1)
-        return ts_case_text(the_case, "every key is visible%s", back);
+        return ts_case_text(the_case, "each token sees every token%s", back);
     if (shift == 0)
-        return ts_case_text(the_case, "each token sees itself and those before it%s", back);
+        return ts_case_text(the_case, "each token sees itself and the tokens before it%s", back);
     if (shift > 0)
         return ts_case_text(the_case, "each token sees %ld token%s ahead%s", shift, shift == 1 ? "" : "s", back);
     if (shift == -1)
-        return ts_case_text(the_case, "each token sees those before it and not itself%s", back);
-    return ts_case_text(the_case, "each token sees only those at least %ld before it%s", -shift, back);
+        return ts_case_text(the_case, "each token sees the tokens before it but not itself%s", back);
+    return ts_case_text(the_case, "each token sees only tokens at least %ld before it%s", -shift, back);
 }
 
 /* Where two masks that are the same band differ first: a stretch of keys. */
@@ -257,9 +257,9 @@ static const char *factor_text(struct ts_case *the_case, double factor)
             continue;
         root = sqrt((double)q->inner);
         if (fabs(factor / root - 1) < 0.02)
-            return ts_case_text(the_case, " = sqrt(%zu), the root of the head size", q->inner);
+            return ts_case_text(the_case, " = sqrt(%zu), the root of head_dim", q->inner);
         if (fabs(factor * root - 1) < 0.02)
-            return ts_case_text(the_case, " = 1 / sqrt(%zu), the root of the head size", q->inner);
+            return ts_case_text(the_case, " = 1 / sqrt(%zu), from head_dim", q->inner);
         return "";
     }
     return "";
@@ -371,8 +371,8 @@ static void propose_masks(struct softmax_search *search)
     soft.way = MASKED_LATE;
     soft_fill(actor, &soft, search->scores, search->out);
     give_band(the_case, &(struct band){.soft = soft});
-    ts_propose(the_case, "mask", search->out, 0, "the mask must be added to the scores before the softmax",
-               "the mask is applied after the softmax: what remains is not normalized again");
+    ts_propose(the_case, "mask", search->out, 0, "that the mask is added to the scores before the softmax",
+               "the candidate applies the mask after the softmax and does not normalize again");
     soft.way = OVER_KEYS;
     soft.mask = &search->trial;
     if (differing) {
@@ -392,7 +392,7 @@ static void propose_masks(struct softmax_search *search)
         if (read > banded + 0.02)
             ts_propose(the_case, "mask", search->out, differing < actor->rows ? differing : actor->rows,
                        "the attention mask",
-                       "the candidate sees other keys: %zu of %zu places are visible on one side only; in the "
+                       "the candidate's mask is different: %zu of %zu entries are visible on one side only; in the "
                        "reference %s",
                        differing, search->found.rows * search->found.keys, reference);
     }
@@ -420,12 +420,13 @@ static void propose_caps(struct ts_case *the_case, struct ts_variants *variants)
     if (!(most > WORTHWHILE))
         return;
     changed.cap = best;
-    text = best == 0  ? ts_case_text(the_case, "the soft cap of %.3g on the scores is missing", own)
-           : own == 0 ? ts_case_text(the_case, "the scores have a soft cap of %.3g in the candidate only", best)
-                      : ts_case_text(the_case, "the soft cap on the scores is %.3g, the reference's %.3g", best, own);
+    text = best == 0  ? ts_case_text(the_case, "the candidate lacks the softcap of %.3g on the scores", own)
+           : own == 0 ? ts_case_text(the_case, "only the candidate has a softcap on the scores (%.3g)", best)
+                      : ts_case_text(the_case, "the candidate's softcap on the scores is %.3g, the reference's %.3g",
+                                     best, own);
     ts_formula_operation(the_case, &changed);
     ts_propose(the_case, "clamped", ts_variants_apply(variants, &changed, variants->inputs), 0,
-               "the soft cap on attention scores (attn_logit_softcapping)", "%s", text);
+               "the softcap on attention scores (attn_logit_softcapping)", "%s", text);
 }
 
 static void propose_ways(struct softmax_search *search)
@@ -434,16 +435,16 @@ static void propose_ways(struct softmax_search *search)
         enum way way;
         double cap;
         const char *text;
-    } ways[] = {{OVER_QUERIES, 0, "the softmax runs over the queries instead of the keys"},
-                {OVER_HEADS, 0, "the softmax runs over the heads instead of the keys"},
-                {UNNORMALIZED, 0, "the exponentials are not normalized"},
-                {UNNORMALIZED_BELOW, 0, "the exponentials are not normalized"},
-                {ONE_MORE_BELOW, 0, "the softmax has an extra 1 in its denominator (a sink)"},
-                {SIGMOIDS, 0, "a sigmoid stands in place of the softmax"},
-                {ONE_MORE, 0, "the softmax has an extra 1 in its denominator (a sink)"},
-                {OVER_KEYS, 20, "the scores are capped at 20 before the softmax"},
-                {OVER_KEYS, 30, "the scores are capped at 30 before the softmax"},
-                {OVER_KEYS, 50, "the scores are capped at 50 before the softmax"}};
+    } ways[] = {{OVER_QUERIES, 0, "the candidate's softmax runs over the queries instead of the keys"},
+                {OVER_HEADS, 0, "the candidate's softmax runs over the heads instead of the keys"},
+                {UNNORMALIZED, 0, "the candidate does not normalize the exponentials"},
+                {UNNORMALIZED_BELOW, 0, "the candidate does not normalize the exponentials"},
+                {ONE_MORE_BELOW, 0, "the candidate's softmax has an extra 1 in its denominator (a sink)"},
+                {SIGMOIDS, 0, "the candidate applies a sigmoid instead of the softmax"},
+                {ONE_MORE, 0, "the candidate's softmax has an extra 1 in its denominator (a sink)"},
+                {OVER_KEYS, 20, "the candidate caps the scores at 20 before the softmax"},
+                {OVER_KEYS, 30, "the candidate caps the scores at 30 before the softmax"},
+                {OVER_KEYS, 50, "the candidate caps the scores at 50 before the softmax"}};
     struct ts_case *the_case = search->the_case;
     struct soft soft = {.factor = 1, .mask = &search->reference, .sinks = search->sinks};
     double factor = find_temperature(the_case, search->scores), best = 0;
@@ -479,8 +480,8 @@ static void propose_ways(struct softmax_search *search)
         return;
     give_band(the_case, &(struct band){.soft = soft});
     ts_propose(the_case, "softmax", search->out, 1,
-               "the scale inside the softmax: 1 / sqrt(head size) applied twice, left out, or a temperature",
-               "the softmax has another temperature: it is that of %.4g times the scores%s", factor,
+               "the scale of the scores: 1 / sqrt(head_dim) applied twice or left out, or a temperature",
+               "the candidate's softmax has another temperature: it scales the scores by %.4g%s", factor,
                factor_text(the_case, factor));
 }
 
@@ -539,7 +540,7 @@ static void propose_score_mask(struct ts_case *the_case, struct ts_variants *var
                     give_band(the_case, &(struct band){.found = true});
                 if (window == own_window && shift == own_shift)
                     ts_propose(the_case, "mask", variants->out, 1, "the attention mask: what else it hides",
-                               "%zu of %zu places of the mask are visible on one side only%s", differing,
+                               "%zu of %zu mask entries are visible on one side only%s", differing,
                                found.rows * found.keys, first_difference(the_case, &reference, &found));
                 else
                     ts_propose(the_case, "mask", variants->out, 1,
@@ -582,8 +583,8 @@ static bool count_one_sided(struct ts_case *the_case, const struct ts_formula *f
 static const char *one_sided_text(struct ts_case *the_case, const struct ts_tally *tally)
 {
     return ts_case_text(the_case,
-                        "%.0f elements that the reference masks are visible in the candidate, and %.0f that it shows "
-                        "are masked",
+                        "%.0f entries masked in the reference are visible in the candidate, and %.0f visible in the "
+                        "reference are masked",
                         tally->sums[SHOWN], tally->sums[HIDDEN]);
 }
 
@@ -629,7 +630,7 @@ static void propose_bare_mask(struct ts_case *the_case)
         ts_formula_next(the_case, &(struct ts_formula){.count = count_one_sided, .tell = tell_bare_mask});
         ts_propose_plain(the_case, "mask", the_case->error > 0 ? cost / the_case->error : 0,
                          "the attention mask: its diagonal, and the sliding window of this layer",
-                         "%zu places are masked on one side only: in the candidate %s; in the reference %s",
+                         "%zu entries are masked on one side only: in the candidate %s; in the reference %s",
                          mask_differences(&reference, &found), mask_text(the_case, window, shift, actor->inner),
                          mask_text(the_case, own_window, own_shift, actor->inner));
     }

@@ -127,18 +127,19 @@ static void propose_weights(struct ts_case *the_case)
         ts_formula_operation(the_case, &best);
     if (found)
         ts_propose(the_case, "router-gate", ts_variants_apply(&variants, &best, variants.inputs), 0,
-                   "how the router turns logits into weights: scoring function, and norm_topk_prob",
-                   "made of %s, the candidate's weights are %s%s, the reference's are %s%s",
+                   "how the router turns logits into weights: the scoring function, and norm_topk_prob",
+                   "from %s, the candidate computes its weights as %s%s, the reference as %s%s",
                    ts_case_name(the_case, variants.from[0]), best.sigmoid ? "sigmoids" : "softmax probabilities",
-                   best.flag ? " divided by their sum" : " that are not divided by their sum",
+                   best.flag ? " divided by their sum" : " not divided by their sum",
                    own->sigmoid ? "sigmoids" : "softmax probabilities",
-                   own->flag ? " divided by their sum" : " as they are");
+                   own->flag ? " divided by their sum" : " not divided by their sum");
     if (fabs(own->factor - 1) > 0.01) {
         struct ts_operation other = *own;
         other.factor = 1;
         ts_formula_operation(the_case, &other);
         ts_propose(the_case, "router-gate", ts_variants_apply(&variants, &other, variants.inputs), 0,
-                   "routed_scaling_factor", "the factor %.5g on the router's weights is missing", own->factor);
+                   "routed_scaling_factor", "the candidate does not apply the factor %.5g to the router's weights",
+                   own->factor);
     }
     for (int shared = 0; shared < 2; shared++) {
         double weight = shared ? own->factor / (double)the_case->actor->width : 1;
@@ -147,10 +148,10 @@ static void propose_weights(struct ts_case *the_case)
         ts_formula_affine(the_case, 0, weight);
         if (shared)
             ts_propose(the_case, "router-gate", variants.out, 0, "whether the router's scores reach the weights",
-                       "all chosen experts have the same weight, 1 / %zu", the_case->actor->width);
+                       "the candidate gives all chosen experts the same weight, 1 / %zu", the_case->actor->width);
         else
             ts_propose(the_case, "router-gate", variants.out, 0, "whether the router's scores reach the weights",
-                       "the router's weights are ignored: every chosen expert has the weight 1");
+                       "the candidate ignores the router's weights: every chosen expert has the weight 1");
     }
     ts_variants_close(&variants);
 }
@@ -295,13 +296,12 @@ static void propose_gathered(struct ts_case *the_case)
                                                        .pair_count = 1});
         if (way != own)
             ts_propose(the_case, "router-gate", made, 0,
-                       "how the router turns logits into weights: scoring function, and norm_topk_prob",
-                       "the candidate's weights are %s%s; the reference takes %s%s", names[way / 2],
-                       way % 2 ? ", divided by their sum" : "", names[own / 2],
-                       own % 2 ? ", divided by their sum" : "");
+                       "how the router turns logits into weights: the scoring function, and norm_topk_prob",
+                       "the candidate's weights are %s%s; the reference's are %s%s", names[way / 2],
+                       way % 2 ? " divided by their sum" : "", names[own / 2], own % 2 ? " divided by their sum" : "");
         else
-            ts_propose(the_case, "router-gate", made, 0, "which experts are chosen: the bias, the groups, their order",
-                       "the weights are made as the reference makes them; the experts they belong to are others");
+            ts_propose(the_case, "router-gate", made, 0, "which experts are chosen: correction bias, groups, order",
+                       "the candidate computes the weights as the reference does, but for other experts");
     }
 }
 
@@ -368,17 +368,17 @@ static void propose_routing(struct ts_case *the_case, const struct ts_router *ro
         return;
     ts_formula_next(the_case, &(struct ts_formula){.proved = true});
     if (ties == differing && (own || ts_case_quiet(the_case)))
-        ts_propose_plain(the_case, "routing", 0.9, "nothing: near ties fall either way; compare these tokens apart",
-                         "not a bug: %zu tokens (%s) were sent to other experts because their scores are nearly tied",
+        ts_propose_plain(the_case, "routing", 0.9, "nothing: near ties fall either way; judge these tokens separately",
+                         "not a bug: %zu tokens (%s) went to different experts because their scores are nearly tied",
                          ties, tokens);
     else if (own && permuted == differing)
         ts_propose_plain(the_case, "router-gate", 0.8, "the order in which chosen experts are listed",
-                         "in %zu tokens the same experts are chosen in another order", differing);
+                         "in %zu tokens the candidate lists the same experts in another order", differing);
     else if (own)
         ts_propose_plain(the_case, "router-gate", 0.8,
                          "how experts are chosen: groups, correction bias, sorting, number of experts per token",
-                         "%zu tokens go to other experts, %zu of them without a tie: the scores are %.3g apart where "
-                         "they differ by %.3g",
+                         "%zu tokens go to different experts, %zu of them without a near tie: the scores are up to "
+                         "%.3g apart, while the two runs differ by %.3g there",
                          differing, differing - ties, worst_gap, worst_moved);
     else
         ts_formula_next(the_case, &(struct ts_formula){0});
@@ -404,7 +404,7 @@ static void propose_softmax_of_all(struct ts_case *the_case)
             variants.out[i] /= sum;
     }
     ts_propose(the_case, "router-gate", variants.out, 0, "how the router turns logits into scores: scoring_func",
-               "made of %s, the candidate's scores are softmax probabilities, the reference's are sigmoids",
+               "from %s, the candidate computes its scores as softmax probabilities, the reference as sigmoids",
                ts_case_name(the_case, variants.from[0]));
     ts_variants_close(&variants);
 }

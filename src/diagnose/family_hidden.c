@@ -269,9 +269,9 @@ static const char *guess_text(struct search *search, const struct made *made)
     case SWAPPED:
         return ts_case_text(the_case, "%s(%s) * %s", f, y, x);
     case ALONE:
-        return plain ? ts_case_text(the_case, "%s as it is", x) : ts_case_text(the_case, "%s(%s)", f, x);
+        return plain ? ts_case_text(the_case, "%s unchanged", x) : ts_case_text(the_case, "%s(%s)", f, x);
     case OTHER_ALONE:
-        return plain ? ts_case_text(the_case, "%s as it is", y) : ts_case_text(the_case, "%s(%s)", f, y);
+        return plain ? ts_case_text(the_case, "%s unchanged", y) : ts_case_text(the_case, "%s(%s)", f, y);
     case BOTH:
         return ts_case_text(the_case, "%s(%s) * %s(%s)", f, x, f, y);
     default:
@@ -292,16 +292,16 @@ static void say(struct search *search, const struct made *best, double share, en
                                  .work = work};
     if (work * (double)the_case->actor->rows < PROOF_WORK)
         ts_formula_next(the_case, &formula);
-    ts_propose_measured(the_case, "activation", 1 - share, 0,
-                        "the activation function (hidden_act), and which projection it is applied to: what is given to "
-                        "this product was "
-                        "not captured",
-                        "%s is given %s%s, in the reference %s (replayed from there: %zu products)",
-                        ts_product_name(the_case, &best->product), guess_text(search, best),
-                        twin == TS_ACTIVATION_COUNT
-                            ? ""
-                            : ts_case_text(the_case, " (or %s of it, which rounding hides)", ts_activation_name(twin)),
-                        guess_text(search, &search->best), search->sample.row_count * search->sample.channel_count);
+    ts_propose_measured(
+        the_case, "activation", 1 - share, 0,
+        "the activation function (hidden_act), and which projection it is applied to; the input of this product was "
+        "not captured",
+        "%s is given %s%s instead of %s (replayed from there: %zu products)", ts_product_name(the_case, &best->product),
+        guess_text(search, best),
+        twin == TS_ACTIVATION_COUNT
+            ? ""
+            : ts_case_text(the_case, " (or %s of it; rounding hides the difference)", ts_activation_name(twin)),
+        guess_text(search, &search->best), search->sample.row_count * search->sample.channel_count);
 }
 
 /* What the candidate does with the same inputs and the same weight. */

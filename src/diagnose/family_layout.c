@@ -269,7 +269,7 @@ static bool swaps(struct ts_case *the_case, double *prediction, bool all_tokens)
             left = prove(the_case, &full);
         if (left >= 0.5)
             continue;
-        check = ts_case_text(the_case, "reshapes and transposes around it; to undo: %s%s", recipe,
+        check = ts_case_text(the_case, "the reshapes and transposes around this tensor; to undo: %s%s", recipe,
                              ts_recipe_remark(the_case));
         if (isnan(left)) {
             if (!direct && !all_tokens)
@@ -279,8 +279,8 @@ static bool swaps(struct ts_case *the_case, double *prediction, bool all_tokens)
             ts_formula_next(the_case, &(struct ts_formula){.proved = true});
             sure = ts_propose_measured(
                 the_case, "permuted", fmax(left, 1 - ts_explained(the_case, prediction)), 1, check,
-                "the same values in another order: %s (on all %" PRIu64 " elements; %.2g of their size is left)", text,
-                pair->a.count, sqrt(left));
+                "the same values in another order: %s (on all %" PRIu64 " elements, with a relative error of %.2g)",
+                text, pair->a.count, sqrt(left));
         }
         all = all || sure > NEARLY_ALL;
     }
@@ -376,8 +376,8 @@ static void swaps_before(struct ts_case *the_case, double *prediction)
     ts_shuffle_text(&before.best.shuffle, actor->rows, actor->width, actor->heads, text, sizeof text);
     ts_shuffle_recipe(&before.best.shuffle, recipe, sizeof recipe);
     ts_propose(the_case, "permuted", prediction, 1,
-               ts_case_text(the_case, "how heads are cut out of %s; to undo: %s", ts_case_name(the_case, from), recipe),
-               "the %s was given the values of %s in another order: %s", turned ? "rotation" : "norm",
+               ts_case_text(the_case, "how %s is split into heads; to undo: %s", ts_case_name(the_case, from), recipe),
+               "the candidate's %s gets the values of %s in another order: %s", turned ? "rotation" : "norm",
                ts_case_name(the_case, from), text);
 }
 
@@ -424,12 +424,12 @@ static void moves(struct ts_case *the_case, double *prediction)
         if (around)
             ts_formula_moved(the_case, &(struct ts_rows_moved){.step = step, .around = true});
         ts_propose(the_case, "shifted", prediction, around ? 1 : 1 + by * (actor->rows / length) * width,
-                   "positions: an offset of the cache, a token prepended or dropped, padding on the other side, a roll",
-                   "tokens are moved by %d%s: place i holds what belongs at i %c %d%s", -step,
-                   around ? ", around the end" : "", step < 0 ? '-' : '+', abs(step),
+                   "positions: a cache offset, a token prepended or dropped, padding on the other side, a roll",
+                   "tokens are shifted by %d%s: position i holds what belongs at i %c %d%s", -step,
+                   around ? ", wrapping around" : "", step < 0 ? '-' : '+', abs(step),
                    around     ? ""
-                   : step < 0 ? "; what begins is nowhere in the reference"
-                              : "; what ends is nowhere in the reference");
+                   : step < 0 ? "; the first ones are not in the reference"
+                              : "; the last ones are not in the reference");
     }
     free(new);
 }
@@ -449,10 +449,10 @@ static void flips(struct ts_case *the_case, double *prediction)
     ts_formula_moved(the_case, &(struct ts_rows_moved){.reversed = true});
     ts_propose(the_case, "permuted", prediction, 0,
                ts_case_text(the_case,
-                            "a flip, a negative stride, the other end of an axis; to undo: reshape(%" PRIu64
-                            ", %" PRIu64 ").flip(0), then its own shape",
+                            "a flip, a negative stride, or the wrong end of an axis; to undo: reshape(%" PRIu64
+                            ", %" PRIu64 ").flip(0), then reshape back",
                             tokens, width),
-               "tokens stand in reverse order");
+               "tokens are in reverse order");
 }
 
 static void propose(struct ts_case *the_case)

@@ -124,9 +124,9 @@ static const char *all_of_it(struct ts_case *the_case, double value, double hits
     const char *what =
         value == 0 ? "zero" : ts_case_text(the_case, "%.9g (bits 0x%08" PRIx32 ")", value, ts_float_bits((float)value));
     if (hits == elements)
-        return ts_case_text(the_case, "every element is %s", what);
-    return ts_case_text(the_case, "nearly every element is %s (%" PRIu64 " of %" PRIu64 ")", what, (uint64_t)hits,
-                        (uint64_t)elements);
+        return ts_case_text(the_case, "every element of the candidate is %s", what);
+    return ts_case_text(the_case, "nearly every element of the candidate is %s (%" PRIu64 " of %" PRIu64 ")", what,
+                        (uint64_t)hits, (uint64_t)elements);
 }
 
 static const char *tell_constant(struct ts_case *the_case, const struct ts_formula *formula,
@@ -179,7 +179,8 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
     if (region.whole)
         give_constant(the_case, 0);
     else
-        give_left_over(the_case, mask, 0, NULL, ts_case_text(the_case, "%s: zero (", region.text), " elements)");
+        give_left_over(the_case, mask, 0, NULL, ts_case_text(the_case, "the candidate is zero in %s (", region.text),
+                       " elements)");
     if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
         ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written", "%s",
                             all_of_it(the_case, 0,
@@ -187,8 +188,8 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
                                       (double)the_case->total));
     else
         ts_propose(the_case, "zeros", prediction, region.pieces,
-                   "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
-                   "%s: zero (%zu of %zu elements%s)", region.text, region.count, the_case->total,
+                   "whether this part is computed and written: the grid of a kernel, a slice, a mask, a padded length",
+                   "the candidate is zero in %s (%zu of %zu elements%s)", region.text, region.count, the_case->total,
                    ts_looked_at(the_case));
 }
 
@@ -225,11 +226,11 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
                                     ts_float_bits((float)value)));
     if (region.whole)
         ts_propose_measured(the_case, "unwritten", 0, 1,
-                            "whether the step ran at all: this is what the buffer was filled with", "%s",
+                            "whether this step ran at all: the value looks like what the buffer was filled with", "%s",
                             all_of_it(the_case, value, (double)the_case->total, (double)the_case->total));
     else
         ts_propose(the_case, "unwritten", prediction, region.pieces + 1,
-                   "whether all of it is written: this is what the buffer was filled with before",
+                   "whether all of it is written: the value looks like what the buffer was filled with",
                    "%s: %zu elements are all %.9g (bits 0x%08" PRIx32 ")", region.text, region.count, value,
                    ts_float_bits((float)value));
 }
@@ -276,10 +277,10 @@ static void steady_channels(struct ts_case *the_case, bool *mask, double *predic
         ts_formula_next(the_case,
                         &(struct ts_formula){.predict = predict_steady, .table = steady, .table_count = width});
         ts_propose(the_case, "zeros", prediction, region.pieces + count,
-                   count < width ? "whether the weights behind these channels are loaded: what is left is the bias"
-                                 : "what the norm is given: its bias is all that is left",
-                   count < width ? "%s: one number each in every %s, as a product with zeros and a bias leaves"
-                                 : "%s: one number for each channel, the same in every %s, as a norm of zeros leaves",
+                   count < width ? "whether the weights of these channels are loaded: only the bias is left"
+                                 : "the input of the norm: only its bias is left",
+                   count < width ? "%s: one value per channel, the same in every %s, as zero weights and a bias give"
+                                 : "%s: one value per channel, the same in every %s, as a norm of zeros gives",
                    region.text, ts_case_row_word(the_case));
     }
     free(steady);
@@ -305,11 +306,11 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
             written * 20 < the_case->total * 19) { /* it is that tensor, but for what is masked */
             fill(the_case, mask, prediction);
             give_left_over(the_case, mask, 0, other, NULL, NULL);
-            ts_propose(the_case, "skipped-op", prediction, 0,
-                       ts_case_text(the_case, "whether the step from %s to here runs", ts_case_name(the_case, other)),
-                       "the candidate holds %s unchanged wherever it is not zero: the step from there to here was not "
-                       "applied",
-                       ts_case_name(the_case, other));
+            ts_propose(
+                the_case, "skipped-op", prediction, 0,
+                ts_case_text(the_case, "whether the step from %s to this tensor runs", ts_case_name(the_case, other)),
+                "the candidate holds %s unchanged wherever that is not zero: this step was not applied",
+                ts_case_name(the_case, other));
             continue;
         }
         ts_region_trim(the_case, mask);
@@ -319,7 +320,7 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
         give_left_over(the_case, mask, 0, other, ts_case_text(the_case, "%s: ", region.text),
                        ts_case_text(the_case, " elements still hold %s", ts_case_name(the_case, other)));
         ts_propose(the_case, "stale", prediction, region.pieces,
-                   "whether all of it is written: buffers that are reused, the length a kernel is given",
+                   "whether all of it is written: a reused buffer, the length passed to the kernel",
                    "%s: %zu elements still hold %s", region.text, region.count, ts_case_name(the_case, other));
     }
 }
@@ -564,7 +565,7 @@ static int flipped_bit(const struct ts_case *the_case, double found, double expe
     return best;
 }
 
-/* "token 3, channel 5: 2 for 1 (xor ...)" of the first ones; returns how many of them are one flipped bit. */
+/* "token 3, channel 5: 2 instead of 1 (xor ...)" of the first ones; returns how many of them are one flipped bit. */
 static size_t list_hits(const struct ts_case *the_case, const struct ts_tally *tally, char *text, size_t room)
 {
     size_t used = 0, flips = 0;
@@ -576,8 +577,8 @@ static size_t list_hits(const struct ts_case *the_case, const struct ts_tally *t
         int bit = flipped_bit(the_case, at->found, at->expected, &xored);
         flips += bit >= 0;
         ts_place_text(the_case, at, place, sizeof place);
-        used += (size_t)snprintf(text + used, room - used, "%s%s: %.6g for %.6g", k ? "; " : "", place, at->found,
-                                 at->expected);
+        used += (size_t)snprintf(text + used, room - used, "%s%s: %.6g instead of %.6g", k ? "; " : "", place,
+                                 at->found, at->expected);
         if (bit >= 0 && used < room)
             used += (size_t)snprintf(text + used, room - used, " (xor 0x%" PRIx32 ": bit %d)", xored, bit);
         else if (used < room && __builtin_popcount(xored) <= FEW_BITS)
@@ -639,9 +640,9 @@ static const char *hits_text(struct ts_case *the_case, const struct hits *hits, 
     char text[512];
     uint64_t number = (uint64_t)tally->sums[HITS];
     (void)list_hits(the_case, tally, text, sizeof text);
-    return ts_case_text(the_case, "%" PRIu64 " of %" PRIu64 " elements%s make%s %.0f %% of the error%s: %s", number,
-                        (uint64_t)tally->sums[ELEMENTS], among, number == 1 ? "s" : "", 100 * share,
-                        hits->loud ? " that is no noise" : "", text);
+    return ts_case_text(the_case, "%" PRIu64 " of %" PRIu64 " elements%s account%s for %.0f %% of the error%s: %s",
+                        number, (uint64_t)tally->sums[ELEMENTS], among, number == 1 ? "s" : "", 100 * share,
+                        hits->loud ? " above the noise" : "", text);
 }
 
 static const char *tell_hits(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
@@ -719,9 +720,8 @@ static void sparse(struct ts_case *the_case)
     hits.least = costs[few] > 0 ? fmin(least, 4 * costs[few]) : 0;
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "sparse", hits.certain * part,
-                     flips == tally.place_count
-                         ? "the memory or the transport: one bit of each was flipped"
-                         : "a race, an index out of range, a boundary of a kernel, memory that is shared",
+                     flips == tally.place_count ? "memory or transport: one bit of each was flipped"
+                                                : "a race, an index out of range, a kernel boundary, shared memory",
                      "%s", hits_text(the_case, &hits, &tally, part, ts_looked_at(the_case)));
 }
 

@@ -80,21 +80,20 @@ static void say_modulate(struct ts_case *the_case, const struct ts_variants *var
                    "the \"1 +\" is missing: the candidate computes %s * scale + shift, so the difference is minus %s",
                    x, x);
     else if (same_chunks && guess->sign == 1)
-        ts_propose(the_case, "modulation", variants->out, 0, "how the scale of the modulation enters",
-                   "the scale counts from one in the candidate (%s * (1 + scale) + shift) and from zero in the "
-                   "reference",
-                   x);
+        ts_propose(the_case, "modulation", variants->out, 0, "whether the scale is applied as scale or as 1 + scale",
+                   "the candidate computes %s * (1 + scale) + shift, the reference scales by scale alone", x);
     else if (guess->scale == operation->other_chunk && guess->shift == operation->chunk)
-        ts_propose(the_case, "modulation", variants->out, 0, "the order of scale and shift in the modulation's chunks",
-                   "scale and shift of %s are swapped: the candidate takes chunk %u for the scale and chunk %u for the "
+        ts_propose(the_case, "modulation", variants->out, 0,
+                   "the order of scale and shift in the chunks of the modulation tensor",
+                   "the candidate swaps scale and shift of %s: it takes chunk %u for the scale and chunk %u for the "
                    "shift, the reference %u and %u",
                    m, guess->scale, guess->shift, operation->chunk, operation->other_chunk);
     else if (guess->shift == NO_CHUNK || guess->scale == NO_CHUNK)
         ts_propose(the_case, "modulation", variants->out, 0, "whether scale and shift are both applied",
-                   "the %s of %s is not applied", guess->shift == NO_CHUNK ? "shift" : "scale", m);
+                   "the candidate does not apply the %s of %s", guess->shift == NO_CHUNK ? "shift" : "scale", m);
     else if (guess->sign < 0 && same_chunks)
-        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the scale", "the scale of %s is subtracted",
-                   m);
+        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the scale",
+                   "the candidate subtracts the scale of %s", m);
     else
         ts_propose(
             the_case, "modulation", variants->out, 0, "how the modulation tensor is split into shift, scale and gate",
@@ -137,24 +136,25 @@ static void say_gate(struct ts_case *the_case, const struct ts_variants *variant
     const char *y = ts_case_name(the_case, variants->from[1]), *m = ts_case_name(the_case, variants->from[2]);
     if (guess->scale == NO_CHUNK && guess->constant == 0)
         ts_propose(the_case, "term-missing", variants->out, 0, "the gated addition",
-                   "the gated term is missing: %s was not added", y);
+                   "the candidate does not add the gated term %s", y);
     else if (guess->scale == NO_CHUNK)
         ts_propose(the_case, "modulation", variants->out, 0, "whether the gate is applied",
-                   "the gate of %s is missing: %s is %s as it is", m, y, guess->constant < 0 ? "subtracted" : "added");
+                   "the candidate does not apply the gate of %s: %s is %s ungated", m, y,
+                   guess->constant < 0 ? "subtracted" : "added");
     else if (guess->scale != operation->chunk)
         ts_propose(the_case, "modulation", variants->out, 0,
                    "how the modulation tensor is split into shift, scale and gate",
                    "the candidate gates %s with chunk %u of %s, the reference with chunk %u", y, guess->scale, m,
                    operation->chunk);
     else if (guess->squashed)
-        ts_propose(the_case, "modulation", variants->out, 0, "the function on the gate",
-                   "the gate of %s goes through tanh in the candidate", m);
+        ts_propose(the_case, "modulation", variants->out, 0, "the function applied to the gate",
+                   "the candidate applies tanh to the gate of %s", m);
     else if (guess->constant != 0)
-        ts_propose(the_case, "modulation", variants->out, 0, "how the gate enters",
+        ts_propose(the_case, "modulation", variants->out, 0, "how the gate is applied",
                    "the candidate gates %s with 1 + gate", y);
     else
         ts_propose(the_case, "modulation", variants->out, 0, "the sign of the gate, or the order of a subtraction",
-                   "the gate has the other sign: the candidate %s gate * %s", guess->sign < 0 ? "subtracts" : "adds",
+                   "the gate has the opposite sign: the candidate %s gate * %s", guess->sign < 0 ? "subtracts" : "adds",
                    y);
 }
 
@@ -275,16 +275,17 @@ static void propose_adaptive(struct ts_case *the_case)
         if (!(ts_variants_try(&variants, &changed, variants.inputs) > WORTHWHILE))
             continue;
         ts_formula_operation(the_case, &changed);
-        ts_propose(the_case, "modulation", ts_variants_apply(&variants, &changed, variants.inputs), 0,
-                   "how the modulation tensor is split into shift and scale, and whether the scale counts from one",
-                   "%s: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
-                   "shift, the reference %u%s and %u",
-                   scale == own.shift && shift == own.scale && one == own.one
-                       ? "scale and shift of an adaptive norm are swapped"
-                   : scale == own.scale && shift == own.shift && own.one ? "the \"1 +\" of an adaptive norm is missing"
-                                                                         : "an adaptive norm",
-                   scale, ts_case_name(the_case, own.from), one ? " (1 +)" : "", shift, own.scale,
-                   own.one ? " (1 +)" : "", own.shift);
+        ts_propose(
+            the_case, "modulation", ts_variants_apply(&variants, &changed, variants.inputs), 0,
+            "how the modulation tensor is split into shift and scale, and whether the scale is applied as 1 + scale",
+            "%s: the candidate takes chunk %u of %s for the scale%s and chunk %u for the "
+            "shift, the reference %u%s and %u",
+            scale == own.shift && shift == own.scale && one == own.one
+                ? "scale and shift of an adaptive norm are swapped"
+            : scale == own.scale && shift == own.shift && own.one ? "the \"1 +\" of an adaptive norm is missing"
+                                                                  : "an adaptive norm takes the wrong chunks",
+            scale, ts_case_name(the_case, own.from), one ? " (1 +)" : "", shift, own.scale, own.one ? " (1 +)" : "",
+            own.shift);
     }
     free(table);
     ts_variants_close(&variants);
@@ -341,7 +342,7 @@ static const struct {
     bool squashed;
     const char *text;
 } ways[] = {{0, 1, false, ""},
-            {0, -1, false, ", with the other sign"},
+            {0, -1, false, ", with the opposite sign"},
             {1, 1, false, ", with 1 + gate"},
             {0, 1, true, ", through tanh"}};
 

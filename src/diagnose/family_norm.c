@@ -34,15 +34,15 @@ static void other_weights(const struct norm *norm)
     static const struct {
         const char *id, *check, *text;
     } words[CHANGES] = {
-        {"channel-scaled", "w where (1 + w) is applied: the convention of the norm, or a file converted twice",
-         "each channel has the factor (1 + w) / w: the weight is applied as 1 + w"},
-        {"channel-scaled", "(1 + w) norms (Gemma and its kin) loaded into a norm that applies w",
-         "each channel has the factor (w - 1) / w: the weight lacks the 1 + w"},
+        {"channel-scaled", "whether this norm applies w or 1 + w, and whether the file was converted twice",
+         "each channel has the factor (1 + w) / w: the candidate applies the weight as 1 + w"},
+        {"channel-scaled", "whether this norm applies w or 1 + w (Gemma and its kin)",
+         "each channel has the factor (w - 1) / w: the candidate leaves out the 1 of 1 + w"},
         {"channel-scaled", "whether the norm's weight is loaded and applied",
-         "each channel has the factor 1 / w: the norm's weight is not applied"},
-        {"channel-scaled", "whether the weight is folded into the next layer and applied as well",
-         "each channel has the factor w: the norm's weight is applied twice"},
-        {"offset", "whether the norm's bias is loaded and applied", "the norm's bias is not applied"},
+         "each channel has the factor 1 / w: the candidate does not apply the norm's weight"},
+        {"channel-scaled", "whether the weight is folded into the next layer and applied here as well",
+         "each channel has the factor w: the candidate applies the norm's weight twice"},
+        {"offset", "whether the norm's bias is loaded and applied", "the candidate does not apply the norm's bias"},
     };
     struct ts_operation changed = norm->the_case->operation;
     size_t group = changed.group;
@@ -77,9 +77,11 @@ static void other_mean(const struct norm *norm)
     struct ts_operation changed = norm->the_case->operation;
     changed.centred = !changed.centred;
     ts_formula_operation(norm->the_case, &changed);
-    ts_propose(norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
-               changed.centred ? "the mean of each row is removed, as LayerNorm does; the reference's norm does not"
-                               : "the mean of each row is not removed, as in RMSNorm; the reference's norm does");
+    ts_propose(norm->the_case, "centering", apply(norm, &changed), 0,
+               "which norm the candidate uses: LayerNorm or RMSNorm",
+               changed.centred
+                   ? "the candidate removes the mean of each row, as LayerNorm does; the reference's norm does not"
+                   : "the candidate does not remove the mean of each row, as in RMSNorm; the reference's norm does");
     if (!changed.centred && changed.flag) { /* RMSNorm has no bias */
         double *table = calloc(changed.table_count, sizeof *table);
         if (table)
@@ -88,10 +90,10 @@ static void other_mean(const struct norm *norm)
         if (table)
             ts_formula_operation(norm->the_case, &changed);
         if (table)
-            ts_propose(
-                norm->the_case, "centering", apply(norm, &changed), 0, "LayerNorm against RMSNorm",
-                "an RMSNorm: the mean of each row is not removed and there is no bias; the reference's norm is a "
-                "LayerNorm");
+            ts_propose(norm->the_case, "centering", apply(norm, &changed), 0,
+                       "which norm the candidate uses: LayerNorm or RMSNorm",
+                       "the candidate uses an RMSNorm (the mean of each row is not removed, and there is no bias), the "
+                       "reference a LayerNorm");
         free(table);
     }
 }
@@ -116,9 +118,9 @@ static void other_group(const struct norm *norm)
     if (table)
         ts_formula_operation(norm->the_case, &changed);
     if (table)
-        ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 0, "over which axis the norm is taken",
-                   "the norm is taken over all %zu numbers of a token instead of over each head's %zu", actor->width,
-                   right->group);
+        ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 0, "the axis over which the norm is taken",
+                   "the candidate normalizes all %zu channels of a token together instead of each head's %zu",
+                   actor->width, right->group);
     free(table);
 }
 
@@ -167,10 +169,10 @@ static void pieces(const struct norm *norm)
     by_pieces(norm->the_case, norm->input, best, norm->prediction);
     ts_formula_next(norm->the_case,
                     &(struct ts_formula){.predict = predict_pieces, .numbers = &best, .size = sizeof best});
-    ts_propose(
-        norm->the_case, "row-scaled", norm->prediction, 1,
-        "over which axis the norm is taken; of a sharded row, whether the sum of squares is reduced over all ranks",
-        "the norm is taken over pieces of %zu numbers instead of all %zu", best, group);
+    ts_propose(norm->the_case, "row-scaled", norm->prediction, 1,
+               "the axis over which the norm is taken; for a sharded row, whether the sum of squares is reduced over "
+               "all ranks",
+               "the candidate normalizes pieces of %zu channels instead of all %zu together", best, group);
 }
 
 /* What is left with another epsilon. Not the share it explains, which is one for all that noise cannot tell apart. */
@@ -212,7 +214,7 @@ static void other_epsilon(const struct norm *norm)
     changed.epsilon = best;
     ts_formula_operation(norm->the_case, &changed);
     ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 1, "the epsilon of this norm (rms_norm_eps)",
-               "each row has a factor that fits another epsilon: %.3g in the candidate, %.3g in the reference", best,
+               "another epsilon: %.3g in the candidate, %.3g in the reference (each row's factor fits it)", best,
                norm->the_case->operation.epsilon);
 }
 
@@ -269,18 +271,19 @@ static void other_size(const struct norm *norm)
         ts_formula_next(norm->the_case, &(struct ts_formula){
                                             .predict = predict_undivided, .numbers = &removed, .size = sizeof removed});
         ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
-                   "whether the division by the root mean square is done",
-                   kept ? "the weight and the bias are applied, but nothing is normalized: the mean of the row is not "
-                          "removed and the row is not divided by its standard deviation"
-                        : "the weights are applied and the row is not divided by its root mean square");
+                   "whether each row is divided by its root mean square",
+                   kept ? "the candidate applies the weight and the bias but does not normalize: it neither removes "
+                          "the mean of the row nor divides it by its standard deviation"
+                        : "the candidate applies the weight but does not divide the row by its root mean square");
     }
-    ts_propose(norm->the_case, "scaled", scaled_before_bias(norm, 1 / sqrt((double)group)), 0,
-               "the root of the mean of squares, not of their sum",
-               "the row is divided by the root of the sum of its squares instead of their mean: a factor of 1/√%zu",
-               group);
+    ts_propose(
+        norm->the_case, "scaled", scaled_before_bias(norm, 1 / sqrt((double)group)), 0,
+        "that the root is taken of the mean of the squares, not of their sum",
+        "the candidate divides the row by the root of the sum of its squares instead of their mean: a factor of 1/√%zu",
+        group);
     ts_propose(norm->the_case, "scaled", scaled_before_bias(norm, sqrt((double)(group - 1) / (double)group)), 0,
-               "the variance: over n, not over n - 1",
-               "every element is %.6g times what it should be: the variance is taken over n - 1 = %zu",
+               "that the variance is taken over n, not n - 1",
+               "every element is %.6g times what it should be: the candidate takes the variance over n - 1 = %zu",
                sqrt((double)(group - 1) / (double)group), group - 1);
 }
 
@@ -320,7 +323,7 @@ static void fitted_weights(const struct norm *norm)
         ts_formula_operation(norm->the_case, &changed);
         ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 2 * group,
                    "which norm's weight and bias are loaded here",
-                   "the norm has another weight and another bias for each of %zu channels", group);
+                   "the candidate's norm has another weight and another bias in each of %zu channels", group);
     }
     free(sums);
     free(table);
@@ -342,7 +345,9 @@ static bool try_weights_of(const struct norm *norm, struct ts_scene *scene, cons
         changed.table = learnt.table;
         ts_formula_operation(norm->the_case, &changed);
         ts_propose(norm->the_case, "channel-scaled", apply(norm, &changed), 1, "which norm's weight is loaded here",
-                   "each channel has the factor w' / w, w' the weight of %s: that norm's weights are used here", name);
+                   "each channel has the factor w' / w, where w' is the weight of %s: the candidate uses that norm's "
+                   "weight here",
+                   name);
     }
     ts_operation_release(&learnt);
     return true;

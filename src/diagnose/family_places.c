@@ -111,11 +111,11 @@ static const char *which_tokens(const struct ts_case *the_case, const bool *chos
 {
     (void)the_case;
     if (number == 1 && chosen[0])
-        return "; the first one: the start token, an attention sink, a prefix";
+        return "; the first token: a start token, an attention sink, a prefix";
     if (number == 1 && chosen[rows - 1])
-        return "; the last one: the step that is decoded, an end that is cut off, a write that is missing";
+        return "; the last token: the one being decoded, a cut-off end, a missing write";
     if (is_rest(chosen, rows, number))
-        return "; all from there to the end: a window, a page or a chunk that begins there, a cache that ends";
+        return "; all from there to the end: a window, page or chunk that begins there, or a cache that ends";
     return "";
 }
 
@@ -197,21 +197,28 @@ struct way {
     size_t (*at)(const struct ts_actor *, size_t);
 };
 
+/* Rows and columns of a weight, or what they are in a run. */
+static const char *word_of(const struct ts_case *the_case, const struct way *way, int which, size_t number)
+{
+    if (!ts_case_direct(the_case) || which == 1)
+        return number == 1 ? way->one : way->many;
+    return which == 0 ? number == 1 ? "row" : "rows" : number == 1 ? "column" : "columns";
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const struct way tokens[] = {
         {"rows", "token", "tokens",
          "what is special about these tokens: padding, special ids, chunk borders, cache slots", row_at},
-        {"heads", "head", "heads", "how heads are split, repeated and put together; one head's weights", head_at},
+        {"heads", "head", "heads", "how heads are split, repeated and merged; one head's weights", head_at},
         {"channels", "channel", "channels",
-         "the slice, shard or block of the weights that makes these channels: its load, its scale, its bounds",
-         channel_at},
+         "the slice, shard or block of the weights that makes these channels: loading, scale, bounds", channel_at},
     };
     static const struct way planes[] = {
         {"channels", "channel", "channels", "the slice or block of the weights that makes these channels", row_at},
-        {"rows", "line of the image", "lines of the image",
-         "the borders: padding, stride, the size of tiles and what they share", head_at},
-        {"rows", "pixel", "pixels", "the borders: padding, stride, the size of tiles and what they share", channel_at},
+        {"rows", "line of the image", "lines of the image", "the borders: padding, stride, tile size and overlap",
+         head_at},
+        {"rows", "pixel", "pixels", "the borders: padding, stride, tile size and overlap", channel_at},
     };
     bool image = ts_case_is_image(the_case);
     const struct way *ways = image ? planes : tokens;
@@ -225,7 +232,7 @@ static void propose(struct ts_case *the_case)
         bool *chosen;
         double share, fraction;
         char text[128];
-        bool sampled;
+        bool sampled; /* then what is said is put to the other tokens, and how many there are is said there */
         if (parts < 2)
             continue;
         sampled = way == 0 && ts_case_row(the_case, parts - 1) != parts - 1;
@@ -243,12 +250,9 @@ static void propose(struct ts_case *the_case)
             give_formula(the_case, chosen, parts, way);
             if (share > HOLDS && fraction <= MOST_SHARE)
                 ts_propose_plain(the_case, ways[way].id, MODESTY * share * (1 - fraction), ways[way].check,
-                                 "%s %s of %s%zu%s hold%s %.0f %% of the error%s",
-                                 ts_case_direct(the_case) && way != 1 ? way == 0 ? "row(s)" : "column(s)"
-                                 : number == 1                        ? ways[way].one
-                                                                      : ways[way].many,
-                                 text, sampled ? "the " : "", parts, sampled ? " looked at" : "",
-                                 number == 1 ? "s" : "", 100 * share,
+                                 "%s %s%s hold%s %.0f %% of the error%s", word_of(the_case, &ways[way], way, number),
+                                 text, sampled ? "" : ts_case_text(the_case, " of %zu", parts), number == 1 ? "s" : "",
+                                 100 * share,
                                  image      ? ""
                                  : way == 0 ? which_tokens(the_case, chosen, parts, number)
                                  : way == 2 ? stripe(the_case, chosen, parts, number)

@@ -147,14 +147,14 @@ static void nothing_behind(struct search *search)
     if (!consider(search, search->own, "skipped-op"))
         return;
     search->best.text = ts_case_text(
-        search->the_case, "the candidate holds the plain product of %s with %s, which the reference changes afterwards",
+        search->the_case, "the candidate holds the plain product of %s and %s, which the reference changes afterwards",
         ts_product_name(search->the_case, search->own), actor_name(search, search->own->input));
-    search->best.check = "what comes behind the product: a softcap, a scale";
+    search->best.check = "what comes after the product: a softcap, a scale";
     cap = cap_behind(search);
     if (cap > 0) {
         search->best.id = "clamped";
         search->best.text = ts_case_text(search->the_case,
-                                         "the softcap is missing: the candidate holds the plain product of %s with %s, "
+                                         "the softcap is missing: the candidate holds the plain product of %s and %s, "
                                          "the reference %.4g * tanh(x / %.4g) of it",
                                          ts_product_name(search->the_case, search->own),
                                          actor_name(search, search->own->input), cap, cap);
@@ -171,8 +171,9 @@ static void other_bias(struct search *search)
         product.bias_times = times[i];
         if (!consider(search, &product, "offset"))
             continue;
-        search->best.text =
-            ts_case_text(search->the_case, "%s is %s", product.bias->full, times[i] == 0 ? "not added" : "added twice");
+        search->best.text = ts_case_text(
+            search->the_case, times[i] == 0 ? "the candidate does not add %s" : "the candidate adds %s twice",
+            product.bias->full);
         search->best.check = "whether the bias is loaded, and where it is added";
     }
     product.bias_times = 1;
@@ -183,8 +184,8 @@ static void other_bias(struct search *search)
             !strstr(other->full, "bias") || !consider(search, &product, "offset"))
             continue;
         search->best.text =
-            ts_case_text(search->the_case, "%s is added; it should be %s", other->full, search->own->bias->full);
-        search->best.check = "which bias is bound to this step: names, layer numbers";
+            ts_case_text(search->the_case, "the candidate adds %s instead of %s", other->full, search->own->bias->full);
+        search->best.check = "which bias is loaded for this step: its name, its layer number";
     }
 }
 
@@ -200,16 +201,16 @@ static void other_layout(struct search *search)
     const char *name = ts_product_name(search->the_case, search->own);
     if (stored[0] == stored[1] && ts_view_permute(&search->own->matrix, swap, arena, &product.matrix) &&
         consider(search, &product, "transposed-weight")) {
-        search->best.text = ts_case_text(search->the_case, "%s is used transposed", name);
-        search->best.check = "the weight's orientation: [out, in] against [in, out]; to undo: transpose(0, 1)";
+        search->best.text = ts_case_text(search->the_case, "the candidate uses %s transposed", name);
+        search->best.check = "the weight's orientation: [out, in] or [in, out]; to undo: transpose(0, 1)";
     }
     if (stored[0] != stored[1] && !search->own->transposed && ts_view_reshape(&weight->view, stored, 2, arena, &flat) &&
         ts_view_permute(&flat, swap, arena, &product.matrix) && consider(search, &product, "transposed-weight")) {
         search->best.text = ts_case_text(search->the_case,
-                                         "%s of shape [%" PRIu64 ",%" PRIu64 "] is read as [%" PRIu64 ",%" PRIu64
-                                         "] in the same memory, then used transposed",
+                                         "the candidate reads %s of shape [%" PRIu64 ",%" PRIu64 "] as [%" PRIu64
+                                         ",%" PRIu64 "] in the same memory, then uses it transposed",
                                          name, stored[1], stored[0], stored[0], stored[1]);
-        search->best.check = "the weight's orientation: [out, in] against [in, out]";
+        search->best.check = "the weight's orientation: [out, in] or [in, out]";
     }
     product = *search->own;
     for (int turn = TS_ROWS_PLAIN; turn <= TS_ROWS_HALVES; turn++) {
@@ -224,12 +225,13 @@ static void other_layout(struct search *search)
                 !consider(search, &product, "permuted"))
                 continue;
             search->best.text = ts_case_text(
-                search->the_case, "rows of %s are taken in another order within heads of %zu: %s", name,
+                search->the_case, "the candidate takes the rows of %s in another order within heads of %zu: %s", name,
                 heads[h] ? heads[h] : search->own->head,
-                turn == TS_ROWS_PLAIN         ? "as they stand in the file, without the turn that the reference makes"
-                : turn == TS_ROWS_INTERLEAVED ? "interleaved pairs where halves are meant"
-                                              : "halves where interleaved pairs are meant");
-            search->best.check = "the order of rotary rows that the weights were converted for";
+                turn == TS_ROWS_PLAIN ? "as stored in the file, without the permutation that the reference applies"
+                : turn == TS_ROWS_INTERLEAVED ? "interleaved pairs instead of halves"
+                                              : "halves instead of interleaved pairs");
+            search->best.check =
+                "the order of rotary rows that the weights were converted for: halves or interleaved pairs";
         }
     }
 }
@@ -273,10 +275,10 @@ static void other_order(struct search *search, size_t *best_order)
         return;
     ts_shuffle_text(&orders.best, 1, input->width, input->heads, text, sizeof text);
     ts_shuffle_recipe(&orders.best, recipe, sizeof recipe);
-    search->best.text = ts_case_text(search->the_case, "%s meets the numbers of %s in another order: %s",
+    search->best.text = ts_case_text(search->the_case, "%s is multiplied with the values of %s in another order: %s",
                                      ts_product_name(search->the_case, search->own), actor_name(search, input), text);
     search->best.check =
-        ts_case_text(search->the_case, "how %s is put together, or the columns of the weight; to undo: %s",
+        ts_case_text(search->the_case, "how %s is assembled, or the order of the weight's columns; to undo: %s",
                      actor_name(search, input), recipe);
 }
 
@@ -290,7 +292,7 @@ static void other_input(struct search *search)
         if (!product.input || product.input == search->own->input || product.input->rows != actor->rows ||
             product.input->width != search->own->input->width || !consider(search, &product, "wrong-input"))
             continue;
-        search->best.text = ts_case_text(search->the_case, "%s is applied to %s instead of %s",
+        search->best.text = ts_case_text(search->the_case, "the candidate applies %s to %s instead of %s",
                                          ts_product_name(search->the_case, search->own),
                                          actor_name(search, product.input), actor_name(search, search->own->input));
         search->best.check = "which tensor is passed to this projection";
@@ -332,11 +334,12 @@ static void other_weight(struct search *search, enum ts_weights_of where)
                 (where == search->own->where && weight == search->own->weight && offsets[o] == search->own->first) ||
                 !consider(search, &product, "swapped-with"))
                 continue;
-            search->best.text = ts_case_text(search->the_case, "the output is what %s%s gives; it should be %s",
+            search->best.text = ts_case_text(search->the_case, "the candidate uses %s%s instead of %s",
                                              ts_product_name(search->the_case, &product),
-                                             where == TS_WEIGHTS_CANDIDATE ? " of the candidate's file" : "",
+                                             where == TS_WEIGHTS_CANDIDATE ? " of its own file" : "",
                                              ts_product_name(search->the_case, search->own));
-            search->best.check = "which weight is bound to this step: names, layer numbers, parts of fused weights";
+            search->best.check =
+                "which weight is loaded for this step: its name, its layer number, its part of a fused weight";
         }
     }
 }
@@ -362,11 +365,10 @@ static bool file_differs(struct search *search)
     product.bias = search->own->bias ? ts_evidence_bias(search->evidence, theirs, TS_WEIGHTS_CANDIDATE) : NULL;
     if (!consider(search, &product, "unrelated"))
         return false;
-    search->best.check = "how the candidate's file was made: conversion, quantization, the download";
-    search->best.text = ts_case_text(search->the_case,
-                                     "the product is right and the candidate's file holds another %s than the "
-                                     "reference's",
-                                     theirs->full);
+    search->best.check = "how the candidate's file was made: conversion, quantization, download";
+    search->best.text = ts_case_text(
+        search->the_case, "the product is right, but the candidate's file holds another %s than the reference's",
+        theirs->full);
     pair.name = search->own->weight->full;
     pair.name_b = theirs->full;
     pair.a = search->own->weight->view;
@@ -461,13 +463,13 @@ static void say_random(struct search *search)
     ts_sample_take(the_case, 12, 8, &search->sample);
     kept = angles_kept(search, &deviation);
     if (kept > 0.8)
-        looks = "; tokens keep their angles to each other, as they do under weights drawn at random";
+        looks = "; tokens keep their angles to each other, as with random weights";
     words.before = ts_case_text(the_case,
                                 "weights not loaded or random: the reference is %s times %s, and no weight of that "
                                 "shape in the file gives the candidate's output (cosine ",
                                 ts_product_name(the_case, search->own), actor_name(search, search->own->input));
     words.after =
-        ts_case_text(the_case, "); its weights have a standard deviation of about %.4g%s%s", deviation,
+        ts_case_text(the_case, "); the candidate's weight has a standard deviation of about %.4g%s%s", deviation,
                      fabs(deviation / wanted - 1) < 0.1 ? ", the initializer_range of the configuration" : "", looks);
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "unrelated", 0.98,
@@ -542,7 +544,7 @@ static void propose_best(struct search *search)
         left = left_of(the_case, &sample, values);
         give_formula(the_case, &search->best.product);
         ts_propose_measured(the_case, search->best.id, left / made, 0, search->best.check,
-                            "%s (replayed on %s: %zu products, %.2g of their size is left)", search->best.text,
+                            "%s (replayed on %s: %zu products, with a relative error of %.2g)", search->best.text,
                             actor_name(search, search->best.product.input), sample.row_count * sample.channel_count,
                             sqrt(left / (made > 0 ? made : 1)));
     }

@@ -184,9 +184,10 @@ static void try_fixed(const struct rotary *rotary, const double complex *turns, 
     static const struct {
         double factor, constant;
         const char *text;
-    } ways[] = {{-1, 0, "every pair turns the other way: the sign of the angle (of the sine) is flipped"},
-                {2, 0, "every pair turns by twice the angle: the rotation is applied twice"},
-                {-1, M_PI_2, "cosine and sine are exchanged"}};
+    } ways[] = {
+        {-1, 0, "the candidate rotates every pair the other way: the sign of the angle (of the sine) is flipped"},
+        {2, 0, "the candidate rotates every pair by twice the angle: the rotation is applied twice"},
+        {-1, M_PI_2, "the candidate swaps cosine and sine"}};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct guess guess = {.pairing = rotary->pairing,
                               .how = {TS_FROM_REFERENCE, ways[w].factor, ways[w].constant, 0}};
@@ -213,7 +214,7 @@ static void try_pairing(const struct rotary *rotary, double complex *scratch, st
     ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
     guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
     snprintf(guess.text, sizeof guess.text,
-             "the right angles on the wrong pairs: the candidate turns %s, the reference %s",
+             "the right angles on the wrong pairs: the candidate rotates %s, the reference %s",
              pairing_text(&guess.pairing), pairing_text(&rotary->pairing));
     keep(best, &guess);
     free(guess.angles);
@@ -265,7 +266,7 @@ static void try_group(const struct rotary *rotary, double complex *scratch, size
         ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
         guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate turns %zu numbers of each head, the reference %zu of %zu (partial rotary)", group,
+                 "the candidate rotates %zu channels of each head, the reference %zu of %zu (partial rotary)", group,
                  rotary->pairing.group, rotary->pairing.inner);
         keep(best, &guess);
         free(guess.angles);
@@ -317,8 +318,8 @@ static void try_offset(const struct rotary *rotary, const double complex *turns,
         guess.angles[k] = rotary->angles[k] + found * rotary->steps[k % pairs];
     guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
     snprintf(guess.text, sizeof guess.text,
-             "positions are off by %+.0f: the first token turns as token %+.0f does in the reference", found,
-             rotary->places[0] + found);
+             "the candidate's positions are off by %+.0f: its first token is rotated like token %.0f of the reference",
+             found, rotary->places[0] + found);
     keep(best, &guess);
     free(guess.angles);
 }
@@ -359,20 +360,20 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
     if (over)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, which is the reference's theta = %s with exponents divided by "
-                 "%zu instead of %zu: the size of a head%s",
+                 "%zu instead of %zu: head_dim%s",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}),
                  ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), over, rotary->pairing.group,
-                 near_usual(base) > 0           ? ", or rope_theta, is another"
-                 : over < rotary->pairing.group ? " is taken wrongly, or so many of its numbers turn"
-                                                : " is taken wrongly");
+                 near_usual(base) > 0           ? " or rope_theta is different"
+                 : over < rotary->pairing.group ? " is wrong, or only that many of its channels are rotated"
+                                                : " is wrong");
     else if (rotary->base > 0)
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate's angles fit theta = %s, the reference's theta = %s (%zu turning numbers per head)",
+                 "the candidate's angles fit theta = %s, the reference's theta = %s (%zu rotated channels per head)",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}),
                  ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), rotary->pairing.group);
     else
         snprintf(guess.text, sizeof guess.text,
-                 "the candidate's angles are plain with theta = %s; the reference's are scaled or come from a table",
+                 "the candidate's angles are unscaled with theta = %s; the reference's are scaled or come from a table",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}));
     keep(best, &guess);
     ts_find_steps(turns, rotary->places, actor->rows, pairs, steps);
@@ -411,12 +412,11 @@ static void try_frequencies(const struct rotary *rotary, const double complex *t
         for (size_t k = 0; k < actor->rows * pairs; k++)
             guess.angles[k] = rotary->places[k / pairs] * steps[k % pairs];
         guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
-        snprintf(
-            guess.text, sizeof guess.text,
-            "the frequencies differ: per position the first pair turns by %.5g (reference %.5g), the middle one by "
-            "%.5g (%.5g), the last by %.5g (%.5g)",
-            steps[0], rotary->steps[0], steps[pairs / 2], rotary->steps[pairs / 2], steps[pairs - 1],
-            rotary->steps[pairs - 1]);
+        snprintf(guess.text, sizeof guess.text,
+                 "the frequencies differ: per position the first pair rotates by %.5g (reference %.5g), the middle one "
+                 "by %.5g (%.5g), the last by %.5g (%.5g)",
+                 steps[0], rotary->steps[0], steps[pairs / 2], rotary->steps[pairs / 2], steps[pairs - 1],
+                 rotary->steps[pairs - 1]);
         keep(best, &guess);
     }
     free(guess.angles);
@@ -443,8 +443,9 @@ static void try_positions(const struct rotary *rotary, const double complex *tur
             (void)ts_case_index(rotary->the_case, row * actor->width, &flat);
             ts_turned_token_text(rotary->the_case, (uint64_t)rotary->places[row], flat, token, sizeof token);
             if (said < sizeof guess.text - 80)
-                said += (size_t)snprintf(guess.text + said, sizeof guess.text - said, "%s%s turns as at position %.0f",
-                                         said ? ", " : "", token, rotary->places[row] + found);
+                said += (size_t)snprintf(guess.text + said, sizeof guess.text - said,
+                                         "%s%s is rotated as if at position %.0f", said ? ", " : "", token,
+                                         rotary->places[row] + found);
         }
     }
     guess.freedom = moved;
@@ -467,7 +468,7 @@ static void try_free(const struct rotary *rotary, double complex *scratch, struc
         ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
         angles_of(scratch, actor->rows * pairs, guess.angles);
         guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
-        snprintf(guess.text, sizeof guess.text, "%s keep their length and turn by other angles",
+        snprintf(guess.text, sizeof guess.text, "%s keep their length but are rotated by other angles",
                  pairing_text(&guess.pairing));
         if (guess.share > best->share + 0.1)
             keep(best, &guess);
@@ -507,8 +508,8 @@ static void try_unturned(struct rotary *rotary, double complex *turns, double *s
                     guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
                 guess.share = share_of(rotary, &pairing, turns, guess.angles);
                 snprintf(guess.text, sizeof guess.text,
-                         "the reference does not turn this tensor and the candidate does: as at position %+.0f for the "
-                         "first token, with theta = %s and %s",
+                         "the candidate rotates this tensor and the reference does not: its first token as at position "
+                         "%.0f, with theta = %s and %s",
                          rotary->places[0], ts_plain_number(base, 5, (char[32]){0}), pairing_text(&pairing));
                 keep(best, &guess);
                 free(guess.angles);
@@ -749,7 +750,7 @@ static void propose(struct ts_case *the_case)
             scratch[i] = (double)rotary.turned[i];
         give_slice(&rotary);
         ts_propose(the_case, "skipped-op", scratch, 0, "whether the rotary embedding is applied to this tensor",
-                   "the candidate holds its part of %s unchanged: it was not turned",
+                   "the candidate holds its part of %s unchanged: the rotary embedding was not applied",
                    ts_case_name(the_case, rotary.input));
     }
     /* what does not turn at all was left out, which has its own name */
@@ -757,7 +758,8 @@ static void propose(struct ts_case *the_case)
         ts_turn_by(the_case->actor, &best.pairing, rotary.turned, best.angles, scratch);
         give_formula(&rotary, &best, factor);
         ts_propose(the_case, "rotation", scratch, best.freedom,
-                   "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding", "%s", best.text);
+                   "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)", "%s",
+                   best.text);
     }
 done:
     free(best.angles);

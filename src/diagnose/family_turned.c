@@ -212,8 +212,8 @@ static void try_pairing(struct turned *turned)
         void (*angles)(struct turned *);
         const char *text;
     } ways[] = {{same_in_all, "by the same angles in every token: positions are off by a constant"},
-                {growing, "by angles that grow with the position: another base or scaling, or none at all"},
-                {any, "by an angle of their own in each token: other positions"}};
+                {growing, "by angles that grow with the position: another theta or scaling, or no rotation at all"},
+                {any, "by different angles in each token: other positions"}};
     struct ts_case *the_case = turned->the_case;
     size_t rows = the_case->actor->rows, pairs = turned->group / 2;
     if (!find_turns(turned))
@@ -229,8 +229,8 @@ static void try_pairing(struct turned *turned)
             continue;
         give_formula(turned, (enum way)way);
         ts_propose(the_case, "rotation", turned->out, way == ANY ? rows * pairs : pairs,
-                   "rope_theta, rope scaling, position ids, and the pairing of the rotary embedding",
-                   "pairs (%s) keep their lengths and turn against the reference's %s",
+                   "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)",
+                   "pairs (%s) keep their length but are rotated against the reference %s",
                    turned->interleaved ? "2i, 2i + 1" : "i, i + half", ways[way].text);
     }
 }

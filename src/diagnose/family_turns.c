@@ -227,7 +227,7 @@ static bool search(const struct ts_case *the_case, const double *values, int dou
     return true;
 }
 
-/* "theta 1000000, the reference's 10000; positions off by 1" */
+/* "; theta is 1000000 in the candidate, 10000 in the reference; positions are off by +1" */
 static const char *differences(struct ts_case *the_case, const struct table *a, const struct table *b)
 {
     char text[320];
@@ -235,15 +235,16 @@ static const char *differences(struct ts_case *the_case, const struct table *a, 
 #define ADD(...) used += (size_t)snprintf(text + used, sizeof text - used, __VA_ARGS__)
     text[0] = 0;
     if (fabs(log(a->theta / b->theta)) > 0.02)
-        ADD("; theta is %.10g, the reference's %.10g", rounded(b->theta), rounded(a->theta));
+        ADD("; theta is %.10g in the candidate, %.10g in the reference", rounded(b->theta), rounded(a->theta));
     if (fabs(a->factor / b->factor - 1) > 0.02)
-        ADD("; positions are divided by %.4g, the reference's by %.4g (rope scaling)", b->factor, a->factor);
+        ADD("; positions are divided by %.4g in the candidate, by %.4g in the reference (rope scaling)", b->factor,
+            a->factor);
     if (a->offset != b->offset)
         ADD("; positions are off by %+ld", b->offset - a->offset);
     if (fabs(a->height / b->height - 1) > 5e-3)
-        ADD("; its height is %.6g, the reference's %.6g (attention factor)", b->height, a->height);
+        ADD("; the amplitude is %.6g in the candidate, %.6g in the reference (attention factor)", b->height, a->height);
     if (a->sine != b->sine)
-        ADD("; these are %s, the reference's %s", b->sine ? "sines" : "cosines", a->sine ? "sines" : "cosines");
+        ADD("; the candidate holds %s, the reference %s", b->sine ? "sines" : "cosines", a->sine ? "sines" : "cosines");
 #undef ADD
     return text[0] ? ts_case_text(the_case, "%s", text) : "";
 }
@@ -320,8 +321,8 @@ static void other_frequencies(struct ts_case *the_case, const struct table *a, c
         free(table);
     }
     if (differing)
-        ts_propose_plain(the_case, "rotation", WAVES, "rope_theta and rope_scaling of the candidate",
-                         "a table of turning angles: the frequencies of columns %zu to %zu are others, %.4g to %.4g "
+        ts_propose_plain(the_case, "rotation", WAVES, "the candidate's rope_theta and rope_scaling",
+                         "a table of rotary angles: in columns %zu to %zu the candidate's frequencies are %.4g to %.4g "
                          "times the reference's",
                          first, last, least, most);
 }
@@ -365,9 +366,8 @@ static void propose(struct ts_case *the_case)
             ts_formula_next(the_case,
                             &(struct ts_formula){.predict = predict, .numbers = &waves, .size = sizeof waves});
         if (text[0])
-            ts_propose(the_case, "rotation", prediction, 4,
-                       "rope_theta, rope_scaling and the position ids of the candidate",
-                       "a table of turning angles (%s)%s", b.sine ? "sines" : "cosines", text);
+            ts_propose(the_case, "rotation", prediction, 4, "the candidate's rope_theta, rope_scaling and position ids",
+                       "a table of rotary angles (%s)%s", b.sine ? "sines" : "cosines", text);
         else
             other_frequencies(the_case, &a, &b);
     }

@@ -14,13 +14,13 @@ static void propose(struct ts_case *the_case)
         return;
     if (operation->kind == TS_OPERATION_NORM)
         ts_propose_below_noise(the_case, "row-scaled", SURE, "the epsilon of this norm (rms_norm_eps)",
-                               "another epsilon: %.3g in the candidate, %.3g in the reference; in each number it is no "
-                               "more than rounding, and all of them tell it by %.0f standard errors",
+                               "another epsilon: %.3g in the candidate, %.3g in the reference; no single number is off "
+                               "by more than rounding, but together they show it by %.0f standard errors",
                                sides[1].epsilon, sides[0].epsilon, errors);
     else
         ts_propose_below_noise(the_case, "activation", SURE, "the activation function (hidden_act)",
-                               "the candidate computes %s, the reference %s; in each number it is no more than "
-                               "rounding, and all of them tell it by %.0f standard errors",
+                               "the candidate applies %s, the reference %s; no single number is off by more than "
+                               "rounding, but together they show it by %.0f standard errors",
                                ts_activation_name(sides[1].activation), ts_activation_name(sides[0].activation),
                                errors);
 }

@@ -73,12 +73,10 @@ static const char *limited_text(struct ts_case *the_case, const struct limits *l
                                 const char *among)
 {
     if (limits->both)
-        return ts_case_text(the_case,
-                            "%" PRIu64 " elements%s that should lie beyond stand at the border of %.6g to %.6g", beyond,
-                            among, limits->low, limits->high);
-    return ts_case_text(the_case,
-                        "%" PRIu64 " elements%s that should lie beyond stand at the border: nothing lies %s %.6g",
-                        beyond, among, limits->above ? "above" : "below", limits->above ? limits->high : limits->low);
+        return ts_case_text(the_case, "%" PRIu64 " elements%s are clamped to the range %.6g to %.6g", beyond, among,
+                            limits->low, limits->high);
+    return ts_case_text(the_case, "%" PRIu64 " elements%s are clamped: nothing lies %s %.6g", beyond, among,
+                        limits->above ? "above" : "below", limits->above ? limits->high : limits->low);
 }
 
 static const char *tell_limited(struct ts_case *the_case, const struct ts_formula *formula,
@@ -137,9 +135,10 @@ static void clamped(struct ts_case *the_case, double *prediction)
                                                    .tell = tell_limited,
                                                    .numbers = &limits,
                                                    .size = sizeof limits});
-    ts_propose(the_case, "clamped", prediction, limits.both ? 2 : 1,
-               "a clamp, a saturating conversion (f16 ends at 65504, e4m3 at 448), an activation with a limit", "%s",
-               limited_text(the_case, &limits, beyond, ts_case_complete(the_case) ? "" : " looked at"));
+    ts_propose(
+        the_case, "clamped", prediction, limits.both ? 2 : 1,
+        "a clamp, a saturating conversion (the largest f16 is 65504, the largest e4m3 448), an activation with a limit",
+        "%s", limited_text(the_case, &limits, beyond, ts_case_complete(the_case) ? "" : " examined"));
 }
 
 /* What the softcap makes of x, or, when it is missing, what it made x of; NaN at the border, which has no answer. */
@@ -329,21 +328,22 @@ static void softcapped(struct ts_case *the_case, double *prediction)
             (void)predict_recapped(the_case, &formula, prediction);
             ts_formula_next(the_case, &formula);
             ts_propose(the_case, "clamped", prediction, 2, "softcapping of scores or logits (logit_softcapping)",
-                       "another softcap: it is capped at %.4g, the reference at %.4g (cap * tanh(x / cap))", table[1],
-                       table[0]);
+                       "another softcap: the candidate caps at %.4g, the reference at %.4g (cap * tanh(x / cap))",
+                       table[1], table[0]);
             continue;
         }
         predict_softcap(the_case, best, missing, prediction);
         ts_formula_next(the_case, &(struct ts_formula){.predict = missing ? predict_uncapped : predict_capped,
                                                        .table = &best,
                                                        .table_count = 1});
-        ts_propose(the_case, "clamped", prediction, 1, "softcapping of scores or logits (logit_softcapping)",
-                   !missing ? "it is capped softly: %.4g * tanh(x / %.4g)"
-                   /* no cap that anybody chose: a wider one in the candidate looks so, where rounding hides the rest */
-                   : fabs(best - nearbyint(best)) > 0.01 * best
-                       ? "the softcap is missing, or is another one: the reference is about %.4g * tanh(x / %.4g) of it"
-                       : "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of it",
-                   best, best);
+        ts_propose(
+            the_case, "clamped", prediction, 1, "softcapping of scores or logits (logit_softcapping)",
+            !missing ? "the candidate applies a softcap: %.4g * tanh(x / %.4g)"
+            /* no cap that anybody chose: a wider one in the candidate looks so, where rounding hides the rest */
+            : fabs(best - nearbyint(best)) > 0.01 * best
+                ? "the softcap is missing or different: the reference is about %.4g * tanh(x / %.4g) of the candidate"
+                : "the softcap is missing: the reference is %.4g * tanh(x / %.4g) of the candidate",
+            best, best);
     }
 }
 
@@ -424,9 +424,9 @@ static void rounded_to(struct ts_case *the_case)
                                                            .size = sizeof(struct rounding),
                                                            .exact = true});
             ts_propose_plain(the_case, "rounding", share,
-                             cut ? "conversions: to nearest, not by dropping bits"
-                                 : "nothing: this is the precision of the type and no fault",
-                             cut ? "%.1f %% of the elements are the reference's%s, cut off to %s instead of rounded"
+                             cut ? "conversions: they should round to nearest, not drop bits"
+                                 : "nothing: this is the precision of the type, not a fault",
+                             cut ? "%.1f %% of the elements are the reference's%s truncated to %s instead of rounded"
                                  : "%.1f %% of the elements are the reference's%s rounded to %s",
                              100 * (double)equal / (double)counted, cut ? " values" : "",
                              types[t].bits == 10 ? ten_bits(the_case) : types[t].name);

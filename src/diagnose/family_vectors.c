@@ -214,8 +214,8 @@ static void name_the_bias(struct vectors *vectors, const struct ts_weight *other
     double *offsets = malloc(vectors->group * sizeof *offsets);
     if (bias && plain == PLAIN && offsets && read_vector(bias, PLAIN, offsets) &&
         read_vector(other, use, vectors->scratch))
-        offer(vectors, vectors->scratch, offsets, "which weight and which bias are bound to this norm",
-              ts_case_text(the_case, "it uses %s and %s, not %s and its bias", other->full, bias->full,
+        offer(vectors, vectors->scratch, offsets, "which weight and which bias are loaded for this norm",
+              ts_case_text(the_case, "the candidate uses %s and %s, not %s and its bias", other->full, bias->full,
                            vectors->weight ? vectors->weight->full : "the reference's weight"));
     free(offsets);
 }
@@ -231,19 +231,19 @@ static void name_the_vector(struct vectors *vectors)
         name_the_bias(vectors, other, use);
     if (other && read_vector(other, use, vectors->scratch))
         offer(vectors, vectors->scratch, NULL,
-              "which weight is bound to this norm, and whether it is applied as w or as 1 + w",
+              "which weight is loaded for this norm, and whether it is applied as w or as 1 + w",
               other == vectors->weight
-                  ? ts_case_text(the_case,
-                                 "each channel has the factor (%s) / (%s): %s is applied as %s, and as %s in "
-                                 "the reference",
-                                 use_text[use], use_text[vectors->use], other->full, use_text[use],
-                                 use_text[vectors->use])
-                  : ts_case_text(the_case, "each channel has the factor w' / w: it uses %s, not %s", other->full, own));
+                  ? ts_case_text(
+                        the_case,
+                        "each channel has the factor (%s) / (%s): the candidate applies %s as %s, the reference as %s",
+                        use_text[use], use_text[vectors->use], other->full, use_text[use], use_text[vectors->use])
+                  : ts_case_text(the_case, "each channel has the factor w' / w: the candidate uses %s, not %s",
+                                 other->full, own));
     if (!vectors->weight)
         return;
     if (left_of(vectors->fitted, all_ones(vectors), vectors->own, vectors->group) < FITS)
         offer(vectors, vectors->scratch, NULL, "whether the norm's weight is loaded and applied",
-              ts_case_text(the_case, "each channel has the factor 1 / w: %s is not applied", own));
+              ts_case_text(the_case, "each channel has the factor 1 / w: the candidate does not apply %s", own));
 }
 
 static void propose(struct ts_case *the_case)

@@ -68,12 +68,12 @@ static const char *looks_like(const struct ts_case *the_case, const struct momen
         return "";
     if (fabs(found->kurtosis - 1.8) < error)
         return fabs(found->std * sqrt(3 * inputs) - 1) < 0.03
-                   ? "; it is uniform between -1/sqrt(inputs) and 1/sqrt(inputs), as torch.nn.Linear starts"
-                   : "; it is uniform, as a fresh initialization is";
+                   ? "; it is uniform between -1/sqrt(inputs) and 1/sqrt(inputs), like a fresh torch.nn.Linear"
+                   : "; it is uniform, like a fresh initialization";
     if (fabs(found->kurtosis - 3) < 2 * error)
         return fabs(found->std - 0.02) < 4e-4
-                   ? "; it is normal with a standard deviation of 0.02, as a fresh initialization is"
-                   : "; it is normal to within chance, as a fresh initialization is";
+                   ? "; it is normal with a standard deviation of 0.02, like a fresh initialization"
+                   : "; it is normally distributed, like a fresh initialization";
     return "";
 }
 
@@ -92,8 +92,8 @@ static const char *sentence(struct ts_case *the_case, const struct ts_tally *tal
         return NULL;
     *looks = looks_like(the_case, &found, number);
     return ts_case_text(the_case,
-                        "no relation to the reference (cosine %.3f); standard deviation %.4g against %.4g, kurtosis "
-                        "%.2f against %.2f%s",
+                        "no relation to the reference (cosine %.3f); the candidate has a standard deviation of %.4g "
+                        "(reference %.4g) and a kurtosis of %.2f (reference %.2f)%s",
                         cosine, found.std, expected.std, found.kurtosis, expected.kurtosis, *looks);
 }
 
@@ -136,7 +136,7 @@ static void propose(struct ts_case *the_case)
                      looks[0] ? "whether this weight was loaded at all: a name that did not match, a missing shard"
                      : are_weights(the_case)
                          ? "whether this is the same model, the same layer and the same training step"
-                         : "whether both runs were given the same input, and load the same weights up to here",
+                         : "whether both runs got the same input, and loaded the same weights up to here",
                      "%s", text);
 }
 

@@ -135,9 +135,9 @@ static void propose_equal(struct ts_case *the_case)
         ts_propose(the_case, "skipped-op", prediction, 0,
                    ts_case_text(the_case, "whether %s is computed at all, and whether it is captured after the step",
                                 ts_case_name(the_case, the_case->actor)),
-                   "the candidate holds %s unchanged: the step from there to here was not applied", name);
+                   "the candidate holds %s unchanged: this step was not applied", name);
     else
-        ts_propose(the_case, "swapped-with", prediction, 0, "the order in which tensors or weights are bound to names",
+        ts_propose(the_case, "swapped-with", prediction, 0, "which tensors or weights are bound to which names",
                    "the candidate holds its own %s here", name);
 }
 
@@ -215,16 +215,17 @@ static void propose_equal_but_bias(struct ts_case *the_case)
         ts_formula_next(the_case, &formula);
     free(apart);
     if (!stream)
-        ts_propose(
-            the_case, "swapped-with", prediction, width, "the order in which weights are bound to names",
-            "the candidate holds its own %s here but for a constant per channel: that one's weight with another bias",
-            ts_case_name(the_case, best));
-    else if (told_apart(the_case, actor->b, best->b) < MISSING * update)
-        ts_propose(the_case, "skipped-op", prediction, width,
-                   "what is added to the stream here: a branch or its gate that is zero, or computed from no token",
-                   "to its own %s the candidate adds the same numbers in every token: what the reference adds there "
-                   "for each token is missing",
+        ts_propose(the_case, "swapped-with", prediction, width, "which weights are bound to which names",
+                   "the candidate holds its own %s here, except for a constant per channel: that tensor's weight with "
+                   "another bias",
                    ts_case_name(the_case, best));
+    else if (told_apart(the_case, actor->b, best->b) < MISSING * update)
+        ts_propose(
+            the_case, "skipped-op", prediction, width,
+            "what is added to the residual stream here: a branch or gate that is zero or does not depend on the token",
+            "the candidate adds the same numbers to its own %s in every token: what the reference adds for each token "
+            "is missing",
+            ts_case_name(the_case, best));
 }
 
 /* Values of another pair laid out as the case's. `scene` is a spare one. */
@@ -294,9 +295,9 @@ static void propose_swapped(struct ts_case *the_case)
         ts_formula_other(the_case, best);
         if (later || ts_case_direct(the_case) || are_siblings(name, own->name))
             ts_propose(the_case, "swapped-with", prediction, 0,
-                       "the order in which tensors or weights are bound to names, and layer numbers",
+                       "which tensors or weights are bound to which names, and layer numbers",
                        "the candidate holds what the reference holds in %s, %s", name,
-                       later ? "which comes later" : "which came before");
+                       later ? "which comes later" : "which comes earlier");
         else
             ts_propose(the_case, "skipped-op", prediction, 0,
                        ts_case_text(the_case, "whether %s is computed at all", own->name),
@@ -376,7 +377,7 @@ static void propose_wrong_input(struct ts_case *the_case)
             ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,
                        ts_case_text(the_case, "which tensor is passed to the step that makes %s",
                                     ts_case_name(the_case, the_case->actor)),
-                       "the right operation on the wrong tensor: with %s in place of %s it gives what was found",
+                       "the candidate applies the right operation to the wrong tensor: %s instead of %s",
                        ts_case_name(the_case, other), ts_case_name(the_case, variants.from[best_slot]));
         free(inputs[best_slot]);
     }
@@ -402,9 +403,9 @@ static const char *unrelated_text(struct ts_case *the_case, const struct ts_tall
         return NULL;
     *sure = (is_of_a_run(the_case) ? 0.9 : 0.8) - fabs(cosine);
     return ts_case_text(the_case,
-                        "no simple relation to the reference is left (cosine %.3f, size %.3g times the reference's)%s",
+                        "no simple relation to the reference is left (cosine %.3f, norm %.3g times the reference's)%s",
                         cosine, sqrt(tally->sums[TS_RELATED_FOUND] / tally->sums[TS_RELATED_EXPECTED]),
-                        is_of_a_run(the_case) ? ", while what goes in agrees" : "");
+                        is_of_a_run(the_case) ? ", although its inputs agree" : "");
 }
 
 static const char *tell_related(struct ts_case *the_case, const struct ts_formula *formula,
@@ -430,8 +431,8 @@ static void propose_unrelated(struct ts_case *the_case)
     ts_propose_plain(
         the_case, "unrelated", sure,
         the_case->actor->pair
-            ? "whether the weights were loaded, whether they are of the right layer and file, and their layout"
-            : "whether both runs were given the same input, and load the same weights up to here",
+            ? "whether the weights were loaded, whether they are those of the right layer and file, and their layout"
+            : "whether both runs got the same input, and loaded the same weights up to here",
         "%s", text);
 }
 

@@ -221,18 +221,18 @@ static const char *sentence(struct ts_case *the_case, const struct grid *grid, c
                  : grid->spread == ROWS ? "each row"
                                         : "each channel");
     if (grid->spread == ALL && even)
-        snprintf(under, sizeof under, "without a scale, or under a power of two");
+        snprintf(under, sizeof under, "without a scale or with a power of two as scale");
     else
-        snprintf(under, sizeof under, "under a scale for %s, %.4g%s%s", where, scale,
-                 grid->spread == ALL ? "" : " on average", even ? ", powers of two (as MX formats have them)" : "");
+        snprintf(under, sizeof under, "with a scale for %s, %.4g%s%s", where, scale,
+                 grid->spread == ALL ? "" : " on average", even ? ", powers of two (as in MX formats)" : "");
     if (off > 0)
-        few = ts_case_text(the_case, "; %" PRIu64 " of %" PRIu64 " %s do not", (uint64_t)off,
+        few = ts_case_text(the_case, "; %" PRIu64 " of %" PRIu64 " %s do not fit", (uint64_t)off,
                            (uint64_t)tally->sums[LOOKED],
                            grid->spread == ROWS     ? "rows"
                            : grid->spread == BLOCKS ? "blocks"
                                                     : "elements");
     return ts_case_text(the_case,
-                        "values lie on the levels of %s %s; the error is %.2f times what such levels must make%s",
+                        "the values lie on the levels of %s %s; the error is %.2f times what such levels must cause%s",
                         grid->levels.name, under, ratio_of(tally), few);
 }
 
@@ -296,7 +296,7 @@ static bool try_grid(struct ts_case *the_case, const struct levels *levels, enum
     seen = tally;
     seen.sums[LOOKED] = seen.sums[GOOD]; /* how many do not is said of all of them */
     ts_propose_plain(the_case, "quantization", grid.modesty * tally.sums[GOOD] / tally.sums[LOOKED],
-                     "nothing, when this quantization is meant; else the file or the setting it comes from", "%s",
+                     "nothing, if this quantization is intended; otherwise the file or setting it comes from", "%s",
                      sentence(the_case, &grid, &seen, grid.scale, even));
     return true;
 }

@@ -90,9 +90,10 @@ static void propose_order(struct ts_case *the_case, const struct ts_view *view, 
     for (size_t i = 0; i < the_case->total; i++)
         prediction[i] = the_case->expected[source_of(view, order, i)];
     if (!text.failed && !undo.failed)
-        ts_propose(the_case, "permuted", prediction, 1,
-                   ts_case_text(the_case, "reshapes and transposes around it; to undo: permute(%s)", undo.data),
-                   "the same values in another order: its axes are %s of those it should have", text.data);
+        ts_propose(
+            the_case, "permuted", prediction, 1,
+            ts_case_text(the_case, "the reshapes and transposes around this tensor; to undo: permute(%s)", undo.data),
+            "the same values in another order: the candidate's axes are %s of the expected ones", text.data);
     ts_buffer_release(&text);
     ts_buffer_release(&undo);
 }

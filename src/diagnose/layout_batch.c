@@ -142,7 +142,7 @@ static bool is_permutation(const struct batch *batch)
     return true;
 }
 
-/* "the two sequences of the batch are exchanged" */
+/* "the two sequences of the batch are swapped" */
 static const char *say(const struct batch *batch)
 {
     struct ts_case *the_case = batch->the_case;
@@ -157,16 +157,15 @@ static const char *say(const struct batch *batch)
         return ts_case_text(the_case, "%zu of %zu sequences of the batch hold%s another one: the first, %zu, holds %zu",
                             batch->moved, batch->count, batch->moved == 1 ? "s" : "", first, batch->from[first]);
     if (batch->count == 2)
-        return "the two sequences of the batch are exchanged";
+        return "the two sequences of the batch are swapped";
     if (batch->moved == 2)
-        return ts_case_text(the_case, "sequences %zu and %zu of the batch are exchanged", first, batch->from[first]);
+        return ts_case_text(the_case, "sequences %zu and %zu of the batch are swapped", first, batch->from[first]);
     if (halves == batch->count)
-        return ts_case_text(the_case, "the two halves of the batch are exchanged (%zu sequences each)",
-                            batch->count / 2);
+        return ts_case_text(the_case, "the two halves of the batch are swapped (%zu sequences each)", batch->count / 2);
     if (reversed == batch->count)
-        return ts_case_text(the_case, "the %zu sequences of the batch stand in reverse order", batch->count);
+        return ts_case_text(the_case, "the %zu sequences of the batch are in reverse order", batch->count);
     return ts_case_text(the_case,
-                        "%zu of %zu sequences of the batch stand elsewhere; the first: %zu holds what belongs at %zu",
+                        "%zu of %zu sequences of the batch are out of place; the first: %zu holds what belongs at %zu",
                         batch->moved, batch->count, first, batch->from[first]);
 }
 
@@ -183,7 +182,7 @@ void ts_layout_batch(struct ts_case *the_case, double *prediction)
         return;
     ts_formula_next(the_case, &(struct ts_formula){.proved = true});
     ts_propose_measured(the_case, "permuted", fmax(left, 1 - share), 1,
-                        "the order of the batch: the two halves of guidance, requests that were sorted or gathered, an "
-                        "index of the batch that is not advanced",
+                        "the order of the batch: the two halves of guidance, sorted or gathered requests, a batch "
+                        "index that does not advance",
                         "%s", say(&batch));
 }

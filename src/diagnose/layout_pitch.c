@@ -15,12 +15,10 @@
 #define LARGEST_LOOK   ((size_t)1 << 22)
 #define UNNAMED        0.75 /* confidence where nobody knows what stands in the gaps */
 #define NEARLY_NOTHING 0.05
-#define WIDER_CHECK                                                                                                    \
-    "whether the kernel takes the row pitch (strides) of its input, or the view is made contiguous before it"
+#define WIDER_CHECK    "whether the kernel uses the row pitch (strides) of its input, or the view is made contiguous first"
 #define WIDER_TEXT                                                                                                     \
-    "rows stand %" PRIu64                                                                                              \
-    " elements apart and are read %zu apart: a view into a wider buffer is taken for contiguous "                      \
-    "memory; between them stands "
+    "rows are %" PRIu64 " elements apart but are read %zu apart: a view into a wider buffer is read as contiguous "    \
+    "memory; between the rows is "
 #define NEIGHBOURS 24 /* pairs before and after, whose rows may stand in the gaps */
 
 /* Both sides as flat memory, rows one after the other. */
@@ -225,7 +223,7 @@ static void read_pitches(const struct memory *memory, double *prediction)
     if (pitch == (int64_t)width)
         ts_propose(the_case, "shifted", prediction, 1 + missing,
                    "a pointer or a slice that starts at the wrong element",
-                   "everything is moved by %" PRId64 " elements", -base);
+                   "everything is shifted by %" PRId64 " elements", -base);
     else
         ts_propose(the_case, "permuted", prediction, 2 + missing,
                    "the row pitch (leading dimension, padding): a strided view read as if it were contiguous",
@@ -294,9 +292,9 @@ static void written_pitches(const struct memory *memory, double *prediction)
     if (!foreign) {
         give_pitch(memory, (int64_t)base, (int64_t)pitch, true);
         ts_propose(the_case, "permuted", prediction, 2,
-                   "the row pitch (leading dimension, padding) with which the buffer is written and read",
-                   "rows were written %" PRIu64 " elements apart and are read %zu apart: the gaps and the end of the "
-                   "buffer were never written",
+                   "the row pitch (leading dimension, padding) used to write and to read the buffer",
+                   "rows were written %" PRIu64
+                   " elements apart but are read %zu apart: the gaps and the end of the buffer were never written",
                    pitch, width);
         return;
     }

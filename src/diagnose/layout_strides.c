@@ -177,13 +177,12 @@ void ts_layout_strides(struct ts_case *the_case, double *prediction)
                 prediction[to + i] = b == (size_t)EMPTY ? the_case->found[to + i] : the_case->expected[b * it.size + i];
         }
         if (empty && token_step && head_step && is_rule(&it, first, token_step, head_step))
-            ts_propose(
-                the_case, "permuted", prediction, 3,
-                "the strides that the kernel is given: a head's rows are not one behind the other in this buffer",
-                "heads are written with other strides: tokens %ld and heads %ld apart, where tokens stand %ld and "
-                "heads %ld apart; %zu of %zu heads were never written (in steps of %zu numbers)",
-                token_step, head_step, (long)it.place[it.heads] - (long)it.place[0],
-                (long)it.place[1] - (long)it.place[0], empty, it.count, it.size);
+            ts_propose(the_case, "permuted", prediction, 3,
+                       "the strides passed to the kernel: the rows of a head are not contiguous in this buffer",
+                       "heads are written with the wrong strides: tokens %ld and heads %ld apart instead of tokens %ld "
+                       "and heads %ld apart; %zu of %zu heads were never written (strides in units of %zu elements)",
+                       token_step, head_step, (long)it.place[it.heads] - (long)it.place[0],
+                       (long)it.place[1] - (long)it.place[0], empty, it.count, it.size);
     }
     free(it.place);
 }

@@ -72,8 +72,8 @@ void ts_layout_values(struct ts_case *the_case, double *prediction)
     if ((double)near >= MOST * (double)total && ts_explained(the_case, prediction) > REVERSED) {
         ts_propose(
             the_case, "permuted", prediction, 0,
-            "a flip, a negative stride, the other end of an axis; to undo: reshape(-1).flip(0), then its own shape",
-            "all elements stand in reverse order, the last one first");
+            "a flip, a negative stride, or the wrong end of an axis; to undo: reshape(-1).flip(0), then reshape back",
+            "all elements are in reverse order");
         return;
     }
     if (!are_same_values(the_case))
@@ -81,8 +81,8 @@ void ts_layout_values(struct ts_case *the_case, double *prediction)
     while (first < total && from + 1 < total && the_case->expected[from] != the_case->found[first])
         from++;
     ts_propose_plain(the_case, "permuted", CERTAIN,
-                     "strides, gather indices and reshapes on the way here: no value is wrong, only its place",
-                     "the same values in another order, which no swap of axes and no order of rows or columns makes: "
-                     "%zu of %zu elements stand elsewhere; element %zu is what belongs at %zu",
+                     "the strides, gather indices and reshapes before this tensor: no value is wrong, only its place",
+                     "the same values in another order, which no swap of axes and no order of rows or columns "
+                     "explains: %zu of %zu elements are out of place; element %zu holds what belongs at %zu",
                      moved, total, first, from);
 }

@@ -110,10 +110,10 @@ bool ts_tokens_come_first(const struct ts_case *the_case)
 
 const char *ts_recipe_remark(const struct ts_case *the_case)
 {
-    return ts_case_direct(the_case) || ts_tokens_come_first(the_case) ? "" : ", with the tokens' axis put first";
+    return ts_case_direct(the_case) || ts_tokens_come_first(the_case) ? "" : ", with the token axis first";
 }
 
-/* "; to undo: reshape(2, 3, 4)[:, [2, 0, 1]], then its own shape": block b holds what belongs at from[b]. "" when some
+/* "; to undo: reshape(2, 3, 4)[:, [2, 0, 1]], then reshape back": block b holds what belongs at from[b]. "" when some
  * are lost. */
 static const char *undo(struct ts_case *the_case, uint64_t outer, const size_t *from, size_t blocks, uint64_t inner)
 {
@@ -128,7 +128,7 @@ static const char *undo(struct ts_case *the_case, uint64_t outer, const size_t *
         if (back[b] == SIZE_MAX)
             return "";
     list_blocks(back, blocks, TS_LINE_BLOCKS, text, sizeof text);
-    return ts_case_text(the_case, "; to undo: reshape(%" PRIu64 ", %zu, %" PRIu64 ")[:, [%s]], then its own shape%s",
+    return ts_case_text(the_case, "; to undo: reshape(%" PRIu64 ", %zu, %" PRIu64 ")[:, [%s]], then reshape back%s",
                         outer, blocks, inner, text, ts_recipe_remark(the_case));
 }
 
@@ -175,10 +175,11 @@ __attribute__((format(printf, 6, 7))) static void offer(const struct ts_lines *l
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (lines->centres)
-        ts_propose(lines->the_case, id, prediction, freedom + lines->moved,
-                   ts_case_text(lines->the_case, "the rows of the weight; %s", check),
-                   "%s, but for what is added to each in every token: the weights stand elsewhere, the bias does not",
-                   text);
+        ts_propose(
+            lines->the_case, id, prediction, freedom + lines->moved,
+            ts_case_text(lines->the_case, "the rows of the weight; %s", check),
+            "%s, except for a constant added to each in every token: the weights are out of place, the bias is not",
+            text);
     else if (!lines->all)
         ts_propose(lines->the_case, id, prediction, freedom, check, "%s", text);
     else /* freedom is held against the elements of the case */
@@ -206,15 +207,15 @@ static void say_copies(const struct ts_lines *lines, const double *prediction, c
     if (!lines->columns && behind && !ts_case_direct(lines->the_case))
         offer(lines, prediction, "stale", 2 * lines->runs,
               "whether they are written at all: a position that does not advance, a slot that is written twice",
-              "%s %s hold again what belongs to the one before: %zu is a copy of %zu", what, text,
-              ts_own_place(lines, first), lines->from[first]);
+              "%s %s repeat the one before: %zu is a copy of %zu", what, text, ts_own_place(lines, first),
+              lines->from[first]);
     else
         offer(lines, prediction, lines->columns ? copied_heads(lines, moved) : "rows", 2 * lines->runs,
               lines->columns || ts_case_direct(lines->the_case)
                   ? "the piece that is loaded or computed there: a shard or a head of another rank, read twice"
                   : "which token is looked up or read there: its id, its slot, its position",
-              "%s %s hold what belongs elsewhere, and is there as well: %zu is a copy of %zu", what, text,
-              ts_own_place(lines, first), lines->from[first]);
+              "%s %s are copies of others: %zu is a copy of %zu", what, text, ts_own_place(lines, first),
+              lines->from[first]);
     free(moved);
 }
 
@@ -234,20 +235,20 @@ void ts_lines_say(struct ts_lines *lines, const double *prediction)
     }
     if (step) {
         offer(lines, prediction, "shifted", 1,
-              lines->columns ? "an index, a slice or a pointer that is off"
-                             : "positions: an offset of the cache, a token prepended or dropped, padding on the other "
-                               "side, a roll",
-              "%s are moved by %" PRId64 ": place i holds what belongs at i %c %" PRId64, what, -step,
+              lines->columns
+                  ? "an index, a slice or a pointer that is off"
+                  : "positions: a cache offset, a token prepended or dropped, padding on the other side, a roll",
+              "%s are shifted by %" PRId64 ": position i holds what belongs at i %c %" PRId64, what, -step,
               step < 0 ? '-' : '+', step < 0 ? -step : step);
         return;
     }
     if (ts_is_reversed(lines)) {
         offer(lines, prediction, "permuted", 1,
               ts_case_text(the_case,
-                           "a flip, a negative stride, the other end of an axis; to undo: reshape(%" PRIu64 ", %" PRIu64
-                           ").flip(%d), then its own shape%s",
+                           "a flip, a negative stride, or the wrong end of an axis; to undo: reshape(%" PRIu64
+                           ", %" PRIu64 ").flip(%d), then reshape back%s",
                            rows, width, lines->columns ? 1 : 0, ts_recipe_remark(the_case)),
-              "%s stand in reverse order", what);
+              "%s are in reverse order", what);
         return;
     }
     if ((length = block_order(lines, from)) > 0 || (length = ts_sampled_blocks(lines, from)) > 0) {
@@ -268,7 +269,7 @@ void ts_lines_say(struct ts_lines *lines, const double *prediction)
                                    ? "the pieces: q, k and v, or shift, scale and gate of a modulation"
                                    : "heads, experts or shards",
                                fix),
-                  "blocks of %zu %s stand in the order %s", length, what, order);
+                  "blocks of %zu %s are in the order %s", length, what, order);
         return;
     }
     /* tokens that are much alike match each other in any order: an order without any order must explain more */
@@ -279,7 +280,7 @@ void ts_lines_say(struct ts_lines *lines, const double *prediction)
          first++) {
     }
     offer(lines, prediction, "permuted", 2 * lines->runs, "the order in which they are gathered, split or written",
-          "%zu of %zu %s stand elsewhere, in %zu runs; the first: %zu holds what belongs at %zu%s", lines->moved,
+          "%zu of %zu %s are out of place, in %zu runs; the first: %zu holds what belongs at %zu%s", lines->moved,
           lines->found_count, what, lines->runs, ts_own_place(lines, first), lines->from[first],
           lines->emptied ? ts_case_text(the_case, "; %zu are zero", lines->emptied) : "");
 }
@@ -292,7 +293,7 @@ void ts_blocks_say(struct ts_case *the_case, const size_t *from, size_t blocks, 
     ts_propose(the_case, "permuted", prediction, blocks == 2 ? 1 : blocks,
                ts_case_text(the_case, "the order of the pieces: gate and up, scale and shift, q, k and v%s",
                             undo(the_case, 1, from, blocks, length)),
-               blocks == 2 ? "the two halves are swapped (%zu numbers each)"
-                           : "blocks of %zu numbers stand in the order %s",
+               blocks == 2 ? "the two halves are swapped (%zu elements each)"
+                           : "blocks of %zu elements are in the order %s",
                length, order);
 }

@@ -105,18 +105,19 @@ void ts_propose_empty_lines(struct ts_case *the_case)
         found = zero_tokens(the_case, sizes, mask);
         if (found && found * MOST_SHARE <= rows && ts_region_of(the_case, mask, &region))
             say(the_case,
-                "whether all of it is computed and written: the grid of a kernel, a slice, a mask, a padded length",
-                ts_case_text(the_case, "%s: zero (%zu of %zu elements%s)", region.text, region.count, the_case->total,
-                             ts_looked_at(the_case)));
+                "whether this part is computed and written: the grid of a kernel, a slice, a mask, a padded length",
+                ts_case_text(the_case, "the candidate is zero in %s (%zu of %zu elements%s)", region.text, region.count,
+                             the_case->total, ts_looked_at(the_case)));
         memset(mask, 0, the_case->total * sizeof *mask);
         found = rows >= LEAST_ROWS ? steady_channels(the_case, sizes, mask, &biased) : 0;
         if (found && found * MOST_SHARE <= width && ts_region_of(the_case, mask, &region))
-            say(the_case, "whether the weights behind these channels are loaded",
-                biased ? ts_case_text(the_case,
-                                      "%s: one number each in every %s, as a product with zeros and a bias "
-                                      "leaves",
-                                      region.text, ts_case_row_word(the_case))
-                       : ts_case_text(the_case, "%s: zero in every %s", region.text, ts_case_row_word(the_case)));
+            say(the_case, "whether the weights of these channels are loaded",
+                biased
+                    ? ts_case_text(the_case,
+                                   "%s: one value per channel, the same in every %s, as zero weights and a bias give",
+                                   region.text, ts_case_row_word(the_case))
+                    : ts_case_text(the_case, "the candidate is zero in %s, in every %s", region.text,
+                                   ts_case_row_word(the_case)));
     }
     free(mask);
     free(sizes);

@@ -60,7 +60,7 @@ void ts_place_text(const struct ts_case *the_case, const struct ts_tally_place *
 
 const char *ts_looked_at(const struct ts_case *the_case)
 {
-    return ts_case_complete(the_case) ? "" : " looked at";
+    return ts_case_complete(the_case) ? "" : " examined";
 }
 
 /* Newest earlier tensor of the candidate that holds a NaN or an infinity, SIZE_MAX when none does. */
@@ -150,18 +150,18 @@ static const char *why_infinite(struct ts_case *the_case, const struct finding *
     double wanted = fabs(tally->places[0].expected);
     if (tally->sums[ABOVE] == tally->sums[HITS])
         return ts_case_text(the_case,
-                            ": %.6g is expected there, above %.0f, the largest f16 (every one of them is, and nothing "
-                            "finite is larger than %.6g)",
+                            ": %.6g is expected there, above %.0f, the largest f16 (all of them should be above it, "
+                            "and no finite element exceeds %.6g)",
                             wanted, LARGEST_F16, fmax(tally->most, 0));
     if (finding->before)
-        return ts_case_text(the_case, "; %s, before it, already holds one", finding->before);
+        return ts_case_text(the_case, "; %s before it already holds one", finding->before);
     return ts_case_text(the_case,
-                        " where %.6g is expected: an overflow on the way (f16 ends at %.0f, e4m3 at 448), or a "
-                        "division by zero",
+                        ", where %.6g is expected: an overflow on the way (the largest f16 is %.0f, the largest e4m3 "
+                        "448) or a division by zero",
                         wanted, LARGEST_F16);
 }
 
-/* The sentence with the numbers of a tally. among: " looked at" when they are not those of everything. */
+/* The sentence with the numbers of a tally. among: " examined" when they are not those of everything. */
 static const char *sentence(struct ts_case *the_case, const struct finding *finding, const struct ts_tally *tally,
                             const char *among)
 {
@@ -194,7 +194,7 @@ static const char *why_nan(struct ts_case *the_case, struct finding *finding, co
     int bit = ts_bit_of_nan(the_case, the_case->found[first], the_case->expected[first], &value);
     finding->flipped = bit >= 0;
     if (finding->flipped)
-        return ts_case_text(the_case, "; its bits are those of %.6g but for one (xor 0x%" PRIx32 ": bit %d)", value,
+        return ts_case_text(the_case, "; it is one flipped bit away from %.6g (xor 0x%" PRIx32 ": bit %d)", value,
                             (uint32_t)1 << bit, bit);
     for (unsigned k = 0; k < the_case->operation.input_count; k++) {
         const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[k]);
@@ -205,27 +205,27 @@ static const char *why_nan(struct ts_case *the_case, struct finding *finding, co
         zero_input = zero_input || zeros;
     }
     if (finding->before)
-        return ts_case_text(the_case, "; %s, before it, already holds %s", finding->before,
+        return ts_case_text(the_case, "; %s before it already holds %s", finding->before,
                             isnan(before) ? "NaN" : "an infinity, and inf - inf or 0 * inf makes NaN");
     if (finding->infinities)
         return "; there are infinities beside them, and inf - inf or 0 * inf makes NaN";
     if (zero_input)
-        return "; its input is all zero there, so that a norm without epsilon divides 0 by 0";
+        return "; its input is all zero there, so a norm without epsilon divides 0 by 0";
     if (the_case->operation.kind == TS_OPERATION_SOFTMAX || by_whole_rows(the_case, mask))
-        return "; whole rows of them: a softmax over a row that is masked everywhere divides 0 by 0, and a sum past "
-               "the largest number does the rest";
-    return "; nothing before it is NaN or infinite, so that it is born here: 0 / 0, the root of a negative number, an "
-           "overflow inside a kernel, or memory that was never written";
+        return "; whole rows of them: a softmax over a fully masked row (0 / 0), or a sum that overflows";
+    return "; nothing before it is NaN or infinite, so it starts here: 0 / 0, the root of a negative number, an "
+           "overflow inside a kernel, or unwritten memory";
 }
 
 static void propose(struct ts_case *the_case, struct finding *finding)
 {
     static const struct {
         const char *id, *check;
-    } words[] = {[IS_NAN] = {"nan", "what is divided, rooted or exponentiated here, and in which precision"},
-                 [IS_INFINITE] = {"inf", "the precision of this step: bf16 or f32 do not overflow there, or scale "
-                                         "before and after"},
-                 [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here"}};
+    } words[] = {
+        [IS_NAN] = {"nan", "the divisions, roots and exponentials in this step, and their precision"},
+        [IS_INFINITE] = {"inf",
+                         "the precision of this step: bf16 or f32 do not overflow there, or scale before and after"},
+        [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here"}};
     struct ts_formula formula = {.count = count, .tell = tell, .numbers = finding, .size = sizeof *finding};
     struct ts_tally tally;
     /* beside infinities it is their child */
@@ -236,8 +236,8 @@ static void propose(struct ts_case *the_case, struct finding *finding)
     (void)count(the_case, &formula, NULL, &tally);
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, words[finding->kind].id, confidence,
-                     finding->flipped ? "the memory or the transport: one bit was flipped" : words[finding->kind].check,
-                     "%s", sentence(the_case, finding, &tally, ts_looked_at(the_case)));
+                     finding->flipped ? "memory or transport: one bit was flipped" : words[finding->kind].check, "%s",
+                     sentence(the_case, finding, &tally, ts_looked_at(the_case)));
 }
 
 void ts_propose_non_finite(struct ts_case *the_case)

@@ -154,16 +154,16 @@ static void say(struct ts_case *the_case, const struct gated *gated, const struc
     const enum way way = gating->ways[second];
     if (gating->ways[0] == EXCHANGED && gating->ways[1] == EXCHANGED)
         ts_propose(the_case, "modulation", out, 0, "how the modulation tensor is split into shift, scale and gate",
-                   "the gates of %s and %s are exchanged (both learnt from the reference)", name,
+                   "the candidate swaps the gates of %s and %s (both learnt from the reference)", name,
                    ts_case_name(the_case, gated->z));
     else if (way == LEFT_OUT)
         ts_propose(the_case, "term-missing", out, 0, "the gated addition",
-                   "the gated term is missing: %s was not added", name);
+                   "the candidate does not add the gated term %s", name);
     else
         ts_propose(the_case, "modulation", out, 0,
                    "whether the gate is applied, its sign, and from which chunk it comes",
-                   way == OTHER_SIGN ? "the gate of %s, learnt from the reference, has the other sign"
-                   : way == MISSING ? "the gate of %s is missing: it is added as it is, and by channel in the reference"
+                   way == OTHER_SIGN ? "the gate of %s, learnt from the reference, has the opposite sign"
+                   : way == MISSING  ? "the candidate adds %s ungated; the reference gates it per channel"
                    : way == ONE_MORE ? "the candidate gates %s with 1 + gate, the reference with gate"
                                      : "the candidate gates %s with the gate of the other branch",
                    name);
@@ -206,7 +206,7 @@ static void propose_other(struct ts_case *the_case, const struct gated *gated, s
             ts_formula_next(the_case, formula);
             ts_propose(the_case, "modulation", out, width,
                        "how the modulation tensor is split into shift, scale and gate, and what is done with the gate",
-                       "the gate of %s, one number per channel, is another one than the reference's",
+                       "the candidate's gate of %s, one number per channel, differs from the reference's",
                        ts_case_name(the_case, best));
         }
     }

@@ -170,18 +170,20 @@ static void say(struct ts_case *the_case, const struct sum *sum, const struct ga
     const char *y = ts_case_name(the_case, sum->y), *m = ts_case_name(the_case, sum->from);
     const char *check = "the gated sum before this norm: whether the gate is applied, its sign and its chunk";
     if (gating->sign == 0 && gating->constant == 0)
-        ts_propose(the_case, "term-missing", out, 0, check, "before the norm, the gated term is missing: %s", y);
+        ts_propose(the_case, "term-missing", out, 0, check,
+                   "before the norm, the candidate does not add the gated term %s", y);
     else if (gating->sign == 0)
         ts_propose(the_case, "modulation", out, 0, check,
-                   "before the norm, the gate of %s is missing: %s is added as it is", m, y);
+                   "before the norm, the candidate does not apply the gate of %s: %s is added ungated", m, y);
     else if (gating->chunk != sum->gate)
         ts_propose(the_case, "modulation", out, 0, check,
                    "before the norm, the candidate gates %s with chunk %u of %s, the reference with chunk %u", y,
                    gating->chunk, m, sum->gate);
     else
         ts_propose(the_case, "modulation", out, 0, check,
-                   gating->sign < 0 ? "before the norm, the gate has the other sign: gate * %s is subtracted"
-                                    : "before the norm, the candidate gates %s with 1 + gate",
+                   gating->sign < 0
+                       ? "before the norm, the gate has the opposite sign: the candidate subtracts gate * %s"
+                       : "before the norm, the candidate gates %s with 1 + gate",
                    y);
 }
 

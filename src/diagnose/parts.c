@@ -96,7 +96,7 @@ static void look_before_the_norm(struct ts_case_state *state, double *expected, 
             size_after += expected[i] * expected[i];
         }
         if (size > 0)
-            look_at_part(state, expected, found, size_after / size, TS_PART_NORM, 0, "seen in what the norm is given");
+            look_at_part(state, expected, found, size_after / size, TS_PART_NORM, 0, "in the input of the norm");
     }
     free(factors);
     ts_case_drop_scratch(state);
@@ -124,9 +124,8 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             expected[i] = (double)terms[k]->b[i];
             found[i] = state->face.found[i] - (state->face.expected[i] - expected[i]);
         }
-        look_at_part(
-            state, expected, found, 1, TS_PART_TERM, terms[k]->pair,
-            ts_case_text(&state->face, "seen in the term %s of the sum", ts_case_name(&state->face, terms[k])));
+        look_at_part(state, expected, found, 1, TS_PART_TERM, terms[k]->pair,
+                     ts_case_text(&state->face, "in the term %s of the sum", ts_case_name(&state->face, terms[k])));
     }
     for (unsigned k = 0; operation->kind == TS_OPERATION_GATED_SUM && k < operation->input_count; k++) {
         const struct ts_actor *term = ts_scene_actor(&state->scene, operation->inputs[k]);
@@ -137,7 +136,7 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             found[i] = state->face.found[i] - (double)term->b[i];
         }
         look_at_part(state, expected, found, 1, TS_PART_ADDED, term->pair,
-                     ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, term)));
+                     ts_case_text(&state->face, "in what is added to %s", ts_case_name(&state->face, term)));
     }
     if (operation->kind == TS_OPERATION_NORM && expected && found)
         look_before_the_norm(state, expected, found);
@@ -147,7 +146,7 @@ void ts_case_look_at_parts(struct ts_case_state *state)
             found[i] = state->face.found[i] - (double)before->b[i];
         }
         look_at_part(state, expected, found, 1, TS_PART_STREAM, before->pair,
-                     ts_case_text(&state->face, "seen in what is added to %s", ts_case_name(&state->face, before)));
+                     ts_case_text(&state->face, "in what is added to %s", ts_case_name(&state->face, before)));
     }
     free(expected);
     free(found);

@@ -254,7 +254,7 @@ static void say(struct ts_case_state *state, struct ts_case_entry *entry, const 
     else
         snprintf(number, sizeof number, "%" PRIu64 " of", shown->rows);
     if (shown->directed)
-        snprintf(where, sizeof where, " in random directions");
+        snprintf(where, sizeof where, " (by random projections)");
     if (shown->failing)
         snprintf(where + strlen(where), sizeof where - strlen(where),
                  "; it does not hold in %" PRIu64 " of them, first in %s %" PRIu64, shown->failing, unit,
@@ -264,9 +264,8 @@ static void say(struct ts_case_state *state, struct ts_case_entry *entry, const 
                  shown->calm, state->scene.batch, shown->calm == 1 ? "is" : "are");
     if (shown->told ||
         (shown->share >= HOLDS * entry->explained && (double)shown->failing <= FEW_ROWS * (double)shown->rows))
-        text = ts_arena_printf(arena,
-                               entry->plain ? "%s; seen on %s %" PRIu64 " %s%s" : "%s; tried on %s %" PRIu64 " %s%s",
-                               cause->summary, number, shown->of_rows, plural, where);
+        text = ts_arena_printf(arena, "%s; checked on %s %" PRIu64 " %s%s", cause->summary, number, shown->of_rows,
+                               plural, where);
     else
         text = ts_arena_printf(arena,
                                entry->formula.exact ? "%s; on %s %" PRIu64 " %s it holds for %.0f %% of the elements%s"
@@ -331,12 +330,12 @@ const char *ts_case_seen_on(struct ts_case_state *state, bool rounding)
     if (rounding && usual.level > 0 && ts_case_everywhere(state, &formula, 0, 0, &all)) {
         rows = all.rows;
         if (all.tally.sums[BEYOND] > 0)
-            return ts_case_text(&state->face, "; of %" PRIu64 " %s that is not so in %.0f, first in %s %" PRIu64, rows,
-                                plural, all.tally.sums[BEYOND], unit, all.tally.places[0].row);
+            return ts_case_text(&state->face, "; of %" PRIu64 " %s it does not hold in %.0f, first in %s %" PRIu64,
+                                rows, plural, all.tally.sums[BEYOND], unit, all.tally.places[0].row);
     }
     if (rows == of_rows)
-        return ts_case_text(&state->face, "; seen on all %" PRIu64 " %s", of_rows, plural);
-    return ts_case_text(&state->face, "; seen on %" PRIu64 " of %" PRIu64 " %s", rows, of_rows, plural);
+        return ts_case_text(&state->face, "; checked on all %" PRIu64 " %s", of_rows, plural);
+    return ts_case_text(&state->face, "; checked on %" PRIu64 " of %" PRIu64 " %s", rows, of_rows, plural);
 }
 
 void ts_case_own_up(struct ts_case_state *state)

@@ -205,14 +205,14 @@ static bool is_like_rounded_weights(struct ts_case_state *state, const struct sp
 
 static const char *rounded_text(struct ts_case *the_case, double relative)
 {
-    return ts_case_text(the_case,
-                        "the error, %.2g of the tensor's size, is spread evenly over tokens and channels, does not "
-                        "follow the reference, and tokens keep their angles in it: as when the weights here were "
-                        "rounded or quantized%s",
-                        relative,
-                        relative > 0.03    ? " to four bits or so"
-                        : relative > 0.012 ? " to fp8 or so"
-                                           : " to eight bits or so");
+    return ts_case_text(
+        the_case,
+        "the error (%.2g of the tensor's norm) is spread evenly over tokens and channels, does not follow the "
+        "reference, and keeps the angles between tokens: it looks like weights rounded or quantized%s",
+        relative,
+        relative > 0.03    ? " to about 4 bits"
+        : relative > 0.012 ? " to about fp8"
+                           : " to about 8 bits");
 }
 
 static bool count_rounded(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
@@ -267,8 +267,8 @@ void ts_case_say_remainder(struct ts_case_state *state)
                                                    .numbers = &spread,
                                                    .size = sizeof spread,
                                                    .sampled = tokens_compared(the_case) < the_case->actor->rows});
-    ts_propose_plain(the_case, "quantization", SURE,
-                     "the precision of the weights that make this tensor, and whether it is meant; with --weights it "
-                     "can be told",
-                     "%s", rounded_text(the_case, spread.relative));
+    ts_propose_plain(
+        the_case, "quantization", SURE,
+        "the precision of the weights that make this tensor, and whether it is intended; --weights would tell", "%s",
+        rounded_text(the_case, spread.relative));
 }

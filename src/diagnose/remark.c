@@ -17,7 +17,7 @@ static const struct {
     {"clamped", "", TS_SETTING_SCORE_CAP},
     {"clamped", "", TS_SETTING_LOGIT_CAP},
     {"skipped-op", "softcap", TS_SETTING_LOGIT_CAP},
-    {"router-gate", "renormal", TS_SETTING_RENORMALIZED},
+    {"router-gate", "by their sum", TS_SETTING_RENORMALIZED},
     {"router-gate", "factor", TS_SETTING_ROUTED_SCALE},
     {"router-gate", "experts", TS_SETTING_EXPERTS_USED},
     {"heads", "key head", TS_SETTING_KV_HEADS},

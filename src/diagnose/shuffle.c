@@ -88,48 +88,49 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
     uint64_t outer = where == TS_SHUFFLE_COLUMNS ? shuffle->outer / rows : shuffle->outer;
     uint64_t inner = shuffle->inner / unit, first = shuffle->first, second = shuffle->second;
     if (where == TS_SHUFFLE_AXES && shuffle->outer == 1 && inner == 1)
-        snprintf(text, room, "it is transposed: [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64 "]", second,
+        snprintf(text, room, "it is transposed, [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64 "]", second,
                  first, first, second);
     else if (where == TS_SHUFFLE_AXES && inner == 1)
         snprintf(text, room,
-                 "each of %" PRIu64 " matrices is transposed: [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64
+                 "each of %" PRIu64 " matrices is transposed, [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64
                  "]",
                  shuffle->outer, second, first, first, second);
     else if (where == TS_SHUFFLE_AXES)
         snprintf(text, room,
-                 "axes are swapped: stored as [%s%" PRIu64 ",%" PRIu64 ",%" PRIu64 "], read as [%s%" PRIu64 ",%" PRIu64
+                 "axes are swapped, stored as [%s%" PRIu64 ",%" PRIu64 ",%" PRIu64 "], read as [%s%" PRIu64 ",%" PRIu64
                  ",%" PRIu64 "]",
                  shuffle->outer > 1 ? "...," : "", second, first, inner, shuffle->outer > 1 ? "...," : "", first,
                  second, inner);
     else if (inner == 1 && second == 2)
-        snprintf(text, room, "%s of each %" PRIu64 " stand as halves (0,2,4,... 1,3,5,...) instead of interleaved",
-                 what, 2 * first);
+        snprintf(text, room,
+                 "%s in each group of %" PRIu64 " are in halves (0,2,4,... 1,3,5,...) instead of interleaved", what,
+                 2 * first);
     else if (inner == 1 && first == 2)
         snprintf(text, room,
-                 "%s of each %" PRIu64 " are interleaved (0,%" PRIu64 ",1,...) instead of standing as halves", what,
+                 "%s in each group of %" PRIu64 " are interleaved (0,%" PRIu64 ",1,...) instead of in halves", what,
                  2 * second, second);
     else if (outer == 1 && (first == 3 || second == 3) && inner > 1)
-        snprintf(text, room, "%s: q, k and v of each of %" PRIu64 " heads %s", what, first == 3 ? second : first,
-                 first == 3 ? "stand together instead of all q, all k, all v"
-                            : "are apart instead of standing together");
+        snprintf(text, room, "%s: q, k and v of each of %" PRIu64 " heads are %s", what, first == 3 ? second : first,
+                 first == 3 ? "together instead of all q, all k, all v" : "apart instead of together");
     else if (outer == 1 && first * second == heads && inner > 1)
         snprintf(text, room,
-                 "heads are in another order: %" PRIu64 " groups of %" PRIu64 " against %" PRIu64 " groups of %" PRIu64,
+                 "heads are in another order: %" PRIu64 " groups of %" PRIu64 " instead of %" PRIu64
+                 " groups of %" PRIu64,
                  second, first, first, second);
     else if (outer == 1 && inner == 1)
-        snprintf(text, room, "%s stand as [%" PRIu64 ",%" PRIu64 "] where [%" PRIu64 ",%" PRIu64 "] belongs%s", what,
-                 second, first, first, second,
-                 heads > 1 && (first == heads || second == heads) ? " (heads and head size swapped)" : "");
+        snprintf(text, room, "%s are laid out as [%" PRIu64 ",%" PRIu64 "] instead of [%" PRIu64 ",%" PRIu64 "]%s",
+                 what, second, first, first, second,
+                 heads > 1 && (first == heads || second == heads) ? " (heads and head_dim swapped)" : "");
     else
         snprintf(text, room,
-                 "%s stand as [%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "] where [%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                 ",%" PRIu64 "] belongs",
+                 "%s are laid out as [%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "] instead of [%" PRIu64 ",%" PRIu64
+                 ",%" PRIu64 ",%" PRIu64 "]",
                  what, outer, second, first, inner, outer, first, second, inner);
 }
 
 void ts_shuffle_recipe(const struct ts_shuffle *shuffle, char *text, size_t room)
 {
     snprintf(text, room,
-             "reshape(%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ").transpose(1, 2), then its own shape",
+             "reshape(%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ").transpose(1, 2), then reshape back",
              shuffle->outer, shuffle->second, shuffle->first, shuffle->inner);
 }

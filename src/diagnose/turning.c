@@ -246,18 +246,21 @@ void ts_turned_token_text(const struct ts_case *the_case, uint64_t place, uint64
 const char *ts_tell_places(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
                            double *share)
 {
-    char text[256], token[64];
+    const bool many = tally->sums[0] > (double)tally->place_count;
+    char text[320], token[64];
     size_t used = 0;
     (void)formula;
     (void)share;
     for (size_t k = 0; k < tally->place_count && used < sizeof text; k++) {
         ts_turned_token_text(the_case, tally->places[k].row, tally->places[k].flat, token, sizeof token);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s turns as at position %.0f", k ? ", " : "",
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 many ? "%s%s as at %.0f" : "%s%s is rotated as if at position %.0f", k ? ", " : "",
                                  token, tally->places[k].found);
     }
     if (!used)
         return NULL;
-    if (tally->sums[0] > (double)tally->place_count)
-        return ts_case_text(the_case, "%.0f tokens turn as at other positions: %s, and so on", tally->sums[0], text);
+    if (many)
+        return ts_case_text(the_case, "%.0f tokens are rotated as if at other positions: %s, and so on", tally->sums[0],
+                            text);
     return ts_case_text(the_case, "%s", text);
 }

@@ -123,7 +123,7 @@ static bool count(struct ts_case *the_case, const struct ts_formula *formula, co
 
 static const char *sentence(struct ts_case *the_case, const struct reading *reading, double share)
 {
-    return ts_case_text(the_case, "%.0f %% of %s are what comes out when %s", 100 * share,
+    return ts_case_text(the_case, "%.0f %% of %s are what you get when %s", 100 * share,
                         reading->halves ? "every second element" : "the elements", reading->what);
 }
 
@@ -188,14 +188,13 @@ static void try_reading(struct ts_case *the_case, const struct reading *reading,
             the_case,
             &(struct ts_formula){
                 .predict = predict, .count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
-        ts_propose(the_case, "dtype-confusion", prediction, 0,
-                   "the element type given to the reader, the kernel or the view", "%s",
-                   sentence(the_case, reading, share));
+        ts_propose(the_case, "dtype-confusion", prediction, 0, "the dtype passed to the reader, the kernel or the view",
+                   "%s", sentence(the_case, reading, share));
     }
     ts_formula_next(the_case,
                     &(struct ts_formula){.count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
-    ts_propose_plain(the_case, "dtype-confusion", share, "the element type given to the reader, the kernel or the view",
-                     "%s", sentence(the_case, reading, share));
+    ts_propose_plain(the_case, "dtype-confusion", share, "the dtype passed to the reader, the kernel or the view", "%s",
+                     sentence(the_case, reading, share));
 }
 
 static double slack_of(const struct ts_case *the_case)

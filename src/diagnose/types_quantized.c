@@ -19,7 +19,8 @@
 #define OFF_GRID     0.04 /* of a step, and so much more for so many steps from where it is counted from */
 #define FAR_STEPS    64
 
-static const char *const check = "nothing, when this quantization is meant; else the file or the setting it comes from";
+static const char *const check =
+    "nothing, if this quantization is intended; otherwise the file or setting it comes from";
 
 enum spread { ALL, BLOCKS, COLUMNS };
 
@@ -185,21 +186,21 @@ static const char *sentence(struct ts_case *the_case, const struct grid *grid, c
     const char *few = "";
     levels = grid->spread == COLUMNS ? (double)grid->codes : levels;
     if (off > 0)
-        few = ts_case_text(the_case, "; %" PRIu64 " of %" PRIu64 " %s do not", (uint64_t)off, (uint64_t)looked,
+        few = ts_case_text(the_case, "; %" PRIu64 " of %" PRIu64 " %s do not fit", (uint64_t)off, (uint64_t)looked,
                            grid->spread == BLOCKS ? "blocks" : "elements");
     if (grid->spread == ALL)
         return ts_case_text(the_case,
-                            "all values lie on one grid, %.0f levels (%.0f bits), a step of %.4g; the error is %.2f "
-                            "times what such steps must make%s",
+                            "all values lie on one grid: %.0f levels (%.0f bits), a step of %.4g; the error is %.2f "
+                            "times what such steps must cause%s",
                             levels, ceil(log2(levels)), step, ratio_of(tally), few);
     if (grid->spread == COLUMNS)
         return ts_case_text(the_case,
-                            "values lie on a grid of their own in each channel, up to %.0f levels (%.0f bits), a step "
-                            "of %.4g on average; the error is %.2f times what such steps must make%s",
+                            "the values of each channel lie on a grid of their own: up to %.0f levels (%.0f bits), a "
+                            "step of %.4g on average; the error is %.2f times what such steps must cause%s",
                             levels, ceil(log2(levels)), step, ratio_of(tally), few);
     return ts_case_text(the_case,
-                        "values lie on a grid of their own in each block of %zu, up to %.0f levels (%.0f bits), a step "
-                        "of %.4g on average; the error is %.2f times what such steps must make%s",
+                        "the values of each block of %zu lie on a grid of their own: up to %.0f levels (%.0f bits), a "
+                        "step of %.4g on average; the error is %.2f times what such steps must cause%s",
                         grid->size, levels, ceil(log2(levels)), step, ratio_of(tally), few);
 }
 

@@ -274,10 +274,10 @@ static void propose_partly(struct far_search *search)
         return;
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "wrong-input", PARTLY_SURE,
-                     ts_case_text(the_case, "what is added up inside of %s: the residual stream",
+                     ts_case_text(the_case, "what is added up inside %s: the residual stream",
                                   ts_case_name(the_case, the_case->actor)),
-                     "%s is in it where %s should be: the residual stream goes on from the wrong tensor, and what is "
-                     "added to it differs as well",
+                     "the sum contains %s instead of %s: the candidate's residual stream continues from the wrong "
+                     "tensor, and what is added to it differs as well",
                      the_case->scene->pairs[best->pair].name, near);
 }
 
@@ -296,7 +296,7 @@ static void propose_best(struct far_search *search)
     if (!(ts_propose(the_case, "wrong-input", search->out, 0,
                      ts_case_text(the_case, "which tensor is passed to the step that makes %s: the residual stream",
                                   ts_case_name(the_case, the_case->actor)),
-                     "the right operation on the wrong tensor: with %s in place of %s it gives what was found",
+                     "the candidate applies the right operation to the wrong tensor: %s instead of %s",
                      the_case->scene->pairs[best->pair].name, replaced_text(search)) > 0) &&
         !best->slots)
         propose_partly(search);

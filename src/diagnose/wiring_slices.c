@@ -87,13 +87,13 @@ static bool try_length(struct ts_case *the_case, const struct ts_actor *whole, s
     free(order);
     list_blocks(right, blocks, reference, sizeof reference);
     list_blocks(wrong, blocks, candidate, sizeof candidate);
-    return ts_propose(the_case, "permuted", prediction, 1,
-                      ts_case_text(the_case,
-                                   "how %s is taken apart: q, k and v of each head together against all q, all "
-                                   "k, all v; gate and up",
-                                   ts_case_name(the_case, whole)),
-                      "cut out of %s at other places: pieces of %zu channels %s instead of %s",
-                      ts_case_name(the_case, whole), length, candidate, reference) > 0;
+    return ts_propose(
+               the_case, "permuted", prediction, 1,
+               ts_case_text(the_case,
+                            "how %s is split: q, k and v of each head together, or all q, all k, all v; gate and up",
+                            ts_case_name(the_case, whole)),
+               "the candidate cuts this out of %s at the wrong places: pieces of %zu channels %s instead of %s",
+               ts_case_name(the_case, whole), length, candidate, reference) > 0;
 }
 
 void ts_wiring_slices(struct ts_case *the_case)

@@ -25,7 +25,7 @@ static void propose_subset(struct ts_case *the_case)
         ts_formula_sum(the_case, 0, &variants.from[slot]->pair, &(double){1}, 1);
         ts_propose(the_case, "term-missing", variants.out, 0,
                    ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
-                   "of the sum only %s is left: %s and %s are missing", ts_case_name(the_case, variants.from[slot]),
+                   "only %s is left of the sum: %s and %s are missing", ts_case_name(the_case, variants.from[slot]),
                    ts_case_name(the_case, variants.from[(slot + 1) % 3]),
                    ts_case_name(the_case, variants.from[(slot + 2) % 3]));
     }
@@ -65,7 +65,7 @@ static void propose_replaced(struct ts_case *the_case)
         ts_formula_sum(the_case, 0, (size_t[]){best->pair, variants.from[kept]->pair}, (double[]){1, 1}, 2);
         ts_propose(the_case, "wrong-input", variants.out, 0,
                    ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
-                   "%s is added to %s in place of %s + %s", ts_case_name(the_case, best),
+                   "the candidate adds %s to %s instead of %s + %s", ts_case_name(the_case, best),
                    ts_case_name(the_case, variants.from[kept]), ts_case_name(the_case, variants.from[(kept + 1) % 3]),
                    ts_case_name(the_case, variants.from[(kept + 2) % 3]));
     }
@@ -168,7 +168,7 @@ static void propose_norm_of_more(struct ts_case *the_case)
         ts_formula_operation(the_case, &changed);
         ts_propose(the_case, "wrong-input", ts_variants_apply(&variants, &changed, inputs), 0,
                    "which tensor is passed to this norm: parallel or serial blocks",
-                   "the norm is that of %s + %s instead of %s alone", ts_case_name(the_case, variants.from[0]),
+                   "the candidate normalizes %s + %s instead of %s alone", ts_case_name(the_case, variants.from[0]),
                    ts_case_name(the_case, best), ts_case_name(the_case, variants.from[0]));
     }
     free(added);
@@ -211,13 +211,14 @@ static void propose_norm_of_sum(struct ts_case *the_case)
         prediction = ts_variants_apply(&variants, norm, scaled);
         give_norm_of_multiples(the_case, ways[w].first, ways[w].second);
         if (missing && is_whole_later(the_case, &variants, kept))
-            ts_propose(the_case, "wrong-input", prediction, 0, "which tensor is passed to this norm",
-                       "the norm is that of %s alone instead of %s + %s; the residual stream after it has both",
-                       names[kept], names[0], names[1]);
+            ts_propose(
+                the_case, "wrong-input", prediction, 0, "which tensor is passed to this norm",
+                "the candidate normalizes %s alone instead of %s + %s; its residual stream after the norm has both",
+                names[kept], names[0], names[1]);
         else
             ts_propose(the_case, ways[w].id, prediction, 0, "the addition before the norm",
-                       missing ? "%s is missing in what is normalized (%g * %s + %g * %s)"
-                               : "%s enters otherwise what is normalized (%g * %s + %g * %s)",
+                       missing ? "%s is missing from the input of the norm (%g * %s + %g * %s)"
+                               : "%s has another factor in the input of the norm (%g * %s + %g * %s)",
                        missing ? names[1 - kept] : names[ways[w].first == 1], ways[w].first, names[0], ways[w].second,
                        names[1]);
     }
@@ -244,13 +245,14 @@ static void say_term(struct ts_case *the_case, const struct ts_actor *term, doub
         ts_propose(the_case, "term-missing", prediction, 0, check, "the difference is minus %s: this term %s", name,
                    own_term ? "of the sum is missing" : "is missing, or is subtracted");
     else if (multiple == 1)
-        ts_propose(the_case, "term-extra", prediction, 0, check, "%s is added %s", name,
+        ts_propose(the_case, "term-extra", prediction, 0, check, "the candidate adds %s %s", name,
                    own_term ? "twice" : "where it does not belong");
     else if (multiple == -2)
-        ts_propose(the_case, "sign-flipped", prediction, 0, check, "%s is subtracted instead of added", name);
+        ts_propose(the_case, "sign-flipped", prediction, 0, check, "the candidate subtracts %s instead of adding it",
+                   name);
     else
         ts_propose(the_case, "scaled", prediction, fitted ? 1 : 0, check,
-                   "%s enters the sum %.4g times instead of once", name, 1 + multiple);
+                   "the candidate adds %s with a factor of %.4g instead of 1", name, 1 + multiple);
 }
 
 /* The difference is a multiple of an earlier tensor. */
@@ -353,9 +355,9 @@ static void propose_factors(struct ts_case *the_case)
             second = fabs(wrong[1] - right[1]) > fabs(wrong[0] - right[0]);
             ts_formula_sum(the_case, 0, (size_t[]){near[i]->pair, near[k]->pair}, wrong, 2);
             ts_propose(the_case, "scaled", prediction, 2,
-                       "the factor of the residual: residual_multiplier, a scale of the branch",
-                       "%s enters the sum %.4g times, and %.4g times in the reference (the other term, %s: %.4g and "
-                       "%.4g)",
+                       "the factor of the residual branch: residual_multiplier, or a scale of the branch",
+                       "the candidate adds %s with a factor of %.4g, the reference with %.4g (the other term, %s: %.4g "
+                       "and %.4g)",
                        ts_case_name(the_case, near[second ? k : i]), wrong[second], right[second],
                        ts_case_name(the_case, near[second ? i : k]), wrong[!second], right[!second]);
             return;
@@ -418,7 +420,7 @@ static const char *part_text(struct ts_case *the_case, const struct ts_tally *ta
 {
     return ts_case_text(the_case,
                         "a part of a sum is missing: the reference is the candidate plus something unrelated to it "
-                        "(slope %.3f, %.0f %% of the energy is there)",
+                        "(slope %.3f; the candidate has %.0f %% of the energy)",
                         tally->sums[DOT] / tally->sums[FOUND], 100 * tally->sums[FOUND] / tally->sums[EXPECTED]);
 }
 
@@ -460,7 +462,7 @@ static void propose_partial_sum(struct ts_case *the_case)
     ts_formula_next(the_case, &(struct ts_formula){
                                   .count = count_slopes, .tell = tell_slopes, .table = &typical, .table_count = 1});
     ts_propose_plain(the_case, "term-missing", sure,
-                     "sums over ranks (all-reduce), blocks of inputs, experts: whether all parts are added", "%s",
+                     "sums over ranks (all-reduce), blocks of inputs or experts: whether all parts are added", "%s",
                      part_text(the_case, &tally));
 }
 

@@ -87,8 +87,8 @@ static const char *transposed_text(struct ts_case *the_case, const struct transp
                                    double products)
 {
     return ts_case_text(the_case,
-                        "its weight is used transposed%s: products of tokens of %s with tokens of the output are "
-                        "mirrored, %.1f %% of the difference in %.0f products",
+                        "the candidate uses the weight transposed%s: the products of tokens of %s with tokens of the "
+                        "output are mirrored (this explains %.1f %% of the difference in %.0f products)",
                         how->part, how->from, 100 * share, products);
 }
 
@@ -148,7 +148,7 @@ static void propose_transposed(struct ts_case *the_case)
                                                    .pair_count = 1,
                                                    .reference = true,
                                                    .work = (double)(TOGETHER * best->width)});
-    ts_propose_plain(the_case, "transposed-weight", most, "the weight's orientation: [out, in] against [in, out]", "%s",
+    ts_propose_plain(the_case, "transposed-weight", most, "the weight's orientation: [out, in] or [in, out]", "%s",
                      transposed_text(the_case, &how, most, (double)(tokens * (tokens - 1))));
 }
 
@@ -321,8 +321,8 @@ static void propose_input_channel(struct ts_case *the_case)
     else
         ts_propose(the_case, "term-missing", prediction, actor->width,
                    "this column of the weight: zeroed, skipped, or quantized away",
-                   "the difference is what channel %zu of %s contributes: that input is left out, or its weights are "
-                   "wrong",
+                   "the difference is what channel %zu of %s contributes: the candidate leaves that input out, or its "
+                   "weights for it are wrong",
                    channel, ts_case_name(the_case, best));
 }
 
@@ -374,8 +374,7 @@ static void propose_single_norm(struct ts_case *the_case)
     ts_propose_plain(
         the_case, "wrong-input", most,
         ts_case_text(the_case, "which tensor is passed to the norm that makes %s", ts_case_name(the_case, actor)),
-        "the norm of %s in place of %s gives what was found", ts_case_name(the_case, best[1]),
-        ts_case_name(the_case, best[0]));
+        "the candidate normalizes %s instead of %s", ts_case_name(the_case, best[1]), ts_case_name(the_case, best[0]));
 }
 
 /* Slots of a tally about tokens that are too large: sums of the logarithms of a row's length and of its factor, and
@@ -428,8 +427,8 @@ static double sure_of_length(const double *sums)
 static const char *length_text(struct ts_case *the_case, const char *name, double fit)
 {
     return ts_case_text(the_case,
-                        "each token is as many times too large as its row of %s is long (correlation %.3f): the "
-                        "projection is given that tensor without the norm",
+                        "each token is too large in proportion to the length of its row in %s (correlation %.3f): the "
+                        "candidate passes that tensor to the projection without the norm",
                         name, fit);
 }
 
@@ -489,9 +488,8 @@ static void propose_undivided(struct ts_case *the_case)
     ts_formula_next(
         the_case,
         &(struct ts_formula){.count = count_lengths, .tell = tell_lengths, .pairs = {best->pair}, .pair_count = 1});
-    ts_propose_plain(the_case, "wrong-input", sure,
-                     "what is passed to this projection: the norm before it must be applied", "%s",
-                     length_text(the_case, ts_case_name(the_case, best), most));
+    ts_propose_plain(the_case, "wrong-input", sure, "the input of this projection: the norm before it must be applied",
+                     "%s", length_text(the_case, ts_case_name(the_case, best), most));
 }
 
 void ts_wiring_weights(struct ts_case *the_case)

@@ -330,9 +330,9 @@ static struct ts_cause_proof prove_dear(const struct operands *made, double work
  * number of threads changes nothing. */
 static void test_few(void **state)
 {
-    static const char words[] = "tried on all 600 tokens; it does not hold in 3 of them, first in token 450";
+    static const char words[] = "checked on all 600 tokens; it does not hold in 3 of them, first in token 450";
     static const char directed[] =
-        "tried on all 600 tokens in random directions; it does not hold in 3 of them, first in token 450";
+        "checked on all 600 tokens (by random projections); it does not hold in 3 of them, first in token 450";
     struct operands *made = open_operands(false);
     struct ts_cause_proof whole, few, again, some;
     (void)state;
@@ -384,7 +384,7 @@ static void test_long(void **state)
     trace_add(&trace, "layer_0_attn_v", kv + LONG * LONG_SIZE, kv + LONG * LONG_SIZE, SHAPE(LONG, 1, LONG_SIZE));
     index = trace_add(&trace, "layer_0_attn_context", right, wrong, SHAPE(LONG, LONG_HEADS, LONG_SIZE));
     trace_diagnose(&trace, index);
-    assert_first(&trace, "mask", "the window of 256 is missing");
+    assert_first(&trace, "mask", "lacks the sliding window of 256 tokens");
     cause = &trace.diagnosis.causes[0];
     assert_non_null(strstr(cause->summary, "all 4096 tokens"));
     assert_non_null(strstr(cause->summary, "it does not hold in 40 of them, first in token 1990"));

@@ -205,9 +205,11 @@ static void expect_turned(bool all, const char *words, const char *not_said)
 static void test_turned_tokens_of_a_batch(void **state)
 {
     (void)state;
-    expect_turned(true, "token 5 of sequence 0 turns as at position 8, token 5 of sequence 1 turns as at position 8",
-                  "token 5 turns");
-    expect_turned(false, "token 5 of sequence 1 turns as at position 8", "sequence 0");
+    expect_turned(
+        true,
+        "token 5 of sequence 0 is rotated as if at position 8, token 5 of sequence 1 is rotated as if at position 8",
+        "token 5 turns");
+    expect_turned(false, "token 5 of sequence 1 is rotated as if at position 8", "sequence 0");
 }
 
 /* Sequences that are too short each to tell that weights were rounded. */
@@ -249,7 +251,7 @@ static void test_coarse_weights_of_short_sequences(void **state)
     (void)state;
     for (size_t tokens = 2; tokens <= 8; tokens++) {
         diagnose_coarse(&trace, tokens < 4 ? 6 : 2, tokens, ALL_COARSE);
-        assert_first(&trace, "quantization", "four bits or so");
+        assert_first(&trace, "quantization", "to about 4 bits");
         trace_end(&trace);
     }
     diagnose_coarse(&trace, 80, 5, ALL_COARSE); /* more than are looked at */
@@ -316,12 +318,12 @@ static void expect_order(size_t batch, const size_t *from, const char *words)
 static void test_sequences_are_exchanged(void **state)
 {
     (void)state;
-    expect_order(2, (size_t[]){1, 0}, "the two sequences of the batch are exchanged");
-    expect_order(3, (size_t[]){2, 1, 0}, "sequences 0 and 2 of the batch are exchanged");
-    expect_order(4, (size_t[]){2, 3, 0, 1}, "the two halves of the batch are exchanged (2 sequences each)");
-    expect_order(4, (size_t[]){3, 2, 1, 0}, "the 4 sequences of the batch stand in reverse order");
+    expect_order(2, (size_t[]){1, 0}, "the two sequences of the batch are swapped");
+    expect_order(3, (size_t[]){2, 1, 0}, "sequences 0 and 2 of the batch are swapped");
+    expect_order(4, (size_t[]){2, 3, 0, 1}, "the two halves of the batch are swapped (2 sequences each)");
+    expect_order(4, (size_t[]){3, 2, 1, 0}, "the 4 sequences of the batch are in reverse order");
     expect_order(6, (size_t[]){0, 2, 3, 1, 4, 5},
-                 "3 of 6 sequences of the batch stand elsewhere; the first: 1 holds what belongs at 2");
+                 "3 of 6 sequences of the batch are out of place; the first: 1 holds what belongs at 2");
     expect_order(2, (size_t[]){0, 0}, "1 of 2 sequences of the batch holds another one: the first, 1, holds 0");
 }
 

@@ -271,7 +271,7 @@ static bool is_undone(const struct judged *judged, const char *advice)
         size += a->values[i] * a->values[i];
     }
     /* values are held tokens first, and where they are not stored so it must be said */
-    if (judged->sides[0].size->heads_first && a->by_head && !strstr(advice, "with the tokens' axis put first"))
+    if (judged->sides[0].size->heads_first && a->by_head && !strstr(advice, "with the token axis first"))
         return false;
     return recipe && left < 1e-4 * size;
 }

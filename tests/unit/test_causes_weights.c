@@ -75,7 +75,7 @@ static void make_weighed(struct side *side)
 
 static const struct row rows[] = {
     {"swapped-with", "another layer's weight, with the file", Q, .candidate = {.weights = OF_ANOTHER_LAYER},
-     .words = {"model.layers.1.self_attn.q_proj.weight", "it should be model.layers.2.self_attn.q_proj.weight"},
+     .words = {"model.layers.1.self_attn.q_proj.weight", "instead of model.layers.2.self_attn.q_proj.weight"},
      .near = "unrelated transposed-weight"},
     {"swapped-with", "another layer's gate, with the file", GATE, .candidate = {.weights = OF_ANOTHER_LAYER},
      .words = {"model.layers.1.mlp.gate_proj.weight"}, .near = "unrelated"},
@@ -92,7 +92,8 @@ static const struct row rows[] = {
     {"offset", "bias twice, with the file", Q, .candidate = {.weights = BIAS_TWICE},
      .words = {"model.layers.2.self_attn.q_proj.bias"}, .near = "scaled"},
     {"offset", "another layer's bias, with the file", Q, .candidate = {.weights = BIAS_OF_ANOTHER},
-     .words = {"model.layers.1.self_attn.q_proj.bias is added", "it should be model.layers.2.self_attn.q_proj.bias"},
+     .words = {"adds model.layers.1.self_attn.q_proj.bias instead of",
+               "instead of model.layers.2.self_attn.q_proj.bias"},
      .near = "swapped-with affine"},
     {"wrong-input", "with the file", Q, .candidate = {.weights = OTHER_INPUT}, .words = {"model.layers.2.other"},
      .near = "unrelated swapped-with"},
@@ -103,7 +104,7 @@ static const struct row rows[] = {
     {"channel-scaled", "1 + w, with the file", NORM, .candidate = {.weights = NORM_PLUS_ONE}, .words = {"1 + "},
      .near = "offset affine"},
     {"channel-scaled", "no weight, with the file", NORM, .candidate = {.weights = NORM_NOT_APPLIED},
-     .words = {"model.layers.2.input_layernorm.weight", "not applied"}, .near = "skipped-op"},
+     .words = {"model.layers.2.input_layernorm.weight", "does not apply"}, .near = "skipped-op"},
 };
 
 const struct table causes_weights = TABLE("weights", rows);

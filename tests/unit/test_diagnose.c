@@ -126,7 +126,7 @@ static void test_random_error_is_silent(void **state)
     layer.product[1][i] += (float)(0.6 * (dice_number() + dice_number()));
     layer_diagnose(&layer, PRODUCT);
     assert_silent(&layer.trace);
-    assert_non_null(strstr(layer.trace.diagnosis.strongest, "no cause holds"));
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "no known cause fits"));
     trace_end(&layer.trace);
 }
 
@@ -148,7 +148,7 @@ static void test_strongest_structure(void **state)
         layer_diagnose(&layer, PRODUCT);
         assert_silent(&layer.trace);
         assert_non_null(strstr(layer.trace.diagnosis.strongest, way == 0   ? "another function of the same values"
-                                                                : way == 1 ? "times a number for each row"
+                                                                : way == 1 ? "times a factor for each row"
                                                                            : "spread over rows and channels"));
         trace_end(&layer.trace);
     }
@@ -177,12 +177,9 @@ static void test_scaled(void **state)
     static const struct {
         double factor;
         const char *words;
-    } factors[] = {{0.288675134594813, "1/sqrt(12)"},
-                   {3.4641016151377544, "sqrt(12)"},
-                   {2, "which is 2"},
-                   {0.5, "1/2"},
-                   {6.928203230275509, "sqrt(48)"},
-                   {0.73, "0.73 times"}};
+    } factors[] = {{0.288675134594813, "1/sqrt(12)"},        {3.4641016151377544, "sqrt(12)"},
+                   {2, "2 times what it should be: summed"}, {0.5, "1/2"},
+                   {6.928203230275509, "sqrt(48)"},          {0.73, "0.73 times"}};
     (void)state;
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
         struct layer layer;
@@ -300,8 +297,8 @@ static void test_norm(void **state)
     } wrong[] = {
         {1e-2, 0, false, true, "row-scaled", "0.01 in the candidate, 1e-06"},
         {1e-6, 1, false, true, "channel-scaled", "(1 + w) / w"},
-        {1e-6, -1, false, true, "channel-scaled", "lacks the 1 + w"},
-        {1e-6, 0, false, false, "channel-scaled", "not applied"},
+        {1e-6, -1, false, true, "channel-scaled", "leaves out the 1 of 1 + w"},
+        {1e-6, 0, false, false, "channel-scaled", "does not apply"},
         {1e-6, 0, true, true, "centering", "LayerNorm"},
     };
     (void)state;
@@ -324,7 +321,7 @@ static void test_norm_not_divided(void **state)
     EACH(i)
     layer.normed[1][i] = layer.x[1][i] * layer.weight[i % HIDDEN];
     layer_diagnose(&layer, NORMED);
-    assert_first(&layer.trace, "row-scaled", "not divided");
+    assert_first(&layer.trace, "row-scaled", "does not divide the row");
     trace_end(&layer.trace);
 }
 
@@ -352,8 +349,7 @@ static void test_input_of_a_norm(void **state)
     wrong[i] = layer.x[1][i] * (i % HIDDEN == 5 ? 6 : 1);
     norm(wrong, layer.weight, 1e-6, false, 0, layer.normed[1]);
     layer_diagnose(&layer, NORMED);
-    assert_first(&layer.trace, "channel-scaled",
-                 "seen in what the norm is given: channel 5: wrong by a factor, from 6 to 6");
+    assert_first(&layer.trace, "channel-scaled", "in the input of the norm: channel 5 is 6 times what it should be");
     trace_end(&layer.trace);
 }
 
@@ -365,7 +361,7 @@ static void test_rows(void **state)
     for (size_t i = TOTAL - HIDDEN; i < TOTAL; i++)
         layer.product[1][i] = (float)(1.5 * dice_number());
     layer_diagnose(&layer, PRODUCT);
-    assert_first(&layer.trace, "rows", "the last one");
+    assert_first(&layer.trace, "rows", "the last token");
     trace_end(&layer.trace);
 }
 
@@ -422,7 +418,7 @@ static void test_carried_error_is_no_cause(void **state)
     norm(layer.x[1], layer.weight, 1e-6, false, 0, layer.normed[1]);
     layer_diagnose(&layer, NORMED);
     assert_silent(&layer.trace);
-    assert_non_null(strstr(layer.trace.diagnosis.strongest, "came in with x"));
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "the error comes from x"));
     trace_end(&layer.trace);
 }
 

@@ -39,9 +39,9 @@ static void test_channels_of_images(void **state)
                      way == 0   ? "offset"
                      : way == 1 ? "channel-scaled"
                                 : "affine",
-                     way == 0   ? "each channel is shifted by a constant"
-                     : way == 1 ? "has a factor of its own"
-                                : "each channel has a factor and an offset");
+                     way == 0   ? "each channel is off by its own constant"
+                     : way == 1 ? "has its own factor"
+                                : "each channel has its own factor and its own offset");
         assert_null(trace_cause(&trace, "centering"));
         assert_null(trace_cause(&trace, "row-scaled"));
         assert_null(trace_cause(&trace, "heads"));
@@ -139,7 +139,7 @@ static void test_last_token_says_no_side(void **state)
     for (size_t i = 0; i < TOTAL; i++)
         b[i] = i >= TOTAL - WIDTH ? a[i] : a[i] + other[i];
     diagnose_last(&trace, "layers.0.self_attn.q_proj", "layers.0.self_attn.o_proj", a, b, TOKENS);
-    assert_first(&trace, "mask", "on one side and not on the other");
+    assert_first(&trace, "mask", "on one side only");
     trace_end(&trace);
     free(a);
     free(other);
@@ -211,7 +211,7 @@ static void test_scores_of_an_encoder(void **state)
     for (int i = 0; i < 20; i++)
         trace_add(&trace, made_name("layer_%d_layer_output", i), decoder, decoder, SHAPE(FEW, WIDTH));
     trace_diagnose(&trace, at);
-    assert_first(&trace, "mask", "in the candidate each token sees itself and those before it");
+    assert_first(&trace, "mask", "in the candidate each token sees itself and the tokens before it");
     assert_null(trace_cause(&trace, "inf"));
     trace_end(&trace);
     free(decoder);
@@ -265,7 +265,7 @@ static void test_softmax_for_sigmoids(void **state)
     }
     trace_add(&trace, "layers.0.mlp.gate", logits, logits, SHAPE(TOKENS, EXPERTS));
     trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.gate_scores", a, b, SHAPE(TOKENS, EXPERTS)));
-    assert_first(&trace, "router-gate", "the candidate's scores are softmax probabilities");
+    assert_first(&trace, "router-gate", "the candidate computes its scores as softmax probabilities");
     trace_end(&trace);
     free(logits);
 }
@@ -295,7 +295,8 @@ static void test_blocks_in_a_row(void **state)
     norm_of(stream, NULL, a);
     norm_of(stream, attention, b);
     trace_diagnose(&trace, trace_add(&trace, "layers.1.post_attention_layernorm", a, b, SHAPE(TOKENS, WIDTH)));
-    assert_first(&trace, "wrong-input", "the norm is that of layers.0 + layers.1.attention.dense instead of layers.0");
+    assert_first(&trace, "wrong-input",
+                 "the candidate normalizes layers.0 + layers.1.attention.dense instead of layers.0");
     trace_end(&trace);
     free(stream);
     free(attention);
@@ -337,9 +338,9 @@ static void diagnose_layers(size_t from, bool changed, const char *words)
 static void test_a_stream_that_goes_on_from_elsewhere(void **state)
 {
     (void)state;
-    diagnose_layers(0, true, "model.embed_tokens is in it where model.layers.2 should be");
-    diagnose_layers(1, true, "model.layers.0 is in it where model.layers.2 should be");
-    diagnose_layers(0, false, "with model.embed_tokens in place of model.layers.2");
+    diagnose_layers(0, true, "the sum contains model.embed_tokens instead of model.layers.2");
+    diagnose_layers(1, true, "the sum contains model.layers.0 instead of model.layers.2");
+    diagnose_layers(0, false, "wrong tensor: model.embed_tokens instead of model.layers.2");
     diagnose_layers(3, true, NULL); /* the right stream, and something else is added to it */
 }
 

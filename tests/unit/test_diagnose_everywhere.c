@@ -43,7 +43,7 @@ static void test_counts(void **state)
     trace_diagnose(&trace, add(&trace));
     snprintf(words, sizeof words, "%zu of %d elements are NaN, the first at token 3, channel 3;", nans, TOTAL);
     assert_first(&trace, "nan", words);
-    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "seen on all 1500 tokens"));
+    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "checked on all 1500 tokens"));
     assert_owned_up(&trace);
     trace_end(&trace);
 
@@ -54,8 +54,7 @@ static void test_counts(void **state)
         beyond += right[i] > 1.25f;
     }
     trace_diagnose(&trace, add(&trace));
-    snprintf(words, sizeof words, "%zu elements that should lie beyond stand at the border: nothing lies above 1.25;",
-             beyond);
+    snprintf(words, sizeof words, "%zu elements are clamped: nothing lies above 1.25;", beyond);
     assert_first(&trace, "clamped", words);
     assert_true(trace.diagnosis.causes[0].confidence > 0.99);
     trace_end(&trace);
@@ -68,7 +67,7 @@ static void test_counts(void **state)
         zeros += zero;
     }
     trace_diagnose(&trace, add(&trace));
-    snprintf(words, sizeof words, "channels 48 to 63: zero (%zu of %d elements)", zeros, TOTAL);
+    snprintf(words, sizeof words, "zero in channels 48 to 63 (%zu of %d elements)", zeros, TOTAL);
     assert_first(&trace, "zeros", words);
     trace_end(&trace);
 
@@ -78,7 +77,7 @@ static void test_counts(void **state)
     for (size_t i = 0; i < TOTAL; i++)
         wrong[i] = i / WIDTH % 100 == 50 && i % WIDTH < 32 ? right[i] : 0;
     trace_diagnose(&trace, add(&trace));
-    snprintf(words, sizeof words, "zero (%d of %d elements)", TOTAL - 15 * 32, TOTAL);
+    snprintf(words, sizeof words, "zero in scattered elements (%d of %d elements)", TOTAL - 15 * 32, TOTAL);
     assert_first(&trace, "zeros", words);
     trace_end(&trace);
 
@@ -93,7 +92,7 @@ static void test_counts(void **state)
     }
     index = add(&trace);
     trace_diagnose(&trace, index);
-    snprintf(words, sizeof words, "3 of %d elements make 100 %% of the error: token 40, channel 5:", TOTAL);
+    snprintf(words, sizeof words, "3 of %d elements account for 100 %% of the error: token 40, channel 5:", TOTAL);
     if (strcmp(trace.diagnosis.causes[0].id, "sparse") == 0) {
         assert_first(&trace, "sparse", words);
         assert_non_null(strstr(trace.diagnosis.causes[0].summary, "; token 1040, channel 7:"));
@@ -176,18 +175,19 @@ static void test_grids(void **state)
                                             .build = build_one_grid,
                                             .rows = ROWS,
                                             .unit = "tokens"});
+    expect_everywhere(
+        &(struct hidden_plan){.id = "quantization",
+                              .words = "each block of 16 lie on a grid of their own: up to 15 levels (4 bits)",
+                              .build = build_blocks,
+                              .rows = ROWS,
+                              .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "quantization",
-                                            .words = "in each block of 16, up to 15 levels (4 bits)",
-                                            .build = build_blocks,
-                                            .rows = ROWS,
-                                            .unit = "tokens"});
-    expect_everywhere(&(struct hidden_plan){.id = "quantization",
-                                            .words = "a grid of their own in each channel",
+                                            .words = "the values of each channel lie on a grid of their own",
                                             .build = build_channels,
                                             .rows = OUTPUTS,
                                             .unit = "rows"});
     expect_everywhere(&(struct hidden_plan){.id = "quantization",
-                                            .words = "on the levels of e4m3 under a scale for each row",
+                                            .words = "on the levels of e4m3 with a scale for each row",
                                             .build = build_small_floats,
                                             .rows = ROWS,
                                             .unit = "tokens"});
@@ -224,13 +224,13 @@ static void test_bits(void **state)
 {
     (void)state;
     expect_everywhere(&(struct hidden_plan){.id = "dtype-confusion",
-                                            .words = "100 % of the elements are what comes out when bf16 bits are read "
+                                            .words = "100 % of the elements are what you get when bf16 bits are read "
                                                      "as f16",
                                             .build = build_bits,
                                             .rows = ROWS,
                                             .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "dtype-confusion",
-                                            .words = "100 % of the elements are what comes out when pairs of bf16 are "
+                                            .words = "100 % of the elements are what you get when pairs of bf16 are "
                                                      "read as f32",
                                             .build = build_widths,
                                             .rows = ROWS,
@@ -355,12 +355,12 @@ static void test_more(void **state)
 {
     (void)state;
     expect_everywhere(&(struct hidden_plan){.id = "permuted",
-                                            .words = "rows were written 72 elements apart and are read 64 apart",
+                                            .words = "rows were written 72 elements apart but are read 64 apart",
                                             .build = build_written,
                                             .rows = ROWS,
                                             .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "mask",
-                                            .words = "0 elements that the reference masks are visible in the candidate",
+                                            .words = "0 entries masked in the reference are visible in the candidate",
                                             .build = build_masked,
                                             .rows = ROWS,
                                             .unit = "tokens",
@@ -381,17 +381,17 @@ static void test_rows(void **state)
                                             .rows = ROWS,
                                             .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "permuted",
-                                            .words = "1500 of 1500 tokens stand elsewhere",
+                                            .words = "1500 of 1500 tokens are out of place",
                                             .build = build_shuffled,
                                             .rows = ROWS,
                                             .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "permuted",
-                                            .words = "tokens stand in reverse order",
+                                            .words = "tokens are in reverse order",
                                             .build = build_reversed,
                                             .rows = ROWS,
                                             .unit = "tokens"});
     expect_everywhere(&(struct hidden_plan){.id = "permuted",
-                                            .words = "blocks of 500 tokens stand in the order 2, 0, 1",
+                                            .words = "blocks of 500 tokens are in the order 2, 0, 1",
                                             .build = build_moved_blocks,
                                             .rows = ROWS,
                                             .unit = "tokens"});

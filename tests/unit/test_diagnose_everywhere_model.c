@@ -111,15 +111,14 @@ static void test_turns(void **state)
     plan.words = "by angles that grow with the position";
     expect_everywhere(&plan);
     angles = free_angles;
-    plan.words = "by an angle of their own in each token";
+    plan.words = "by different angles in each token";
     expect_everywhere(&plan);
     plan.build = build_rotary;
     angles = own_angles;
-    plan.words = "keep their length and turn by other angles";
+    plan.words = "keep their length but are rotated by other angles";
     expect_everywhere(&plan);
     angles = moved_angles;
-    plan.words = "240 tokens turn as at other positions: token 3 turns as at position 10, token 8 turns as at "
-                 "position 15";
+    plan.words = "240 tokens are rotated as if at other positions: token 3 as at 10, token 8 as at 15";
     expect_everywhere(&plan);
 }
 
@@ -148,7 +147,7 @@ static void test_tables(void **state)
     (void)state;
     table_theta = 1e6;
     table_bent = false;
-    plan.words = "theta is 1000000, the reference's 10000";
+    plan.words = "theta is 1000000 in the candidate, 10000 in the reference";
     expect_everywhere(&plan);
     table_theta = 1e4;
     table_bent = true;
@@ -257,22 +256,21 @@ static void test_experts(void **state)
     char words[128];
     (void)state;
     plan.build = build_gate;
-    plan.words =
-        "the candidate's weights are softmax probabilities, divided by their sum; the reference takes sigmoids";
+    plan.words = "the candidate's weights are softmax probabilities divided by their sum; the reference's are sigmoids";
     expect_everywhere(&plan);
     plan.build = build_mixed;
     mixed = NOT_WEIGHED;
-    plan.words = "the router's weight is not applied";
+    plan.words = "the candidate does not apply the router's weight";
     expect_everywhere(&plan);
     mixed = EQUAL;
     plan.least = 0.6;
-    plan.words = "experts added up without the router's weights";
+    plan.words = "a plain sum of the chosen experts, without the router's weights";
     expect_everywhere(&plan);
     dice_state = 7;
     choose(false);
     for (size_t row = 0; row < ROWS; row++)
         with += chosen[0][row * CHOSEN] == 5 || chosen[0][row * CHOSEN + 1] == 5;
-    snprintf(words, sizeof words, "only the %zu tokens that went to expert 5 are wrong, the other %zu agree", with,
+    snprintf(words, sizeof words, "only the %zu tokens that went to expert 5 are wrong; the other %zu agree", with,
              ROWS - with);
     mixed = ONE_EXPERT;
     plan.least = 0.8;
@@ -295,7 +293,8 @@ static void test_routing(void **state)
     trace_add_integers(&trace, "layers.0.router.indices", chosen[0], chosen[1], ROWS, CHOSEN);
     trace_diagnose(&trace, 1);
     assert_non_null(trace_cause(&trace, "router-gate"));
-    assert_non_null(strstr(trace_cause(&trace, "router-gate")->summary, "in 300 tokens the same experts"));
+    assert_non_null(
+        strstr(trace_cause(&trace, "router-gate")->summary, "in 300 tokens the candidate lists the same experts"));
     trace_end(&trace);
 }
 
@@ -345,15 +344,15 @@ static void test_attention(void **state)
     (void)state;
     scored = STALE;
     plan.id = "stale";
-    plan.words = "the key of token 100 is that of token 30";
+    plan.words = "key of token 100 is that of token 30";
     expect_everywhere(&plan);
     scored = ONE_BEFORE;
     plan.id = "shifted";
-    plan.words = "each token meets the key of the token one place before it";
+    plan.words = "each token gets the key of the token before it";
     expect_everywhere(&plan);
     scored = BIASED;
     plan.id = "offset";
-    plan.words = "a slope for each head from 0.011 to 0.022";
+    plan.words = "one slope per head from 0.011 to 0.022";
     expect_everywhere(&plan);
 }
 
@@ -411,11 +410,11 @@ static void test_projections(void **state)
     (void)state;
     projected = TRANSPOSED;
     plan.id = "transposed-weight";
-    plan.words = "its weight is used transposed";
+    plan.words = "the candidate uses the weight transposed";
     expect_everywhere(&plan);
     projected = UNDIVIDED;
     plan.id = "wrong-input";
-    plan.words = "as its row of layers.0.residual is long";
+    plan.words = "in proportion to the length of its row in layers.0.residual";
     plan.least = 0.8;
     expect_everywhere(&plan);
     projected = PARTIAL;
@@ -509,11 +508,11 @@ static void test_steps(void **state)
     (void)state;
     how_normed = PIECES;
     plan.id = "row-scaled";
-    plan.words = "the norm is taken over pieces of 16 numbers instead of all 64";
+    plan.words = "normalizes pieces of 16 channels instead of all 64";
     expect_everywhere(&plan);
     how_normed = SHUFFLED;
     plan.id = "permuted";
-    plan.words = "the norm was given the values of layers.0.attn.q in another order";
+    plan.words = "the candidate's norm gets the values of layers.0.attn.q in another order";
     expect_everywhere(&plan);
     plan.build = build_chunk;
     plan.id = "modulation";
@@ -521,7 +520,7 @@ static void test_steps(void **state)
     expect_everywhere(&plan);
     plan.build = build_sibling;
     plan.id = "swapped-with";
-    plan.words = "holds its own layers.0.self_attn.k_proj here but for a constant per channel";
+    plan.words = "holds its own layers.0.self_attn.k_proj here, except for a constant per channel";
     expect_everywhere(&plan);
 }
 
@@ -557,14 +556,14 @@ static void test_from_outside(void **state)
     struct hidden_plan plan = {.rows = ROWS, .unit = "tokens", .build = build_outside, .id = "softmax"};
     (void)state;
     outside = LATER_TOKENS;
-    plan.words = "the first token, which sees only itself, agrees, and every later one is wrong";
+    plan.words = "the first token, which sees only itself, agrees and every later one is wrong";
     plan.least = 0.5;
     expect_everywhere(&plan);
     outside = SHARPER;
-    plan.words = "what differs between tokens is about 1.9 times the reference's";
+    plan.words = "the tokens differ from each other about 1.9 times as much as in the reference";
     expect_everywhere(&plan);
     outside = SINKS;
-    plan.words = "each head of 16 numbers of each token has a factor of its own";
+    plan.words = "each head (16 channels) of each token has its own factor";
     plan.least = 0.9;
     expect_everywhere(&plan);
 }

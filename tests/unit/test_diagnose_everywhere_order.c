@@ -70,7 +70,7 @@ static void test_orders(void **state)
     ordered = BETWEEN;
     expect_everywhere(&plan);
     ordered = NAMELESS;
-    plan.words = "tokens stand elsewhere";
+    plan.words = "tokens are out of place";
     expect_everywhere(&plan);
     batch = 4; /* of which not every token is at hand */
     expect_everywhere(&plan);
@@ -142,11 +142,11 @@ static void test_turned(void **state)
     (void)state;
     mixed = false;
     plan.id = "wrong-input";
-    plan.words = "with layers.0.attn.k_norm in place of layers.0.attn.q_norm";
+    plan.words = "wrong tensor: layers.0.attn.k_norm instead of layers.0.attn.q_norm";
     expect_everywhere(&plan);
     mixed = true;
     plan.id = "permuted";
-    plan.words = "the rotation was given the values of layers.0.attn.q_norm in another order";
+    plan.words = "the candidate's rotation gets the values of layers.0.attn.q_norm in another order";
     expect_everywhere(&plan);
 }
 
@@ -177,7 +177,7 @@ static void test_before(void **state)
     struct hidden_plan plan = {.rows = TOKENS, .unit = "tokens", .build = build_before};
     (void)state;
     plan.id = "channel-scaled";
-    plan.words = "seen in what the norm is given";
+    plan.words = "in the input of the norm";
     plan.in_part = true;
     expect_everywhere(&plan);
 }
@@ -213,7 +213,7 @@ static void test_over_queries(void **state)
 {
     struct hidden_plan plan = {.rows = TOKENS, .unit = "tokens", .build = build_over_queries, .id = "softmax"};
     (void)state;
-    plan.words = "the softmax runs over the queries instead of the keys";
+    plan.words = "softmax runs over the queries instead of the keys";
     expect_everywhere(&plan);
 }
 

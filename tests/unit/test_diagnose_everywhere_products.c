@@ -150,12 +150,12 @@ static struct ts_cause_proof prove_product(bool scaled, size_t from, size_t end,
 
 static void test_directed(void **state)
 {
-    static const char whole_words[] = "tried on all 600 tokens; it does not hold in 4 of them, first in token 560";
+    static const char whole_words[] = "checked on all 600 tokens; it does not hold in 4 of them, first in token 560";
     static const char words[] =
-        "tried on all 600 tokens in random directions; it does not hold in 4 of them, first in token 560";
+        "checked on all 600 tokens (by random projections); it does not hold in 4 of them, first in token 560";
     struct ts_cause_proof whole, few, again;
     (void)state;
-    prove_product(false, 0, 0, 1e9, "tried on all 600 tokens in random directions");
+    prove_product(false, 0, 0, 1e9, "checked on all 600 tokens (by random projections)");
     whole = prove_product(false, 560, 564, 0, whole_words);
     few = prove_product(false, 560, 564, 1e9, words);
     assert_true(few.rows == TOKENS && few.of_rows == TOKENS && few.elements == whole.elements);
@@ -288,7 +288,7 @@ static void test_context(void **state)
     trace_add(&trace, "layers.0.attn.v", v, v, SHAPE(LONG, SERVED, SIZE));
     trace_add(&trace, "layers.0.attn.probs", table[0], table[0], SHAPE(HEADS, LONG, LONG));
     index = trace_add(&trace, "layers.0.attn.context", contexts[0], contexts[1], SHAPE(LONG, HEADS, SIZE));
-    prove_dear(&trace, index, 1e8, "tried on all 320 tokens; it does not hold in 3 of them, first in token 300");
+    prove_dear(&trace, index, 1e8, "checked on all 320 tokens; it does not hold in 3 of them, first in token 300");
     trace_end(&trace);
 }
 
@@ -314,7 +314,7 @@ static void test_scores(void **state)
     trace_add(&trace, "layers.0.attn.q", q, q, SHAPE(LONG, HEADS, SIZE));
     trace_add(&trace, "layers.0.attn.k", k, k, SHAPE(LONG, SERVED, SIZE));
     index = trace_add(&trace, "layers.0.attn.scores", table[0], table[1], SHAPE(HEADS, LONG, LONG));
-    prove_dear(&trace, index, 1e8, "tried on all 320 tokens; it does not hold in 3 of them, first in token 300");
+    prove_dear(&trace, index, 1e8, "checked on all 320 tokens; it does not hold in 3 of them, first in token 300");
     trace_end(&trace);
 }
 
@@ -367,17 +367,17 @@ static double likeness_of(size_t from, double work, double work_few, const char 
 
 static void test_likeness(void **state)
 {
-    double whole = likeness_of(LONG, 1e9, 1e9, "seen on all 320 tokens"), few, threads;
+    double whole = likeness_of(LONG, 1e9, 1e9, "checked on all 320 tokens"), few, threads;
     (void)state;
     assert_true(whole > 0.85);
-    few = likeness_of(LONG, 1e11, 1e9, "seen on all 320 tokens in random directions");
+    few = likeness_of(LONG, 1e11, 1e9, "checked on all 320 tokens (by random projections)");
     assert_true(fabs(few - whole) < 0.05 && few != whole);
     assert_int_equal(setenv("TSLEUTH_THREADS", "3", 1), 0);
-    threads = likeness_of(LONG, 1e11, 1e9, "in random directions");
+    threads = likeness_of(LONG, 1e11, 1e9, "(by random projections)");
     unsetenv("TSLEUTH_THREADS");
     assert_true(fabs(threads / few - 1) < 1e-12);
-    assert_true(likeness_of(96, 1e9, 1e9, "seen on all 320 tokens") < 0.75 * whole);
-    likeness_of(LONG, 1e11, 1e10, "seen on 128 of 320 tokens"); /* both ends of it */
+    assert_true(likeness_of(96, 1e9, 1e9, "checked on all 320 tokens") < 0.75 * whole);
+    likeness_of(LONG, 1e11, 1e10, "checked on 128 of 320 tokens"); /* both ends of it */
 }
 
 int main(void)

@@ -101,7 +101,7 @@ static void test_likeness(void **state)
     (void)state;
     spared = unturned = false;
     plan.id = "softmax";
-    plan.words = "the scores are 4 times the reference's before the softmax";
+    plan.words = "before the softmax, the candidate's scores are 4 times the reference's";
     plan.least = 0.7;
     expect_everywhere(&plan);
 }
@@ -117,8 +117,8 @@ static void test_all_at_hand(void **state)
     spared = unturned = false;
     trace_start(&trace);
     trace_diagnose(&trace, build_projected(&trace, SHORT, NULL));
-    assert_first(&trace, "softmax", "the scores are 4 times the reference's before the softmax");
-    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "seen on all 200 tokens"));
+    assert_first(&trace, "softmax", "before the softmax, the candidate's scores are 4 times the reference's");
+    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "checked on all 200 tokens"));
     assert_true(trace.diagnosis.causes[0].proof.rows == SHORT && trace.diagnosis.causes[0].proof.of_rows == SHORT);
     before = trace.diagnosis.causes[0].confidence;
     assert_true(before > 0.7);
@@ -165,7 +165,7 @@ static void test_spread(void **state)
             assert_non_null(cause);
             assert_true(cause->proof.rows == TOKENS && cause->proof.of_rows == TOKENS);
             assert_true(cause->confidence > 0.85);
-            assert_non_null(strstr(cause->summary, "as they were moved, likeness "));
+            assert_non_null(strstr(cause->summary, "most like the candidate: likeness "));
         }
         close_hidden(open, &diagnosis);
         trace_end(&trace);
@@ -175,7 +175,7 @@ static void test_spread(void **state)
 /* A claim far behind the best one is put to all rows as well, and goes when it does not hold there. */
 static void test_weaker(void **state)
 {
-    static const char words[] = "the first token, which sees only itself, agrees, and every later one is wrong";
+    static const char words[] = "the first token, which sees only itself, agrees and every later one is wrong";
     bool *looked = calloc(TOKENS, sizeof *looked), *hidden = calloc(TOKENS, sizeof *hidden);
     struct trace trace;
     size_t index, behind = 0;
@@ -238,7 +238,7 @@ static void test_exchanged(void **state)
     struct hidden_plan plan = {.rows = TOKENS, .unit = "tokens", .build = build_exchanged};
     (void)state;
     plan.id = "wrong-input";
-    plan.words = "queries and keys are exchanged: rows and columns of the scores are swapped";
+    plan.words = "swaps queries and keys: the rows and columns of its scores are swapped";
     expect_everywhere(&plan);
 }
 
@@ -315,11 +315,11 @@ static void test_batch(void **state)
     (void)state;
     batched = ROLLED;
     plan.id = "shifted";
-    plan.words = "tokens are moved by 2, around the end";
+    plan.words = "tokens are shifted by 2, wrapping around";
     expect_everywhere(&plan);
     batched = SHUFFLED;
     plan.id = "permuted";
-    plan.words = "tokens stand elsewhere";
+    plan.words = "tokens are out of place";
     expect_everywhere(&plan);
     batched = EMPTIED;
     plan.words = "3 are zero";
@@ -329,7 +329,7 @@ static void test_batch(void **state)
     expect_but_for_some();
     batched = IN_ONE_STEP;
     plan.id = "softmax";
-    plan.words = "the scores are 4 times the reference's before the softmax";
+    plan.words = "before the softmax, the candidate's scores are 4 times the reference's";
     expect_everywhere(&plan);
 }
 
@@ -381,7 +381,7 @@ static void test_rounded(void **state)
 {
     struct hidden_plan plan = {.rows = ROWS, .unit = "tokens", .build = build_rounded, .id = "quantization"};
     (void)state;
-    plan.words = "as when the weights here were rounded or quantized";
+    plan.words = "it looks like weights rounded or quantized";
     plan.least = 0.38;
     plan.without_family = true;
     in_few_channels = false;
@@ -390,7 +390,8 @@ static void test_rounded(void **state)
     expect_everywhere(&plan);
 }
 
-/* When no cause holds: rounding is looked for in all tokens, and of anything else it is said how many were looked at.
+/* When no known cause fits: rounding is looked for in all tokens, and of anything else it is said how many were looked
+ * at.
  */
 static void test_none(void **state)
 {
@@ -410,7 +411,8 @@ static void test_none(void **state)
         trace_add(&trace, "layers.0.b", k, k, SHAPE(1, TOKENS, WIDTH));
         trace_diagnose(&trace, trace_add(&trace, "layers.0.sum", right, wrong, SHAPE(1, TOKENS, WIDTH)));
         if (trace.diagnosis.count || !trace.diagnosis.strongest ||
-            !strstr(trace.diagnosis.strongest, noise ? "; seen on 48 of 320 tokens" : "; seen on all 320 tokens")) {
+            !strstr(trace.diagnosis.strongest,
+                    noise ? "; checked on 48 of 320 tokens" : "; checked on all 320 tokens")) {
             trace_print(&trace);
             fail_msg("%d", noise);
         }

@@ -45,7 +45,7 @@ static void test_another_softcap(void **state)
             made.wrong[i] = (float)(caps[c][1] * tanh(x / caps[c][1]));
         }
         diagnose(&made, "lm_head", TOKENS, WIDTH);
-        snprintf(words, sizeof words, "capped at %.4g, the reference at %.4g", caps[c][1], caps[c][0]);
+        snprintf(words, sizeof words, "caps at %.4g, the reference at %.4g", caps[c][1], caps[c][0]);
         assert_first(&made.trace, "clamped", words);
         finish(&made);
     }
@@ -89,8 +89,8 @@ static void test_exponents(void **state)
         double theta, over;
         const char *words;
     } cases[] = {
-        {10000, 32, "theta = 10000 with exponents divided by 32 instead of 12: the size of a head is taken wrongly"},
-        {10000, 20, "theta = 10000 with exponents divided by 20 instead of 12: the size of a head is taken wrongly"},
+        {10000, 32, "theta = 10000 with exponents divided by 32 instead of 12: head_dim is wrong"},
+        {10000, 20, "theta = 10000 with exponents divided by 20 instead of 12: head_dim is wrong"},
         {10000, 24, "theta = 100, which is the reference's theta = 10000 with exponents divided by 24 instead of 12"},
         {500000, SIZE, "theta = 500000, the reference's theta = 10000 (12"}, /* a base of its own is one */
         {1000000, SIZE, "theta = 1000000, the reference's theta = 10000 (12"},
@@ -116,11 +116,11 @@ static void test_blocks(void **state)
         size_t width, block;
         double levels;
         const char *words;
-    } cases[] = {{60, 20, 7, "in each block of 20, up to 15 levels"},
-                 {120, 40, 7, "in each block of 40, up to 15 levels"},
-                 {96, 24, 7, "in each block of 24, up to 15 levels"},
-                 {160, 32, 7, "in each block of 32, up to 15 levels"},
-                 {64, 16, 127, "in each block of 16, up to 255 levels (8 bits)"}};
+    } cases[] = {{60, 20, 7, "each block of 20 lie on a grid of their own: up to 15 levels"},
+                 {120, 40, 7, "each block of 40 lie on a grid of their own: up to 15 levels"},
+                 {96, 24, 7, "each block of 24 lie on a grid of their own: up to 15 levels"},
+                 {160, 32, 7, "each block of 32 lie on a grid of their own: up to 15 levels"},
+                 {64, 16, 127, "each block of 16 lie on a grid of their own: up to 255 levels (8 bits)"}};
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         size_t count = TOKENS * cases[c].width;
@@ -165,8 +165,8 @@ static void test_folded_heads(void **state)
             made.wrong[i] = (float)((double)made.right[i] * (inverse ? 1 / sqrt(20) : sqrt(20)));
         diagnose(&made, "model.layers.1.self_attn.q_proj", TOKENS, 120);
         assert_first(&made.trace, "scaled",
-                     inverse ? "which is 1/sqrt(20), where a head has 20 numbers"
-                             : "which is sqrt(20), where a head has 20 numbers");
+                     inverse ? "which is 1/sqrt(20), from a head_dim of 20"
+                             : "which is sqrt(20), from a head_dim of 20");
         finish(&made);
         start(&made, TOKENS * 120);
         for (size_t i = 0; i < TOKENS * 120; i++) /* no size of a head has such a root */
@@ -186,8 +186,8 @@ static void test_strided_heads(void **state)
     static const struct {
         size_t token_step, head_step;
         const char *words;
-    } cases[] = {{1, 1, "tokens 1 and heads 1 apart, where tokens stand 5 and heads 1 apart; 84 of 110 heads"},
-                 {10, 2, "tokens 10 and heads 2 apart, where tokens stand 5 and heads 1 apart; 55 of 110 heads"}};
+    } cases[] = {{1, 1, "tokens 1 and heads 1 apart instead of tokens 5 and heads 1 apart; 84 of 110 heads"},
+                 {10, 2, "tokens 10 and heads 2 apart instead of tokens 5 and heads 1 apart; 55 of 110 heads"}};
     (void)state;
     for (size_t c = 0; c < 2; c++) {
         struct made made;
@@ -218,7 +218,7 @@ static void test_empty_heads(void **state)
         made.wrong[i] = i % WIDTH / SIZE == 3 ? 0 : made.wrong[i];
     trace_diagnose(&made.trace,
                    trace_add(&made.trace, "layer_0_attn_q_normed", made.right, made.wrong, SHAPE(TOKENS, HEADS, SIZE)));
-    assert_first(&made.trace, "zeros", "head 3: zero");
+    assert_first(&made.trace, "zeros", "zero in head 3");
     assert_null(trace_cause(&made.trace, "permuted"));
     finish(&made);
 }
@@ -269,9 +269,10 @@ static void test_norms(void **state)
             trace_add(&made.trace, "transformer.drop", made.x, made.x, SHAPE(TOKENS, WIDTH));
             diagnose(&made, "transformer.h.0.ln_1", TOKENS, WIDTH);
             if (other)
-                assert_first(&made.trace, "channel-scaled", "it uses h.1.ln_1.weight and h.1.ln_1.bias, not h.0.ln_1");
+                assert_first(&made.trace, "channel-scaled",
+                             "the candidate uses h.1.ln_1.weight and h.1.ln_1.bias, not h.0.ln_1");
             else
-                assert_first(&made.trace, "row-scaled", "nothing is normalized");
+                assert_first(&made.trace, "row-scaled", "does not normalize");
             finish(&made);
             for (int layer = 0; layer < 2; layer++) {
                 free(vectors[layer][0]);
@@ -336,7 +337,7 @@ static void test_rows_between(void **state)
     memcpy(made.wrong, made.right, (size_t)LONG * WIDE * sizeof *made.wrong);
     memset(made.wrong + (size_t)1777 * WIDE, 0, (size_t)(LONG - 1777) * WIDE * sizeof *made.wrong);
     diagnose(&made, "model.layers.1.mlp.up_proj.weight", LONG, WIDE);
-    assert_first(&made.trace, "zeros", "to 2999: zero");
+    assert_first(&made.trace, "zeros", "to 2999 (");
     cause = &made.trace.diagnosis.causes[0];
     if (!strstr(cause->summary, "rows 1777 to") && !strstr(cause->summary, "rows about "))
         fail_msg("%s", cause->summary);

@@ -105,16 +105,16 @@ static void test_hidden_function(void **state)
     static const double noises[] = {1e-7, 2e-3};
     (void)state;
     for (size_t n = 0; n < 2; n++) {
-        hidden_function(TOKENS, true, silu, gelu, OTHER, noises[n], ", in the reference silu(" GATE ") * " UP);
-        hidden_function(TOKENS, true, silu, relu, OTHER, noises[n], "is given relu(" GATE ") * " UP ",");
-        hidden_function(TOKENS, true, gelu, same, OTHER, noises[n], "is given " GATE " * " UP ",");
-        hidden_function(TOKENS, true, silu, silu, EXCHANGED, noises[n], "is given silu(" UP ") * " GATE ",");
-        hidden_function(TOKENS, true, silu, silu, UNGATED, noises[n], "is given silu(" GATE "),");
-        hidden_function(TOKENS, false, gelu, relu, OTHER, noises[n], "is given relu(" GATE "),");
-        hidden_function(TOKENS, false, gelu, same, OTHER, noises[n], "is given " GATE " as it is,");
+        hidden_function(TOKENS, true, silu, gelu, OTHER, noises[n], " instead of silu(" GATE ") * " UP);
+        hidden_function(TOKENS, true, silu, relu, OTHER, noises[n], "is given relu(" GATE ") * " UP " instead of");
+        hidden_function(TOKENS, true, gelu, same, OTHER, noises[n], "is given " GATE " * " UP " instead of");
+        hidden_function(TOKENS, true, silu, silu, EXCHANGED, noises[n], "is given silu(" UP ") * " GATE " instead of");
+        hidden_function(TOKENS, true, silu, silu, UNGATED, noises[n], "is given silu(" GATE ") instead of");
+        hidden_function(TOKENS, false, gelu, relu, OTHER, noises[n], "is given relu(" GATE ") instead of");
+        hidden_function(TOKENS, false, gelu, same, OTHER, noises[n], "is given " GATE " unchanged instead of");
     }
     /* of a long sequence some tokens are looked at, and all are tried */
-    hidden_function(400, true, silu, relu, OTHER, 1e-7, "tried on all 400 tokens");
+    hidden_function(400, true, silu, relu, OTHER, 1e-7, "checked on all 400 tokens");
 }
 
 static void test_hidden_function_is_silent(void **state)
@@ -222,7 +222,7 @@ static void test_logits_alone(void **state)
                        "the sum of the 2 largest sigmoids of model.layers.1.mlp.gate");
         expect_mixture((struct mixture){.one_wrong = true, .noise = noise}, "router-gate", "that went to expert 2 ");
         expect_mixture((struct mixture){.rows_wrong = true, .noise = noise}, "rows", "tokens 5 to 8 of 22");
-        expect_mixture((struct mixture){.tied = true, .noise = noise}, "routing", "in 2 tokens (4, 17) whose largest");
+        expect_mixture((struct mixture){.tied = true, .noise = noise}, "routing", "in 2 tokens (4, 17) whose top");
         expect_mixture((struct mixture){.undivided = true, .before = true, .noise = noise}, NULL, NULL);
         expect_mixture((struct mixture){.noise = noise}, NULL, NULL);
         expect_mixture((struct mixture){.sigmoid = true, .noise = noise}, NULL, NULL);
@@ -334,22 +334,23 @@ static void test_hidden_gates(void **state)
     for (int one = 0; one < 2; one++) {
         struct block right = {.sign = 1, .one_branch = one}, block = right;
         block.sign = -1;
-        expect_gate(block, "modulation", "the gate of blocks.1.mlp.fc2, learnt from the reference, has the other sign");
+        expect_gate(block, "modulation",
+                    "the gate of blocks.1.mlp.fc2, learnt from the reference, has the opposite sign");
         block = right;
         block.missing = true;
-        expect_gate(block, "modulation", "the gate of blocks.1.mlp.fc2 is missing");
+        expect_gate(block, "modulation", "adds blocks.1.mlp.fc2 ungated");
         block = right;
         block.one = 1;
         expect_gate(block, "modulation", "the candidate gates blocks.1.mlp.fc2 with 1 + gate");
         block = right;
         block.others = true;
-        expect_gate(block, "modulation", "the gate of blocks.1.mlp.fc2, one number per channel, is another one");
+        expect_gate(block, "modulation", "the candidate's gate of blocks.1.mlp.fc2, one number per channel, differs");
     }
-    expect_gate((struct block){.sign = 1, .zero = 1}, "term-missing", "blocks.1.mlp.fc2 was not added");
+    expect_gate((struct block){.sign = 1, .zero = 1}, "term-missing", "does not add the gated term blocks.1.mlp.fc2");
     expect_gate((struct block){.sign = 1, .exchanged = true}, "modulation",
-                "the gates of blocks.1.mlp.fc2 and blocks.1.attn.proj are exchanged");
+                "the candidate swaps the gates of blocks.1.mlp.fc2 and blocks.1.attn.proj");
     expect_gate((struct block){.sign = 1, .far_sign = true}, "modulation",
-                "the gate of blocks.1.attn.proj, learnt from the reference, has the other sign");
+                "the gate of blocks.1.attn.proj, learnt from the reference, has the opposite sign");
 }
 
 /* Gates that are right, in bf16; and few tokens, of which nothing can be learnt. */
@@ -438,8 +439,9 @@ static void expect_norm(struct gated_norm norm, const char *words)
 static void test_gates_before_a_norm(void **state)
 {
     (void)state;
-    expect_norm((struct gated_norm){.sign = -1, .chunk = 2}, "the gate has the other sign: gate * blocks.1.attn.proj");
-    expect_norm((struct gated_norm){.missing = true, .chunk = 2}, "the gate of blocks.1.adaLN is missing");
+    expect_norm((struct gated_norm){.sign = -1, .chunk = 2},
+                "the gate has the opposite sign: the candidate subtracts gate * blocks.1.attn.proj");
+    expect_norm((struct gated_norm){.missing = true, .chunk = 2}, "does not apply the gate of blocks.1.adaLN");
     expect_norm((struct gated_norm){.sign = 1, .one = 1, .chunk = 2}, "gates blocks.1.attn.proj with 1 + gate");
     expect_norm((struct gated_norm){.sign = 1, .chunk = 5},
                 "with chunk 5 of blocks.1.adaLN, the reference with chunk 2");
@@ -477,7 +479,7 @@ static void test_streams_and_offsets(void **state)
 {
     (void)state;
     stream_and_offset(true, NULL);
-    stream_and_offset(false, "to its own blocks.0 the candidate adds the same numbers in every token");
+    stream_and_offset(false, "the candidate adds the same numbers to its own blocks.0 in every token");
 }
 
 int main(void)

@@ -47,7 +47,7 @@ static void test_heads_and_size_swapped(void **state)
     scene_start(&scene, 1e-6);
     EACH(row, head, i)
     scene.b[row * HIDDEN + i * HEADS + head] = scene.a[AT(row, head, i)];
-    scene_expect(&scene, "permuted", "heads and head size swapped");
+    scene_expect(&scene, "permuted", "heads and head_dim swapped");
 }
 
 static void test_heads_and_tokens_swapped(void **state)
@@ -67,12 +67,12 @@ static void test_interleaved_for_halves(void **state)
     scene_start(&scene, 0.01); /* under noise */
     EACH(row, head, i)
     scene.b[AT(row, head, i)] = scene.a[AT(row, head, i % 2 * (SIZE / 2) + i / 2)] * (float)(1 + 0.01 * dice_number());
-    scene_expect(&scene, "permuted", "channels of each 8 are interleaved");
+    scene_expect(&scene, "permuted", "channels in each group of 8 are interleaved");
 
     scene_start(&scene, 1e-6);
     EACH(row, head, i)
     scene.b[AT(row, head, i % 2 * (SIZE / 2) + i / 2)] = scene.a[AT(row, head, i)];
-    scene_expect(&scene, "permuted", "channels of each 8 stand as halves");
+    scene_expect(&scene, "permuted", "channels in each group of 8 are in halves");
 }
 
 static void test_halves_swapped(void **state)
@@ -93,7 +93,7 @@ static void test_head_order(void **state)
     scene_start(&scene, 1e-6);
     EACH(row, head, i)
     scene.b[AT(row, head, i)] = scene.a[AT(row, order[head], i)];
-    scene_expect(&scene, "permuted", "blocks of 8 channels stand in the order 2, 0, 3, 1");
+    scene_expect(&scene, "permuted", "blocks of 8 channels are in the order 2, 0, 3, 1");
 }
 
 /* Four equal axes, in an order that is no swap. */
@@ -115,7 +115,7 @@ static void test_axes_in_another_order(void **state)
     trace_add(&trace, "x", before, before, SHAPE(4, 7));
     trace_add(&trace, "volume", a, b, SHAPE(SIDE, SIDE, SIDE, SIDE));
     trace_diagnose(&trace, 1);
-    assert_first(&trace, "permuted", "its axes are 2, 0, 3, 1 of those it should have");
+    assert_first(&trace, "permuted", "axes are 2, 0, 3, 1 of the expected ones");
     assert_non_null(strstr(trace.diagnosis.causes[0].check, "permute(1, 3, 0, 2)"));
     trace_end(&trace);
 }
@@ -127,7 +127,7 @@ static void test_rows_reversed(void **state)
     scene_start(&scene, 1e-6);
     for (size_t i = 0; i < TOTAL; i++)
         scene.b[i] = scene.a[(TOKENS - 1 - i / HIDDEN) * HIDDEN + i % HIDDEN];
-    scene_expect(&scene, "permuted", "tokens stand in reverse order");
+    scene_expect(&scene, "permuted", "tokens are in reverse order");
 }
 
 static void test_tokens_shifted(void **state)
@@ -137,7 +137,7 @@ static void test_tokens_shifted(void **state)
     scene_start(&scene, 1e-6);
     for (size_t i = HIDDEN; i < TOTAL; i++)
         scene.b[i] = scene.a[i - HIDDEN];
-    scene_expect(&scene, "shifted", "tokens are moved by 1");
+    scene_expect(&scene, "shifted", "tokens are shifted by 1");
 }
 
 static void test_elements_shifted(void **state)
@@ -147,7 +147,7 @@ static void test_elements_shifted(void **state)
     scene_start(&scene, 1e-6);
     for (size_t i = 3; i < TOTAL; i++)
         scene.b[i] = scene.a[i - 3];
-    scene_expect(&scene, "shifted", "moved by 3 elements");
+    scene_expect(&scene, "shifted", "shifted by 3 elements");
 }
 
 /* Rows that were written further apart than they are read. */
@@ -188,7 +188,7 @@ static void test_inf_that_came_in(void **state)
     scene_start(&scene, 1e-6);
     scene.before[1][7] = INFINITY;
     scene.b[AT(4, 1, 0)] = NAN;
-    scene_expect(&scene, "nan", "x, before it, already holds an infinity");
+    scene_expect(&scene, "nan", "x before it already holds an infinity");
 }
 
 static void test_zeros(void **state)
@@ -199,15 +199,15 @@ static void test_zeros(void **state)
     EACH(row, head, i)
     if (head == 3)
         scene.b[AT(row, head, i)] = 0;
-    scene_expect(&scene, "zeros", "head 3: zero");
+    scene_expect(&scene, "zeros", "zero in head 3");
 
     scene_start(&scene, 1e-6);
     memset(scene.b + TOTAL - 50, 0, 50 * sizeof *scene.b);
-    scene_expect(&scene, "zeros", "everything from row 8, column 14 on: zero (50");
+    scene_expect(&scene, "zeros", "zero in everything from row 8, column 14 on (50");
 
     scene_start(&scene, 1e-6);
     memset(scene.b, 0, sizeof scene.b);
-    scene_expect(&scene, "zeros", "every element is zero");
+    scene_expect(&scene, "zeros", "every element of the candidate is zero");
 }
 
 static void test_unwritten(void **state)
@@ -221,7 +221,7 @@ static void test_unwritten(void **state)
     scene_start(&scene, 1e-6);
     for (size_t i = 0; i < TOTAL; i++)
         scene.b[i] = 3;
-    scene_expect(&scene, "unwritten", "every element is 3 ");
+    scene_expect(&scene, "unwritten", "every element of the candidate is 3 ");
 }
 
 static void test_stale(void **state)
@@ -255,7 +255,7 @@ static void test_bit_flip(void **state)
     scene.a[AT(6, 1, 3)] = 0.75f;
     scene.b[AT(6, 1, 3)] = 0.7512345f;
     scene_diagnose(&scene);
-    assert_first(&scene.trace, "sparse", "0.751234 for 0.75");
+    assert_first(&scene.trace, "sparse", "0.751234 instead of 0.75");
     assert_null(strstr(scene.trace.diagnosis.causes[0].summary, ": bit "));
     assert_null(strstr(scene.trace.diagnosis.causes[0].check, "flipped"));
     trace_end(&scene.trace);
@@ -372,7 +372,7 @@ static void test_rounding(void **state)
     scene_start(&scene, 0);
     for (size_t i = 0; i < TOTAL; i++)
         scene.b[i] = ts_float_from_bits(ts_float_bits(scene.a[i]) & 0xffff0000u);
-    scene_expect(&scene, "rounding", "cut off to bf16");
+    scene_expect(&scene, "rounding", "truncated to bf16");
 }
 
 /* To so many bits behind the point, ties to even. */
@@ -452,13 +452,13 @@ static void test_weight_layouts(void **state)
         size_t piece = row / 16, head = row / 4 % 4, i = row % 4;
         memcpy(b + ((head * 3 + piece) * 4 + i) * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
     }
-    weight_expect(a, b, ROWS, COLUMNS, "permuted", "q, k and v of each of 4 heads stand together");
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", "q, k and v of each of 4 heads are together");
 
     for (size_t row = 0; row < ROWS; row++) { /* pairs of each of 6 heads of 8: (i, i + 4) to (2 i, 2 i + 1) */
         size_t head = row / 8, i = row % 8;
         memcpy(b + (head * 8 + i % 4 * 2 + i / 4) * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
     }
-    weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows of each 8 are interleaved");
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows in each group of 8 are interleaved");
 
     for (size_t row = 0; row < ROWS; row++)
         memcpy(b + (row + ROWS / 2) % ROWS * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
@@ -471,7 +471,7 @@ static void test_weight_layouts(void **state)
 
     for (size_t i = 0; i < COUNT; i++)
         b[i] = a[i] + 1;
-    weight_expect(a, b, ROWS, COLUMNS, "offset", "larger by 1");
+    weight_expect(a, b, ROWS, COLUMNS, "offset", "off by +1");
     free(a);
     free(b);
 }
@@ -500,7 +500,7 @@ static void test_expert_stacks(void **state)
     stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "each of 5 matrices is transposed");
     for (size_t expert = 0; expert < EXPERTS; expert++)
         memcpy(b + expert * EACH_EXPERT, a + order[expert] * EACH_EXPERT, EACH_EXPERT * sizeof *a);
-    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "blocks of 24 rows stand in the order 3, 1, 4, 0, 2");
+    stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "blocks of 24 rows are in the order 3, 1, 4, 0, 2");
     for (size_t i = 0; i < EXPERTS * EACH_EXPERT; i++)
         b[i] = a[i / EACH_EXPERT * EACH_EXPERT + (i + EACH_EXPERT / 2) % EACH_EXPERT];
     stack_expect(a, b, EXPERTS, SQUARE, SQUARE, "permuted", "blocks of 12 rows");
@@ -542,7 +542,7 @@ static void test_large_weight(void **state)
     weight_expect(a, b, WIDE, WIDE, "permuted", "on all 2359296 elements");
     for (size_t row = 0; row < WIDE; row++)
         memcpy(b + (row + 37) % WIDE * WIDE, a + row * WIDE, WIDE * sizeof *a);
-    weight_expect(a, b, WIDE, WIDE, "shifted", "rows are moved by 37");
+    weight_expect(a, b, WIDE, WIDE, "shifted", "rows are shifted by 37");
     free(a);
     free(b);
 }
@@ -572,7 +572,7 @@ static void test_weight_never_loaded(void **state)
     assert_non_null(b);
     for (size_t i = 0; i < COUNT; i++)
         b[i] = (float)(dice_number() / sqrt(COLUMNS));
-    weight_expect(a, b, ROWS, COLUMNS, "unrelated", "as torch.nn.Linear starts");
+    weight_expect(a, b, ROWS, COLUMNS, "unrelated", "like a fresh torch.nn.Linear");
     free(a);
     free(b);
 }
@@ -605,9 +605,12 @@ static void test_any_order(void **state)
         const char *id, *words;
         int way;
     } cases[] = {
-        {{7, 1}, "permuted", "reverse order", 0},        {{1, 50}, "permuted", "reverse order", 0},
-        {{30, 14}, "permuted", "the last one first", 0}, {{1, 50}, "permuted", "of 50 elements stand elsewhere", 1},
-        {{30, 14}, "permuted", "no swap of axes", 1},    {{30, 14}, "unrelated", NULL, 2},
+        {{7, 1}, "permuted", "reverse order", 0},
+        {{1, 50}, "permuted", "reverse order", 0},
+        {{30, 14}, "permuted", "all elements are in reverse order", 0},
+        {{1, 50}, "permuted", "of 50 elements are out of place", 1},
+        {{30, 14}, "permuted", "no swap of axes", 1},
+        {{30, 14}, "unrelated", NULL, 2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -645,8 +648,8 @@ static void test_bit_flip_of_few(void **state)
         {1, 3, 1, 0.731f, 29, "sparse", "xor 0x20000000: bit 29"},
         {1, 50, 20, -1.25f, 26, "sparse", "xor 0x4000000: bit 26"},
         {7, 1, 4, 0.55f, 31, "sparse", "xor 0x80000000: bit 31"},
-        {9, 40, 77, 1.337f, 30, "nan", "those of 1.337 but for one (xor 0x40000000: bit 30)"},
-        {9, 40, 77, -1.9f, 30, "nan", "those of -1.9 but for one (xor 0x40000000: bit 30)"},
+        {9, 40, 77, 1.337f, 30, "nan", "one flipped bit away from 1.337 (xor 0x40000000: bit 30)"},
+        {9, 40, 77, -1.9f, 30, "nan", "one flipped bit away from -1.9 (xor 0x40000000: bit 30)"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

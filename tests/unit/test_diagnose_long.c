@@ -105,12 +105,13 @@ static void test_fused(void **state)
 {
     struct way plain = {0}, window = {.window = 300};
     (void)state;
-    expect_fused(plain, (struct way){.none = true}, "mask", "the causal mask is missing");
-    expect_fused(plain, (struct way){.ahead = 1}, "mask", "each token sees one ahead");
-    expect_fused(plain, (struct way){.window = 333}, "mask", "the candidate has a window of 333, the reference none");
-    expect_fused(window, (struct way){.window = 301}, "mask", "the window is 301 long, the reference's 300");
-    expect_fused(window, plain, "mask", "the window of 300 is missing");
-    expect_fused(plain, (struct way){.tiled = true}, "heads", "tiled instead of repeated");
+    expect_fused(plain, (struct way){.none = true}, "mask", "no causal mask");
+    expect_fused(plain, (struct way){.ahead = 1}, "mask", "each token sees one token ahead");
+    expect_fused(plain, (struct way){.window = 333}, "mask",
+                 "the candidate has a sliding window of 333 tokens, the reference has none");
+    expect_fused(window, (struct way){.window = 301}, "mask", "sliding window is 301 tokens, the reference's 300");
+    expect_fused(window, plain, "mask", "lacks the sliding window of 300 tokens");
+    expect_fused(plain, (struct way){.tiled = true}, "heads", "tiles key and value heads instead of repeating each");
     expect_fused(plain, (struct way){.scale = 2}, "softmax", "2 times the reference's");
     expect_fused(plain, (struct way){.stale = 417}, "stale", "of token 417 are those of token 416");
 }
@@ -128,10 +129,10 @@ static void test_scores(void **state)
 {
     (void)state;
     expect_scores((struct way){.ahead = 1}, "mask", "in the candidate each token sees 1 token ahead");
-    expect_scores((struct way){.window = 333}, "mask", "at most 332 back");
+    expect_scores((struct way){.window = 333}, "mask", "at most 332 tokens back");
     expect_scores((struct way){.hidden = 123, .from = 411}, "mask", "from token 411 on, keys 123 to 123 are masked");
-    expect_scores((struct way){.tiled = true}, "heads", "key heads are tiled instead of repeated");
-    expect_scores((struct way){.stale = 417}, "stale", "the key of token 417 is that of token 416");
+    expect_scores((struct way){.tiled = true}, "heads", "tiles the key heads instead of repeating each");
+    expect_scores((struct way){.stale = 417}, "stale", "key of token 417 is that of token 416");
 }
 
 /* Scores, probabilities and context are learnt, so that what the candidate makes of its own inputs is replayed. */
@@ -188,14 +189,14 @@ static void test_probabilities(void **state)
 {
     struct sides *sides;
     (void)state;
-    expect_over_queries(TOKENS, "over the queries instead of the keys; tried on all");
+    expect_over_queries(TOKENS, "over the queries instead of the keys; checked on all");
     expect_over_queries(TOKENS - 37, "it does not hold in 1 of them, first in token");
     assert_int_equal(setenv("TSLEUTH_THREADS", "3", 1), 0);
     expect_over_queries(TOKENS - 37, "it does not hold in 1 of them, first in token");
     unsetenv("TSLEUTH_THREADS");
     sides = start((struct way){0}, (struct way){.window = 5});
     memcpy(sides->scores[1], sides->scores[0], sizeof sides->scores[0]);
-    expect_probabilities(sides, "mask", "at most 4 back (a window of 5)");
+    expect_probabilities(sides, "mask", "at most 4 tokens back (a window of 5)");
 }
 
 /* x, and x after something that goes wrong in some tokens. */
@@ -251,11 +252,11 @@ static void scale_late(float *b)
 static void test_rows(void **state)
 {
     (void)state;
-    expect_rows(clear_some, "zeros", "tokens 1013 to 1019: zero");
+    expect_rows(clear_some, "zeros", "zero in tokens 1013 to 1019");
     expect_rows(copy_some, "rows",
-                "tokens 1013 to 1019 hold what belongs elsewhere, and is there as well: 1013 is a "
+                "tokens 1013 to 1019 are copies of others: 1013 is a "
                 "copy of 333");
-    expect_rows(scale_late, "row-scaled", "row 1131 to 1499: wrong by a factor, from 1.25 to 1.25");
+    expect_rows(scale_late, "row-scaled", "tokens 1131 to 1499 are 1.25 times what they should be");
 }
 
 enum { PROMPT = 50, HIDDEN = 32, VOCABULARY = 100000 };

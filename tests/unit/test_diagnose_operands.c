@@ -124,15 +124,15 @@ static const struct {
     enum fault fault;
     const char *id, *words;
 } named[] = {
-    {VALUES_ARE_KEYS, "wrong-input", "the values are the keys, behind the rotary embedding"},
-    {VALUES_ARE_RAW_KEYS, "wrong-input", "the values are the keys, before the rotary embedding"},
-    {KEYS_AND_VALUES, "swapped-with", "keys and values are exchanged, behind the rotary embedding"},
-    {KEYS_ARE_VALUES, "wrong-input", "the keys are the values, behind the rotary embedding"},
-    {NO_SOFTMAX, "softmax", "the softmax is missing"},
-    {NOT_DIVIDED, "softmax", "are not divided by their sum"},
-    {NOT_ITSELF, "mask", "each token sees only those before it, the first itself"},
-    {NO_MASK, "mask", "the causal mask is missing"},
-    {VALUES_LATE, "shifted", "values stand a place further on"},
+    {VALUES_ARE_KEYS, "wrong-input", "uses the keys as values, taken after the rotary embedding"},
+    {VALUES_ARE_RAW_KEYS, "wrong-input", "uses the keys as values, taken before the rotary embedding"},
+    {KEYS_AND_VALUES, "swapped-with", "swaps keys and values, taken after the rotary embedding"},
+    {KEYS_ARE_VALUES, "wrong-input", "uses the values as keys, taken after the rotary embedding"},
+    {NO_SOFTMAX, "softmax", "applies no softmax"},
+    {NOT_DIVIDED, "softmax", "does not divide the softmax exponentials by their sum"},
+    {NOT_ITSELF, "mask", "each token sees the tokens before it but not itself, except the first"},
+    {NO_MASK, "mask", "no causal mask"},
+    {VALUES_LATE, "shifted", "values are one token late"},
 };
 
 static void expect_all(size_t tokens, size_t served, bool captured, bool coarse, size_t step)
@@ -162,10 +162,10 @@ static void test_the_projection_was_captured(void **state)
     expect_all(19, 2, false, true, 4);
     /* more tokens than all guesses are tried on: those that reach ahead are given every key */
     diagnose(&trace, 80, 2, NO_MASK, false, true);
-    assert_first(&trace, "mask", "the causal mask is missing");
+    assert_first(&trace, "mask", "no causal mask");
     trace_end(&trace);
     diagnose(&trace, 80, 2, VALUES_LATE, false, true);
-    assert_first(&trace, "shifted", "values stand a place further on");
+    assert_first(&trace, "shifted", "values are one token late");
     trace_end(&trace);
 }
 
@@ -229,14 +229,15 @@ static void test_tokens_are_moved(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         moved(&trace, lengths[i], 1, false);
-        assert_first(&trace, "shifted",
-                     "tokens are moved by -1: place i holds what belongs at i + 1; what ends is nowhere");
+        assert_first(
+            &trace, "shifted",
+            "tokens are shifted by -1: position i holds what belongs at i + 1; the last ones are not in the reference");
         trace_end(&trace);
         moved(&trace, lengths[i], 2, false);
-        assert_first(&trace, "shifted", "tokens are moved by -2: ");
+        assert_first(&trace, "shifted", "tokens are shifted by -2: ");
         trace_end(&trace);
         moved(&trace, lengths[i], 1, true);
-        assert_first(&trace, "shifted", "tokens are moved by -1, around the end");
+        assert_first(&trace, "shifted", "tokens are shifted by -1, wrapping around");
         assert_true(trace.diagnosis.causes[0].confidence > 0.95);
         trace_end(&trace);
     }

@@ -64,7 +64,7 @@ static void test_axes(void **state)
         start(&memory, tokens);
         for (size_t i = 0; i < tokens * WIDTH; i++)
             memory.wrong[i] = memory.right[(tokens - 1 - i / WIDTH) * WIDTH + i % WIDTH];
-        finish(&memory, "permuted", "tokens stand in reverse order");
+        finish(&memory, "permuted", "tokens are in reverse order");
     }
 }
 
@@ -87,8 +87,8 @@ static void test_pitches(void **state)
                                                  : 0;
             }
             snprintf(words, sizeof words,
-                     gaps ? "%zu elements apart and are read %d apart: a view into a wider buffer"
-                          : "%zu elements apart and are read %d apart: the gaps and the end",
+                     gaps ? "%zu elements apart but are read %d apart: a view into a wider buffer"
+                          : "%zu elements apart but are read %d apart: the gaps and the end",
                      pitch, WIDTH);
             finish(&memory, "permuted", words);
         }
@@ -113,7 +113,7 @@ static void test_name_in_the_gaps(void **state)
             assert_true(ts_view_of(ts_bundle_tensor(memory.trace.a, "layer_0_attn_k"), &memory.trace.arena, &k->a));
             assert_true(ts_view_of(ts_bundle_tensor(memory.trace.b, "layer_0_attn_k"), &memory.trace.arena, &k->b));
         }
-        finish(&memory, "permuted", is_complex ? "something else" : "between them stands layer_0_attn_k");
+        finish(&memory, "permuted", is_complex ? "something else" : "between the rows is layer_0_attn_k");
     }
 }
 

@@ -275,7 +275,7 @@ static void test_products(void **state)
                                 .words = "3 times",
                                 .row = projected,
                                 .then = "row-scaled",
-                                .then_words = "from 2.4 to 3; tried on all 1500 tokens",
+                                .then_words = "from 2.4 to 3; checked on all 1500 tokens",
                                 .evidence = true});
     expect_proof(&(struct plot){
         .id = "swapped-with", .words = "k_proj", .row = projected_otherwise, .survives = true, .evidence = true});
@@ -288,17 +288,17 @@ static void test_numbers(void **state)
                                 .words = "3 times",
                                 .row = scaled,
                                 .then = "row-scaled",
-                                .then_words = "from 2.4 to 3; tried on all 1500 tokens"});
+                                .then_words = "from 2.4 to 3; checked on all 1500 tokens"});
     expect_proof(&(struct plot){.id = "scaled",
                                 .words = "3 times",
                                 .row = scaled_sum,
                                 .then = "row-scaled",
-                                .then_words = "from 2.4 to 3; tried on all 1500 tokens"});
+                                .then_words = "from 2.4 to 3; checked on all 1500 tokens"});
     expect_proof(&(struct plot){.id = "offset",
-                                .words = "larger by 2",
+                                .words = "off by +2",
                                 .row = shifted,
                                 .then = "centering",
-                                .then_words = "from 1.4 to 2; tried on all 1500 tokens"});
+                                .then_words = "from 1.4 to 2; checked on all 1500 tokens"});
     expect_proof(&(struct plot){.id = "channel-scaled",
                                 .words = "from 1.5 to 3.5",
                                 .row = channels,
@@ -308,7 +308,7 @@ static void test_numbers(void **state)
                                 .words = "from 1.5 to 3.5",
                                 .row = channels_of_term,
                                 .then = "channel-scaled",
-                                .then_words = "seen in the term layer.0.input of the sum: each channel"});
+                                .then_words = "in the term layer.0.input of the sum: each channel"});
     expect_proof(&(struct plot){.id = "clamped", .words = "-0.5 to 0.5", .row = limited, .survives = true});
 }
 
@@ -321,12 +321,12 @@ static void test_steps(void **state)
                                 .words = "relu",
                                 .row = activated,
                                 .then = "activation",
-                                .then_words = "none of the usual ones"});
+                                .then_words = "an unknown function of"});
     expect_proof(&(struct plot){.id = "row-scaled",
                                 .words = "0.5 in the candidate",
                                 .row = normed,
                                 .then = "row-scaled",
-                                .then_words = "a factor of its own"});
+                                .then_words = "its own factor"});
     expect_proof(&(struct plot){.id = "stale", .words = "still hold layer.0.branch", .row = not_written});
     expect_proof(&(struct plot){.id = "rotation", .words = "theta = 200", .row = turned});
     expect_proof(&(struct plot){.id = "permuted", .words = "two halves", .row = swapped_halves});
@@ -340,7 +340,7 @@ static void test_batch(void **state)
                                 .words = "3 times",
                                 .row = scaled_sum,
                                 .then = "row-scaled",
-                                .then_words = "from 2.4 to 3; tried on all 1500 tokens",
+                                .then_words = "from 2.4 to 3; checked on all 1500 tokens",
                                 .batch = 3});
     expect_proof(&(struct plot){.id = "rotation", .words = "theta = 200", .row = turned, .batch = 3});
 }
@@ -367,7 +367,7 @@ static void test_weights(void **state)
         look_at_rows(&trace, index, looked);
         trace_diagnose(&trace, index);
         assert_first(&trace, elsewhere ? "row-scaled" : "scaled",
-                     elsewhere ? "from 2 to 3; tried on all 40000 rows" : "3 times");
+                     elsewhere ? "from 2 to 3; checked on all 40000 rows" : "3 times");
         assert_true(trace.diagnosis.causes[0].proof.rows == OUTPUTS);
         assert_non_null(strstr(trace.diagnosis.causes[0].summary, "on all 40000 rows"));
         trace_end(&trace);
@@ -407,7 +407,7 @@ static void test_costly_rows(void **state)
     ts_case_prove(open);
     cause = &open->book->entries[0].cause;
     assert_true(cause->proof.rows > 0 && cause->proof.rows < ROWS && cause->proof.of_rows == ROWS);
-    snprintf(words, sizeof words, "three times; tried on %.0f of 1500 tokens", cause->proof.rows);
+    snprintf(words, sizeof words, "three times; checked on %.0f of 1500 tokens", cause->proof.rows);
     assert_string_equal(cause->summary, words);
     close_hidden(open, &diagnosis);
     trace_end(&made->trace);

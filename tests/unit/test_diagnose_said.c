@@ -96,9 +96,9 @@ static void test_folded_heads(void **state)
 {
     (void)state;
     expect("layer_0_attn_context", junk_in_a_head, 1e-6, "heads", "head 2 of 4");
-    expect("layer_0_attn_context", empty_head, 1e-6, "zeros", "head 2: zero");
+    expect("layer_0_attn_context", empty_head, 1e-6, "zeros", "zero in head 2");
     expect("layer_0_attn_o_proj", junk_in_a_head, 1e-6, "channels", "channels 32 to 47 of 64");
-    expect("layer_0_attn_o_proj", empty_head, 1e-6, "zeros", "channels 32 to 47: zero");
+    expect("layer_0_attn_o_proj", empty_head, 1e-6, "zeros", "zero in channels 32 to 47");
 }
 
 static void four_times(float *values)
@@ -141,11 +141,14 @@ static void five_times(float *values)
 static void test_factors(void **state)
 {
     (void)state;
-    expect("layer_0_attn_q_rope", four_times, 1e-6, "scaled", "which is sqrt(16), the head size");
-    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "which is 2: summed or applied more than once");
-    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "or 16^(1/4), the head size");
-    expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled", "which is 4: summed or applied more than once");
-    expect("layer_0_attn_o_proj", three_times, 1e-6, "scaled", "which is 3: summed or applied more than once");
+    expect("layer_0_attn_q_rope", four_times, 1e-6, "scaled", "which is sqrt(16), from head_dim");
+    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled",
+           "2 times what it should be: summed or applied more than once");
+    expect("layer_0_attn_q_rope", two_times, 1e-6, "scaled", "or 16^(1/4), from head_dim");
+    expect("layer_0_attn_o_proj", four_times, 1e-6, "scaled",
+           "4 times what it should be: summed or applied more than once");
+    expect("layer_0_attn_o_proj", three_times, 1e-6, "scaled",
+           "3 times what it should be: summed or applied more than once");
     expect("layer_0_attn_o_proj", a_thirtieth, 1e-6, "scaled", "1/30: perhaps a softcap that is not multiplied");
     expect("layer_0_attn_o_proj", half, 1e-6, "scaled", "which is 1/2: averaged");
     expect("layer_0_attn_o_proj", half, 2e-2, "scaled", "which is 1/2: averaged");
@@ -218,8 +221,8 @@ static void test_bits(void **state)
     layer.output[3 * WIDTH + 9] = -1.45f; /* three hundredths apart */
     layer.output[7 * WIDTH + 2] = 1.55f;
     diagnose(&layer, "layer_0_attn_o_proj", signs, 3e-2);
-    assert_first(&layer.trace, "sparse", "channel 9: 1.5 for -1.45 (xor 0x80000000: bit 31)");
-    assert_first(&layer.trace, "sparse", "channel 2: -1.5 for 1.55 (xor 0x80000000: bit 31)");
+    assert_first(&layer.trace, "sparse", "channel 9: 1.5 instead of -1.45 (xor 0x80000000: bit 31)");
+    assert_first(&layer.trace, "sparse", "channel 2: -1.5 instead of 1.55 (xor 0x80000000: bit 31)");
     finish(&layer);
 }
 
@@ -261,8 +264,8 @@ static void expect_norm(size_t piece, double epsilon, bool halves, const char *w
 static void test_norms(void **state)
 {
     (void)state;
-    expect_norm(WIDTH / 2, 1e-6, false, "over pieces of 32 numbers instead of all 64");
-    expect_norm(WIDTH / 4, 1e-6, true, "over pieces of 16 numbers instead of all 64");
+    expect_norm(WIDTH / 2, 1e-6, false, "pieces of 32 channels instead of all 64");
+    expect_norm(WIDTH / 4, 1e-6, true, "pieces of 16 channels instead of all 64");
     expect_norm(WIDTH, 1e-3, true, "another epsilon: 0.001 in the candidate");
     expect_norm(WIDTH, 3e-3, true, "another epsilon: 0.003 in the candidate");
 }

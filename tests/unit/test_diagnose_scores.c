@@ -89,11 +89,13 @@ static void test_masks(void **state)
     struct sight window = {.window = 4}, longer = {.window = 9}, chunks = {.chunks = true};
     (void)state;
     expect(causal, ahead, false, "mask", "in the candidate each token sees 1 token ahead");
-    expect(causal, behind, false, "mask", "those before it and not itself");
-    expect(causal, none, false, "mask", "every key is visible");
-    expect(window, causal, false, "mask", "in the reference each token sees itself and those before it, at most 3");
-    expect(causal, window, false, "mask", "at most 3 back (a window of 4); in the reference");
-    expect(longer, causal, false, "mask", "in the reference each token sees itself and those before it, at most 8");
+    expect(causal, behind, false, "mask", "the tokens before it but not itself");
+    expect(causal, none, false, "mask", "each token sees every token");
+    expect(window, causal, false, "mask",
+           "in the reference each token sees itself and the tokens before it, at most 3");
+    expect(causal, window, false, "mask", "at most 3 tokens back (a window of 4); in the reference");
+    expect(longer, causal, false, "mask",
+           "in the reference each token sees itself and the tokens before it, at most 8");
     expect(causal, chunks, false, "mask", "from token 1 on, keys 0 to 0 are masked in the candidate");
 }
 
@@ -112,7 +114,7 @@ static void test_position_bias(void **state)
 {
     struct sight bias = {.slope = 1}, none = {0}, flat = {.slope = 1, .flat_slopes = true};
     (void)state;
-    expect(bias, none, false, "term-missing", "the position bias (ALiBi) is missing");
+    expect(bias, none, false, "term-missing", "does not add the position bias (ALiBi)");
     expect(bias, flat, false, "offset", "other slopes");
     /* with the plain scores in the trace the step was left out, mask or not */
     expect(bias, none, true, "skipped-op", "layer_0_attn_scores_raw unchanged");
@@ -125,7 +127,7 @@ static void test_relative_positions(void **state)
     struct sight all = {.table = 5, .none = true}, all_other = {.table = 900, .none = true};
     struct sides *sides = calloc(1, sizeof *sides);
     (void)state;
-    expect(bias, none, false, "term-missing", "a number for each head and distance of query and key, is missing");
+    expect(bias, none, false, "term-missing", "does not add the position bias (one number per head");
     expect(bias, other, false, "offset", "another position bias");
     expect(all, all_other, false, "offset", "another position bias");
     bias.masked = other.masked = -INFINITY;

@@ -108,7 +108,7 @@ static void test_layout_before_rotation(void **state)
     turn_more(other, 0, 1, turned[1]);
     trace_add(&trace, "layer_0_attn_q_proj", x, x, SHAPE(TOKENS, WIDTH));
     trace_add(&trace, "layer_0_attn_q_rope", turned[0], turned[1], SHAPE(TOKENS, HEADS, SIZE));
-    finish(&trace, "permuted", "the rotation was given");
+    finish(&trace, "permuted", "rotation gets the values of");
     free(x);
 }
 
@@ -171,9 +171,9 @@ static void test_softmax(void **state)
 {
     (void)state;
     expect_soft((struct soft_faults){.one_more = true}, false, "softmax", "an extra 1");
-    expect_soft((struct soft_faults){.undivided = true}, false, "softmax", "not normalized");
+    expect_soft((struct soft_faults){.undivided = true}, false, "softmax", "does not normalize");
     expect_soft((struct soft_faults){.sinks = true, .first_out = true}, false, "mask", NULL);
-    expect_soft((struct soft_faults){.shift = 1}, true, "shifted", "value of the token one place before it");
+    expect_soft((struct soft_faults){.shift = 1}, true, "shifted", "value of the token before it");
     expect_soft((struct soft_faults){0}, true, NULL, NULL);
 }
 
@@ -195,7 +195,8 @@ static void test_factors_of_heads_and_tokens(void **state)
         trace_add(&trace, "layers.0.input", other, other, SHAPE(TOKENS, WIDE));
         trace_add(&trace, by_head ? "layers.0.attn_context" : "layers.0.post_attention_layernorm", x, found,
                   SHAPE(TOKENS, WIDE));
-        finish(&trace, by_head ? "softmax" : "row-scaled", by_head ? "normalized otherwise" : "each row has a factor");
+        finish(&trace, by_head ? "softmax" : "row-scaled",
+               by_head ? "softmax has another denominator" : "each token has its own factor");
         free(x);
         free(other);
         free(found);
@@ -244,8 +245,8 @@ static void judge_chosen_with_a_bias(size_t further, const char *words)
 static void test_chosen_with_a_bias(void **state)
 {
     (void)state;
-    judge_chosen_with_a_bias(0, "softmax probabilities divided by their sum, the reference's are sigmoids");
-    judge_chosen_with_a_bias(2, "softmax probabilities, divided by their sum; the reference takes sigmoids");
+    judge_chosen_with_a_bias(0, "softmax probabilities divided by their sum, the reference as sigmoids");
+    judge_chosen_with_a_bias(2, "softmax probabilities divided by their sum; the reference's are sigmoids");
 }
 
 /* x, the modulation, and nothing between them and the modulated norm. */
@@ -324,8 +325,8 @@ static void expect_rounded(bool added, const char *id, const char *words)
 static void test_rounded_weights(void **state)
 {
     (void)state;
-    expect_rounded(false, "quantization", "tokens keep their angles");
-    expect_rounded(true, NULL, NULL); /* a whole layer: no cause holds */
+    expect_rounded(false, "quantization", "keeps the angles between tokens");
+    expect_rounded(true, NULL, NULL); /* a whole layer: no known cause fits */
 }
 
 /* A run of channels with one factor is told as that, not as a factor per channel. */
@@ -336,7 +337,7 @@ static void test_run_of_channels(void **state)
     projection_start(&p);
     for (size_t i = 0; i < TOTAL; i++)
         p.found[i] *= i % WIDTH >= 7 && i % WIDTH < 14 ? -1 : 1;
-    projection_finish(&p, "layer_0_mlp_up_proj", "channels", "channels 7 to 13 of 24: -1 times");
+    projection_finish(&p, "layer_0_mlp_up_proj", "channels", "channels 7 to 13 of 24 are -1 times");
 }
 
 /* Tokens that have most in common: other weights move that by a constant per channel, and are no bias. */
@@ -403,7 +404,7 @@ static void test_sibling_but_bias(void **state)
     for (size_t i = 0; i < TOTAL; i++)
         p.found[i] = keys[i] + (float)cos((double)(i % WIDTH));
     trace_add(&p.trace, "layer_0_attn_k_proj", keys, keys, SHAPE(TOKENS, WIDTH));
-    projection_finish(&p, "layer_0_attn_v_proj", "swapped-with", "but for a constant per channel");
+    projection_finish(&p, "layer_0_attn_v_proj", "swapped-with", "except for a constant per channel");
 }
 
 /* Blocks of eight numbers on a grid of fifteen levels. */
@@ -441,7 +442,7 @@ static void test_one_weight(void **state)
     (void)state;
     expect_one_weight(1.1, 0, "channels",
                       "times channel 5 of layer_0_mlp_norm_output: one number of the weight is wrong");
-    expect_one_weight(0, 3.3, "offset", "channel 11: shifted by a constant");
+    expect_one_weight(0, 3.3, "offset", "channel 11 is off by");
 }
 
 /* One number is wrong: no channel of an input explains that, however large it is there. */

@@ -48,7 +48,7 @@ static void test_factor_of_a_term(void **state)
         layer_diagnose(layer);
         if (wrong)
             assert_first(&layer->trace, "scaled",
-                         "layer_0_mlp enters the sum 1 times, and 0.22 times in the reference");
+                         "the candidate adds layer_0_mlp with a factor of 1, the reference with 0.22");
         else
             assert_silent(&layer->trace);
         trace_end(&layer->trace);
@@ -68,7 +68,7 @@ static void test_norm_in_place_of_a_sum(void **state)
         layer->out[1][i] = layer->normed[1][i] + layer->mlp[1][i];
     }
     layer_diagnose(layer);
-    assert_first(&layer->trace, "wrong-input", "layer_0_mlp_norm is added to layer_0_mlp in place of");
+    assert_first(&layer->trace, "wrong-input", "the candidate adds layer_0_mlp_norm to layer_0_mlp instead of");
     trace_end(&layer->trace);
     free(layer);
 }
@@ -261,10 +261,10 @@ static void test_stream_from_far(void **state)
         enum far_fault fault;
         const char *words;
     } cases[] = {
-        {SUM_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
-        {NORM_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
-        {STREAM_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
-        {BRANCHES_SHOWN, FROM_FAR, "embed_tokens in place of layers.70.input "},
+        {SUM_SHOWN, FROM_FAR, "embed_tokens instead of layers.70.input"},
+        {NORM_SHOWN, FROM_FAR, "embed_tokens instead of layers.70.input"},
+        {STREAM_SHOWN, FROM_FAR, "embed_tokens instead of layers.70.input"},
+        {BRANCHES_SHOWN, FROM_FAR, "embed_tokens instead of layers.70.input"},
         {BRANCHES_SHOWN, FROM_FAR_ALONE, "layers.70.input"},
     };
     (void)state;
@@ -279,7 +279,7 @@ static void test_stream_from_far(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) { /* of a long sequence all tokens are tried */
         struct trace trace;
         diagnose_far(&trace, 400, 50, cases[i].shown, cases[i].fault, 1e-7);
-        assert_first(&trace, "wrong-input", "tried on all 400 tokens");
+        assert_first(&trace, "wrong-input", "checked on all 400 tokens");
         trace_end(&trace);
     }
 }

@@ -41,10 +41,12 @@ static void test_tables_of_angles(void **state)
         bool bf16;
         const char *words;
     } cases[] = {
-        {{1e6, 1, 1, 0, false}, false, "theta is 1000000, the reference's 10000"},
+        {{1e6, 1, 1, 0, false}, false, "theta is 1000000 in the candidate, 10000 in the reference"},
         {{1e4, 1, 1, 1, false}, false, "positions are off by +1"},
-        {{1e4, 4, 1, 0, false}, false, "positions are divided by 4, the reference's by 1"},
-        {{5e5, 1, 1, 3, false}, true, "theta is 500000, the reference's 10000; positions are off by +3"},
+        {{1e4, 4, 1, 0, false}, false, "positions are divided by 4 in the candidate, by 1 in the reference"},
+        {{5e5, 1, 1, 3, false},
+         true,
+         "theta is 500000 in the candidate, 10000 in the reference; positions are off by +3"},
         {{1e4, 1, 1, 0, true}, false, "0.125 to 0.125 times the reference's"},
     };
     (void)state;
@@ -72,7 +74,7 @@ static void test_table_of_few_pairs(void **state)
     x = made_values(ROWS * HIDDEN);
     trace_add(&trace, "embed", x, x, SHAPE(ROWS, HIDDEN));
     trace_diagnose(&trace, trace_add(&trace, "rotary.cos", a, b, SHAPE(ROWS, FEW)));
-    assert_first(&trace, "rotation", "theta is 500000, the reference's 10000");
+    assert_first(&trace, "rotation", "theta is 500000 in the candidate, 10000 in the reference");
     trace_end(&trace);
     free(x);
 }
@@ -166,7 +168,7 @@ static void test_weight_of_a_later_norm(void **state)
         first = i ? first : at;
     }
     trace_diagnose(&trace, first);
-    assert_first(&trace, "channel-scaled", "w' the weight of layers.2.norm");
+    assert_first(&trace, "channel-scaled", "w' is the weight of layers.2.norm");
     trace_end(&trace);
     for (size_t i = 0; i < 3; i++) {
         free(x[i]);
@@ -188,7 +190,7 @@ static void test_a_roll_of_repeated_tokens(void **state)
         memcpy(b + row * HIDDEN, table + ids[(row + 7) % 8] * HIDDEN, HIDDEN * sizeof *b);
     }
     trace_diagnose(&trace, trace_add(&trace, "embed", a, b, SHAPE(8, HIDDEN)));
-    assert_first(&trace, "shifted", "moved by 1");
+    assert_first(&trace, "shifted", "shifted by 1");
     trace_end(&trace);
     free(table);
 }
@@ -217,11 +219,11 @@ static void test_parts_of_heads_turn(void **state)
         const char *words;
     } cases[] = {
         {40, 40, 27825, "theta = 27825, which is the reference's theta = 10000"},
-        {10, 10, 27825, "theta = 27825, the reference's theta = 10000 (10 turning"},
-        {40, 16, 1e4, "turns 16 numbers of each head, the reference 40 of 40"},
-        {40, 30, 1e4, "turns 30 numbers of each head, the reference 40 of 40"},
-        {30, 40, 1e4, "turns 40 numbers of each head, the reference 30 of 40"},
-        {16, 30, 1e4, "turns 30 numbers of each head, the reference 16 of 40"},
+        {10, 10, 27825, "theta = 27825, the reference's theta = 10000 (10 rotated"},
+        {40, 16, 1e4, "rotates 16 channels of each head, the reference 40 of 40"},
+        {40, 30, 1e4, "rotates 30 channels of each head, the reference 40 of 40"},
+        {30, 40, 1e4, "rotates 40 channels of each head, the reference 30 of 40"},
+        {16, 30, 1e4, "rotates 30 channels of each head, the reference 16 of 40"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -140,7 +140,7 @@ static void test_orders_of_fused_weights(void **state)
     (void)state;
     for (size_t right = 0; right < 5; right++)
         for (size_t wrong = 0; wrong < 5; wrong++) {
-            const char *words = right == 0 && wrong == 1   ? "q, k and v of each of 4 heads stand together"
+            const char *words = right == 0 && wrong == 1   ? "q, k and v of each of 4 heads are together"
                                 : right == 1 && wrong == 0 ? "q, k and v of each of 4 heads are apart"
                                                            : NULL;
             size_t order[3 * HIDDEN];
@@ -210,10 +210,10 @@ static void test_rotary_rows(void **state)
             back[head * SIZE + i % 2 * (SIZE / 2) + i / 2] = head * SIZE + i;
         }
     expect_rows("model.layers.0.self_attn.q_proj.weight", HIDDEN, HIDDEN, order, "permuted",
-                "rows of each 8 are interleaved (0,4,1,...) instead of standing as halves");
+                "rows in each group of 8 are interleaved (0,4,1,...) instead of in halves");
     expect_rows("model.layers.0.self_attn.k_proj.weight", HIDDEN, HIDDEN, back, "permuted",
-                "rows of each 8 stand as halves (0,2,4,... 1,3,5,...) instead of interleaved");
-    expect_channels("layer_0_attn_q", HIDDEN, order, "permuted", "channels of each 8 are interleaved");
+                "rows in each group of 8 are in halves (0,2,4,... 1,3,5,...) instead of interleaved");
+    expect_channels("layer_0_attn_q", HIDDEN, order, "permuted", "channels in each group of 8 are interleaved");
 }
 
 /* The same with the right weights: the kernel turns the wrong pairs. */

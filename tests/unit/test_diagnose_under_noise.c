@@ -39,9 +39,9 @@ static void diagnose_line(bool token, float value, const char *summary)
 static void test_lines_that_are_nothing(void **state)
 {
     (void)state;
-    diagnose_line(true, 0, "token 7: zero");
-    diagnose_line(false, 0, "channel 7: zero in every token");
-    diagnose_line(false, 0.25f, "channel 7: one number each in every token");
+    diagnose_line(true, 0, "zero in token 7");
+    diagnose_line(false, 0, "zero in channel 7, in every token");
+    diagnose_line(false, 0.25f, "channel 7: one value per channel, the same in every token");
 }
 
 /* The first of two heads of the values has the other sign: no rotation, though pairs keep their lengths. */
@@ -57,7 +57,7 @@ static void test_a_sign_is_no_turn(void **state)
     for (size_t k = 0; k < TOTAL; k++)
         b[k] = k % WIDTH < WIDTH / 2 ? -b[k] : b[k];
     trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_v_proj_raw", a, b, SHAPE(TOKENS, WIDTH)));
-    assert_first(&trace, "channels", "channels 0 to 23 of 48: -");
+    assert_first(&trace, "channels", "channels 0 to 23 of 48 are -");
     free(a);
     trace_end(&trace);
 }
@@ -172,7 +172,7 @@ static void test_a_factor_of_one_head(void **state)
         b[k] = a[k] * (k / MANY % HEADS == 2 ? 1.5f : 1);
     trace_add(&trace, "layer_0_attn_q", q, q, SHAPE(MANY, WIDTH));
     trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_scores", a, b, SHAPE(MANY, HEADS, MANY)));
-    assert_first(&trace, "heads", "head 2: wrong by a factor, from 1.5 to 1.5");
+    assert_first(&trace, "heads", "head 2 is 1.5 times what it should be");
     free(q);
     free(a);
     free(b);

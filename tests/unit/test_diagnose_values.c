@@ -37,13 +37,13 @@ static void test_other_function(void **state)
         bool bf16;
         const char *words;
     } cases[] = {
-        {TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, false, "computes gelu where the reference computes silu"},
-        {TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, true, "which rounding hides) where the reference computes silu"},
-        {TS_ACTIVATION_SILU, TS_ACTIVATION_RELU, false, "computes relu where the reference computes silu"},
-        {TS_ACTIVATION_SILU, TS_ACTIVATION_IDENTITY, true, "computes no activation where the reference computes silu"},
-        {TS_ACTIVATION_GELU_TANH, TS_ACTIVATION_SILU, true, "computes silu where the reference computes gelu_tanh"},
-        {TS_ACTIVATION_GELU, TS_ACTIVATION_GELU_TANH, false, "computes gelu_tanh where the reference computes gelu,"},
-        {TS_ACTIVATION_QUICK_GELU, TS_ACTIVATION_GELU, false, "computes gelu where the reference computes quick_gelu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, false, "applies gelu, the reference silu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_GELU, true, "rounding hides the difference), the reference silu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_RELU, false, "applies relu, the reference silu"},
+        {TS_ACTIVATION_SILU, TS_ACTIVATION_IDENTITY, true, "applies no activation, the reference silu"},
+        {TS_ACTIVATION_GELU_TANH, TS_ACTIVATION_SILU, true, "applies silu, the reference gelu_tanh"},
+        {TS_ACTIVATION_GELU, TS_ACTIVATION_GELU_TANH, false, "applies gelu_tanh, the reference gelu ("},
+        {TS_ACTIVATION_QUICK_GELU, TS_ACTIVATION_GELU, false, "applies gelu, the reference quick_gelu"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -77,7 +77,7 @@ static void test_function_is_silent(void **state)
         }
         diagnose(&trace, "mlp.act_fn");
         for (size_t i = 0; i < trace.diagnosis.count; i++)
-            assert_null(strstr(trace.diagnosis.causes[i].summary, "as the results alone tell"));
+            assert_null(strstr(trace.diagnosis.causes[i].summary, "inferred from the outputs alone"));
         trace_end(&trace);
     }
 }
@@ -106,7 +106,7 @@ static void test_function_inside_experts(void **state)
         trace_add_integers(&trace, "mlp.gate.indices", chosen[0], chosen[1], TOKENS, 1);
         diagnose(&trace, "mlp.experts.act_fn");
         if (way < 2)
-            assert_first(&trace, "activation", "computes gelu where the reference computes silu");
+            assert_first(&trace, "activation", "applies gelu, the reference silu");
         else
             assert_first(&trace, "rows", "5");
         assert_null(trace_cause(&trace, "permuted"));
@@ -160,7 +160,7 @@ static void test_experts_moved(void **state)
         if (other)
             assert_null(trace_cause(&trace, "router-gate"));
         else
-            assert_first(&trace, "router-gate", "and always those of the expert 1 places before");
+            assert_first(&trace, "router-gate", "always the expert 1 places before");
         trace_end(&trace);
     }
 }
@@ -224,9 +224,9 @@ static void test_bias_stays(void **state)
             a[i] += bias[i % WIDTH];
         diagnose(&trace, "k_proj");
         if (way == 0)
-            assert_first(&trace, "permuted", "in the order 2, 0, 1, but for what is added to each");
+            assert_first(&trace, "permuted", "in the order 2, 0, 1, except for a constant added to each");
         else if (way == 1)
-            assert_first(&trace, "shifted", "the weights stand elsewhere, the bias does not");
+            assert_first(&trace, "shifted", "the weights are out of place, the bias is not");
         else
             assert_null(trace_cause(&trace, "permuted"));
         trace_end(&trace);

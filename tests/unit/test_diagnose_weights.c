@@ -146,7 +146,7 @@ static void test_inherited_is_said(void **state)
     multiply(model->normed[1], model->q[2], HIDDEN, HIDDEN, 1, model->bias[2], b);
     diagnose_product(model, Q_PROJ, HIDDEN, a, b);
     assert_silent(&model->trace);
-    assert_non_null(strstr(model->trace.diagnosis.strongest, "came in with model.layers.2.input_layernorm"));
+    assert_non_null(strstr(model->trace.diagnosis.strongest, "the error comes from model.layers.2.input_layernorm"));
     trace_end(&model->trace);
     free(model);
 }
@@ -186,23 +186,23 @@ static void test_another_weight(void **state)
 {
     (void)state;
     expect_product("model.layers.2.self_attn.k_proj", HIDDEN, v_2, HIDDEN, 1, k_2, false, "swapped-with",
-                   "what model.layers.2.self_attn.v_proj.weight gives; it should be "
+                   "uses model.layers.2.self_attn.v_proj.weight instead of "
                    "model.layers.2.self_attn.k_proj.weight");
     expect_product("model.layers.2.mlp.gate_proj", WIDE, up_2, HIDDEN, 1, gate_2, false, "swapped-with",
-                   "what model.layers.2.mlp.up_proj.weight gives");
+                   "uses model.layers.2.mlp.up_proj.weight instead of");
     expect_product("model.layers.2.self_attn.q_proj", HIDDEN, q_3, HIDDEN, 1, q_2, false, "swapped-with",
-                   "what model.layers.3.self_attn.q_proj.weight gives");
+                   "uses model.layers.3.self_attn.q_proj.weight instead of");
     /* names that no table knows: which weight it is follows from the values */
     expect_product("step_17", HIDDEN, q_3, HIDDEN, 1, q_2, false, "swapped-with",
-                   "it should be model.layers.2.self_attn.q_proj.weight");
+                   "instead of model.layers.2.self_attn.q_proj.weight");
 }
 
 static void test_transposed(void **state)
 {
     (void)state;
-    expect_product(Q_PROJ, HIDDEN, q_2, 1, HIDDEN, q_2, false, "transposed-weight", "q_proj.weight is used transposed");
+    expect_product(Q_PROJ, HIDDEN, q_2, 1, HIDDEN, q_2, false, "transposed-weight", "q_proj.weight transposed");
     expect_product("model.layers.2.mlp.up_proj", WIDE, up_2, 1, WIDE, up_2, false, "transposed-weight",
-                   "is read as [64,160]");
+                   "of shape [160,64] as [64,160] in the same memory");
 }
 
 static void test_random_weights(void **state)
@@ -226,7 +226,8 @@ static void test_bias(void **state)
     static const struct {
         double times;
         const char *words;
-    } ways[] = {{0, "q_proj.bias is not added"}, {2, "q_proj.bias is added twice"}};
+    } ways[] = {{0, "does not add model.layers.2.self_attn.q_proj.bias"},
+                {2, "adds model.layers.2.self_attn.q_proj.bias twice"}};
     (void)state;
     for (size_t w = 0; w < 2; w++) {
         struct model *model = calloc(1, sizeof *model);
@@ -253,7 +254,7 @@ static void test_wrong_input(void **state)
     multiply(model->other[1], model->k[2], HIDDEN, HIDDEN, 1, NULL, b);
     diagnose_product(model, "model.layers.2.self_attn.k_proj", HIDDEN, a, b);
     assert_first(&model->trace, "wrong-input",
-                 "k_proj.weight is applied to model.layers.2.other instead of model.layers.2.input_layernorm");
+                 "k_proj.weight to model.layers.2.other instead of model.layers.2.input_layernorm");
     trace_end(&model->trace);
     free(model);
 }
@@ -272,7 +273,7 @@ static void test_order_of_inputs(void **state)
     multiply(model->normed[0], model->o[2], HIDDEN, HIDDEN, 1, NULL, a);
     multiply(mixed, model->o[2], HIDDEN, HIDDEN, 1, NULL, b);
     diagnose_product(model, "model.layers.2.self_attn.o_proj", HIDDEN, a, b);
-    assert_first(&model->trace, "permuted", "o_proj.weight meets the numbers of");
+    assert_first(&model->trace, "permuted", "o_proj.weight is multiplied with the values of");
     trace_end(&model->trace);
     free(model);
 }
@@ -316,8 +317,9 @@ static void test_part_of_a_fused_weight(void **state)
     multiply(model->normed[0], model->k[1], HIDDEN, HIDDEN, 1, NULL, a);
     multiply(model->normed[1], model->v[1], HIDDEN, HIDDEN, 1, NULL, b);
     diagnose_product(model, "model.layers.2.self_attn.k_proj", HIDDEN, a, b);
-    assert_first(&model->trace, "swapped-with", "rows 128 to 191 of model.layers.2.self_attn.qkv_proj.weight gives");
-    assert_non_null(strstr(model->trace.diagnosis.causes[0].summary, "should be rows 64 to 127"));
+    assert_first(&model->trace, "swapped-with",
+                 "rows 128 to 191 of model.layers.2.self_attn.qkv_proj.weight instead of");
+    assert_non_null(strstr(model->trace.diagnosis.causes[0].summary, "instead of rows 64 to 127"));
     trace_end(&model->trace);
     free(fused);
     free(model);
@@ -430,12 +432,14 @@ static void test_norm_weights(void **state)
 {
     (void)state;
     for (int seen = 0; seen < 2; seen++) {
-        expect_norm(seen, norm_of_three, 0, 0,
-                    "it uses model.layers.3.input_layernorm.weight, not model.layers.2.input_layernorm.weight");
-        expect_norm(seen, norm_of_two, 1, 0, "model.layers.2.input_layernorm.weight is applied as 1 + w, and as w in");
-        expect_norm(seen, no_norm, 1, 0, "model.layers.2.input_layernorm.weight is not applied");
+        expect_norm(
+            seen, norm_of_three, 0, 0,
+            "the candidate uses model.layers.3.input_layernorm.weight, not model.layers.2.input_layernorm.weight");
+        expect_norm(seen, norm_of_two, 1, 0,
+                    "applies model.layers.2.input_layernorm.weight as 1 + w, the reference as w");
+        expect_norm(seen, no_norm, 1, 0, "does not apply model.layers.2.input_layernorm.weight");
     }
-    expect_norm(true, norm_of_two, 0, 1, "is applied as w, and as 1 + w in the reference");
+    expect_norm(true, norm_of_two, 0, 1, "as w, the reference as 1 + w");
 }
 
 /* The configuration's key stands in the sentence. */
@@ -487,6 +491,45 @@ static void test_settings_name_axes(void **state)
         trace_end(&model->trace);
         free(model);
     }
+}
+
+enum { ROUTED = 6, TAKEN = 2 };
+
+/* The weights of the chosen experts, the largest first; divided by their sum, or not. */
+static void routed_weights(const float *logits, bool divided, float *weights)
+{
+    for (size_t t = 0; t < TOKENS; t++) {
+        double all = 0, sum = 0, largest[TAKEN] = {0, 0};
+        for (size_t e = 0; e < ROUTED; e++) {
+            double now = exp((double)logits[t * ROUTED + e]);
+            all += now;
+            largest[1] = now > largest[0] ? largest[0] : now > largest[1] ? now : largest[1];
+            largest[0] = now > largest[0] ? now : largest[0];
+        }
+        for (size_t k = 0; k < TAKEN; k++)
+            sum += largest[k] / all;
+        for (size_t k = 0; k < TAKEN; k++)
+            weights[t * TAKEN + k] = (float)(largest[k] / all / (divided ? sum : 1));
+    }
+}
+
+/* Weights that are not divided by their sum: the key that decides it is named with its value. */
+static void test_key_of_a_router(void **state)
+{
+    struct model *model = calloc(1, sizeof *model);
+    float *logits = made_values(TOKENS * ROUTED), a[TOKENS * TAKEN], b[TOKENS * TAKEN];
+    (void)state;
+    model_start(model, 1e-7);
+    routed_weights(logits, true, a);
+    routed_weights(logits, false, b);
+    model_trace(model, "{\"norm_topk_prob\": true}");
+    trace_add(&model->trace, "model.layers.2.router.logits", logits, logits, SHAPE(TOKENS, ROUTED));
+    trace_diagnose(&model->trace,
+                   trace_add(&model->trace, "model.layers.2.router.weights", a, b, SHAPE(TOKENS, TAKEN)));
+    assert_first(&model->trace, "router-gate", "; in the configuration: norm_topk_prob 1 (config.json)");
+    trace_end(&model->trace);
+    free(logits);
+    free(model);
 }
 
 static void test_settings_are_read(void **state)
@@ -541,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_norm_weights),
         cmocka_unit_test(test_settings_are_named),
         cmocka_unit_test(test_settings_name_axes),
+        cmocka_unit_test(test_key_of_a_router),
         cmocka_unit_test(test_settings_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -361,10 +361,10 @@ static void test_rotation(void **state)
     EXPECT(Q_ROPE, 0, "rotation", "theta = 1000000, the reference's theta = 10000", .base = 1e6);
     EXPECT(Q_ROPE, 0, "rotation", "off by +1", .position = 1);
     EXPECT(Q_ROPE, 0, "rotation", "off by -3", .position = -3);
-    EXPECT(Q_ROPE, 0, "rotation", "token 11 turns as at position 12", .last_position = 1);
+    EXPECT(Q_ROPE, 0, "rotation", "token 11 is rotated as if at position 12", .last_position = 1);
     EXPECT(Q_ROPE, 0, "rotation", "the other way", .turn_sign = -1);
     EXPECT(Q_ROPE, 0, "rotation", "wrong pairs", .pairs = true);
-    EXPECT(Q_ROPE, 0, "rotation", "turns 4 numbers of each head, the reference 8", .half_turned = true);
+    EXPECT(Q_ROPE, 0, "rotation", "rotates 4 channels of each head, the reference 8", .half_turned = true);
     EXPECT(Q_ROPE, 0, "rotation", "applied twice", .twice_turned = true);
     EXPECT(Q_ROPE, 0, "skipped-op", "layer_0_attn_q_proj", .unturned = true);
 }
@@ -373,14 +373,14 @@ static void test_attention(void **state)
 {
     (void)state;
     EXPECT(PROBS, 0, "mask", "sees 1 token ahead", .mask_shift = 1);
-    EXPECT(PROBS, 0, "mask", "every key is visible", .unmasked = true);
-    EXPECT(PROBS, 0, "mask", "at most 3 back", .window = 4);
+    EXPECT(PROBS, 0, "mask", "each token sees every token", .unmasked = true);
+    EXPECT(PROBS, 0, "mask", "at most 3 tokens back", .window = 4);
     EXPECT(PROBS, 0, "mask", "after the softmax", .masked_late = true);
     EXPECT(PROBS, 0, "softmax", "over the queries", .over_queries = true);
     EXPECT(PROBS, 0, "softmax", "another temperature", .softmax_scale = 0.83);
-    EXPECT(SCORES, 0, "heads", "tiled", .tiled = true);
-    EXPECT(SCORES, 0, "wrong-input", "queries and keys are exchanged", .exchanged = true);
-    EXPECT(SCORES, 0, "stale", "the key of token 5 is that of token 4", .stale_token = 6);
+    EXPECT(SCORES, 0, "heads", "tiles", .tiled = true);
+    EXPECT(SCORES, 0, "wrong-input", "swaps queries and keys", .exchanged = true);
+    EXPECT(SCORES, 0, "stale", "key of token 5 is that of token 4", .stale_token = 6);
 }
 
 /* With the scores and probabilities inside a kernel the context shows the same; behind an unknown output projection the
@@ -390,30 +390,31 @@ static void test_attention_unseen(void **state)
     unsigned kernel = BIT(SCORES) | BIT(PROBS);
     unsigned hooks = kernel | BIT(Q_ROPE) | BIT(K_ROPE) | BIT(CONTEXT) | BIT(RESIDUAL);
     (void)state;
-    EXPECT(CONTEXT, kernel, "mask", "one ahead", .mask_shift = 1);
+    EXPECT(CONTEXT, kernel, "mask", "one token ahead", .mask_shift = 1);
     EXPECT(CONTEXT, kernel, "softmax", "2 times", .softmax_scale = 1);
-    EXPECT(CONTEXT, kernel, "heads", "key and value heads are tiled", .tiled = true);
-    EXPECT(CONTEXT, kernel, "heads", "value heads are tiled instead of repeated, and key heads are not",
+    EXPECT(CONTEXT, kernel, "heads", "tiles key and value heads", .tiled = true);
+    EXPECT(CONTEXT, kernel, "heads", "tiles the value heads instead of repeating each; the key heads are right",
            .tiled_values = true);
-    EXPECT(CONTEXT, kernel, "heads", "key heads are tiled instead of repeated, and value heads are not",
+    EXPECT(CONTEXT, kernel, "heads", "tiles the key heads instead of repeating each; the value heads are right",
            .tiled_keys = true);
-    EXPECT(O, hooks, "mask", "missing", .unmasked = true);
-    EXPECT(O, hooks, "rotation", "the angles fit theta", .base = 1e6);
+    EXPECT(O, hooks, "mask", "no causal mask", .unmasked = true);
+    EXPECT(O, hooks, "rotation", "rotary angles fit theta", .base = 1e6);
     EXPECT(O, hooks, "rotation", "wrong pairs", .pairs = true);
-    EXPECT(O, hooks, "rotation", "other way", .turn_sign = -1);
+    EXPECT(O, hooks, "rotation", "opposite direction", .turn_sign = -1);
     EXPECT(O, hooks, "softmax", "queries", .over_queries = true);
-    EXPECT(O, hooks, "softmax", "times the reference's before the softmax", .softmax_scale = 3);
-    EXPECT(O, hooks, "heads", "tiled", .tiled = true);
+    EXPECT(O, hooks, "softmax", "before the softmax, the candidate's scores are", .softmax_scale = 3);
+    EXPECT(O, hooks, "heads", "tiles", .tiled = true);
 }
 
 static void test_activation(void **state)
 {
     (void)state;
     EXPECT(MIDDLE, 0, "activation", "relu(layer_0_mlp_gate_proj)", .activation = 1);
-    EXPECT(MIDDLE, 0, "activation", "no activation on layer_0_mlp_gate_proj", .activation = 2);
+    EXPECT(MIDDLE, 0, "activation", "layer_0_mlp_gate_proj * layer_0_mlp_up_proj without an activation",
+           .activation = 2);
     EXPECT(MIDDLE, 0, "activation", "wrong operand", .activation = 3);
-    EXPECT(MIDDLE, 0, "activation", "without the product with layer_0_mlp_up_proj", .activation = 4);
-    EXPECT(MIDDLE, 0, "activation", "none of the usual ones", .activation = 5);
+    EXPECT(MIDDLE, 0, "activation", "not multiplied by layer_0_mlp_up_proj", .activation = 4);
+    EXPECT(MIDDLE, 0, "activation", "an unknown function of", .activation = 5);
     EXPECT(MIDDLE, 0, "activation", "gelu(layer_0_mlp_gate_proj)", .activation = 6);
     EXPECT(MIDDLE, 0, "activation", "quick", .activation = 8);
     EXPECT(MIDDLE, 0, "clamped", NULL, .activation = 9);
@@ -425,13 +426,13 @@ static void test_wiring(void **state)
     (void)state;
     EXPECT(K, 0, "swapped-with", "layer_0_attn_v_proj", .swapped_projections = true);
     EXPECT(MLP_NORMED, 0, "skipped-op", "layer_0_residual", .norm_skipped = true);
-    EXPECT(MLP_NORMED, 0, "wrong-input", "layer_0_input in place of layer_0_residual", .norm_of_input = true);
+    EXPECT(MLP_NORMED, 0, "wrong-input", "layer_0_input instead of layer_0_residual", .norm_of_input = true);
     EXPECT(MLP_NORMED, BIT(RESIDUAL), "wrong-input", "layer_0_input alone", .norm_of_input = true);
     EXPECT(MLP_NORMED, BIT(RESIDUAL), "term-missing", "layer_0_input is missing", .attn_residual = MISSING);
     EXPECT(RESIDUAL, 0, "term-missing", "minus layer_0_input", .attn_residual = MISSING);
-    EXPECT(RESIDUAL, 0, "term-extra", "layer_0_input is added twice", .attn_residual = DOUBLED);
-    EXPECT(RESIDUAL, 0, "sign-flipped", "layer_0_attn_o_proj is subtracted", .attn_residual = SUBTRACTED);
-    EXPECT(OUT, 0, "wrong-input", "layer_0_mlp_norm_output in place of layer_0_residual", .mlp_residual = FROM_NORM);
+    EXPECT(RESIDUAL, 0, "term-extra", "adds layer_0_input twice", .attn_residual = DOUBLED);
+    EXPECT(RESIDUAL, 0, "sign-flipped", "subtracts layer_0_attn_o_proj", .attn_residual = SUBTRACTED);
+    EXPECT(OUT, 0, "wrong-input", "layer_0_mlp_norm_output instead of layer_0_residual", .mlp_residual = FROM_NORM);
     EXPECT(O, 0, "transposed-weight", "mirrored", .o_transposed = true);
     EXPECT(O, BIT(CONTEXT) | BIT(SCORES) | BIT(PROBS) | BIT(Q) | BIT(K) | BIT(V) | BIT(Q_ROPE) | BIT(K_ROPE),
            "unrelated", "no simple relation", .o_unrelated = true);
@@ -543,7 +544,7 @@ static void test_experts(void **state)
     expect_mixture((struct mixture_faults){.sigmoid = true}, 2, "router-gate", "sigmoids divided by their sum");
     expect_mixture((struct mixture_faults){.unnormalized = true}, 2, "router-gate", "not divided by their sum");
     expect_mixture((struct mixture_faults){.ignored = true}, 4, "router-gate", "without the router's weights");
-    expect_mixture((struct mixture_faults){.exchanged = 3}, 4, "router-gate", "are wrong, the other");
+    expect_mixture((struct mixture_faults){.exchanged = 3}, 4, "router-gate", "are wrong; the other");
     expect_mixture((struct mixture_faults){.tied = true}, 3, "routing", "not a bug: 1 tokens (3)");
 }
 
@@ -631,13 +632,13 @@ static void test_modulation(void **state)
 {
     (void)state;
     expect_block((struct block_faults){.exchanged = true}, 3, "modulation",
-                 "scale and shift of block_0_modulation are swapped");
+                 "the candidate swaps scale and shift of block_0_modulation");
     expect_block((struct block_faults){.one_missing = true}, 3, "term-missing", "\"1 +\" is missing");
     expect_block((struct block_faults){.shift_missing = true}, 3, "modulation",
-                 "the shift of block_0_modulation is not applied");
+                 "does not apply the shift of block_0_modulation");
     expect_block((struct block_faults){.gate_sign = -1}, 5, "modulation", "subtracts gate * block_0_attn_out");
     expect_block((struct block_faults){.gate_missing = true}, 5, "modulation",
-                 "the gate of block_0_modulation is missing");
+                 "does not apply the gate of block_0_modulation");
     expect_block((struct block_faults){.gate_other = true}, 5, "modulation", "with chunk 5");
 }
 

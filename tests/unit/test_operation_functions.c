@@ -142,9 +142,9 @@ static void test_a_function_of_a_sum(void **state)
     expect_cause(true, false, relu_of_sum, silu_of_sum, "activation",
                  "computes silu(layers.1.bn2 + layers.0); the reference computes relu(layers.1.bn2 + layers.0)");
     expect_cause(true, false, relu_of_sum, relu_before_sum, "activation",
-                 "relu(layers.1.bn2) + layers.0: the function is applied before the sum");
+                 "relu(layers.1.bn2) + layers.0 (the activation is applied before the sum)");
     expect_cause(true, false, relu_of_sum, both_before_sum, "activation", "relu(layers.1.bn2) + relu(layers.0)");
-    expect_cause(true, false, relu_of_sum, relu_of_first, "term-missing", "layers.0 is not added");
+    expect_cause(true, false, relu_of_sum, relu_of_first, "term-missing", "without adding layers.0");
 }
 
 static void test_a_gate_in_a_wider_tensor(void **state)
@@ -156,7 +156,7 @@ static void test_a_gate_in_a_wider_tensor(void **state)
     expect_cause(false, false, gated, gated_by_relu, "activation", "relu(mixer.in_proj[24:48]) * mixer.scan");
     expect_cause(false, true, gated, gate_alone, "activation", "silu(mixer.scan) * mixer.in_proj[0:24]");
     expect_cause(false, false, gated, gated_by_other, "wrong-input",
-                 "mixer.in_proj[0:24] in place of mixer.in_proj[24:48]");
+                 "mixer.in_proj[0:24] instead of mixer.in_proj[24:48]");
 }
 
 enum { MANY = 40, INNER = 128 };
@@ -212,8 +212,8 @@ static double gelu_of_tanh(double x)
 static void test_twins_that_rounding_hides(void **state)
 {
     (void)state;
-    diagnose_twins(gelu, gelu_of_tanh, 0, "activation", "the candidate computes gelu_tanh, the reference gelu;");
-    diagnose_twins(gelu_of_tanh, gelu, 0, "activation", "the candidate computes gelu, the reference gelu_tanh;");
+    diagnose_twins(gelu, gelu_of_tanh, 0, "activation", "the candidate applies gelu_tanh, the reference gelu;");
+    diagnose_twins(gelu_of_tanh, gelu, 0, "activation", "the candidate applies gelu, the reference gelu_tanh;");
     diagnose_twins(gelu, gelu, 0, "activation", NULL);
     diagnose_twins(gelu_of_tanh, gelu_of_tanh, 0, "activation", NULL);
     diagnose_twins(NULL, NULL, 1e-3, "row-scaled", "another epsilon: 0.001 in the candidate, 1e-06 in the reference");
