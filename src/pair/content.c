@@ -7,6 +7,7 @@
 #include "base/ordered.h"
 #include "pair/pairing.h"
 #include "pair/sketch.h"
+#include "pair/sketch_tree.h"
 
 /* Sketches of bf16 copies of fp32 tensors are 0.01 apart, those of norm weights, which vary little around 1, 0.05; of
  * some hundred unrelated tensors of one distribution the nearest is 0.15 away, or 0.05 when they are alike in a special
@@ -31,7 +32,6 @@ struct leftover {
     size_t index;
     struct ts_sketch sketch;
     size_t best; /* in the other list; SIZE_MAX */
-    double distance;
 };
 
 struct leftovers {
@@ -123,149 +123,137 @@ static int by_norm(const void *a, const void *b)
 }
 
 /* Bags of values may be equal in another order. For equal shapes the projection tells, so that of two such tensors the
- * one in the same order is nearer; without a better one the other will do. */
+ * one in the same order is nearer; without a better one the other will do. From `limit` on nothing is exact. */
 static double distance(const struct leftovers *a, const struct leftover *one, const struct leftovers *b,
-                       const struct leftover *other)
+                       const struct leftover *other, double limit)
 {
-    double apart = ts_sketch_distance(&one->sketch, &other->sketch);
+    double apart = ts_sketch_distance_below(&one->sketch, &other->sketch, limit);
     if (apart < CLOSE && ts_tensor_same_shape(a->bundle->tensors[one->index], b->bundle->tensors[other->index]))
         apart = fmax(apart, fmin(fabs(one->sketch.projection - other->sketch.projection), REORDERED));
     return apart;
 }
 
-/* What is nearer than CLOSE has waves that differ by less than this: cells are twice as wide, so that all that is near
- * lies in two of them for each wave. Looking only there keeps the search from growing with the square of the tensors.
- */
-#define REACH 0.32
-#define CELLS 6
-
-struct cell {
-    uint64_t key;
-    size_t at; /* in the list */
+/* The tensors of one side as a tree for each size. */
+struct trees {
+    const struct leftovers *of;
+    struct ts_sketch_point *points;
 };
 
-static int by_key(const void *a, const void *b)
+/* Where those of this size begin, or end. */
+static size_t bound_of_size(const struct leftovers *of, uint64_t count, bool end)
 {
-    const struct cell *left = a, *right = b;
-    if (left->key != right->key)
-        return left->key < right->key ? -1 : 1;
-    return left->at < right->at ? -1 : left->at > right->at;
-}
-
-/* The cell of a sketch; shifts says for each wave whether the one that reaches further up is meant. */
-static uint64_t cell_of(const struct ts_sketch *sketch, unsigned shifts, double reach)
-{
-    uint64_t key = sketch->count;
-    for (unsigned i = 0; i < CELLS; i++) {
-        double place = floor((sketch->waves[i] + (shifts >> i & 1 ? reach : -reach)) / (2 * REACH));
-        int64_t number = place > -1e15 && place < 1e15 ? (int64_t)place : 0;
-        key = (key ^ (uint64_t)number) * UINT64_C(0x9e3779b97f4a7c15);
-        key ^= key >> 29;
+    size_t low = 0, high = of->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (of->list[middle].sketch.count < count || (end && of->list[middle].sketch.count == count))
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return key;
+    return low;
 }
 
-static bool make_cells(const struct leftovers *of, struct ts_arena *arena, struct cell **cells)
+static bool make_trees(const struct leftovers *of, struct ts_arena *arena, struct trees *trees)
 {
-    *cells = ts_arena_array(arena, of->count, sizeof **cells);
-    if (!*cells)
+    *trees = (struct trees){of, ts_arena_array(arena, of->count, sizeof *trees->points)};
+    if (!trees->points)
         return false;
     for (size_t i = 0; i < of->count; i++)
-        (*cells)[i] = (struct cell){cell_of(&of->list[i].sketch, 0, 0), i};
-    if (of->count)
-        qsort(*cells, of->count, sizeof **cells, by_key);
+        trees->points[i] = ts_sketch_point(&of->list[i].sketch, i);
+    for (size_t from = 0, to; from < of->count; from = to) {
+        to = bound_of_size(of, of->list[from].sketch.count, true);
+        ts_sketch_tree_build(trees->points + from, to - from);
+    }
     return true;
 }
 
+/* One tensor that looks for its like. */
 struct nearest {
+    const struct leftovers *from, *to;
+    const struct leftover *one;
     size_t best;
     double distance, second;
 };
 
-static void consider(const struct leftovers *from, const struct leftover *one, const struct leftovers *to, size_t k,
-                     struct nearest *nearest)
+/* Keeps the nearest two. */
+static void visit_near(void *context, size_t at, double *limit)
 {
-    double apart = k == nearest->best ? INFINITY : distance(from, one, to, &to->list[k]);
+    struct nearest *nearest = context;
+    double apart = distance(nearest->from, nearest->one, nearest->to, &nearest->to->list[at], *limit);
+    if (!(apart < *limit))
+        return;
     if (apart < nearest->distance) {
         nearest->second = nearest->distance;
         nearest->distance = apart;
-        nearest->best = k;
-    } else if (apart < nearest->second) {
+        nearest->best = at;
+    } else {
         nearest->second = apart;
     }
+    if (nearest->second < APART) /* two that are this near already are too many, whatever else there is */
+        *limit = -1;
+    else
+        *limit = fmin(*limit, nearest->second);
 }
 
-/* Two that are this near already are too many, whatever else there is. */
-static bool hopeless(const struct nearest *nearest)
+/* Looks for one more, of about the same norm: there need not be a nearer one. */
+static void visit_rivals(void *context, size_t at, double *limit)
 {
-    return nearest->second < APART;
-}
-
-/* The nearest two among those that are near at all. */
-static void search_cells(const struct leftovers *from, const struct leftover *one, const struct leftovers *to,
-                         const struct cell *cells, struct nearest *nearest)
-{
-    uint64_t seen[1u << CELLS];
-    unsigned count = 0;
-    for (unsigned shifts = 0; shifts < 1u << CELLS && !hopeless(nearest); shifts++) {
-        const uint64_t key = cell_of(&one->sketch, shifts, REACH);
-        size_t low = 0, high = to->count;
-        bool again = false;
-        for (unsigned i = 0; i < count && !again; i++)
-            again = seen[i] == key;
-        if (again)
-            continue;
-        seen[count++] = key;
-        while (low < high) {
-            size_t middle = low + (high - low) / 2;
-            if (cells[middle].key < key)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        for (; low < to->count && cells[low].key == key && !hopeless(nearest); low++)
-            consider(from, one, to, cells[low].at, nearest);
+    struct nearest *nearest = context;
+    const struct leftover *other = &nearest->to->list[at];
+    const double norm = nearest->one->sketch.norm;
+    double apart;
+    if (at == nearest->best || other->sketch.norm < norm * (1 - NORMS) || other->sketch.norm * (1 - NORMS) > norm)
+        return;
+    apart = distance(nearest->from, nearest->one, nearest->to, other, *limit);
+    if (apart < *limit) {
+        nearest->second = apart;
+        *limit = -1;
     }
 }
 
-/* Everything of the right size and norm, where what is further away counts as well; start: where that may begin. */
-static void search_all(const struct leftovers *from, const struct leftover *one, const struct leftovers *to,
-                       size_t start, struct nearest *nearest)
+struct search {
+    const struct leftovers *from;
+    struct trees trees;
+};
+
+static void search_one(void *context, uint64_t index, unsigned worker)
 {
-    for (size_t k = start; k < to->count && to->list[k].sketch.count == one->sketch.count && !hopeless(nearest) &&
-                           to->list[k].sketch.norm * (1 - NORMS) <= one->sketch.norm;
-         k++)
-        consider(from, one, to, k, nearest);
+    const struct search *search = context;
+    const struct leftovers *to = search->trees.of;
+    struct leftover *one = &search->from->list[index];
+    double limit;
+    struct nearest nearest = {search->from, to, one, SIZE_MAX, INFINITY, INFINITY};
+    const size_t start = bound_of_size(to, one->sketch.count, false),
+                 count = bound_of_size(to, one->sketch.count, true) - start;
+    const struct ts_sketch_point *points = search->trees.points + start;
+    (void)worker;
+    if (one->best != SIZE_MAX || one->sketch.constant || atomic_load(&ts_cancelled))
+        return;
+    ts_sketch_tree_search(points, count, &one->sketch, CLOSE, visit_near, &nearest);
+    if (!(nearest.distance < CLOSE))
+        return;
+    limit = fmax(APART, FURTHER * nearest.distance);
+    if (limit > CLOSE && !(nearest.second < limit)) /* a rival may be further away than what is near */
+        ts_sketch_tree_search(points, count, &one->sketch, limit, visit_rivals, &nearest);
+    if (!(nearest.second < limit))
+        one->best = nearest.best;
 }
 
 /* For each of `from` the one of `to` that is close while no other is. Both are sorted by norm. */
-static bool find_best(const struct leftovers *from, const struct leftovers *to, struct ts_arena *arena)
+static enum ts_status find_best(struct ts_pairer *pairer, const struct leftovers *from, const struct leftovers *to,
+                                struct ts_error *error)
 {
-    struct cell *cells;
-    size_t start = 0;
-    if (!make_cells(to, arena, &cells))
-        return false;
-    for (size_t i = 0; i < from->count; i++) {
-        struct leftover *one = &from->list[i];
-        struct nearest nearest = {SIZE_MAX, INFINITY, INFINITY};
-        if (one->best != SIZE_MAX)
-            continue;
-        one->distance = INFINITY;
-        if (one->sketch.constant)
-            continue;
-        while (start < to->count && (to->list[start].sketch.count < one->sketch.count ||
-                                     (to->list[start].sketch.count == one->sketch.count &&
-                                      to->list[start].sketch.norm < one->sketch.norm * (1 - NORMS))))
-            start++;
-        search_cells(from, one, to, cells, &nearest);
-        /* a rival may be further away than what is near */
-        if (nearest.distance < CLOSE && FURTHER * nearest.distance > CLOSE && !hopeless(&nearest))
-            search_all(from, one, to, start, &nearest);
-        one->distance = nearest.distance;
-        if (nearest.distance < CLOSE && !(nearest.second < fmax(APART, FURTHER * nearest.distance)))
-            one->best = nearest.best;
-    }
-    return true;
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
+    struct search search = {.from = from};
+    if (!make_trees(to, &pairer->scratch, &search.trees))
+        return ts_fail_memory(error);
+    if (pairer->pool)
+        ts_pool_run(pairer->pool, from->count, search_one, &search);
+    else
+        for (size_t i = 0; i < from->count; i++)
+            search_one(&search, i, 0);
+    ts_arena_rewind(&pairer->scratch, mark);
+    return atomic_load(&ts_cancelled) ? ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted") : TS_OK;
 }
 
 static int by_index(const void *a, const void *b)
@@ -346,7 +334,6 @@ static void take_equal(struct found *found, const struct same *same)
         return;
     one->best = (size_t)(other - found->b->list);
     other->best = (size_t)(one - found->a->list);
-    one->distance = other->distance = 0;
 }
 
 /* The same values several times over, as often on both sides: which stands beside which makes no difference. */
@@ -382,8 +369,10 @@ static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const b
     qsort(b.list, b.count, sizeof *b.list, by_norm);
     *pairs = ts_arena_array(arena, a.count, sizeof **pairs);
     found.pairs = *pairs;
-    if (!*pairs || !each_same(&found, arena, take_equal) || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
+    if (!*pairs || !each_same(&found, arena, take_equal))
         return ts_fail_memory(error);
+    TS_TRY(find_best(pairer, &a, &b, error));
+    TS_TRY(find_best(pairer, &b, &a, error));
     for (size_t i = 0; i < a.count; i++)
         if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {
             found.pairs[found.count][0] = a.list[i].index;
