@@ -14,7 +14,7 @@
 
 /* See ts_source_look. */
 #define LOOK_BITS 21
-#define LOOKS     ((uint64_t)16)
+#define LOOKS     ((uint64_t)8)
 #define FILES     8
 /* Pages of files that may stay: some looks of a few threads, small beside the limit of 256 MB. */
 #define RESIDENT ((uint64_t)48 << 20)
