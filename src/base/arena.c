@@ -36,6 +36,33 @@ void ts_arena_release(struct ts_arena *arena)
     arena->total = 0;
 }
 
+struct ts_arena_mark ts_arena_mark(const struct ts_arena *arena)
+{
+    struct ts_arena_block *block = arena->blocks;
+    return (struct ts_arena_mark){block, block ? block->next : NULL, block ? block->used : 0, arena->total};
+}
+
+/* Newer blocks stand before the one that was current at the mark, or, large ones, right behind it. */
+void ts_arena_rewind(struct ts_arena *arena, struct ts_arena_mark mark)
+{
+    struct ts_arena_block *block = arena->blocks, *next;
+    for (; block != mark.block; block = next) {
+        next = block->next;
+        free(block);
+    }
+    for (block = mark.block ? mark.block->next : NULL; block != mark.behind; block = next) {
+        next = block->next;
+        free(block);
+    }
+    arena->blocks = mark.block;
+    arena->total = mark.total;
+    if (!mark.block)
+        return;
+    mark.block->next = mark.behind;
+    memset(mark.block->data + mark.used, 0, mark.block->used - mark.used); /* as new blocks are */
+    mark.block->used = mark.used;
+}
+
 /* The room a new block for small pieces should have: what is left when that is less than the usual size, so that a
  * limit of a few kilobytes, or the end of a large one, can be used up. */
 static size_t small_block(const struct ts_arena *arena, size_t size)

@@ -19,6 +19,14 @@ struct ts_arena {
 void ts_arena_init(struct ts_arena *arena, size_t limit);
 void ts_arena_release(struct ts_arena *arena);
 
+/* What was allocated after a mark can be given back by itself, last mark first: room for one step of several. */
+struct ts_arena_mark {
+    struct ts_arena_block *block, *behind;
+    size_t used, total;
+};
+struct ts_arena_mark ts_arena_mark(const struct ts_arena *arena);
+void ts_arena_rewind(struct ts_arena *arena, struct ts_arena_mark mark);
+
 /* Zeroed, aligned for any type. NULL past the limit or without memory. Size 0 gives a valid pointer. */
 void *ts_arena_alloc(struct ts_arena *arena, size_t size);
 /* As above for count * size, NULL when the product overflows. */

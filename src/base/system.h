@@ -7,12 +7,24 @@
 
 #include <stddef.h>
 #include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #if defined(__linux__) && !defined(TS_PORTABLE)
 #define TS_LINUX 1
 #else
 #define TS_LINUX 0
 #endif
+
+/* What was freed between other things goes back to the system, which glibc leaves to its callers: behind steps that
+ * need much for a while. */
+static inline void ts_give_back_memory(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 /* realloc for `count` things of `size` bytes; NULL, and the old ones stay, when there is no room for so many. macOS has
  * no reallocarray. */

@@ -14,10 +14,10 @@
 
 /* See ts_source_look. */
 #define LOOK_BITS 21
-#define LOOKS     ((uint64_t)16)
+#define LOOKS     ((uint64_t)8)
 #define FILES     8
 /* Pages of files that may stay: some looks of a few threads, small beside the limit of 256 MB. */
-#define RESIDENT ((uint64_t)48 << 20)
+#define RESIDENT ((uint64_t)32 << 20)
 
 /* Files from this size on stay open for ts_source_read, so many at most: most systems allow a process 1024, macOS 256
  * to begin with. */

@@ -1,11 +1,13 @@
 /* Owns the pairing of what names leave over: tensors whose values are the same in any order, and no others'. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/ordered.h"
 #include "pair/pairing.h"
 #include "pair/sketch.h"
+#include "pair/sketch_tree.h"
 
 /* Sketches of bf16 copies of fp32 tensors are 0.01 apart, those of norm weights, which vary little around 1, 0.05; of
  * some hundred unrelated tensors of one distribution the nearest is 0.15 away, or 0.05 when they are alike in a special
@@ -29,9 +31,7 @@
 struct leftover {
     size_t index;
     struct ts_sketch sketch;
-    struct ts_error error;
     size_t best; /* in the other list; SIZE_MAX */
-    double distance;
 };
 
 struct leftovers {
@@ -39,6 +39,7 @@ struct leftovers {
     struct ts_progress *progress;
     struct leftover *list;
     size_t count;
+    atomic_size_t failed; /* the first that could not be read, or SIZE_MAX */
 };
 
 /* Sizes that occur on a side, ascending. */
@@ -60,19 +61,25 @@ static bool sizes_left(const struct ts_side *side, struct ts_arena *arena, uint6
 static bool gather(const struct ts_side *side, const bool *only, const uint64_t *sizes, size_t size_count,
                    struct ts_arena *arena, struct leftovers *out, uint64_t *elements)
 {
-    *out = (struct leftovers){.bundle = side->bundle};
-    out->list = ts_arena_array(arena, side->count, sizeof *out->list);
+    size_t *indices;
+    *out = (struct leftovers){.bundle = side->bundle, .failed = SIZE_MAX};
+    indices = ts_arena_array(arena, side->count, sizeof *indices);
     *elements = 0;
-    if (!out->list)
+    if (!indices)
         return false;
     for (size_t i = 0; i < side->count; i++) {
         const uint64_t count = side->bundle->tensors[i]->count;
         if (side->taken[i] || (only && !only[i]) || count < FEWEST || !size_count ||
             !bsearch(&count, sizes, size_count, sizeof *sizes, ts_by_number))
             continue;
-        out->list[out->count].best = SIZE_MAX;
-        out->list[out->count++].index = i;
+        indices[out->count++] = i;
         *elements = *elements > MOST ? *elements : *elements + count;
+    }
+    if (!(out->list = ts_arena_array(arena, out->count, sizeof *out->list)))
+        return false;
+    for (size_t i = 0; i < out->count; i++) {
+        out->list[i].best = SIZE_MAX;
+        out->list[i].index = indices[i];
     }
     return true;
 }
@@ -81,9 +88,12 @@ static void sketch_one(void *context, uint64_t index, unsigned worker)
 {
     struct leftovers *left = context;
     struct leftover *one = &left->list[index];
+    struct ts_error ignored;
+    size_t first = atomic_load(&left->failed);
     (void)worker;
-    ts_error_clear(&one->error);
-    (void)ts_sketch_make(left->bundle->tensors[one->index], &one->sketch, &one->error);
+    if (ts_sketch_make(left->bundle->tensors[one->index], &one->sketch, &ignored) != TS_OK)
+        while (index < first && !atomic_compare_exchange_weak(&left->failed, &first, (size_t)index))
+            ;
     ts_progress_add(left->progress, left->bundle->tensors[one->index]->bytes);
 }
 
@@ -95,11 +105,9 @@ static enum ts_status sketch_all(struct ts_pairer *pairer, struct leftovers *lef
     else
         for (size_t i = 0; i < left->count; i++)
             sketch_one(left, i, 0);
-    for (size_t i = 0; i < left->count; i++)
-        if (left->list[i].error.status != TS_OK) {
-            *error = left->list[i].error;
-            return error->status;
-        }
+    /* an error is larger than a sketch, and so it is not kept for each: the first is met again */
+    for (size_t i = left->failed; i < left->count; i++)
+        TS_TRY(ts_sketch_make(left->bundle->tensors[left->list[i].index], &left->list[i].sketch, error));
     return TS_OK;
 }
 
@@ -115,149 +123,137 @@ static int by_norm(const void *a, const void *b)
 }
 
 /* Bags of values may be equal in another order. For equal shapes the projection tells, so that of two such tensors the
- * one in the same order is nearer; without a better one the other will do. */
+ * one in the same order is nearer; without a better one the other will do. From `limit` on nothing is exact. */
 static double distance(const struct leftovers *a, const struct leftover *one, const struct leftovers *b,
-                       const struct leftover *other)
+                       const struct leftover *other, double limit)
 {
-    double apart = ts_sketch_distance(&one->sketch, &other->sketch);
+    double apart = ts_sketch_distance_below(&one->sketch, &other->sketch, limit);
     if (apart < CLOSE && ts_tensor_same_shape(a->bundle->tensors[one->index], b->bundle->tensors[other->index]))
         apart = fmax(apart, fmin(fabs(one->sketch.projection - other->sketch.projection), REORDERED));
     return apart;
 }
 
-/* What is nearer than CLOSE has waves that differ by less than this: cells are twice as wide, so that all that is near
- * lies in two of them for each wave. Looking only there keeps the search from growing with the square of the tensors.
- */
-#define REACH 0.32
-#define CELLS 6
-
-struct cell {
-    uint64_t key;
-    size_t at; /* in the list */
+/* The tensors of one side as a tree for each size. */
+struct trees {
+    const struct leftovers *of;
+    struct ts_sketch_point *points;
 };
 
-static int by_key(const void *a, const void *b)
+/* Where those of this size begin, or end. */
+static size_t bound_of_size(const struct leftovers *of, uint64_t count, bool end)
 {
-    const struct cell *left = a, *right = b;
-    if (left->key != right->key)
-        return left->key < right->key ? -1 : 1;
-    return left->at < right->at ? -1 : left->at > right->at;
-}
-
-/* The cell of a sketch; shifts says for each wave whether the one that reaches further up is meant. */
-static uint64_t cell_of(const struct ts_sketch *sketch, unsigned shifts, double reach)
-{
-    uint64_t key = sketch->count;
-    for (unsigned i = 0; i < CELLS; i++) {
-        double place = floor((sketch->waves[i] + (shifts >> i & 1 ? reach : -reach)) / (2 * REACH));
-        int64_t number = place > -1e15 && place < 1e15 ? (int64_t)place : 0;
-        key = (key ^ (uint64_t)number) * UINT64_C(0x9e3779b97f4a7c15);
-        key ^= key >> 29;
+    size_t low = 0, high = of->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (of->list[middle].sketch.count < count || (end && of->list[middle].sketch.count == count))
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return key;
+    return low;
 }
 
-static bool make_cells(const struct leftovers *of, struct ts_arena *arena, struct cell **cells)
+static bool make_trees(const struct leftovers *of, struct ts_arena *arena, struct trees *trees)
 {
-    *cells = ts_arena_array(arena, of->count, sizeof **cells);
-    if (!*cells)
+    *trees = (struct trees){of, ts_arena_array(arena, of->count, sizeof *trees->points)};
+    if (!trees->points)
         return false;
     for (size_t i = 0; i < of->count; i++)
-        (*cells)[i] = (struct cell){cell_of(&of->list[i].sketch, 0, 0), i};
-    if (of->count)
-        qsort(*cells, of->count, sizeof **cells, by_key);
+        trees->points[i] = ts_sketch_point(&of->list[i].sketch, i);
+    for (size_t from = 0, to; from < of->count; from = to) {
+        to = bound_of_size(of, of->list[from].sketch.count, true);
+        ts_sketch_tree_build(trees->points + from, to - from);
+    }
     return true;
 }
 
+/* One tensor that looks for its like. */
 struct nearest {
+    const struct leftovers *from, *to;
+    const struct leftover *one;
     size_t best;
     double distance, second;
 };
 
-static void consider(const struct leftovers *from, const struct leftover *one, const struct leftovers *to, size_t k,
-                     struct nearest *nearest)
+/* Keeps the nearest two. */
+static void visit_near(void *context, size_t at, double *limit)
 {
-    double apart = k == nearest->best ? INFINITY : distance(from, one, to, &to->list[k]);
+    struct nearest *nearest = context;
+    double apart = distance(nearest->from, nearest->one, nearest->to, &nearest->to->list[at], *limit);
+    if (!(apart < *limit))
+        return;
     if (apart < nearest->distance) {
         nearest->second = nearest->distance;
         nearest->distance = apart;
-        nearest->best = k;
-    } else if (apart < nearest->second) {
+        nearest->best = at;
+    } else {
         nearest->second = apart;
     }
+    if (nearest->second < APART) /* two that are this near already are too many, whatever else there is */
+        *limit = -1;
+    else
+        *limit = fmin(*limit, nearest->second);
 }
 
-/* Two that are this near already are too many, whatever else there is. */
-static bool hopeless(const struct nearest *nearest)
+/* Looks for one more, of about the same norm: there need not be a nearer one. */
+static void visit_rivals(void *context, size_t at, double *limit)
 {
-    return nearest->second < APART;
-}
-
-/* The nearest two among those that are near at all. */
-static void search_cells(const struct leftovers *from, const struct leftover *one, const struct leftovers *to,
-                         const struct cell *cells, struct nearest *nearest)
-{
-    uint64_t seen[1u << CELLS];
-    unsigned count = 0;
-    for (unsigned shifts = 0; shifts < 1u << CELLS && !hopeless(nearest); shifts++) {
-        const uint64_t key = cell_of(&one->sketch, shifts, REACH);
-        size_t low = 0, high = to->count;
-        bool again = false;
-        for (unsigned i = 0; i < count && !again; i++)
-            again = seen[i] == key;
-        if (again)
-            continue;
-        seen[count++] = key;
-        while (low < high) {
-            size_t middle = low + (high - low) / 2;
-            if (cells[middle].key < key)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        for (; low < to->count && cells[low].key == key && !hopeless(nearest); low++)
-            consider(from, one, to, cells[low].at, nearest);
+    struct nearest *nearest = context;
+    const struct leftover *other = &nearest->to->list[at];
+    const double norm = nearest->one->sketch.norm;
+    double apart;
+    if (at == nearest->best || other->sketch.norm < norm * (1 - NORMS) || other->sketch.norm * (1 - NORMS) > norm)
+        return;
+    apart = distance(nearest->from, nearest->one, nearest->to, other, *limit);
+    if (apart < *limit) {
+        nearest->second = apart;
+        *limit = -1;
     }
 }
 
-/* Everything of the right size and norm, where what is further away counts as well; start: where that may begin. */
-static void search_all(const struct leftovers *from, const struct leftover *one, const struct leftovers *to,
-                       size_t start, struct nearest *nearest)
+struct search {
+    const struct leftovers *from;
+    struct trees trees;
+};
+
+static void search_one(void *context, uint64_t index, unsigned worker)
 {
-    for (size_t k = start; k < to->count && to->list[k].sketch.count == one->sketch.count && !hopeless(nearest) &&
-                           to->list[k].sketch.norm * (1 - NORMS) <= one->sketch.norm;
-         k++)
-        consider(from, one, to, k, nearest);
+    const struct search *search = context;
+    const struct leftovers *to = search->trees.of;
+    struct leftover *one = &search->from->list[index];
+    double limit;
+    struct nearest nearest = {search->from, to, one, SIZE_MAX, INFINITY, INFINITY};
+    const size_t start = bound_of_size(to, one->sketch.count, false),
+                 count = bound_of_size(to, one->sketch.count, true) - start;
+    const struct ts_sketch_point *points = search->trees.points + start;
+    (void)worker;
+    if (one->best != SIZE_MAX || one->sketch.constant || atomic_load(&ts_cancelled))
+        return;
+    ts_sketch_tree_search(points, count, &one->sketch, CLOSE, visit_near, &nearest);
+    if (!(nearest.distance < CLOSE))
+        return;
+    limit = fmax(APART, FURTHER * nearest.distance);
+    if (limit > CLOSE && !(nearest.second < limit)) /* a rival may be further away than what is near */
+        ts_sketch_tree_search(points, count, &one->sketch, limit, visit_rivals, &nearest);
+    if (!(nearest.second < limit))
+        one->best = nearest.best;
 }
 
 /* For each of `from` the one of `to` that is close while no other is. Both are sorted by norm. */
-static bool find_best(const struct leftovers *from, const struct leftovers *to, struct ts_arena *arena)
+static enum ts_status find_best(struct ts_pairer *pairer, const struct leftovers *from, const struct leftovers *to,
+                                struct ts_error *error)
 {
-    struct cell *cells;
-    size_t start = 0;
-    if (!make_cells(to, arena, &cells))
-        return false;
-    for (size_t i = 0; i < from->count; i++) {
-        struct leftover *one = &from->list[i];
-        struct nearest nearest = {SIZE_MAX, INFINITY, INFINITY};
-        if (one->best != SIZE_MAX)
-            continue;
-        one->distance = INFINITY;
-        if (one->sketch.constant)
-            continue;
-        while (start < to->count && (to->list[start].sketch.count < one->sketch.count ||
-                                     (to->list[start].sketch.count == one->sketch.count &&
-                                      to->list[start].sketch.norm < one->sketch.norm * (1 - NORMS))))
-            start++;
-        search_cells(from, one, to, cells, &nearest);
-        /* a rival may be further away than what is near */
-        if (nearest.distance < CLOSE && FURTHER * nearest.distance > CLOSE && !hopeless(&nearest))
-            search_all(from, one, to, start, &nearest);
-        one->distance = nearest.distance;
-        if (nearest.distance < CLOSE && !(nearest.second < fmax(APART, FURTHER * nearest.distance)))
-            one->best = nearest.best;
-    }
-    return true;
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
+    struct search search = {.from = from};
+    if (!make_trees(to, &pairer->scratch, &search.trees))
+        return ts_fail_memory(error);
+    if (pairer->pool)
+        ts_pool_run(pairer->pool, from->count, search_one, &search);
+    else
+        for (size_t i = 0; i < from->count; i++)
+            search_one(&search, i, 0);
+    ts_arena_rewind(&pairer->scratch, mark);
+    return atomic_load(&ts_cancelled) ? ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted") : TS_OK;
 }
 
 static int by_index(const void *a, const void *b)
@@ -298,52 +294,55 @@ static size_t same_hash(struct leftover *const *list, size_t from, size_t count)
     return to;
 }
 
-/* The same values once on each side: nothing can be nearer, and nobody has to look for it. */
-static bool pair_equal(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena)
-{
+/* Tensors of both sides that hold the same values, and have found nothing else. */
+struct same {
+    struct leftover *const *of_a, *const *of_b;
     size_t count_a, count_b;
-    struct leftover **of_a = list_alone(a, arena, &count_a), **of_b = list_alone(b, arena, &count_b);
-    if (!of_a || !of_b)
-        return false;
-    for (size_t i = 0, k = 0; i < count_a && k < count_b;) {
+};
+
+struct found {
+    const struct leftovers *a, *b;
+    size_t (*pairs)[2];
+    size_t count;
+};
+
+static bool each_same(struct found *found, struct ts_arena *arena, void (*take)(struct found *, const struct same *))
+{
+    const struct ts_arena_mark mark = ts_arena_mark(arena);
+    size_t count_a, count_b;
+    struct leftover **of_a = list_alone(found->a, arena, &count_a), **of_b = list_alone(found->b, arena, &count_b);
+    const bool done = of_a && of_b;
+    for (size_t i = 0, k = 0; done && i < count_a && k < count_b;) {
         const size_t end_a = same_hash(of_a, i, count_a), end_b = same_hash(of_b, k, count_b);
-        const struct leftover *one = of_a[i], *other = of_b[k];
-        const bool same = one->sketch.count == other->sketch.count && one->sketch.hash == other->sketch.hash;
-        if (same && end_a - i == 1 && end_b - k == 1) {
-            of_a[i]->best = (size_t)(other - b->list);
-            of_b[k]->best = (size_t)(one - a->list);
-            of_a[i]->distance = of_b[k]->distance = 0;
-        }
-        if (same || by_hash(&one, &other) > 0)
-            k = end_b;
-        if (same || by_hash(&one, &other) < 0)
-            i = end_a;
+        const struct ts_sketch *one = &of_a[i]->sketch, *other = &of_b[k]->sketch;
+        const bool same = one->count == other->count && one->hash == other->hash;
+        const bool before = one->count != other->count ? one->count < other->count : one->hash < other->hash;
+        if (same)
+            take(found, &(struct same){of_a + i, of_b + k, end_a - i, end_b - k});
+        i = same || before ? end_a : i;
+        k = same || !before ? end_b : k;
     }
-    return true;
+    ts_arena_rewind(arena, mark);
+    return done;
+}
+
+/* The same values once on each side: nothing can be nearer, and nobody has to look for it. */
+static void take_equal(struct found *found, const struct same *same)
+{
+    struct leftover *one = same->of_a[0], *other = same->of_b[0];
+    if (same->count_a != 1 || same->count_b != 1)
+        return;
+    one->best = (size_t)(other - found->b->list);
+    other->best = (size_t)(one - found->a->list);
 }
 
 /* The same values several times over, as often on both sides: which stands beside which makes no difference. */
-static bool pair_copies(const struct leftovers *a, const struct leftovers *b, struct ts_arena *arena,
-                        size_t (*pairs)[2], size_t *paired)
+static void take_copies(struct found *found, const struct same *same)
 {
-    size_t count_a, count_b;
-    struct leftover **of_a = list_alone(a, arena, &count_a), **of_b = list_alone(b, arena, &count_b);
-    if (!of_a || !of_b)
-        return false;
-    for (size_t i = 0, k = 0; i < count_a && k < count_b;) {
-        const size_t end_a = same_hash(of_a, i, count_a), end_b = same_hash(of_b, k, count_b);
-        const struct leftover *one = of_a[i], *other = of_b[k];
-        const bool same = one->sketch.count == other->sketch.count && one->sketch.hash == other->sketch.hash;
-        for (size_t n = 0; same && end_a - i == end_b - k && n < end_a - i; n++) {
-            pairs[*paired][0] = of_a[i + n]->index;
-            pairs[(*paired)++][1] = of_b[k + n]->index;
-        }
-        if (same || by_hash(&one, &other) > 0)
-            k = end_b;
-        if (same || by_hash(&one, &other) < 0)
-            i = end_a;
+    for (size_t i = 0; same->count_a == same->count_b && i < same->count_a; i++) {
+        found->pairs[found->count][0] = same->of_a[i]->index;
+        found->pairs[found->count++][1] = same->of_b[i]->index;
     }
-    return true;
 }
 
 /* What belongs together by content, ascending. *too_many: nobody has looked. */
@@ -354,6 +353,7 @@ static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const b
     uint64_t *sizes_a, *sizes_b, elements_a, elements_b;
     size_t count_a, count_b;
     struct leftovers a, b;
+    struct found found = {&a, &b, NULL, 0};
     *paired = 0;
     *too_many = false;
     if (!sizes_left(&pairer->a, arena, &sizes_a, &count_a) || !sizes_left(&pairer->b, arena, &sizes_b, &count_b) ||
@@ -368,17 +368,44 @@ static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const b
     qsort(a.list, a.count, sizeof *a.list, by_norm);
     qsort(b.list, b.count, sizeof *b.list, by_norm);
     *pairs = ts_arena_array(arena, a.count, sizeof **pairs);
-    if (!*pairs || !pair_equal(&a, &b, arena) || !find_best(&a, &b, arena) || !find_best(&b, &a, arena))
+    found.pairs = *pairs;
+    if (!*pairs || !each_same(&found, arena, take_equal))
         return ts_fail_memory(error);
+    TS_TRY(find_best(pairer, &a, &b, error));
+    TS_TRY(find_best(pairer, &b, &a, error));
     for (size_t i = 0; i < a.count; i++)
         if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {
-            (*pairs)[*paired][0] = a.list[i].index;
-            (*pairs)[(*paired)++][1] = b.list[a.list[i].best].index;
+            found.pairs[found.count][0] = a.list[i].index;
+            found.pairs[found.count++][1] = b.list[a.list[i].best].index;
         }
-    if (!pair_copies(&a, &b, arena, *pairs, paired))
+    if (!each_same(&found, arena, take_copies))
         return ts_fail_memory(error);
+    *paired = found.count;
     if (*paired)
         qsort(*pairs, *paired, sizeof **pairs, by_index);
+    return TS_OK;
+}
+
+/* Looks at the values of two tensors that hold the same ones in some order: in the layout that they are in, or that
+ * aligns them. */
+static enum ts_status look_at_values(struct ts_pairer *pairer, size_t a, size_t b, bool *agree, struct ts_error *error)
+{
+    const struct ts_tensor *left = pairer->a.bundle->tensors[a], *right = pairer->b.bundle->tensors[b];
+    struct ts_arena *arena = &pairer->scratch;
+    struct ts_agreement agreement = {INFINITY, 0};
+    struct ts_alignment alignment = {0};
+    *agree = false;
+    if (!ts_view_of(left, arena, &alignment.a) || !ts_view_of(right, arena, &alignment.b))
+        return ts_fail_memory(error);
+    if (!ts_tensor_same_shape(left, right)) {
+        const struct ts_view one = alignment.a, other = alignment.b;
+        struct ts_align_hints hints = ts_layout_hints(pairer, a, b, true);
+        hints.lengths = NULL; /* they are the run's, and nothing is known of it yet */
+        TS_TRY(ts_align(&one, &other, &hints, arena, &alignment, error));
+    }
+    if (!alignment.problem && !alignment.guess)
+        TS_TRY(ts_agree(&alignment.a, &alignment.b, SURE_RUNS, &agreement, error));
+    *agree = agreement.error < SURE;
     return TS_OK;
 }
 
@@ -389,18 +416,14 @@ enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, con
     size_t kept = 0;
     TS_TRY(find(pairer, only_a, only_b, pairs, count, &too_many, error));
     for (size_t i = 0; i < *count; i++) {
-        const struct ts_tensor *left = pairer->a.bundle->tensors[(*pairs)[i][0]];
-        const struct ts_tensor *right = pairer->b.bundle->tensors[(*pairs)[i][1]];
-        struct ts_agreement agreement = {0, 1};
-        struct ts_view one, other;
-        if (ts_tensor_same_shape(left, right)) {
-            if (!ts_view_of(left, &pairer->scratch, &one) || !ts_view_of(right, &pairer->scratch, &other))
-                return ts_fail_memory(error);
-            TS_TRY(ts_agree(&one, &other, SURE_RUNS, &agreement, error));
-        }
-        if (!(agreement.error < SURE))
-            continue;
-        memmove((*pairs)[kept++], (*pairs)[i], sizeof **pairs);
+        const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
+        enum ts_status status;
+        bool agree;
+        status = look_at_values(pairer, (*pairs)[i][0], (*pairs)[i][1], &agree, error);
+        ts_arena_rewind(&pairer->scratch, mark);
+        TS_TRY(status);
+        if (agree)
+            memmove((*pairs)[kept++], (*pairs)[i], sizeof **pairs);
     }
     *count = kept;
     return TS_OK;

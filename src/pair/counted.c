@@ -103,24 +103,16 @@ static bool list_counted(const struct ts_side *side, struct ts_arena *arena, boo
     return *open != NULL;
 }
 
-enum ts_status ts_match_counted(struct ts_pairer *pairer, struct ts_error *error)
+/* What content says of the open ones, where that is enough to give up their names. */
+static enum ts_status pair_by_content(struct ts_pairer *pairer, bool *open_a, bool *open_b,
+                                      const struct counted *counted, struct ts_error *error)
 {
-    struct counted counted = {0};
-    size_t(*pairs)[2], count_a, count_b, count = 0, moved = 0;
-    bool *open_a, *open_b;
-    if (!list_counted(&pairer->a, &pairer->scratch, &open_a, &count_a) ||
-        !list_counted(&pairer->b, &pairer->scratch, &open_b, &count_b))
-        return ts_fail_memory(error);
-    if (!count_a || !count_b)
-        return TS_OK;
-    TS_TRY(look_at_names(pairer, open_a, open_b, &counted, error));
-    if (!counted.disagreeing)
-        return TS_OK;
+    size_t(*pairs)[2], count = 0, moved = 0;
     TS_TRY(ts_content_find(pairer, open_a, open_b, &pairs, &count, error));
     for (size_t i = 0; i < count; i++)
         moved += strcmp(pairer->a.names[pairs[i][0]], pairer->b.names[pairs[i][1]]) != 0;
-    if (!moved || (moved < ENOUGH && counted.unfit < counted.disagreeing) ||
-        (moved <= counted.agreeing && 2 * moved < counted.disagreeing))
+    if (!moved || (moved < ENOUGH && counted->unfit < counted->disagreeing) ||
+        (moved <= counted->agreeing && 2 * moved < counted->disagreeing))
         return TS_OK;
     for (size_t i = 0; i < count; i++)
         TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
@@ -130,4 +122,25 @@ enum ts_status ts_match_counted(struct ts_pairer *pairer, struct ts_error *error
                           "names such as %s only count, and not the same things on both sides: %zu tensors stand under "
                           "other numbers",
                           pairer->a.names[pairs[0][0]], moved);
+}
+
+enum ts_status ts_match_counted(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_arena_mark mark;
+    enum ts_status status;
+    struct counted counted = {0};
+    size_t count_a, count_b;
+    bool *open_a, *open_b;
+    if (!list_counted(&pairer->a, &pairer->scratch, &open_a, &count_a) ||
+        !list_counted(&pairer->b, &pairer->scratch, &open_b, &count_b))
+        return ts_fail_memory(error);
+    if (!count_a || !count_b)
+        return TS_OK;
+    TS_TRY(look_at_names(pairer, open_a, open_b, &counted, error));
+    if (!counted.disagreeing)
+        return TS_OK;
+    mark = ts_arena_mark(&pairer->scratch);
+    status = pair_by_content(pairer, open_a, open_b, &counted, error);
+    ts_arena_rewind(&pairer->scratch, mark);
+    return status;
 }

@@ -586,6 +586,7 @@ enum ts_status ts_name_fused(struct ts_pairer *pairer, struct ts_error *error)
 
 enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_error *error)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
     struct ts_slots a = {0}, b = {0};
     bool proved[TS_KIND_PAIRS] = {false}, again[TS_KIND_PAIRS] = {false};
     enum trust trusted[TS_KIND_PAIRS] = {NOT};
@@ -606,6 +607,7 @@ enum ts_status ts_match_fused(struct ts_pairer *pairer, bool guess, struct ts_er
         pairer->same_kinds[k] = pairer->same_kinds[k] || proved[k];
     ts_table_release(&a.table);
     ts_table_release(&b.table);
+    ts_arena_rewind(&pairer->scratch, mark);
     return status;
 }
 

@@ -142,6 +142,7 @@ static enum ts_status pair_slots(struct ts_pairer *pairer, const struct ts_slot 
 
 static enum ts_status match_level(struct ts_pairer *pairer, enum level level, struct ts_error *error)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
     struct ts_slots a = {0}, b = {0};
     enum ts_status status = make_slots(pairer, &pairer->a, level, &a, error);
     if (status == TS_OK)
@@ -159,6 +160,7 @@ static enum ts_status match_level(struct ts_pairer *pairer, enum level level, st
     }
     ts_table_release(&a.table);
     ts_table_release(&b.table);
+    ts_arena_rewind(&pairer->scratch, mark);
     return status;
 }
 
@@ -212,6 +214,7 @@ static bool list_groups(const struct ts_side *side, const char *groups[MAX_GROUP
 static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group_a, const size_t *group_b,
                                    unsigned (*common)[MAX_GROUPS], struct ts_error *error)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
     struct ts_slots a = {0}, b = {0};
     enum ts_status status = make_slots(pairer, &pairer->a, WITH_LABEL, &a, error);
     if (status == TS_OK)
@@ -227,6 +230,7 @@ static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group
     }
     ts_table_release(&a.table);
     ts_table_release(&b.table);
+    ts_arena_rewind(&pairer->scratch, mark);
     return status;
 }
 
@@ -235,6 +239,7 @@ static enum ts_status count_common(struct ts_pairer *pairer, const size_t *group
 static enum ts_status count_again(struct ts_pairer *pairer, const struct ts_side *side, const size_t *group_of,
                                   bool *none, bool *few, struct ts_error *error)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
     struct ts_slots slots = {0};
     enum ts_status status = make_slots(pairer, side, WITH_LABEL, &slots, error);
     size_t all = 0, again = 0;
@@ -249,6 +254,7 @@ static enum ts_status count_again(struct ts_pairer *pairer, const struct ts_side
     *none = *none && !again;
     *few = *few && again * 10 <= all;
     ts_table_release(&slots.table);
+    ts_arena_rewind(&pairer->scratch, mark);
     return status;
 }
 
@@ -291,12 +297,12 @@ static enum ts_status label_groups(struct ts_pairer *pairer, struct ts_error *er
         if (!best)
             break;
         if (tied) { /* this group cannot be told from another: it stays without partner */
-            label_a[best_a] = ts_arena_printf(&pairer->scratch, "a%zu", best_a);
+            label_a[best_a] = ts_arena_printf(&pairer->out->arena, "a%zu", best_a);
             if (!label_a[best_a])
                 return ts_fail_memory(error);
             continue;
         }
-        label_a[best_a] = label_b[best_b] = ts_arena_printf(&pairer->scratch, "%zu", ++locked);
+        label_a[best_a] = label_b[best_b] = ts_arena_printf(&pairer->out->arena, "%zu", ++locked);
         if (!label_a[best_a])
             return ts_fail_memory(error);
     }
@@ -399,7 +405,7 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(all_exact(pairer, &exact, error));
     if (!exact || pairer->a.counted || pairer->options->layer_offset_given) {
         TS_TRY(ts_pairer_read_names(pairer, error));
-        TS_TRY(ts_find_offset(pairer, error));
+        TS_TRY(ts_pairer_step(pairer, ts_find_offset, error));
         TS_TRY(match_ranks(pairer, error));
     }
     TS_TRY(match_exact(pairer, error));
@@ -408,13 +414,13 @@ enum ts_status ts_match_names(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_pairer_read_names(pairer, error));
     TS_TRY(match_levels(pairer, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
-        TS_TRY(ts_match_stacks(pairer, error));
+        TS_TRY(ts_pairer_step(pairer, ts_match_stacks, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
-        TS_TRY(ts_match_stack_parts(pairer, error));
+        TS_TRY(ts_pairer_step(pairer, ts_match_stack_parts, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
         TS_TRY(ts_match_fused(pairer, false, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
-        TS_TRY(match_stripped(pairer, error));
+        TS_TRY(ts_pairer_step(pairer, match_stripped, error));
     if (any_left(&pairer->a) && any_left(&pairer->b))
         TS_TRY(ts_match_fused(pairer, true, error));
     return TS_OK;

@@ -11,6 +11,7 @@
  * the rest of the names differs as well. */
 static bool look_for_sequences(const char *const *names, size_t count, struct ts_arena *arena, bool *sequences)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(arena);
     struct ts_table numbers = {0}, rests = {0};
     size_t opened = 0, distinct = 0, others = 0, layers = 0;
     struct ts_words words;
@@ -40,6 +41,7 @@ static bool look_for_sequences(const char *const *names, size_t count, struct ts
     *sequences = opened > 1 && opened == count && distinct == count && (layers * 2 > count || others * 5 >= count * 4);
     ts_table_release(&numbers);
     ts_table_release(&rests);
+    ts_arena_rewind(arena, mark);
     return done;
 }
 
@@ -48,6 +50,7 @@ static bool look_for_sequences(const char *const *names, size_t count, struct ts
 static bool look_for_folders(const char *const *names, size_t count, struct ts_words *words, struct ts_arena *arena,
                              bool any, bool *folders)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(arena);
     int64_t least = INT64_MAX, most = 0;
     struct ts_table numbers = {0}, rests = {0}, both = {0};
     size_t distinct = 0, others = 0, pairs = 0, seen = 0;
@@ -78,6 +81,7 @@ static bool look_for_folders(const char *const *names, size_t count, struct ts_w
     ts_table_release(&numbers);
     ts_table_release(&rests);
     ts_table_release(&both);
+    ts_arena_rewind(arena, mark);
     return done;
 }
 
@@ -123,6 +127,7 @@ static bool look_for_own_layers(struct ts_namer *namer, const char *const *names
  * same numbers. What such a name is about in a layer may be numbered itself, norm1 and norm2. */
 static bool look_for_trailing(struct ts_namer *namer, const char *const *names, size_t count, struct ts_words *words)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(namer->arena);
     struct ts_table seen = {0}, layers = {0};
     size_t met = 0, bases = 0, numbers = 0;
     bool done = ts_table_init(&seen, count) && ts_table_init(&layers, count);
@@ -150,6 +155,7 @@ static bool look_for_trailing(struct ts_namer *namer, const char *const *names, 
     namer->trailing = done && numbers > 1 && bases > 1 && met * 2 > count && met * 4 >= 3 * bases * numbers;
     ts_table_release(&seen);
     ts_table_release(&layers);
+    ts_arena_rewind(namer->arena, mark);
     return done;
 }
 

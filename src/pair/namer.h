@@ -18,8 +18,11 @@ struct ts_row_place {
     uint32_t place;
 };
 
+#define TS_NAMER_KEPT 1024 /* experts of a layer, three or four of each */
+
 struct ts_namer {
     struct ts_arena *arena;
+    const char **kept;     /* by their hashes, the last texts that were kept: most names say what others say */
     struct ts_table table; /* "L:name", "Lvision:name", "H:name" -> index into places */
     struct ts_row_place *places;
     size_t place_count, place_room;

@@ -144,9 +144,23 @@ static const struct ts_row_place *look_up_outside(const struct ts_namer *namer, 
     return found;
 }
 
+/* A copy of a text, or the one that another name has. */
+static const char *keep(const struct ts_namer *namer, const char *text)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const char **place;
+    for (const char *at = text; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    place = &namer->kept[(hash ^ hash >> 32) % TS_NAMER_KEPT];
+    if (!*place || strcmp(*place, text) != 0)
+        *place = ts_arena_string(namer->arena, text);
+    return *place;
+}
+
 static bool set_kind(const struct ts_namer *namer, struct ts_name *name, const struct ts_row_place *found,
                      const char *text, const char *ending, bool exps)
 {
+    char kind[TS_NAME_ROOM + 64]; /* with what is added to a text */
     if (found && found->row->only == TS_NAME_BARE && !ending[0])
         ending = ".weight";
     name->known = found != NULL;
@@ -163,13 +177,13 @@ static bool set_kind(const struct ts_namer *namer, struct ts_name *name, const s
             digits--;
         while (digits > text && isdigit((unsigned char)digits[-1]))
             digits--;
-        name->kind = ts_arena_printf(namer->arena, "%.*s%.*s%s%s", (int)(hole - found->row->kind), found->row->kind,
-                                     (int)strspn(digits, "0123456789"), digits, hole + 1, ending);
+        snprintf(kind, sizeof kind, "%.*s%.*s%s%s", (int)(hole - found->row->kind), found->row->kind,
+                 (int)strspn(digits, "0123456789"), digits, hole + 1, ending);
+        name->kind = keep(namer, kind);
         return name->kind != NULL;
     }
-    name->kind = found && !ending[0] && !exps ? found->row->kind
-                                              : ts_arena_printf(namer->arena, "%s%s%s", found ? found->row->kind : text,
-                                                                exps ? "_exps" : "", ending);
+    snprintf(kind, sizeof kind, "%s%s%s", found ? found->row->kind : text, exps ? "_exps" : "", ending);
+    name->kind = found && !ending[0] && !exps ? found->row->kind : keep(namer, kind);
     return name->kind != NULL;
 }
 
@@ -371,7 +385,7 @@ static bool find_scope(const struct ts_namer *namer, struct ts_words *words, uns
             name->scope = ts_scope_rows[i].scope;
             return true;
         }
-    name->scope = used ? ts_arena_copy(namer->arena, scope, used) : "";
+    name->scope = used ? keep(namer, scope) : "";
     return name->scope != NULL;
 }
 
@@ -379,7 +393,7 @@ static bool keep_text(const struct ts_namer *namer, const struct ts_words *words
 {
     char text[TS_NAME_ROOM];
     ts_words_join(words, from, words->count, text);
-    name->text = ts_arena_string(namer->arena, text);
+    name->text = keep(namer, text);
     return name->text != NULL;
 }
 
@@ -534,7 +548,7 @@ static bool read_name(const struct ts_namer *namer, const char *from, struct ts_
     }
     if (file_end) {
         char group[TS_NAME_ROOM];
-        name->group = ts_arena_string(namer->arena, ts_words_join(words, 0, file_end, group));
+        name->group = keep(namer, ts_words_join(words, 0, file_end, group));
         if (!name->group)
             return false;
     }
@@ -649,12 +663,13 @@ static void count_layers(struct ts_name *list, size_t count, const struct ts_sco
 static bool make(const char *const *names, size_t count, unsigned strip, bool folders, struct ts_arena *arena,
                  struct ts_names *out)
 {
-    struct ts_namer namer = {.arena = arena, .strip = strip};
+    const char **kept = calloc(TS_NAMER_KEPT, sizeof *kept);
+    struct ts_namer namer = {.arena = arena, .kept = kept, .strip = strip};
     struct ts_words *words = calloc(2, sizeof *words);
     bool done;
     *out = (struct ts_names){.count = count};
     out->list = ts_arena_array(arena, count, sizeof *out->list);
-    done = words && out->list && open_namer(&namer) &&
+    done = words && kept && out->list && open_namer(&namer) &&
            ts_namer_find_habits(&namer, names, count, folders, words, &out->common);
     if (done) {
         out->sequences = namer.sequences;
@@ -667,6 +682,7 @@ static bool make(const char *const *names, size_t count, unsigned strip, bool fo
             count_layers(out->list, count, &ts_scope_rows[i]);
     ts_table_release(&namer.table);
     free(words);
+    free(kept);
     return done;
 }
 

@@ -142,11 +142,18 @@ static bool list_beside(const struct ts_pairing *pairing, struct ts_arena *arena
  * together as theirs are. */
 static enum ts_status drop_beside_shards(struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_error *error)
 {
-    struct beside *list = ts_arena_array(scratch, pairing->count, sizeof *list);
-    struct kin *kin = ts_arena_array(scratch, pairing->count, sizeof *kin);
+    struct beside *list;
+    struct kin *kin;
     struct ts_table table = {0};
-    bool done = list && kin && ts_table_init(&table, pairing->count) &&
-                list_beside(pairing, &pairing->arena, scratch, &table, list, kin);
+    bool done, any = false;
+    for (size_t i = 0; i < pairing->count && !any; i++)
+        any = whole_beside_shards(&pairing->pairs[i]) >= 0;
+    if (!any)
+        return TS_OK;
+    list = ts_arena_array(scratch, pairing->count, sizeof *list);
+    kin = ts_arena_array(scratch, pairing->count, sizeof *kin);
+    done = list && kin && ts_table_init(&table, pairing->count) &&
+           list_beside(pairing, &pairing->arena, scratch, &table, list, kin);
     for (size_t i = 0; i < pairing->count && done; i++) {
         struct ts_pair *pair = &pairing->pairs[i];
         struct ts_view *whole = list[i].side == 1 ? &pair->b : &pair->a;
@@ -183,6 +190,18 @@ struct habit {
     size_t usual, count; /* the pair with the most usual recipe, and how many have that */
 };
 
+/* The first pair that has this key: `index`, unless one was met before. False without memory. */
+static bool first_with(struct ts_table *table, const char *key, size_t index, struct ts_arena *scratch, size_t *first)
+{
+    const char *kept;
+    *first = ts_table_get(table, key);
+    if (*first != SIZE_MAX)
+        return true;
+    *first = index;
+    kept = ts_arena_string(scratch, key);
+    return kept && ts_table_put(table, kept, index, NULL);
+}
+
 static bool list_habits(const struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_table tables[2],
                         struct habit *habits, size_t *family, size_t *with_recipe)
 {
@@ -191,7 +210,7 @@ static bool list_habits(const struct ts_pairing *pairing, struct ts_arena *scrat
     ts_buffer_init(&key, (size_t)1 << 20);
     for (size_t i = 0; i < pairing->count && good; i++) {
         const struct ts_pair *pair = &pairing->pairs[i];
-        const char *kind, *kept;
+        const char *kind;
         size_t same = i;
         family[i] = SIZE_MAX;
         if (!may_follow(pair))
@@ -201,21 +220,16 @@ static bool list_habits(const struct ts_pairing *pairing, struct ts_arena *scrat
         ts_buffer_string(&key, kind ? kind : "");
         put_shape(&key, pair->a.tensor);
         put_shape(&key, pair->b.tensor);
-        kept = key.failed || !kind ? NULL : ts_arena_string(scratch, key.data);
-        good = kept != NULL;
+        good = !key.failed && kind && first_with(&tables[0], key.data, i, scratch, &family[i]);
         if (!good)
             break;
-        family[i] = i;
-        ts_table_put(&tables[0], kept, i, &family[i]);
         habits[family[i]].members++;
         if (pair->guess) /* no values speak for its layout */
             continue;
         ts_buffer_printf(&key, "|%s", pair->recipe);
-        kept = key.failed ? NULL : ts_arena_string(scratch, key.data);
-        good = kept != NULL;
+        good = !key.failed && first_with(&tables[1], key.data, i, scratch, &same);
         if (!good)
             break;
-        ts_table_put(&tables[1], kept, i, &same);
         if (++with_recipe[same] > habits[family[i]].count)
             habits[family[i]] =
                 (struct habit){.members = habits[family[i]].members, .usual = same, .count = with_recipe[same]};
@@ -228,13 +242,20 @@ static bool list_habits(const struct ts_pairing *pairing, struct ts_arena *scrat
  * another one. */
 static enum ts_status follow_siblings(struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_error *error)
 {
-    struct habit *habits = ts_arena_array(scratch, pairing->count, sizeof *habits);
-    size_t *family = ts_arena_array(scratch, pairing->count, sizeof *family);
-    size_t *with_recipe = ts_arena_array(scratch, pairing->count, sizeof *with_recipe);
+    struct habit *habits;
+    size_t *family, *with_recipe;
     struct ts_table tables[2] = {{0}};
-    bool done = habits && family && with_recipe && ts_table_init(&tables[0], pairing->count) &&
-                ts_table_init(&tables[1], pairing->count) &&
-                list_habits(pairing, scratch, tables, habits, family, with_recipe);
+    bool done, any = false;
+    for (size_t i = 0; i < pairing->count && !any; i++)
+        any = *pairing->pairs[i].recipe;
+    if (!any) /* as they stand is all that there is */
+        return TS_OK;
+    habits = ts_arena_array(scratch, pairing->count, sizeof *habits);
+    family = ts_arena_array(scratch, pairing->count, sizeof *family);
+    with_recipe = ts_arena_array(scratch, pairing->count, sizeof *with_recipe);
+    done = habits && family && with_recipe && ts_table_init(&tables[0], pairing->count) &&
+           ts_table_init(&tables[1], pairing->count) &&
+           list_habits(pairing, scratch, tables, habits, family, with_recipe);
     for (size_t i = 0; i < pairing->count && done; i++) {
         struct ts_pair *pair = &pairing->pairs[i];
         const struct habit *habit = family[i] == SIZE_MAX ? NULL : &habits[family[i]];

@@ -299,29 +299,42 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
     return TS_OK;
 }
 
+/* Puts what was found into the order of the list, circle by circle, so that it takes no room. */
+static void move(struct ts_found *found, struct sorted *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct ts_found first;
+        size_t to = i;
+        if (!list[i].found)
+            continue;
+        first = found[i];
+        for (;;) {
+            const size_t from = (size_t)(list[to].found - found);
+            list[to].found = NULL;
+            if (from == i)
+                break;
+            found[to] = found[from];
+            to = from;
+        }
+        found[to] = first;
+    }
+}
+
 enum ts_status ts_order_found(struct ts_pairer *pairer, struct ts_error *error)
 {
     size_t count = pairer->count;
     struct sorted *list = calloc(count + 1, sizeof *list);
-    struct ts_found *ordered = calloc(count + 1, sizeof *ordered);
     enum ts_status status;
     const char *source = pairer->a.bundle->order;
-    if (!list || !ordered) {
-        free(list);
-        free(ordered);
+    if (!list)
         return ts_fail_memory(error);
-    }
     for (size_t i = 0; i < count; i++)
         list[i] = (struct sorted){&pairer->found[i], SIZE_MAX, false, pairer};
     status = sort(pairer, list, count, &source, error);
     if (status == TS_OK && pairer->options->order_file)
         status = apply_file(pairer, list, count, &source, error);
     pairer->out->order = source;
-    for (size_t i = 0; i < count; i++)
-        ordered[i] = *list[i].found;
-    free(pairer->found);
-    pairer->found = ordered;
-    pairer->room = count + 1;
+    move(pairer->found, list, count);
     free(list);
     return status;
 }

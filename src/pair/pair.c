@@ -64,6 +64,15 @@ enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *e
     return ts_match_copies(pairer, &pairer->b, &pairer->a, error);
 }
 
+enum ts_status ts_pairer_step(struct ts_pairer *pairer, enum ts_status (*step)(struct ts_pairer *, struct ts_error *),
+                              struct ts_error *error)
+{
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
+    const enum ts_status status = step(pairer, error);
+    ts_arena_rewind(&pairer->scratch, mark);
+    return status;
+}
+
 enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
                              struct ts_error *error)
 {
@@ -428,6 +437,25 @@ static enum ts_status rename_all(struct ts_pairer *pairer, const char *rename, s
     return ts_pairer_note(pairer, error, "--rename \"%s\" changes no name of B", rename);
 }
 
+/* The pairs without what they were found by, in the same room: of very many nobody needs two lists. */
+static enum ts_status hand_over(struct ts_pairer *pairer, struct ts_error *error)
+{
+    struct ts_pairing *out = pairer->out;
+    void *pairs = pairer->found;
+    for (size_t i = 0; i < pairer->count; i++) {
+        const struct ts_pair pair = pairer->found[i].pair;
+        memcpy((char *)pairs + i * sizeof pair, &pair, sizeof pair);
+    }
+    pairer->found = NULL;
+    out->pairs = pairs;
+    out->count = pairer->count;
+    pairs = ts_reallocarray(out->pairs, out->count + 1, sizeof *out->pairs);
+    if (!pairs)
+        return ts_fail_memory(error);
+    out->pairs = pairs;
+    return TS_OK;
+}
+
 static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
 {
     const struct ts_pair_options *options = pairer->options;
@@ -449,24 +477,19 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
         TS_TRY(apply_map(pairer, alone_a, alone_b, error));
     }
     TS_TRY(ts_match_names(pairer, error));
-    TS_TRY(ts_match_tied(pairer, error));
+    TS_TRY(ts_pairer_step(pairer, ts_match_tied, error));
     if (options->by_content) {
-        TS_TRY(ts_match_content(pairer, error));
-        TS_TRY(ts_match_carried(pairer, error));
+        TS_TRY(ts_pairer_step(pairer, ts_match_content, error));
+        TS_TRY(ts_pairer_step(pairer, ts_match_carried, error));
     }
-    TS_TRY(ts_match_sums(pairer, error));
-    TS_TRY(prove_by_others(pairer, error));
+    TS_TRY(ts_pairer_step(pairer, ts_match_sums, error));
+    TS_TRY(ts_pairer_step(pairer, prove_by_others, error));
     TS_TRY(ts_order_found(pairer, error));
     TS_TRY(ts_leave_padding(pairer, error));
     TS_TRY(explain_left(pairer, error));
     TS_TRY(ts_ranks_explain(pairer, error));
     TS_TRY(ts_experts_explain(pairer, error));
-    out->pairs = ts_arena_array(&out->arena, pairer->count, sizeof *out->pairs);
-    if (!out->pairs)
-        return ts_fail_memory(error);
-    for (size_t i = 0; i < pairer->count; i++)
-        out->pairs[i] = pairer->found[i].pair;
-    out->count = pairer->count;
+    TS_TRY(hand_over(pairer, error));
     TS_TRY(list_left(pairer, &pairer->a, alone_a, &out->only_a, &out->only_a_count, error));
     return list_left(pairer, &pairer->b, alone_b, &out->only_b, &out->only_b_count, error);
 }
@@ -482,7 +505,7 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
     memset(pairing, 0, sizeof *pairing);
     ts_arena_init(&pairing->arena, ARENA_LIMIT);
     ts_arena_init(&pairer.scratch, ARENA_LIMIT);
-    pairer.lengths.arena = &pairer.scratch;
+    pairer.lengths.arena = &pairing->arena;
     pairing->order = a->order;
     status = open_side(&pairer, &pairer.a, a, error);
     if (status == TS_OK)
@@ -496,6 +519,7 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
     ts_dims_release(&pairer.dims);
     ts_arena_release(&pairer.scratch);
     free(pairer.found);
+    ts_give_back_memory();
     if (status != TS_OK)
         ts_pairing_release(pairing);
     return status;
@@ -503,6 +527,7 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
 
 void ts_pairing_release(struct ts_pairing *pairing)
 {
+    free(pairing->pairs);
     ts_arena_release(&pairing->arena);
     memset(pairing, 0, sizeof *pairing);
 }

@@ -40,7 +40,7 @@ struct ts_pair {
 
 struct ts_pairing {
     struct ts_arena arena;
-    struct ts_pair *pairs; /* in execution order */
+    struct ts_pair *pairs; /* in execution order; a piece of memory of their own */
     size_t count;
     const struct ts_tensor **only_a, **only_b; /* without partner, each in its bundle's order */
     size_t only_a_count, only_b_count;

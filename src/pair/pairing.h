@@ -63,6 +63,9 @@ enum ts_status ts_pairer_note(struct ts_pairer *pairer, struct ts_error *error, 
     __attribute__((format(printf, 3, 4)));
 enum ts_status ts_pairer_read_side(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error);
 enum ts_status ts_pairer_read_names(struct ts_pairer *pairer, struct ts_error *error);
+/* A step that leaves nothing in the scratch arena: its room there is given back behind it. */
+enum ts_status ts_pairer_step(struct ts_pairer *pairer, enum ts_status (*step)(struct ts_pairer *, struct ts_error *),
+                              struct ts_error *error);
 /* Adds the pair and marks its first tensors as taken. */
 enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
                              struct ts_error *error);

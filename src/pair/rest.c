@@ -30,16 +30,26 @@ struct rest {
     const struct ts_side *side;
     struct reading *list;   /* per tensor of the side */
     struct ts_table names;  /* of the side */
-    struct ts_table pieces; /* that were counted: tied weights are read twice */
+    struct ts_table pieces; /* of tensors that were counted: tied weights are read twice */
 };
 
-static size_t count_leaves(const struct ts_view *view)
+/* Elements of its tensor that a plain view reads. */
+static uint64_t elements_read(const struct ts_view *view)
+{
+    uint64_t read = 1;
+    for (unsigned i = 0; i < view->rank; i++)
+        read *= view->strides[i] ? view->shape[i] : 1;
+    return read;
+}
+
+/* Plain views that do not read all of their tensors: most pairs have none. */
+static size_t count_pieces(const struct ts_view *view)
 {
     size_t count = 0;
     if (view->join == TS_JOIN_NONE)
-        return 1;
+        return elements_read(view) < view->tensor->count;
     for (size_t i = 0; i < view->part_count; i++)
-        count += count_leaves(&view->parts[i]);
+        count += count_pieces(&view->parts[i]);
     return count;
 }
 
@@ -47,8 +57,8 @@ static enum ts_status read_leaf(struct rest *rest, const struct ts_pair *pair, c
                                 struct ts_error *error)
 {
     const size_t at = ts_table_get(&rest->names, view->tensor->name);
+    const uint64_t read = elements_read(view);
     struct reading *reading;
-    uint64_t read = 1;
     const char *piece;
     if (at == SIZE_MAX || !view->tensor->count)
         return TS_OK;
@@ -57,13 +67,15 @@ static enum ts_status read_leaf(struct rest *rest, const struct ts_pair *pair, c
     reading->pair = reading->pair ? reading->pair : pair;
     reading->settled =
         reading->settled || pair->padded || pair->zeros || pair->a.tensor->sampled || pair->b.tensor->sampled;
+    if (read >= view->tensor->count) { /* all of it, whatever else is read */
+        reading->settled = true;
+        return TS_OK;
+    }
     piece = ts_arena_printf(&rest->pairer->scratch, "%zu %" PRIu64 " %" PRIu64, at, view->offset, view->count);
     if (!piece)
         return ts_fail_memory(error);
     if (!ts_table_put(&rest->pieces, piece, at, NULL))
         return TS_OK;
-    for (unsigned i = 0; i < view->rank; i++)
-        read *= view->strides[i] ? view->shape[i] : 1;
     /* complex numbers that are read as real ones have twice the elements */
     reading->read += view->tensor->count == 2 * reading->tensor->count ? read / 2 : read;
     return TS_OK;
@@ -155,11 +167,14 @@ static enum ts_status explain_side(struct rest *rest, struct ts_error *error)
 {
     const struct ts_pairer *pairer = rest->pairer;
     const bool of_b = rest->side == &pairer->b;
-    size_t leaves = 0;
+    size_t pieces = 0;
     for (size_t i = 0; i < pairer->out->count; i++)
-        leaves += count_leaves(of_b ? &pairer->out->pairs[i].b : &pairer->out->pairs[i].a);
+        if (!pairer->out->pairs[i].problem)
+            pieces += count_pieces(of_b ? &pairer->out->pairs[i].b : &pairer->out->pairs[i].a);
+    if (!pieces)
+        return TS_OK;
     rest->list = ts_arena_array(&rest->pairer->scratch, rest->side->count, sizeof *rest->list);
-    if (!rest->list || !ts_table_init(&rest->names, rest->side->count) || !ts_table_init(&rest->pieces, leaves))
+    if (!rest->list || !ts_table_init(&rest->names, rest->side->count) || !ts_table_init(&rest->pieces, pieces))
         return ts_fail_memory(error);
     for (size_t i = 0; i < rest->side->count; i++)
         ts_table_put(&rest->names, rest->side->bundle->tensors[i]->name, i, NULL);
@@ -181,10 +196,12 @@ enum ts_status ts_explain_rest(struct ts_pairer *pairer, struct ts_error *error)
 {
     enum ts_status status = TS_OK;
     for (int s = 0; s < 2 && status == TS_OK; s++) {
+        const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
         struct rest rest = {.pairer = pairer, .side = s ? &pairer->b : &pairer->a};
         status = explain_side(&rest, error);
         ts_table_release(&rest.names);
         ts_table_release(&rest.pieces);
+        ts_arena_rewind(&pairer->scratch, mark);
     }
     return status;
 }

@@ -111,6 +111,11 @@ enum ts_status ts_sketch_make(const struct ts_tensor *tensor, struct ts_sketch *
 
 double ts_sketch_distance(const struct ts_sketch *a, const struct ts_sketch *b)
 {
+    return ts_sketch_distance_below(a, b, INFINITY);
+}
+
+double ts_sketch_distance_below(const struct ts_sketch *a, const struct ts_sketch *b, double limit)
+{
     double largest = fmax(a->norm, b->norm), distance;
     if (a->count != b->count || a->broken != b->broken)
         return 2;
@@ -120,7 +125,7 @@ double ts_sketch_distance(const struct ts_sketch *a, const struct ts_sketch *b)
         return 2;
     distance = largest > 0 ? fabs(a->norm - b->norm) / largest : 0;
     distance = fmax(distance, fabs(a->sum - b->sum) / fmax(1, fmax(fabs(a->sum), fabs(b->sum))));
-    for (unsigned wave = 0; wave < TS_SKETCH_WAVES; wave++)
+    for (unsigned wave = 0; wave < TS_SKETCH_WAVES && distance < limit; wave++)
         distance = fmax(distance, fabs(a->waves[wave] - b->waves[wave]) / 4);
     return distance;
 }

@@ -31,5 +31,7 @@ enum ts_status ts_sketch_make(const struct ts_tensor *tensor, struct ts_sketch *
 
 /* 0 for equal bags of values; about the relative error for noisy copies; about 1 for unrelated ones. */
 double ts_sketch_distance(const struct ts_sketch *a, const struct ts_sketch *b);
+/* The same below a limit; what is further away is somewhere between the limit and its distance. */
+double ts_sketch_distance_below(const struct ts_sketch *a, const struct ts_sketch *b, double limit);
 
 #endif

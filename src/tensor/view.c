@@ -237,6 +237,7 @@ static bool slice_concat(const struct ts_view *view, uint64_t start_at, uint64_t
         begin += size;
     }
     out->part_count = kept;
+    out->even = false;
     return true;
 }
 
@@ -282,7 +283,8 @@ bool ts_view_slice(const struct ts_view *view, unsigned axis, uint64_t start_at,
 bool ts_view_join(enum ts_join join, unsigned axis, struct ts_view *parts, size_t count, struct ts_arena *arena,
                   struct ts_view *out)
 {
-    struct ts_view made = {.join = join, .axis = axis, .parts = parts, .part_count = count};
+    struct ts_view made = {
+        .join = join, .axis = axis, .parts = parts, .part_count = count, .even = join == TS_JOIN_CONCAT};
     const struct ts_view *first = parts;
     if (count == 0 || join == TS_JOIN_NONE || (join == TS_JOIN_CONCAT && axis >= first->rank))
         return false;
@@ -297,6 +299,7 @@ bool ts_view_join(enum ts_join join, unsigned axis, struct ts_view *parts, size_
             return false;
         for (unsigned k = 0; k < made.rank; k++) {
             if (join == TS_JOIN_CONCAT && k == axis) {
+                made.even = made.even && parts[i].shape[k] == first->shape[k];
                 if (!ts_add(made.shape[k], parts[i].shape[k], &made.shape[k]))
                     return false;
             } else if (parts[i].shape[k] != made.shape[k]) {

@@ -29,6 +29,7 @@ struct ts_view {
     uint64_t count;
     double add;
     bool decay;
+    bool even; /* TS_JOIN_CONCAT: all parts are of one size along the axis, and one is found without the others */
     enum ts_join join;
     unsigned axis; /* TS_JOIN_CONCAT: of the joined shape */
     struct ts_view *parts;

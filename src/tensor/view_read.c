@@ -299,12 +299,17 @@ static enum ts_status read_concat(const struct ts_view *view, enum form form, ui
                                   size_t out_size, struct ts_error *error)
 {
     uint64_t inner = 1, row, outer, rest;
+    size_t start = 0;
     for (unsigned i = view->axis + 1; i < view->rank; i++)
         inner *= view->shape[i];
     row = view->shape[view->axis] * inner;
     outer = first / row;
     rest = first % row;
-    for (size_t i = 0; count; i++) {
+    if (view->even) {
+        start = (size_t)(rest / (view->parts[0].shape[view->axis] * inner));
+        rest %= view->parts[0].shape[view->axis] * inner;
+    }
+    for (size_t i = start; count; i++) {
         uint64_t piece, now;
         if (i == view->part_count) {
             i = 0;
@@ -484,6 +489,7 @@ static void forget_plain(const struct ts_view *view, uint64_t first, uint64_t co
 void ts_view_forget(const struct ts_view *view, uint64_t first, uint64_t count)
 {
     uint64_t row, inner = 1, from, to;
+    size_t start = 0, end = view->part_count;
     if (count == 0 || !ts_span_fits(first, count, view->count))
         return;
     if (view->join == TS_JOIN_NONE) {
@@ -500,7 +506,11 @@ void ts_view_forget(const struct ts_view *view, uint64_t first, uint64_t count)
     row = view->shape[view->axis] * inner;
     from = first / row;
     to = (first + count - 1) / row;
-    for (size_t i = 0, begin = 0; i < view->part_count; i++) {
+    if (view->even && from == to) {
+        start = (size_t)((first - from * row) / (view->parts[0].shape[view->axis] * inner));
+        end = (size_t)((first + count - 1 - from * row) / (view->parts[0].shape[view->axis] * inner)) + 1;
+    }
+    for (size_t i = start, begin = start * view->parts[0].shape[view->axis] * inner; i < end; i++) {
         uint64_t piece = view->parts[i].shape[view->axis] * inner, low, high;
         /* of the first and the last row only what lies inside */
         low = first - from * row > begin ? first - from * row - begin : 0;

@@ -47,6 +47,40 @@ static void test_arena_alloc(void **state)
     ts_arena_release(&arena);
 }
 
+/* What came before a mark stays, whatever sizes came behind it, and what is given back is zeroed again. */
+static void test_arena_rewind(void **state)
+{
+    static const size_t before[] = {0, 24, 65000, 100000};
+    (void)state;
+    for (size_t k = 0; k < sizeof before / sizeof *before; k++) {
+        struct ts_arena arena;
+        struct ts_arena_mark outer, inner;
+        unsigned char *kept, *again;
+        size_t total;
+        ts_arena_init(&arena, 1 << 24);
+        kept = before[k] ? ts_arena_alloc(&arena, before[k]) : NULL;
+        if (kept)
+            memset(kept, 7, before[k]);
+        total = arena.total;
+        outer = ts_arena_mark(&arena);
+        for (size_t size = 1; size < 200000; size = size * 3 + 5)
+            memset(ts_arena_alloc(&arena, size), 8, size);
+        inner = ts_arena_mark(&arena);
+        for (size_t size = 200000; size > 10; size /= 3)
+            memset(ts_arena_alloc(&arena, size), 9, size);
+        ts_arena_rewind(&arena, inner);
+        memset(ts_arena_alloc(&arena, 1000), 10, 1000);
+        ts_arena_rewind(&arena, outer);
+        assert_int_equal(arena.total, total);
+        for (size_t i = 0; i < before[k]; i++)
+            assert_int_equal(kept[i], 7);
+        again = ts_arena_alloc(&arena, 4000);
+        for (size_t i = 0; i < 4000; i++)
+            assert_int_equal(again[i], 0);
+        ts_arena_release(&arena);
+    }
+}
+
 static void test_arena_limit(void **state)
 {
     struct ts_arena arena;
@@ -631,6 +665,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simd_level), /* first, so that the level is not decided yet */
         cmocka_unit_test(test_arena_alloc),
+        cmocka_unit_test(test_arena_rewind),
         cmocka_unit_test(test_arena_limit),
         cmocka_unit_test(test_arena_small_limit),
         cmocka_unit_test(test_arena_large),

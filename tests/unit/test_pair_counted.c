@@ -78,6 +78,41 @@ static void test_other_sizes(void **state)
     paired_end(&paired);
 }
 
+/* The same numbers in another shape are the same tensor where some layout of them agrees: turned, they are found under
+ * the other number. Shuffled they are not, and names stand, as nothing says that they count other things. */
+static void test_other_shapes(void **state)
+{
+    enum { TURNED, SHUFFLED, WAYS };
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        float *values[COUNT], *others[COUNT];
+        struct paired paired;
+        paired_start(&paired);
+        make_all(values, COUNT);
+        for (int i = 0; i < COUNT; i++) {
+            const float *from = values[(i + 5) % COUNT];
+            others[i] = malloc(SIZE * sizeof *others[i]);
+            for (int k = 0; k < SIZE; k++) /* 41 has no factor in common with the size */
+                others[i][k] = from[way == TURNED ? k % TOKENS * WIDTH + k / TOKENS : (k * 41 + 7) % SIZE];
+            made_add(paired.a, made_name("t%d", i), values[i], SHAPE(TOKENS, WIDTH));
+        }
+        for (int i = 0; i < COUNT; i++)
+            made_add(paired.b, made_name("t%d", i), others[i], SHAPE(WIDTH, TOKENS));
+        paired_run(&paired, &options);
+        assert_int_equal(paired.status, TS_OK);
+        assert_int_equal(paired.pairing.count, COUNT);
+        for (int i = 0; i < COUNT; i++)
+            if (way == TURNED)
+                check_pair(&paired, "t%d", (i + 5) % COUNT, i);
+            else
+                assert_string_equal(paired.pairing.pairs[i].name, paired.pairing.pairs[i].name_b);
+        assert_int_equal(has_note(&paired, "only count"), way == TURNED);
+        free_all(values, COUNT);
+        free_all(others, COUNT);
+        paired_end(&paired);
+    }
+}
+
 /* Two that changed places are a finding while all others are where they were, and behind a fault nothing is found
  * again: names stand. So do names that say something, whatever the values are. */
 static void test_names_that_stand(void **state)
@@ -141,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_operation_more),
         cmocka_unit_test(test_other_sizes),
+        cmocka_unit_test(test_other_shapes),
         cmocka_unit_test(test_names_that_stand),
         cmocka_unit_test(test_equal_beside_nearly_equal),
     };

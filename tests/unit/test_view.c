@@ -313,10 +313,10 @@ static void test_strided(void **state)
     }
 }
 
-/* Shards of uneven sizes along each axis, then rearranged as one. */
+/* Shards of uneven and of equal sizes along each axis, then rearranged as one. */
 static void test_concat(void **state)
 {
-    static const uint64_t sizes[] = {2, 5, 1, 4};
+    static const uint64_t all_sizes[2][4] = {{2, 5, 1, 4}, {3, 3, 3, 3}};
     struct made whole;
     double source[20000];
     struct ts_error error;
@@ -324,7 +324,8 @@ static void test_concat(void **state)
     make_f32(&whole, 3, (uint64_t[]){12, 12, 12});
     assert_int_equal(ts_tensor_read_f64(&whole.tensor, 0, 12 * 12 * 12, source, &error), TS_OK);
     for (unsigned axis = 0; axis < 3; axis++)
-        for (int chain = 0; chain < 100; chain++) {
+        for (int chain = 0; chain < 200; chain++) {
+            const uint64_t *sizes = all_sizes[chain % 2];
             struct ts_view all, parts[4], joined;
             struct model model = model_new(3, whole.shape);
             struct ts_arena arena;
