@@ -10,6 +10,8 @@
 /* Growth over what came in, where no operation could be learnt. */
 #define GROWTH_LIMIT   8.0
 #define CLOSE_LIMIT    4.0
+#define LARGE_LIMIT    3.0 /* of errors that would become larger than this: there is little left for them to grow to */
+#define LARGE          0.45
 #define FLIPPED        0.1  /* error of a token with another expert */
 #define FLIPPED_MOST   3.0  /* another expert's result is not much larger */
 #define STRAY_AGAIN    15.0 /* a token stands out in another layer too, whatever the noise has become there */
@@ -348,7 +350,7 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
 void ts_judge_unlearnt(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = state->errors[i], usual, base, calm, earlier, rounding = ts_judge_rounding(&state->deltas[i]);
+    double level = state->errors[i], usual, base, calm, earlier, limit, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
@@ -419,8 +421,9 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer; not
      * where few tokens are left, of which one makes the error of all */
     earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
-    grown =
-        level > (earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT) * ts_judge_chance(state, i) * base;
+    limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
+    limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
+    grown = level > limit * ts_judge_chance(state, i) * base;
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */

@@ -466,6 +466,32 @@ static void test_a_sum_in_steps(void **state)
     judge_sum_in_steps(1.01f, 7);
 }
 
+/* Products of weights of a few bits, and one behind them that errs by more. */
+static void judge_last(double error, double last, size_t expected)
+{
+    struct judged judged;
+    float *a, *errors, b[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    add_products(&judged.trace, error);
+    a = made_values(TOKENS * WIDTH);
+    errors = made_values(TOKENS * WIDTH);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        b[i] = a[i] + (float)last * errors[i];
+    trace_add(&judged.trace, "logits", a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+    free(errors);
+    expect_first(&judged, expected);
+}
+
+/* A small error may grow by some times; of a large one that would leave nothing of the tensor. */
+static void test_a_large_error_grows_less(void **state)
+{
+    (void)state;
+    judge_last(0.28, 0.35, SIZE_MAX);
+    judge_last(0.28, 0.8, 4);
+    judge_last(0.01, 0.03, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_a_key_of_one_head),
         cmocka_unit_test(test_witnesses_without_tokens),
         cmocka_unit_test(test_keys_that_are_mostly_aside),
+        cmocka_unit_test(test_a_large_error_grows_less),
         cmocka_unit_test(test_a_sum_in_steps),
         cmocka_unit_test(test_one_that_is_rounded_before_nan),
         cmocka_unit_test(test_one_tensor_that_is_rounded),
