@@ -541,6 +541,8 @@ static void say_strongest(struct ts_case_state *state)
                             delta->count);
     else if (!(size > 0))
         text = ts_case_text(the_case, "no known cause fits; only zeros are expected here, so no place stands out");
+    else if (state->quiet && !(relative > 0))
+        text = ts_case_text(the_case, "no known cause fits; the tokens that were not set aside agree");
     else if (state->quiet)
         text = ts_case_text(the_case, "the difference (%.3g of the tensor's norm) is spread like rounding", relative);
     else if (structure.known && structure.channel > ts_channel_limit(&structure))
