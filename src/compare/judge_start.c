@@ -214,13 +214,6 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
     evidence->kind += evidence->layers;
 }
 
-/* That other kinds are fine is one fact where an error starts with the run, however many say so. */
-static double weight_of_others(const struct evidence *evidence)
-{
-    double against = OTHERS_AGAINST * evidence->others;
-    return evidence->others > 0 ? evidence->others : evidence->before ? against : fmax(against, -MOST_OTHERS_AGAINST);
-}
-
 /* A slope that chance makes of so many numbers. */
 static double chance_of(const struct ts_judge *state, size_t i)
 {
@@ -246,6 +239,24 @@ static bool hides_softmax(const struct ts_judge *state, size_t i)
 {
     return is_whole_layer(state, i) ||
            (is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i));
+}
+
+/* Keys and values go through a cache that attention alone sees. Where nothing between them and what comes out was
+ * captured, an error of the size that eight bits make of each number may be that of the cache. */
+static bool is_of_a_cache(const struct ts_judge *state, size_t i)
+{
+    return is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i) &&
+           ts_judge_level(state, i) < CACHED_MOST * ts_rounding(CACHED_BITS);
+}
+
+/* That other kinds are fine is one fact where an error starts with the run, however many say so; and none where they
+ * have no cache. */
+static double weight_of_others(const struct ts_judge *state, size_t i, const struct evidence *evidence)
+{
+    double against = OTHERS_AGAINST * evidence->others;
+    if (evidence->others > 0 || evidence->before)
+        return evidence->others > 0 ? evidence->others : against;
+    return is_of_a_cache(state, i) ? 0 : fmax(against, -MOST_OTHERS_AGAINST);
 }
 
 /* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of
@@ -374,17 +385,12 @@ static bool is_open(const struct ts_judge *state, size_t i, const struct evidenc
            score > OPEN_FROM;
 }
 
-/* Keys and values go through a cache that attention alone sees. Where nothing between them and what comes out was
- * captured, an error of the size that eight bits make of each number, in all tokens alike and without direction, may be
- * that of the cache, whatever is exact before. Other scores, masks and angles leave those tokens alone that see one
- * key, or touch some far more than others. */
+/* Where an error of that size starts, whatever is exact before it, all tokens err alike and without direction. Other
+ * scores, masks and angles leave those alone that see one key, or touch some far more than others. */
 static bool may_be_cached(const struct ts_judge *state, size_t i, double slope)
 {
-    const char *name = state->pairs[i].name;
     const struct ts_structure *structure = &state->structures[i];
-    double level = ts_judge_level(state, i), eight = ts_rounding(CACHED_BITS);
-    return is_of_attention(name) && !ts_judge_attention_is_known(state, i) && structure->known &&
-           level < CACHED_MOST * eight && structure->uneven < CACHED_UNEVEN && fabs(slope) < 1;
+    return is_of_a_cache(state, i) && structure->uneven < CACHED_UNEVEN && fabs(slope) < 1;
 }
 
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
@@ -404,7 +410,7 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0 &&
         !may_be_cached(state, i, slope))
         return TS_START_NONE;
-    score = cut(evidence.kind + weight_of_others(&evidence), MOST_OF_ALL);
+    score = cut(evidence.kind + weight_of_others(state, i, &evidence), MOST_OF_ALL);
     score += (level > STRUCTURE_FROM ? evenness(state, i, &evidence) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     score += state->failed < state->out->count ? EXPLAINED : 0;

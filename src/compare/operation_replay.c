@@ -24,7 +24,7 @@
  * what ratio on this is tried, and up to what error; in how many numbers; what it may leave, and of what there was. */
 #define WAY_FROM   2.0
 #define WAY_MOST   0.1 /* keys in e4m3 make up to 0.05 of their scores */
-#define WAY_COUNT  16  /* a quarter of each, by chance: once in 2^32 times */
+#define WAY_COUNT  64
 #define WAY_LEAVES 2.0
 #define WAY_SHARE  0.25
 #define TIE        1e-6 /* relative: a few roundings of f32 */
@@ -75,13 +75,15 @@ static double to_point(enum grid grid, double steps, bool other)
 static size_t size_of_head(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                            const struct ts_actor *input)
 {
-    const struct ts_actor *first = ts_operation_input(scene, operation, 0);
-    const struct ts_actor *like = operation->kind == TS_OPERATION_CONTEXT ? actor : first;
+    const struct ts_actor *queries = ts_operation_input(scene, operation, 0);
+    size_t size = operation->heads ? input->width / operation->heads : 0;
     if (input->heads > 1)
         return input->inner;
-    if (operation->heads && input->width % operation->heads == 0)
-        return input->width / operation->heads;
-    return like->heads > 1 && input->width % like->inner == 0 ? like->inner : input->width;
+    if (!size && operation->kind == TS_OPERATION_CONTEXT)
+        size = actor->inner;
+    else if (!size)
+        size = queries->heads > 1 ? queries->inner : queries->width / actor->heads;
+    return size && input->width % size == 0 ? size : input->width;
 }
 
 /* In place: the numbers of an input as they come back from a grid, `size` of which share a scale. `other`: where two

@@ -118,6 +118,39 @@ static void test_a_cache_that_nothing_shows(void **state)
           {"layers.0.up", 0.01}, {"layers.0.down", 0.01});
 }
 
+/* Tokens that err unevenly, by so much in the logarithm of the energy; many products behind it are fine. */
+static void judge_uneven(const char *name, double uneven, size_t expected)
+{
+    static const char *const fine[] = {"ln_1", "up", "gate", "ln_2", "down", "ln_3", "out"};
+    struct judged judged;
+    float *a = made_values(TOTAL), b[TOTAL];
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", 1e-3);
+    add_erring(&judged.trace, "layers.0.norm", 1e-3);
+    for (int k = 0; k < 4; k++)
+        add_erring(&judged.trace, made_name("layers.0.product_%d", k), 1e-3);
+    err(a, b, TOTAL, 0.05);
+    for (size_t i = 0; i < TOTAL; i++)
+        b[i] = a[i] + (float)exp(i / WIDTH % 2 ? -uneven / 2 : uneven / 2) * (b[i] - a[i]) / 1.1F;
+    trace_add(&judged.trace, name, a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+    for (size_t k = 0; k < sizeof fine / sizeof *fine; k++) {
+        char other[32];
+        snprintf(other, sizeof other, "layers.0.%s", fine[k]);
+        add_erring(&judged.trace, other, 0.01);
+    }
+    expect_first(&judged, expected);
+}
+
+/* Products without a cache say nothing about one. */
+static void test_others_have_no_cache(void **state)
+{
+    (void)state;
+    judge_uneven("layers.0.attn_out", 0.8, SIZE_MAX);
+    judge_uneven("layers.0.attn_out", 1.3, 6);
+    judge_uneven("layers.0.scan_out", 0.8, 6);
+}
+
 /* Products of other kinds that are fine say one thing, however many they are; unless it was fine in earlier layers. One
  * layer speaks for a precision, and the others say nothing: they err by what lies between the stories. */
 static void judge_many_others(int from, size_t expected)
@@ -221,7 +254,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_probabilities_are_scores),   cmocka_unit_test(test_rows_that_are_not_whole),
         cmocka_unit_test(test_a_cache_that_nothing_shows), cmocka_unit_test(test_other_kinds_are_one_fact),
-        cmocka_unit_test(test_what_a_sum_takes_is_used),   cmocka_unit_test(test_a_norm_without_its_input),
+        cmocka_unit_test(test_others_have_no_cache),       cmocka_unit_test(test_what_a_sum_takes_is_used),
+        cmocka_unit_test(test_a_norm_without_its_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

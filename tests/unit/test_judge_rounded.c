@@ -76,7 +76,7 @@ static void test_an_accumulator_that_is_stored_in_sixteen_bits(void **state)
 }
 
 /* Scores of keys that come back from a cache: as e4m3 has them, with a scale for each head of a token or without. */
-static void judge_keys(bool scaled, double factor, size_t expected)
+static void judge_keys(bool scaled, bool flat, double factor, size_t expected)
 {
     struct judged judged;
     float *q = made_values(TOTAL), *k = made_values(TOTAL), cached[TOTAL];
@@ -105,8 +105,13 @@ static void judge_keys(bool scaled, double factor, size_t expected)
                 other[(row * HEADS + head) * TOKENS + key] = (float)(factor * sums[1] / sqrt(SIZE));
             }
     trace_start(&judged.trace);
-    trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, HEADS, SIZE));
-    trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, HEADS, SIZE));
+    if (flat) {
+        trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, WIDTH));
+    } else {
+        trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, HEADS, SIZE));
+        trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, HEADS, SIZE));
+    }
     trace_add(&judged.trace, "layers.0.scores", one, other, SHAPE(TOKENS, HEADS, TOKENS));
     expect_first(&judged, expected);
     free(q);
@@ -116,10 +121,12 @@ static void judge_keys(bool scaled, double factor, size_t expected)
 static void test_keys_from_a_cache_of_eight_bits(void **state)
 {
     (void)state;
-    judge_keys(false, 1, SIZE_MAX);
-    judge_keys(true, 1, SIZE_MAX);
-    judge_keys(false, 1.05, 2);
-    judge_keys(true, 1.05, 2);
+    judge_keys(false, false, 1, SIZE_MAX);
+    judge_keys(true, false, 1, SIZE_MAX);
+    judge_keys(true, true, 1, SIZE_MAX);
+    judge_keys(false, false, 1.05, 2);
+    judge_keys(true, false, 1.05, 2);
+    judge_keys(true, true, 1.05, 2);
 }
 
 /* The context of values that come back from a cache of int8 with a scale for each head of a token, of which the capture
