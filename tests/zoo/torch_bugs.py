@@ -25,8 +25,8 @@ class Shop:
 
     def __init__(self, model, chance):
         self.model, self.chance, self.config, self.made = model, chance, model.config, []
-        self.weights = [name for name in "q k v o gate up down q_a q_b kv_a kv_b cross_q cross_k cross_v cross_o".split()
-                        if f"0.{name}" in model.weights]
+        names = "q k v o gate up down q_a q_b kv_a kv_b cross_q cross_k cross_v cross_o".split()
+        self.weights = [name for name in names if f"0.{name}" in model.weights]
 
     def layer(self):
         return self.chance.randrange(self.config.layers)
@@ -126,7 +126,8 @@ def norm_bugs(shop):
     if c.norm == "ln":
         kinds["no_bias"] = "offset channels affine"
     for kind, causes in kinds.items():
-        shop.add("norm_" + kind, causes, part=shop.chance.choice(names), value=shop.chance.choice([1e-4, 1e-3, 1e-2, 0.1]))
+        shop.add("norm_" + kind, causes, part=shop.chance.choice(names),
+                 value=shop.chance.choice([1e-4, 1e-3, 1e-2, 0.1]))
     if c.layers > 1:
         layer = shop.layer()
         shop.add("norm_other", "channel-scaled affine", layer=layer, part=shop.chance.choice(names),
@@ -159,7 +160,8 @@ def rotation_bugs(shop):
 def attention_bugs(shop):
     c, chance = shop.config, shop.chance
     root = math.sqrt(c.head_size)
-    shop.add("attention_scale", "scaled softmax", value=chance.choice([root, 1 / root, 0.5, 2, root / math.sqrt(c.width)]))
+    shop.add("attention_scale", "scaled softmax",
+             value=chance.choice([root, 1 / root, 0.5, 2, root / math.sqrt(c.width)]))
     shop.add("softmax_scaled", "softmax scaled", value=chance.choice([0.5, 2, 1.5, 1 / root, 1.2]))
     for name in ("over_queries", "over_heads", "missing", "no_sum"):
         shop.add("softmax_" + name, "softmax skipped-op mask")
@@ -215,8 +217,8 @@ def mlp_bugs(shop):
     c, chance = shop.config, shop.chance
     if c.experts:
         router = "router-gate routing softmax scaled row-scaled rows zeros"
-        for name in ("router_function", "router_renormalized", "router_softmax_after", "router_one_less", "router_ignored",
-                     "experts_rolled", "experts_exchanged", "expert_halved"):
+        for name in ("router_function", "router_renormalized", "router_softmax_after", "router_one_less",
+                     "router_ignored", "experts_rolled", "experts_exchanged", "expert_halved"):
             shop.add(name, router + (" unrelated expert-order" if name.startswith("expert") else ""),
                      value=chance.randrange(c.experts))
         if c.shared:
@@ -335,7 +337,8 @@ def damages(config, chance):
         "tokens_reversed": ("permuted shifted rows", lambda x, _: x.flip(0)),
         "tokens_rolled": ("shifted", lambda x, _: x.roll(1, 0)),
         "tokens_exchanged": ("permuted rows swapped-with shifted", lambda x, _: torch.cat([x[1:2], x[:1], x[2:]])),
-        "token_scaled": ("rows row-scaled", d.token(lambda x: 1.3 * x)), "token_zero": ("zeros rows", d.token(lambda x: 0 * x)),
+        "token_scaled": ("rows row-scaled", d.token(lambda x: 1.3 * x)),
+        "token_zero": ("zeros rows", d.token(lambda x: 0 * x)),
         "token_random": ("rows", d.token(lambda x: torch.randn(x.shape, generator=fixed()) * x.std())),
         "token_nan": ("nan", d.token(lambda x: x * float("nan"))),
         "head_zero": ("zeros heads", d.columns(head, lambda x: 0 * x)),
@@ -350,7 +353,8 @@ def damages(config, chance):
         "of_another": ("swapped-with skipped-op wrong-input stale", d.another),
         "unwritten": ("unwritten", lambda x, _: torch.cat([x[:-third], torch.full_like(x[-third:], -431602080.0)])),
         "nan": ("nan", d.numbers(2, lambda _: float("nan"))), "infinite": ("inf", d.numbers(1, lambda _: float("inf"))),
-        "bit_flipped": ("sparse", d.numbers(1, d.flipped_bit)), "overwritten": ("sparse", d.numbers(3, lambda x: 3 + 0 * x)),
+        "bit_flipped": ("sparse", d.numbers(1, d.flipped_bit)),
+        "overwritten": ("sparse", d.numbers(3, lambda x: 3 + 0 * x)),
         "clamped": ("clamped", lambda x, _: x.clamp(-1.2 * x.std(), 1.2 * x.std())),
         "bf16_as_f16": ("dtype-confusion", lambda x, _: x.bfloat16().view(torch.int16).view(torch.float16).float()),
         "f16_as_bf16": ("dtype-confusion", lambda x, _: x.half().view(torch.int16).view(torch.bfloat16).float()),
@@ -378,7 +382,8 @@ def damage_bugs(shop):
             ["attn_q_proj_raw", "attn_k_proj_raw", "attn_v_proj_raw"]
     for name, (causes, change) in damages(c, shop.chance).items():
         fitting = [point for point in points if point in WITH_HEADS] if name.startswith("head_") else points
-        shop.add("tampered", causes, part=shop.chance.choice(fitting), change=change, how=name, exact=name in EXACT_ONLY)
+        shop.add("tampered", causes, part=shop.chance.choice(fitting), change=change, how=name,
+                 exact=name in EXACT_ONLY)
 
 
 def draw_bugs(model, chance):

@@ -68,15 +68,16 @@ def to_scaled_e4m3(x):
 STORED_WEIGHTS = {
     "int8": (0, lambda w: to_integers(w, 8)), "int8g": (32, lambda w: to_integers(w, 8)),
     "int4": (32, lambda w: to_integers_from_least(w, 4)), "int4c": (0, lambda w: to_integers(w, 4)),
-    "int4g128": (128, lambda w: to_integers_from_least(w, 4)), "fp8": (0, to_scaled_e4m3), "fp8g": (128, to_scaled_e4m3),
+    "int4g128": (128, lambda w: to_integers_from_least(w, 4)),
+    "fp8": (0, to_scaled_e4m3), "fp8g": (128, to_scaled_e4m3),
     "w8a8": (0, lambda w: to_integers(w, 8)), "fp8a": (0, to_scaled_e4m3),
 }
 # what products take, token by token
 ROUNDED_INPUTS = {"w8a8": lambda x: to_integers(x, 8), "fp8a": to_scaled_e4m3}
 # what a cache gives back of keys and values: a head of a token shares a scale, or there is none
 CACHES = {"kv8": to_e4m3, "kv8s": to_scaled_e4m3, "kvi8": lambda x: to_integers(x, 8)}
-HONEST = ("f64 f64 tf32 bf16 bf16 bf16 f16 f16 bf16+res32 bf16+int8 f32+int8 f32+int4 bf16+int4 f32+int4c bf16+int4g128 "
-          "f32+fp8 bf16+fp8g bf16+kv8 f32+kv8 bf16+kv8s f16+kvi8 bf16+w8a8 bf16+fp8a f16+int4 f32+int8g").split()
+HONEST = ("f64 f64 tf32 bf16 bf16 bf16 f16 f16 bf16+res32 bf16+int8 f32+int8 f32+int4 bf16+int4 f32+int4c "
+          "bf16+int4g128 f32+fp8 bf16+fp8g bf16+kv8 f32+kv8 bf16+kv8s f16+kvi8 bf16+w8a8 bf16+fp8a f16+int4 f32+int8g").split()
 FAULTY = ("f64 f64 f64 tf32 bf16 bf16 bf16 f16 bf16+res32 bf16+int8 f32+int4 bf16+int4 f32+fp8 bf16+kv8").split()
 
 
@@ -507,7 +508,8 @@ class Run:
         c = self.model.config
         entered = self.see("cross_attn_norm_output", self.norm(x, layer, "cross_norm"), layer)
         q, k, v = (self.see(f"cross_attn_{name}_proj", self.linear(given, layer, "cross_" + name), layer)
-                   .view(given.shape[0], -1, c.head_size) for name, given in (("q", entered), ("k", encoded), ("v", encoded)))
+                   .view(given.shape[0], -1, c.head_size)
+                   for name, given in (("q", entered), ("k", encoded), ("v", encoded)))
         context = self.attention(layer, q, k, v, False, prefix="cross_attn_")
         return self.see("cross_attn_o_proj", self.linear(context.reshape(c.tokens, -1), layer, "cross_o"), layer)
 
