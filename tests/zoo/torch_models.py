@@ -77,7 +77,8 @@ ROUNDED_INPUTS = {"w8a8": lambda x: to_integers(x, 8), "fp8a": to_scaled_e4m3}
 # what a cache gives back of keys and values: a head of a token shares a scale, or there is none
 CACHES = {"kv8": to_e4m3, "kv8s": to_scaled_e4m3, "kvi8": lambda x: to_integers(x, 8)}
 HONEST = ("f64 f64 tf32 bf16 bf16 bf16 f16 f16 bf16+res32 bf16+int8 f32+int8 f32+int4 bf16+int4 f32+int4c "
-          "bf16+int4g128 f32+fp8 bf16+fp8g bf16+kv8 f32+kv8 bf16+kv8s f16+kvi8 bf16+w8a8 bf16+fp8a f16+int4 f32+int8g").split()
+          "bf16+int4g128 f32+fp8 bf16+fp8g bf16+kv8 f32+kv8 bf16+kv8s f16+kvi8 bf16+w8a8 bf16+fp8a f16+int4 "
+          "f32+int8g").split()
 FAULTY = ("f64 f64 f64 tf32 bf16 bf16 bf16 f16 bf16+res32 bf16+int8 f32+int4 bf16+int4 f32+fp8 bf16+kv8").split()
 
 

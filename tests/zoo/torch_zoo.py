@@ -58,7 +58,8 @@ OUTSIDE = {"input_embeddings": "model.embed_tokens", "final_norm_output": "model
 def hooked(name, family):
     """What a hook would call it; None where no module gives it out."""
     if name.startswith("block_"):
-        return name if name.split("_", 2)[2] in ("modulation", "normed", "attn_out", "ffn_out", "block_output") else None
+        shown = ("modulation", "normed", "attn_out", "ffn_out", "block_output")
+        return name if name.split("_", 2)[2] in shown else None
     if not name.startswith("layer_"):
         return OUTSIDE.get(name, name)
     _, layer, point = name.split("_", 2)
