@@ -534,6 +534,9 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.gone = calloc(count + 1, sizeof *state.gone);
     state.follows = calloc(count + 1, sizeof *state.follows);
     state.updates = calloc(count + 1, sizeof *state.updates);
+    state.used = calloc(count + 1, sizeof *state.used);
+    state.takes = calloc(count + 1, sizeof *state.takes);
+    state.levels = calloc(count + 1, sizeof *state.levels);
     state.parts = calloc(count + 1, sizeof *state.parts);
     state.reordered = calloc(count + 1, sizeof *state.reordered);
     state.learnt = calloc(count + 1, sizeof *state.learnt);
@@ -545,7 +548,8 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     state.structures = calloc(count + 1, sizeof *state.structures);
     status = judgement->verdicts && state.errors && state.learnt && state.reordered && state.structures &&
                      state.strays && state.replays && state.kinds && state.products && state.adaptive &&
-                     state.modulated && state.follows && state.updates && state.parts && state.gone
+                     state.modulated && state.follows && state.updates && state.used && state.takes && state.levels &&
+                     state.parts && state.gone
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
@@ -563,6 +567,9 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     free(state.gone);
     free(state.follows);
     free(state.updates);
+    free(state.used);
+    free(state.takes);
+    free(state.levels);
     free(state.parts);
     free(state.learnt);
     free(state.reordered);

@@ -63,7 +63,7 @@ static double usual_level(const struct ts_judge *state, size_t i, size_t *seen)
     for (size_t back = 1; back <= i && count < 64; back++)
         if (ts_judge_is_free(state, i - back)) {
             if (state->errors[i - back] > 0)
-                recent[count++] = state->errors[i - back];
+                recent[count++] = ts_judge_level(state, i - back);
             ++*seen;
         }
     return ts_nth(recent, count, count / 2);
@@ -74,7 +74,7 @@ static double error_one_layer_earlier(const struct ts_judge *state, size_t i)
 {
     for (size_t back = 1; back <= 96 && back <= i; back++)
         if (isfinite(state->errors[i - back]) && ts_judge_same_point(state->pairs[i - back].name, state->pairs[i].name))
-            return state->errors[i - back];
+            return ts_judge_level(state, i - back);
     return 0;
 }
 
@@ -244,8 +244,7 @@ static enum hidden hides_routing(struct ts_judge *state, size_t i)
     return !experts ? NOTHING_HIDDEN : elsewhere ? LAYER_HIDDEN : ROUTING_HIDDEN;
 }
 
-/* A context was replayed shortly before. */
-static bool attention_is_known(const struct ts_judge *state, size_t i)
+bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i)
 {
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
         if (state->kinds[i - back] == TS_OPERATION_CONTEXT || state->kinds[i - back] == TS_OPERATION_ATTENTION)
@@ -350,7 +349,8 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
 void ts_judge_unlearnt(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = state->errors[i], usual, base, calm, earlier, limit, rounding = ts_judge_rounding(&state->deltas[i]);
+    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit,
+           rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
@@ -364,7 +364,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     base = fmax(fmax(usual, base), fmin(spread_by_aside(state, i), 0.1));
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
-    base = fmax(base, (seen >= 3 && attention_is_known(state, i) ? 2 : 4) * rounding);
+    base = fmax(base, (seen >= 3 && ts_judge_attention_is_known(state, i) ? 2 : 4) * rounding);
     calm = calm_of_router(state, i);
     if (calm > 0 && calm < base && structure->known &&
         structure->calm > GROWTH_LIMIT * fmax(fmax(calm, usual), 4 * rounding)) {
@@ -481,7 +481,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                              ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,
                                           (structure->worst_block + 1) * structure->block_size - 1, structure->block));
-        else if (!flips && structure->row > (attention_is_known(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT &&
+        else if (!flips && structure->row > (ts_judge_attention_is_known(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT &&
                  structure->row > 5 * structure->inherited_row && structure->row_error > GROWTH_LIMIT * base)
             ts_judge_differs(
                 state, i, ts_judge_say(state->out, "%s has %.0f times the error of the others", token, structure->row));

@@ -40,7 +40,8 @@ struct look {
     struct ts_turn turn; /* a rotation that was not known before; without a table: none */
     struct ts_replay replay;
     /* what tokens that are set aside have no part in: */
-    double error_without; /* where numbers of other tokens had to be put right for it; else NaN */
+    double error_without;   /* where numbers of other tokens had to be put right for it; else NaN */
+    double error_of_scores; /* of probabilities: that of what they came from; else NaN */
     struct ts_structure structure;
     double update; /* as in struct ts_judge */
     size_t follows;
@@ -76,6 +77,16 @@ static double error_of_modulation(struct ts_judge *state, size_t i)
     return 0;
 }
 
+/* What is added to the stream is used, however small a part of it that is. */
+static void note_use(struct ts_judge *state, const struct ts_operation *operation, const struct ts_replay *replay)
+{
+    if ((operation->kind == TS_OPERATION_SUM || operation->kind == TS_OPERATION_SCALED_SUM ||
+         operation->kind == TS_OPERATION_GATED_SUM) &&
+        replay->ratio <= TS_FOLLOWS_FROM)
+        for (unsigned k = 0; k < operation->input_count; k++)
+            state->used[operation->inputs[k]] = true;
+}
+
 static void note_replay(struct ts_judge *state, size_t i, const struct ts_operation *operation,
                         const struct ts_replay *replay)
 {
@@ -90,6 +101,8 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     verdict->noise_ratio = replay->ratio;
     state->replays[i] = *replay;
     state->kinds[i] = operation->kind;
+    state->takes[i] = operation->input_count ? operation->inputs[0] + 1 : 0;
+    note_use(state, operation, replay);
     state->products[i] = ts_operation_is_product(operation);
     state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
     if (state->adaptive[i])
@@ -245,23 +258,29 @@ static void measure(const struct ts_judge *state, struct ts_scene *scene, const 
 {
     const enum ts_operation_kind kind = look->operation.kind;
     struct ts_actor calm = *actor;
-    float *without = kind == TS_OPERATION_NONE ? ts_judge_without_aside(state, actor, &calm) : NULL;
+    float *without = kind == TS_OPERATION_NONE ? ts_judge_without_aside(state, actor, &calm) : NULL, *scores;
     look->error_without = (double)NAN;
     if (without) {
         ts_scene_measure(scene, &calm);
         look->error_without = calm.error;
     }
+    look->stray = ts_structure_rows(scene, &calm, NULL);
+    look->error_of_scores = (double)NAN;
     look->structure = (struct ts_structure){0};
     look->update = 0;
     look->follows = 0;
-    if (kind == TS_OPERATION_NONE || kind == TS_OPERATION_ATTENTION) {
+    scores = kind == TS_OPERATION_NONE ? ts_judge_as_scores(state, scene, &calm, &calm) : NULL;
+    if (scores) {
+        look->error_of_scores = calm.error;
+        ts_structure_measure(scene, &calm, &look->structure);
+    } else if (kind == TS_OPERATION_NONE || kind == TS_OPERATION_ATTENTION) {
         ts_structure_measure(scene, &calm, &look->structure);
         inherit_element(scene, &calm, &look->structure);
         inherit_channel(scene, &calm, &look->structure);
         note_update(state, scene, &calm, look);
         look->part = is_part(scene, &calm);
     }
-    look->stray = ts_structure_rows(scene, &calm, NULL);
+    free(scores);
     free(without);
 }
 
@@ -371,7 +390,9 @@ static void keep(struct ts_judge *state, size_t i, const struct look *look)
         state->errors[i] = look->error_without;
     if (!state->learnt[i] || state->kinds[i] == TS_OPERATION_ATTENTION) {
         state->structures[i] = look->structure;
-        note_one_element(state, i);
+        state->levels[i] = look->error_of_scores;
+        if (!isfinite(look->error_of_scores))
+            note_one_element(state, i);
         state->updates[i] = look->update;
         state->follows[i] = look->follows;
         state->parts[i] = look->part;

@@ -10,6 +10,7 @@
  * Those at the same point of other layers know best: one kind of weight may be coarser than others. Where they are
  * silent, the products around are heard, and where nobody speaks, structure decides. */
 #include <math.h>
+#include <string.h>
 
 #include "compare/judge_state.h"
 #include "pair/names.h"
@@ -26,7 +27,8 @@
 #define UNSEEN_INPUT 0.18
 #define SIBLINGS     2
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
-#define OTHERS_AGAINST 0.15
+#define OTHERS_AGAINST      0.15
+#define MOST_OTHERS_AGAINST 0.6
 /* Weights of four bits make an error of 0.08 to 0.12 in one product, through the four or five of a layer twice as much,
  * and two bits one half: beyond it becomes unlikely, and beyond START_LIMIT nobody is asked. Below STRUCTURE_FROM,
  * products in another precision than what they give are what is usual. */
@@ -49,6 +51,7 @@
  */
 #define EVEN               2.0
 #define EVEN_SPREAD        0.5
+#define HIDDEN_SPREAD      0.7 /* behind a softmax that was not captured, in the first layer */
 #define MOST_UNEVEN        4.0
 #define MOST_UNEVEN_OF_ALL 2.5 /* where other layers speak for a precision, by so much: */
 #define SPEAKS_FOR         0.8
@@ -61,6 +64,10 @@
 #define OPEN_UNEVEN 1.5
 #define OPEN_SLOPES 1.5 /* spreads of an honest slope: beyond, the error follows the reference */
 #define SILENT      0.3
+/* What eight bits make of keys and values: up to twice one rounding to e4m3 each, as attention adds them up. */
+#define CACHED_BITS   3
+#define CACHED_MOST   2.5
+#define CACHED_UNEVEN 0.9
 
 /* Of a product that shares its input with i, relative to what differs between tokens as that of i is: a large bias
  * makes an error look small. */
@@ -68,7 +75,7 @@ static double error_beside(const struct ts_judge *state, size_t i, size_t k)
 {
     const struct ts_structure *here = &state->structures[i], *there = &state->structures[k];
     double bias = here->known && there->known ? (1 - there->alike) / fmax(1 - here->alike, 1e-3) : 1;
-    return state->errors[k] / sqrt(fmax(bias, 1e-3));
+    return ts_judge_level(state, k) / sqrt(fmax(bias, 1e-3));
 }
 
 static bool is_product(const struct ts_judge *state, size_t k)
@@ -133,7 +140,9 @@ struct evidence {
     double kind, others; /* those like it: the same points and what shares its input; all others */
     double layers;       /* what the same points of later layers say, which is in `kind` as well */
     size_t speakers;     /* those of them that speak for a precision */
+    size_t asked;        /* of so many */
     size_t siblings;
+    bool before; /* the same point of an earlier layer was asked: it did not start with the run */
 };
 
 /* Whether what i and its siblings take was captured. Where only products were, it is between the last of them and i,
@@ -152,9 +161,10 @@ static bool has_input(const struct ts_judge *state, size_t i)
  * believed to share one: what comes further behind may carry its error, and errs less for that. */
 static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struct evidence *evidence)
 {
-    double level = error_beside(state, i, k), found = weigh(state->errors[i], 0, level, MOST_OTHER);
-    if (evidence->siblings++ >= SIBLINGS || (k > i && found > 0 && CARRIED * level < state->errors[i]) ||
-        (state->errors[i] > UNSEEN_INPUT && !has_input(state, i)))
+    double level = error_beside(state, i, k), own = ts_judge_level(state, i);
+    double found = weigh(own, 0, level, MOST_OTHER);
+    if (evidence->siblings++ >= SIBLINGS || (k > i && found > 0 && CARRIED * level < own) ||
+        (own > UNSEEN_INPUT && !has_input(state, i)))
         return;
     *(found > 0 ? &evidence->kind : &evidence->others) += found;
 }
@@ -167,21 +177,23 @@ static void hear_before(const struct ts_judge *state, size_t i, struct evidence 
     for (size_t k = i; k-- > 1;) {
         if (!is_product(state, k))
             continue;
-        if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
-            kind += weigh(state->errors[i], 0, state->errors[k], MOST_SAME);
-        else if (are_siblings(state, i, k))
+        if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name)) {
+            kind += weigh(ts_judge_level(state, i), 0, ts_judge_level(state, k), MOST_SAME);
+            evidence->before = true;
+        } else if (are_siblings(state, i, k)) {
             hear_sibling(state, i, k, evidence);
+        }
     }
     evidence->kind += fmax(kind, -MOST_BEFORE);
 }
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
-    double level = state->errors[i], own = state->follows[i] ? state->updates[i] : level;
+    double level = ts_judge_level(state, i), own = state->follows[i] ? state->updates[i] : level;
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
     for (size_t k = i + 1; k < state->failed; k++) {
-        double in, out = state->errors[k], found = 0;
+        double in, out = ts_judge_level(state, k), found = 0;
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         if (!is_product(state, k) || (same && ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name)))
             continue; /* a bug is in every step: its own point says nothing */
@@ -195,8 +207,9 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
             found = weigh(level, in, out, MOST_SAME);
         else if (!same && came_in(state, i, k, &in))
             evidence->others += weigh(level, in, out, MOST_OTHER);
-        evidence->layers += found;
         evidence->speakers += found > 0;
+        evidence->asked += found != 0;
+        evidence->layers += found;
     }
     evidence->kind += evidence->layers;
 }
@@ -216,16 +229,49 @@ static bool has_structure(const struct ts_structure *structure)
                             : structure->offset > OFFSET_OF_FEW;
 }
 
+static bool is_of_attention(const char *name)
+{
+    return (strstr(name, "attn") || strstr(name, "attention")) && !ts_judge_is_norm(name);
+}
+
+/* Attention lies between i and what was captured before it. */
+static bool hides_softmax(const struct ts_judge *state, size_t i)
+{
+    return is_whole_layer(state, i) ||
+           (is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i));
+}
+
+/* Keys and values go through a cache that attention alone sees. Where nothing between them and what comes out was
+ * captured, an error of the size that eight bits make of each number may be that of the cache. */
+static bool is_of_a_cache(const struct ts_judge *state, size_t i)
+{
+    return is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i) &&
+           ts_judge_level(state, i) < CACHED_MOST * ts_rounding(CACHED_BITS);
+}
+
+/* That other kinds are fine is one fact where an error starts with the run, however many say so; and none where they
+ * have no cache. */
+static double weight_of_others(const struct ts_judge *state, size_t i, const struct evidence *evidence)
+{
+    double against = OTHERS_AGAINST * evidence->others;
+    if (evidence->others > 0 || evidence->before)
+        return evidence->others > 0 ? evidence->others : against;
+    return is_of_a_cache(state, i) ? 0 : fmax(against, -MOST_OTHERS_AGAINST);
+}
+
 /* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of
- * its kind speak against one. It speaks less against one where two later layers err anew, at the same point: through a
- * softmax that was not captured, tokens err by what near ties make of it. Tokens of few numbers err unevenly by chance.
+ * its kind speak against one. It speaks less against one where two later layers err anew, at the same point, or what
+ * the only one there is adds to the stream: through a softmax that was not captured, tokens err by what near ties make
+ * of it. Tokens of few numbers err unevenly by chance.
  */
 static double evenness(const struct ts_judge *state, size_t i, const struct evidence *evidence)
 {
     const struct ts_structure *structure = &state->structures[i];
     double chance = structure->known ? 2 * (double)structure->rows / (double)state->pairs[i].a.count : 0;
-    double found = structure->uneven * structure->uneven / (EVEN_SPREAD * EVEN_SPREAD + chance);
-    double most = evidence->speakers > 1 && evidence->layers > SPEAKS_FOR ? MOST_UNEVEN_OF_ALL : MOST_UNEVEN;
+    double spread = !evidence->before && hides_softmax(state, i) ? HIDDEN_SPREAD : EVEN_SPREAD;
+    double found = structure->uneven * structure->uneven / (spread * spread + chance);
+    bool all = evidence->speakers > 1 || (state->follows[i] && evidence->speakers == evidence->asked);
+    double most = all && evidence->layers > SPEAKS_FOR ? MOST_UNEVEN_OF_ALL : MOST_UNEVEN;
     return structure->known ? fmin(EVEN - fmin(most, found), evidence->kind < 0 ? EVEN / 2 : EVEN) : 1;
 }
 
@@ -238,13 +284,36 @@ static uint64_t hidden_layers(const struct ts_judge *state, size_t i)
     return layer;
 }
 
+/* In the layer of i, what the norm at its point in another layer takes. */
+static bool has_input_of(const struct ts_judge *state, size_t i, size_t input)
+{
+    for (size_t k = 0; k < i; k++)
+        if (ts_same_layer(state->pairs[k].name, state->pairs[i].name) &&
+            ts_judge_same_point(state->pairs[k].name, state->pairs[input].name))
+            return true;
+    return false;
+}
+
+/* In another layer the same norm was learnt, from something that was not captured here. */
+static bool has_lost_its_input(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = 0; k < state->out->count; k++)
+        if (k != i && state->kinds[k] == TS_OPERATION_NORM && state->takes[k] &&
+            ts_judge_same_point(state->pairs[k].name, state->pairs[i].name) &&
+            ts_same_layer(state->pairs[k].name, state->pairs[state->takes[k] - 1].name) &&
+            !has_input_of(state, i, state->takes[k] - 1))
+            return true;
+    return false;
+}
+
 /* The last norm is learnt where its input was captured and there are tokens enough to learn its weights from. Where it
- * is not, products were left out before it. */
+ * is not, products were left out before it; and so they were before that of a layer, where other layers show what it
+ * takes. */
 static bool is_behind_a_hole(const struct ts_judge *state, size_t i)
 {
     uint64_t layer;
     return hidden_layers(state, i) || (state->structures[i].known && ts_judge_is_norm(state->pairs[i].name) &&
-                                       !ts_layer_of(state->pairs[i].name, &layer));
+                                       (!ts_layer_of(state->pairs[i].name, &layer) || has_lost_its_input(state, i)));
 }
 
 /* The error that weights of four bits make between what was captured before i and i itself. */
@@ -270,7 +339,7 @@ static bool is_exact_before(const struct ts_judge *state, size_t i)
 
 bool ts_judge_is_sudden(const struct ts_judge *state, size_t i)
 {
-    return state->errors[i] > fmax(STRUCTURE_FROM, SUDDEN * ts_judge_rounding(&state->deltas[i])) &&
+    return ts_judge_level(state, i) > fmax(STRUCTURE_FROM, SUDDEN * ts_judge_rounding(&state->deltas[i])) &&
            is_exact_before(state, i);
 }
 
@@ -279,6 +348,8 @@ bool ts_judge_is_sudden(const struct ts_judge *state, size_t i)
 static bool is_left_behind(const struct ts_judge *state, size_t i)
 {
     unsigned seen = 0;
+    if (state->used[i])
+        return false;
     for (size_t k = i + 1; k < state->out->count && k <= i + TS_INHERIT_FROM; k++) {
         if (!isfinite(state->errors[k]) || ts_judge_same_point(state->pairs[k].name, state->pairs[i].name) ||
             (state->gone[k] && state->gone[k] == state->scene.taken_count))
@@ -314,10 +385,18 @@ static bool is_open(const struct ts_judge *state, size_t i, const struct evidenc
            score > OPEN_FROM;
 }
 
+/* Where an error of that size starts, whatever is exact before it, all tokens err alike and without direction. Other
+ * scores, masks and angles leave those alone that see one key, or touch some far more than others. */
+static bool may_be_cached(const struct ts_judge *state, size_t i, double slope)
+{
+    const struct ts_structure *structure = &state->structures[i];
+    return is_of_a_cache(state, i) && structure->uneven < CACHED_UNEVEN && fabs(slope) < 1;
+}
+
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
 {
     struct evidence evidence;
-    double level = state->errors[i], slope = state->structures[i].slope, likely = likely_error(state, i), score;
+    double level = ts_judge_level(state, i), slope = state->structures[i].slope, likely = likely_error(state, i), score;
     slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
@@ -328,9 +407,10 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     if (evidence.kind == 0 && evidence.others < MOST_OTHER && !state->structures[i].known &&
         (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
         return is_open(state, i, &evidence, slope, 0) ? TS_START_OPEN : TS_START_NONE;
-    if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0)
+    if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0 &&
+        !may_be_cached(state, i, slope))
         return TS_START_NONE;
-    score = cut(evidence.kind + (evidence.others > 0 ? 1 : OTHERS_AGAINST) * evidence.others, MOST_OF_ALL);
+    score = cut(evidence.kind + weight_of_others(state, i, &evidence), MOST_OF_ALL);
     score += (level > STRUCTURE_FROM ? evenness(state, i, &evidence) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     score += state->failed < state->out->count ? EXPLAINED : 0;

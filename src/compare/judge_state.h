@@ -1,8 +1,8 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_look.c (what each pair
  * shows), judge_growth.c and judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts
  * and other integers), judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_aside.c (what
- * tokens that are set aside leave in others), judge_order.c (rows that experts gather) and judge_points.c (the same
- * point of other layers). For these files only. */
+ * tokens that are set aside leave in others), judge_probabilities.c (behind a softmax), judge_order.c (rows that
+ * experts gather) and judge_points.c (the same point of other layers). For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -59,7 +59,10 @@ struct ts_judge {
     double *modulated; /* per pair: error of the captured tensor they may have come from, 0 when there is none */
     size_t *follows;   /* per pair: 1 + the pair that it continues, as a stream does from layer to layer; 0: none */
     double *updates;   /* per pair that continues another: relative error of what was added to that */
+    size_t *takes;     /* per pair that was learnt: 1 + the pair of its first input; 0: none */
+    bool *used;        /* per pair: a sum that was learnt takes it, and comes out of the candidate's own numbers */
     bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
+    double *levels;    /* per pair of probabilities that was not learnt: relative error of the scores behind it */
     double *strays;    /* per pair: how far its worst row stands out */
     size_t *gone;      /* per pair: how many of its tokens are set aside; 0 where it has none */
     struct ts_judge_flips *flips;
@@ -110,6 +113,12 @@ static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
     return !state->learnt[i] && isfinite(state->errors[i]);
 }
 
+/* The error by which a pair that was not learnt is judged: its own, or that of the scores that it came from. */
+static inline double ts_judge_level(const struct ts_judge *state, size_t i)
+{
+    return state->levels[i] > 0 && isfinite(state->levels[i]) ? state->levels[i] : state->errors[i];
+}
+
 /* A sum over the numbers of a token that f32 adds up in another order: what it may change about the factor of a norm.
  */
 static inline double ts_judge_sum_rounding(const struct ts_pair *pair)
@@ -131,6 +140,8 @@ enum ts_judge_start {
 enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error);
 /* Whether a low precision starts at this pair, which was not learnt: judge_start.c. */
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
+/* A context was replayed shortly before. */
+bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i);
 /* Much of an error where all that came before is equal to the last bit: it has grown out of nothing. */
 bool ts_judge_is_sudden(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
@@ -142,6 +153,10 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i);
  * whose numbers for it say nothing. The copy has those of the reference there, and of probabilities what the other keys
  * would have without it; NULL when there are none, else to be freed: judge_aside.c. */
 float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy);
+/* Probabilities as the scores that they came from: judge_probabilities.c. The copy has both sides' then, and their
+ * error; NULL when actor holds none, else to be freed. */
+float *ts_judge_as_scores(const struct ts_judge *state, const struct ts_scene *scene, const struct ts_actor *actor,
+                          struct ts_actor *copy);
 /* Pair i was not learnt and differs, and every token of it is set aside: there is nothing to judge it by. */
 bool ts_judge_has_nobody_left(const struct ts_judge *state, size_t i);
 /* Of more than half of what differs and was not learnt that is so. */

@@ -27,6 +27,7 @@
 #define WAY_COUNT  64
 #define WAY_LEAVES 2.0
 #define WAY_SHARE  0.25
+#define TIE        1e-6 /* relative: a few roundings of f32 */
 
 enum grid { BF16, F16, E4M3, E4M3_SCALED, INT8_SCALED };
 
@@ -55,16 +56,41 @@ static double to_e4m3(double value)
     return fmin(fmax(rounded, -448), 448);
 }
 
-/* In place: the numbers of an input as they come back from a grid. Keys and values have a scale for each head of a
- * token, whose size the operation tells. */
-static void round_input(enum grid grid, const struct ts_operation *operation, const struct ts_actor *input,
-                        double *values)
+/* In steps of a scale: value / step is known to the rounding of a division in f32, so that a number between two points
+ * may have become either. `other`: where it is, the one that is further from even. */
+static double to_point(enum grid grid, double steps, bool other)
+{
+    double point = grid == INT8_SCALED ? nearbyint(steps) : to_e4m3(steps);
+    for (int side = -1; side <= 1 && other; side += 2) {
+        double near = steps * (1 + side * TIE);
+        near = grid == INT8_SCALED ? nearbyint(near) : to_e4m3(near);
+        if (near != point)
+            return near;
+    }
+    return point;
+}
+
+/* How many numbers of keys or values share a scale: a head of a token. Where they were captured without an axis of
+ * heads, the queries or the context tell its size. */
+static size_t size_of_head(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                           const struct ts_actor *input)
+{
+    const struct ts_actor *queries = ts_operation_input(scene, operation, 0);
+    size_t size = operation->heads ? input->width / operation->heads : 0;
+    if (input->heads > 1)
+        return input->inner;
+    if (!size && operation->kind == TS_OPERATION_CONTEXT)
+        size = actor->inner;
+    else if (!size)
+        size = queries->heads > 1 ? queries->inner : queries->width / actor->heads;
+    return size && input->width % size == 0 ? size : input->width;
+}
+
+/* In place: the numbers of an input as they come back from a grid, `size` of which share a scale. `other`: where two
+ * points are as near, the other one. */
+static void round_input(enum grid grid, const struct ts_actor *input, size_t size, bool other, double *values)
 {
     const size_t total = input->rows * input->width;
-    const size_t heads = operation->heads && input->width % operation->heads == 0 && input->heads < 2
-                             ? operation->heads
-                             : (input->heads ? input->heads : 1);
-    const size_t size = input->width / heads;
     if (grid == BF16 || grid == F16 || grid == E4M3) {
         for (size_t i = 0; i < total; i++)
             values[i] = grid == E4M3 ? to_e4m3(values[i]) : to_bits(values[i], grid == BF16 ? 7 : 10);
@@ -76,7 +102,7 @@ static void round_input(enum grid grid, const struct ts_operation *operation, co
             most = isfinite(values[i]) ? fmax(most, fabs(values[i])) : most;
         step = most / (grid == INT8_SCALED ? 127 : 448);
         for (size_t i = start; i < start + size && step > 0; i++)
-            values[i] = step * (grid == INT8_SCALED ? nearbyint(values[i] / step) : to_e4m3(values[i] / step));
+            values[i] = step * to_point(grid, values[i] / step, other);
     }
 }
 
@@ -142,11 +168,14 @@ static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *oper
         if (!scratch->plain[k] || !scratch->shaken[k])
             return false;
         for (size_t i = 0; i < count; i++)
-            scratch->plain[k][i] = (double)input->b[i];
-        if (way && way->inputs >> k & 1)
-            round_input(way->grid, operation, input, scratch->plain[k]);
+            scratch->plain[k][i] = scratch->shaken[k][i] = (double)input->b[i];
+        if (way && way->inputs >> k & 1) {
+            size_t size = size_of_head(scene, operation, actor, input);
+            round_input(way->grid, input, size, false, scratch->plain[k]);
+            round_input(way->grid, input, size, true, scratch->shaken[k]);
+        }
         for (size_t i = 0; i < count; i++)
-            scratch->shaken[k][i] = scratch->plain[k][i] * (1 + rounding * ts_noise_at(input->pair + 1, i));
+            scratch->shaken[k][i] *= 1 + rounding * ts_noise_at(input->pair + 1, i);
     }
     return true;
 }

@@ -76,7 +76,7 @@ static void test_an_accumulator_that_is_stored_in_sixteen_bits(void **state)
 }
 
 /* Scores of keys that come back from a cache: as e4m3 has them, with a scale for each head of a token or without. */
-static void judge_keys(bool scaled, double factor, size_t expected)
+static void judge_keys(bool scaled, bool flat, double factor, size_t expected)
 {
     struct judged judged;
     float *q = made_values(TOTAL), *k = made_values(TOTAL), cached[TOTAL];
@@ -105,8 +105,13 @@ static void judge_keys(bool scaled, double factor, size_t expected)
                 other[(row * HEADS + head) * TOKENS + key] = (float)(factor * sums[1] / sqrt(SIZE));
             }
     trace_start(&judged.trace);
-    trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, HEADS, SIZE));
-    trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, HEADS, SIZE));
+    if (flat) {
+        trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, WIDTH));
+    } else {
+        trace_add(&judged.trace, "layers.0.q", q, q, SHAPE(TOKENS, HEADS, SIZE));
+        trace_add(&judged.trace, "layers.0.k", k, k, SHAPE(TOKENS, HEADS, SIZE));
+    }
     trace_add(&judged.trace, "layers.0.scores", one, other, SHAPE(TOKENS, HEADS, TOKENS));
     expect_first(&judged, expected);
     free(q);
@@ -116,10 +121,66 @@ static void judge_keys(bool scaled, double factor, size_t expected)
 static void test_keys_from_a_cache_of_eight_bits(void **state)
 {
     (void)state;
-    judge_keys(false, 1, SIZE_MAX);
-    judge_keys(true, 1, SIZE_MAX);
-    judge_keys(false, 1.05, 2);
-    judge_keys(true, 1.05, 2);
+    judge_keys(false, false, 1, SIZE_MAX);
+    judge_keys(true, false, 1, SIZE_MAX);
+    judge_keys(true, true, 1, SIZE_MAX);
+    judge_keys(false, false, 1.05, 2);
+    judge_keys(true, false, 1.05, 2);
+    judge_keys(true, true, 1.05, 2);
+}
+
+/* The context of values that come back from a cache of int8 with a scale for each head of a token, of which the capture
+ * has no axis. The largest of each is 127 steps of 1/128; one that lies between two steps is given the larger one, as
+ * some kernels do. */
+static void judge_values(size_t tokens, double factor, size_t expected)
+{
+    struct judged judged;
+    const size_t total = tokens * WIDTH, lanes = tokens * HEADS;
+    float *v = made_values(TOTAL), *p = made_values(TOKENS * HEADS * TOKENS), cached[TOTAL], one[TOTAL], other[TOTAL];
+    for (size_t lane = 0; lane < lanes; lane++) {
+        double sum = 0;
+        for (size_t i = lane * SIZE; i < (lane + 1) * SIZE; i++)
+            v[i] = fminf(fmaxf(0.3f * v[i], -0.9f), 0.9f);
+        v[lane * SIZE] = 127.0f / 128;
+        if (lane == 5)
+            v[lane * SIZE + 1] = 20.5F / 128;
+        for (size_t i = lane * SIZE; i < (lane + 1) * SIZE; i++)
+            cached[i] = (float)(floor((double)v[i] * 128 + 0.5) / 128);
+        for (size_t key = 0; key < tokens; key++)
+            sum += exp((double)p[lane * tokens + key]);
+        for (size_t key = 0; key < tokens; key++)
+            p[lane * tokens + key] = (float)(exp((double)p[lane * tokens + key]) / sum);
+    }
+    for (size_t i = 0; i < total; i++) {
+        const size_t lane = i / SIZE, row = i / WIDTH;
+        double sums[2] = {0, 0};
+        for (size_t key = 0; key < tokens; key++) {
+            sums[0] += (double)p[lane * tokens + key] * (double)v[i + key * WIDTH - row * WIDTH];
+            sums[1] += (double)p[lane * tokens + key] * (double)cached[i + key * WIDTH - row * WIDTH];
+        }
+        one[i] = (float)sums[0];
+        other[i] = (float)(factor * sums[1]);
+    }
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.v", v, v, SHAPE(tokens, WIDTH));
+    trace_add(&judged.trace, "layers.0.probs", p, p, SHAPE(tokens, HEADS, tokens));
+    trace_add(&judged.trace, "layers.0.context", one, other, SHAPE(tokens, HEADS, SIZE));
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, expected);
+    if (expected == SIZE_MAX)
+        assert_non_null(
+            strstr(judged.judgement.verdicts[2].operation, "rounded to int8 with a scale for each head on the way"));
+    judged_end(&judged);
+    free(v);
+    free(p);
+}
+
+static void test_values_from_a_cache_of_int8(void **state)
+{
+    (void)state;
+    judge_values(TOKENS, 1, SIZE_MAX);
+    judge_values(5, 1, SIZE_MAX);
+    judge_values(TOKENS, 1.02, 2);
 }
 
 /* The first token sees one key, of which it has all, whatever the scores are: that it does not err says nothing. */
@@ -153,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_a_sum_that_is_rounded_halfway),
         cmocka_unit_test(test_an_accumulator_that_is_stored_in_sixteen_bits),
         cmocka_unit_test(test_keys_from_a_cache_of_eight_bits),
+        cmocka_unit_test(test_values_from_a_cache_of_int8),
         cmocka_unit_test(test_a_certain_token_is_no_calm_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
