@@ -306,14 +306,27 @@ static bool has_lost_its_input(const struct ts_judge *state, size_t i)
     return false;
 }
 
+/* Of no layer, with all layers behind it: embeddings are before it, which no product makes. */
+static bool is_before_layers(const struct ts_judge *state, size_t i)
+{
+    uint64_t layer;
+    for (size_t k = 0; k < state->out->count; k++)
+        if (ts_layer_of(state->pairs[k].name, &layer))
+            return k > i;
+    return false;
+}
+
 /* The last norm is learnt where its input was captured and there are tokens enough to learn its weights from. Where it
  * is not, products were left out before it; and so they were before that of a layer, where other layers show what it
  * takes. */
 static bool is_behind_a_hole(const struct ts_judge *state, size_t i)
 {
     uint64_t layer;
-    return hidden_layers(state, i) || (state->structures[i].known && ts_judge_is_norm(state->pairs[i].name) &&
-                                       (!ts_layer_of(state->pairs[i].name, &layer) || has_lost_its_input(state, i)));
+    if (hidden_layers(state, i))
+        return true;
+    if (!state->structures[i].known || !ts_judge_is_norm(state->pairs[i].name) || is_before_layers(state, i))
+        return false;
+    return !ts_layer_of(state->pairs[i].name, &layer) || has_lost_its_input(state, i);
 }
 
 /* The error that weights of four bits make between what was captured before i and i itself. */
