@@ -71,6 +71,30 @@ __attribute__((unused)) static void expect_first(struct judged *judged, size_t e
     judged_end(judged);
 }
 
+/* Adds an error of this size, relative to all numbers, that has no direction. */
+__attribute__((unused)) static void err(const float *a, float *b, size_t count, double error)
+{
+    double square = 0;
+    for (size_t i = 0; i < count; i++)
+        square += (double)a[i] * (double)a[i];
+    for (size_t i = 0; i < count; i++)
+        b[i] = (float)((double)a[i] + error * sqrt(3 * square / (double)count) * dice_number());
+}
+
+/* (x - mean) / deviation, row by row. */
+__attribute__((unused)) static void normalize(const float *x, size_t rows, size_t width, float *to)
+{
+    for (size_t row = 0; row < rows; row++, x += width, to += width) {
+        double mean = 0, square = 0;
+        for (size_t i = 0; i < width; i++)
+            mean += (double)x[i] / (double)width;
+        for (size_t i = 0; i < width; i++)
+            square += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)width;
+        for (size_t i = 0; i < width; i++)
+            to[i] = (float)(((double)x[i] - mean) / sqrt(square + 1e-6));
+    }
+}
+
 /* out = x . weight, [rows, in] and [in, out]. */
 __attribute__((unused)) static void matmul(const float *x, const float *weight, size_t rows, size_t in, size_t out,
                                            float *to)

@@ -153,19 +153,12 @@ static void judge_norm_behind(bool applied, size_t expected)
     memcpy(sides[0], x, sizeof sides[0]);
     shake(x, sides[1], TOKENS * WIDTH, TINY);
     trace_add(&judged.trace, "layers.0", sides[0], sides[1], SHAPE(TOKENS, WIDTH));
-    for (int side = 0; side < 2; side++)
-        for (size_t row = 0; row < TOKENS; row++) {
-            const float *from = sides[side] + row * WIDTH;
-            double mean = 0, square = 0;
-            for (size_t i = 0; i < WIDTH; i++)
-                mean += (double)from[i] / WIDTH;
-            for (size_t i = 0; i < WIDTH; i++)
-                square += ((double)from[i] - mean) * ((double)from[i] - mean) / WIDTH;
-            for (size_t i = 0; i < WIDTH; i++)
-                out[side][row * WIDTH + i] = (float)(((double)from[i] - mean) / sqrt(square + 1e-6) *
-                                                         (side && !applied ? 1 : 1 + 0.2 * (double)weight[i]) +
-                                                     0.1 * (double)bias[i]);
-        }
+    for (int side = 0; side < 2; side++) {
+        normalize(sides[side], TOKENS, WIDTH, out[side]);
+        for (size_t i = 0; i < TOKENS * WIDTH; i++)
+            out[side][i] = (float)((double)out[side][i] * (side && !applied ? 1 : 1 + 0.2 * (double)weight[i % WIDTH]) +
+                                   0.1 * (double)bias[i % WIDTH]);
+    }
     trace_add(&judged.trace, "norm", out[0], out[1], SHAPE(TOKENS, WIDTH));
     free(x);
     free(weight);

@@ -219,19 +219,12 @@ static void judge_modulated(double added, double made, size_t expected)
         trace_add(&judged.trace, made_name("blocks.%d", layer), x, x_b, SHAPE(TOKENS, WIDTH));
         free(update);
     }
-    for (int side = 0; side < 2; side++)
-        for (size_t row = 0; row < TOKENS; row++) {
-            const float *from = (side ? x_b : x) + row * WIDTH;
-            double mean = 0, square = 0;
-            for (size_t i = 0; i < WIDTH; i++)
-                mean += (double)from[i] / WIDTH;
-            for (size_t i = 0; i < WIDTH; i++)
-                square += ((double)from[i] - mean) * ((double)from[i] - mean) / WIDTH;
-            for (size_t i = 0; i < WIDTH; i++)
-                out[side][row * WIDTH + i] = (float)(((double)from[i] - mean) / sqrt(square + 1e-6) *
-                                                         (1 + 0.5 * (double)(side ? scale_b : scale)[i]) +
-                                                     (double)(side ? shift_b : shift)[i]);
-        }
+    for (int side = 0; side < 2; side++) {
+        normalize(side ? x_b : x, TOKENS, WIDTH, out[side]);
+        for (size_t i = 0; i < TOTAL; i++)
+            out[side][i] = (float)((double)out[side][i] * (1 + 0.5 * (double)(side ? scale_b : scale)[i % WIDTH]) +
+                                   (double)(side ? shift_b : shift)[i % WIDTH]);
+    }
     trace_add(&judged.trace, "norm_out", out[0], out[1], SHAPE(TOKENS, WIDTH));
     free(x);
     free(scale);

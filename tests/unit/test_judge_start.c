@@ -6,16 +6,6 @@ enum { TOKENS = 12, WIDTH = 32, TOTAL = TOKENS * WIDTH };
 
 #define FINE 1e-6
 
-/* Adds an error of this size, relative to all numbers, that has no direction. */
-static void err(const float *a, float *b, size_t count, double error)
-{
-    double square = 0;
-    for (size_t i = 0; i < count; i++)
-        square += (double)a[i] * (double)a[i];
-    for (size_t i = 0; i < count; i++)
-        b[i] = (float)((double)a[i] + error * sqrt(3 * square / (double)count) * dice_number());
-}
-
 static void add_erring(struct trace *trace, const char *name, double error)
 {
     float *a = made_values(TOTAL), b[TOTAL];
