@@ -2,6 +2,7 @@
  * what is left of them. */
 #include <stdlib.h>
 
+#include "base/ordered.h"
 #include "compare/gathered.h"
 #include "compare/judge_state.h"
 #include "tensor/layer.h"
@@ -103,27 +104,20 @@ static size_t excused_rows(const struct ts_judge *state, size_t rows)
     return state->scene.taken_count ? (aside * rows + state->scene.taken_count - 1) / state->scene.taken_count : 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const float one = *(const float *)a, other = *(const float *)b;
-    return one < other ? -1 : one > other;
-}
-
 /* What is left of a vector's error in the order of its numbers, relative: each slot has one, the weight of its expert.
  */
 static double left_in_order(const struct ts_pair *pair)
 {
     const size_t count = (size_t)pair->a.count;
-    float *a = malloc(count * sizeof *a), *b = malloc(count * sizeof *b);
-    double left = 0, energy = 0;
+    double *a = malloc(count * sizeof *a), *b = malloc(count * sizeof *b), left = 0, energy = 0;
     struct ts_error ignored;
-    if (a && b && ts_view_read_f32(&pair->a, 0, count, a, &ignored) == TS_OK &&
-        ts_view_read_f32(&pair->b, 0, count, b, &ignored) == TS_OK) {
-        qsort(a, count, sizeof *a, by_value);
-        qsort(b, count, sizeof *b, by_value);
+    if (a && b && ts_view_read_f64(&pair->a, 0, count, a, &ignored) == TS_OK &&
+        ts_view_read_f64(&pair->b, 0, count, b, &ignored) == TS_OK) {
+        qsort(a, count, sizeof *a, ts_by_value);
+        qsort(b, count, sizeof *b, ts_by_value);
         for (size_t k = 0; k < count; k++) {
-            left += ((double)b[k] - (double)a[k]) * ((double)b[k] - (double)a[k]);
-            energy += (double)a[k] * (double)a[k];
+            left += (b[k] - a[k]) * (b[k] - a[k]);
+            energy += a[k] * a[k];
         }
     }
     free(a);
