@@ -129,8 +129,9 @@ static double left_in_order(const struct ts_pair *pair)
 static bool is_in_captured_order(const struct ts_judge *state, size_t i)
 {
     const struct ts_pair *order = &state->pairs[state->gathered], *pair = &state->pairs[i];
-    return state->gathered && pair->a.rank && pair->a.shape[0] == order->a.count && pair->b.rank == pair->a.rank &&
-           pair->b.shape[0] == order->a.count && ts_same_layer(order->name, pair->name);
+    return state->gathered && ts_type_info(pair->a.tensor->type)->components == 1 &&
+           ts_type_info(pair->b.tensor->type)->components == 1 && pair->a.rank && pair->a.shape[0] == order->a.count &&
+           pair->b.rank == pair->a.rank && pair->b.shape[0] == order->a.count && ts_same_layer(order->name, pair->name);
 }
 
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
