@@ -1,12 +1,11 @@
 /* Compiled once per instruction set; see base/level.h and base/vector.h.
  *
- * Memory hands a core 64 bytes in some eight cycles, so every vector operation counts. f32 goes through double: sixteen
- * pairs are four conversions, which cost two operations each, and some twenty operations. Numbers that were decoded or
- * widened have taken time before they come here, and of sixteen-bit numbers there are twice as many in the same bytes;
- * their sums begin in f32, a few numbers at a time, so that what they lose is bounded whatever the numbers are. What
- * sixteen-bit numbers allow is done on their bits, thirty-two at a time: extremes, equality, and how far apart two
- * numbers can be at most, which mostly settles the questions of tolerance without asking them of each element. Runs
- * whose squares would leave the range of f32 are handed back. */
+ * Memory hands a core 64 bytes in some eight cycles, so every vector operation counts. Sums begin in f32, a few numbers
+ * at a time, so that what they lose is bounded whatever the numbers are: of sixteen pairs of f32 numbers, double would
+ * take four conversions, which cost two operations each, and twice the operations of every sum. What sixteen-bit
+ * numbers allow is done on their bits, thirty-two at a time: extremes, equality, and how far apart two numbers can be
+ * at most, which mostly settles the questions of tolerance without asking them of each element. Runs whose squares
+ * would leave the range of f32 are handed back, and come once more as f32 numbers that are added up in double. */
 #include "compare/delta_kernel.h"
 
 #include <math.h>
@@ -16,9 +15,9 @@
 #include "compare/lanes.h"
 
 /* So many groups are added up in f32, one addition after the other: eight numbers of sixteen bits to a lane, or four
- * widened ones.
+ * of f32.
  *
- * Widened, these sums are added up with what each addition loses kept beside it, so that no more is lost than 2^-24 in
+ * Of f32, these sums are added up with what each addition loses kept beside it, so that no more is lost than 2^-24 in
  * each of the four additions (or fused products) of a sum, and in each difference, which counts twice in its square: at
  * most 2.4e-7 of a sum of magnitudes, 3.6e-7 of one of squares, and near 2^-24 / sqrt(count) for most.
  *
@@ -27,8 +26,8 @@
  * magnitudes loses at most 7.2e-7. Few differences of theirs are no f32 numbers: that counts twice in a square, and the
  * first square of a sum is rounded as well, which makes 15 times 2^-24 at most, 9e-7. */
 #define STRETCH ((size_t)4)
-/* And so many until they go to double. Of f32, in double, it is as many as the first-level cache has for the vectors of
- * a group one after another. */
+/* And so many until they go to double. Where all is in double, it is as many as the first-level cache has for the
+ * vectors of a group one after another. */
 #define FLUSH(kind) ((size_t)((kind) == BF16 ? 24 : (kind) == F16 ? 16 : 64))
 #define BLOCKS      (TS_DELTA_RUN / GROUP(F16) / FLUSH(F16)) /* of so many groups, in a run of sixteen-bit numbers */
 /* As in stats_kernel.c: squares in f32 stay finite, and what underflows does not count. Where products are fused, what
@@ -72,7 +71,7 @@ struct parts {
     ts_vf32 sum_a, sum, sum_abs, squares_a, squares_b, squares; /* as in the state */
 };
 
-/* Many such sums: what rounding takes from the first is kept in the second, widened. */
+/* Many such sums: what rounding takes from the first is kept in the second, of f32. */
 struct compensated {
     struct parts sums, rest;
 };
@@ -80,7 +79,7 @@ struct compensated {
 TS_KERNEL_INLINE void add_part(enum kind kind, ts_vf32 *sum, ts_vf32 *rest, ts_vf32 part)
 {
     const ts_vf32 next = *sum + part;
-    if (kind == WIDENED)
+    if (kind == F32)
         *rest += part - (next - *sum);
     *sum = next;
 }
@@ -111,8 +110,8 @@ TS_KERNEL_INLINE void flush_parts(bool same, struct state *state, int k, const s
 
 /* What is kept of vector k of f32 numbers over the groups of a block. */
 struct singles {
-    struct halves sum_a, sum, sum_abs, squares_a, squares_b, squares; /* in double, or */
-    struct compensated all;                                           /* widened */
+    struct halves sum_a, sum, sum_abs, squares_a, squares_b, squares; /* where all is in double, or */
+    struct compensated all;                                           /* not */
     ts_vf32 furthest, excess;
     ts_vi32 signed_a, differ;
     ts_vu32 unsigned_a;
@@ -129,7 +128,7 @@ TS_KERNEL_INLINE void add_single_stretch(enum kind kind, bool same, bool eager, 
     for (size_t i = 0; i < groups; i++, a += 64, b += 64) {
         const ts_vf32 x = ts_vf32_load(a), y = ts_vf32_load(b), size = absolute(x), d = y - x, distance = absolute(d);
         const struct halves wide_x = widen(a), wide_y = widen(b);
-        if (kind == WIDENED) { /* into the second-level cache: the numbers that were decoded are in the first */
+        if (kind == F32) { /* into the second-level cache: numbers that were decoded are in the first */
             __builtin_prefetch((const void *)singles->ahead_a, 0, 2);
             __builtin_prefetch((const void *)singles->ahead_b, 0, 2);
         } else {
@@ -138,7 +137,7 @@ TS_KERNEL_INLINE void add_single_stretch(enum kind kind, bool same, bool eager, 
         }
         singles->ahead_a += limits.ahead[0].step;
         singles->ahead_b += limits.ahead[1].step;
-        if (kind == WIDENED) {
+        if (kind == F32) {
             parts.sum_a += x;
             parts.squares_a = ts_vf32_fused(x, x, parts.squares_a);
         } else {
@@ -151,7 +150,7 @@ TS_KERNEL_INLINE void add_single_stretch(enum kind kind, bool same, bool eager, 
             singles->differ |= (ts_vi32)x ^ (ts_vi32)y;
             continue;
         }
-        if (kind == WIDENED) {
+        if (kind == F32) {
             parts.sum += d;
             parts.sum_abs += distance;
             parts.squares_b = ts_vf32_fused(y, y, parts.squares_b);
@@ -173,7 +172,7 @@ TS_KERNEL_INLINE void add_single_stretch(enum kind kind, bool same, bool eager, 
             singles->excess);
         singles->unequal += COUNT_UNEQUAL(x, y);
     }
-    if (kind == WIDENED)
+    if (kind == F32)
         add_parts(kind, same, &singles->all, &parts);
 }
 
@@ -188,7 +187,7 @@ TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const u
                               .differ = state->differ,
                               .ahead_a = limits.ahead[0].at,
                               .ahead_b = limits.ahead[1].at};
-    const size_t step = kind == F32 ? 1 : STRETCH;
+    const size_t step = kind == DOUBLED ? 1 : STRETCH;
     size_t i = 0;
     a += k * TS_VECTOR_BYTES;
     b += k * TS_VECTOR_BYTES;
@@ -196,7 +195,7 @@ TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const u
         add_single_stretch(kind, same, eager, a + i * 64, b + i * 64, step, limits, &singles);
     for (; i < groups; i++)
         add_single_stretch(kind, same, eager, a + i * 64, b + i * 64, 1, limits, &singles);
-    if (kind == F32) {
+    if (kind == DOUBLED) {
         keep(&state->sum_a, k, singles.sum_a);
         keep(&state->squares_a, k, singles.squares_a);
     } else {
@@ -208,7 +207,7 @@ TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const u
     state->differ = singles.differ;
     if (same)
         return;
-    if (kind == F32) {
+    if (kind == DOUBLED) {
         keep(&state->sum, k, singles.sum);
         keep(&state->sum_abs, k, singles.sum_abs);
         keep(&state->squares_b, k, singles.squares_b);
@@ -478,8 +477,8 @@ TS_KERNEL_INLINE bool within_range(enum kind kind, const struct ts_delta_sums *s
         return false;
     if (!isfinite(total->squares_a) || !isfinite(total->squares_b) || !isfinite(total->squares))
         return false;
-    return kind == F32 || (is_visible(sums->min_a, sums->max_a) && is_visible(sums->min_b, sums->max_b) &&
-                           (sums->max_abs == 0 || sums->max_abs > SMALLEST));
+    return kind == DOUBLED || (is_visible(sums->min_a, sums->max_a) && is_visible(sums->min_b, sums->max_b) &&
+                               (sums->max_abs == 0 || sums->max_abs > SMALLEST));
 }
 
 TS_KERNEL_INLINE void add_run(enum kind kind, bool same, const uint8_t *a, const uint8_t *b, size_t groups,
@@ -564,7 +563,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     if (same)
         sums->min_b = sums->min_a, sums->max_b = sums->max_a;
     else if (!is_inside(limits, sums) ||
-             (kind != F32 && !(total.squares_b > (double)count * SMALLEST_FUSED * SMALLEST_FUSED)) ||
+             (kind != DOUBLED && !(total.squares_b > (double)count * SMALLEST_FUSED * SMALLEST_FUSED)) ||
              !is_spread(total.sum_a + total.sum, total.squares_b, count) || !within_range(kind, sums, &total))
         look_for_extremes(kind, b, count, &sums->min_b, &sums->max_b);
     sums->clean = within_range(kind, sums, &total);
@@ -606,13 +605,13 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     }
 
 KERNEL(f32, F32)
-KERNEL(widened, WIDENED)
+KERNEL(doubled, DOUBLED)
 KERNEL(bf16, BF16)
 KERNEL(f16, F16)
 
 const struct ts_delta_kernels TS_AT_LEVEL(ts_delta_kernels) = {
     .of = {{measure_f32, beyond_f32},
-           {measure_widened, beyond_widened},
+           {measure_doubled, beyond_doubled},
            {measure_bf16, beyond_bf16},
            {measure_f16, beyond_f16}},
 };

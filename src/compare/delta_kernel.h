@@ -55,8 +55,9 @@ struct ts_delta_kernel {
     ts_delta_beyond *beyond;
 };
 
-/* The types that they know. Widened: f32 numbers of which one side at least was decoded from another type. */
-enum ts_delta_kind { TS_DELTA_F32, TS_DELTA_WIDENED, TS_DELTA_BF16, TS_DELTA_F16, TS_DELTA_KINDS };
+/* The types that they know; f32, which others are decoded or widened to, in two ways: doubled is for what the first
+ * hands back. */
+enum ts_delta_kind { TS_DELTA_F32, TS_DELTA_DOUBLED, TS_DELTA_BF16, TS_DELTA_F16, TS_DELTA_KINDS };
 
 struct ts_delta_kernels {
     struct ts_delta_kernel of[TS_DELTA_KINDS];

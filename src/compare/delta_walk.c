@@ -382,11 +382,18 @@ static enum ts_status add_allclose(const struct ts_pair *pair, uint64_t first, s
     return TS_OK;
 }
 
+/* Tensors of fewer numbers are added up in double throughout, which no one waits for. What sums of a few f32 numbers
+ * lose cancels out in larger ones, mostly: it is some 2^-24 / sqrt(count) of them. */
+static bool is_small(const struct ts_pair *pair)
+{
+    return pair->a.count < (uint64_t)1 << 16;
+}
+
 /* The type in which a pair is measured: its own where kernels know it and both sides lie there, else f32. */
 static enum ts_type meeting_type(const struct ts_pair *pair)
 {
     const enum ts_type type = pair->a.tensor->type;
-    const bool known = type == TS_BF16 || type == TS_F16;
+    const bool known = (type == TS_BF16 || type == TS_F16) && !is_small(pair);
     return known && type == pair->b.tensor->type && ts_view_bytes(&pair->a) && ts_view_bytes(&pair->b) ? type : TS_F32;
 }
 
@@ -395,12 +402,11 @@ static const struct ts_delta_kernel *kernel_of(enum ts_delta_kind kind)
     return &TS_TABLE(ts_delta_kernels)->of[kind];
 }
 
-/* What a pair that meets in a type goes through. */
 static enum ts_delta_kind kind_of(const struct ts_pair *pair, enum ts_type type)
 {
-    if (type != TS_F32)
-        return type == TS_BF16 ? TS_DELTA_BF16 : TS_DELTA_F16;
-    return pair->a.tensor->type == TS_F32 && pair->b.tensor->type == TS_F32 ? TS_DELTA_F32 : TS_DELTA_WIDENED;
+    if (is_small(pair))
+        return TS_DELTA_DOUBLED;
+    return type == TS_BF16 ? TS_DELTA_BF16 : type == TS_F16 ? TS_DELTA_F16 : TS_DELTA_F32;
 }
 
 /* One side of a run: where it stands, or decoded into the buffer. */
@@ -445,9 +451,9 @@ bool ts_delta_is_fast(const struct ts_pair *pair)
     return is_fast(pair->a.tensor) && is_fast(pair->b.tensor);
 }
 
-/* What a kernel that adds up in f32 handed back, such as second moments of an optimizer, whose squares vanish in
- * f32: once more as f32 numbers, whose squares are doubles. */
-static bool measure_widened(const struct ts_pair *pair, uint64_t first, size_t count, struct ts_delta_limits limits,
+/* What a kernel handed back, such as second moments of an optimizer, whose squares vanish in f32: once more as f32
+ * numbers, whose squares are doubles. */
+static bool measure_doubled(const struct ts_pair *pair, uint64_t first, size_t count, struct ts_delta_limits limits,
                             struct ts_delta_sums *sums)
 {
     float x[DECODED], y[DECODED];
@@ -455,11 +461,11 @@ static bool measure_widened(const struct ts_pair *pair, uint64_t first, size_t c
     if (ts_view_read_f32(&pair->a, first, count, x, &ignored) != TS_OK ||
         ts_view_read_f32(&pair->b, first, count, y, &ignored) != TS_OK)
         return false;
-    kernel_of(TS_DELTA_F32)->measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
+    kernel_of(TS_DELTA_DOUBLED)->measure((const uint8_t *)x, (const uint8_t *)y, count, limits, sums);
     return sums->clean;
 }
 
-/* What a kernel handed back; again: may be clean as f32, and nothing is beyond a fixed tolerance. */
+/* What a kernel handed back; again: may be clean in double, and nothing is beyond a fixed tolerance. */
 static enum ts_status walk_rest(const struct ts_pair *pair, uint64_t first, uint64_t end, struct ts_delta_limits limits,
                                 bool again, struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
                                 struct ts_error *error)
@@ -473,7 +479,7 @@ static enum ts_status walk_rest(const struct ts_pair *pair, uint64_t first, uint
         limits.max_a = piece->max_a;
         limits.min_b = piece->min_b;
         limits.max_b = piece->max_b;
-        if (again && measure_widened(pair, first, now, limits, &sums))
+        if (again && measure_doubled(pair, first, now, limits, &sums))
             add_sums(piece, &sums, first);
         else
             TS_TRY(walk_careful(pair, first, first + now, piece, tolerance, error));
@@ -496,8 +502,7 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
     const enum ts_type type = meeting_type(pair);
     const bool plain_a = pair->a.tensor->type == type && ts_view_bytes(&pair->a);
     const bool plain_b = pair->b.tensor->type == type && ts_view_bytes(&pair->b);
-    const enum ts_delta_kind kind = kind_of(pair, type);
-    const struct ts_delta_kernel *kernel = kernel_of(kind);
+    const struct ts_delta_kernel *kernel = kernel_of(kind_of(pair, type));
     const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
     float x[DECODED], y[DECODED];
     struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};
@@ -516,7 +521,7 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
         limits.ahead[1] = look_ahead(&pair->b, plain_b, first + now, b);
         kernel->measure(a, b, now, limits, &sums);
         if (!sums.clean || is_suspicious(&sums)) {
-            const bool again = kind != TS_DELTA_F32 && sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1];
+            const bool again = sums.max_abs <= allclose_steps[TS_DELTA_TOLERANCES - 1];
             TS_TRY(walk_rest(pair, first, first + now, limits, again, piece, tolerance, error));
         } else {
             add_sums(piece, &sums, first);

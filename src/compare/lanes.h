@@ -10,11 +10,11 @@
 #include "base/number.h"
 #include "base/vector.h"
 
-enum kind { F32, WIDENED, BF16, F16 }; /* widened: f32 numbers out of a type that is smaller, or beside such */
+enum kind { F32, DOUBLED, BF16, F16 }; /* doubled: f32 numbers whose sums are in double throughout */
 
 /* A group is sixteen lanes of one or two numbers: 64 bytes. */
-#define PARTS(kind)  ((kind) <= WIDENED ? 1 : 2)
-#define SIZE(kind)   ((kind) <= WIDENED ? (size_t)4 : (size_t)2)
+#define PARTS(kind)  ((kind) <= DOUBLED ? 1 : 2)
+#define SIZE(kind)   ((kind) <= DOUBLED ? (size_t)4 : (size_t)2)
 #define GROUP(kind)  ((size_t)16 * PARTS(kind))
 #define STRIDE(kind) (GROUP(kind) * SIZE(kind))
 
