@@ -27,12 +27,13 @@
 #define CARRIED          2.0  /* times what came in, tokens that are set aside included */
 #define HIDDEN_ROWS      5    /* softmax that was not captured makes much of a token's near ties */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
-/* One tensor that was rounded by itself: mantissa bits, how many more others have, how many others, of how many
- * numbers. */
+/* One tensor that was rounded by itself: mantissa bits, how many more others have, how many layers, how many tensors
+ * before it, of how many numbers. */
 #define MOST_OF_ITS_OWN   10
 #define FINER             6
-#define OTHERS_OF_ITS_OWN 2
-#define ENOUGH_OF_ITS_OWN 256
+#define LAYERS_OF_ITS_OWN 1
+#define BEFORE_ITS_OWN    2
+#define ENOUGH_OF_ITS_OWN 64
 #define FIRST_LIMIT       1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT       2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 #define TOO_NOISY         0.25   /* rows that err by more are not sure to be found again in another order */
@@ -285,7 +286,7 @@ static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
             return false;
         finer += state->deltas[k].precision_b >= bits + FINER;
     }
-    return finer >= OTHERS_OF_ITS_OWN;
+    return finer >= BEFORE_ITS_OWN;
 }
 
 /* Its numbers are those of a type that is coarser than what the same point holds in every other layer, than what came
@@ -308,7 +309,7 @@ static int bits_of_its_own(struct ts_judge *state, size_t i)
             return 0;
         others++;
     }
-    return others >= OTHERS_OF_ITS_OWN ? bits : 0;
+    return others >= LAYERS_OF_ITS_OWN ? bits : 0;
 }
 
 static const char *type_of_bits(int bits)

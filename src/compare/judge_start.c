@@ -416,6 +416,9 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
         (level > STRUCTURE_FROM && (has_structure(&state->structures[i]) || is_left_behind(state, i))))
         return TS_START_NONE;
     hear(state, i, &evidence);
+    /* what four bits make of a whole model is much for the first tensor of all, where no other layer has one like it */
+    if (i == 0 && level > OPEN_LIMIT && likely < FOUR_BITS_OF_ALL && !evidence.asked)
+        return TS_START_NONE;
     /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
     if (evidence.kind == 0 && evidence.others < MOST_OTHER && !state->structures[i].known &&
         (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))

@@ -208,6 +208,32 @@ static void test_a_certain_token_is_no_calm_one(void **state)
     trace_end(&trace);
 }
 
+/* One point of one layer is rounded to bf16, a few numbers; another layer, as fine as all before it, says that
+ * this is not the candidate's way. Where the other layer is rounded as well, it is. */
+static void judge_layers(bool both, size_t expected)
+{
+    enum { FEW = 6, ROWS = 12 };
+    static const char *names[] = {"embed", "layers.0.norm", "layers.0.up", "layers.1.norm", "layers.1.up"};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t k = 0; k < 5; k++) {
+        float *a = made_values(FEW * ROWS), b[FEW * ROWS];
+        err(a, b, FEW * ROWS, 1e-7);
+        for (size_t i = 0; i < FEW * ROWS && (k == 4 || (k == 2 && both)); i++)
+            b[i] = to_bf16(a[i]);
+        trace_add(&judged.trace, names[k], a, b, SHAPE(ROWS, FEW));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_of_two_layers_is_rounded(void **state)
+{
+    (void)state;
+    judge_layers(false, 4);
+    judge_layers(true, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_keys_from_a_cache_of_eight_bits),
         cmocka_unit_test(test_values_from_a_cache_of_int8),
         cmocka_unit_test(test_a_certain_token_is_no_calm_one),
+        cmocka_unit_test(test_one_of_two_layers_is_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

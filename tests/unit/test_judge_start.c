@@ -608,6 +608,19 @@ static void test_norms_start_none(void **state)
           {"logits", 0.2});
 }
 
+/* The first tensor of a run, which a lookup made, or one product: an error of six times what four bits make is believed
+ * where the same point of other layers says so. */
+static void test_large_errors_want_witnesses(void **state)
+{
+    (void)state;
+    JUDGE("layers.0.input", {"layers.0.input", 0.6}, {"layers.0.o", 0.35}, {"layers.0.sum", 0.6}, {"layers.0.up", 0.7},
+          {"layers.1.o", 0.3});
+    JUDGE(NULL, {"layers.0.input", 0.25}, {"layers.0.o", 0.25}, {"layers.0.sum", 0.3}, {"layers.0.up", 0.3},
+          {"layers.1.o", 0.3});
+    JUDGE(NULL, {"layers.0.down", 0.6}, {"layers.1.x", 0.2}, {"layers.1.down", 0.65}, {"layers.2.x", 0.2},
+          {"layers.2.down", 0.65});
+}
+
 /* Small errors are what is usual: products run in another precision than what they give. */
 static void test_small_errors_are_usual(void **state)
 {
@@ -791,6 +804,7 @@ int main(void)
         cmocka_unit_test(test_tokens_of_few_numbers),
         cmocka_unit_test(test_equal_layers_were_seen),
         cmocka_unit_test(test_norms_start_none),
+        cmocka_unit_test(test_large_errors_want_witnesses),
         cmocka_unit_test(test_small_errors_are_usual),
         cmocka_unit_test(test_one_bug_is_enough),
         cmocka_unit_test(test_a_tensor_by_itself),
