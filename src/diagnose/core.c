@@ -371,6 +371,11 @@ static bool is_shadow(const struct ts_case_entry *entry, const struct ts_case_en
            (entry->explained <= better->explained + 0.005 || entry->cause.confidence <= better->cause.confidence);
 }
 
+static bool is_not_finite(const char *id)
+{
+    return strcmp(id, "nan") == 0 || strcmp(id, "inf") == 0;
+}
+
 /* What is far weaker than the best only distracts. */
 static bool is_far_weaker(const struct ts_case_entry *entry, const struct ts_case_entry *best)
 {
@@ -417,20 +422,29 @@ static bool is_relation(const struct ts_case_entry *entry)
     return !entry->plain && bonus < RELATIONS && bonus > 0;
 }
 
-/* Puts a step or a place before relations that are not precise. */
+static void put_first(struct ts_case_book *book, size_t i)
+{
+    struct ts_case_entry first = book->entries[i];
+    memmove(&book->entries[1], &book->entries[0], i * sizeof *book->entries);
+    book->entries[0] = first;
+}
+
+/* Puts a step or a place before relations that are not precise, and what is not a number before any: nobody has to
+ * guess about that. */
 static void settle_doubts(struct ts_case_book *book)
 {
-    size_t other = 0;
+    size_t other = 0, relations = 0;
+    while (relations < book->count && is_relation(&book->entries[relations]))
+        relations++;
+    if (relations && relations < book->count && is_not_finite(book->entries[relations].cause.id))
+        put_first(book, relations);
     while (other < book->count && is_relation(&book->entries[other]) &&
            book->entries[other].explained < NEARLY_ALL_OF_A_RELATION &&
            book->entries[other].evidence < LEAST_EVIDENCE_OF_A_RELATION)
         other++;
     if (other && other < book->count && !is_relation(&book->entries[other]) &&
-        book->entries[other].cause.confidence >= SURE_ENOUGH) {
-        struct ts_case_entry first = book->entries[other];
-        memmove(&book->entries[1], &book->entries[0], other * sizeof *book->entries);
-        book->entries[0] = first;
-    }
+        book->entries[other].cause.confidence >= SURE_ENOUGH)
+        put_first(book, other);
 }
 
 static bool is_tie(const struct ts_case_entry *first, const struct ts_case_entry *other)

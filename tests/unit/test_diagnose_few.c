@@ -41,6 +41,26 @@ static void test_place_of_a_nan(void **state)
     free(y);
 }
 
+/* Whatever else is found in the numbers beside it, and proved on all of them. */
+static void test_a_nan_comes_first(void **state)
+{
+    struct trace trace;
+    float *x = made_values(TOTAL), y[TOTAL];
+    (void)state;
+    for (size_t i = 0; i < TOTAL; i++)
+        y[i] = 1.5f * x[i];
+    y[7 * HIDDEN + 9] = NAN;
+    trace_start(&trace);
+    trace_add(&trace, "embed", x, x, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "hidden", x, y, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, "nan", "token 7, channel 9");
+    assert_true(trace.diagnosis.count > 1);
+    assert_string_equal(trace.diagnosis.causes[1].id, "scaled");
+    trace_end(&trace);
+    free(x);
+}
+
 /* Sums of twelve: as normal as a fresh initialization is. */
 static void fill_normal(float *values, size_t count)
 {
@@ -250,10 +270,15 @@ static void test_nothing_to_compare_with(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_interrupted),           cmocka_unit_test(test_nothing_to_compare_with),
-        cmocka_unit_test(test_place_of_a_nan),        cmocka_unit_test(test_advice_for_runs),
-        cmocka_unit_test(test_no_mask_without_masks), cmocka_unit_test(test_one_number_on_top_of_rounding),
-        cmocka_unit_test(test_softcap_needs_a_curve), cmocka_unit_test(test_a_large_square_that_is_turned),
+        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_nothing_to_compare_with),
+        cmocka_unit_test(test_place_of_a_nan),
+        cmocka_unit_test(test_a_nan_comes_first),
+        cmocka_unit_test(test_advice_for_runs),
+        cmocka_unit_test(test_no_mask_without_masks),
+        cmocka_unit_test(test_one_number_on_top_of_rounding),
+        cmocka_unit_test(test_softcap_needs_a_curve),
+        cmocka_unit_test(test_a_large_square_that_is_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
