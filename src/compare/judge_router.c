@@ -2,8 +2,9 @@
  *
  * The choice is replayed as other operations are: where the reference's indices are the largest of its captured logits,
  * the candidate's must be the largest of its own, whatever error these carry. Tokens that took other experts are set
- * aside from there on. Where no captured logits explain the reference's choice (a bias that was not captured, groups),
- * only near ties are forgiven. */
+ * aside from there on. Where no captured logits explain the reference's choice, but biases that were not captured do,
+ * the candidate's has to follow from its own logits and some of these biases. Where neither does (groups), only near
+ * ties are forgiven. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,14 @@
 #include "base/ordered.h"
 #include "compare/gathered.h"
 #include "compare/judge_state.h"
+#include "compare/router_bias.h"
 #include "tensor/layer.h"
 
-#define MOST_CHOSEN  64
-#define MOST_EXPERTS 4096
-#define BACK         8  /* earlier pairs that may hold the logits */
-#define SLOTS_NEAR   32 /* pairs around a choice, whose places for experts may be those it has */
+#define MOST_CHOSEN    64
+#define MOST_EXPERTS   4096
+#define BACK           8  /* earlier pairs that may hold the logits */
+#define FLIPS_BY_ERROR 12 /* of all that are chosen, times the error that came in */
+#define SLOTS_NEAR     32 /* pairs around a choice, whose places for experts may be those it has */
 
 /* A gap among the k largest numbers of a row, or below them, that the row's own error can close; the error being that
  * of a run, not of a bug: not beyond the spread of the row. */
@@ -176,6 +179,7 @@ struct choice {
     bool replayed; /* the reference's choice follows from these logits */
     size_t turned; /* tokens with the same experts in another order, as the candidate's own logits have them */
     int bits_a, bits_b;
+    struct ts_router_bias bias; /* open where it takes biases to explain the reference's choice */
 };
 
 static bool read_choice(struct choice *choice, uint64_t token)
@@ -189,8 +193,11 @@ static bool is_own_choice(struct choice *choice, uint64_t token, bool candidate)
 {
     struct ts_error ignored;
     const struct ts_view *view = candidate ? &choice->logits->b : &choice->logits->a;
-    return ts_view_read_f32(view, token * choice->experts, choice->experts, choice->row, &ignored) == TS_OK &&
-           are_largest(choice->row, choice->experts, candidate ? choice->b : choice->a, choice->count, choice->ordered,
+    if (ts_view_read_f32(view, token * choice->experts, choice->experts, choice->row, &ignored) != TS_OK)
+        return false;
+    if (candidate && choice->bias.experts)
+        return ts_router_bias_allows(&choice->bias, choice->row, choice->bits_b, choice->b, choice->count);
+    return are_largest(choice->row, choice->experts, candidate ? choice->b : choice->a, choice->count, choice->ordered,
                        candidate ? choice->bits_b : choice->bits_a);
 }
 
@@ -209,22 +216,44 @@ static bool explains(struct choice *choice, const struct ts_judge *state)
     return false;
 }
 
-/* The nearest earlier matrix that is wider, one row per token. With `exact` it must explain the reference. */
-static const struct ts_actor *find_logits(struct ts_judge *state, size_t i, struct choice *choice, bool exact)
+/* The same with a bias for each expert; what was heard about them stays open then. */
+static bool explains_with_biases(struct choice *choice, const struct ts_judge *state)
+{
+    struct ts_error ignored;
+    for (int scores = 0; scores < TS_ROUTER_SCORES; scores++) {
+        bool good = ts_router_bias_open(&choice->bias, choice->experts, (enum ts_router_scores)scores);
+        for (size_t row = 0; row < state->scene.taken_count && good; row++) {
+            const uint64_t token = state->scene.taken[row];
+            good = read_choice(choice, token) && ts_view_read_f32(&choice->logits->a, token * choice->experts,
+                                                                  choice->experts, choice->row, &ignored) == TS_OK;
+            if (good)
+                ts_router_bias_hear(&choice->bias, choice->row, choice->bits_a, choice->a, choice->count);
+        }
+        if (good && ts_router_bias_settle(&choice->bias))
+            return true;
+        ts_router_bias_close(&choice->bias);
+    }
+    return false;
+}
+
+enum how { ANY, BY_LOGITS, WITH_BIASES };
+
+/* The nearest earlier matrix that is wider, one row per token, and explains the reference in this way. */
+static const struct ts_actor *find_logits(struct ts_judge *state, size_t i, struct choice *choice, enum how how)
 {
     for (size_t back = 1; back <= BACK && back <= i; back++) {
         const struct ts_actor *actor = ts_scene_actor(&state->scene, i - back);
         if (!actor || actor->heads != 1 || actor->apart || actor->rows != state->scene.taken_count ||
             actor->width <= choice->count)
             continue;
-        if (!exact)
+        if (how == ANY)
             return actor;
         choice->logits = &state->pairs[i - back];
         choice->experts = actor->width;
         choice->bits_a = actor->bits_a;
         choice->bits_b = actor->bits_b;
         if (actor->width <= MOST_EXPERTS && choice->logits->a.count == state->scene.tokens * actor->width &&
-            explains(choice, state))
+            (how == BY_LOGITS ? explains(choice, state) : explains_with_biases(choice, state)))
             return actor;
     }
     return NULL;
@@ -268,7 +297,7 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
             came = fmax(came, state->errors[i - back]);
     if (!(came > 0) || *flipped == 0)
         return false;
-    if ((double)*flipped > fmax(2, 12 * came * (double)(state->scene.tokens * choice->count)) ||
+    if ((double)*flipped > fmax(2, FLIPS_BY_ERROR * came * (double)(state->scene.tokens * choice->count)) ||
         share > fmax(2 * (double)choice->count * one, fmin(6 * came, 0.5)))
         return false;
     *flipped = choice->turned = 0;
@@ -290,6 +319,38 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
             ts_judge_leave_out(state, row, true);
     }
     return true;
+}
+
+/* All of the candidate's choices follow from its own logits and biases that explain the reference's; and no more of
+ * them are others than the error of the logits makes, which few tokens with few bounds would not say. */
+static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *choice, size_t *flipped)
+{
+    const struct ts_actor *logits = find_logits(state, i, choice, WITH_BIASES);
+    double came = logits ? state->errors[logits->pair] : 0;
+    size_t row = 0;
+    bool good = logits && isfinite(came);
+    *flipped = choice->turned = 0;
+    for (uint64_t token = 0; token < state->scene.tokens && good; token++) {
+        good = read_choice(choice, token) && is_own_choice(choice, token, true);
+        *flipped += good && !are_same_experts(choice->a, choice->b, choice->count);
+    }
+    good = good && (double)*flipped <= fmax(2, FLIPS_BY_ERROR * came * (double)(state->scene.tokens * choice->count));
+    for (uint64_t token = 0; token < state->scene.tokens && good; token++) {
+        while (row < state->scene.taken_count && state->scene.taken[row] < token)
+            row++;
+        good = read_choice(choice, token);
+        if (!good || memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) == 0)
+            continue;
+        choice->turned += are_same_experts(choice->a, choice->b, choice->count);
+        if (row == state->scene.taken_count || state->scene.taken[row] != token)
+            continue;
+        if (are_same_experts(choice->a, choice->b, choice->count))
+            turn_round(state, i, row, choice->count);
+        else
+            ts_judge_leave_out(state, row, false);
+    }
+    ts_router_bias_close(&choice->bias);
+    return good;
 }
 
 /* Of a few tokens a choice may follow from the logits by chance, where a bias that was not captured hardly moves it.
@@ -319,13 +380,13 @@ static bool chooses_otherwise_elsewhere(struct ts_judge *state, size_t i, const 
 static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choice, bool exact, size_t *flipped)
 {
     struct ts_scene *scene = &state->scene;
-    const struct ts_actor *logits = exact ? find_logits(state, i, choice, true) : NULL;
+    const struct ts_actor *logits = exact ? find_logits(state, i, choice, BY_LOGITS) : NULL;
     size_t row = 0, unseen = 0;
     const bool replayed = choice->replayed = logits != NULL;
-    if (!logits && are_unseen_ties(state, i, choice, flipped))
+    if (!logits && (are_biased_choices(state, i, choice, flipped) || are_unseen_ties(state, i, choice, flipped)))
         return true;
     if (!logits)
-        logits = find_logits(state, i, choice, false);
+        logits = find_logits(state, i, choice, ANY);
     *flipped = choice->turned = 0;
     for (uint64_t token = 0; token < scene->tokens; token++) {
         bool taken;
