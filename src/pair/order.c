@@ -161,13 +161,31 @@ static bool looks_scrambled(const struct ts_side *side, const struct sorted *lis
     return most - least >= 3 && back * 4 > layered;
 }
 
+/* Several tensors of a side hold all layers each: a run is through one layer before it comes to the next, and so their
+ * order says nothing. The pairs are in the order of that side. */
+static bool is_of_stacks(const struct ts_pairer *pairer, const struct sorted *list, size_t count, bool b)
+{
+    const struct ts_names *own = b ? &pairer->b.read : &pairer->a.read, *other = b ? &pairer->a.read : &pairer->b.read;
+    size_t stacks = 0, last = SIZE_MAX;
+    for (size_t i = 0; i < count && own->list && other->list && stacks < 2; i++) {
+        const size_t index = b ? list[i].found->b : list[i].found->a;
+        stacks += index != last && own->list[index].stacked &&
+                  other->list[b ? list[i].found->a : list[i].found->b].layer >= 0;
+        last = index;
+    }
+    return stacks > 1;
+}
+
 /* Sorts by the order of one side and finds the groups in which it says something; false when it does in none. */
-static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t count, bool b)
+static bool keeps_order(const struct ts_pairer *pairer, const struct ts_side *side, struct sorted *list, size_t count,
+                        bool b)
 {
     bool any = false, given = strcmp(side->bundle->order, "order given in the metadata") == 0;
     if (strcmp(side->bundle->order, "natural order of names") == 0 || side->facts.gguf)
         return false; /* and converters write by their own tables */
     qsort(list, count, sizeof *list, b ? by_b : by_a);
+    if (is_of_stacks(pairer, list, count, b))
+        return false;
     for (size_t from = 0, to; from < count; from = to) {
         bool ordered;
         for (to = from + 1; to < count && same_group(name_of(&list[from], b), name_of(&list[to], b));)
@@ -184,12 +202,12 @@ static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t 
 }
 
 /* Half of the pairs are something a table knows. */
-static bool is_model(const struct ts_pairer *pairer)
+static bool is_model(const struct sorted *list, size_t count)
 {
     size_t known = 0;
-    for (size_t i = 0; i < pairer->count; i++)
-        known += pairer->a.read.list[pairer->found[i].a].known;
-    return known * 2 > pairer->count;
+    for (size_t i = 0; i < count; i++)
+        known += meaning(&list[i])->known;
+    return known * 2 > count;
 }
 
 static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t count, const char **source,
@@ -197,7 +215,7 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
 {
     bool all = true;
     TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
-    if (keeps_order(&pairer->a, list, count, false)) {
+    if (keeps_order(pairer, &pairer->a, list, count, false)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
         if (!all)
@@ -206,7 +224,7 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
         return *source ? TS_OK : ts_fail_memory(error);
     }
     TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
-    if (keeps_order(&pairer->b, list, count, true)) {
+    if (keeps_order(pairer, &pairer->b, list, count, true)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
         if (!all)
@@ -220,7 +238,7 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
     } else if (pairer->b.read.sequences) {
         qsort(list, count, sizeof *list, by_sequence_b);
         *source = "order of the numbers in front of the names of B";
-    } else if (is_model(pairer)) {
+    } else if (is_model(list, count)) {
         qsort(list, count, sizeof *list, by_model);
         *source = "order of a forward pass";
     } else {
