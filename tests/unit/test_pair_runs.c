@@ -211,6 +211,37 @@ static void test_activation_of_both(void **state)
         }
 }
 
+/* Both sides call the product their activation, and one has gate and up apart: they are partners by their names, also
+ * where the product is wrong. */
+static void test_activation_of_two(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *gate = made_values(TOKENS * WIDTH), *up = made_values(TOKENS * WIDTH);
+        float both[2 * TOKENS * WIDTH], product[2][TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            both[i / WIDTH * 2 * WIDTH + i % WIDTH] = gate[i];
+            both[i / WIDTH * 2 * WIDTH + WIDTH + i % WIDTH] = up[i];
+            product[0][i] = (float)((double)gate[i] / (1 + exp(-(double)gate[i]))) * up[i];
+            product[1][i] = gate[i] * up[i];
+        }
+        made_add(paired.a, made_name("model.layers.%d.mlp.gate_proj", layer), gate, 3, whole);
+        made_add(paired.a, made_name("model.layers.%d.mlp.up_proj", layer), up, 3, whole);
+        made_add(paired.a, made_name("model.layers.%d.mlp.act_fn", layer), product[0], 3, whole);
+        made_add(paired.b, made_name("model.layers.%d.mlp.gate_up_proj", layer), both, SHAPE(TOKENS, 2 * WIDTH));
+        made_add(paired.b, made_name("model.layers.%d.mlp.act_fn", layer), product[1], SHAPE(TOKENS, WIDTH));
+        free(gate);
+        free(up);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 3 * LAYERS);
+    assert_int_equal(paired.pairing.note_count, 0);
+    paired_find(&paired, "model.layers.0.mlp.act_fn", "model.layers.0.mlp.act_fn");
+    paired_end(&paired);
+}
+
 /* Complex numbers are no product of halves, and twice as many numbers as are looked at. */
 static void test_complex_activation(void **state)
 {
@@ -979,6 +1010,7 @@ int main(void)
         cmocka_unit_test(test_one_stream_is_whole),
         cmocka_unit_test(test_crowd_without_partners),
         cmocka_unit_test(test_activation_of_both),
+        cmocka_unit_test(test_activation_of_two),
         cmocka_unit_test(test_complex_activation),
         cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
