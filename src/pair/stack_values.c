@@ -30,15 +30,18 @@ struct called {
 struct series {
     struct ts_stack_member *list;
     size_t count;
-    uint64_t all; /* elements of all of them */
+    uint64_t all;            /* elements of all of them */
+    const struct series *of; /* not NULL: the one that this is a layer of */
 };
 
-/* A stack and what it may hold: a series, or two of them, as the two parts of each layer. */
+/* A stack and what it may hold: a series, or two of them, as the two parts of each layer; or queries, keys and values.
+ */
+#define MOST_PARTS 3
 struct candidate {
     size_t whole;
-    const struct series *series[2];
+    const struct series *series[MOST_PARTS];
     struct ts_stack_way way;
-    bool tied;
+    bool tied, taken;
 };
 
 struct search {
@@ -94,7 +97,7 @@ static void add_series(struct search *search, struct ts_stack_member *list, size
     for (size_t i = 0; i < count; i++)
         if (size_of(search, list[i].index) != size || (i && list[i].layer == list[i - 1].layer))
             return;
-    search->series[search->series_count++] = (struct series){list, count, size * count};
+    search->series[search->series_count++] = (struct series){list, count, size * count, NULL};
 }
 
 /* What output_hidden_states gives: the embedding, and what each layer makes; the last layer's, or the last norm's. */
@@ -170,9 +173,9 @@ static struct ts_stack open_stack(const struct search *search, const struct cand
                              .whole = candidate->whole,
                              .list = search->list,
                              .layers = series[0]->count > 1 ? series[0]->count : 0,
-                             .parts = series[1] ? 2 : 0};
+                             .parts = series[1] ? series[2] ? 3 : 2 : 0};
     for (size_t i = 0; i < series[0]->count; i++)
-        for (unsigned part = 0; part < 2 && series[part]; part++) {
+        for (unsigned part = 0; part < MOST_PARTS && series[part]; part++) {
             stack.list[stack.count] = series[part]->list[i];
             stack.list[stack.count].entry = i;
             stack.list[stack.count++].part = part;
@@ -180,15 +183,19 @@ static struct ts_stack open_stack(const struct search *search, const struct cand
     return stack;
 }
 
-static enum ts_status try_candidate(struct search *search, size_t whole, const struct series *first,
-                                    const struct series *second, struct ts_error *error)
+static enum ts_status try_candidate(struct search *search, size_t whole, const struct series *const *series,
+                                    size_t parts, struct ts_error *error)
 {
-    struct candidate candidate = {.whole = whole, .series = {first, second}};
+    struct candidate candidate = {.whole = whole};
+    const unsigned ends = 1U | 1U << (parts - 1);
     struct ts_stack stack;
     bool any;
-    for (size_t i = 0; second && i < first->count; i++)
-        if (first->list[i].layer != second->list[i].layer)
-            return TS_OK;
+    for (size_t part = 0; part < parts; part++) {
+        candidate.series[part] = series[part];
+        for (size_t i = 0; i < series[0]->count; i++)
+            if (series[part]->list[i].layer != series[0]->list[i].layer)
+                return TS_OK;
+    }
     if (search->tries == MOST_TRIES)
         return TS_OK;
     search->tries++;
@@ -196,7 +203,8 @@ static enum ts_status try_candidate(struct search *search, size_t whole, const s
         return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
     stack = open_stack(search, &candidate);
     TS_TRY(ts_stack_choose(&stack, &candidate.way, &candidate.tied, &any, error));
-    if (any && candidate.way.agreeing && (!second || candidate.way.agreeing_parts == 3))
+    if (any && candidate.way.agreeing && (candidate.way.agreeing_parts & ends) == ends &&
+        (stack.layers || candidate.way.agreeing == parts))
         search->candidates[search->count++] = candidate;
     return TS_OK;
 }
@@ -230,7 +238,7 @@ static enum ts_status try_some_layers(struct search *search, size_t whole, struc
     for (size_t i = 0; i < search->series_count && search->series[i].all < tensor->count && i < MOST_SIZES; i++) {
         const uint64_t size = search->series[i].all / search->series[i].count;
         if (tensor->count % size == 0 && has_axis(tensor, tensor->count / size))
-            TS_TRY(try_candidate(search, whole, &search->series[i], NULL, error));
+            TS_TRY(try_candidate(search, whole, &(const struct series *){&search->series[i]}, 1, error));
     }
     return TS_OK;
 }
@@ -242,7 +250,7 @@ static enum ts_status try_whole(struct search *search, size_t whole, struct ts_e
     size_t from = first_of(search, tensor->count), to;
     for (; from < search->series_count && search->series[from].all == tensor->count; from++)
         if (has_axis(tensor, search->series[from].count))
-            TS_TRY(try_candidate(search, whole, &search->series[from], NULL, error));
+            TS_TRY(try_candidate(search, whole, &(const struct series *){&search->series[from]}, 1, error));
     if (search->count == before)
         TS_TRY(try_some_layers(search, whole, error));
     if (search->count > before || tensor->count % 2 || !has_axis(tensor, 2))
@@ -254,8 +262,16 @@ static enum ts_status try_whole(struct search *search, size_t whole, struct ts_e
         for (size_t k = from; k < to; k++)
             if (i != k && search->series[i].count == search->series[k].count &&
                 has_axis(tensor, search->series[i].count))
-                TS_TRY(try_candidate(search, whole, &search->series[i], &search->series[k], error));
+                TS_TRY(try_candidate(search, whole, (const struct series *[]){&search->series[i], &search->series[k]},
+                                     2, error));
     return TS_OK;
+}
+
+/* The layer of the other side that belongs to a tensor of one. */
+static int64_t layer_of(const struct search *search, size_t whole)
+{
+    return search->side->read.list[whole].layer +
+           (search->side == &search->pairer->a ? -search->pairer->offset : search->pairer->offset);
 }
 
 /* The member of a series that belongs to a layer, as a series of its own; NULL: none. */
@@ -269,40 +285,55 @@ static enum ts_status one_layer(const struct search *search, const struct series
             struct series *one = ts_arena_alloc(arena, sizeof *one);
             if (!one)
                 return ts_fail_memory(error);
-            *one = (struct series){&series->list[i], 1, series->all / series->count};
+            *one = (struct series){&series->list[i], 1, series->all / series->count, series};
             *out = one;
         }
     return TS_OK;
 }
 
-/* A tensor of one layer: two of that layer in one, as keys and values are kept. */
-static enum ts_status try_layer(struct search *search, size_t whole, struct ts_error *error)
+static bool is_kind(const struct search *search, const struct series *series, const char *begin)
+{
+    return strncmp(search->other->read.list[series->list[0].index].kind, begin, strlen(begin)) == 0;
+}
+
+/* What stands in the list, two by two, or three by three where names say that these are queries, keys and values. */
+static enum ts_status try_together(struct search *search, size_t whole, const struct series *const *list, size_t count,
+                                   size_t parts, struct ts_error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < count; k++) {
+            if (i == k || (parts == 3 && (!is_kind(search, list[i], "attn_q") || !is_kind(search, list[k], "attn_k"))))
+                continue;
+            for (size_t l = 0; l < (parts == 3 ? count : 1); l++)
+                if (parts == 2 || is_kind(search, list[l], "attn_v"))
+                    TS_TRY(try_candidate(search, whole, (const struct series *[]){list[i], list[k], list[l]}, parts,
+                                         error));
+        }
+    return TS_OK;
+}
+
+/* A tensor of one layer: two of that layer in one, as keys and values are kept, or three. */
+static enum ts_status try_layer(struct search *search, size_t whole, size_t parts, struct ts_error *error)
 {
     const struct ts_tensor *tensor = search->side->bundle->tensors[whole];
-    const int64_t offset = search->side == &search->pairer->a ? -search->pairer->offset : search->pairer->offset;
-    const struct series *parts[MOST_TWINS];
+    const struct series *list[MOST_TWINS];
     size_t count = 0;
-    if (tensor->count % 2 || !has_axis(tensor, 2))
+    if (tensor->count % parts || !has_axis(tensor, parts))
         return TS_OK;
     for (size_t i = 0; i < search->series_count && count < MOST_TWINS; i++) {
-        if (search->series[i].all / search->series[i].count != tensor->count / 2)
+        if (search->series[i].all / search->series[i].count != tensor->count / parts)
             continue;
-        TS_TRY(
-            one_layer(search, &search->series[i], search->side->read.list[whole].layer + offset, &parts[count], error));
-        count += parts[count] != NULL;
+        TS_TRY(one_layer(search, &search->series[i], layer_of(search, whole), &list[count], error));
+        count += list[count] != NULL;
     }
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < count; k++)
-            if (i != k)
-                TS_TRY(try_candidate(search, whole, parts[i], parts[k], error));
-    return TS_OK;
+    return try_together(search, whole, list, count, parts, error);
 }
 
 static bool is_free(const struct search *search, const struct candidate *candidate)
 {
     if (search->side->taken[candidate->whole])
         return false;
-    for (int part = 0; part < 2 && candidate->series[part]; part++)
+    for (int part = 0; part < MOST_PARTS && candidate->series[part]; part++)
         for (size_t i = 0; i < candidate->series[part]->count; i++)
             if (search->other->taken[candidate->series[part]->list[i].index])
                 return false;
@@ -313,8 +344,8 @@ static bool is_free(const struct search *search, const struct candidate *candida
 static bool share(const struct candidate *left, const struct candidate *right)
 {
     bool any = left->whole == right->whole;
-    for (int i = 0; i < 2 && left->series[i]; i++)
-        for (int k = 0; k < 2 && right->series[k] && !any; k++)
+    for (int i = 0; i < MOST_PARTS && left->series[i]; i++)
+        for (int k = 0; k < MOST_PARTS && right->series[k] && !any; k++)
             any = left->series[i]->list == right->series[k]->list;
     return any;
 }
@@ -354,7 +385,7 @@ static enum ts_status settle(struct search *search, struct ts_error *error)
     for (bool guess = false;;) {
         bool any = false;
         for (size_t i = 0; i < search->count && !(guess && any); i++) {
-            const struct candidate *candidate = &search->candidates[i];
+            struct candidate *candidate = &search->candidates[i];
             int worst = 1;
             if (!is_free(search, candidate))
                 continue;
@@ -366,12 +397,38 @@ static enum ts_status settle(struct search *search, struct ts_error *error)
             if (worst < (guess ? 0 : 1))
                 continue;
             TS_TRY(take(search, candidate, candidate->tied || worst == 0, "content", error));
-            any = true;
+            candidate->taken = any = true;
         }
         if (!any && guess)
             return TS_OK;
         guess = !any;
     }
+}
+
+/* What a tensor of one layer was found to hold it holds in the others too: behind a fault no values tell it. */
+static enum ts_status carry_layers(struct search *search, struct ts_error *error)
+{
+    for (size_t i = 0; i < search->count; i++) {
+        const struct candidate *found = &search->candidates[i];
+        const struct ts_name *name = &search->side->read.list[found->whole];
+        if (!found->taken || !found->series[0]->of)
+            continue;
+        for (size_t k = 0; k < search->side->count; k++) {
+            const struct ts_name *other = &search->side->read.list[k];
+            struct candidate candidate = {.whole = k, .way = found->way};
+            bool all =
+                !search->side->taken[k] && other->layer >= 0 && other->rank < 0 &&
+                strcmp(other->kind, name->kind) == 0 && strcmp(other->scope, name->scope) == 0 &&
+                ts_tensor_same_shape(search->side->bundle->tensors[k], search->side->bundle->tensors[found->whole]);
+            for (int part = 0; all && part < MOST_PARTS && found->series[part]; part++) {
+                TS_TRY(one_layer(search, found->series[part]->of, layer_of(search, k), &candidate.series[part], error));
+                all = candidate.series[part] != NULL;
+            }
+            if (all && is_free(search, &candidate))
+                TS_TRY(take(search, &candidate, false, "content of other layers", error));
+        }
+    }
+    return TS_OK;
 }
 
 static int by_place(const void *a, const void *b)
@@ -384,7 +441,7 @@ static int by_place(const void *a, const void *b)
 static bool may_hold(const struct search *search, size_t whole, const struct series *series)
 {
     const struct ts_tensor *tensor = search->side->bundle->tensors[whole];
-    const struct candidate candidate = {.whole = whole, .series = {series, NULL}};
+    const struct candidate candidate = {.whole = whole, .series = {series}};
     return series->all == tensor->count && has_axis(tensor, series->count) && is_free(search, &candidate);
 }
 
@@ -489,9 +546,12 @@ enum ts_status ts_match_stack_values(struct ts_pairer *pairer, struct ts_error *
         for (size_t i = 0; i < search.side->count; i++)
             if (!search.side->taken[i] && is_stack(&search, i))
                 TS_TRY(try_whole(&search, i, error));
-            else if (!search.side->taken[i] && search.side->read.list[i].rank < 0)
-                TS_TRY(try_layer(&search, i, error));
+            else
+                for (size_t parts = 2; parts <= MOST_PARTS && !search.side->taken[i]; parts++)
+                    if (search.side->read.list[i].rank < 0 && search.side->read.list[i].layer >= 0)
+                        TS_TRY(try_layer(&search, i, parts, error));
         TS_TRY(settle(&search, error));
+        TS_TRY(carry_layers(&search, error));
         TS_TRY(place_rest(&search, error));
     }
     return TS_OK;

@@ -271,7 +271,7 @@ static enum ts_status look(struct ts_stack *stack, struct ts_stack_way *way, str
             status = look_closely(pairer, other->read.list[member->index].kind, &alignment, &agrees, error);
         if (agrees) {
             way->agreeing++;
-            way->agreeing_parts |= member->part < 2 ? 1U << member->part : 0;
+            way->agreeing_parts |= member->part < 8 ? 1U << member->part : 0;
             way->error = fmax(way->error, alignment.error);
         }
         ts_arena_release(&arena);

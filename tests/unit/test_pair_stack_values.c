@@ -180,6 +180,57 @@ static void test_caches_under_any_name(void **state)
     }
 }
 
+/* Queries, keys and values of a layer in one tensor with an axis of three, [3, heads, tokens, size] or [tokens, 3,
+ * heads, size]; what goes wrong from layer 2 on holds the same. */
+static void test_packed_queries_keys_and_values(void **state)
+{
+    static const char *const names[3] = {"model.layers.%d.self_attn.q_proj", "model.layers.%d.self_attn.k_proj",
+                                         "model.layers.%d.self_attn.v_proj"};
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        const bool tokens_first = form % 2, packed_is_b = form / 2;
+        struct paired paired;
+        paired_start(&paired);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            float packed[3 * CACHE];
+            for (size_t part = 0; part < 3; part++) {
+                float *values = made_values(CACHE); /* [tokens, heads * size] */
+                made_add(packed_is_b ? paired.a : paired.b, made_name(names[part], layer), values,
+                         SHAPE(1, TOKENS, HEADS * SIZE));
+                for (size_t i = 0; i < CACHE; i++) {
+                    const size_t token = i / (HEADS * SIZE), head = i / SIZE % HEADS, at = i % SIZE;
+                    packed[tokens_first ? ((token * 3 + part) * HEADS + head) * SIZE + at
+                                        : ((part * HEADS + head) * TOKENS + token) * SIZE + at] =
+                        layer < 2 ? values[i] : (float)(i % 7) - 3;
+                }
+                free(values);
+            }
+            if (tokens_first)
+                made_add(packed_is_b ? paired.b : paired.a, made_name("model.layers.%d.attn.qkv", layer), packed,
+                         SHAPE(TOKENS, 3, HEADS, SIZE));
+            else
+                made_add(packed_is_b ? paired.b : paired.a, made_name("model.layers.%d.attn.qkv", layer), packed,
+                         SHAPE(3, HEADS, TOKENS, SIZE));
+        }
+        paired_run(&paired, &by_content);
+        assert_int_equal(paired.pairing.count, 3 * LAYERS);
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int part = 0; part < 3; part++) {
+                const char *name = made_name(names[part], layer);
+                char piece[64];
+                const struct ts_pair *pair;
+                snprintf(piece, sizeof piece, "model.layers.%d.attn.qkv[%s%d]", layer, tokens_first ? ":," : "", part);
+                pair = paired_find(&paired, packed_is_b ? name : piece, packed_is_b ? piece : name);
+                assert_string_equal(pair->how, layer < 2 ? "content" : "content of other layers");
+                assert_null(pair->problem);
+                if (layer < 2)
+                    assert_true(pair_error(pair) == 0);
+            }
+        paired_end(&paired);
+    }
+}
+
 /* A cache that was made for more tokens than have come: the rest of it is zero. */
 static void test_caches_with_room(void **state)
 {
@@ -313,8 +364,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_of_small_programs), cmocka_unit_test(test_sizes_alone_prove_nothing),
         cmocka_unit_test(test_equal_norms_are_ambiguous), cmocka_unit_test(test_caches_under_any_name),
-        cmocka_unit_test(test_caches_with_room),          cmocka_unit_test(test_hidden_states_in_one),
-        cmocka_unit_test(test_order_of_stacks),           cmocka_unit_test(test_place_behind_a_fault),
+        cmocka_unit_test(test_caches_with_room),          cmocka_unit_test(test_packed_queries_keys_and_values),
+        cmocka_unit_test(test_hidden_states_in_one),      cmocka_unit_test(test_order_of_stacks),
+        cmocka_unit_test(test_place_behind_a_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
