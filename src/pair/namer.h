@@ -28,6 +28,7 @@ struct ts_namer {
     size_t place_count, place_room;
     bool habits[TS_NAME_HABITS], scopes[TS_NAME_HABITS]; /* rows of ts_name_habits and ts_scope_rows that hold */
     bool sequences;                                      /* leading numbers are sequence numbers */
+    size_t folder;                                       /* ... behind a folder of this length, in which all stand */
     bool folders;                                        /* numbers of folders or files are those of ranks */
     bool any_word;                                       /* ... whatever stands before them */
     unsigned strip;

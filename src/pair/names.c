@@ -416,7 +416,7 @@ bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_wor
                    int64_t *sequence)
 {
     unsigned opening;
-    if (!from || !ts_words_split(from, words))
+    if (!from || !ts_words_split(from + namer->folder, words))
         return false;
     *rank = ts_namer_take_rank(namer, words);
     ts_words_drop_wrappers(words);

@@ -210,12 +210,28 @@ static bool is_model(const struct sorted *list, size_t count)
     return known * 2 > count;
 }
 
+/* Whether a side numbers its dumps and has them in another order: an archive has its members as the disk had them. */
+static bool is_renumbered(const struct ts_side *side, struct sorted *list, size_t count, bool b)
+{
+    int64_t last = -1;
+    if (!side->read.sequences || strcmp(side->bundle->order, "order given in the metadata") == 0)
+        return false;
+    qsort(list, count, sizeof *list, b ? by_b : by_a);
+    for (size_t i = 0; i < count; i++) {
+        const int64_t sequence = side->read.list[b ? list[i].found->b : list[i].found->a].sequence;
+        if (sequence < last)
+            return true;
+        last = sequence;
+    }
+    return false;
+}
+
 static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t count, const char **source,
                            struct ts_error *error)
 {
     bool all = true;
     TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
-    if (keeps_order(pairer, &pairer->a, list, count, false)) {
+    if (!is_renumbered(&pairer->a, list, count, false) && keeps_order(pairer, &pairer->a, list, count, false)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
         if (!all)
@@ -224,7 +240,8 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
         return *source ? TS_OK : ts_fail_memory(error);
     }
     TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
-    if (keeps_order(pairer, &pairer->b, list, count, true)) {
+    if (!pairer->a.read.sequences && !is_renumbered(&pairer->b, list, count, true) &&
+        keeps_order(pairer, &pairer->b, list, count, true)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
         if (!all)

@@ -242,6 +242,41 @@ static void test_activation_of_two(void **state)
     paired_end(&paired);
 }
 
+/* Dumps with numbers in front, in the folder of an archive that has them as the disk had them: the numbers are their
+ * order, and no layers, and what stands behind them are the names; on either side, and with values that do not agree.
+ */
+static void test_numbers_in_an_archive(void **state)
+{
+    static const char *const parts[] = {"input_layernorm", "self_attn_q_proj", "mlp_up_proj", "mlp_down_proj"};
+    (void)state;
+    for (int archive_is_b = 0; archive_is_b < 2; archive_is_b++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (int i = 0; i < 12; i++) {
+            const int at = archive_is_b ? i : i * 5 % 12; /* another order in A */
+            float *values = made_values(TOKENS * WIDTH), *others = made_values(TOKENS * WIDTH);
+            char plain[64], numbered[80];
+            snprintf(plain, sizeof plain, "model.layers.%d.%s", i / 4, parts[i % 4]);
+            snprintf(numbered, sizeof numbered, "run/%03d_model_layers_%d_%s", at, at / 4, parts[at % 4]);
+            made_add(archive_is_b ? paired.a : paired.b, plain, values, SHAPE(TOKENS, WIDTH));
+            made_add(archive_is_b ? paired.b : paired.a, numbered, others, SHAPE(TOKENS, WIDTH));
+            free(values);
+            free(others);
+        }
+        paired.a->order = paired.b->order = "order of the file";
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 12);
+        for (int i = 0; i < 12; i++) {
+            const struct ts_pair *pair = &paired.pairing.pairs[i];
+            char name[80];
+            snprintf(name, sizeof name, "run/%03d_model_layers_%d_%s", i, i / 4, parts[i % 4]);
+            assert_string_equal(pair->how, "canonical name");
+            assert_string_equal(archive_is_b ? pair->name_b : pair->name, name);
+        }
+        paired_end(&paired);
+    }
+}
+
 /* Complex numbers are no product of halves, and twice as many numbers as are looked at. */
 static void test_complex_activation(void **state)
 {
@@ -1011,6 +1046,7 @@ int main(void)
         cmocka_unit_test(test_crowd_without_partners),
         cmocka_unit_test(test_activation_of_both),
         cmocka_unit_test(test_activation_of_two),
+        cmocka_unit_test(test_numbers_in_an_archive),
         cmocka_unit_test(test_complex_activation),
         cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
