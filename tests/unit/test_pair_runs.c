@@ -277,6 +277,46 @@ static void test_numbers_in_an_archive(void **state)
     }
 }
 
+/* A single pass of two layers that an archive has in any order, or backward, is put in the order of a pass; one that
+ * goes forward keeps its own, and so do gradients. */
+static void test_order_of_an_archive(void **state)
+{
+    static const char *const names[] = {"model.embed_tokens",
+                                        "model.layers.0.post_attention_layernorm",
+                                        "model.layers.0.self_attn.q_proj", /* as no model has it, but in one layer */
+                                        "model.layers.0.mlp.down_proj",
+                                        "model.layers.1.self_attn.q_proj",
+                                        "model.layers.1.post_attention_layernorm",
+                                        "model.layers.1.mlp.down_proj",
+                                        "model.norm"};
+    static const size_t orders[4][8] = {{0, 1, 2, 3, 4, 5, 6, 7},  /* its own */
+                                        {3, 6, 0, 5, 1, 7, 4, 2},  /* as a disk has it */
+                                        {7, 6, 5, 4, 3, 2, 1, 0},  /* backward */
+                                        {7, 6, 5, 4, 3, 2, 1, 0}}; /* ... gradients */
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (size_t i = 0; i < 8; i++) {
+            float *values = made_values(TOKENS * WIDTH);
+            char text[96];
+            snprintf(text, sizeof text, "%s%s", names[orders[kind][i]], kind == 3 ? ".grad" : "");
+            made_add(paired.a, text, values, SHAPE(TOKENS, WIDTH));
+            made_add(paired.b, text, values, SHAPE(TOKENS, WIDTH));
+            free(values);
+        }
+        paired.a->order = paired.b->order = "order of the file";
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 8);
+        for (size_t i = 0; i < 8; i++) {
+            static const size_t of_a_pass[8] = {0, 2, 1, 3, 4, 5, 6, 7};
+            const char *expected = names[kind == 1 || kind == 2 ? of_a_pass[i] : orders[kind][i]];
+            assert_int_equal(strncmp(paired.pairing.pairs[i].name, expected, strlen(expected)), 0);
+        }
+        paired_end(&paired);
+    }
+}
+
 /* Complex numbers are no product of halves, and twice as many numbers as are looked at. */
 static void test_complex_activation(void **state)
 {
@@ -1046,6 +1086,7 @@ int main(void)
         cmocka_unit_test(test_crowd_without_partners),
         cmocka_unit_test(test_activation_of_both),
         cmocka_unit_test(test_activation_of_two),
+        cmocka_unit_test(test_order_of_an_archive),
         cmocka_unit_test(test_numbers_in_an_archive),
         cmocka_unit_test(test_complex_activation),
         cmocka_unit_test(test_names_of_caches),
