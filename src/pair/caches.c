@@ -1,5 +1,5 @@
 /* Owns the names of caches: every engine has its own for the keys and values of a layer, and most of them say nothing
- * of attention. past_key_values.3.0, past_key_values.3.key, present.3.key, key_cache.3, cache_k_l3 and
+ * of attention. past_key_values.3.0, past_key_values.3.key, present.3.key, key_cache.3, cache_k_l3, keys_3 and
  * layers.3.self_attn.k_cache are one. past_key_values.3 holds both, key_cache those of all layers. */
 #include "pair/caches.h"
 
@@ -69,6 +69,7 @@ const char *ts_cache_kind(const char *name, int64_t *layer)
                               "attention decoder module transformer h blocks"))
             return NULL;
     }
+    cache = cache || (parts.count == 1 && parts.numbers == 1 && ts_word_in(parts.words[0], "keys values"));
     if (!cache || (parts.numbers && parts.values[0] >= MOST_LAYERS) ||
         (parts.numbers == 2 && (key || value || parts.values[1] > 1)))
         return NULL;

@@ -541,6 +541,46 @@ static enum ts_status is_product(const struct ts_tensor *activation, const struc
     return TS_OK;
 }
 
+/* The same of a side that has gate and up apart, in the first layer that has all three. */
+static enum ts_status is_product_of_two(const struct ts_side *side, bool *product, struct ts_error *error)
+{
+    const struct ts_tensor *parts[3] = {NULL, NULL, NULL};
+    double values[3][SIGNS_OF_ROW];
+    size_t seen = 0, alike = 0;
+    int64_t layer = -1;
+    *product = false;
+    for (size_t i = 0; i < side->count; i++) {
+        const struct ts_name *name = &side->read.list[i];
+        const int part = strcmp(name->kind, "ffn_gate") == 0  ? 0
+                         : strcmp(name->kind, "ffn_up") == 0  ? 1
+                         : strcmp(name->kind, "ffn_act") == 0 ? 2
+                                                              : -1;
+        if (part < 0 || name->rank >= 0 || name->expert >= 0)
+            continue;
+        if (name->layer != layer)
+            memset(parts, 0, sizeof parts);
+        layer = name->layer;
+        parts[part] = side->bundle->tensors[i];
+        if (parts[0] && parts[1] && parts[2])
+            break;
+    }
+    for (int part = 0; part < 3; part++)
+        if (!parts[part] || parts[part]->count != parts[0]->count || ts_type_info(parts[part]->type)->components != 1)
+            return TS_OK;
+    for (uint64_t at = 0; at < parts[0]->count && seen < MOST_SIGNS; at += SIGNS_OF_ROW) {
+        const uint64_t left = parts[0]->count - at;
+        const size_t count = left < SIGNS_OF_ROW ? (size_t)left : SIGNS_OF_ROW;
+        for (int part = 0; part < 3; part++)
+            TS_TRY(ts_tensor_read_f64(parts[part], at, count, values[part], error));
+        for (size_t i = 0; i < count; i++) {
+            seen += values[2][i] != 0;
+            alike += values[0][i] * values[1][i] * values[2][i] > 0;
+        }
+    }
+    *product = seen >= LEAST_SIGNS && 20 * alike > 19 * seen;
+    return TS_OK;
+}
+
 /* vLLM's act_fn takes gate and up as one, and gives what down takes: it is no partner of an act_fn that does not. */
 static enum ts_status name_products(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
 {
@@ -550,13 +590,17 @@ static enum ts_status name_products(struct ts_pairer *pairer, struct ts_side *si
         return TS_OK;
     for (size_t i = 0; i < side->count; i++) {
         const struct ts_name *name = &side->read.list[i];
-        bool product;
+        bool product, same;
         if (strcmp(name->kind, "ffn_gate_up") == 0)
             both = i;
         if (strcmp(name->kind, "ffn_act") != 0 || both == SIZE_MAX || side->read.list[both].layer != name->layer ||
             side->read.list[both].rank != name->rank)
             continue;
         TS_TRY(is_product(side->bundle->tensors[i], side->bundle->tensors[both], &product, error));
+        if (product) {
+            TS_TRY(is_product_of_two(of_b ? &pairer->a : &pairer->b, &same, error));
+            product = !same; /* both sides call it so */
+        }
         for (size_t k = 0; k < side->count && product; k++)
             if (strcmp(side->read.list[k].kind, "ffn_act") == 0) {
                 side->read.list[k].kind = side->read.list[k].text = "ffn_mid";

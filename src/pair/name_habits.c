@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "base/table.h"
+#include "pair/caches.h"
 #include "pair/namer.h"
 
 /* Numbers in front count the dumps when no two are equal and they are not simply layers: a layer is named besides, or
  * the rest of the names differs as well. */
-static bool look_for_sequences(const char *const *names, size_t count, struct ts_arena *arena, bool *sequences)
+static bool look_for_sequences(const char *const *names, size_t count, size_t folder, struct ts_arena *arena,
+                               bool *sequences)
 {
     const struct ts_arena_mark mark = ts_arena_mark(arena);
     struct ts_table numbers = {0}, rests = {0};
@@ -21,12 +23,12 @@ static bool look_for_sequences(const char *const *names, size_t count, struct ts
         uint64_t layer;
         char text[TS_NAME_ROOM];
         const char *key;
-        if (!names[i] || !isdigit((unsigned char)names[i][0])) {
+        if (!names[i] || !isdigit((unsigned char)names[i][folder])) {
             if (i == 0)
                 break;
             continue;
         }
-        if (!ts_words_split(names[i], &words) || words.count < 2 || !words.list[0].number)
+        if (!ts_words_split(names[i] + folder, &words) || words.count < 2 || !words.list[0].number)
             continue;
         opened++;
         key = ts_arena_printf(arena, "%" PRIu64, words.list[0].value);
@@ -43,6 +45,21 @@ static bool look_for_sequences(const char *const *names, size_t count, struct ts
     ts_table_release(&rests);
     ts_arena_rewind(arena, mark);
     return done;
+}
+
+/* The length of the folders, with their last '/', in which all names stand; 0: none. */
+static size_t common_folder(const char *const *names, size_t count)
+{
+    size_t length = count > 1 && names[0] ? strlen(names[0]) : 0;
+    for (size_t i = 1; i < count && length; i++) {
+        size_t same = 0;
+        while (names[i] && same < length && names[i][same] == names[0][same])
+            same++;
+        length = same;
+    }
+    while (length && names[0][length - 1] != '/')
+        length--;
+    return length;
 }
 
 /* model_0/, model_1/ or part0:, part1: are ranks when every tensor stands under such a number, and most stand under all
@@ -221,11 +238,52 @@ static void look_for_conventions(struct ts_namer *namer, const char *const *name
         namer->scopes[i] = is_witnessed(ts_scope_rows[i].witness, names, count);
 }
 
+size_t ts_namer_same_ending(const char *const *names, size_t count, struct ts_words *words)
+{
+    static const char counted[] = "rank step layer layers block blocks expert experts tp pp gpu device shard worker "
+                                  "stage pass iter token head";
+    const size_t size = count > 3 && names[0] ? strlen(names[0]) : 0;
+    size_t length = 0, layers = 0;
+    const char *ending;
+    int64_t unused;
+    bool number;
+    while (length < size && isalnum((unsigned char)names[0][size - 1 - length]))
+        length++;
+    if (!length || length + 1 >= size)
+        return 0;
+    ending = names[0] + size - ++length;
+    number = strspn(ending + 1, "0123456789") == length - 1;
+    if (!strchr(":._-/", *ending) || (!number && !ts_word_in(ending + 1, "output out")))
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t own = names[i] ? strlen(names[i]) : 0;
+        unsigned first, behind;
+        uint64_t layer;
+        if (own <= length || strcmp(names[i] + own - length, ending) != 0 ||
+            (*ending == ':' && strchr(names[i], ':') != names[i] + own - length) || ts_cache_kind(names[i], &unused) ||
+            !ts_words_split(names[i], words) || words->count < 2 ||
+            (number && ts_word_in(words->list[words->count - 2].text, counted)))
+            return 0;
+        words->list[--words->count].gone = true;
+        for (unsigned k = 0; k < words->count; k++)
+            words->list[k].in_file = words->list[k].in_file && *ending != ':';
+        layers += ts_words_find_layer(words, false, &first, &behind, &layer);
+    }
+    return *ending == ':' || layers * 2 > count ? length : 0;
+}
+
 bool ts_namer_find_habits(struct ts_namer *namer, const char *const *names, size_t count, bool folders,
                           struct ts_words *words, unsigned *common)
 {
-    bool done = look_for_sequences(names, count, namer->arena, &namer->sequences) &&
-                (!folders || look_for_folders(names, count, words, namer->arena, false, &namer->folders));
+    size_t folder = common_folder(names, count);
+    bool done;
+    if (folder && (!ts_words_split(names[0], words) || ts_words_take_rank(words) >= 0))
+        folder = 0; /* it says more */
+    done = look_for_sequences(names, count, 0, namer->arena, &namer->sequences) &&
+           (namer->sequences || !folder || look_for_sequences(names, count, folder, namer->arena, &namer->sequences)) &&
+           (!folders || look_for_folders(names, count, words, namer->arena, false, &namer->folders));
+    if (done && namer->sequences && folder && isdigit((unsigned char)names[0][folder]))
+        namer->folder = folder;
     if (done && folders && !namer->folders) {
         namer->any_word = true;
         done = look_for_folders(names, count, words, namer->arena, true, &namer->folders);

@@ -66,7 +66,7 @@ const struct ts_name_row ts_tail_rows[] = {
     {"dec_output_norm", "decoder_final_layer_norm decoder_layer_norm decoder_ln", TS_NAME_ANY},
     {"output_norm",
      "final_layer_norm ln_f norm norm_f final_layernorm lm_head_ln rms_norm encoder_final_layernorm ln_out final_norm "
-     "norm_out decoder_final_layernorm ln_final decoder_norm decoder_decoder_norm",
+     "norm_out decoder_final_layernorm ln_final decoder_norm decoder_decoder_norm lnf rms_final",
      TS_NAME_ANY},
     {"output_norm", "final_norm_output result_norm final_output last_hidden_state", TS_NAME_TRACE},
     {"output_hc_fn", "", TS_NAME_ANY},

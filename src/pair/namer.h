@@ -28,6 +28,7 @@ struct ts_namer {
     size_t place_count, place_room;
     bool habits[TS_NAME_HABITS], scopes[TS_NAME_HABITS]; /* rows of ts_name_habits and ts_scope_rows that hold */
     bool sequences;                                      /* leading numbers are sequence numbers */
+    size_t folder;                                       /* ... behind a folder of this length, in which all stand */
     bool folders;                                        /* numbers of folders or files are those of ranks */
     bool any_word;                                       /* ... whatever stands before them */
     unsigned strip;
@@ -50,7 +51,10 @@ int64_t ts_namer_take_rank(const struct ts_namer *namer, struct ts_words *words)
 bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_words *words, int64_t *rank,
                    int64_t *sequence);
 
-/* name_habits.c: what the names of a side have in common, found before any is read. folders: those with numbers may be
+/* name_habits.c: the length of what all names end in and says nothing: a number that is no layer's (the first call of
+ * everything, x_0, or its first output, x:0), or that it is an output (x.output). 0: none. */
+size_t ts_namer_same_ending(const char *const *names, size_t count, struct ts_words *words);
+/* What the names of a side have in common, found before any is read. folders: those with numbers may be
  * ranks. words: room for two. *common: words that all names begin with. False without memory. */
 bool ts_namer_find_habits(struct ts_namer *namer, const char *const *names, size_t count, bool folders,
                           struct ts_words *words, unsigned *common);

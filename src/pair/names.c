@@ -416,7 +416,7 @@ bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_wor
                    int64_t *sequence)
 {
     unsigned opening;
-    if (!from || !ts_words_split(from, words))
+    if (!from || !ts_words_split(from + namer->folder, words))
         return false;
     *rank = ts_namer_take_rank(namer, words);
     ts_words_drop_wrappers(words);
@@ -660,6 +660,20 @@ static void count_layers(struct ts_name *list, size_t count, const struct ts_sco
     }
 }
 
+/* Leaves out what all names end in. */
+static bool cut_names(const char *const **names, size_t count, struct ts_words *words, struct ts_arena *arena)
+{
+    const size_t length = ts_namer_same_ending(*names, count, words);
+    const char **list = length ? ts_arena_array(arena, count, sizeof *list) : NULL;
+    for (size_t i = 0; list && i < count; i++) {
+        list[i] = ts_arena_copy(arena, (*names)[i], strlen((*names)[i]) - length);
+        if (!list[i])
+            return false;
+    }
+    *names = list ? list : *names;
+    return list || !length;
+}
+
 static bool make(const char *const *names, size_t count, unsigned strip, bool folders, struct ts_arena *arena,
                  struct ts_names *out)
 {
@@ -669,7 +683,7 @@ static bool make(const char *const *names, size_t count, unsigned strip, bool fo
     bool done;
     *out = (struct ts_names){.count = count};
     out->list = ts_arena_array(arena, count, sizeof *out->list);
-    done = words && kept && out->list && open_namer(&namer) &&
+    done = words && kept && out->list && cut_names(&names, count, words, arena) && open_namer(&namer) &&
            ts_namer_find_habits(&namer, names, count, folders, words, &out->common);
     if (done) {
         out->sequences = namer.sequences;

@@ -1,10 +1,14 @@
 /* Owns the execution order of the pairs: from a file the user gives, from an input that keeps one, from sequence
  * numbers in names, from what a model of that kind does, and last the natural order of names. Never the alphabet. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "pair/pairing.h"
+
+/* Steps back through a model that no pass makes by chance. */
+#define LEAST_BACK 3
 
 /* What qsort's callback may look at. */
 struct sorted {
@@ -161,19 +165,80 @@ static bool looks_scrambled(const struct ts_side *side, const struct sorted *lis
     return most - least >= 3 && back * 4 > layered;
 }
 
+/* Where a name stands in a pass through a model: before the layers, in one of them, behind them; -1: unknown. */
+static int64_t stand(const struct ts_name *name)
+{
+    if (!name->known || name->stage == TS_STAGE_UNKNOWN)
+        return -1;
+    return name->stage == TS_STAGE_HEAD ? 0 : name->stage == TS_STAGE_TAIL ? INT64_MAX : name->layer + 1;
+}
+
+/* The same pairs, most of them of kinds that a table knows and each of them once, go back through the model half as
+ * often as forward or more: a single pass does not, in whatever order an archive has it. Gradients may. */
+static bool looks_backward(const struct ts_side *side, const struct sorted *list, size_t from, size_t to, bool b,
+                           struct ts_arena *arena)
+{
+    const struct ts_arena_mark mark = ts_arena_mark(arena);
+    struct ts_table seen = {0};
+    size_t forward = 0, back = 0, layers_back = 0, known = 0;
+    int64_t last = -1;
+    bool once;
+    for (size_t i = from; i < to; i++) {
+        const int64_t now = stand(&side->read.list[b ? list[i].found->b : list[i].found->a]);
+        if (now < 0)
+            continue;
+        forward += last >= 0 && now > last;
+        back += last >= 0 && now < last;
+        layers_back += now > 0 && last < INT64_MAX && now < last;
+        last = now;
+        known++;
+    }
+    if ((back < LEAST_BACK && (forward || !layers_back)) || back * 2 <= forward || known * 2 <= to - from ||
+        !ts_table_init(&seen, to - from))
+        return false;
+    once = true;
+    for (size_t i = from; i < to && once; i++) {
+        const struct ts_name *name = &side->read.list[b ? list[i].found->b : list[i].found->a];
+        const char *key = ts_arena_printf(arena, "%s|%s|%" PRId64 "|%" PRId64 "|%" PRId64, name->scope, name->kind,
+                                          name->layer, name->expert, name->rank);
+        once = key && ts_table_put(&seen, key, i, NULL) && !strstr(name_of(&list[i], b), "grad");
+    }
+    ts_table_release(&seen);
+    ts_arena_rewind(arena, mark);
+    return once;
+}
+
+/* Several tensors of a side hold all layers each: a run is through one layer before it comes to the next, and so their
+ * order says nothing. The pairs are in the order of that side. */
+static bool is_of_stacks(const struct ts_pairer *pairer, const struct sorted *list, size_t count, bool b)
+{
+    const struct ts_names *own = b ? &pairer->b.read : &pairer->a.read, *other = b ? &pairer->a.read : &pairer->b.read;
+    size_t stacks = 0, last = SIZE_MAX;
+    for (size_t i = 0; i < count && own->list && other->list && stacks < 2; i++) {
+        const size_t index = b ? list[i].found->b : list[i].found->a;
+        stacks += index != last && own->list[index].stacked &&
+                  other->list[b ? list[i].found->a : list[i].found->b].layer >= 0;
+        last = index;
+    }
+    return stacks > 1;
+}
+
 /* Sorts by the order of one side and finds the groups in which it says something; false when it does in none. */
-static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t count, bool b)
+static bool keeps_order(struct ts_pairer *pairer, const struct ts_side *side, struct sorted *list, size_t count, bool b)
 {
     bool any = false, given = strcmp(side->bundle->order, "order given in the metadata") == 0;
     if (strcmp(side->bundle->order, "natural order of names") == 0 || side->facts.gguf)
         return false; /* and converters write by their own tables */
     qsort(list, count, sizeof *list, b ? by_b : by_a);
+    if (is_of_stacks(pairer, list, count, b))
+        return false;
     for (size_t from = 0, to; from < count; from = to) {
         bool ordered;
         for (to = from + 1; to < count && same_group(name_of(&list[from], b), name_of(&list[to], b));)
             to++;
         ordered = given || (to - from > 1 && !looks_sorted(list, from, to, b) &&
-                            !(side->read.list && looks_scrambled(side, list, from, to, b)));
+                            !(side->read.list && (looks_scrambled(side, list, from, to, b) ||
+                                                  looks_backward(side, list, from, to, b, &pairer->scratch))));
         any = any || ordered;
         for (size_t i = from; i < to; i++) {
             list[i].rank = from;
@@ -184,12 +249,28 @@ static bool keeps_order(const struct ts_side *side, struct sorted *list, size_t 
 }
 
 /* Half of the pairs are something a table knows. */
-static bool is_model(const struct ts_pairer *pairer)
+static bool is_model(const struct sorted *list, size_t count)
 {
     size_t known = 0;
-    for (size_t i = 0; i < pairer->count; i++)
-        known += pairer->a.read.list[pairer->found[i].a].known;
-    return known * 2 > pairer->count;
+    for (size_t i = 0; i < count; i++)
+        known += meaning(&list[i])->known;
+    return known * 2 > count;
+}
+
+/* Whether a side numbers its dumps and has them in another order: an archive has its members as the disk had them. */
+static bool is_renumbered(const struct ts_side *side, struct sorted *list, size_t count, bool b)
+{
+    int64_t last = -1;
+    if (!side->read.sequences || strcmp(side->bundle->order, "order given in the metadata") == 0)
+        return false;
+    qsort(list, count, sizeof *list, b ? by_b : by_a);
+    for (size_t i = 0; i < count; i++) {
+        const int64_t sequence = side->read.list[b ? list[i].found->b : list[i].found->a].sequence;
+        if (sequence < last)
+            return true;
+        last = sequence;
+    }
+    return false;
 }
 
 static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t count, const char **source,
@@ -197,7 +278,7 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
 {
     bool all = true;
     TS_TRY(ts_pairer_read_side(pairer, &pairer->a, error));
-    if (keeps_order(&pairer->a, list, count, false)) {
+    if (!is_renumbered(&pairer->a, list, count, false) && keeps_order(pairer, &pairer->a, list, count, false)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
         if (!all)
@@ -206,7 +287,8 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
         return *source ? TS_OK : ts_fail_memory(error);
     }
     TS_TRY(ts_pairer_read_side(pairer, &pairer->b, error));
-    if (keeps_order(&pairer->b, list, count, true)) {
+    if (!pairer->a.read.sequences && !is_renumbered(&pairer->b, list, count, true) &&
+        keeps_order(pairer, &pairer->b, list, count, true)) {
         for (size_t i = 0; i < count && all; i++)
             all = list[i].ordered;
         if (!all)
@@ -220,7 +302,7 @@ static enum ts_status sort(struct ts_pairer *pairer, struct sorted *list, size_t
     } else if (pairer->b.read.sequences) {
         qsort(list, count, sizeof *list, by_sequence_b);
         *source = "order of the numbers in front of the names of B";
-    } else if (is_model(pairer)) {
+    } else if (is_model(list, count)) {
         qsort(list, count, sizeof *list, by_model);
         *source = "order of a forward pass";
     } else {

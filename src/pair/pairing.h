@@ -180,6 +180,7 @@ enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error
 /* What content says of some tensors, and is surely so: pairs of indices, ascending. *pairs is in the scratch arena. */
 enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, const bool *only_b, size_t (**pairs)[2],
                                size_t *count, struct ts_error *error);
+enum ts_status ts_match_stack_values(struct ts_pairer *pairer, struct ts_error *error); /* stacks that no name tells */
 enum ts_status ts_match_counted(struct ts_pairer *pairer, struct ts_error *error); /* counted.c: before equal names */
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error); /* carry.c: behind content */
 enum ts_status ts_match_sums(struct ts_pairer *pairer, struct ts_error *error);    /* sums.c: behind all of these */

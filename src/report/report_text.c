@@ -272,24 +272,31 @@ static void put_fact(const struct text *text, const char *label, const char *fac
     ts_buffer_byte(text->out, '\n');
 }
 
-/* How the pairs given agree: the largest of their roundings, with the coarsest precision among them. */
+/* How the pairs given agree: the largest of their roundings, with the coarsest precision among them. *allowed: some do
+ * by a rule of the user's, whatever their error is. */
 static void put_agreement(struct ts_buffer *line, const struct ts_comparison *comparison, const size_t *pairs,
-                          size_t count)
+                          size_t count, bool *allowed)
 {
     double most = 0;
     int bits = 64;
+    *allowed = false;
     for (size_t i = 0; i < count; i++) {
         const struct ts_delta *delta = &comparison->deltas[pairs[i]];
+        *allowed = *allowed || comparison->judgement.verdicts[pairs[i]].allowed;
         if (comparison->judgement.verdicts[pairs[i]].roundings > most)
             most = comparison->judgement.verdicts[pairs[i]].roundings;
         if (ts_pair_precision(delta) < bits)
             bits = ts_pair_precision(delta);
     }
     if (most == 0) {
+        *allowed = false;
         ts_buffer_string(line, count == 1 ? " is equal" : " are equal");
         return;
     }
-    ts_buffer_string(line, count == 1 ? " agrees (" : " agree (at most ");
+    if (*allowed)
+        ts_buffer_string(line, count == 1 ? " is allowed (" : " are allowed (at most ");
+    else
+        ts_buffer_string(line, count == 1 ? " agrees (" : " agree (at most ");
     ts_put_short(line, most);
     ts_buffer_string(line, " roundings of ");
     ts_put_precision(line, bits);
@@ -300,6 +307,7 @@ static void put_agreement(struct ts_buffer *line, const struct ts_comparison *co
 static bool put_inputs(struct ts_buffer *line, const struct ts_comparison *comparison, size_t first)
 {
     size_t inputs[TS_MOST_INPUTS], count = ts_operation_inputs(comparison, first, inputs);
+    bool allowed;
     for (size_t i = 0; i < count; i++)
         if (comparison->judgement.verdicts[inputs[i]].judged > TS_JUDGED_NOISE)
             return false;
@@ -312,8 +320,8 @@ static bool put_inputs(struct ts_buffer *line, const struct ts_comparison *compa
                          : i + 1 == count ? " and "
                                           : ", ",
                          comparison->pairing.pairs[inputs[i]].name);
-    put_agreement(line, comparison, inputs, count);
-    ts_buffer_string(line, ", so the error is made here.");
+    put_agreement(line, comparison, inputs, count, &allowed);
+    ts_buffer_string(line, allowed ? "." : ", so the error is made here.");
     return true;
 }
 
@@ -321,15 +329,18 @@ static bool put_inputs(struct ts_buffer *line, const struct ts_comparison *compa
 static void put_before(struct ts_buffer *line, const struct ts_comparison *comparison, size_t first)
 {
     size_t agreeing = 0, unknown = 0;
-    for (size_t i = 0; i < first; i++)
+    bool allowed = false;
+    for (size_t i = 0; i < first; i++) {
         *(comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN ? &unknown : &agreeing) += 1;
+        allowed = allowed || comparison->judgement.verdicts[i].allowed;
+    }
     if (!first)
         ts_buffer_string(line, comparison->filtered ? "Nothing before it passes the filter."
                                                     : "Nothing was compared before it.");
     else if (agreeing == 1)
-        ts_buffer_string(line, "The tensor before it agrees.");
+        ts_buffer_printf(line, "The tensor before it %s.", allowed ? "is allowed" : "agrees");
     else if (agreeing)
-        ts_buffer_printf(line, "The %zu tensors before it agree.", agreeing);
+        ts_buffer_printf(line, "The %zu tensors before it %s.", agreeing, allowed ? "are allowed" : "agree");
     if (unknown)
         ts_buffer_printf(line, "%s%zu before it could not be compared.", line->size ? " " : "", unknown);
 }

@@ -367,6 +367,53 @@ static void test_one_turned_among_siblings(void **state)
     }
 }
 
+/* Halves in a tensor that is declared as f32, as programs make it that write n * 4 bytes of them; and floats that are
+ * declared as halves, or are doubles. Whichever side it is, the report says which type the bytes are. */
+static void test_bytes_of_another_type(void **state)
+{
+    static const struct {
+        enum ts_type written, declared;
+        const char *words;
+    } cases[] = {{TS_F16, TS_F32, "read as f16 instead of f32"}, {TS_BF16, TS_F32, "read as bf16 instead of f32"},
+                 {TS_F32, TS_F16, "read as f32 instead of f16"}, {TS_F32, TS_BF16, "read as f32 instead of bf16"},
+                 {TS_F64, TS_F32, "read as f64 instead of f32"}, {TS_F32, TS_F32, NULL}};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const bool in_a = i % 2;
+        const enum ts_type written = cases[i / 2].written, declared = cases[i / 2].declared;
+        float values[COUNT];
+        double bytes[2 * COUNT] = {0};
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (int layer = 0; layer < 2; layer++) {
+            for (size_t k = 0; k < COUNT; k++) {
+                values[k] = (float)dice_number();
+                if (written == TS_F16)
+                    memcpy((char *)bytes + 2 * k, &(uint16_t){to_half(values[k])}, 2);
+                else if (written == TS_BF16)
+                    memcpy((char *)bytes + 2 * k, &(uint16_t){to_bf16(values[k])}, 2);
+                else if (written == TS_F32)
+                    memcpy((char *)bytes + 4 * k, &values[k], 4);
+                else
+                    bytes[k] = values[k];
+            }
+            add_bytes(in_a ? inputs.b : inputs.a, layer ? "layers.1.up" : "layers.0.up", TS_F32, values, sizeof values,
+                      ROWS, COLUMNS);
+            add_bytes(in_a ? inputs.a : inputs.b, layer ? "layers.1.up" : "layers.0.up", layer ? declared : TS_F32,
+                      layer ? (const void *)bytes : values, COUNT * (size_t)(declared == TS_F32 ? 4 : 2 + 2 * !layer),
+                      ROWS, COLUMNS);
+        }
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        if (cases[i / 2].words)
+            assert_true(is_doubted(&comparison, cases[i / 2].words));
+        assert_int_equal(is_doubted(&comparison, in_a ? "of the reference, read as" : "of the candidate, read as"),
+                         cases[i / 2].words != NULL);
+        assert_false(is_doubted(&comparison, in_a ? "of the candidate, read as" : "of the reference, read as"));
+        ts_comparison_release(&comparison);
+    }
+}
+
 /* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
 static void test_references_are_doubted_too(void **state)
 {
@@ -591,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_complex_against_real),
         cmocka_unit_test(test_what_quantizing_does),
         cmocka_unit_test(test_references_are_doubted_too),
+        cmocka_unit_test(test_bytes_of_another_type),
         cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),
         cmocka_unit_test(test_few_numbers_are_no_precision),

@@ -358,6 +358,44 @@ static void test_sequences(void **state)
     assert_int_equal(names.list[3].layer, -1);
 }
 
+/* What all names of a side end in says nothing: the first call, the first output, that it is one. A number that tells
+ * layers, ranks or keys from values does. */
+static void test_same_endings(void **state)
+{
+    static const struct {
+        const char *ending;
+        bool cut;
+    } endings[] = {{"_0", true}, {":0", true}, {".output", true}, {"/out", true}, {".rank_0", false}, {"", true}};
+    static const char *const names[] = {"model.embed_tokens", "model.layers.0.mlp.up_proj",
+                                        "model.layers.1.mlp.up_proj", "model.layers.1.self_attn.q_proj", "model.norm"};
+    static const char *const kinds[] = {"token_embd", "ffn_up", "ffn_up", "attn_q", "output_norm"};
+    static const char *const one_layer[] = {"Qcur-3", "Kcur-3", "Vcur-3", "ffn_out-3"};
+    static const char *const keys[] = {"layers.0.past_key_values.0", "layers.1.past_key_values.0",
+                                       "layers.2.past_key_values.0", "layers.3.past_key_values.0"};
+    struct ts_names read;
+    (void)state;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char text[5][64];
+        const char *list[5];
+        for (size_t k = 0; k < 5; k++) {
+            snprintf(text[k], sizeof text[k], "%s%s", names[k], endings[i].ending);
+            list[k] = text[k];
+        }
+        assert_true(ts_names_make(list, 5, 0, &arena, &read));
+        for (size_t k = 0; k < 5; k++) {
+            assert_string_equal(read.list[k].kind, kinds[k]);
+            assert_int_equal(read.list[k].layer, k == 0 || k == 4 ? -1 : k > 1);
+            assert_int_equal(read.list[k].rank, endings[i].cut ? -1 : 0);
+        }
+    }
+    assert_true(ts_names_make(one_layer, 4, 0, &arena, &read));
+    for (size_t k = 0; k < 4; k++)
+        assert_int_equal(read.list[k].layer, 3);
+    assert_true(ts_names_make(keys, 4, 0, &arena, &read));
+    for (size_t k = 0; k < 4; k++)
+        assert_string_equal(read.list[k].kind, "attn_k_cache");
+}
+
 /* Words that only one engine uses for its layers: the parts behind them tell. */
 static void test_own_layers(void **state)
 {
@@ -595,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_unknown_words_meet),
         cmocka_unit_test(test_experts_and_ranks),
         cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_same_endings),
         cmocka_unit_test(test_own_layers),
         cmocka_unit_test(test_common_words),
         cmocka_unit_test(test_sandwich_norms),

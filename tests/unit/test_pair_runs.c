@@ -211,6 +211,112 @@ static void test_activation_of_both(void **state)
         }
 }
 
+/* Both sides call the product their activation, and one has gate and up apart: they are partners by their names, also
+ * where the product is wrong. */
+static void test_activation_of_two(void **state)
+{
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *gate = made_values(TOKENS * WIDTH), *up = made_values(TOKENS * WIDTH);
+        float both[2 * TOKENS * WIDTH], product[2][TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            both[i / WIDTH * 2 * WIDTH + i % WIDTH] = gate[i];
+            both[i / WIDTH * 2 * WIDTH + WIDTH + i % WIDTH] = up[i];
+            product[0][i] = (float)((double)gate[i] / (1 + exp(-(double)gate[i]))) * up[i];
+            product[1][i] = gate[i] * up[i];
+        }
+        made_add(paired.a, made_name("model.layers.%d.mlp.gate_proj", layer), gate, 3, whole);
+        made_add(paired.a, made_name("model.layers.%d.mlp.up_proj", layer), up, 3, whole);
+        made_add(paired.a, made_name("model.layers.%d.mlp.act_fn", layer), product[0], 3, whole);
+        made_add(paired.b, made_name("model.layers.%d.mlp.gate_up_proj", layer), both, SHAPE(TOKENS, 2 * WIDTH));
+        made_add(paired.b, made_name("model.layers.%d.mlp.act_fn", layer), product[1], SHAPE(TOKENS, WIDTH));
+        free(gate);
+        free(up);
+    }
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 3 * LAYERS);
+    assert_int_equal(paired.pairing.note_count, 0);
+    paired_find(&paired, "model.layers.0.mlp.act_fn", "model.layers.0.mlp.act_fn");
+    paired_end(&paired);
+}
+
+/* Dumps with numbers in front, in the folder of an archive that has them as the disk had them: the numbers are their
+ * order, and no layers, and what stands behind them are the names; on either side, and with values that do not agree.
+ */
+static void test_numbers_in_an_archive(void **state)
+{
+    static const char *const parts[] = {"input_layernorm", "self_attn_q_proj", "mlp_up_proj", "mlp_down_proj"};
+    (void)state;
+    for (int archive_is_b = 0; archive_is_b < 2; archive_is_b++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (int i = 0; i < 12; i++) {
+            const int at = archive_is_b ? i : i * 5 % 12; /* another order in A */
+            float *values = made_values(TOKENS * WIDTH), *others = made_values(TOKENS * WIDTH);
+            char plain[64], numbered[80];
+            snprintf(plain, sizeof plain, "model.layers.%d.%s", i / 4, parts[i % 4]);
+            snprintf(numbered, sizeof numbered, "run/%03d_model_layers_%d_%s", at, at / 4, parts[at % 4]);
+            made_add(archive_is_b ? paired.a : paired.b, plain, values, SHAPE(TOKENS, WIDTH));
+            made_add(archive_is_b ? paired.b : paired.a, numbered, others, SHAPE(TOKENS, WIDTH));
+            free(values);
+            free(others);
+        }
+        paired.a->order = paired.b->order = "order of the file";
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 12);
+        for (int i = 0; i < 12; i++) {
+            const struct ts_pair *pair = &paired.pairing.pairs[i];
+            char name[80];
+            snprintf(name, sizeof name, "run/%03d_model_layers_%d_%s", i, i / 4, parts[i % 4]);
+            assert_string_equal(pair->how, "canonical name");
+            assert_string_equal(archive_is_b ? pair->name_b : pair->name, name);
+        }
+        paired_end(&paired);
+    }
+}
+
+/* A single pass of two layers that an archive has in any order, or backward, is put in the order of a pass; one that
+ * goes forward keeps its own, and so do gradients. */
+static void test_order_of_an_archive(void **state)
+{
+    static const char *const names[] = {"model.embed_tokens",
+                                        "model.layers.0.post_attention_layernorm",
+                                        "model.layers.0.self_attn.q_proj", /* as no model has it, but in one layer */
+                                        "model.layers.0.mlp.down_proj",
+                                        "model.layers.1.self_attn.q_proj",
+                                        "model.layers.1.post_attention_layernorm",
+                                        "model.layers.1.mlp.down_proj",
+                                        "model.norm"};
+    static const size_t orders[4][8] = {{0, 1, 2, 3, 4, 5, 6, 7},  /* its own */
+                                        {3, 6, 0, 5, 1, 7, 4, 2},  /* as a disk has it */
+                                        {7, 6, 5, 4, 3, 2, 1, 0},  /* backward */
+                                        {7, 6, 5, 4, 3, 2, 1, 0}}; /* ... gradients */
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (size_t i = 0; i < 8; i++) {
+            float *values = made_values(TOKENS * WIDTH);
+            char text[96];
+            snprintf(text, sizeof text, "%s%s", names[orders[kind][i]], kind == 3 ? ".grad" : "");
+            made_add(paired.a, text, values, SHAPE(TOKENS, WIDTH));
+            made_add(paired.b, text, values, SHAPE(TOKENS, WIDTH));
+            free(values);
+        }
+        paired.a->order = paired.b->order = "order of the file";
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, 8);
+        for (size_t i = 0; i < 8; i++) {
+            static const size_t of_a_pass[8] = {0, 2, 1, 3, 4, 5, 6, 7};
+            const char *expected = names[kind == 1 || kind == 2 ? of_a_pass[i] : orders[kind][i]];
+            assert_int_equal(strncmp(paired.pairing.pairs[i].name, expected, strlen(expected)), 0);
+        }
+        paired_end(&paired);
+    }
+}
+
 /* Complex numbers are no product of halves, and twice as many numbers as are looked at. */
 static void test_complex_activation(void **state)
 {
@@ -979,6 +1085,9 @@ int main(void)
         cmocka_unit_test(test_one_stream_is_whole),
         cmocka_unit_test(test_crowd_without_partners),
         cmocka_unit_test(test_activation_of_both),
+        cmocka_unit_test(test_activation_of_two),
+        cmocka_unit_test(test_order_of_an_archive),
+        cmocka_unit_test(test_numbers_in_an_archive),
         cmocka_unit_test(test_complex_activation),
         cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
