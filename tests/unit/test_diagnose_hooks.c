@@ -128,6 +128,7 @@ static void test_hidden_function_is_silent(void **state)
 /* A mixture of experts of which the logits and the sum were captured. */
 struct mixture {
     bool undivided, sigmoid, one_wrong, rows_wrong;
+    bool shared; /* another expert, which sees every token, is added, and was captured */
     bool before; /* the logits are those of the layer before, in a model whose name has a number */
     bool tied;   /* tokens 4 and 17 choose by a hair, and otherwise in the candidate */
     double noise;
@@ -187,10 +188,17 @@ static void expect_mixture(struct mixture mixture, const char *id, const char *w
         logits[1][t * EXPERTS + 6] = 1.51f;
     for (int side = 0; side < 2; side++)
         mix(&mixture, side, logits[side], experts, outputs[side]);
+    for (size_t i = 0; i < TOKENS * HIDDEN && mixture.shared; i++) {
+        outputs[0][i] += 1.5f * x[i];
+        outputs[1][i] += 1.5f * x[i];
+        x[i] *= 1.5f;
+    }
     shake(outputs[1], outputs[1], TOKENS * HIDDEN, mixture.noise);
     trace_add(&trace, "model.layers.1.post_attention_layernorm", x, x, SHAPE(TOKENS, HIDDEN));
     trace_add(&trace, mixture.before ? "qwen2.layers.0.mlp.gate" : "model.layers.1.mlp.gate", logits[0], logits[1],
               SHAPE(TOKENS, EXPERTS));
+    if (mixture.shared)
+        trace_add(&trace, "model.layers.1.mlp.shared_expert", x, x, SHAPE(TOKENS, HIDDEN));
     trace_diagnose(&trace,
                    trace_add(&trace, mixture.before ? "qwen2.layers.1.mlp.experts" : "model.layers.1.mlp.experts",
                              outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
@@ -220,6 +228,10 @@ static void test_logits_alone(void **state)
                        "the sum of the 2 largest softmax probabilities of model.layers.1.mlp.gate");
         expect_mixture((struct mixture){.undivided = true, .sigmoid = true, .noise = noise}, "router-gate",
                        "the sum of the 2 largest sigmoids of model.layers.1.mlp.gate");
+        expect_mixture((struct mixture){.undivided = true, .shared = true, .noise = noise}, "router-gate",
+                       "in what is added to model.layers.1.mlp.shared_expert: each token is scaled by the sum of the 2 "
+                       "largest softmax probabilities of model.layers.1.mlp.gate");
+        expect_mixture((struct mixture){.shared = true, .noise = noise}, NULL, NULL);
         expect_mixture((struct mixture){.one_wrong = true, .noise = noise}, "router-gate", "that went to expert 2 ");
         expect_mixture((struct mixture){.rows_wrong = true, .noise = noise}, "rows", "tokens 5 to 8 of 22");
         expect_mixture((struct mixture){.tied = true, .noise = noise}, "routing", "in 2 tokens (4, 17) whose top");

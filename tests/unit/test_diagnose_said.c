@@ -270,13 +270,77 @@ static void test_norms(void **state)
     expect_norm(WIDTH, 3e-3, true, "another epsilon: 0.003 in the candidate");
 }
 
+/* A product of an activation, captured behind it, and something else. */
+static void expect_function(bool product, const char *words)
+{
+    struct trace trace;
+    float *x = plain(TOKENS * WIDTH), *y = plain(TOKENS * WIDTH), *a = plain(TOKENS * WIDTH);
+    bool said = false;
+    trace_start(&trace);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        a[i] = product ? x[i] * y[i] : x[i] / (1 + expf(-x[i]));
+    trace_add(&trace, "model.layers.1.mlp.first", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&trace, "model.layers.1.mlp.second", y, y, SHAPE(TOKENS, WIDTH));
+    for (size_t i = 0; i < TOKENS * WIDTH && !product; i++)
+        y[i] = x[i] > 0 ? x[i] : 0;
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.1.mlp.act", a, product ? x : y, SHAPE(TOKENS, WIDTH)));
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        said = said || strstr(trace.diagnosis.causes[i].summary, words);
+    if (!said) {
+        trace_print(&trace);
+        fail_msg("%s is not said", words);
+    }
+    trace_end(&trace);
+    free(x);
+    free(y);
+    free(a);
+}
+
+/* A function that does nothing needs no name, and two that make the same of all numbers are not told apart by rounding
+ * or without it. */
+static void test_functions(void **state)
+{
+    (void)state;
+    expect_function(true, "the candidate computes model.layers.1.mlp.first, without model.layers.1.mlp.second; the "
+                          "reference computes model.layers.1.mlp.second * model.layers.1.mlp.first");
+    expect_function(false, "relu(model.layers.1.mlp.first) (or relu6; of these numbers it makes the same)");
+}
+
+static void scale_a_channel(float *values)
+{
+    for (size_t t = 0; t < TOKENS; t++)
+        values[t * WIDTH + 7] *= 3;
+}
+
+/* A projection has no norm's weight: one channel of it is a row of the weight. */
+static void test_advice_about_channels(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", scale_a_channel, 1e-7);
+    assert_first(&layer.trace, "channel-scaled", "channel 7 is 3 times what it should be");
+    assert_non_null(strstr(layer.trace.diagnosis.causes[0].check, "of the weight that makes these"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_norm_output", scale_a_channel, 1e-7);
+    assert_first(&layer.trace, "channel-scaled", "channel 7 is 3 times what it should be");
+    assert_null(strstr(layer.trace.diagnosis.causes[0].check, "of the weight that makes these"));
+    finish(&layer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folded_heads), cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_plain_factor), cmocka_unit_test(test_attention_that_agrees),
-        cmocka_unit_test(test_one_grid),     cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_folded_heads),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_plain_factor),
+        cmocka_unit_test(test_attention_that_agrees),
+        cmocka_unit_test(test_one_grid),
+        cmocka_unit_test(test_bits),
         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_advice_about_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
