@@ -56,6 +56,26 @@ static void test_factor_of_a_term(void **state)
     }
 }
 
+/* The stream behind attention, which was not captured, is added twice. */
+static void test_sum_added_twice(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        struct layer *layer = calloc(1, sizeof *layer);
+        layer_start(layer, n ? 2e-3 : 1e-6);
+        EACH
+        {
+            layer->out[0][i] = layer->x[0][i] + layer->attn[0][i] + layer->mlp[0][i];
+            layer->out[1][i] = 2 * (layer->x[1][i] + layer->attn[1][i]) + layer->mlp[1][i];
+        }
+        layer_diagnose(layer);
+        assert_first(&layer->trace, "term-extra", "the candidate adds the sum of layer_0_");
+        assert_null(strstr(layer->trace.diagnosis.causes[0].summary, "mlp"));
+        trace_end(&layer->trace);
+        free(layer);
+    }
+}
+
 /* The residual goes on from the norm instead of from the sum. */
 static void test_norm_in_place_of_a_sum(void **state)
 {
@@ -308,15 +328,11 @@ static void test_no_stream_from_far(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_factor_of_a_term),
-        cmocka_unit_test(test_norm_in_place_of_a_sum),
-        cmocka_unit_test(test_transposed_part),
-        cmocka_unit_test(test_term_of_a_gated_sum),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_partly_written_buffer),
-        cmocka_unit_test(test_stripe_of_a_rank),
-        cmocka_unit_test(test_stream_from_far),
-        cmocka_unit_test(test_no_stream_from_far),
+        cmocka_unit_test(test_factor_of_a_term),       cmocka_unit_test(test_sum_added_twice),
+        cmocka_unit_test(test_norm_in_place_of_a_sum), cmocka_unit_test(test_transposed_part),
+        cmocka_unit_test(test_term_of_a_gated_sum),    cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_partly_written_buffer),  cmocka_unit_test(test_stripe_of_a_rank),
+        cmocka_unit_test(test_stream_from_far),        cmocka_unit_test(test_no_stream_from_far),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
