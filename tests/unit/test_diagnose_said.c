@@ -312,6 +312,28 @@ static void scale_a_channel(float *values)
         values[t * WIDTH + 7] *= 3;
 }
 
+static void spoil_nothing(float *values)
+{
+    (void)values;
+}
+
+/* What came in with an error and goes on with it is no rounding. */
+static void test_what_is_carried(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_nothing, 5e-2);
+    assert_silent(&layer.trace);
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "no larger than what comes in makes it"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_nothing, 1e-7);
+    assert_silent(&layer.trace);
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "is spread like rounding"));
+    finish(&layer);
+}
+
 /* A projection has no norm's weight: one channel of it is a row of the weight. */
 static void test_advice_about_channels(void **state)
 {
@@ -341,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_functions),
         cmocka_unit_test(test_advice_about_channels),
+        cmocka_unit_test(test_what_is_carried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
