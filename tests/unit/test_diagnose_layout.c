@@ -203,7 +203,7 @@ static void test_zeros(void **state)
 
     scene_start(&scene, 1e-6);
     memset(scene.b + TOTAL - 50, 0, 50 * sizeof *scene.b);
-    scene_expect(&scene, "zeros", "zero in everything from row 8, column 14 on (50");
+    scene_expect(&scene, "zeros", "zero in everything from token 8, head 1, channel 6 on (50");
 
     scene_start(&scene, 1e-6);
     memset(scene.b, 0, sizeof scene.b);

@@ -334,6 +334,34 @@ static void test_what_is_carried(void **state)
     finish(&layer);
 }
 
+static void spoil_first_less(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] += (float)((i < 3 * WIDTH ? 0.02 : 0.3) * dice_number());
+}
+
+static void spoil_last(float *values)
+{
+    for (size_t i = 3 * WIDTH; i < TOKENS * WIDTH; i++)
+        values[i] += (float)(0.3 * dice_number());
+}
+
+/* Tokens that err less than others do not agree, and nothing begins behind them. */
+static void test_where_it_begins(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_last, 1e-7);
+    assert_non_null(trace_cause(&layer.trace, "rows"));
+    assert_non_null(strstr(trace_cause(&layer.trace, "rows")->summary, "tokens 3 to 11 of 12"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_first_less, 1e-7);
+    assert_null(trace_cause(&layer.trace, "rows"));
+    finish(&layer);
+}
+
 /* A projection has no norm's weight: one channel of it is a row of the weight. */
 static void test_advice_about_channels(void **state)
 {
@@ -364,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_functions),
         cmocka_unit_test(test_advice_about_channels),
         cmocka_unit_test(test_what_is_carried),
+        cmocka_unit_test(test_where_it_begins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
