@@ -38,7 +38,7 @@ static void multiply(const float *x, const float *weight, const float *bias, siz
 }
 
 /* A gated or a plain step between projections, with the file's down weight at hand. way: what the candidate does. */
-enum way { RIGHT, OTHER, EXCHANGED, UNGATED };
+enum way { RIGHT, OTHER, EXCHANGED, UNGATED, OTHER_WEIGHT };
 
 static void hidden_function(size_t tokens, bool gated, double (*right)(double), double (*wrong)(double), enum way way,
                             double noise, const char *words)
@@ -46,8 +46,9 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
     struct trace trace;
     struct ts_error error;
     struct ts_bundle *file = ts_bundle_new("weights");
-    float *down, *bias, *inputs[2][2], *outputs[2], *x;
+    float *down, *bias, *inputs[2][2], *outputs[2], *x, *later;
     trace_start(&trace);
+    later = made_values(HIDDEN * INNER);
     down = made_values(HIDDEN * INNER);
     bias = made_values(HIDDEN);
     x = made_values(tokens * HIDDEN);
@@ -59,6 +60,8 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
     made_add(file, "model.layers.4.mlp.down_proj.weight", down, SHAPE(HIDDEN, INNER));
     made_add(file, "model.layers.4.mlp.down_proj.bias", bias, SHAPE(HIDDEN));
     made_add(file, "model.layers.3.mlp.down_proj.weight", inputs[0][0], SHAPE(HIDDEN, INNER < tokens ? INNER : tokens));
+    made_add(file, "model.layers.5.mlp.down_proj.weight", later, SHAPE(HIDDEN, INNER));
+    made_add(file, "model.layers.5.mlp.down_proj.bias", bias, SHAPE(HIDDEN));
     if (ts_evidence_make(file, NULL, NULL, &trace.evidence, &error) != TS_OK)
         fail_msg("%s", error.message);
     for (int side = 0; side < 2; side++) {
@@ -72,7 +75,7 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
                                 : side && way == EXCHANGED         ? f(b) * a
                                                                    : f(a) * b);
         }
-        multiply(hidden, down, bias, tokens, INNER, HIDDEN, outputs[side]);
+        multiply(hidden, side && way == OTHER_WEIGHT ? later : down, bias, tokens, INNER, HIDDEN, outputs[side]);
         shake(outputs[side], outputs[side], tokens * HIDDEN, side ? noise : 0);
         free(hidden);
     }
@@ -83,10 +86,11 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
     trace_diagnose(&trace,
                    trace_add(&trace, "model.layers.4.mlp.down_proj", outputs[0], outputs[1], SHAPE(tokens, HIDDEN)));
     if (words)
-        assert_first(&trace, "activation", words);
+        assert_first(&trace, way == OTHER_WEIGHT ? "swapped-with" : "activation", words);
     else
         assert_null(trace_cause(&trace, "activation"));
     trace_end(&trace);
+    free(later);
     for (int k = 0; k < 2; k++) {
         free(inputs[0][k]);
         free(inputs[1][k]);
@@ -113,6 +117,11 @@ static void test_hidden_function(void **state)
         hidden_function(TOKENS, false, gelu, relu, OTHER, noises[n], "is given relu(" GATE ") instead of");
         hidden_function(TOKENS, false, gelu, same, OTHER, noises[n], "is given " GATE " unchanged instead of");
     }
+    for (size_t n = 0; n < 2; n++)
+        hidden_function(TOKENS, true, silu, silu, OTHER_WEIGHT, noises[n],
+                        "the candidate uses model.layers.5.mlp.down_proj.weight instead of "
+                        "model.layers.4.mlp.down_proj.weight, given silu(" GATE ") * " UP);
+    hidden_function(400, false, gelu, gelu, OTHER_WEIGHT, 1e-7, "checked on all 400 tokens");
     /* of a long sequence some tokens are looked at, and all are tried */
     hidden_function(400, true, silu, relu, OTHER, 1e-7, "checked on all 400 tokens");
 }
