@@ -722,12 +722,25 @@ static bool is_projection(const struct ts_case *the_case)
             ts_names_operand(name));
 }
 
+static bool is_attended(const struct ts_case *the_case)
+{
+    return the_case->operation.kind == TS_OPERATION_NONE && ts_names_attention(ts_case_name(the_case, the_case->actor));
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const struct words row = {
         "row-scaled", "a norm that is missing or has another epsilon, or a scale per token",
         "centering",  "whether the mean is removed (LayerNorm) or not (RMSNorm)",
         "row",        ""};
+    static const struct words attended = {
+        "row-scaled",
+        "probabilities that do not add up to one (a mask behind the softmax, attention sinks), a norm that is "
+        "missing, or a scale per token",
+        "centering",
+        "whether the mean is removed (LayerNorm) or not (RMSNorm)",
+        "row",
+        ""};
     static const struct words head_of_row = {"row-scaled",
                                              "a norm over each head that is missing or has another epsilon",
                                              NULL,
@@ -768,7 +781,7 @@ static void propose(struct ts_case *the_case)
         return;
     }
     if (actor->rows > 1)
-        by_part(the_case, BY_ROW, &row, prediction);
+        by_part(the_case, BY_ROW, is_attended(the_case) ? &attended : &row, prediction);
     if (actor->width > 1 && actor->rows > 1)
         by_part(the_case, BY_CHANNEL, is_projection(the_case) ? &projected : &channel, prediction);
     if (actor->heads > 1 && actor->inner > 1) {

@@ -362,6 +362,58 @@ static void test_where_it_begins(void **state)
     finish(&layer);
 }
 
+static void scale_tokens(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] *= (float)(0.3 + 0.05 * (double)(i / WIDTH));
+}
+
+/* What attention makes is not divided by a norm. */
+static void test_advice_about_tokens(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", scale_tokens, 1e-7);
+    assert_first(&layer.trace, "row-scaled", "each token has its own factor");
+    assert_non_null(strstr(layer.trace.diagnosis.causes[0].check, "probabilities that do not add up to one"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_v", scale_tokens, 1e-7);
+    assert_first(&layer.trace, "row-scaled", "each token has its own factor");
+    assert_null(strstr(layer.trace.diagnosis.causes[0].check, "probabilities"));
+    finish(&layer);
+}
+
+static void spoil_all(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] = (float)(2 * dice_number());
+}
+
+/* Behind attention that was not captured, the weights are not all that may be wrong; behind a context they are. */
+static void test_advice_behind_attention(void **state)
+{
+    (void)state;
+    for (int context = 0; context < 2; context++) {
+        struct layer layer;
+        const char *check;
+        float *found = plain(TOKENS * WIDTH);
+        start(&layer);
+        spoil_all(found);
+        trace_add(&layer.trace, "h.0.attn.c_attn", layer.q, layer.q, SHAPE(TOKENS, WIDTH));
+        if (context)
+            trace_add(&layer.trace, "h.0.attn.context", layer.context, layer.context, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&layer.trace,
+                       trace_add(&layer.trace, "h.0.attn.c_proj", layer.output, found, SHAPE(TOKENS, WIDTH)));
+        assert_first(&layer.trace, "unrelated", NULL);
+        check = layer.trace.diagnosis.causes[0].check;
+        assert_true(context == !strstr(check, "how attention splits queries, keys and values into heads"));
+        finish(&layer);
+        free(found);
+    }
+}
+
 /* A projection has no norm's weight: one channel of it is a row of the weight. */
 static void test_advice_about_channels(void **state)
 {
@@ -393,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_advice_about_channels),
         cmocka_unit_test(test_what_is_carried),
         cmocka_unit_test(test_where_it_begins),
+        cmocka_unit_test(test_advice_about_tokens),
+        cmocka_unit_test(test_advice_behind_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
