@@ -63,13 +63,14 @@ static bool load(const struct inner *inner, enum split split, bool candidate, st
     return inputs->q && inputs->k && inputs->v;
 }
 
-/* Relative square of what a chain leaves of the reference's rows. What is masked in scores is left out. */
-static double left_of_reference(const struct inner *inner, const struct ts_chain *chain, double *out)
+/* Relative square of what a chain leaves of the reference's rows, looked at until it is more than enough. What is
+ * masked in scores is left out. */
+static double left_of_reference(const struct inner *inner, const struct ts_chain *chain, double enough, double *out)
 {
     const struct ts_actor *actor = inner->the_case->actor;
     size_t rows[] = {inner->tokens - 1, inner->tokens / 2, 1};
     double worst = 0;
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    for (size_t r = 0; r < sizeof rows / sizeof *rows && worst < enough; r++) {
         double error = 0, size = 0;
         if (!ts_chain_weights(chain, &inner->reference, inner->tokens, rows[r], 1, out))
             return (double)INFINITY;
@@ -126,7 +127,7 @@ static bool find_own(struct inner *inner, double *out)
                 read_mask(inner, &chain);
             if (chain.group < 4 || chain.group % 2)
                 continue;
-            left = left_of_reference(inner, &chain, out);
+            left = left_of_reference(inner, &chain, best, out);
             if (left < best) {
                 best = left;
                 inner->own = chain;
