@@ -4,7 +4,7 @@
 
 enum { TOKENS = 14, HEADS = 4, SIZE = 16, WIDTH = HEADS * SIZE };
 
-enum end { SCORES, PROBABILITIES, OUTPUT };
+enum end { SCORES, PROBABILITIES, OUTPUT, OUTPUT_ALONE };
 
 struct way {
     size_t served;     /* key heads */
@@ -107,19 +107,23 @@ static void expect(struct way right, struct way wrong, enum end end, double nois
         out[side] = made_values(TOKENS * WIDTH);
     for (int i = 0; i < 3; i++)
         shaken[i] = made_values(TOKENS * 3 * WIDTH);
+    for (size_t i = 0; i < TOKENS * WIDTH && end == OUTPUT_ALONE; i++) /* what all tokens share */
+        v[i] += i % 2 ? 2 : -2;
     shake(q, shaken[0], TOKENS * (right.fused ? 3 * WIDTH : WIDTH), noise);
     shake(k, shaken[1], TOKENS * keys_width, noise);
     shake(v, shaken[2], TOKENS * keys_width, noise);
     attend(&right, q, right.fused ? q : k, end == SCORES, a);
     attend(&wrong, shaken[0], right.fused ? shaken[0] : shaken[1], end == SCORES, b);
-    if (right.fused)
+    if (end == OUTPUT_ALONE)
+        trace_add(&trace, "model.layers.1.input_layernorm", q, shaken[0], SHAPE(TOKENS, WIDTH));
+    else if (right.fused)
         trace_add(&trace, "transformer.h.1.attn.c_attn", q, shaken[0], SHAPE(TOKENS, 3 * WIDTH));
     else {
         trace_add(&trace, "model.layers.1.self_attn.q_proj", q, shaken[0], SHAPE(TOKENS, WIDTH));
         trace_add(&trace, "model.layers.1.self_attn.k_proj", k, shaken[1], SHAPE(TOKENS, keys_width));
         trace_add(&trace, "model.layers.1.self_attn.v_proj", v, shaken[2], SHAPE(TOKENS, keys_width));
     }
-    if (end == OUTPUT) {
+    if (end >= OUTPUT) {
         project(a, v, right.served, weight, out[0]);
         project(b, shaken[2], right.served, weight, out[1]);
         index = trace_add(&trace, "model.layers.1.self_attn.o_proj", out[0], out[1], SHAPE(TOKENS, WIDTH));
@@ -232,9 +236,26 @@ static void test_numbers_from_outside(void **state)
     expect(right, wrong, OUTPUT, noises[0], "softmax", "a softcap on the scores (about 10)");
 }
 
+/* Without a mask attention is flatter, but so it is nowhere else: the last token agrees, as it would not with another
+ * scale. */
+static void test_flatter(void **state)
+{
+    struct way wrong = plain;
+    const double factor = plain.factor;
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        wrong = plain;
+        wrong.all_visible = true;
+        expect(plain, wrong, OUTPUT_ALONE, noises[n], "mask", "only the last token agrees");
+        wrong = plain;
+        wrong.factor = 0.25 * factor;
+        expect(plain, wrong, OUTPUT_ALONE, noises[n], "softmax", NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_probabilities), cmocka_unit_test(test_fused),
-                                       cmocka_unit_test(test_numbers_from_outside)};
+                                       cmocka_unit_test(test_numbers_from_outside), cmocka_unit_test(test_flatter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
