@@ -238,11 +238,21 @@ static bool mix_up_heads(const struct ts_chain *chain, size_t tokens, double *ou
     return true;
 }
 
-/* The context of rows [first, first + count), each heads * size numbers, at out + row * heads * size. */
-bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
-                  size_t count, double *out)
+/* What a query head makes of the keys that it sees: the sum of their values, or the weights themselves. */
+static void take(const struct ts_chain *chain, const struct workspace *space, size_t valued, size_t key, size_t tokens,
+                 double weight, bool bare, double *to)
+{
+    if (bare)
+        to[key] = weight;
+    else
+        add_values(chain, space->values, valued, key, tokens, weight, to);
+}
+
+static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
+                size_t count, bool bare, double *out)
 {
     size_t width = chain->heads * chain->size, repeat = chain->heads / chain->served, pairs = chain->group / 2;
+    size_t made = bare ? tokens : chain->size; /* numbers of a head */
     const double *queries = input_of(chain, in, TS_ROLE_QUERY);
     struct workspace space;
     bool good = true;
@@ -259,32 +269,44 @@ bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in
         valued = valued == chain->copied ? chain->copied_from : valued;
         for (size_t row = first; row < first + count; row++) {
             double *line = chain->over_queries ? space.scores + row * tokens : space.scores;
-            double *to = out + row * width + head * chain->size;
+            double *to = out + (row * chain->heads + head) * made;
             for (size_t i = 0; i < chain->size; i++)
                 space.query[i] =
                     queries[row * width + (chain->numbers_first ? i * chain->heads + head : head * chain->size + i)];
             if (ts_chain_turns(chain, TS_ROLE_QUERY))
                 turn(chain, space.query, space.q_turns + 2 * row * pairs);
             score_row(chain, space.query, space.keys, chain->served * chain->size, served, row, tokens, line);
-            memset(to, 0, chain->size * sizeof *to);
+            memset(to, 0, made * sizeof *to);
             if (chain->over_queries)
                 continue;
             soften(chain, line, tokens, 1);
             for (size_t key = 0; key < tokens; key++)
-                add_values(chain, space.values, valued, key, tokens, line[key], to);
+                take(chain, &space, valued, key, tokens, line[key], bare, to);
         }
         for (size_t key = 0; key < tokens && chain->over_queries; key++) {
             soften(chain, space.scores + key, tokens, tokens);
             for (size_t row = 0; row < tokens; row++)
                 if (visible(chain, row, key))
-                    add_values(chain, space.values, valued, key, tokens, space.scores[row * tokens + key],
-                               out + row * width + head * chain->size);
+                    take(chain, &space, valued, key, tokens, space.scores[row * tokens + key], bare,
+                         out + (row * chain->heads + head) * made);
         }
     }
-    if (chain->heads_first)
+    if (chain->heads_first && !bare)
         good = mix_up_heads(chain, tokens, out);
     workspace_release(&space);
     return good;
+}
+
+bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
+                  size_t count, double *out)
+{
+    return run(chain, in, tokens, first, count, false, out);
+}
+
+bool ts_chain_weights(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
+                      size_t count, double *out)
+{
+    return run(chain, in, tokens, first, count, true, out);
 }
 
 /* A chain with nothing wrong. */

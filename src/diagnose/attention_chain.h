@@ -79,6 +79,9 @@ void ts_chain_inputs_release(struct ts_chain_inputs *inputs);
  * all tokens. False without memory. */
 bool ts_chain_run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
                   size_t count, double *out);
+/* The same for what each key weighs, [rows, heads, tokens]. */
+bool ts_chain_weights(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
+                      size_t count, double *out);
 
 struct ts_chain_guess {
     const char *id;

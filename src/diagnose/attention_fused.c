@@ -6,6 +6,7 @@
  * only the output projection was captured, its weight stays unknown; but a matrix without preference for directions
  * keeps products: rows of the difference have about the angles between them that rows of the context's difference have.
  * So hypotheses are ranked by how well the two tables of products agree. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@
 #define LIKE_LEAD    0.12
 #define LIKE_TIE     0.02
 #define LIKE_MODESTY 0.1  /* is taken off to be the confidence */
+#define SIZE_TIE     0.12 /* how far a projection may stretch what it is given in one direction and not in another */
 #define RELATED_TIE  0.15 /* of other values: how much less related is another of them */
 
 struct fused {
@@ -364,34 +366,93 @@ static void score_guesses(struct fused *fused, struct likest *likest, struct con
     }
 }
 
-/* Bases and scales are continuous: the list has the usual ones, this finds those between. */
+/* How much larger a guess makes the difference than it is, both over the reference: a logarithm. Of the guess that was
+ * scored last. */
+static double size_of(const struct fused *fused, const struct likest *likest)
+{
+    const struct ts_case *the_case = fused->the_case;
+    size_t tokens = fused->tokens, width = fused->own.heads * fused->own.size;
+    double made = 0, wanted = 0, own = 0, expected = 0;
+    for (size_t t = 0; t < tokens; t++) {
+        made += likest->products[t * tokens + t];
+        wanted += likest->wanted[t * tokens + t];
+    }
+    for (size_t i = 0; i < tokens * width; i++)
+        own += likest->own[i] * likest->own[i];
+    for (size_t i = 0; i < tokens * the_case->actor->width; i++)
+        expected += the_case->expected[i] * the_case->expected[i];
+    return made > 0 && wanted > 0 && own > 0 && expected > 0 ? 0.5 * log(made / own / (wanted / expected))
+                                                             : (double)INFINITY;
+}
+
+/* The one number in which a guess departs from the reference's chain, NULL when it is none of these. */
+static double *number_of(struct ts_chain *chain, const struct ts_chain *own)
+{
+    bool base = chain->base != own->base, scale = chain->scale != own->scale, cap = chain->cap != own->cap;
+    if (base + scale + cap != 1)
+        return NULL;
+    return base ? &chain->base : scale ? &chain->scale : chain->cap > 0 ? &chain->cap : NULL;
+}
+
+static void say_number(struct ts_chain_guess *guess, const struct ts_chain *own)
+{
+    const struct ts_chain *chain = &guess->chain;
+    if (chain->base != own->base)
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
+                 ts_plain_number(chain->base, 2, (char[32]){0}), ts_plain_number(own->base, 4, (char[32]){0}));
+    else if (chain->scale != own->scale)
+        snprintf(guess->text, sizeof guess->text,
+                 "before the softmax, the candidate's scores are about %.2g times the reference's",
+                 chain->scale / own->scale);
+    else
+        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (about %.2g)",
+                 chain->cap);
+}
+
+/* A guess that moves the tokens as much like the candidate as the best does, and by as much as it does, is better. */
+static void take_nearer(struct fused *fused, struct likest *likest, const struct ts_chain_guess *trial, double like,
+                        double *off, struct ts_chain_guess *nearest)
+{
+    struct ts_chain_guess scored = *trial;
+    double by;
+    scored.score = score_guess(fused, likest, trial);
+    by = fabs(size_of(fused, likest));
+    if (scored.score > like - LIKE_TIE && by < *off) {
+        *off = by;
+        *nearest = scored;
+    }
+}
+
+/* Bases, scales and caps are continuous. In which direction tokens move hardly tells one from the next, but how far
+ * they move does. The list has the usual ones; this finds which of those it is, or which one between. */
 static void refine(struct fused *fused, struct likest *likest, struct contender *best)
 {
-    bool base = best->guess.chain.base != best->own.base, scale = best->guess.chain.scale != best->own.scale;
-    double *number = base ? &best->guess.chain.base : &best->guess.chain.scale, start = *number;
-    if (base == scale || best->guess.reversed)
+    struct ts_chain_guess listed = best->guess, between;
+    double *number = number_of(&best->guess.chain, &best->own), off = (double)INFINITY, nearer;
+    ptrdiff_t at = number ? (char *)number - (char *)&best->guess.chain : 0;
+    if (!number || best->guess.reversed)
         return;
     fused->own = best->own;
     likest->own_known = false;
-    for (double step = 0.4; step > 0.01; step /= 2)
+    make_guesses(fused);
+    take_nearer(fused, likest, &best->guess, best->guess.score, &off, &listed);
+    for (size_t g = 0; g < fused->guess_count; g++) {
+        double *other = number_of(&fused->guesses[g].chain, &best->own);
+        if (other && !fused->guesses[g].reversed && (char *)other - (char *)&fused->guesses[g].chain == at)
+            take_nearer(fused, likest, &fused->guesses[g], best->guess.score, &off, &listed);
+    }
+    between = listed;
+    nearer = off;
+    for (double step = at == offsetof(struct ts_chain, cap) ? 1.6 : 0.4; step > 0.01; step /= 2)
         for (int side = -1; side <= 1; side += 2) {
-            struct ts_chain_guess trial = best->guess;
-            double *other = base ? &trial.chain.base : &trial.chain.scale;
-            *other = *number * exp(side * step);
-            trial.score = score_guess(fused, likest, &trial);
-            if (trial.score > best->guess.score + 0.005) /* less than that is the projection's doing */
-                best->guess = trial;
+            struct ts_chain_guess trial = between;
+            *(double *)((char *)&trial.chain + at) *= exp(side * step);
+            take_nearer(fused, likest, &trial, best->guess.score, &nearer, &between);
         }
-    if (fabs(log(*number / start)) < 0.05)
-        return;
-    if (base)
-        snprintf(best->guess.text, sizeof best->guess.text,
-                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
-                 ts_plain_number(*number, 2, (char[32]){0}), ts_plain_number(best->own.base, 4, (char[32]){0}));
-    else
-        snprintf(best->guess.text, sizeof best->guess.text,
-                 "before the softmax, the candidate's scores are about %.2g times the reference's",
-                 *number / best->own.scale);
+    best->guess = off < SIZE_TIE ? listed : between;
+    if (off >= SIZE_TIE)
+        say_number(&best->guess, &best->own);
 }
 
 static void propose_contender(const struct fused *fused, const struct contender *best)

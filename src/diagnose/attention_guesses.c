@@ -190,7 +190,10 @@ static void guess_rest(struct list *list)
         guess = add(list, "softmax");
         guess->chain.scale *= factors[i];
         snprintf(guess->text, sizeof guess->text,
-                 "before the softmax, the candidate's scores are %.4g times the reference's", factors[i]);
+                 "before the softmax, the candidate's scores are %.4g times the reference's%s", factors[i],
+                 i == 0   ? ", as they are without 1 / sqrt(head_dim)"
+                 : i == 1 ? ", as they are with 1 / sqrt(head_dim) twice"
+                          : "");
     }
     if (list->mixable) {
         guess = add(list, "softmax");

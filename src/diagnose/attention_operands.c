@@ -12,8 +12,12 @@
  */
 static char role_of(const char *name, bool *turned)
 {
+    static const char *const fused[] = {"c_attn", "W_pack", "att_proj"}; /* of GPT-2 and Qwen, Baichuan, OLMo */
     char role = 0;
     *turned = false;
+    for (size_t i = 0; i < sizeof fused / sizeof *fused; i++)
+        if (strstr(name, fused[i]))
+            return 'f';
     while (*name) {
         size_t length = 0;
         char word[24];
@@ -31,7 +35,7 @@ static char role_of(const char *name, bool *turned)
                 role = role == 'q' ? 'f' : role ? role : 'k'; /* "query_key_value" */
             else if (!strcmp(word, "v") || !strcmp(word, "value") || !strcmp(word, "vcur") || !strcmp(word, "wv"))
                 role = role ? role : 'v';
-            else if (!strcmp(word, "qkv"))
+            else if (!strcmp(word, "qkv") || !strcmp(word, "wqkv"))
                 role = 'f';
             else if (!strncmp(word, "rope", 4) || !strncmp(word, "rot", 3))
                 *turned = true;

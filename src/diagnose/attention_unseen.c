@@ -92,14 +92,14 @@ static const char *tell_positions(struct ts_case *the_case, const struct ts_form
 
 /* What lies between queries, keys and the output was not captured. Which tokens are wrong still tells something: the
  * first one sees only itself, so no angle, scale or softmax can spoil it; the last one sees all, so no missing mask
- * can.
+ * can. True when the last one agrees and no other: then the scores of both sides are the same.
  */
-static void propose_by_position(struct ts_case *the_case)
+static bool propose_by_position(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t rows = actor->rows, onset = 0;
     double *levels = calloc(2 * rows, sizeof *levels), *sorted = levels ? levels + rows : NULL, middle, limit, all = 0;
-    bool after = true, before = true;
+    bool after = true, before = true, last = false;
     struct position position;
     for (size_t i = 0; i < the_case->total; i++)
         all += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] / (double)rows : 0;
@@ -107,7 +107,7 @@ static void propose_by_position(struct ts_case *the_case)
         sorted[row] = levels[row] = level_of(the_case, row, all);
     if (!levels || rows < 5) {
         free(levels);
-        return;
+        return false;
     }
     middle = ts_nth(sorted, rows, rows - rows / 4 - 1);
     limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
@@ -148,11 +148,12 @@ static void propose_by_position(struct ts_case *the_case)
                          "the first %zu tokens agree and all later ones are wrong: something starts to matter at "
                          "position %zu, such as a sliding window of that length",
                          (size_t)ts_case_row(the_case, onset), (size_t)ts_case_row(the_case, onset));
-    else if (before && levels[rows - 1] < limit)
+    else if ((last = before && levels[rows - 1] < limit))
         ts_propose_plain(the_case, "mask", 0.5, "whether the causal mask is applied",
                          "only the last token agrees: it sees all tokens anyway, while the others see tokens ahead of "
                          "them on one side only");
     free(levels);
+    return last;
 }
 
 /* Slots of a tally: products of what differs between tokens, on both sides. */
@@ -241,7 +242,7 @@ static void propose_contrast(struct ts_case *the_case)
 
 void ts_propose_unseen_attention(struct ts_case *the_case)
 {
-    if (!is_before_or_beside(ts_case_name(the_case, the_case->actor)))
-        propose_by_position(the_case);
-    propose_contrast(the_case);
+    /* another temperature would change the last token as well */
+    if (is_before_or_beside(ts_case_name(the_case, the_case->actor)) || !propose_by_position(the_case))
+        propose_contrast(the_case);
 }

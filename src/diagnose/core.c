@@ -52,6 +52,8 @@
 #define LEAST_SHARE    0.2
 /* So does a pattern that makes this much of it. */
 #define LEAST_PATTERN 0.7
+/* Times a rounding: what is larger came in, and is not called one. */
+#define CARRIED 50.0
 
 /* Tokens of all sequences of a batch that are looked at when those of one say nothing. */
 #define ALL_SEQUENCES 48
@@ -557,6 +559,12 @@ static void say_strongest(struct ts_case_state *state)
         text = ts_case_text(the_case, "no known cause fits; only zeros are expected here, so no place stands out");
     else if (state->quiet && !(relative > 0))
         text = ts_case_text(the_case, "no known cause fits; the tokens that were not set aside agree");
+    else if (state->quiet &&
+             relative > CARRIED * fmax(ts_rounding(the_case->actor->bits_a), ts_rounding(the_case->actor->bits_b)))
+        text = ts_case_text(the_case,
+                            "the difference (%.3g of the tensor's norm) is no larger than what comes in makes it, and "
+                            "has no form of its own",
+                            relative);
     else if (state->quiet)
         text = ts_case_text(the_case, "the difference (%.3g of the tensor's norm) is spread like rounding", relative);
     else if (structure.known && structure.channel > ts_channel_limit(&structure))

@@ -31,6 +31,10 @@ bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *r
 /* The same where neither the weights nor the choice were captured, as with hooks on modules: the router's logits are
  * all that is known. */
 void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits);
+/* The same for the factor of each token alone; true when it is said. */
+bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_actor *logits);
+/* For what is added to another tensor, a shared expert or the stream: the part of a case. */
+void ts_propose_added_experts(struct ts_case *the_case);
 /* Tokens that went to other experts on a near tie somewhere before, of which only the logits tell. */
 void ts_propose_unseen_routing(struct ts_case *the_case);
 /* Whether the two sides choose other experts for a row on a near tie: logits that agree as well as this run's do, and

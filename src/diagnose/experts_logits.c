@@ -106,7 +106,7 @@ static double explained_by_flips(const struct ts_case *the_case, const struct ts
     return all > 0 ? inside / all : 0;
 }
 
-void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
+bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_actor *logits)
 {
     double *prediction = ts_case_scratch(the_case), most = fmax(0.5, explained_by_one(the_case) + 0.02);
     struct summed best = {0};
@@ -133,8 +133,15 @@ void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logit
                    ts_case_name(the_case, logits),
                    best.divided ? "divides the weights of the chosen experts by their sum, the reference does not"
                                 : "does not divide the weights of the chosen experts by their sum, the reference does");
-        return;
+        return true;
     }
+    return false;
+}
+
+void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
+{
+    if (ts_propose_summed_experts(the_case, logits))
+        return;
     for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && chosen * 2 <= logits->width; chosen++) {
         struct ts_router router = {.logits = logits, .chosen = chosen};
         if (ts_propose_some_experts(the_case, &router))

@@ -175,6 +175,12 @@ static bool needs_gate(enum shape shape)
 }
 
 /* The name of what was done, for people. */
+/* "silu(x)"; of a function that changes nothing, "x". */
+static const char *applied_to(struct ts_case *the_case, size_t function, const char *x)
+{
+    return function == TS_ACTIVATION_IDENTITY ? x : ts_case_text(the_case, "%s(%s)", function_name(function), x);
+}
+
 static const char *guess_text(struct ts_case *the_case, const struct guess *guess, const char *x, const char *y)
 {
     const char *f = function_name(guess->function);
@@ -182,17 +188,19 @@ static const char *guess_text(struct ts_case *the_case, const struct guess *gues
     case SWAPPED:
         return ts_case_text(the_case, "%s(%s) * %s (the activation is on the wrong operand)", f, y, x);
     case ALONE:
-        return ts_case_text(the_case, "%s(%s)%s%s", f, x, *y ? ", not multiplied by " : "", y);
+        return ts_case_text(the_case, "%s%s%s", applied_to(the_case, guess->function, x),
+                            *y ? ", not multiplied by " : "", y);
     case OTHER_ALONE:
-        return ts_case_text(the_case, "%s(%s), without %s", f, y, x);
+        return ts_case_text(the_case, "%s, without %s", applied_to(the_case, guess->function, y), x);
     case OF_PRODUCT:
         return ts_case_text(the_case, "%s(%s * %s) (the product is taken before the activation)", f, x, y);
     case BOTH:
         return ts_case_text(the_case, "%s on both operands, %s and %s", f, x, y);
     case SUM:
-        return ts_case_text(the_case, "%s(%s) + %s (a sum instead of the product)", f, x, y);
+        return ts_case_text(the_case, "%s + %s (a sum instead of the product)",
+                            applied_to(the_case, guess->function, x), y);
     case PRODUCT_PLUS:
-        return ts_case_text(the_case, "%s(%s) * (%s + 1)", f, x, y);
+        return ts_case_text(the_case, "%s * (%s + 1)", applied_to(the_case, guess->function, x), y);
     case TWICE:
         return ts_case_text(the_case, "%s applied twice to %s", f, x);
     case CLIPPED:
@@ -379,8 +387,9 @@ static void propose_curve(struct ts_variants *variants, double explained)
                    ts_activation_value(variants->operation->activation, knots[KNOTS - 4]));
 }
 
-/* A function that makes the same of these inputs, to within rounding; FUNCTIONS when there is none. */
-static size_t twin_of(const struct ts_variants *variants, const struct guess *best)
+/* A function that makes the same of these inputs, to within rounding or (same) altogether; FUNCTIONS when there is
+ * none. */
+static size_t twin_of(const struct ts_variants *variants, const struct guess *best, bool *same)
 {
     const struct ts_case *the_case = variants->the_case;
     const double *x = variants->inputs[0], *y = other_of(variants);
@@ -392,6 +401,7 @@ static size_t twin_of(const struct ts_variants *variants, const struct guess *be
             double d = guess_value(&guess, x[i], y ? y[i] : 0, variants->inputs[1] != NULL) - variants->out[i];
             apart += isfinite(d) ? d * d : 0;
         }
+        *same = apart == 0;
         if (f != best->function && apart <= the_case->noise)
             return f;
     }
@@ -538,18 +548,20 @@ static void propose(struct ts_case *the_case)
         const char *x = operand_name(the_case, &variants, 0), *y = operand_name(the_case, &variants, 1);
         bool clipped = best.shape == CLIPPED || best.shape == CLIPPED_ONE;
         size_t twin;
+        bool same = false;
         fill(&variants, &best, 0, the_case->actor->rows);
         explained = ts_explained(the_case, variants.out);
-        twin = twin_of(&variants, &best);
+        twin = twin_of(&variants, &best, &same);
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = &best, .size = sizeof best});
         ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
                    clipped ? "the limits that clip the inputs of the activation (swiglu_limit)"
                            : "the activation function (hidden_act), and which projection it is applied to",
-                   "the candidate computes %s%s; the reference computes %s(%s)%s%s", guess_text(the_case, &best, x, y),
+                   "the candidate computes %s%s; the reference computes %s%s%s", guess_text(the_case, &best, x, y),
                    twin == FUNCTIONS
                        ? ""
-                       : ts_case_text(the_case, " (or %s; rounding hides the difference)", function_name(twin)),
-                   ts_activation_name(operation->activation), x, *y ? " * " : "", y);
+                       : ts_case_text(the_case, " (or %s; %s)", function_name(twin),
+                                      same ? "of these numbers it makes the same" : "rounding hides the difference"),
+                   applied_to(the_case, (size_t)operation->activation, x), *y ? " * " : "", y);
     }
     propose_curve(&variants, explained);
     ts_variants_close(&variants);

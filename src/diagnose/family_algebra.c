@@ -713,12 +713,34 @@ static void affine_by_channel(struct ts_case *the_case, enum partition partition
     free(factors);
 }
 
+/* What a product makes, by its name: it has no weight of a norm. */
+static bool is_projection(const struct ts_case *the_case)
+{
+    const char *name = ts_case_name(the_case, the_case->actor);
+    return the_case->operation.kind == TS_OPERATION_NONE && !strstr(name, "norm") && !strstr(name, "rope") &&
+           (strstr(name, "proj") || strstr(name, "c_fc") || strstr(name, "fc1") || strstr(name, "fc2") ||
+            ts_names_operand(name));
+}
+
+static bool is_attended(const struct ts_case *the_case)
+{
+    return the_case->operation.kind == TS_OPERATION_NONE && ts_names_attention(ts_case_name(the_case, the_case->actor));
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const struct words row = {
         "row-scaled", "a norm that is missing or has another epsilon, or a scale per token",
         "centering",  "whether the mean is removed (LayerNorm) or not (RMSNorm)",
         "row",        ""};
+    static const struct words attended = {
+        "row-scaled",
+        "probabilities that do not add up to one (a mask behind the softmax, attention sinks), a norm that is "
+        "missing, or a scale per token",
+        "centering",
+        "whether the mean is removed (LayerNorm) or not (RMSNorm)",
+        "row",
+        ""};
     static const struct words head_of_row = {"row-scaled",
                                              "a norm over each head that is missing or has another epsilon",
                                              NULL,
@@ -729,6 +751,14 @@ static void propose(struct ts_case *the_case)
         "channel-scaled", "a norm's weight: missing, (1 + w) instead of w, or another layer's; or a scale per channel",
         "offset",         "a bias that is missing, added twice or another layer's",
         "channel",        ""};
+    static const struct words projected = {
+        "channel-scaled",
+        "the rows of the weight that makes these channels: their scales if it is quantized, a norm's "
+        "weight that is folded into it, a shard",
+        "offset",
+        "a bias that is missing, added twice or another layer's",
+        "channel",
+        ""};
     static const struct words channel_of_head = {
         "channel-scaled", "the weight of a norm over heads: missing, (1 + w) instead of w, or another layer's",
         "offset",         "a bias that is missing or another layer's",
@@ -751,9 +781,9 @@ static void propose(struct ts_case *the_case)
         return;
     }
     if (actor->rows > 1)
-        by_part(the_case, BY_ROW, &row, prediction);
+        by_part(the_case, BY_ROW, is_attended(the_case) ? &attended : &row, prediction);
     if (actor->width > 1 && actor->rows > 1)
-        by_part(the_case, BY_CHANNEL, &channel, prediction);
+        by_part(the_case, BY_CHANNEL, is_projection(the_case) ? &projected : &channel, prediction);
     if (actor->heads > 1 && actor->inner > 1) {
         by_part(the_case, BY_HEAD_OF_ROW, &head_of_row, prediction);
         by_part(the_case, BY_CHANNEL_OF_HEAD, &channel_of_head, prediction);

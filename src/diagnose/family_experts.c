@@ -409,6 +409,14 @@ static void propose_softmax_of_all(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+void ts_propose_added_experts(struct ts_case *the_case)
+{
+    struct ts_router router;
+    const struct ts_actor *logits = find_router(the_case, &router) ? NULL : find_logits(the_case);
+    if (logits && ts_case_in_scene(the_case))
+        (void)ts_propose_summed_experts(the_case, logits);
+}
+
 static void propose(struct ts_case *the_case)
 {
     struct ts_router router;

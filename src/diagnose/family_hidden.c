@@ -14,6 +14,7 @@
 #define MOST_INPUTS 96   /* ways to take them */
 #define FITS        1e-2 /* of the reference's energy may be left: weights may be quantized */
 #define WORTHWHILE  0.5  /* of the error must be explained */
+#define WEIGHT_FITS 0.9  /* the same of another weight */
 #define TWIN        4    /* times what the best one leaves, and what the file's rounding does */
 #define LOOK_ROWS   6
 #define LOOK_WIDTH  24
@@ -279,7 +280,7 @@ static const char *guess_text(struct search *search, const struct made *made)
     }
 }
 
-static void say(struct search *search, const struct made *best, double share, enum ts_activation twin)
+static void give_formula(struct search *search, const struct made *best)
 {
     struct ts_case *the_case = search->the_case;
     double work = (double)best->inputs.width * (double)the_case->actor->width;
@@ -292,6 +293,12 @@ static void say(struct search *search, const struct made *best, double share, en
                                  .work = work};
     if (work * (double)the_case->actor->rows < PROOF_WORK)
         ts_formula_next(the_case, &formula);
+}
+
+static void say(struct search *search, const struct made *best, double share, enum ts_activation twin)
+{
+    struct ts_case *the_case = search->the_case;
+    give_formula(search, best);
     ts_propose_measured(
         the_case, "activation", 1 - share, 0,
         "the activation function (hidden_act), and which projection it is applied to; the input of this product was "
@@ -302,6 +309,48 @@ static void say(struct search *search, const struct made *best, double share, en
             ? ""
             : ts_case_text(the_case, " (or %s of it; rounding hides the difference)", ts_activation_name(twin)),
         guess_text(search, &search->best), search->sample.row_count * search->sample.channel_count);
+}
+
+/* The right function, and then another weight of the file. */
+static void try_weights(struct search *search, double made_error)
+{
+    static const unsigned swap[2] = {1, 0};
+    struct ts_case *the_case = search->the_case;
+    const struct ts_evidence *evidence = search->evidence;
+    const struct ts_product *own = &search->best.product;
+    struct made best = {.product = {.weight = NULL}};
+    double most = WEIGHT_FITS;
+    for (size_t i = 0; i < evidence->counts[TS_WEIGHTS_REFERENCE] && search->read < READ_MOST; i++) {
+        struct made made = search->best;
+        const struct ts_weight *weight = &evidence->weights[TS_WEIGHTS_REFERENCE][i];
+        double left, size;
+        if (!weight->inputs || weight == own->weight || weight->view.rank != 2)
+            continue;
+        made.product.weight = weight;
+        made.product.matrix = weight->view;
+        if (own->transposed && !ts_view_permute(&weight->view, swap, &the_case->diagnosis->arena, &made.product.matrix))
+            continue;
+        if (made.product.matrix.shape[0] != own->matrix.shape[0] ||
+            made.product.matrix.shape[1] != own->matrix.shape[1])
+            continue;
+        made.product.bias = own->bias ? ts_evidence_bias(evidence, weight, TS_WEIGHTS_REFERENCE) : NULL;
+        search->read += search->sample.channel_count * made.inputs.width;
+        if (!run_sample(the_case, &made, true, &search->sample, search->values))
+            continue;
+        left = left_of(the_case, &search->sample, true, search->values, &size);
+        if (1 - left / fmin(made_error, size) > most) {
+            most = 1 - left / fmin(made_error, size);
+            best = made;
+        }
+    }
+    if (!best.product.weight)
+        return;
+    give_formula(search, &best);
+    ts_propose_measured(the_case, "swapped-with", 1 - most, 0,
+                        "which weight is loaded for this step: its name, its layer number",
+                        "the candidate uses %s instead of %s, given %s (replayed from there: %zu products)",
+                        ts_product_name(the_case, &best.product), ts_product_name(the_case, own),
+                        guess_text(search, &search->best), search->sample.row_count * search->sample.channel_count);
 }
 
 /* What the candidate does with the same inputs and the same weight. */
@@ -337,8 +386,10 @@ static void try_guesses(struct search *search)
                 best = made;
             }
         }
-    if (best.guess.shape == SHAPES)
+    if (best.guess.shape == SHAPES) {
+        try_weights(search, made_error);
         return;
+    }
     least = lefts[best.guess.shape][best.guess.function];
     for (int function = 0; function < TS_ACTIVATION_COUNT; function++)
         if (function != (int)best.guess.function &&
@@ -353,7 +404,8 @@ static void propose(struct ts_case *the_case)
     const char *name;
     if (!search.evidence || !search.evidence->counts[TS_WEIGHTS_REFERENCE] || !ts_case_in_scene(the_case) ||
         ts_case_quiet(the_case) || ts_case_is_part(the_case) || the_case->operation.kind != TS_OPERATION_NONE ||
-        ts_case_product(the_case) || !ts_case_wants(the_case, "activation"))
+        ts_case_product(the_case) ||
+        !(ts_case_wants(the_case, "activation") || ts_case_wants(the_case, "swapped-with")))
         return;
     name = ts_case_name(the_case, the_case->actor);
     if (the_case->actor->heads != 1 || ts_names_operand(name) || ts_names_attention(name))

@@ -14,6 +14,7 @@
 #define REST           0.5  /* what all tokens from one position on count as at most */
 #define LEAST_BEFORE   3    /* tokens that agree before it */
 #define STANDS_OUT     6.0  /* times a part's share of the noise */
+#define AGREES         36.0 /* the same for parts of which noise is all that they may have */
 #define MOST_STRETCHES 32   /* of tokens */
 #define BELOW_WORST    0.02 /* or this share of the worst part's error, whichever is more */
 
@@ -36,11 +37,14 @@ static struct part *measure(const struct ts_case *the_case, const struct ts_acto
     return list;
 }
 
-/* Chooses the parts that err; returns how many, and the share of the error they hold. */
-static size_t choose(const struct ts_case *the_case, const struct part *list, size_t parts, bool *chosen, double *share)
+/* Chooses the parts that err; returns how many, and the share of the error they hold. agree: the others do not err at
+ * all, and are not merely far better than the worst. */
+static size_t choose(const struct ts_case *the_case, const struct part *list, size_t parts, bool *chosen, double *share,
+                     bool *agree)
 {
     double size = 0, worst = 0, inside = 0, above = the_case->error - the_case->noise;
     size_t number = 0;
+    *agree = true;
     for (size_t p = 0; p < parts; p++) {
         size += list[p].size;
         worst = list[p].error > worst ? list[p].error : worst;
@@ -49,6 +53,7 @@ static size_t choose(const struct ts_case *the_case, const struct part *list, si
         double own = the_case->noise * (size > 0 ? 0.5 * list[p].size / size + 0.5 / (double)parts : 1);
         chosen[p] = list[p].error > STANDS_OUT * own && list[p].error > BELOW_WORST * worst;
         inside += chosen[p] ? list[p].error - own : 0;
+        *agree = *agree && (chosen[p] || list[p].error <= AGREES * own);
         number += chosen[p];
     }
     *share = above > 0 ? inside / above : 0;
@@ -107,9 +112,8 @@ static bool is_rest(const bool *chosen, size_t rows, size_t number)
 }
 
 /* Which tokens: the first, the last, all from one position on. */
-static const char *which_tokens(const struct ts_case *the_case, const bool *chosen, size_t rows, size_t number)
+static const char *which_tokens(const bool *chosen, size_t rows, size_t number)
 {
-    (void)the_case;
     if (number == 1 && chosen[0])
         return "; the first token: a start token, an attention sink, a prefix";
     if (number == 1 && chosen[rows - 1])
@@ -232,18 +236,18 @@ static void propose(struct ts_case *the_case)
         bool *chosen;
         double share, fraction;
         char text[128];
-        bool sampled; /* then what is said is put to the other tokens, and how many there are is said there */
+        bool agree, sampled; /* then what is said is put to the other tokens, and how many there are is said there */
         if (parts < 2)
             continue;
         sampled = way == 0 && ts_case_row(the_case, parts - 1) != parts - 1;
         list = measure(the_case, actor, parts, ways[way].at);
         chosen = calloc(parts, sizeof *chosen);
-        if (list && chosen && (number = choose(the_case, list, parts, chosen, &share)) > 0) {
+        if (list && chosen && (number = choose(the_case, list, parts, chosen, &share, &agree)) > 0) {
             fraction = (double)number / (double)parts;
             runs = ts_region_list(the_case, chosen, parts, way == 0, text, sizeof text);
             /* each run is a choice of its own: a place that takes many words is none */
             fraction += 2 * (double)(runs - 1) / (double)parts;
-            if (way == 0 && is_rest(chosen, parts, number) && fraction > REST)
+            if (way == 0 && agree && is_rest(chosen, parts, number) && fraction > REST)
                 fraction = REST;
             if (way == 2 && are_heads(actor, chosen))
                 fraction = 1;
@@ -254,7 +258,7 @@ static void propose(struct ts_case *the_case)
                                  text, sampled ? "" : ts_case_text(the_case, " of %zu", parts), number == 1 ? "s" : "",
                                  100 * share,
                                  image      ? ""
-                                 : way == 0 ? which_tokens(the_case, chosen, parts, number)
+                                 : way == 0 ? which_tokens(chosen, parts, number)
                                  : way == 2 ? stripe(the_case, chosen, parts, number)
                                             : "");
         }

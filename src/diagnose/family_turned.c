@@ -10,6 +10,7 @@
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.5
+#define NEARLY_ALL 0.9
 #define SCAN       720 /* steps of a rate between two tokens, -pi to pi */
 #define MOST_WORK  ((size_t)1 << 26)
 
@@ -96,7 +97,7 @@ static double scan_rate(const struct turned *turned, size_t pair)
 {
     size_t rows = turned->the_case->actor->rows, pairs = turned->group / 2;
     double best = 0, most = -INFINITY, width = 2 * M_PI / SCAN;
-    for (int pass = 0; pass < 4; pass++, width /= 10) {
+    for (int pass = 0; pass < 7; pass++, width /= 10) {
         double middle = best;
         for (int step = pass ? -10 : -SCAN / 2; step <= (pass ? 10 : SCAN / 2); step++) {
             double rate = (pass ? middle : 0) + step * width, sum = 0;
@@ -206,37 +207,58 @@ static void give_formula(const struct turned *turned, enum way way)
     free(table);
 }
 
-static void try_pairing(struct turned *turned)
+/* True when something is said that explains nearly all. */
+static bool try_pairing(struct turned *turned)
 {
     static const struct {
         void (*angles)(struct turned *);
         const char *text;
-    } ways[] = {{same_in_all, "by the same angles in every token: positions are off by a constant"},
-                {growing, "by angles that grow with the position: another theta or scaling, or no rotation at all"},
-                {any, "by different angles in each token: other positions"}};
+    } ways[] = {
+        {same_in_all, "by the same angles in every token: positions are off by a constant"},
+        {growing, "by angles that grow with the position: another theta or scaling, or a rotation on one side only"},
+        {any, "by different angles in each token: other positions"}};
     struct ts_case *the_case = turned->the_case;
     size_t rows = the_case->actor->rows, pairs = turned->group / 2;
+    bool said = false;
     if (!find_turns(turned))
-        return;
+        return false;
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
         if (way == ANY && turned->heads < 2)
             continue;
         ways[way].angles(turned);
         if (are_signs(turned))
-            return;
+            return said;
         turn(turned);
-        if (ts_explained(the_case, turned->out) <= (way == ANY ? 0.9 : WORTHWHILE))
+        if (ts_explained(the_case, turned->out) <= (way == ANY ? NEARLY_ALL : WORTHWHILE))
             continue;
         give_formula(turned, (enum way)way);
         ts_propose(the_case, "rotation", turned->out, way == ANY ? rows * pairs : pairs,
                    "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)",
                    "pairs (%s) keep their length but are rotated against the reference %s",
                    turned->interleaved ? "2i, 2i + 1" : "i, i + half", ways[way].text);
+        said = said || ts_explained(the_case, turned->out) > NEARLY_ALL;
     }
+    return said;
+}
+
+/* Every pairing for heads of one size. */
+static bool try_heads(struct turned *turned, size_t heads)
+{
+    bool said = false;
+    turned->heads = heads;
+    turned->inner = turned->the_case->actor->width / heads;
+    for (int variant = 0; variant < 6; variant++) {
+        turned->interleaved = variant % 2;
+        turned->group = turned->inner >> variant / 2;
+        if (turned->group >= 4 && turned->group % 2 == 0 && try_pairing(turned))
+            said = true;
+    }
+    return said;
 }
 
 static void propose(struct ts_case *the_case)
 {
+    static const size_t usual[] = {128, 64, 96, 80, 256, 32, 16}; /* numbers of a head */
     const struct ts_actor *actor = the_case->actor;
     struct turned turned = {.the_case = the_case};
     size_t heads = actor->heads > 1 ? actor->heads : the_case->scene->score_heads;
@@ -247,14 +269,10 @@ static void propose(struct ts_case *the_case)
     turned.turns = calloc(the_case->total, sizeof *turned.turns);
     turned.angles = calloc(the_case->total, sizeof *turned.angles);
     turned.out = ts_case_scratch(the_case);
-    turned.heads = heads;
-    turned.inner = actor->width / heads;
-    for (int variant = 0; variant < 6 && turned.turns && turned.angles && turned.out; variant++) {
-        turned.interleaved = variant % 2;
-        turned.group = turned.inner >> variant / 2;
-        if (turned.group >= 4 && turned.group % 2 == 0)
-            try_pairing(&turned);
-    }
+    if (turned.turns && turned.angles && turned.out && !try_heads(&turned, heads))
+        for (size_t i = 0; i < sizeof usual / sizeof *usual && heads == 1; i++) /* folded into the channels */
+            if (actor->width % usual[i] == 0 && actor->width > usual[i] && try_heads(&turned, actor->width / usual[i]))
+                break;
     free(turned.turns);
     free(turned.angles);
 }

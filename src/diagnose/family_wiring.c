@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/attention_operands.h"
 #include "diagnose/variant.h"
 #include "diagnose/wiring.h"
 
@@ -415,6 +416,19 @@ static const char *tell_related(struct ts_case *the_case, const struct ts_formul
     return unrelated_text(the_case, tally, share);
 }
 
+/* Queries, keys and values were captured before it, and nothing of what attention makes of them. */
+static bool is_behind_attention(const struct ts_case *the_case)
+{
+    struct ts_operands operands;
+    if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE ||
+        !ts_names_attention(ts_case_name(the_case, the_case->actor)) || !ts_operands_find(the_case, &operands))
+        return false;
+    for (size_t pair = operands.q.actor->pair + 1; pair < the_case->actor->pair; pair++)
+        if (ts_names_context(the_case->scene->pairs[pair].name))
+            return false;
+    return true;
+}
+
 /* Nothing in common with the reference. */
 static void propose_unrelated(struct ts_case *the_case)
 {
@@ -430,7 +444,11 @@ static void propose_unrelated(struct ts_case *the_case)
     ts_formula_next(the_case, &formula);
     ts_propose_plain(
         the_case, "unrelated", sure,
-        the_case->actor->pair
+        is_behind_attention(the_case)
+            ? "how attention splits queries, keys and values into heads and merges them again, which was not captured; "
+              "and the weights behind it: whether they were loaded, are those of the right layer and file, and their "
+              "layout"
+        : the_case->actor->pair
             ? "whether the weights were loaded, whether they are those of the right layer and file, and their layout"
             : "whether both runs got the same input, and loaded the same weights up to here",
         "%s", text);

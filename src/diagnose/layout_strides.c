@@ -52,12 +52,16 @@ static bool is_same(const double *found, const double *right, size_t size)
     return left < SAME * all;
 }
 
-/* Where the blocks of heads stand in memory; false when a head's numbers are not one run of it. */
-static bool open_strides(struct strides *it, struct ts_case *the_case)
+/* Where the blocks of heads stood in memory: as they do in the file, or in another order, if what was captured is a
+ * view of the buffer. */
+enum order { AS_STORED, TOKENS_FIRST, HEADS_FIRST, ORDERS };
+
+/* False when a head's numbers are not one run of it, or that order is the file's. */
+static bool open_strides(struct strides *it, struct ts_case *the_case, enum order order)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t folded = ts_folded_head(the_case);
-    bool good;
+    bool good, other = order == AS_STORED;
     *it = (struct strides){.the_case = the_case, .tokens = actor->rows, .heads = actor->heads, .size = actor->inner};
     if (actor->heads == 1 && folded) {
         it->heads = actor->width / folded;
@@ -78,8 +82,13 @@ static bool open_strides(struct strides *it, struct ts_case *the_case)
         good = ts_case_index(the_case, b * it->size, &first) &&
                ts_case_index(the_case, (b + 1) * it->size - 1, &last) && last == first + it->size - 1 &&
                first % it->size == 0 && first / it->size < it->count;
-        it->place[b] = good ? (size_t)(first / it->size) : 0;
+        it->place[b] = order == HEADS_FIRST    ? b % it->heads * it->tokens + b / it->heads
+                       : order == TOKENS_FIRST ? b
+                       : good                  ? (size_t)(first / it->size)
+                                               : 0;
+        other = other || it->place[b] != (size_t)(first / it->size);
     }
+    good = good && other;
     for (size_t b = 0; b < it->count && good; b++)
         it->block[it->place[b]] = b;
     if (!good)
@@ -156,13 +165,15 @@ static bool is_rule(const struct strides *it, long first, long token_step, long 
     return wrong <= it->count / FEW;
 }
 
-void ts_layout_strides(struct ts_case *the_case, double *prediction)
+/* True when it is said. */
+static bool try_order(struct ts_case *the_case, enum order order, double *prediction)
 {
     struct strides it;
     long token_step, head_step, first = 0;
     size_t empty = 0;
-    if (!open_strides(&it, the_case))
-        return;
+    bool said = false;
+    if (!open_strides(&it, the_case, order))
+        return false;
     if (find_blocks(&it)) {
         token_step = step_of(&it, false);
         head_step = step_of(&it, true);
@@ -176,7 +187,8 @@ void ts_layout_strides(struct ts_case *the_case, double *prediction)
             for (size_t i = 0; i < it.size; i++)
                 prediction[to + i] = b == (size_t)EMPTY ? the_case->found[to + i] : the_case->expected[b * it.size + i];
         }
-        if (empty && token_step && head_step && is_rule(&it, first, token_step, head_step))
+        said = empty && token_step && head_step && is_rule(&it, first, token_step, head_step);
+        if (said)
             ts_propose(the_case, "permuted", prediction, 3,
                        "the strides passed to the kernel: the rows of a head are not contiguous in this buffer",
                        "heads are written with the wrong strides: tokens %ld and heads %ld apart instead of tokens %ld "
@@ -185,4 +197,12 @@ void ts_layout_strides(struct ts_case *the_case, double *prediction)
                        (long)it.place[1] - (long)it.place[0], empty, it.count, it.size);
     }
     free(it.place);
+    return said;
+}
+
+void ts_layout_strides(struct ts_case *the_case, double *prediction)
+{
+    for (enum order order = AS_STORED; order < ORDERS; order++)
+        if (try_order(the_case, order, prediction))
+            return;
 }

@@ -4,6 +4,7 @@
 
 #include "base/ordered.h"
 #include "diagnose/case.h"
+#include "diagnose/experts.h"
 
 /* A cause with this much evidence explains all there is. */
 #define SETTLED 0.8
@@ -22,6 +23,10 @@ static void look_at_part(struct ts_case_state *state, double *expected, double *
     part->part_pair = pair;
     for (size_t i = 0; i < sizeof families / sizeof *families && part->face.error > 0; i++) {
         families[i]->propose(&part->face);
+        ts_case_drop_scratch(part);
+    }
+    if (kind == TS_PART_STREAM && part->face.error > 0) {
+        ts_propose_added_experts(&part->face);
         ts_case_drop_scratch(part);
     }
     ts_case_release_part(part);

@@ -128,10 +128,24 @@ static void describe_rectangle(const struct ts_case *the_case, const bool *rows,
                  channel_text, row_word, region->rows > 1 ? "s" : "", row_text);
 }
 
+/* "token 3, head 1, channel 5"; "row 3, column 21" of a weight. */
+static const char *place_text(const struct ts_case *the_case, size_t at, char text[96])
+{
+    const struct ts_actor *actor = the_case->actor;
+    const char *channel = ts_case_direct(the_case) ? "column" : ts_case_is_image(the_case) ? "pixel" : "channel";
+    size_t number = at % actor->width;
+    uint64_t row = ts_case_row(the_case, at / actor->width);
+    if (actor->heads > 1 && !ts_case_direct(the_case))
+        snprintf(text, 96, "%s %" PRIu64 ", %s %zu, %s %zu", ts_case_row_word(the_case), row,
+                 ts_case_is_image(the_case) ? "line" : "head", number / actor->inner, channel, number % actor->inner);
+    else
+        snprintf(text, 96, "%s %" PRIu64 ", %s %zu", ts_case_row_word(the_case), row, channel, number);
+    return text;
+}
+
 static void describe_flat(const struct ts_case *the_case, const bool *mask, struct ts_region *region)
 {
     size_t first = SIZE_MAX, last = 0, runs = 0;
-    const struct ts_actor *actor = the_case->actor;
     for (size_t i = 0; i < the_case->total; i++)
         if (mask[i]) {
             first = first == SIZE_MAX ? i : first;
@@ -141,12 +155,11 @@ static void describe_flat(const struct ts_case *the_case, const bool *mask, stru
     if ((double)region->count >= NEARLY_ALL * (double)(last - first + 1)) {
         region->pieces = 2;
         if (last + 1 == the_case->total)
-            snprintf(region->text, sizeof region->text, "everything from row %" PRIu64 ", column %zu on",
-                     ts_case_row(the_case, first / actor->width), first % actor->width);
+            snprintf(region->text, sizeof region->text, "everything from %s on",
+                     place_text(the_case, first, (char[96]){0}));
         else
-            snprintf(region->text, sizeof region->text, "row %" PRIu64 ", column %zu to row %" PRIu64 ", column %zu",
-                     ts_case_row(the_case, first / actor->width), first % actor->width,
-                     ts_case_row(the_case, last / actor->width), last % actor->width);
+            snprintf(region->text, sizeof region->text, "%s to %s", place_text(the_case, first, (char[96]){0}),
+                     place_text(the_case, last, (char[96]){0}));
         return;
     }
     region->pieces = 2 * runs;

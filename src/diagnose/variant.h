@@ -58,6 +58,8 @@ bool ts_names_context(const char *name);
 /* Attention whose scores or probabilities were not captured (fused kernels): learnt here, from queries, keys and values
  * to probabilities or context, and its variants proposed. In attention_fused.c. */
 void ts_propose_fused_attention(struct ts_case *the_case);
+/* Of scores and probabilities; true when they follow from captured queries and keys, whatever is said. */
+bool ts_propose_inner_attention(struct ts_case *the_case);
 /* Keys or values that are other tokens': one of them, and all of them one place off. In attention_stale.c. */
 void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *variants);
 void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants);

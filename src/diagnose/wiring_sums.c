@@ -10,7 +10,8 @@
 #define FOLLOWS    0.97
 #define WORTHWHILE 0.3
 
-/* Several terms of a sum missing at once: what is left is the sum of some of them. */
+/* Two of three terms missing at once, or added twice: the stream after the first of two additions, which was not
+ * captured. */
 static void propose_subset(struct ts_case *the_case)
 {
     const struct ts_operation *operation = &the_case->operation;
@@ -26,6 +27,14 @@ static void propose_subset(struct ts_case *the_case)
         ts_propose(the_case, "term-missing", variants.out, 0,
                    ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
                    "only %s is left of the sum: %s and %s are missing", ts_case_name(the_case, variants.from[slot]),
+                   ts_case_name(the_case, variants.from[(slot + 1) % 3]),
+                   ts_case_name(the_case, variants.from[(slot + 2) % 3]));
+        for (size_t i = 0; i < the_case->total; i++)
+            variants.out[i] = 2 * the_case->expected[i] - variants.inputs[slot][i];
+        ts_formula_sum(the_case, 2, &variants.from[slot]->pair, &(double){-1}, 1);
+        ts_propose(the_case, "term-extra", variants.out, 0,
+                   ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
+                   "the candidate adds the sum of %s and %s twice",
                    ts_case_name(the_case, variants.from[(slot + 1) % 3]),
                    ts_case_name(the_case, variants.from[(slot + 2) % 3]));
     }

@@ -64,8 +64,9 @@ static void zero_head(struct side *side, double *values, size_t count)
 static void zero_tail(struct side *side, double *values, size_t count)
 {
     side->told[0] = (double)(side->size->tokens - 2);
-    side->told[1] = (double)(WIDE - 18);
-    side->told[2] = (double)(WIDE + 18);
+    side->told[1] = (double)((WIDE - 18) / side->size->head);
+    side->told[2] = (double)((WIDE - 18) % side->size->head);
+    side->told[3] = (double)(WIDE + 18);
     for (size_t i = count - WIDE - 18; i < count; i++)
         values[i] = 0;
 }
@@ -173,8 +174,8 @@ static const struct row rows[] = {
      .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan", .beside = "rounding channels"},
     {"zeros", "a head", Q, .plant = zero_head, .words = {"zero in head {0}"},
      .near = "heads channels unwritten scaled"},
-    {"zeros", "the end", Q, .plant = zero_tail, .words = {"zero in everything from row {0}, column {1} on ({2} of"},
-     .near = "rows unwritten stale"},
+    {"zeros", "the end", Q, .plant = zero_tail,
+     .words = {"zero in everything from token {0}, head {1}, channel {2} on ({3} of"}, .near = "rows unwritten stale"},
     {"zeros", "all", Q, .plant = zero_all, .words = {"every element of the candidate is zero"},
      .near = "scaled unrelated unwritten"},
     {"zeros", "but for a bias", Q, .plant = only_a_bias,

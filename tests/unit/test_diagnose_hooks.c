@@ -38,7 +38,7 @@ static void multiply(const float *x, const float *weight, const float *bias, siz
 }
 
 /* A gated or a plain step between projections, with the file's down weight at hand. way: what the candidate does. */
-enum way { RIGHT, OTHER, EXCHANGED, UNGATED };
+enum way { RIGHT, OTHER, EXCHANGED, UNGATED, OTHER_WEIGHT };
 
 static void hidden_function(size_t tokens, bool gated, double (*right)(double), double (*wrong)(double), enum way way,
                             double noise, const char *words)
@@ -46,8 +46,9 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
     struct trace trace;
     struct ts_error error;
     struct ts_bundle *file = ts_bundle_new("weights");
-    float *down, *bias, *inputs[2][2], *outputs[2], *x;
+    float *down, *bias, *inputs[2][2], *outputs[2], *x, *later;
     trace_start(&trace);
+    later = made_values(HIDDEN * INNER);
     down = made_values(HIDDEN * INNER);
     bias = made_values(HIDDEN);
     x = made_values(tokens * HIDDEN);
@@ -59,6 +60,8 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
     made_add(file, "model.layers.4.mlp.down_proj.weight", down, SHAPE(HIDDEN, INNER));
     made_add(file, "model.layers.4.mlp.down_proj.bias", bias, SHAPE(HIDDEN));
     made_add(file, "model.layers.3.mlp.down_proj.weight", inputs[0][0], SHAPE(HIDDEN, INNER < tokens ? INNER : tokens));
+    made_add(file, "model.layers.5.mlp.down_proj.weight", later, SHAPE(HIDDEN, INNER));
+    made_add(file, "model.layers.5.mlp.down_proj.bias", bias, SHAPE(HIDDEN));
     if (ts_evidence_make(file, NULL, NULL, &trace.evidence, &error) != TS_OK)
         fail_msg("%s", error.message);
     for (int side = 0; side < 2; side++) {
@@ -72,7 +75,7 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
                                 : side && way == EXCHANGED         ? f(b) * a
                                                                    : f(a) * b);
         }
-        multiply(hidden, down, bias, tokens, INNER, HIDDEN, outputs[side]);
+        multiply(hidden, side && way == OTHER_WEIGHT ? later : down, bias, tokens, INNER, HIDDEN, outputs[side]);
         shake(outputs[side], outputs[side], tokens * HIDDEN, side ? noise : 0);
         free(hidden);
     }
@@ -83,10 +86,11 @@ static void hidden_function(size_t tokens, bool gated, double (*right)(double), 
     trace_diagnose(&trace,
                    trace_add(&trace, "model.layers.4.mlp.down_proj", outputs[0], outputs[1], SHAPE(tokens, HIDDEN)));
     if (words)
-        assert_first(&trace, "activation", words);
+        assert_first(&trace, way == OTHER_WEIGHT ? "swapped-with" : "activation", words);
     else
         assert_null(trace_cause(&trace, "activation"));
     trace_end(&trace);
+    free(later);
     for (int k = 0; k < 2; k++) {
         free(inputs[0][k]);
         free(inputs[1][k]);
@@ -113,6 +117,11 @@ static void test_hidden_function(void **state)
         hidden_function(TOKENS, false, gelu, relu, OTHER, noises[n], "is given relu(" GATE ") instead of");
         hidden_function(TOKENS, false, gelu, same, OTHER, noises[n], "is given " GATE " unchanged instead of");
     }
+    for (size_t n = 0; n < 2; n++)
+        hidden_function(TOKENS, true, silu, silu, OTHER_WEIGHT, noises[n],
+                        "the candidate uses model.layers.5.mlp.down_proj.weight instead of "
+                        "model.layers.4.mlp.down_proj.weight, given silu(" GATE ") * " UP);
+    hidden_function(400, false, gelu, gelu, OTHER_WEIGHT, 1e-7, "checked on all 400 tokens");
     /* of a long sequence some tokens are looked at, and all are tried */
     hidden_function(400, true, silu, relu, OTHER, 1e-7, "checked on all 400 tokens");
 }
@@ -128,6 +137,7 @@ static void test_hidden_function_is_silent(void **state)
 /* A mixture of experts of which the logits and the sum were captured. */
 struct mixture {
     bool undivided, sigmoid, one_wrong, rows_wrong;
+    bool shared; /* another expert, which sees every token, is added, and was captured */
     bool before; /* the logits are those of the layer before, in a model whose name has a number */
     bool tied;   /* tokens 4 and 17 choose by a hair, and otherwise in the candidate */
     double noise;
@@ -187,10 +197,17 @@ static void expect_mixture(struct mixture mixture, const char *id, const char *w
         logits[1][t * EXPERTS + 6] = 1.51f;
     for (int side = 0; side < 2; side++)
         mix(&mixture, side, logits[side], experts, outputs[side]);
+    for (size_t i = 0; i < TOKENS * HIDDEN && mixture.shared; i++) {
+        outputs[0][i] += 1.5f * x[i];
+        outputs[1][i] += 1.5f * x[i];
+        x[i] *= 1.5f;
+    }
     shake(outputs[1], outputs[1], TOKENS * HIDDEN, mixture.noise);
     trace_add(&trace, "model.layers.1.post_attention_layernorm", x, x, SHAPE(TOKENS, HIDDEN));
     trace_add(&trace, mixture.before ? "qwen2.layers.0.mlp.gate" : "model.layers.1.mlp.gate", logits[0], logits[1],
               SHAPE(TOKENS, EXPERTS));
+    if (mixture.shared)
+        trace_add(&trace, "model.layers.1.mlp.shared_expert", x, x, SHAPE(TOKENS, HIDDEN));
     trace_diagnose(&trace,
                    trace_add(&trace, mixture.before ? "qwen2.layers.1.mlp.experts" : "model.layers.1.mlp.experts",
                              outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
@@ -220,6 +237,10 @@ static void test_logits_alone(void **state)
                        "the sum of the 2 largest softmax probabilities of model.layers.1.mlp.gate");
         expect_mixture((struct mixture){.undivided = true, .sigmoid = true, .noise = noise}, "router-gate",
                        "the sum of the 2 largest sigmoids of model.layers.1.mlp.gate");
+        expect_mixture((struct mixture){.undivided = true, .shared = true, .noise = noise}, "router-gate",
+                       "in what is added to model.layers.1.mlp.shared_expert: each token is scaled by the sum of the 2 "
+                       "largest softmax probabilities of model.layers.1.mlp.gate");
+        expect_mixture((struct mixture){.shared = true, .noise = noise}, NULL, NULL);
         expect_mixture((struct mixture){.one_wrong = true, .noise = noise}, "router-gate", "that went to expert 2 ");
         expect_mixture((struct mixture){.rows_wrong = true, .noise = noise}, "rows", "tokens 5 to 8 of 22");
         expect_mixture((struct mixture){.tied = true, .noise = noise}, "routing", "in 2 tokens (4, 17) whose top");

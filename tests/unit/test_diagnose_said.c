@@ -270,13 +270,183 @@ static void test_norms(void **state)
     expect_norm(WIDTH, 3e-3, true, "another epsilon: 0.003 in the candidate");
 }
 
+/* A product of an activation, captured behind it, and something else. */
+static void expect_function(bool product, const char *words)
+{
+    struct trace trace;
+    float *x = plain(TOKENS * WIDTH), *y = plain(TOKENS * WIDTH), *a = plain(TOKENS * WIDTH);
+    bool said = false;
+    trace_start(&trace);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        a[i] = product ? x[i] * y[i] : x[i] / (1 + expf(-x[i]));
+    trace_add(&trace, "model.layers.1.mlp.first", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&trace, "model.layers.1.mlp.second", y, y, SHAPE(TOKENS, WIDTH));
+    for (size_t i = 0; i < TOKENS * WIDTH && !product; i++)
+        y[i] = x[i] > 0 ? x[i] : 0;
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.1.mlp.act", a, product ? x : y, SHAPE(TOKENS, WIDTH)));
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        said = said || strstr(trace.diagnosis.causes[i].summary, words);
+    if (!said) {
+        trace_print(&trace);
+        fail_msg("%s is not said", words);
+    }
+    trace_end(&trace);
+    free(x);
+    free(y);
+    free(a);
+}
+
+/* A function that does nothing needs no name, and two that make the same of all numbers are not told apart by rounding
+ * or without it. */
+static void test_functions(void **state)
+{
+    (void)state;
+    expect_function(true, "the candidate computes model.layers.1.mlp.first, without model.layers.1.mlp.second; the "
+                          "reference computes model.layers.1.mlp.second * model.layers.1.mlp.first");
+    expect_function(false, "relu(model.layers.1.mlp.first) (or relu6; of these numbers it makes the same)");
+}
+
+static void scale_a_channel(float *values)
+{
+    for (size_t t = 0; t < TOKENS; t++)
+        values[t * WIDTH + 7] *= 3;
+}
+
+static void spoil_nothing(float *values)
+{
+    (void)values;
+}
+
+/* What came in with an error and goes on with it is no rounding. */
+static void test_what_is_carried(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_nothing, 5e-2);
+    assert_silent(&layer.trace);
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "no larger than what comes in makes it"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_nothing, 1e-7);
+    assert_silent(&layer.trace);
+    assert_non_null(strstr(layer.trace.diagnosis.strongest, "is spread like rounding"));
+    finish(&layer);
+}
+
+static void spoil_first_less(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] += (float)((i < 3 * WIDTH ? 0.02 : 0.3) * dice_number());
+}
+
+static void spoil_last(float *values)
+{
+    for (size_t i = 3 * WIDTH; i < TOKENS * WIDTH; i++)
+        values[i] += (float)(0.3 * dice_number());
+}
+
+/* Tokens that err less than others do not agree, and nothing begins behind them. */
+static void test_where_it_begins(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_last, 1e-7);
+    assert_non_null(trace_cause(&layer.trace, "rows"));
+    assert_non_null(strstr(trace_cause(&layer.trace, "rows")->summary, "tokens 3 to 11 of 12"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", spoil_first_less, 1e-7);
+    assert_null(trace_cause(&layer.trace, "rows"));
+    finish(&layer);
+}
+
+static void scale_tokens(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] *= (float)(0.3 + 0.05 * (double)(i / WIDTH));
+}
+
+/* What attention makes is not divided by a norm. */
+static void test_advice_about_tokens(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", scale_tokens, 1e-7);
+    assert_first(&layer.trace, "row-scaled", "each token has its own factor");
+    assert_non_null(strstr(layer.trace.diagnosis.causes[0].check, "probabilities that do not add up to one"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_v", scale_tokens, 1e-7);
+    assert_first(&layer.trace, "row-scaled", "each token has its own factor");
+    assert_null(strstr(layer.trace.diagnosis.causes[0].check, "probabilities"));
+    finish(&layer);
+}
+
+static void spoil_all(float *values)
+{
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        values[i] = (float)(2 * dice_number());
+}
+
+/* Behind attention that was not captured, the weights are not all that may be wrong; behind a context they are. */
+static void test_advice_behind_attention(void **state)
+{
+    (void)state;
+    for (int context = 0; context < 2; context++) {
+        struct layer layer;
+        const char *check;
+        float *found = plain(TOKENS * WIDTH);
+        start(&layer);
+        spoil_all(found);
+        trace_add(&layer.trace, "h.0.attn.c_attn", layer.q, layer.q, SHAPE(TOKENS, WIDTH));
+        if (context)
+            trace_add(&layer.trace, "h.0.attn.context", layer.context, layer.context, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&layer.trace,
+                       trace_add(&layer.trace, "h.0.attn.c_proj", layer.output, found, SHAPE(TOKENS, WIDTH)));
+        assert_first(&layer.trace, "unrelated", NULL);
+        check = layer.trace.diagnosis.causes[0].check;
+        assert_true(context == !strstr(check, "how attention splits queries, keys and values into heads"));
+        finish(&layer);
+        free(found);
+    }
+}
+
+/* A projection has no norm's weight: one channel of it is a row of the weight. */
+static void test_advice_about_channels(void **state)
+{
+    struct layer layer;
+    (void)state;
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_o_proj", scale_a_channel, 1e-7);
+    assert_first(&layer.trace, "channel-scaled", "channel 7 is 3 times what it should be");
+    assert_non_null(strstr(layer.trace.diagnosis.causes[0].check, "of the weight that makes these"));
+    finish(&layer);
+    start(&layer);
+    diagnose(&layer, "layer_0_attn_norm_output", scale_a_channel, 1e-7);
+    assert_first(&layer.trace, "channel-scaled", "channel 7 is 3 times what it should be");
+    assert_null(strstr(layer.trace.diagnosis.causes[0].check, "of the weight that makes these"));
+    finish(&layer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folded_heads), cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_plain_factor), cmocka_unit_test(test_attention_that_agrees),
-        cmocka_unit_test(test_one_grid),     cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_folded_heads),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_plain_factor),
+        cmocka_unit_test(test_attention_that_agrees),
+        cmocka_unit_test(test_one_grid),
+        cmocka_unit_test(test_bits),
         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_advice_about_channels),
+        cmocka_unit_test(test_what_is_carried),
+        cmocka_unit_test(test_where_it_begins),
+        cmocka_unit_test(test_advice_about_tokens),
+        cmocka_unit_test(test_advice_behind_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

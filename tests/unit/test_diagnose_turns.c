@@ -241,6 +241,39 @@ static void test_parts_of_heads_turn(void **state)
     }
 }
 
+/* Queries that were captured behind the rotary embedding on one side, before it on the other, with heads folded into
+ * the channels and nothing else to tell how many there are. */
+static void test_turned_on_one_side(void **state)
+{
+    enum { WIDTH = 8 * SIZE };
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        size_t rows = n / 2 ? 24 : 13;
+        struct trace trace;
+        float *x, *a, *b;
+        trace_start(&trace);
+        x = made_values(rows * WIDTH);
+        a = made_values(rows * WIDTH);
+        b = made_values(rows * WIDTH);
+        for (size_t i = 0; i < rows * WIDTH; i++) {
+            size_t place = i % SIZE, pair = place % (SIZE / 2);
+            double angle = (double)(i / WIDTH) * pow(1e4, -(double)pair / (SIZE / 2));
+            size_t other = place < SIZE / 2 ? i + SIZE / 2 : i - SIZE / 2;
+            b[i] = (float)((double)a[i] * cos(angle) + (place < SIZE / 2 ? -1 : 1) * (double)a[other] * sin(angle));
+        }
+        shake(b, b, rows * WIDTH, n % 2 ? 2e-3 : 1e-7);
+        trace_add(&trace, "model.layers.1.input_layernorm", x, x, SHAPE(rows, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "model.layers.1.self_attn.q_proj", a, b, SHAPE(rows, WIDTH)));
+        assert_first(&trace, "rotation",
+                     "pairs (i, i + half) keep their length but are rotated against the reference by "
+                     "angles that grow with the position");
+        trace_end(&trace);
+        free(x);
+        free(a);
+        free(b);
+    }
+}
+
 /* One constant for every row is one constant. */
 static void test_one_offset_for_all(void **state)
 {
@@ -264,7 +297,8 @@ int main(void)
         cmocka_unit_test(test_tables_of_angles),          cmocka_unit_test(test_table_of_few_pairs),
         cmocka_unit_test(test_tables_are_silent),         cmocka_unit_test(test_norms_with_a_bias),
         cmocka_unit_test(test_a_roll_of_repeated_tokens), cmocka_unit_test(test_one_offset_for_all),
-        cmocka_unit_test(test_parts_of_heads_turn),       cmocka_unit_test(test_weight_of_a_later_norm),
+        cmocka_unit_test(test_turned_on_one_side),        cmocka_unit_test(test_parts_of_heads_turn),
+        cmocka_unit_test(test_weight_of_a_later_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,363 @@
+/* Owns scores and probabilities whose way from the queries and keys was not captured: a rotary embedding lies between,
+ * or queries and keys are parts of one fused projection, as hooks on modules give them with the attentions of the
+ * model's output. The chain that gives the reference's is found exactly, and then what the candidate does otherwise. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose/attention_chain.h"
+#include "diagnose/attention_operands.h"
+#include "diagnose/variant.h"
+
+#define MOST_WORK  ((double)(1u << 26)) /* multiplications for all rows */
+#define TRIAL_WORK (1u << 20)           /* and for those on which a guess is tried */
+#define WORTHWHILE 0.5                  /* share of the error that a trial must explain */
+#define MOST_OFF   16
+#define NEAR       0.01 /* numbers that are the same to this are the usual ones */
+
+/* How a fused projection holds queries, keys and values. */
+enum split { BY_TENSOR, BY_HEAD, BY_NUMBER, SPLITS };
+
+static const char *const split_texts[] = {"all queries, all keys, all values", "query, key and value of each head",
+                                          "query, key and value of each number"};
+
+struct inner {
+    struct ts_case *the_case;
+    struct ts_operands operands;
+    size_t tokens;
+    bool scores; /* not probabilities */
+    bool fused;  /* queries, keys and values are thirds of one tensor */
+    enum split split;
+    struct ts_chain own;
+    struct ts_chain_inputs reference, candidate;
+    size_t first, count; /* rows on which guesses are tried, */
+    double base;         /* and their error */
+};
+
+static size_t place_in(enum split split, size_t part, size_t width, size_t size, size_t i)
+{
+    return split == BY_TENSOR ? part * width + i
+           : split == BY_HEAD ? (i / size * 3 + part) * size + i % size
+                              : 3 * i + part;
+}
+
+static double *load_part(const struct inner *inner, enum split split, size_t part, bool candidate)
+{
+    const struct ts_actor *actor = inner->operands.q.actor;
+    size_t width = inner->operands.q.width, size = width / inner->the_case->actor->heads;
+    const float *values = candidate ? actor->b : actor->a;
+    double *out = malloc(inner->tokens * width * sizeof *out);
+    for (size_t at = 0; at < inner->tokens * width && out; at++)
+        out[at] = (double)values[at / width * actor->width + place_in(split, part, width, size, at % width)];
+    return out;
+}
+
+static bool load(const struct inner *inner, enum split split, bool candidate, struct ts_chain_inputs *inputs)
+{
+    struct ts_chain chain = {.q = inner->operands.q, .k = inner->operands.k, .v = inner->operands.v};
+    if (!inner->fused)
+        return ts_chain_load(inputs, &chain, candidate, inner->tokens);
+    *inputs = (struct ts_chain_inputs){load_part(inner, split, 0, candidate), load_part(inner, split, 1, candidate),
+                                       load_part(inner, split, 2, candidate)};
+    return inputs->q && inputs->k && inputs->v;
+}
+
+/* Relative square of what a chain leaves of the reference's rows, looked at until it is more than enough. What is
+ * masked in scores is left out. */
+static double left_of_reference(const struct inner *inner, const struct ts_chain *chain, double enough, double *out)
+{
+    const struct ts_actor *actor = inner->the_case->actor;
+    size_t rows[] = {inner->tokens - 1, inner->tokens / 2, 1};
+    double worst = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows && worst < enough; r++) {
+        double error = 0, size = 0;
+        if (!ts_chain_weights(chain, &inner->reference, inner->tokens, rows[r], 1, out))
+            return (double)INFINITY;
+        for (size_t i = rows[r] * actor->width; i < (rows[r] + 1) * actor->width; i++) {
+            double captured = (double)actor->a[i];
+            if (inner->scores && !ts_is_allowed(captured))
+                continue;
+            error += (out[i] - captured) * (out[i] - captured);
+            size += captured * captured;
+        }
+        worst = size > 0 ? fmax(worst, error / size) : worst;
+    }
+    return worst;
+}
+
+/* Which keys the reference's probabilities see. */
+static void read_mask(const struct inner *inner, struct ts_chain *chain)
+{
+    const struct ts_actor *actor = inner->the_case->actor;
+    size_t tokens = inner->tokens, first = tokens;
+    bool ahead = false;
+    for (size_t head = 0; head < actor->heads; head++)
+        for (size_t key = 0; key < tokens; key++) {
+            ahead = ahead || (key > 0 && actor->a[head * tokens + key] != 0);
+            if (actor->a[(tokens - 1) * actor->width + head * tokens + key] != 0 && key < first)
+                first = key;
+        }
+    chain->shift = ahead ? (long)tokens : 0;
+    chain->window = !ahead && first > 0 && first < tokens ? (long)(tokens - first) : 0;
+}
+
+/* The reference's chain: a rotary embedding that is usual, or none, with one of the usual scales. */
+static bool find_own(struct inner *inner, double *out)
+{
+    static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5, 1e7, 5e6}, caps[] = {0, 50, 30, 20};
+    const struct ts_actor *actor = inner->the_case->actor;
+    size_t size = inner->operands.q.width / actor->heads;
+    double limit = 10 * ts_rounding(actor->bits_a), best;
+    limit = limit > 1e-4 ? limit : 1e-4;
+    best = limit * limit;
+    for (size_t b = 0; b < (inner->operands.turned ? 1 : sizeof bases / sizeof *bases); b++)
+        for (int way = 0; way < (b ? 64 : 16); way++) {
+            struct ts_chain chain = ts_chain_plain(actor->heads, inner->operands.k.width / size, size);
+            double left;
+            chain.base = bases[b];
+            chain.scale = way % 2 ? 1 : chain.scale;
+            chain.cap = caps[way / 4 % 4];
+            chain.interleaved = way / 16 % 2;
+            chain.group = size >> way / 32;
+            chain.weighing = way / 2 % 2 ? TS_WEIGH_SCORES : TS_WEIGH_SOFTMAX;
+            inner->scores = way / 2 % 2;
+            chain.shift = (long)inner->tokens;
+            if (!inner->scores)
+                read_mask(inner, &chain);
+            if (chain.group < 4 || chain.group % 2)
+                continue;
+            left = left_of_reference(inner, &chain, best, out);
+            if (left < best) {
+                best = left;
+                inner->own = chain;
+            }
+        }
+    inner->scores = inner->own.weighing == TS_WEIGH_SCORES;
+    return inner->own.heads > 0;
+}
+
+/* What is masked stays so. */
+static void keep_masked(const struct inner *inner, size_t first, size_t count, double *out)
+{
+    const struct ts_case *the_case = inner->the_case;
+    size_t width = the_case->actor->width;
+    for (size_t i = first * width; i < (first + count) * width && inner->scores; i++)
+        if (!ts_is_allowed(the_case->expected[i]))
+            out[i] = the_case->expected[i];
+}
+
+static bool predict(const struct inner *inner, const struct ts_chain *chain, const struct ts_chain_inputs *inputs,
+                    size_t first, size_t count, double *out)
+{
+    if (!ts_chain_weights(chain, inputs, inner->tokens, first, count, out))
+        return false;
+    keep_masked(inner, first, count, out);
+    return true;
+}
+
+/* Share of the error that is explained where guesses are tried. */
+static double score_of(const struct inner *inner, const double *out)
+{
+    return inner->base > 0 ? 1 - ts_rows_cost(inner->the_case, out, inner->first, inner->count) / inner->base : 0;
+}
+
+static void propose_it(const struct inner *inner, const char *id, const double *out, size_t freedom, const char *text)
+{
+    const struct ts_operand *q = &inner->operands.q, *k = &inner->operands.k;
+    const char *queries = ts_case_name(inner->the_case, q->actor), *keys = ts_case_name(inner->the_case, k->actor);
+    bool one = q->actor == k->actor;
+    ts_propose(inner->the_case, id, out, freedom,
+               "what is passed to the attention from these projections: positions, scale, mask, head counts",
+               "from %s%s%s: %s", queries, one ? "" : " and ", one ? "" : keys, text);
+}
+
+/* Whether scores or probabilities can show it, and it is not told elsewhere. */
+static bool shows(const struct inner *inner, const struct ts_chain_guess *guess)
+{
+    const struct ts_chain *chain = &guess->chain, *own = &inner->own;
+    bool steps = chain->weighing != own->weighing || chain->over_queries || chain->shift != own->shift ||
+                 chain->window != own->window || chain->first_sees_itself;
+    return !guess->reversed && !chain->values && !chain->heads_first && !chain->tiled && !chain->tiled_values &&
+           chain->roles[TS_ROLE_VALUE] == TS_ROLE_VALUE && !chain->moved[TS_ROLE_VALUE] &&
+           chain->copied == TS_NO_INDEX && chain->stale == TS_NO_INDEX &&
+           !(inner->scores && (steps || chain->scale != own->scale));
+}
+
+/* The number that a guess changes, NULL for one that changes none. */
+static double *number_of(struct ts_chain *chain, const struct ts_chain *own)
+{
+    return chain->base != own->base                   ? &chain->base
+           : chain->scale != own->scale               ? &chain->scale
+           : chain->cap != own->cap && chain->cap > 0 ? &chain->cap
+                                                      : NULL;
+}
+
+/* Bases, scales and caps between the usual ones. True when it is such a one. */
+static bool refine(const struct inner *inner, struct ts_chain_guess *guess, double *out)
+{
+    struct ts_chain_guess best = *guess;
+    double *number = number_of(&best.chain, &inner->own), start;
+    ptrdiff_t at = number ? (char *)number - (char *)&best.chain : 0;
+    if (!number)
+        return false;
+    start = *number;
+    for (double step = 0.8; step > 0.001; step /= 2)
+        for (int side = -1; side <= 1; side += 2) {
+            struct ts_chain_guess trial = best;
+            *(double *)((char *)&trial.chain + at) *= exp(side * step);
+            if (predict(inner, &trial.chain, &inner->candidate, inner->first, inner->count, out) &&
+                (trial.score = score_of(inner, out)) > best.score)
+                best = trial;
+        }
+    if (fabs(log(*number / start)) < NEAR)
+        return false;
+    *guess = best;
+    if (guess->chain.base != inner->own.base)
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
+                 ts_plain_number(*number, 3, (char[32]){0}), ts_plain_number(inner->own.base, 4, (char[32]){0}));
+    else if (guess->chain.scale != inner->own.scale)
+        snprintf(guess->text, sizeof guess->text,
+                 "before the softmax, the candidate's scores are %.3g times the reference's",
+                 *number / inner->own.scale);
+    else
+        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (%.3g)", *number);
+    return true;
+}
+
+/* Positions of the keys that are off from those of the queries, by more than one. */
+static void propose_offsets(const struct inner *inner, double *out)
+{
+    for (int from = -MOST_OFF; from <= MOST_OFF && inner->own.base > 0; from++) {
+        struct ts_chain chain = inner->own;
+        chain.k_from = from;
+        if (abs(from) > 1 && predict(inner, &chain, &inner->candidate, inner->first, inner->count, out) &&
+            score_of(inner, out) > WORTHWHILE && predict(inner, &chain, &inner->candidate, 0, inner->tokens, out))
+            propose_it(inner, "rotation", out, 1,
+                       ts_case_text(inner->the_case,
+                                    "the positions of the candidate's keys are off by %+d from those of its queries",
+                                    from));
+    }
+}
+
+static void propose_guesses(struct inner *inner, double *out)
+{
+    struct ts_case *the_case = inner->the_case;
+    struct ts_chain_guess *guesses = calloc(TS_MOST_GUESSES, sizeof *guesses), *numbered = NULL;
+    size_t onset = 0, count;
+    double largest = 0;
+    bool refined;
+    for (size_t row = 0; row < inner->tokens; row++)
+        largest = fmax(largest, ts_rows_cost(the_case, the_case->expected, row, 1));
+    while (onset < inner->tokens && ts_rows_cost(the_case, the_case->expected, onset, 1) < 1e-3 * largest)
+        onset++;
+    count =
+        guesses ? ts_chain_guesses(&inner->own, inner->tokens, true, inner->operands.q.width, onset, NULL, guesses) : 0;
+    for (size_t g = 0; g < count; g++) {
+        struct ts_chain_guess *guess = &guesses[g];
+        if (!shows(inner, guess) || !predict(inner, &guess->chain, &inner->candidate, inner->first, inner->count, out))
+            continue;
+        guess->score = score_of(inner, out);
+        if (guess->chain.tiled_keys) /* of the values nothing is known here */
+            snprintf(guess->text, sizeof guess->text, "the candidate tiles the key heads instead of repeating each");
+        if (number_of(&guess->chain, &inner->own) && (!numbered || guess->score > numbered->score))
+            numbered = guess;
+    }
+    refined = numbered && refine(inner, numbered, out);
+    for (size_t g = 0; g < count; g++)
+        if (guesses[g].score > WORTHWHILE &&
+            predict(inner, &guesses[g].chain, &inner->candidate, 0, inner->tokens, out))
+            propose_it(inner, guesses[g].id, out, refined && &guesses[g] == numbered, guesses[g].text);
+    free(guesses);
+}
+
+/* A softmax over the heads, and a mask that comes behind the softmax: both need other numbers than a chain gives. */
+static void propose_other_steps(const struct inner *inner, double *out)
+{
+    const struct ts_case *the_case = inner->the_case;
+    size_t tokens = inner->tokens, heads = inner->own.heads, width = the_case->actor->width;
+    struct ts_chain chain = inner->own;
+    chain.weighing = TS_WEIGH_SCORES;
+    if (!ts_chain_weights(&chain, &inner->candidate, tokens, 0, tokens, out))
+        return;
+    for (size_t at = 0; at < tokens * tokens; at++) {
+        double *first = out + at / tokens * width + at % tokens, sum = 0;
+        for (size_t h = 0; h < heads; h++)
+            sum += exp(first[h * tokens]);
+        for (size_t h = 0; h < heads; h++)
+            first[h * tokens] =
+                the_case->expected[at / tokens * width + h * tokens + at % tokens] != 0 && isfinite(sum) && sum > 0
+                    ? exp(first[h * tokens]) / sum
+                    : 0;
+    }
+    propose_it(inner, "softmax", out, 0, "the candidate's softmax runs over the heads instead of the keys");
+    chain = inner->own;
+    chain.shift = (long)tokens;
+    chain.window = 0;
+    if (!ts_chain_weights(&chain, &inner->candidate, tokens, 0, tokens, out))
+        return;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = the_case->expected[i] != 0 ? out[i] : 0;
+    propose_it(inner, "mask", out, 0, "the candidate applies the mask after the softmax and does not normalize again");
+}
+
+/* A fused projection that is taken apart in another way. */
+static void propose_splits(const struct inner *inner, double *out)
+{
+    for (enum split split = 0; split < SPLITS && inner->fused; split++) {
+        struct ts_chain_inputs inputs = {0};
+        if (split != inner->split && load(inner, split, true, &inputs) &&
+            predict(inner, &inner->own, &inputs, 0, inner->tokens, out))
+            propose_it(inner, "permuted", out, 0,
+                       ts_case_text(inner->the_case,
+                                    "the candidate takes it apart as %s, the reference as %s, one behind the other",
+                                    split_texts[split], split_texts[inner->split]));
+        ts_chain_inputs_release(&inputs);
+    }
+}
+
+/* Operands that fit the heads of the tensor. */
+static bool find_operands(struct inner *inner)
+{
+    const struct ts_actor *actor = inner->the_case->actor;
+    const struct ts_operands *operands = &inner->operands;
+    size_t size;
+    if (!actor->whole || actor->inner != actor->rows || actor->rows != actor->sequence || actor->rows < 4 ||
+        !actor->heads || actor->heads * actor->inner != actor->width ||
+        !ts_operands_find(inner->the_case, &inner->operands) || operands->q.width % actor->heads)
+        return false;
+    size = operands->q.width / actor->heads;
+    inner->fused = operands->q.actor == operands->k.actor && operands->q.actor == operands->v.actor &&
+                   operands->q.actor->width == 3 * operands->q.width;
+    return size >= 4 && operands->k.width % size == 0 && operands->k.width >= size &&
+           actor->heads % (operands->k.width / size) == 0 &&
+           (double)inner->tokens * (double)inner->tokens * (double)operands->q.width <= MOST_WORK;
+}
+
+bool ts_propose_inner_attention(struct ts_case *the_case)
+{
+    struct inner inner = {.the_case = the_case, .tokens = the_case->actor->rows};
+    double *out;
+    bool found = false;
+    if (!find_operands(&inner) || !(out = ts_case_scratch(the_case)))
+        return false;
+    for (enum split split = 0; split < (inner.fused ? SPLITS : 1) && !found; split++) {
+        inner.split = split;
+        ts_chain_inputs_release(&inner.reference);
+        found = load(&inner, split, false, &inner.reference) && find_own(&inner, out);
+    }
+    if (found && load(&inner, inner.split, true, &inner.candidate)) {
+        size_t work = inner.tokens * inner.operands.q.width;
+        ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &inner.first, &inner.count);
+        inner.base = ts_rows_cost(the_case, the_case->expected, inner.first, inner.count);
+        propose_guesses(&inner, out);
+        propose_offsets(&inner, out);
+        if (!inner.scores)
+            propose_other_steps(&inner, out);
+        propose_splits(&inner, out);
+    }
+    ts_chain_inputs_release(&inner.reference);
+    ts_chain_inputs_release(&inner.candidate);
+    return found;
+}
