@@ -421,6 +421,8 @@ static enum ts_status settle_actor(struct looks *looks, size_t k, struct ts_acto
     struct look *look = &looks->each[k];
     const size_t i = looks->first + k;
     const struct ts_delta *delta = &state->deltas[i];
+    if (actor->usable && delta->unequal)
+        ts_judge_set_scattered_aside(state, actor);
     if (actor->usable && is_aside_changed(looks))
         ts_scene_measure(&state->scene, actor);
     state->errors[i] = state->pairs[i].problem ? (double)NAN : error_of(state, actor);

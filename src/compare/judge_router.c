@@ -140,6 +140,112 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
     }
 }
 
+/* The numbers of a row that are not zero, falling; more than fit: MOST_CHOSEN + 1. */
+static size_t weights_of(const float *row, size_t width, double *weights)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < width; i++) {
+        if (row[i] == 0)
+            continue;
+        if (count == MOST_CHOSEN)
+            return MOST_CHOSEN + 1;
+        weights[count++] = -(double)row[i];
+    }
+    qsort(weights, count, sizeof *weights, ts_by_value);
+    return count;
+}
+
+/* How far the weights of a token are apart, whichever experts have them; infinity where they are not as many. */
+static double weights_apart(const struct ts_actor *weights, size_t row, size_t count)
+{
+    double a[MOST_CHOSEN], b[MOST_CHOSEN], most = 0;
+    if (weights_of(weights->a + row * weights->width, weights->width, a) != count ||
+        weights_of(weights->b + row * weights->width, weights->width, b) != count)
+        return (double)INFINITY;
+    for (size_t k = 0; k < count; k++)
+        most = fmax(most, fabs(a[k] - b[k]));
+    return most;
+}
+
+static bool has_other_experts(const struct ts_actor *weights, size_t row)
+{
+    const float *a = weights->a + row * weights->width, *b = weights->b + row * weights->width;
+    for (size_t i = 0; i < weights->width; i++)
+        if ((a[i] == 0) != (b[i] == 0))
+            return true;
+    return false;
+}
+
+/* Pair k holds a number of each expert for each token, and so may be logits: those of a token, of both sides. */
+static bool read_logits(const struct ts_judge *state, size_t k, uint64_t token, size_t experts, float *a, float *b)
+{
+    const struct ts_pair *pair = &state->pairs[k];
+    struct ts_error ignored;
+    if (pair->problem || pair->a.count != state->scene.tokens * experts || pair->b.count != pair->a.count ||
+        ts_type_is_integer(pair->a.tensor->type) ||
+        ts_view_read_f32(&pair->a, token * experts, experts, a, &ignored) != TS_OK ||
+        ts_view_read_f32(&pair->b, token * experts, experts, b, &ignored) != TS_OK)
+        return false;
+    for (size_t i = 0; i < experts; i++)
+        if (!isfinite(a[i]) || !isfinite(b[i]) || a[i] == 0)
+            return false;
+    return true;
+}
+
+/* By logits around the weights, which one of the candidate's experts has that the reference did not take, and the one
+ * that it stands for, are not nearly tied: further apart than some times what the token's logits err by. */
+static bool is_refuted_by_logits(const struct ts_judge *state, const struct ts_actor *weights, size_t row)
+{
+    const float *taken_a = weights->a + row * weights->width, *taken_b = weights->b + row * weights->width;
+    float *a = malloc(2 * weights->width * sizeof *a), *b = a ? a + weights->width : NULL;
+    const size_t from = weights->pair > BACK ? weights->pair - BACK : 0;
+    bool refuted = false;
+    for (size_t k = from; a && k < state->out->count && k <= weights->pair + BACK; k++) {
+        float left = -INFINITY, joined = INFINITY, error = 0;
+        if (k == weights->pair || !read_logits(state, k, state->scene.taken[row], weights->width, a, b))
+            continue;
+        for (size_t i = 0; i < weights->width; i++) {
+            error = fmaxf(error, fabsf(a[i] - b[i]));
+            left = taken_a[i] != 0 && taken_b[i] == 0 ? fmaxf(left, a[i]) : left;
+            joined = taken_a[i] == 0 && taken_b[i] != 0 ? fminf(joined, a[i]) : joined;
+        }
+        refuted = refuted || fabsf(left - joined) > 4 * error;
+    }
+    free(a);
+    return refuted;
+}
+
+/* Of experts that are nearly tied the one weighs as much as the other: a token that took another one has the same
+ * weights, in other places, up to what other tokens err by. Each token has as many, and few of all. */
+void ts_judge_set_scattered_aside(struct ts_judge *state, const struct ts_actor *weights)
+{
+    const struct ts_scene *scene = &state->scene;
+    double first[MOST_CHOSEN], usual = 0;
+    size_t count, others = 0;
+    if (weights->rows != scene->taken_count || weights->rows < 2 || weights->apart || weights->heads != 1 ||
+        weights->width < 3 || weights->width > MOST_EXPERTS)
+        return;
+    count = weights_of(weights->a, weights->width, first);
+    if (count == 0 || count > MOST_CHOSEN || 2 * count > weights->width)
+        return;
+    for (size_t row = 0; row < weights->rows; row++) {
+        const double apart = weights_apart(weights, row, count);
+        if (!isfinite(apart))
+            return;
+        if (has_other_experts(weights, row))
+            others++;
+        else
+            usual = fmax(usual, apart);
+    }
+    if (!others || 4 * others > weights->rows)
+        return;
+    usual = fmax(usual, ldexp(first[0] < 0 ? -first[0] : 1, -weights->bits_b));
+    for (size_t row = 0; row < weights->rows; row++)
+        if (!scene->aside[row] && has_other_experts(weights, row) && weights_apart(weights, row, count) <= 4 * usual &&
+            !is_refuted_by_logits(state, weights, row))
+            ts_judge_leave_out(state, row, false);
+}
+
 /* The chosen ones are the largest of the row, in falling order when `ordered`. What was chosen was compared before it
  * was rounded for the capture: a step in the last place decides nothing. */
 static bool are_largest(const float *row, size_t width, const int64_t *chosen, size_t count, bool ordered, int bits)

@@ -172,6 +172,8 @@ void ts_judge_integers(struct ts_judge *state, size_t i);
  * `replayed`: the weights are those of the candidate's own logits; else near ties only. */
 void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,
                         bool replayed);
+/* The same at weights that stand in the places of their experts, with zeros in all others. */
+void ts_judge_set_scattered_aside(struct ts_judge *state, const struct ts_actor *weights);
 /* Sets one of the tokens that are looked at aside. What it was set aside for first is what is said about it. */
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess);
 /* What has a place for each of a token's experts (their weights, what comes out of each) says nothing about tokens

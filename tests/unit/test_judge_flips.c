@@ -442,6 +442,47 @@ static void test_first_reason_counts(void **state)
     free(judge.guesses);
 }
 
+/* Weights of the one expert that each token takes, in its place among zeros, before the logits or without them. Some
+ * tokens take another one: nearly tied with it (`gap`), or not; or one that weighs something else. */
+static void judge_scattered(size_t flipped, double gap, float weight, bool seen, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOKENS * WIDTH), y[TOKENS * WIDTH];
+    float logits[2][TOKENS * EXPERTS], scattered[2][TOKENS * EXPERTS] = {{0}};
+    err(x, y, TOKENS * WIDTH, NOISE);
+    for (size_t token = 0; token < TOKENS; token++) {
+        const size_t best = token % EXPERTS, next = (token + 3) % EXPERTS, taken = token < flipped ? next : best;
+        for (size_t i = 0; i < EXPERTS; i++)
+            logits[0][token * EXPERTS + i] = (float)(-1 - 0.2 * (double)i);
+        logits[0][token * EXPERTS + best] = 1;
+        logits[0][token * EXPERTS + next] = (float)(token < flipped ? 1 - gap : 0.2);
+        for (size_t i = token * EXPERTS; i < (token + 1) * EXPERTS; i++)
+            logits[1][i] = logits[0][i] + (float)(NOISE * dice_number());
+        scattered[0][token * EXPERTS + best] = 0.7310586f; /* the sigmoid of one */
+        scattered[1][token * EXPERTS + taken] =
+            (token < flipped ? weight : 0.7310586f) + (float)(0.1 * NOISE * dice_number());
+    }
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.norm", x, y, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.router.0", scattered[0], scattered[1], SHAPE(TOKENS, EXPERTS));
+    if (seen)
+        trace_add(&judged.trace, "layers.0.router.1", logits[0], logits[1], SHAPE(TOKENS, EXPERTS));
+    expect_first(&judged, expected);
+    free(x);
+}
+
+static void test_weights_in_the_places_of_experts(void **state)
+{
+    (void)state;
+    for (int seen = 0; seen < 2; seen++) {
+        judge_scattered(0, 0, 0, seen, SIZE_MAX);
+        judge_scattered(2, 1e-4, 0.7310586f, seen, SIZE_MAX);
+        judge_scattered(2, 1e-4, 0.7f, seen, 1);
+        judge_scattered(20, 1e-4, 0.7310586f, seen, 1);
+    }
+    judge_scattered(2, 0.5, 0.7310586f, true, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_tokens_behind_attention),
         cmocka_unit_test(test_note_of_few_tokens),
         cmocka_unit_test(test_first_reason_counts),
+        cmocka_unit_test(test_weights_in_the_places_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
