@@ -273,6 +273,7 @@ static void measure(const struct ts_judge *state, struct ts_scene *scene, const 
     if (scores) {
         look->error_of_scores = calm.error;
         ts_structure_measure(scene, &calm, &look->structure);
+        look->structure.by_distance = ts_judge_errs_by_distance(scene, &calm);
     } else if (kind == TS_OPERATION_NONE || kind == TS_OPERATION_ATTENTION) {
         ts_structure_measure(scene, &calm, &look->structure);
         inherit_element(scene, &calm, &look->structure);

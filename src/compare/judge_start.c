@@ -225,6 +225,8 @@ static double chance_of(const struct ts_judge *state, size_t i)
  * the result. No honest error that starts has shown a token with less than a seventh of the median one's energy. */
 static bool has_structure(const struct ts_structure *structure)
 {
+    if (structure->by_distance)
+        return true;
     return structure->known ? structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE
                             : structure->offset > OFFSET_OF_FEW;
 }

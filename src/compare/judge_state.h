@@ -153,6 +153,9 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i);
  * whose numbers for it say nothing. The copy has those of the reference there, and of probabilities what the other keys
  * would have without it; NULL when there are none, else to be freed: judge_aside.c. */
 float *ts_judge_without_aside(const struct ts_judge *state, const struct ts_actor *actor, struct ts_actor *copy);
+/* Scores, or what ts_judge_as_scores makes of probabilities: a token's own key and the one before it err far less than
+ * keys at a distance do, as wrong angles and slopes make it. No rounding knows how far a key is. */
+bool ts_judge_errs_by_distance(const struct ts_scene *scene, const struct ts_actor *scores);
 /* Probabilities as the scores that they came from: judge_probabilities.c. The copy has both sides' then, and their
  * error; NULL when actor holds none, else to be freed. */
 float *ts_judge_as_scores(const struct ts_judge *state, const struct ts_scene *scene, const struct ts_actor *actor,

@@ -49,14 +49,15 @@ struct ts_structure {
     double inherited_block; /* how far the same head stood out in the tensors before */
     double row;             /* the worst token's relative error energy over the median token's */
     size_t worst_row;
-    double row_error;         /* its relative error */
-    size_t strays;            /* tokens far above the median one */
-    size_t worst_rows;        /* tokens that err at least half as much as the worst */
-    double calm;              /* relative error of the others */
-    double least_row;         /* the least token's error energy over the median token's, by itself and by its size */
-    double uneven;            /* spread of the tokens' error energy, in the logarithm */
-    double inherited_row;     /* how far tokens stood out in the tensors before: set by the judge, and where this is
-                                 a norm of a token that is small */
+    double row_error;     /* its relative error */
+    size_t strays;        /* tokens far above the median one */
+    size_t worst_rows;    /* tokens that err at least half as much as the worst */
+    double calm;          /* relative error of the others */
+    bool by_distance;     /* of scores: keys near the token err far less than those at a distance: set by the judge */
+    double least_row;     /* the least token's error energy over the median token's, by itself and by its size */
+    double uneven;        /* spread of the tokens' error energy, in the logarithm */
+    double inherited_row; /* how far tokens stood out in the tensors before: set by the judge, and where this is
+                             a norm of a token that is small */
     double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge; of scores,
                                  how far the key did */
     double alike;  /* share of the reference that is the same in every token: 1 / tokens when there is no such part */

@@ -76,6 +76,36 @@ static void test_probabilities_are_scores(void **state)
     judge_probabilities(5, 3e-3, 0.5F, 3);
 }
 
+/* Scores of every layer err, by what a key's distance is, as with other angles, or whatever it is, as low-bit keys make
+ * it. In all layers alike, as both do. */
+static void judge_distances(bool by_distance, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 3; layer++) {
+        float *a = made_values(KEYS), *errors = made_values(KEYS), b[KEYS], one[KEYS], other[KEYS];
+        add_erring(&judged.trace, made_name("layers.%d.q", layer), layer ? 0.05 : 1e-7);
+        add_erring(&judged.trace, made_name("layers.%d.k", layer), layer ? 0.05 : 1e-7);
+        for (size_t i = 0; i < KEYS; i++) {
+            const size_t token = i / TOKENS / HEADS, key = i % TOKENS, distance = key < token ? token - key : 0;
+            b[i] = a[i] + (by_distance && distance < 2 ? 0.01f : 0.1f) * errors[i];
+        }
+        softmax(a, one);
+        softmax(b, other);
+        trace_add(&judged.trace, made_name("layers.%d.attn_probs", layer), one, other, SHAPE(TOKENS, HEADS, TOKENS));
+        free(a);
+        free(errors);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_errors_that_grow_with_distance(void **state)
+{
+    (void)state;
+    judge_distances(false, SIZE_MAX);
+    judge_distances(true, 2);
+}
+
 /* Rows that do not sum to one are no probabilities, whatever their logarithms say. */
 static void test_rows_that_are_not_whole(void **state)
 {
@@ -242,10 +272,10 @@ static void test_a_norm_without_its_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_probabilities_are_scores),   cmocka_unit_test(test_rows_that_are_not_whole),
-        cmocka_unit_test(test_a_cache_that_nothing_shows), cmocka_unit_test(test_other_kinds_are_one_fact),
-        cmocka_unit_test(test_others_have_no_cache),       cmocka_unit_test(test_what_a_sum_takes_is_used),
-        cmocka_unit_test(test_a_norm_without_its_input),
+        cmocka_unit_test(test_probabilities_are_scores), cmocka_unit_test(test_errors_that_grow_with_distance),
+        cmocka_unit_test(test_rows_that_are_not_whole),  cmocka_unit_test(test_a_cache_that_nothing_shows),
+        cmocka_unit_test(test_other_kinds_are_one_fact), cmocka_unit_test(test_others_have_no_cache),
+        cmocka_unit_test(test_what_a_sum_takes_is_used), cmocka_unit_test(test_a_norm_without_its_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
