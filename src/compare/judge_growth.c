@@ -21,6 +21,7 @@
 #define ROUNDED_FACTOR 0x1p-9
 /* No honest error that starts has a slope above 0.3; see judge_start.c. */
 #define FOLLOWS_HALF     0.5
+#define FOLLOWS_CUT      0.7 /* of those that make the result smaller, as blocks do that cut off their largest */
 #define FOLLOWS_GROWTH   4.0
 #define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
@@ -497,8 +498,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error is proportional to the reference: a factor of %.4g",
                                           1 + structure->slope * level));
-        else if (structure->slope > FOLLOWS_HALF && level > FOLLOWS_GROWTH * base &&
-                 structure->slope * level > ROUNDED_FACTOR)
+        else if ((structure->slope > FOLLOWS_HALF || structure->slope < -FOLLOWS_CUT) &&
+                 level > FOLLOWS_GROWTH * base && fabs(structure->slope) * level > ROUNDED_FACTOR)
             ts_judge_differs(
                 state, i,
                 ts_judge_say(
