@@ -10,8 +10,6 @@ one, which must not be alarmed, and with one bug, which must be found in the mod
 wrong and a line with the totals. A bug in a module that the model does not use is listed as a match, and is right: the
 `act` of Mamba's mixers is such a module where the library runs them without their own kernels.
 """
-import argparse
-import concurrent.futures
 import copy
 import json
 import os
@@ -19,8 +17,6 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "capture" / "python"))
@@ -28,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "capture" / "python
 import torch
 import transformers
 import tsleuth
+from library_runs import score, share
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 VOCABULARY = 320
@@ -219,33 +216,14 @@ def runs_of(name, seed, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further model after this long")
-    parser.add_argument("--keep", help="folder for the traces; those that were judged well are removed")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        folder, began, waiting = Path(given.keep or scratch), time.monotonic(), []
-        folder.mkdir(exist_ok=True)
-        for name in given.models.split(","):
-            if time.monotonic() - began > given.seconds:
-                continue
-            try:
-                for made in runs_of(name, given.seed, folder):
-                    waiting.append(pool.submit(compare, given.binary, *made))
-            except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-                print(f"# {name}: {type(error).__name__}: {str(error)[:90]}")  # not in this release, or not so
-        rows = [job.result() for job in waiting]
+    rows = score(__doc__, MODELS, runs_of, compare)
     honest, bugs = [row for row in rows if "at" not in row], [row for row in rows if "at" in row]
     for row in rows:
         if not row["good"]:
             place = f" in {row['at']}" if "at" in row else ""
             print(f"{row['model']} {row['run']}{place}: {row['verdict']}, first {row['first'] or 'none'}, "
                   f"{' '.join(row['causes'])}")
-    print(f"located {sum(row['good'] for row in bugs)}/{len(bugs)}, "
-          f"alarms {sum(not row['good'] for row in honest)}/{len(honest)}")
+    print(f"located {share(bugs)}, alarms {share(honest, wanted=False)}")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ Some rows of it are known to be no mistakes of the program: SDPA ignores Gemma 2
 of 0.03 changes nothing that sixteen bits could show in models whose embeddings are large; OLMo's epsilon, GPT-Neo's mask
 and PhiMoE's frequencies are not where the bugs change them, so that these runs are right.
 """
-import argparse
-import concurrent.futures
 import copy
 import json
 import os
@@ -22,14 +20,13 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "capture" / "python"))
 
 import torch
 import tsleuth
+from library_runs import score, share
 from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCABULARY = 320
@@ -398,27 +395,12 @@ def runs_of(kind, seed, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further model after this long")
-    parser.add_argument("--keep", help="folder for the traces; those that were judged well are removed")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        folder, began, waiting = Path(given.keep or scratch), time.monotonic(), []
-        folder.mkdir(exist_ok=True)
-        for kind in given.models.split(","):
-            if time.monotonic() - began < given.seconds:
-                waiting += [pool.submit(compare, given.binary, *made) for made in runs_of(kind, given.seed, folder)]
-        rows = [job.result() for job in waiting]
+    rows = score(__doc__, MODELS, runs_of, compare)
     honest, bugs = [row for row in rows if "expected" not in row], [row for row in rows if "expected" in row]
     for row in rows:
         if not row["good"]:
             print(f"{row['model']} {row['run']}: {row['verdict']}, first {row['first']}, {' '.join(row['causes'])}")
-    print(f"located {sum(row['good'] for row in bugs)}/{len(bugs)}, "
-          f"named {sum(row['named'] for row in bugs)}/{len(bugs)}, "
-          f"alarms {sum(not row['good'] for row in honest)}/{len(honest)}")
+    print(f"located {share(bugs)}, named {share(bugs, 'named')}, alarms {share(honest, wanted=False)}")
 
 
 if __name__ == "__main__":
