@@ -9,31 +9,22 @@
 #include "base/buffer.h"
 #include "base/progress.h"
 #include "pair/cut.h"
+#include "pair/stacks.h"
 
 /* Layers that are looked at before an axis is chosen. */
 #define LOOKS 2
-/* Another axis that errs no more than this times as much fits as well. */
-#define AS_WELL 1.5
-#define NO_AXIS TS_MAX_RANK
 /* Parts of a model that are looked through for the only one that has a kind. */
 #define MOST_KIN 64
 
-/* A tensor of a layer or of all, by what its name says. */
-struct called {
-    const char *kind, *scope, *label;
-    int64_t layer; /* -1: of all; in B's numbers */
-    size_t index;
-};
-
 struct list {
-    struct called *items;
+    struct ts_called *items;
     size_t count;
     bool stacks; /* one of them holds all layers */
 };
 
 /* All tensors of one kind: the same of every layer, or one that holds all layers. */
 struct kin {
-    const struct called *items;
+    const struct ts_called *items;
     size_t count;
     bool stack;
 };
@@ -45,19 +36,6 @@ struct kinship {
     uint64_t layers; /* how many both sides have */
     bool fused_is_b;
 };
-
-static int by_called(const void *a, const void *b)
-{
-    const struct called *left = a, *right = b;
-    int order = strcmp(left->kind, right->kind);
-    order = order ? order : strcmp(left->label, right->label);
-    order = order ? order : strcmp(left->scope, right->scope);
-    if (order)
-        return order;
-    if (left->layer != right->layer)
-        return left->layer < right->layer ? -1 : 1;
-    return left->index < right->index ? -1 : left->index > right->index;
-}
 
 static enum ts_status list_side(struct ts_pairer *pairer, const struct ts_side *side, struct list *list,
                                 struct ts_error *error)
@@ -71,20 +49,20 @@ static enum ts_status list_side(struct ts_pairer *pairer, const struct ts_side *
             !(name->stacked || name->layer >= 0))
             continue;
         list->items[list->count++] =
-            (struct called){.kind = name->kind,
-                            .scope = name->scope,
-                            .label = side->labels[i],
-                            .layer = name->stacked ? -1 : name->layer - (side == &pairer->a ? pairer->offset : 0),
-                            .index = i};
+            (struct ts_called){.kind = name->kind,
+                               .scope = name->scope,
+                               .label = side->labels[i],
+                               .layer = name->stacked ? -1 : name->layer - (side == &pairer->a ? pairer->offset : 0),
+                               .index = i};
         list->stacks = list->stacks || name->stacked;
     }
     if (list->count)
-        qsort(list->items, list->count, sizeof *list->items, by_called);
+        qsort(list->items, list->count, sizeof *list->items, ts_by_called);
     return TS_OK;
 }
 
 /* label and scope are NULL for any; no scope without a label. */
-static int compare_called(const struct called *one, const char *kind, const char *label, const char *scope)
+static int compare_called(const struct ts_called *one, const char *kind, const char *label, const char *scope)
 {
     int order = strcmp(one->kind, kind);
     order = order || !label ? order : strcmp(one->label, label);
@@ -109,13 +87,13 @@ static size_t first_of(const struct list *list, const char *kind, const char *la
  * layer is there twice, or some are of all layers and others are not, or sizes differ. */
 static bool find_kin(const struct ts_side *side, const struct list *list, size_t from, struct kin *kin, size_t *next)
 {
-    const struct called *first = &list->items[from];
+    const struct ts_called *first = &list->items[from];
     bool fine = true;
     size_t to = from;
     for (; to < list->count && strcmp(list->items[to].kind, first->kind) == 0 &&
            strcmp(list->items[to].label, first->label) == 0 && strcmp(list->items[to].scope, first->scope) == 0;
          to++) {
-        const struct called *item = &list->items[to];
+        const struct ts_called *item = &list->items[to];
         fine = fine && !side->taken[item->index] &&
                (to == from ||
                 (first->layer >= 0 && item->layer != item[-1].layer &&
@@ -128,8 +106,8 @@ static bool find_kin(const struct ts_side *side, const struct list *list, size_t
 
 /* The kin of a kind that belongs to the same part of a model, or the only one there is: among many nobody looks for
  * that. */
-static bool find_like(const struct ts_side *side, const struct list *list, const char *kind, const struct called *like,
-                      struct kin *kin)
+static bool find_like(const struct ts_side *side, const struct list *list, const char *kind,
+                      const struct ts_called *like, struct kin *kin)
 {
     size_t at = first_of(list, kind, like->label, like->scope), next, others = 0, seen = 0;
     if (at < list->count && find_kin(side, list, at, kin, &next))
@@ -171,7 +149,7 @@ static bool open_layer(const struct kin *kin, const struct ts_side *side, uint64
     unsigned rank = 0;
     if (!ts_view_of(tensor, arena, view))
         return false;
-    if (axis == NO_AXIS)
+    if (axis == TS_NO_AXIS)
         return true;
     if (axis >= tensor->rank || layer >= tensor->shape[axis] || !ts_view_slice(view, axis, layer, 1, 1, arena, view))
         return false;
@@ -191,7 +169,7 @@ static const char *entry_name(const struct ts_tensor *tensor, unsigned axis, uin
 {
     struct ts_buffer out;
     const char *name;
-    if (axis == NO_AXIS)
+    if (axis == TS_NO_AXIS)
         return tensor->name;
     ts_buffer_init(&out, 65536);
     for (unsigned i = 0; i < axis; i++)
@@ -228,7 +206,7 @@ static enum ts_status open_job(struct ts_pairer *pairer, const struct kinship *k
     job->shards = ts_arena_array(arena, 1, sizeof *job->shards);
     if (!job->shards)
         return ts_fail_memory(error);
-    *fits = open_layer(&kinship->fused, side, layer, kinship->fused.stack ? axis : NO_AXIS, arena, job->shards);
+    *fits = open_layer(&kinship->fused, side, layer, kinship->fused.stack ? axis : TS_NO_AXIS, arena, job->shards);
     /* [in, 3, heads, size]: everything but the inputs is one axis for whoever cuts it */
     if (*fits && job->matrices && job->shards->rank > 2 && !strstr(kinship->fused.items[0].kind, "_exps"))
         *fits = ts_view_reshape(job->shards,
@@ -238,7 +216,7 @@ static enum ts_status open_job(struct ts_pairer *pairer, const struct kinship *k
         const struct kin *part = &kinship->parts[i];
         job->kinds[i] = part->items[0].kind;
         job->part_words[i] = "";
-        *fits = open_layer(part, other, layer, part->stack ? axis : NO_AXIS, arena, &job->parts[i]);
+        *fits = open_layer(part, other, layer, part->stack ? axis : TS_NO_AXIS, arena, &job->parts[i]);
     }
     return TS_OK;
 }
@@ -268,7 +246,7 @@ static enum ts_status look(struct ts_pairer *pairer, const struct kinship *kinsh
     return status;
 }
 
-/* The axis that counts layers. *axis is NO_AXIS where none can, or values do not tell which of several. */
+/* The axis that counts layers. *axis is TS_NO_AXIS where none can, or values do not tell which of several. */
 static enum ts_status choose_axis(struct ts_pairer *pairer, const struct kinship *kinship,
                                   const struct ts_cut_job *plan, unsigned *axis, bool *proved, bool *tied,
                                   struct ts_error *error)
@@ -278,7 +256,7 @@ static enum ts_status choose_axis(struct ts_pairer *pairer, const struct kinship
     const struct ts_tensor *whole = tensor_of(stack, side, 0);
     struct ts_cut_score best = {0};
     size_t possible = 0;
-    *axis = NO_AXIS;
+    *axis = TS_NO_AXIS;
     *tied = false;
     for (unsigned i = 0; i < whole->rank; i++) {
         struct ts_cut_score now;
@@ -289,17 +267,18 @@ static enum ts_status choose_axis(struct ts_pairer *pairer, const struct kinship
             continue;
         possible++;
         if (now.agreeing > best.agreeing || (now.agreeing == best.agreeing && now.error < best.error) ||
-            *axis == NO_AXIS) {
-            *tied = *axis != NO_AXIS && now.agreeing == best.agreeing && best.error <= AS_WELL * now.error + 1e-12;
+            *axis == TS_NO_AXIS) {
+            *tied = *axis != TS_NO_AXIS && now.agreeing == best.agreeing &&
+                    best.error <= TS_STACK_AS_WELL * now.error + 1e-12;
             best = now;
             *axis = i;
-        } else if (now.agreeing == best.agreeing && now.error <= AS_WELL * best.error + 1e-12) {
+        } else if (now.agreeing == best.agreeing && now.error <= TS_STACK_AS_WELL * best.error + 1e-12) {
             *tied = true;
         }
     }
     *proved = best.agreeing > 0;
     if (!*proved && possible > 1)
-        *axis = NO_AXIS;
+        *axis = TS_NO_AXIS;
     return TS_OK;
 }
 
@@ -320,7 +299,7 @@ static enum ts_status pair_layers(struct ts_pairer *pairer, const struct kinship
             continue;
         fused.indices = &fused_index;
         job.fused_name =
-            entry_name(tensor_of(&kinship->fused, side, layer), kinship->fused.stack ? axis : NO_AXIS, layer, arena);
+            entry_name(tensor_of(&kinship->fused, side, layer), kinship->fused.stack ? axis : TS_NO_AXIS, layer, arena);
         job.before =
             entry_words(kinship->fused.stack == kinship->fused_is_b ? 'B' : 'A', layer, kinship->layers, axis, arena);
         if (!job.fused_name || !job.before)
@@ -330,7 +309,8 @@ static enum ts_status pair_layers(struct ts_pairer *pairer, const struct kinship
             indices[i] = part->items[part->stack ? 0 : layer].index;
             parts[i] = (struct ts_slot){.indices = &indices[i], .count = 1, .kind = TS_SLOT_SINGLE};
             slots[i] = &parts[i];
-            job.part_names[i] = entry_name(tensor_of(part, other, layer), part->stack ? axis : NO_AXIS, layer, arena);
+            job.part_names[i] =
+                entry_name(tensor_of(part, other, layer), part->stack ? axis : TS_NO_AXIS, layer, arena);
             if (!job.part_names[i])
                 return ts_fail_memory(error);
         }
@@ -369,7 +349,7 @@ static enum ts_status try_rule(struct ts_pairer *pairer, const struct ts_cut_rul
         if (!found || !same_layers(&kinship))
             continue;
         TS_TRY(choose_axis(pairer, &kinship, &plan, &axis, &proved, &tied, error));
-        if (axis != NO_AXIS)
+        if (axis != TS_NO_AXIS)
             TS_TRY(pair_layers(pairer, &kinship, &plan, axis, tied && proved, error));
     }
     return TS_OK;
@@ -477,9 +457,10 @@ static enum ts_status try_caches(struct ts_pairer *pairer, bool fused_is_b, cons
                 continue;
             if (!possible++ || now.agreeing > best.agreeing ||
                 (now.agreeing == best.agreeing && now.error < best.error)) {
-                tied = possible > 1 && now.agreeing == best.agreeing && best.error <= AS_WELL * now.error + 1e-12;
+                tied =
+                    possible > 1 && now.agreeing == best.agreeing && best.error <= TS_STACK_AS_WELL * now.error + 1e-12;
                 best = now;
-            } else if (now.agreeing == best.agreeing && now.error <= AS_WELL * best.error + 1e-12) {
+            } else if (now.agreeing == best.agreeing && now.error <= TS_STACK_AS_WELL * best.error + 1e-12) {
                 tied = true;
             }
         }

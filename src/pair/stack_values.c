@@ -19,13 +19,6 @@
 /* Stacks that have to be in order before others are placed between them. */
 #define LEAST_HELD 2
 
-/* A tensor of a layer, by what its name says. */
-struct called {
-    const char *kind, *label, *scope;
-    int64_t layer;
-    size_t index;
-};
-
 /* The same tensor of each layer, or the hidden states of a run. */
 struct series {
     struct ts_stack_member *list;
@@ -56,20 +49,7 @@ struct search {
     size_t votes[TS_MAX_RANK];  /* axes of layers that were found */
 };
 
-static int by_called(const void *a, const void *b)
-{
-    const struct called *left = a, *right = b;
-    int order = strcmp(left->kind, right->kind);
-    order = order ? order : strcmp(left->label, right->label);
-    order = order ? order : strcmp(left->scope, right->scope);
-    if (order)
-        return order;
-    if (left->layer != right->layer)
-        return left->layer < right->layer ? -1 : 1;
-    return left->index < right->index ? -1 : left->index > right->index;
-}
-
-static bool one_series(const struct called *left, const struct called *right)
+static bool one_series(const struct ts_called *left, const struct ts_called *right)
 {
     return strcmp(left->kind, right->kind) == 0 && strcmp(left->label, right->label) == 0 &&
            strcmp(left->scope, right->scope) == 0;
@@ -131,7 +111,7 @@ static enum ts_status find_series(struct search *search, struct ts_error *error)
 {
     struct ts_arena *arena = &search->pairer->scratch;
     const struct ts_side *other = search->other;
-    struct called *all = ts_arena_array(arena, other->count, sizeof *all);
+    struct ts_called *all = ts_arena_array(arena, other->count, sizeof *all);
     struct ts_stack_member *members = ts_arena_array(arena, other->count, sizeof *members);
     struct ts_stack_member *hidden = ts_arena_array(arena, 2 * other->count + 2, sizeof *hidden);
     size_t count = 0, found;
@@ -142,10 +122,10 @@ static enum ts_status find_series(struct search *search, struct ts_error *error)
     for (size_t i = 0; i < other->count; i++) {
         const struct ts_name *name = &other->read.list[i];
         if (!other->taken[i] && name->rank < 0 && name->expert < 0 && name->layer >= 0)
-            all[count++] = (struct called){name->kind, other->labels[i], name->scope, name->layer, i};
+            all[count++] = (struct ts_called){name->kind, name->scope, other->labels[i], name->layer, i};
     }
     if (count)
-        qsort(all, count, sizeof *all, by_called);
+        qsort(all, count, sizeof *all, ts_by_called);
     for (size_t i = 0; i < count; i++)
         members[i] = (struct ts_stack_member){all[i].index, all[i].layer, 0, 0};
     for (size_t from = 0, to; from < count; from = to) {

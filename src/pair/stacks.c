@@ -30,6 +30,19 @@ struct called {
     size_t index;
 };
 
+int ts_by_called(const void *a, const void *b)
+{
+    const struct ts_called *left = a, *right = b;
+    int order = strcmp(left->kind, right->kind);
+    order = order ? order : strcmp(left->label, right->label);
+    order = order ? order : strcmp(left->scope, right->scope);
+    if (order)
+        return order;
+    if (left->layer != right->layer)
+        return left->layer < right->layer ? -1 : 1;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
 static bool is_cache(const char *kind)
 {
     return strcmp(kind, KEYS) == 0 || strcmp(kind, VALUES) == 0 || strcmp(kind, BOTH) == 0;

@@ -11,6 +11,16 @@
 #define TS_STACK_AS_WELL 1.5
 #define TS_NO_AXIS       TS_MAX_RANK
 
+/* A tensor of a layer or of all, by what its name says. */
+struct ts_called {
+    const char *kind, *scope, *label;
+    int64_t layer; /* -1: of all */
+    size_t index;
+};
+
+/* For qsort: those of one kind, file and part of a model together, by layer. */
+int ts_by_called(const void *a, const void *b);
+
 /* A tensor of the other side, and which entry of the stack it is. */
 struct ts_stack_member {
     size_t index;
