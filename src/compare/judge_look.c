@@ -384,6 +384,30 @@ static size_t count_gone(const struct ts_scene *scene, const struct ts_actor *ac
     return actor->rows > 1 ? gone : 0;
 }
 
+/* Weights of experts are judged with the choice that was captured beside them, which has a judge of its own. By that
+ * one's word, the largest that the reference took may be the largest by chance, of a few tokens and with biases that
+ * were not captured. And where the choice is wrong, weights that stand before it are the first that differ. */
+static enum ts_status heed_choice(struct ts_judge *state, const struct ts_actor *actor, struct look *look)
+{
+    const size_t i = actor->pair;
+    const bool fails = look->replay.ratio > TS_FOLLOWS_FROM || look->replay.worst_part > TS_REPLAY_LIMIT;
+    struct ts_replay by_choice;
+    size_t choice;
+    if (look->operation.kind != TS_OPERATION_TOPK || !state->deltas[i].unequal ||
+        !(fails || look->operation.table) || !ts_operation_choice(&state->scene, actor, &look->operation, &choice))
+        return TS_OK;
+    if (state->out->verdicts[choice].judged == TS_JUDGED_DIFFERS) {
+        if (choice > i)
+            ts_judge_differs(state, i,
+                             ts_judge_say(state->out, "its experts are not those that the candidate's own logits choose"));
+        return TS_OK;
+    }
+    TS_TRY(ts_operation_replay(&state->scene, &look->operation, actor, &by_choice, &look->error));
+    if (by_choice.ratio <= look->replay.ratio)
+        look->replay = by_choice;
+    return TS_OK;
+}
+
 /* Takes over what a look has found. */
 static void keep(struct ts_judge *state, size_t i, const struct look *look)
 {
@@ -458,6 +482,10 @@ static enum ts_status settle_actor(struct looks *looks, size_t k, struct ts_acto
                          ts_judge_say(state->out, "%zu element%s masked in the reference and not in the candidate",
                                       look->shown, look->shown == 1 ? " is" : "s are"));
         return TS_OK;
+    }
+    if ((look->status = heed_choice(state, actor, look)) != TS_OK) {
+        *error = look->error;
+        return look->status;
     }
     if (look->operation.kind != TS_OPERATION_NONE) {
         state->learnt[i] = true;

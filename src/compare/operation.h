@@ -91,6 +91,10 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
 /* Where nothing was learnt, or a rotation or attention, and another rotation has been learnt before since: looks again
  * for one, and is true when that took the place of what was learnt. */
 bool ts_operation_turn_again(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation);
+/* Of a router's weights: makes them those of the experts that the candidate chose, as captured shortly before or behind
+ * them, whatever the largest are. *choice is that pair; false when there is none. */
+bool ts_operation_choice(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation,
+                         size_t *choice);
 void ts_operation_release(struct ts_operation *operation);
 
 /* The actor that serves as input `slot`: keys and values with every token, everything else with the scene's own rows.

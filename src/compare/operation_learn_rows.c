@@ -363,10 +363,11 @@ static double fitted_factor(struct ts_search *search, const struct ts_operation 
 
 /* Pair `index` holds a choice of experts, as many for each row as the actor has numbers: the reference's, then the
  * candidate's. It is read from the files: it may come behind the actor. */
-static bool read_choice_of(const struct ts_search *search, size_t index, size_t experts, double *table)
+static bool read_choice_of(const struct ts_scene *scene, const struct ts_actor *actor, size_t index, size_t experts,
+                           double *table)
 {
-    const struct ts_pair *pair = &search->scene->pairs[index];
-    const size_t total = search->actor->rows * search->actor->width;
+    const struct ts_pair *pair = &scene->pairs[index];
+    const size_t total = actor->rows * actor->width;
     if (pair->problem || !ts_type_is_integer(pair->a.tensor->type) || !ts_type_is_integer(pair->b.tensor->type) ||
         pair->a.count != total || pair->b.count != total)
         return false;
@@ -382,18 +383,16 @@ static bool read_choice_of(const struct ts_search *search, size_t index, size_t 
 }
 
 /* The experts that were chosen, captured as integers shortly before the weights or right behind them. NULL when there
- * are none. */
-static double *read_choice(const struct ts_search *search, size_t experts)
+ * are none; else *choice is their pair. */
+static double *read_choice(const struct ts_scene *scene, const struct ts_actor *actor, size_t experts, size_t *choice)
 {
-    const struct ts_actor *actor = search->actor;
-    const struct ts_scene *scene = search->scene;
     size_t total = actor->rows * actor->width;
     double *table = actor->whole && actor->rows == scene->taken_count ? malloc(2 * total * sizeof *table) : NULL;
     for (size_t back = 1; table && back <= CHOICE_BACK && back <= actor->pair; back++)
-        if (read_choice_of(search, actor->pair - back, experts, table))
+        if (read_choice_of(scene, actor, *choice = actor->pair - back, experts, table))
             return table;
     for (size_t ahead = 1; table && ahead <= CHOICE_AHEAD && actor->pair + ahead < scene->pair_count; ahead++)
-        if (read_choice_of(search, actor->pair + ahead, experts, table))
+        if (read_choice_of(scene, actor, *choice = actor->pair + ahead, experts, table))
             return table;
     free(table);
     return NULL;
@@ -411,11 +410,36 @@ static bool may_be_chosen(const struct ts_actor *actor, bool *falling)
     return true;
 }
 
-static bool choose_as_captured(const struct ts_search *search, size_t experts, struct ts_operation *topk)
+static bool choose_as_captured(const struct ts_scene *scene, const struct ts_actor *actor, size_t experts,
+                               struct ts_operation *topk)
 {
-    topk->table = read_choice(search, experts);
-    topk->table_count = topk->table ? 2 * search->actor->rows * search->actor->width : 0;
+    size_t choice;
+    topk->table = read_choice(scene, actor, experts, &choice);
+    topk->table_count = topk->table ? 2 * actor->rows * actor->width : 0;
     return topk->table != NULL;
+}
+
+/* Of both sides' choices the candidate's, with which it is replayed. */
+static void keep_own_choice(struct ts_operation *topk)
+{
+    topk->table_count /= 2;
+    memcpy(topk->table, topk->table + topk->table_count, topk->table_count * sizeof *topk->table);
+}
+
+bool ts_operation_choice(struct ts_scene *scene, const struct ts_actor *actor, struct ts_operation *operation,
+                         size_t *choice)
+{
+    const struct ts_actor *logits = ts_scene_actor(scene, operation->inputs[0]);
+    double *table = operation->kind == TS_OPERATION_TOPK && logits
+                        ? read_choice(scene, actor, logits->width, choice)
+                        : NULL;
+    if (!table)
+        return false;
+    free(operation->table);
+    operation->table = table;
+    operation->table_count = 2 * actor->rows * actor->width;
+    keep_own_choice(operation);
+    return true;
 }
 
 void ts_learn_topk(struct ts_search *search)
@@ -437,11 +461,11 @@ void ts_learn_topk(struct ts_search *search)
                                         .sigmoid = variant / 2 % 2};
             if (variant >= 4 && search->best.kind == TS_OPERATION_TOPK && !search->best.table)
                 return; /* the largest are chosen */
-            if (variant >= 4 && !choose_as_captured(search, logits->width, &topk))
+            if (variant >= 4 && !choose_as_captured(search->scene, actor, logits->width, &topk))
                 break;
             if (ts_search_consider(search, &topk))
                 continue;
-            if (variant >= 4 && !choose_as_captured(search, logits->width, &topk))
+            if (variant >= 4 && !choose_as_captured(search->scene, actor, logits->width, &topk))
                 break;
             topk.factor = fitted_factor(search, &topk); /* routed scaling */
             if (actor->rows > 1 && topk.factor > 0.05 && topk.factor < 100)
@@ -450,9 +474,6 @@ void ts_learn_topk(struct ts_search *search)
                 free(topk.table);
         }
     }
-    if (search->best.kind == TS_OPERATION_TOPK && search->best.table) { /* it is replayed with the candidate's choice */
-        search->best.table_count /= 2;
-        memcpy(search->best.table, search->best.table + search->best.table_count,
-               search->best.table_count * sizeof *search->best.table);
-    }
+    if (search->best.kind == TS_OPERATION_TOPK && search->best.table)
+        keep_own_choice(&search->best);
 }

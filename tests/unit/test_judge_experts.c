@@ -682,6 +682,57 @@ static void test_weights_before_what_a_bias_chose(void **state)
     }
 }
 
+enum chosen_by { BY_BIAS, BY_BIAS_NOT_DIVIDED, BY_NOTHING };
+
+/* In the reference the largest logits are those that a bias chose, by chance: two of them in each token, the third not
+ * far below. The candidate's error exchanges the second and the third, and its bias chooses as the reference's does. */
+static void judge_chosen_by_chance(enum chosen_by how, size_t expected)
+{
+    enum { EXPERTS = 8 };
+    struct judged judged;
+    float *spread = made_values(TOKENS * EXPERTS), own[2][TOKENS * EXPERTS], gates[2][TOKENS * CHOSEN];
+    int64_t chosen[2][TOKENS * CHOSEN];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.attn_%d", i), 1e-2);
+    for (size_t i = 0; i < TOKENS * EXPERTS; i++)
+        own[0][i] = own[1][i] = -1 + 0.2f * spread[i];
+    for (size_t row = 0; row < TOKENS; row++) {
+        float *a = own[0] + row * EXPERTS, *b = own[1] + row * EXPERTS;
+        a[row % EXPERTS] = b[row % EXPERTS] = 1.5f;
+        a[(row + 1) % EXPERTS] = 0.5f;
+        b[(row + 1) % EXPERTS] = 0.47f;
+        a[(row + 2) % EXPERTS] = 0.48f;
+        b[(row + 2) % EXPERTS] = 0.51f;
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < TOKENS; row++) {
+            double sum = 0, gate[CHOSEN];
+            for (size_t k = 0; k < CHOSEN; k++) {
+                const size_t expert = (row + k + (how == BY_NOTHING && side && row == 5 ? 4 : 0)) % EXPERTS;
+                chosen[side][row * CHOSEN + k] = (int64_t)expert;
+                gate[k] = 1 / (1 + exp(-(double)own[side][row * EXPERTS + expert]));
+                sum += gate[k];
+            }
+            for (size_t k = 0; k < CHOSEN; k++)
+                gates[side][row * CHOSEN + k] =
+                    (float)(2.5 * gate[k] / (how == BY_BIAS_NOT_DIVIDED && side ? 1 : sum));
+        }
+    trace_add(&judged.trace, "layers.0.mlp.gate", own[0], own[1], SHAPE(TOKENS, EXPERTS));
+    trace_add(&judged.trace, "layers.0.mlp.gate_weights", gates[0], gates[1], SHAPE(TOKENS, CHOSEN));
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    free(spread);
+    expect_first(&judged, expected);
+}
+
+static void test_weights_of_the_largest_by_chance(void **state)
+{
+    (void)state;
+    judge_chosen_by_chance(BY_BIAS, SIZE_MAX);
+    judge_chosen_by_chance(BY_BIAS_NOT_DIVIDED, 5);
+    judge_chosen_by_chance(BY_NOTHING, 5); /* the choice is wrong, and so are the weights before it */
+}
+
 /* A mixture captured at the calls of its modules: most tensors are of experts, and it is a run all the same. */
 static void test_experts_of_a_run(void **state)
 {
@@ -710,6 +761,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_that_a_bias_chose),
         cmocka_unit_test(test_weights_before_what_a_bias_chose),
+        cmocka_unit_test(test_weights_of_the_largest_by_chance),
         cmocka_unit_test(test_flips_without_logits),
         cmocka_unit_test(test_groups_without_logits),
         cmocka_unit_test(test_weights_before_indices),
