@@ -532,6 +532,28 @@ static double row_alone(struct ts_scene *scene, const struct ts_actor *actor, si
     return found;
 }
 
+/* The energy of a row's error over the median row's, whatever their sizes: a product makes errors of errors, and a row
+ * that comes out small of it errs by no less for that. */
+static double row_energy(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
+{
+    double *errors = calloc(actor->rows, sizeof *errors), found = 0;
+    size_t used = 0;
+    for (size_t row = 0; row < actor->rows && errors; row++) {
+        double error = 0;
+        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+            double d = (double)actor->b[i] - (double)actor->a[i];
+            error += isfinite(d) ? d * d : 0;
+        }
+        if (row == at)
+            found = error;
+        if (counts(scene, actor, row))
+            errors[used++] = error;
+    }
+    found = used ? ratio_to(found, median_of(errors, used)) : 0;
+    free(errors);
+    return found;
+}
+
 /* The energy of one head's relative error over the median head's. */
 static double head_alone(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
 {
@@ -598,8 +620,9 @@ static void grant_alike_inputs(struct ts_scene *scene, const struct ts_actor *ac
         structure->offset = fmin(structure->offset, ts_offset_share(whole, came));
 }
 
-/* What stood out before may stand out here: a head of the probabilities in the context, a key in the scores, and a
- * token that is small, and errs by its size, behind a norm. */
+/* What stood out before may stand out here: a head of the probabilities in the context, a key in the scores, a token
+ * that is small, and errs by its size, behind a norm, and one that errs far more than others, which it may hide by being
+ * larger. */
 static void inherit_structure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     const size_t blocks = structure->block_size ? actor->width / structure->block_size : 0;
@@ -617,11 +640,13 @@ static void inherit_structure(struct ts_scene *scene, const struct ts_actor *act
             structure->inherited_channel =
                 fmax(structure->inherited_channel,
                      row_alone(scene, before, before->width, structure->worst_channel % actor->inner, &small));
-        if (back <= 2 && structure->row > TS_ROW_LIMIT && own > SMALL_ROW) {
+        if (structure->row > TS_ROW_LIMIT) {
             size_t width = before->width < actor->width ? before->width : actor->width;
             double came = row_alone(scene, before, width, structure->worst_row, &small);
-            if (small < SMALL_ROW)
+            if (small < SMALL_ROW && own > SMALL_ROW)
                 structure->inherited_row = fmax(structure->inherited_row, came * came);
+            structure->inherited_row =
+                fmax(structure->inherited_row, row_energy(scene, before, structure->worst_row));
         }
     }
 }

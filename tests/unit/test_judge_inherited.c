@@ -87,7 +87,7 @@ static void test_a_key_of_the_scores(void **state)
 
 /* A norm of the first numbers of a wider tensor, which are small in one token: behind it they are as large as the
  * others', and so is their error. */
-static void judge_part_norm(bool small, size_t expected)
+static void judge_part_norm(bool small, size_t between, size_t expected)
 {
     enum { PART = 32 };
     struct judged judged;
@@ -102,6 +102,12 @@ static void judge_part_norm(bool small, size_t expected)
     for (size_t i = 0; i < TOKENS * PART; i++)
         near_y[i] = y[i] + (i / PART == ODD ? 0.1f : 4e-3f) * others[i];
     trace_add(&judged.trace, "layers.0.attn_context", x, near_x, SHAPE(TOKENS, WIDTH));
+    for (size_t i = 0; i < between; i++) {
+        float *q = made_values(TOKENS * WIDTH), near_q[TOKENS * WIDTH];
+        shake(q, near_q, TOKENS * WIDTH, 4e-3);
+        trace_add(&judged.trace, made_name("layers.0.attn_q_%d", (int)i), q, near_q, SHAPE(TOKENS, WIDTH));
+        free(q);
+    }
     trace_add(&judged.trace, "layers.0.attn_kv_a_norm", y, near_y, SHAPE(TOKENS, PART));
     free(x);
     free(errors);
@@ -113,8 +119,41 @@ static void judge_part_norm(bool small, size_t expected)
 static void test_a_small_token_behind_a_norm(void **state)
 {
     (void)state;
-    judge_part_norm(true, SIZE_MAX);
-    judge_part_norm(false, 5);
+    judge_part_norm(true, 0, SIZE_MAX);
+    judge_part_norm(false, 0, 5);
+    judge_part_norm(true, 3, SIZE_MAX); /* what is made of other inputs stands between */
+    judge_part_norm(false, 3, 8);
+}
+
+/* A token that is larger than the others and errs more, by as much as it is larger: a product of which it comes out no
+ * larger than they do errs as much more all the same. */
+static void judge_large_token(bool large, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOKENS * WIDTH), *errors = made_values(TOKENS * WIDTH), near_x[TOKENS * WIDTH];
+    float *y = made_values(TOKENS * WIDTH), *others = made_values(TOKENS * WIDTH), near_y[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 4e-3);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+        const bool odd = i / WIDTH == ODD;
+        x[i] *= large && odd ? 20 : 1;
+        near_x[i] = x[i] + 4e-3f * (large && odd ? 20 : 1) * errors[i];
+        near_y[i] = y[i] + 4e-3f * (odd ? 20 : 1) * others[i];
+    }
+    trace_add(&judged.trace, "layers.0.mlp_intermediate", x, near_x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.mlp_down_proj", y, near_y, SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(errors);
+    free(y);
+    free(others);
+    expect_first(&judged, expected);
+}
+
+static void test_a_large_token_before_a_product(void **state)
+{
+    (void)state;
+    judge_large_token(true, SIZE_MAX);
+    judge_large_token(false, 5);
 }
 
 /* Tokens share most of what goes in and little of what comes out: rounded weights err alike in all of them. */
@@ -498,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_a_head_of_the_context),
         cmocka_unit_test(test_a_key_of_the_scores),
         cmocka_unit_test(test_a_small_token_behind_a_norm),
+        cmocka_unit_test(test_a_large_token_before_a_product),
         cmocka_unit_test(test_an_offset_that_goes_in),
         cmocka_unit_test(test_an_offset_of_three_tokens),
         cmocka_unit_test(test_a_token_by_itself),
