@@ -274,6 +274,15 @@ static bool may_be_flips(const struct ts_judge *state)
             state->follows[i]);
 }
 
+/* The logits of its layer were captured, and did not tell. */
+static bool has_logits(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);)
+        if (ts_judge_is_router(state->pairs[k].name))
+            return true;
+    return false;
+}
+
 void ts_judge_note_flips(struct ts_judge *state)
 {
     struct ts_judgement *out = state->out;
@@ -291,8 +300,9 @@ void ts_judge_note_flips(struct ts_judge *state)
             out,
             ts_judge_say(out,
                          "from \"%s\" on, tokens stray as if they took different experts%s, but the choice was not "
-                         "captured: capture the router's logits or the chosen experts to be sure",
-                         state->pairs[state->strayed].name, tokens));
+                         "captured: capture %sthe chosen experts to be sure",
+                         state->pairs[state->strayed].name, tokens,
+                         has_logits(state, state->strayed) ? "" : "the router's logits or "));
     } else if (may_be_flips(state)) {
         list_strays(state, out->first, tokens, sizeof tokens);
         ts_judge_note(

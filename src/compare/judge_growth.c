@@ -225,9 +225,11 @@ static bool list_routing(struct ts_judge *state)
 enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };
 
 /* A run with experts whose choice is nowhere to be seen in this layer: by its names, or by routers of other layers. The
- * latter show what could have been captured here. */
+ * latter show what could have been captured here. Of what comes out of the experts themselves the logits do not tell it
+ * either, where no k explains who strays: a bias may have chosen, or groups. */
 static enum hidden hides_routing(struct ts_judge *state, size_t i)
 {
+    const bool output = strstr(state->pairs[i].name, "experts") && !strstr(state->pairs[i].name, "shared");
     bool experts, elsewhere = false;
     uint64_t layer;
     if (!ts_layer_of(state->pairs[i].name, &layer) || is_behind_calm_input(state, i, layer) || !list_routing(state))
@@ -238,7 +240,7 @@ static enum hidden hides_routing(struct ts_judge *state, size_t i)
         /* gates that are no narrower than the stream are those of an activation */
         if (!one->sure && state->pairs[one->pair].a.count > state->pairs[i].a.count / 2)
             continue;
-        if (one->layer == layer)
+        if (one->layer == layer && !(output && ts_judge_is_router(state->pairs[one->pair].name)))
             return NOTHING_HIDDEN;
         experts = experts || !one->integers;
         elsewhere = true;

@@ -219,9 +219,10 @@ static void judge_hidden_beside(const char *flipped, size_t shown, size_t width,
         assert_int_equal(judged.judgement.verdicts[28].judged, TS_JUDGED_UNKNOWN);
         assert_int_equal(judged.judgement.counts[TS_JUDGED_UNKNOWN], 1);
         assert_int_equal(judged.judgement.note_count, 1);
-        assert_non_null(strstr(judged.judgement.notes[0], "\"layers.1\""));
+        assert_non_null(strstr(judged.judgement.notes[0], "\"layers.1"));
         assert_non_null(strstr(judged.judgement.notes[0], "(3)"));
-        assert_non_null(strstr(judged.judgement.notes[0], "capture the router's logits"));
+        assert_non_null(
+            strstr(judged.judgement.notes[0], shown == 1 ? "capture the chosen" : "capture the router's logits"));
     }
     ts_judgement_release(&judged.judgement);
     expect_first(&judged, expected);
@@ -234,6 +235,8 @@ static void test_routers_of_some_layers(void **state)
     judge_hidden_beside("layers.%zu", 0, WIDTH, 28);
     judge_hidden_beside("layers.%zu.attn.o_proj", 0, 8, 28);
     judge_hidden_beside("layers.%zu", 1, 8, 28); /* the logits are there, and nothing is tied */
+    /* nothing but a bias that was not captured, or a bug of that token, which may look the same */
+    judge_hidden_beside("layers.%zu.mlp.experts", 1, 8, SIZE_MAX);
 }
 
 static void test_flips_where_routing_is_hidden(void **state)
