@@ -27,6 +27,7 @@ static double ratio_to(double value, double median)
 #define LEAST_SHARE        1e-12 /* of an error's energy: a token may have none */
 #define CONSTANT_SIZE      0.1   /* of the median channel's variation, in the reference */
 #define CONSTANT_ROUNDINGS 16
+#define CONSTANT_OTHERS    0.5 /* energy of the median channel's error, by what it varies: others keep that */
 /* A number is calm below a thirtieth of the RMS error, as one in forty is of errors that are normal. Most: three of
  * four.
  */
@@ -464,9 +465,11 @@ static size_t own_head_size(struct ts_scene *scene, const struct ts_actor *actor
 
 /* Channels of the candidate that are the same number in every token, zero or a bias, while the reference's differ from
  * token to token about as much as other channels do. On a grid so coarse that neighbours became equal elsewhere, whole
- * channels may. varies: the squared distance from the mean, of each channel; scratch as many as there are channels. */
-static void find_constant_channels(struct ts_scene *scene, const struct ts_actor *actor, const double *size,
-                                   const double *mean, double *varies, double *scratch, struct ts_structure *structure)
+ * channels may; and where most channels err by as much as they vary, one that does not vary is nothing special. varies:
+ * the squared distance from the mean, of each channel; scratch as many as there are channels. */
+static void find_constant_channels(struct ts_scene *scene, const struct ts_actor *actor, const double *error,
+                                   const double *size, const double *mean, double *varies, double *scratch,
+                                   struct ts_structure *structure)
 {
     const size_t width = actor->width;
     const double rounding = exp2(-actor->bits_b);
@@ -475,6 +478,10 @@ static void find_constant_channels(struct ts_scene *scene, const struct ts_actor
     for (size_t i = 0; i < width; i++)
         scratch[i] = varies[i] = fmax(size[i] - mean[i] * mean[i] / (double)structure->rows, 0);
     typical = median_of(scratch, width);
+    for (size_t i = 0; i < width; i++)
+        scratch[i] = ratio_to(error[i], varies[i]);
+    if (median_of(scratch, width) > CONSTANT_OTHERS)
+        return;
     memset(scratch, 0, width * sizeof *scratch); /* how often the number changes */
     for (size_t row = 0; row < actor->rows; row++) {
         if (!counts(scene, actor, row))
@@ -621,8 +628,8 @@ static void grant_alike_inputs(struct ts_scene *scene, const struct ts_actor *ac
 }
 
 /* What stood out before may stand out here: a head of the probabilities in the context, a key in the scores, a token
- * that is small, and errs by its size, behind a norm, and one that errs far more than others, which it may hide by being
- * larger. */
+ * that is small, and errs by its size, behind a norm, and one that errs far more than others, which it may hide by
+ * being larger. */
 static void inherit_structure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     const size_t blocks = structure->block_size ? actor->width / structure->block_size : 0;
@@ -645,8 +652,7 @@ static void inherit_structure(struct ts_scene *scene, const struct ts_actor *act
             double came = row_alone(scene, before, width, structure->worst_row, &small);
             if (small < SMALL_ROW && own > SMALL_ROW)
                 structure->inherited_row = fmax(structure->inherited_row, came * came);
-            structure->inherited_row =
-                fmax(structure->inherited_row, row_energy(scene, before, structure->worst_row));
+            structure->inherited_row = fmax(structure->inherited_row, row_energy(scene, before, structure->worst_row));
         }
     }
 }
@@ -748,7 +754,7 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     memcpy(scratch, size, actor->width * sizeof *scratch);
     typical = median_of(scratch, actor->width);
     if (structure->known)
-        find_constant_channels(scene, actor, size, mean, varies, scratch, structure);
+        find_constant_channels(scene, actor, error, size, mean, varies, scratch, structure);
     for (size_t i = 0; i < actor->width; i++)
         scratch[i] = sqrt(error[i] / (size[i] + typical));
     for (size_t i = 0; i < actor->width; i++)

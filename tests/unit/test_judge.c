@@ -370,9 +370,40 @@ static void judge_constant(bool wrong, double grid, size_t expected)
     expect_first(&judged, expected);
 }
 
+/* Attention has collapsed in a run of four bits: its tokens lie on one line, along which one channel hardly moves, and
+ * is the same number for all of them in sixteen bits. Channels beside it lost as much of what they were. */
+static void judge_collapsed(bool collapsed, size_t expected)
+{
+    enum { MANY = 12, WIDE = 64, TOTAL = MANY * WIDE, CONSTANT = 5 };
+    static const char *const names[] = {"layers.0.q_proj", "layers.0.k_proj", "layers.0.v_proj", "layers.0.o_proj"};
+    struct judged judged;
+    float *y = malloc(TOTAL * sizeof *y);
+    trace_start(&judged.trace);
+    for (size_t tensor = 0; tensor < sizeof names / sizeof *names; tensor++) {
+        float *x = made_values(TOTAL), *common = made_values(WIDE), *along = made_values(WIDE);
+        for (size_t i = 0; i < TOTAL; i++)
+            x[i] = 3 * common[i % WIDE] + 0.3f * x[i];
+        shake(x, y, TOTAL, 0.1);
+        for (size_t i = 0; i < TOTAL && tensor == 3; i++) {
+            if (collapsed)
+                y[i] = to_bf16(3 * common[i % WIDE] + 0.3f * along[i % WIDE] * (float)(i / WIDE % 3));
+            if (i % WIDE == CONSTANT)
+                y[i] = 0.5f;
+        }
+        trace_add(&judged.trace, names[tensor], x, y, SHAPE(MANY, WIDE));
+        free(x);
+        free(common);
+        free(along);
+    }
+    free(y);
+    expect_first(&judged, expected);
+}
+
 static void test_a_constant_channel(void **state)
 {
     (void)state;
+    judge_collapsed(false, 3);
+    judge_collapsed(true, SIZE_MAX);
     judge_constant(false, 0, SIZE_MAX);
     judge_constant(true, 0, 2);
     judge_constant(false, 2.4, SIZE_MAX);
