@@ -37,7 +37,12 @@
 #define ENOUGH_OF_ITS_OWN 64
 #define FIRST_LIMIT       1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT       2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
-#define TOO_NOISY         0.25   /* rows that err by more are not sure to be found again in another order */
+/* What a softmax that was not captured makes of errors, at most: of all tokens, and of one that looks at another key
+ * for it, whose own error may be some times that of all. */
+#define SHARP_MOST  0.5
+#define SHARP_ROW   1.5
+#define SHARP_TIMES 4.0
+#define TOO_NOISY   0.25 /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
  * come in through that. */
@@ -222,7 +227,7 @@ static bool list_routing(struct ts_judge *state)
     return state->routing != NULL;
 }
 
-enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };
+enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, CHOICE_HIDDEN, LAYER_HIDDEN };
 
 /* A run with experts whose choice is nowhere to be seen in this layer: by its names, or by routers of other layers. The
  * latter show what could have been captured here. Of what comes out of the experts themselves the logits do not tell it
@@ -230,7 +235,7 @@ enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, LAYER_HIDDEN };
 static enum hidden hides_routing(struct ts_judge *state, size_t i)
 {
     const bool output = strstr(state->pairs[i].name, "experts") && !strstr(state->pairs[i].name, "shared");
-    bool experts, elsewhere = false;
+    bool experts, elsewhere = false, here = false;
     uint64_t layer;
     if (!ts_layer_of(state->pairs[i].name, &layer) || is_behind_calm_input(state, i, layer) || !list_routing(state))
         return NOTHING_HIDDEN;
@@ -243,9 +248,10 @@ static enum hidden hides_routing(struct ts_judge *state, size_t i)
         if (one->layer == layer && !(output && ts_judge_is_router(state->pairs[one->pair].name)))
             return NOTHING_HIDDEN;
         experts = experts || !one->integers;
+        here = here || one->layer == layer;
         elsewhere = true;
     }
-    return !experts ? NOTHING_HIDDEN : elsewhere ? LAYER_HIDDEN : ROUTING_HIDDEN;
+    return !experts ? NOTHING_HIDDEN : here ? CHOICE_HIDDEN : elsewhere ? LAYER_HIDDEN : ROUTING_HIDDEN;
 }
 
 bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i)
@@ -350,10 +356,11 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
     return bits;
 }
 
-void ts_judge_unlearnt(struct ts_judge *state, size_t i)
+/* `open`: a choice that the logits do not tell is an excuse. */
+static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit,
+    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, sharpness, came,
            rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
@@ -366,6 +373,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     usual = usual_level(state, i, &seen);
     base = inherited(state, i);
     base = fmax(fmax(usual, base), fmin(spread_by_aside(state, i), 0.1));
+    sharpness = ts_judge_sharpness(state, i, &came);
     /* a few roundings are always there; fewer where nothing is hidden, as a coarse cache in attention may be, and other
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && ts_judge_attention_is_known(state, i) ? 2 : 4) * rounding);
@@ -379,8 +387,10 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     carried = state->gone[i] && level <= CARRIED * base;
     flips = are_unseen_flips(state, i, base);
     hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
+    if (hidden == CHOICE_HIDDEN && !open)
+        hidden = NOTHING_HIDDEN;
     if (hidden != NOTHING_HIDDEN) {
-        if (hidden == LAYER_HIDDEN) /* a bug of these tokens looks the same, and it could have been known */
+        if (hidden != ROUTING_HIDDEN) /* a bug of these tokens looks the same, and it could have been known */
             state->out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
         state->flipped = flips = true;
     }
@@ -427,7 +437,7 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
     earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
     limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
-    grown = level > limit * ts_judge_chance(state, i) * base;
+    grown = level > fmax(limit * ts_judge_chance(state, i) * base, fmin(sharpness * came, SHARP_MOST));
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
@@ -486,7 +496,8 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                                           structure->worst_block * structure->block_size,
                                           (structure->worst_block + 1) * structure->block_size - 1, structure->block));
         else if (!flips && structure->row > (ts_judge_attention_is_known(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT &&
-                 structure->row > 5 * structure->inherited_row && structure->row_error > GROWTH_LIMIT * base)
+                 structure->row > 5 * structure->inherited_row &&
+                 structure->row_error > fmax(GROWTH_LIMIT * base, fmin(SHARP_TIMES * sharpness * came, SHARP_ROW)))
             ts_judge_differs(
                 state, i, ts_judge_say(state->out, "%s has %.0f times the error of the others", token, structure->row));
         else if (ts_judge_is_offset(structure) && level > 2 * base)
@@ -509,4 +520,21 @@ void ts_judge_unlearnt(struct ts_judge *state, size_t i)
                     "its error is %s times that of its inputs, and %.0f %% of it is proportional to the reference",
                     ts_judge_times(level / base).text, 100 * structure->slope * structure->slope));
     }
+}
+
+void ts_judge_unlearnt(struct ts_judge *state, size_t i)
+{
+    struct ts_verdict *verdict = &state->out->verdicts[i];
+    const struct ts_verdict before = *verdict;
+    const size_t coarse = state->out->coarse;
+    struct ts_verdict plain;
+    judge_unlearnt(state, i, false);
+    plain = *verdict;
+    if (plain.judged != TS_JUDGED_DIFFERS)
+        return;
+    *verdict = before;
+    state->out->coarse = coarse;
+    judge_unlearnt(state, i, true);
+    if (verdict->judged != TS_JUDGED_UNKNOWN)
+        *verdict = plain;
 }

@@ -393,13 +393,13 @@ static enum ts_status heed_choice(struct ts_judge *state, const struct ts_actor 
     const bool fails = look->replay.ratio > TS_FOLLOWS_FROM || look->replay.worst_part > TS_REPLAY_LIMIT;
     struct ts_replay by_choice;
     size_t choice;
-    if (look->operation.kind != TS_OPERATION_TOPK || !state->deltas[i].unequal ||
-        !(fails || look->operation.table) || !ts_operation_choice(&state->scene, actor, &look->operation, &choice))
+    if (look->operation.kind != TS_OPERATION_TOPK || !state->deltas[i].unequal || !(fails || look->operation.table) ||
+        !ts_operation_choice(&state->scene, actor, &look->operation, &choice))
         return TS_OK;
     if (state->out->verdicts[choice].judged == TS_JUDGED_DIFFERS) {
         if (choice > i)
-            ts_judge_differs(state, i,
-                             ts_judge_say(state->out, "its experts are not those that the candidate's own logits choose"));
+            ts_judge_differs(
+                state, i, ts_judge_say(state->out, "its experts are not those that the candidate's own logits choose"));
         return TS_OK;
     }
     TS_TRY(ts_operation_replay(&state->scene, &look->operation, actor, &by_choice, &look->error));

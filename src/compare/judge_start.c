@@ -68,6 +68,12 @@
 #define CACHED_BITS   3
 #define CACHED_MOST   2.5
 #define CACHED_UNEVEN 0.9
+#define CACHED_LIMIT  0.3
+/* Scores that are not small make more of an error, and of some tokens only: what it does to u, in the logarithm of how
+ * much more, and up to which factor a token may be the calmer that looks at one key alone. */
+#define SHARP_UNEVEN 0.5
+#define SHARP_CALM   10.0
+#define NEAR_SCORES  8 /* pairs before what comes out of attention, among which queries and keys are */
 
 /* Of a product that shares its input with i, relative to what differs between tokens as that of i is: a large bias
  * makes an error look small. */
@@ -220,20 +226,66 @@ static double chance_of(const struct ts_judge *state, size_t i)
     return 2 / sqrt(fmax(1, (double)state->pairs[i].a.count));
 }
 
-/* No token is free of the error that rounding weights or activations made, and tokens share no more of it than they
- * share of the reference. Bugs of attention leave the tokens alone that see one key, and others stand in the place of
- * the result. No honest error that starts has shown a token with less than a seventh of the median one's energy. */
-static bool has_structure(const struct ts_structure *structure)
-{
-    if (structure->by_distance)
-        return true;
-    return structure->known ? structure->least_row < CALM_ROW || structure->offset > OFFSET_SHARE
-                            : structure->offset > OFFSET_OF_FEW;
-}
-
 static bool is_of_attention(const char *name)
 {
     return (strstr(name, "attn") || strstr(name, "attention")) && !ts_judge_is_norm(name);
+}
+
+/* Something that was learnt between k and i takes k: what comes out of that counts in its place. */
+static bool is_taken_before(const struct ts_judge *state, size_t k, size_t i)
+{
+    while (--i > k)
+        if (state->takes[i] == k + 1)
+            return true;
+    return false;
+}
+
+/* What comes out of attention, by its name. */
+static bool is_behind_attention(const struct ts_judge *state, size_t i)
+{
+    static const char *const kinds[] = {"attn_context", "attn_context_heads", "attn_output", "attn_out",
+                                        "cross_attn_output"};
+    struct ts_names names;
+    if (!is_of_attention(state->pairs[i].name) || ts_judge_attention_is_known(state, i) ||
+        !ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
+        return false;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        if (strcmp(names.list[0].kind, kinds[k]) == 0)
+            return true;
+    return false;
+}
+
+double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came)
+{
+    double largest[2] = {0, 0};
+    *came = 0;
+    if (!is_behind_attention(state, i))
+        return 1;
+    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);) {
+        const struct ts_delta *delta = &state->deltas[k];
+        double size = delta->compared ? delta->a.norm / sqrt((double)delta->compared) : 0;
+        if (!isfinite(state->errors[k]) || is_taken_before(state, k, i))
+            continue;
+        if (i - k <= NEAR_SCORES)
+            *came = fmax(*came, state->errors[k]);
+        if (i - k > NEAR_SCORES || !(size > largest[1]))
+            continue;
+        largest[1] = fmin(size, largest[0]);
+        largest[0] = fmax(size, largest[0]);
+    }
+    return isfinite(largest[0] * largest[1]) ? fmax(1, largest[0] * largest[1]) : 1;
+}
+
+/* No token is free of the error that rounding weights or activations made, and tokens share no more of it than they
+ * share of the reference. Bugs of attention leave the tokens alone that see one key, and others stand in the place of
+ * the result. No honest error that starts has shown a token with less than a seventh of the median one's energy. */
+static bool has_structure(const struct ts_structure *structure, double sharpness)
+{
+    const double calmer = fmin(sharpness, SHARP_CALM);
+    if (structure->by_distance)
+        return true;
+    return structure->known ? structure->least_row < CALM_ROW / (calmer * calmer) || structure->offset > OFFSET_SHARE
+                            : structure->offset > OFFSET_OF_FEW;
 }
 
 /* Attention lies between i and what was captured before it. */
@@ -245,20 +297,21 @@ static bool hides_softmax(const struct ts_judge *state, size_t i)
 
 /* Keys and values go through a cache that attention alone sees. Where nothing between them and what comes out was
  * captured, an error of the size that eight bits make of each number may be that of the cache. */
-static bool is_of_a_cache(const struct ts_judge *state, size_t i)
+static bool is_of_a_cache(const struct ts_judge *state, size_t i, double sharpness)
 {
     return is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i) &&
-           ts_judge_level(state, i) < CACHED_MOST * ts_rounding(CACHED_BITS);
+           ts_judge_level(state, i) < fmin(CACHED_MOST * ts_rounding(CACHED_BITS) * sharpness, CACHED_LIMIT);
 }
 
 /* That other kinds are fine is one fact where an error starts with the run, however many say so; and none where they
  * have no cache. */
-static double weight_of_others(const struct ts_judge *state, size_t i, const struct evidence *evidence)
+static double weight_of_others(const struct ts_judge *state, size_t i, const struct evidence *evidence,
+                               double sharpness)
 {
     double against = OTHERS_AGAINST * evidence->others;
     if (evidence->others > 0 || evidence->before)
         return evidence->others > 0 ? evidence->others : against;
-    return is_of_a_cache(state, i) ? 0 : fmax(against, -MOST_OTHERS_AGAINST);
+    return is_of_a_cache(state, i, sharpness) ? 0 : fmax(against, -MOST_OTHERS_AGAINST);
 }
 
 /* What is in favour of a precision that its error is spread over the tokens as rounding spreads it: less where those of
@@ -266,11 +319,12 @@ static double weight_of_others(const struct ts_judge *state, size_t i, const str
  * the only one there is adds to the stream: through a softmax that was not captured, tokens err by what near ties make
  * of it. Tokens of few numbers err unevenly by chance.
  */
-static double evenness(const struct ts_judge *state, size_t i, const struct evidence *evidence)
+static double evenness(const struct ts_judge *state, size_t i, const struct evidence *evidence, double sharpness)
 {
     const struct ts_structure *structure = &state->structures[i];
     double chance = structure->known ? 2 * (double)structure->rows / (double)state->pairs[i].a.count : 0;
-    double spread = !evidence->before && hides_softmax(state, i) ? HIDDEN_SPREAD : EVEN_SPREAD;
+    double sharper = 1 + SHARP_UNEVEN * log(sharpness);
+    double spread = sharper * (!evidence->before && hides_softmax(state, i) ? HIDDEN_SPREAD : EVEN_SPREAD);
     double found = structure->uneven * structure->uneven / (spread * spread + chance);
     bool all = evidence->speakers > 1 || (state->follows[i] && evidence->speakers == evidence->asked);
     double most = all && evidence->layers > SPEAKS_FOR ? MOST_UNEVEN_OF_ALL : MOST_UNEVEN;
@@ -358,7 +412,8 @@ bool ts_judge_is_sudden(const struct ts_judge *state, size_t i)
            is_exact_before(state, i);
 }
 
-/* Those right behind it have nothing of its error: whatever they take, it is not this. Neither story tells of that: the
+/* Those right behind it have nothing of its error, nor has the stream that goes on from the layer, where it may be a
+ * small part: whatever they take, it is not this. Neither story tells of that: the
  * tensor was captured elsewhere than the reference's, as it is at the same point of every layer. */
 static bool is_left_behind(const struct ts_judge *state, size_t i)
 {
@@ -369,7 +424,9 @@ static bool is_left_behind(const struct ts_judge *state, size_t i)
         if (!isfinite(state->errors[k]) || ts_judge_same_point(state->pairs[k].name, state->pairs[i].name) ||
             (state->gone[k] && state->gone[k] == state->scene.taken_count))
             continue;
-        if (state->errors[k] > LEFT_BEHIND * state->errors[i])
+        if (state->errors[k] > LEFT_BEHIND * state->errors[i] ||
+            (state->follows[k] && state->pairs[k].a.count == state->pairs[i].a.count &&
+             state->deltas[k].mse > LEFT_BEHIND * LEFT_BEHIND * state->deltas[i].mse))
             return false;
         seen++;
     }
@@ -402,20 +459,22 @@ static bool is_open(const struct ts_judge *state, size_t i, const struct evidenc
 
 /* Where an error of that size starts, whatever is exact before it, all tokens err alike and without direction. Other
  * scores, masks and angles leave those alone that see one key, or touch some far more than others. */
-static bool may_be_cached(const struct ts_judge *state, size_t i, double slope)
+static bool may_be_cached(const struct ts_judge *state, size_t i, double slope, double sharpness)
 {
     const struct ts_structure *structure = &state->structures[i];
-    return is_of_a_cache(state, i) && structure->uneven < CACHED_UNEVEN && fabs(slope) < 1;
+    double uneven = CACHED_UNEVEN + SHARP_UNEVEN * log(sharpness);
+    return is_of_a_cache(state, i, sharpness) && structure->uneven < uneven && fabs(slope) < 1;
 }
 
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
 {
     struct evidence evidence;
     double level = ts_judge_level(state, i), slope = state->structures[i].slope, likely = likely_error(state, i), score;
+    double came, sharpness = ts_judge_sharpness(state, i, &came);
     slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
-        (level > STRUCTURE_FROM && (has_structure(&state->structures[i]) || is_left_behind(state, i))))
+        (level > STRUCTURE_FROM && (has_structure(&state->structures[i], sharpness) || is_left_behind(state, i))))
         return TS_START_NONE;
     hear(state, i, &evidence);
     /* what four bits make of a whole model is much for the first tensor of all, where no other layer has one like it */
@@ -426,10 +485,10 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
         (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
         return is_open(state, i, &evidence, slope, 0) ? TS_START_OPEN : TS_START_NONE;
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0 &&
-        !may_be_cached(state, i, slope))
+        !may_be_cached(state, i, slope, sharpness))
         return TS_START_NONE;
-    score = cut(evidence.kind + weight_of_others(state, i, &evidence), MOST_OF_ALL);
-    score += (level > STRUCTURE_FROM ? evenness(state, i, &evidence) : USUAL) - slope * slope;
+    score = cut(evidence.kind + weight_of_others(state, i, &evidence, sharpness), MOST_OF_ALL);
+    score += (level > STRUCTURE_FROM ? evenness(state, i, &evidence, sharpness) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     score += state->failed < state->out->count ? EXPLAINED : 0;
     if (score > 0)

@@ -140,6 +140,11 @@ enum ts_judge_start {
 enum ts_status ts_judge_look(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error);
 /* Whether a low precision starts at this pair, which was not learnt: judge_start.c. */
 enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
+/* What comes out of an attention that was not captured between queries and context: how much a softmax makes of a
+ * relative error of its scores. Those are products of queries and keys over the root of their number, and spread by
+ * about the product of the sizes of a number of either, whatever the heads are: an error e of them makes e times that
+ * in the exponent. 1 at least, and where nothing is known; *came is the error of those around. */
+double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
 /* A context was replayed shortly before. */
 bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i);
 /* Much of an error where all that came before is equal to the last bit: it has grown out of nothing. */

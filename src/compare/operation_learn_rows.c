@@ -430,9 +430,8 @@ bool ts_operation_choice(struct ts_scene *scene, const struct ts_actor *actor, s
                          size_t *choice)
 {
     const struct ts_actor *logits = ts_scene_actor(scene, operation->inputs[0]);
-    double *table = operation->kind == TS_OPERATION_TOPK && logits
-                        ? read_choice(scene, actor, logits->width, choice)
-                        : NULL;
+    double *table =
+        operation->kind == TS_OPERATION_TOPK && logits ? read_choice(scene, actor, logits->width, choice) : NULL;
     if (!table)
         return false;
     free(operation->table);

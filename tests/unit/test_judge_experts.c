@@ -718,8 +718,7 @@ static void judge_chosen_by_chance(enum chosen_by how, size_t expected)
                 sum += gate[k];
             }
             for (size_t k = 0; k < CHOSEN; k++)
-                gates[side][row * CHOSEN + k] =
-                    (float)(2.5 * gate[k] / (how == BY_BIAS_NOT_DIVIDED && side ? 1 : sum));
+                gates[side][row * CHOSEN + k] = (float)(2.5 * gate[k] / (how == BY_BIAS_NOT_DIVIDED && side ? 1 : sum));
         }
     trace_add(&judged.trace, "layers.0.mlp.gate", own[0], own[1], SHAPE(TOKENS, EXPERTS));
     trace_add(&judged.trace, "layers.0.mlp.gate_weights", gates[0], gates[1], SHAPE(TOKENS, CHOSEN));

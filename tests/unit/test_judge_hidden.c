@@ -231,6 +231,78 @@ static void test_what_a_sum_takes_is_used(void **state)
     judge_branch(false, 1);
 }
 
+enum hidden_step { PLAIN, CACHED, SCALED, UNMASKED };
+
+/* What comes out of causal attention: a key and a value per head, in eight bits where they are cached. */
+static void attend(const float *q, const float *k, const float *v, enum hidden_step step, float *out)
+{
+    enum { SIZE = WIDTH / HEADS };
+    for (size_t token = 0; token < TOKENS; token++)
+        for (size_t head = 0; head < HEADS; head++) {
+            const size_t seen = step == UNMASKED ? TOKENS : token + 1, at = head * SIZE;
+            double weights[TOKENS], most = -INFINITY, sum = 0;
+            for (size_t key = 0; key < seen; key++) {
+                weights[key] = 0;
+                for (size_t i = at; i < at + SIZE; i++)
+                    weights[key] +=
+                        (double)q[token * WIDTH + i] *
+                        (double)(step == CACHED ? to_four_bits((double)k[key * WIDTH + i]) : k[key * WIDTH + i]);
+                weights[key] *= (step == SCALED ? 1.3 : 1) / sqrt((double)SIZE);
+                most = fmax(most, weights[key]);
+            }
+            for (size_t key = 0; key < seen; key++)
+                sum += weights[key] = exp(weights[key] - most);
+            for (size_t i = at; i < at + SIZE; i++) {
+                double value = 0;
+                for (size_t key = 0; key < seen; key++)
+                    value += weights[key] / sum *
+                             (double)(step == CACHED ? to_four_bits((double)v[key * WIDTH + i]) : v[key * WIDTH + i]);
+                out[token * WIDTH + i] = (float)value;
+            }
+        }
+}
+
+/* Queries, keys and values of this size that err by so much, and what a projection makes of their attention. */
+static void judge_sharp(float size, double error, enum hidden_step step, size_t expected)
+{
+    static const char *const names[3] = {"layers.0.self_attn.q_proj", "layers.0.self_attn.k_proj",
+                                         "layers.0.self_attn.v_proj"};
+    struct judged judged;
+    float *a[3], b[3][TOTAL], *weight = made_values(WIDTH * WIDTH), context[TOTAL], one[TOTAL], other[TOTAL];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 3; i++) {
+        a[i] = made_values(TOTAL);
+        for (size_t k = 0; k < TOTAL && i < 2; k++)
+            a[i][k] *= size;
+        err(a[i], b[i], TOTAL, error);
+        trace_add(&judged.trace, names[i], a[i], b[i], SHAPE(TOKENS, WIDTH));
+    }
+    attend(a[0], a[1], a[2], PLAIN, context);
+    matmul(context, weight, TOKENS, WIDTH, WIDTH, one);
+    attend(b[0], b[1], b[2], step, context);
+    matmul(context, weight, TOKENS, WIDTH, WIDTH, other);
+    trace_add(&judged.trace, "layers.0.self_attn.o_proj", one, other, SHAPE(TOKENS, WIDTH));
+    for (int i = 0; i < 3; i++)
+        free(a[i]);
+    free(weight);
+    expect_first(&judged, expected);
+}
+
+/* Where queries and keys are large, a softmax makes much of small errors, and more of it in some tokens than in others;
+ * another factor or mask is told all the same. */
+static void test_what_a_hidden_softmax_makes_of_errors(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 8; size += 7) {
+        judge_sharp((float)size, 0, CACHED, SIZE_MAX);
+        judge_sharp((float)size, 4e-3, PLAIN, SIZE_MAX);
+        judge_sharp((float)size, 4e-3, CACHED, SIZE_MAX);
+        judge_sharp((float)size, 0, SCALED, 3);
+        judge_sharp((float)size, 0, UNMASKED, 3);
+        judge_sharp((float)size, 4e-3, UNMASKED, 3);
+    }
+}
+
 /* RMS norms of products in layer 1, and in layer 0 without its product. */
 static void judge_norms(double error, bool captured, size_t expected)
 {
@@ -272,10 +344,15 @@ static void test_a_norm_without_its_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_probabilities_are_scores), cmocka_unit_test(test_errors_that_grow_with_distance),
-        cmocka_unit_test(test_rows_that_are_not_whole),  cmocka_unit_test(test_a_cache_that_nothing_shows),
-        cmocka_unit_test(test_other_kinds_are_one_fact), cmocka_unit_test(test_others_have_no_cache),
-        cmocka_unit_test(test_what_a_sum_takes_is_used), cmocka_unit_test(test_a_norm_without_its_input),
+        cmocka_unit_test(test_probabilities_are_scores),
+        cmocka_unit_test(test_errors_that_grow_with_distance),
+        cmocka_unit_test(test_rows_that_are_not_whole),
+        cmocka_unit_test(test_a_cache_that_nothing_shows),
+        cmocka_unit_test(test_other_kinds_are_one_fact),
+        cmocka_unit_test(test_others_have_no_cache),
+        cmocka_unit_test(test_what_a_sum_takes_is_used),
+        cmocka_unit_test(test_a_norm_without_its_input),
+        cmocka_unit_test(test_what_a_hidden_softmax_makes_of_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
