@@ -371,7 +371,7 @@ static void judge_constant(bool wrong, double grid, size_t expected)
 }
 
 /* Attention has collapsed in a run of four bits: its tokens lie on one line, along which one channel hardly moves, and
- * is the same number for all of them in sixteen bits. Channels beside it lost as much of what they were. */
+ * is the same number for all of them. Channels beside it lost as much of what they were. */
 static void judge_collapsed(bool collapsed, size_t expected)
 {
     enum { MANY = 12, WIDE = 64, TOTAL = MANY * WIDE, CONSTANT = 5 };
@@ -381,14 +381,15 @@ static void judge_collapsed(bool collapsed, size_t expected)
     trace_start(&judged.trace);
     for (size_t tensor = 0; tensor < sizeof names / sizeof *names; tensor++) {
         float *x = made_values(TOTAL), *common = made_values(WIDE), *along = made_values(WIDE);
+        common[CONSTANT] *= 0.1f;
         for (size_t i = 0; i < TOTAL; i++)
             x[i] = 3 * common[i % WIDE] + 0.3f * x[i];
         shake(x, y, TOTAL, 0.1);
         for (size_t i = 0; i < TOTAL && tensor == 3; i++) {
             if (collapsed)
-                y[i] = to_bf16(3 * common[i % WIDE] + 0.3f * along[i % WIDE] * (float)(i / WIDE % 3));
+                y[i] = 3 * common[i % WIDE] + 0.3f * along[i % WIDE] * (float)(i / WIDE % 3);
             if (i % WIDE == CONSTANT)
-                y[i] = 0.5f;
+                y[i] = 0.125f;
         }
         trace_add(&judged.trace, names[tensor], x, y, SHAPE(MANY, WIDE));
         free(x);
