@@ -553,7 +553,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
                  ? ts_scene_open(&state.scene, pairs, count, error)
                  : ts_fail_memory(error);
     if (status == TS_OK) {
-        state.scene.in_one_step = state.scene.first_will_do = true;
+        state.scene.in_one_step = state.scene.in_parts = state.scene.first_will_do = true;
         status = judge_all(&state, pool, error);
         ts_scene_release(&state.scene);
     }

@@ -158,6 +158,16 @@ static void apply_softmax(const struct ts_operation *operation, const struct ts_
     }
 }
 
+/* Of every `stride` numbers those from `place` on, `inner` of them; NULL without memory. */
+static double *part_of(const double *values, size_t rows, size_t width, size_t stride, size_t place, size_t inner)
+{
+    const size_t parts = width / stride;
+    double *out = malloc((rows * parts * inner + 1) * sizeof *out);
+    for (size_t i = 0; i < rows * parts && out; i++)
+        memcpy(out + i * inner, values + i / parts * width + i % parts * stride + place, inner * sizeof *out);
+    return out;
+}
+
 static void apply_context(const struct ts_scene *scene, const struct ts_actor *actor, const struct ts_actor *p,
                           const struct ts_actor *v, const double *probabilities, const double *values, double *out)
 {
@@ -278,11 +288,42 @@ double *ts_as_doubles(const float *values, size_t count)
     return copy;
 }
 
+/* The last input is a part of what was captured: as if it had been captured by itself. */
+static void apply_to_part(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
+                          double *const *inputs, double *out)
+{
+    const unsigned last = operation->input_count - 1;
+    const struct ts_actor *from = ts_operation_input(scene, operation, last);
+    const size_t parts = from->width / operation->stride;
+    struct ts_operation whole = *operation;
+    struct ts_actor cut = *from;
+    double *given[3] = {inputs[0], inputs[1], inputs[2]};
+    size_t inner = actor->width / parts;
+    if (operation->kind == TS_OPERATION_CONTEXT) {
+        const struct ts_actor *p = ts_operation_input(scene, operation, 0);
+        inner = actor->width / p->heads;
+    }
+    whole.stride = whole.place = 0;
+    cut.width = parts * inner;
+    given[last] = part_of(inputs[last], from->rows, from->width, operation->stride, operation->place, inner);
+    if (!given[last])
+        memset(out, 0, actor->rows * actor->width * sizeof *out);
+    else if (operation->kind == TS_OPERATION_CONTEXT)
+        apply_context(scene, actor, ts_operation_input(scene, operation, 0), &cut, given[0], given[1], out);
+    else
+        ts_operation_apply(scene, &whole, actor, given, out);
+    free(given[last]);
+}
+
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out)
 {
     size_t total = actor->rows * actor->width;
     const struct ts_actor *from[3] = {NULL, NULL, NULL};
+    if (operation->stride) {
+        apply_to_part(scene, operation, actor, inputs, out);
+        return;
+    }
     for (unsigned i = 0; i < operation->input_count; i++)
         from[i] = ts_operation_input(scene, operation, i);
     switch (operation->kind) {
@@ -373,6 +414,8 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
     const char *names[3] = {"", "", ""};
     for (unsigned i = 0; i < operation->input_count; i++)
         names[i] = scene->pairs[operation->inputs[i]].name;
+    if (operation->stride)
+        ts_buffer_printf(out, "of each %zu numbers those from %zu on: ", operation->stride, operation->place);
     switch (operation->kind) {
     case TS_OPERATION_COPY:
         ts_buffer_printf(out, "%s", names[0]);

@@ -31,6 +31,8 @@ bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate
 {
     double *inputs[3] = {NULL, NULL, NULL}, *out = malloc(search->total * sizeof *out);
     bool good = out != NULL, kept = false;
+    candidate->stride = search->stride;
+    candidate->place = search->place;
     for (unsigned i = 0; i < candidate->input_count && good; i++) {
         const struct ts_actor *input = ts_operation_input(search->scene, candidate, i);
         inputs[i] = input ? ts_as_doubles(input->a, input->rows * input->width) : NULL;
@@ -440,9 +442,9 @@ enum ts_status ts_operation_learn(struct ts_scene *scene, const struct ts_actor 
     /* what has no free constants before what has one per channel: a modulation common to all tokens also fits as a norm
      */
     void (*const steps[])(struct ts_search *) = {
-        learn_sums,       learn_activations, learn_modulation,  ts_learn_softmax,  ts_learn_topk,
-        ts_learn_context, ts_learn_scores,   learn_scale,       learn_scaled_sums, ts_learn_capped_scores,
-        ts_learn_norms,   ts_learn_rotary,   ts_learn_attention};
+        learn_sums,       learn_activations, learn_modulation, ts_learn_softmax,  ts_learn_topk,
+        ts_learn_context, ts_learn_scores,   learn_scale,      learn_scaled_sums, ts_learn_capped_scores,
+        ts_learn_norms,   ts_learn_rotary,   ts_learn_parts,   ts_learn_attention};
     (void)error;
     *operation = (struct ts_operation){0};
     if (!open_search(&search, scene, actor))
@@ -461,6 +463,8 @@ bool ts_operation_turn_again(struct ts_scene *scene, const struct ts_actor *acto
     if (is_lone(scene, actor) || !open_search(&search, scene, actor))
         return false;
     ts_learn_rotary(&search);
+    if (search.best.kind == TS_OPERATION_NONE)
+        ts_learn_parts_that_turn(&search);
     if (search.best.kind == TS_OPERATION_NONE)
         return false;
     ts_operation_release(operation);

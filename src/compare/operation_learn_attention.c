@@ -54,9 +54,9 @@ static double product(const struct ts_search *search, const struct ts_actor *q, 
     return dot_of(x, y, size);
 }
 
-/* Scores and probabilities: as many numbers per head as there are keys. Of a long sequence without heads that is not
- * enough: a model may be as wide as its prompt is long. There something must be masked. */
-static bool attends(const struct ts_actor *actor)
+/* Of a long sequence without heads the number is not enough: a model may be as wide as its prompt is long. There
+ * something must be masked. */
+bool ts_may_attend(const struct ts_actor *actor)
 {
     size_t total = actor->rows * actor->width, hidden = 0;
     if (actor->heads < (actor->rows < 2 ? LEAST_OF_ONE : 1) || actor->apart || actor->inner != actor->sequence)
@@ -292,7 +292,7 @@ static bool learn_biased_scores(struct ts_search *search, const struct ts_actor 
 void ts_learn_scores(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
-    if (!attends(actor))
+    if (!ts_may_attend(actor))
         return;
     learn_products(search, false);
     if (!actor->whole) /* one number per distance says little of a few tokens */
@@ -307,7 +307,7 @@ void ts_learn_scores(struct ts_search *search)
 
 void ts_learn_capped_scores(struct ts_search *search)
 {
-    if (attends(search->actor))
+    if (ts_may_attend(search->actor))
         learn_products(search, true);
 }
 
@@ -447,12 +447,11 @@ void ts_learn_softmax(struct ts_search *search)
         else if (search->same[i]->heads == actor->heads)
             learn_sinks(search, search->same[i]);
     }
-    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && attends(actor))
+    if (search->best.kind == TS_OPERATION_NONE && least > 0.98 && ts_may_attend(actor))
         learn_probabilities(search);
 }
 
-/* A look at some numbers of the product, as far as they fit. v holds every token. */
-static bool may_be_context(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v)
+bool ts_may_be_context(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v)
 {
     const struct ts_actor *actor = search->actor;
     size_t inner = actor->width / p->heads, repeat = p->heads / (v->width / inner);
@@ -516,7 +515,7 @@ void ts_learn_context(struct ts_search *search)
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->all_count && i < 8; i++) {
         const struct ts_actor *p = search->all[i];
-        if (!attends(p) || p->rows != actor->rows || actor->width % p->heads)
+        if (!ts_may_attend(p) || p->rows != actor->rows || actor->width % p->heads)
             continue;
         for (size_t j = 0; j < search->all_count; j++) {
             const struct ts_actor *v = search->all[j];
@@ -527,7 +526,7 @@ void ts_learn_context(struct ts_search *search)
                 v->width / inner > p->heads || p->heads % (v->width / inner) || !may_be_values(search, p, v) ||
                 !(v = ts_scene_all(search->scene, v->pair)))
                 continue;
-            if (may_be_context(search, p, v) && ts_search_consider(search, &context))
+            if (ts_may_be_context(search, p, v) && ts_search_consider(search, &context))
                 return;
         }
     }

@@ -77,6 +77,10 @@ static size_t size_of_head(struct ts_scene *scene, const struct ts_operation *op
 {
     const struct ts_actor *queries = ts_operation_input(scene, operation, 0);
     size_t size = operation->heads ? input->width / operation->heads : 0;
+    if (operation->stride && operation->kind == TS_OPERATION_CONTEXT) {
+        size = actor->width / queries->heads; /* of the values; these are the probabilities */
+        return operation->stride % size == 0 ? size : input->width;
+    }
     if (input->heads > 1)
         return input->inner;
     if (!size && operation->kind == TS_OPERATION_CONTEXT)

@@ -22,7 +22,8 @@ struct ts_search {
     size_t probes[TS_SEARCH_PROBES]; /* elements looked at first, none of them masked */
     double wanted[TS_SEARCH_PROBES]; /* what the reference has there */
     size_t probe_count;
-    double allowed; /* square of the error that the probes may have in all */
+    double allowed;       /* square of the error that the probes may have in all */
+    size_t stride, place; /* of the inputs, where they are parts of what stands in the scene; else 0 */
     struct ts_operation best;
 };
 
@@ -63,6 +64,15 @@ void ts_learn_capped_scores(struct ts_search *search); /* those that are no soft
 void ts_learn_softmax(struct ts_search *search);
 void ts_learn_context(struct ts_search *search);
 void ts_learn_attention(struct ts_search *search);
+/* Norms, rotations and contexts of what is a part of an earlier tensor: a latent beside keys, values beside keys. */
+void ts_learn_parts(struct ts_search *search);
+/* Rotations alone. */
+void ts_learn_parts_that_turn(struct ts_search *search);
+
+/* A look at some numbers of probabilities times values, as far as they fit. v holds every token. */
+bool ts_may_be_context(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *v);
+/* Scores and probabilities: as many numbers per head as there are keys. */
+bool ts_may_attend(const struct ts_actor *actor);
 
 /* As ts_operation_apply; from: the actors of the inputs. */
 void ts_apply_attention(const struct ts_scene *scene, const struct ts_operation *operation,

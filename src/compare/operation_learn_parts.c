@@ -1,0 +1,154 @@
+/* Owns learning what takes a part of an earlier tensor. A projection may hold more than one thing: the latent of all
+ * heads and the numbers of a key that turn, the keys of each head and its values. Parts stand at the beginning or at
+ * the end, of a row or of every head in it. They are cut out and tried as if they had been captured by themselves. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/operation_search.h"
+
+#define MOST_WIDE 6    /* earlier tensors of which parts are tried */
+#define VALUE_OFF 0.05 /* relative: coarse ones were rounded on the way */
+
+/* A part of `from` as an actor of its own, the reference's numbers alone; false when there is none. */
+static bool cut(const struct ts_actor *from, size_t stride, size_t place, size_t inner, struct ts_actor *part)
+{
+    const size_t parts = stride ? from->width / stride : 0;
+    if (!parts || from->width % stride || place + inner > stride || inner == stride)
+        return false;
+    *part = *from;
+    part->width = parts * inner;
+    part->heads = parts;
+    part->inner = inner;
+    part->b = NULL;
+    part->a = malloc((from->rows * part->width + 1) * sizeof *part->a);
+    for (size_t i = 0; i < from->rows * parts && part->a; i++)
+        memcpy(part->a + i * inner, from->a + i / parts * from->width + i % parts * stride + place,
+               inner * sizeof *part->a);
+    return part->a != NULL;
+}
+
+/* With this part in the place of what has the size of the actor. */
+static void learn_of(struct ts_search *search, const struct ts_actor *from, size_t heads, size_t place,
+                     void (*learn)(struct ts_search *))
+{
+    struct ts_search own = *search;
+    struct ts_actor part;
+    const size_t stride = heads ? from->width / heads : 0;
+    if (!cut(from, stride, place, search->actor->width / heads, &part))
+        return;
+    own.same[0] = &part;
+    own.same_count = 1;
+    own.stride = stride;
+    own.place = place;
+    learn(&own);
+    search->best = own.best;
+    free(part.a);
+}
+
+static void learn_of_wider(struct ts_search *search, size_t heads, void (*learn)(struct ts_search *))
+{
+    const struct ts_actor *actor = search->actor;
+    size_t wide = 0;
+    if (!heads || actor->width % heads)
+        return;
+    for (size_t i = 0; i < search->all_count && wide < MOST_WIDE && search->best.kind == TS_OPERATION_NONE; i++) {
+        const struct ts_actor *from = search->all[i];
+        if (from->rows != actor->rows || from->apart || from->width <= actor->width || from->width % heads ||
+            from->inner == from->sequence)
+            continue;
+        wide++;
+        learn_of(search, from, heads, (from->width - actor->width) / heads, learn);
+        if (search->best.kind == TS_OPERATION_NONE)
+            learn_of(search, from, heads, 0, learn);
+    }
+}
+
+static bool tries_parts(const struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    return search->scene->in_parts && !actor->apart && actor->inner != actor->sequence &&
+           search->best.kind == TS_OPERATION_NONE;
+}
+
+void ts_learn_parts_that_turn(struct ts_search *search)
+{
+    if (tries_parts(search))
+        learn_of_wider(search, search->actor->heads, ts_learn_rotary);
+}
+
+/* A first token that sees itself alone has its own value for context: nearly all that are no values are seen to be none
+ * there, before those of all tokens are read. */
+static bool may_be_values(const struct ts_search *search, const struct ts_actor *p, const struct ts_actor *from,
+                          size_t stride, size_t place)
+{
+    const struct ts_actor *actor = search->actor;
+    const size_t inner = actor->width / p->heads, repeat = p->heads / (from->width / stride);
+    double error = 0, size = 0;
+    if (ts_scene_position(search->scene, actor, 0) != 0)
+        return true;
+    for (size_t head = 0; head < p->heads; head++) {
+        const float *value = from->a + head / repeat * stride + place, *out = actor->a + head * inner;
+        if (p->a[head * p->inner] != 1)
+            return true;
+        for (size_t i = 0; i < inner; i++) {
+            error += ((double)value[i] - (double)out[i]) * ((double)value[i] - (double)out[i]);
+            size += (double)out[i] * (double)out[i];
+        }
+    }
+    return error <= VALUE_OFF * VALUE_OFF * size;
+}
+
+/* Values beside keys, in each head that has its own. */
+static void learn_context(struct ts_search *search, const struct ts_actor *p, const struct ts_actor *from)
+{
+    const size_t inner = search->actor->width / p->heads;
+    const struct ts_actor *all = NULL;
+    for (size_t heads = p->heads; heads > 0 && search->best.kind == TS_OPERATION_NONE; heads--) {
+        const size_t stride = from->width / heads;
+        if (p->heads % heads || from->width % heads || stride <= inner)
+            continue;
+        for (int end = 1; end >= 0 && search->best.kind == TS_OPERATION_NONE; end--) {
+            struct ts_operation context = {
+                .kind = TS_OPERATION_CONTEXT, .inputs = {p->pair, from->pair}, .input_count = 2};
+            const size_t place = end ? stride - inner : 0;
+            struct ts_actor part;
+            if (!may_be_values(search, p, from, stride, place) ||
+                (!all && !(all = ts_scene_all(search->scene, from->pair))) || !cut(all, stride, place, inner, &part))
+                continue;
+            search->stride = stride;
+            search->place = place;
+            if (ts_may_be_context(search, p, &part))
+                ts_search_consider(search, &context);
+            search->stride = search->place = 0;
+            free(part.a);
+        }
+    }
+}
+
+static void learn_contexts(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    for (size_t i = 0; i < search->all_count && i < 8; i++) {
+        const struct ts_actor *p = search->all[i];
+        size_t wide = 0;
+        if (!ts_may_attend(p) || p->rows != actor->rows || actor->width % p->heads || actor->width == p->heads)
+            continue;
+        for (size_t j = 0; j < search->all_count && wide < MOST_WIDE && search->best.kind == TS_OPERATION_NONE; j++) {
+            const struct ts_actor *from = search->all[j];
+            if (j == i || from->apart || from->rows != actor->rows || from->inner == from->sequence ||
+                from->width <= actor->width / p->heads)
+                continue;
+            wide++;
+            learn_context(search, p, from);
+        }
+    }
+}
+
+void ts_learn_parts(struct ts_search *search)
+{
+    if (!tries_parts(search))
+        return;
+    learn_contexts(search);
+    learn_of_wider(search, 1, ts_learn_norms);
+    ts_learn_parts_that_turn(search);
+}
