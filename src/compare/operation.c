@@ -107,6 +107,7 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                 if (!(scores && ts_is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
                     sum = operation->factor * (done ? out[at] : ts_dot(x, y, size));
                 sum = operation->cap > 0 ? operation->cap * tanh(sum / operation->cap) : sum;
+                sum = operation->shaken > 0 ? sum * (1 + operation->shaken * ts_noise_at(actor->pair + 1, at)) : sum;
                 if (scores && operation->table)
                     sum += operation->table[head * (2 * actor->sequence - 1) + actor->sequence - 1 + key - position];
                 out[at] = sum;

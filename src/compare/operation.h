@@ -58,6 +58,8 @@ struct ts_operation {
     double residual; /* relative error of the learnt operation on the reference itself */
     double factor;
     double epsilon;   /* NORM */
+    double shaken;    /* ATTENTION, SOFTMAX of two: by how much scores are moved, which were rounded and not captured; 0
+                         but where it is asked what rounding does */
     double cap;       /* ATTENTION, SCORES, SOFTMAX of two: softcap of the scores, 0 when there is none */
     bool centred;     /* NORM: the mean is removed */
     bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */

@@ -52,6 +52,9 @@ static void score(const struct ts_scene *scene, const struct ts_operation *opera
         const double *other = numbers_at(operation, sides, KEYS, first + key, head);
         const double plain = operation->factor * ts_dot(query, other, operation->size);
         scores[key] = operation->cap > 0 ? operation->cap * tanh(plain / operation->cap) : plain;
+        if (operation->shaken > 0)
+            scores[key] *= 1 + operation->shaken * ts_noise_at(actor->pair + 1,
+                                                               (row * operation->heads + head) * actor->sequence + key);
     }
 }
 

@@ -23,7 +23,7 @@
  * Replayed as it was used, such an operation is exact again, and no bug becomes exact by rounding what goes in. From
  * what ratio on this is tried, and up to what error; in how many numbers; what it may leave, and of what there was. */
 #define WAY_FROM   2.0
-#define WAY_MOST   0.1 /* keys in e4m3 make up to 0.05 of their scores */
+#define WAY_MOST   0.1 /* keys in e4m3 make up to 0.05 of their scores, and any error of what a softmax makes of them */
 #define WAY_COUNT  64
 #define WAY_LEAVES 2.0
 #define WAY_SHARE  0.25
@@ -372,12 +372,28 @@ static void apply_inner_sum(const struct way *way, size_t total, double *const *
         out[i] = to_bits(x[i] + y[i], way->grid == BF16 ? 7 : 10) + z[i];
 }
 
+static bool hides_scores(const struct ts_operation *operation)
+{
+    return operation->kind == TS_OPERATION_ATTENTION ||
+           (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count > 1);
+}
+
+/* Scores between queries and probabilities were written in the type of both, by most programs that are no single
+ * kernel: beside scores of thirty, a rounding of bf16 is a tenth of a probability. */
+static double score_rounding(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor)
+{
+    const struct ts_actor *queries = ts_operation_input(scene, operation, 0);
+    return !hides_scores(operation) ? 0
+                                    : ts_rounding(queries->bits_b < actor->bits_b ? queries->bits_b : actor->bits_b);
+}
+
 /* way: NULL where inputs are used as they were captured. */
 static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operation *operation,
                                 const struct ts_actor *actor, const struct way *way, struct ts_replay *replay,
                                 struct ts_error *error)
 {
     struct scratch scratch = {0};
+    struct ts_operation moved = *operation;
     const size_t total = actor->rows * actor->width;
     double rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
     *replay = (struct ts_replay){0};
@@ -385,8 +401,9 @@ static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operatio
         scratch_release(&scratch);
         return ts_fail_memory(error);
     }
+    moved.shaken = score_rounding(scene, operation, actor);
     ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
-    ts_operation_apply(scene, operation, actor, scratch.shaken, scratch.moved);
+    ts_operation_apply(scene, &moved, actor, scratch.shaken, scratch.moved);
     if (way && way->inner) {
         apply_inner_sum(way, total, scratch.plain, scratch.expected);
         apply_inner_sum(way, total, scratch.shaken, scratch.moved);
@@ -433,7 +450,8 @@ enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct 
                                            struct ts_error *error)
 {
     struct way way;
-    if (!(replay->ratio > WAY_FROM) || replay->local > WAY_MOST || actor->rows * actor->width < WAY_COUNT)
+    if (!(replay->ratio > WAY_FROM) || (replay->local > WAY_MOST && !hides_scores(operation)) ||
+        actor->rows * actor->width < WAY_COUNT)
         return TS_OK;
     for (size_t index = 0; next_way(operation, index, &way); index++) {
         struct ts_replay by_way;

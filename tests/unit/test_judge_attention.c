@@ -327,6 +327,59 @@ static void test_softmax_over_queries(void **state)
     }
 }
 
+enum sharp { FINE, CACHED_KEYS, ROUNDED_SCORES, OTHER_FACTOR };
+
+/* Probabilities of large scores, captured without them. FINE: as the reference; CACHED_KEYS: keys come back from a
+ * cache in four significant bits; ROUNDED_SCORES: everything is in bf16, the scores as well. */
+static void judge_sharp(enum sharp way, double size, size_t expected)
+{
+    static float q[2][LONG * WIDTH], k[2][LONG * WIDTH], tables[2][TABLE];
+    struct judged judged;
+    const bool half = way == ROUNDED_SCORES || way == OTHER_FACTOR;
+    for (size_t i = 0; i < LONG * WIDTH; i++) {
+        q[0][i] = (float)(size * dice_number());
+        k[0][i] = (float)(size * dice_number());
+        q[1][i] = half ? to_bf16(q[0][i]) : q[0][i];
+        k[1][i] = half ? to_bf16(k[0][i]) : k[0][i];
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < LONG * HEADS; row++) {
+            double scores[LONG], most = -INFINITY, sum = 0;
+            for (size_t key = 0; key < LONG; key++) {
+                scores[key] = 0;
+                for (size_t i = 0; i < SIZE; i++) {
+                    const float value = k[side][key * WIDTH + row % HEADS * SIZE + i];
+                    scores[key] += (double)q[side][row * SIZE + i] *
+                                   (double)(way == CACHED_KEYS && side ? to_four_bits((double)value) : value);
+                }
+                scores[key] *= (way == OTHER_FACTOR && side ? 1.1 : 1) / sqrt((double)SIZE);
+                scores[key] = half && side ? (double)to_bf16((float)scores[key]) : scores[key];
+                most = fmax(most, scores[key]);
+            }
+            for (size_t key = 0; key < LONG; key++)
+                sum += scores[key] = exp(scores[key] - most);
+            for (size_t key = 0; key < LONG; key++) {
+                const float share = (float)(scores[key] / sum);
+                tables[side][row * LONG + key] = half && side ? to_bf16(share) : share;
+            }
+        }
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.q", q[0], q[1], SHAPE(LONG, HEADS, SIZE));
+    trace_add(&judged.trace, "layers.0.k", k[0], k[1], SHAPE(LONG, HEADS, SIZE));
+    trace_add(&judged.trace, "layers.0.attn_probs", tables[0], tables[1], SHAPE(LONG, HEADS, LONG));
+    expect_first(&judged, expected);
+}
+
+static void test_scores_that_were_rounded_and_not_captured(void **state)
+{
+    (void)state;
+    judge_sharp(FINE, 5, SIZE_MAX);
+    judge_sharp(CACHED_KEYS, 5, SIZE_MAX);
+    judge_sharp(ROUNDED_SCORES, 5, SIZE_MAX);
+    judge_sharp(ROUNDED_SCORES, 2, SIZE_MAX);
+    judge_sharp(OTHER_FACTOR, 2, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_thirds_of_one),
         cmocka_unit_test(test_soft_caps),
         cmocka_unit_test(test_coarse_caches),
+        cmocka_unit_test(test_scores_that_were_rounded_and_not_captured),
         cmocka_unit_test(test_softmax_over_queries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
