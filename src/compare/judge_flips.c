@@ -283,6 +283,20 @@ static bool has_logits(const struct ts_judge *state, size_t i)
     return false;
 }
 
+/* The names show an MLP of every token, and nothing of experts. */
+static bool is_dense(const struct ts_judge *state)
+{
+    bool projected = false;
+    for (size_t i = 0; i < state->out->count; i++) {
+        const char *name = state->pairs[i].name;
+        if (strstr(name, "expert") || strstr(name, "moe") || strstr(name, "router") ||
+            (ts_judge_is_router(name) && !is_gate_of_activation(state, i)))
+            return false;
+        projected = projected || strstr(name, "up_proj") || strstr(name, "fc1") || strstr(name, "c_fc");
+    }
+    return projected;
+}
+
 void ts_judge_note_flips(struct ts_judge *state)
 {
     struct ts_judgement *out = state->out;
@@ -298,11 +312,17 @@ void ts_judge_note_flips(struct ts_judge *state)
         list_strays(state, state->strayed, tokens, sizeof tokens);
         ts_judge_note(
             out,
-            ts_judge_say(out,
-                         "from \"%s\" on, tokens stray as if they took different experts%s, but the choice was not "
-                         "captured: capture %sthe chosen experts to be sure",
-                         state->pairs[state->strayed].name, tokens,
-                         has_logits(state, state->strayed) ? "" : "the router's logits or "));
+            is_dense(state)
+                ? ts_judge_say(out,
+                               "from \"%s\" on, some tokens err far more than the others%s: no more than one may that "
+                               "is small before it is normalized, but a bug of these tokens would look the same",
+                               state->pairs[state->strayed].name, tokens)
+                : ts_judge_say(
+                      out,
+                      "from \"%s\" on, tokens stray as if they took different experts%s, but the choice was not "
+                      "captured: capture %sthe chosen experts to be sure",
+                      state->pairs[state->strayed].name, tokens,
+                      has_logits(state, state->strayed) ? "" : "the router's logits or "));
     } else if (may_be_flips(state)) {
         list_strays(state, out->first, tokens, sizeof tokens);
         ts_judge_note(

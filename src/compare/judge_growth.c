@@ -27,6 +27,8 @@
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
 #define CARRIED          2.0  /* times what came in, tokens that are set aside included */
 #define HIDDEN_ROWS      5    /* softmax that was not captured makes much of a token's near ties */
+#define ROW_AGAIN        5.0  /* times what it did before: a token stands out anew */
+#define ROWS_FOR_ONE     8    /* tokens, of which one may be left out */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
 /* One tensor that was rounded by itself: mantissa bits, how many more others have, how many layers, how many tensors
  * before it, of how many numbers. */
@@ -165,10 +167,28 @@ static bool has_no_experts(const char *name)
     return false;
 }
 
+/* What attention ends with, of its context or the norm of that, or an MLP: a product that does not mix tokens, of the
+ * tensor just before. */
+static bool is_projected(const struct ts_judge *state, size_t i)
+{
+    const char *name = state->pairs[i].name, *end = strrchr(name, '.'), *before;
+    if (!(state->structures[i].row_before > 0) || strstr(name, "expert") ||
+        !ts_same_layer(name, before = state->pairs[i - 1].name))
+        return false;
+    name = end ? end + 1 : name;
+    if (strcmp(name, "o_proj") == 0 || strcmp(name, "out_proj") == 0)
+        return (ts_judge_is_norm(before) || strstr(before, "context")) &&
+               2 * state->pairs[i - 1].a.count >= state->pairs[i].a.count; /* and none of a small part */
+    return strcmp(name, "down_proj") == 0;
+}
+
 /* Such a tensor behind calm ones of its own layer: no experts are between. */
 static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
 {
+    const struct ts_structure *own = &state->structures[i];
     uint64_t other;
+    if (is_projected(state, i))
+        return own->row > ROW_AGAIN * own->row_before;
     if (!has_no_experts(state->pairs[i].name))
         return false;
     for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
@@ -356,6 +376,32 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
     return bits;
 }
 
+/* How far one token may stand out. */
+static double row_limit(const struct ts_judge *state, size_t i)
+{
+    return (ts_judge_attention_is_known(state, i) || is_projected(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT;
+}
+
+/* One token errs far more than the others, and more than what came in of it; `least`: than what came in of all. */
+static bool is_token_wrong(const struct ts_judge *state, size_t i, double least)
+{
+    const struct ts_structure *own = &state->structures[i];
+    if (own->row <= row_limit(state, i))
+        return false;
+    if (is_projected(state, i))
+        return own->row > ROW_AGAIN * own->row_before && own->row_error > CLOSE_LIMIT * own->row_error_before;
+    return own->row > ROW_AGAIN * own->inherited_row && own->row_error > least;
+}
+
+/* The error of all tokens but one that stands out no further than one may, such as one that is small before it is
+ * normalized: of few tokens it would make the error of all. */
+static double level_of_most(const struct ts_judge *state, size_t i, double level)
+{
+    const struct ts_structure *structure = &state->structures[i];
+    const bool one = structure->known && structure->strays == 1 && structure->rows >= ROWS_FOR_ONE;
+    return one && structure->row <= row_limit(state, i) ? fmin(level, structure->calm) : level;
+}
+
 /* `open`: a choice that the logits do not tell is an excuse. */
 static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
 {
@@ -418,7 +464,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     if (ts_judge_is_rounded_alone(state, i))
         return;
-    if (level > 0.9 && ts_is_gathered(state->pairs[i].name) && any_aside(state) && inherited(state, i) > TOO_NOISY) {
+    if (level > 0.9 && ts_is_gathered(state->pairs[i].name) && inherited(state, i) > TOO_NOISY &&
+        ts_judge_excused_rows(state, i)) {
         state->out->verdicts[i].why = "tokens took different experts, and the others err too much to be found again "
                                       "among the rows inside; what comes out of the experts is judged instead";
         return;
@@ -437,7 +484,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
     limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
-    grown = level > fmax(limit * ts_judge_chance(state, i) * base, fmin(sharpness * came, SHARP_MOST));
+    grown = level_of_most(state, i, level) >
+            fmax(limit * ts_judge_chance(state, i) * base, fmin(sharpness * came, SHARP_MOST));
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
@@ -495,9 +543,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
                              ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,
                                           (structure->worst_block + 1) * structure->block_size - 1, structure->block));
-        else if (!flips && structure->row > (ts_judge_attention_is_known(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT &&
-                 structure->row > 5 * structure->inherited_row &&
-                 structure->row_error > fmax(GROWTH_LIMIT * base, fmin(SHARP_TIMES * sharpness * came, SHARP_ROW)))
+        else if (!flips &&
+                 is_token_wrong(state, i, fmax(GROWTH_LIMIT * base, fmin(SHARP_TIMES * sharpness * came, SHARP_ROW))))
             ts_judge_differs(
                 state, i, ts_judge_say(state->out, "%s has %.0f times the error of the others", token, structure->row));
         else if (ts_judge_is_offset(structure) && level > 2 * base)

@@ -4,7 +4,7 @@
 
 #include "base/ordered.h"
 #include "compare/gathered.h"
-#include "compare/judge_state.h"
+#include "compare/judge_ties.h"
 #include "tensor/layer.h"
 
 #define LEAST_SHARE 1e-12 /* of a row's energy: one may have no error */
@@ -95,13 +95,29 @@ static void measure_matched(const struct order *order, struct ts_structure *stru
                                        .slope = product / sqrt(order->left * order->energy)};
 }
 
-/* Rows of the tokens that are set aside: each token has as many as another. */
-static size_t excused_rows(const struct ts_judge *state, size_t rows)
+/* The router whose experts gathered the rows of pair i, k for each token; false where its logits were not captured. */
+static bool open_router(const struct ts_judge *state, size_t i, size_t k, struct ts_router *router)
 {
-    size_t aside = 0;
-    for (size_t row = 0; row < state->scene.taken_count; row++)
-        aside += state->scene.aside[row];
-    return state->scene.taken_count ? (aside * rows + state->scene.taken_count - 1) / state->scene.taken_count : 0;
+    for (size_t at = i; at-- > 0 && ts_same_layer(state->pairs[at].name, state->pairs[i].name);) {
+        const size_t experts = ts_judge_is_router(state->pairs[at].name) ? ts_router_width(state, at) : 0;
+        if (k < experts)
+            return ts_router_open(state, at, experts, 1u << (k - 1), false, router);
+    }
+    return false;
+}
+
+size_t ts_judge_excused_rows(const struct ts_judge *state, size_t i)
+{
+    const size_t rows = ts_row_match_count(&state->pairs[i]);
+    const size_t tokens = state->scene.taken_count, k = state->scene.tokens ? rows / state->scene.tokens : 0;
+    struct ts_router router = {0};
+    const bool routed =
+        k >= 1 && k <= TS_MOST_KEPT && rows % state->scene.tokens == 0 && open_router(state, i, k, &router);
+    size_t excused = 0;
+    for (size_t row = 0; row < tokens; row++)
+        excused += state->scene.aside[row] || (routed && router.tied[row] >> (k - 1) & 1);
+    ts_router_release(&router);
+    return tokens ? (excused * rows + tokens - 1) / tokens : 0;
 }
 
 /* What is left of a vector's error in the order of its numbers, relative: each slot has one, the weight of its expert.
@@ -139,7 +155,7 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
     const struct ts_delta *delta = &state->deltas[i];
     struct ts_row_match match = {0};
     struct order order = {0};
-    const size_t excused = excused_rows(state, ts_row_match_count(&state->pairs[i]));
+    size_t excused;
     double left = 0;
     bool found = false;
     const bool in_order = is_in_captured_order(state, i);
@@ -156,6 +172,7 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
                                                    *error);
         return true;
     }
+    excused = ts_judge_excused_rows(state, i);
     if (ts_gathered_match(&match, &state->pairs[i], excused) &&
         (order.rows = malloc(match.count * sizeof *order.rows))) {
         order_rows(&match, excused, &order);

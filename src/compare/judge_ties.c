@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "compare/gathered.h"
 #include "tensor/layer.h"
 #include "tensor/view_far.h"
 
@@ -128,9 +129,24 @@ static double rank_row(struct ts_router *router, size_t row, const float *a, con
     return sqrt(noise);
 }
 
+/* So many rows inside of the experts behind a router has each token: k. 0 where none were captured. */
+static size_t rows_inside(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = i + 1; k <= i + LOOK_AHEAD && k < state->out->count; k++) {
+        const struct ts_pair *pair = &state->pairs[k];
+        const uint64_t rows = pair->problem || pair->a.rank != 2 ? 0 : pair->a.shape[0];
+        if (!ts_same_layer(state->pairs[i].name, pair->name))
+            return 0;
+        if (ts_is_gathered(pair->name) && rows && rows % state->scene.tokens == 0)
+            return (size_t)(rows / state->scene.tokens);
+    }
+    return 0;
+}
+
 uint32_t ts_router_ranks(const struct ts_judge *state, size_t i, size_t experts)
 {
     uint32_t all = 0, kept = 0;
+    size_t inside;
     for (size_t k = i + 1; k <= i + CHOICE_AHEAD && k < state->out->count; k++) {
         uint64_t tokens = state->scene.tokens, width = state->pairs[k].problem ? 0 : state->pairs[k].a.count / tokens;
         bool integers = !state->pairs[k].problem && ts_type_is_integer(state->pairs[k].a.tensor->type);
@@ -143,6 +159,9 @@ uint32_t ts_router_ranks(const struct ts_judge *state, size_t i, size_t experts)
     }
     if (kept)
         return kept;
+    inside = rows_inside(state, i);
+    if (inside > 0 && inside < experts && inside <= TS_MOST_KEPT)
+        return 1u << (inside - 1);
     for (size_t k = 1; k <= TS_MOST_KEPT && k < experts; k++)
         if (k <= 6 || k % 2 == 0)
             all |= 1u << (k - 1);

@@ -4,9 +4,12 @@
 
 #include <string.h>
 
+#include "compare/gathered.h"
 #include "compare/heads_order.h"
 
 #define PROJECTED_BEFORE 10 /* q, k and v are made first, then their norms, then what turns them */
+#define FOLDED_NEAR      8  /* pairs to either side that may tell how wide a list of heads is */
+#define MOST_HEADS       1024
 
 /* The shape without its ones in front. */
 static const uint64_t *squeezed(const struct ts_view *view, unsigned *rank, unsigned *dropped)
@@ -295,6 +298,26 @@ static unsigned ambiguous_axis(const struct ts_scene *scene, size_t pair, const 
     return shape[2] == tokens || scene->heads_first ? 1 : 0;
 }
 
+/* Heads in one list, [tokens * heads, size], as norms of heads have them: a token has as many numbers as in a tensor
+ * near it that shows its tokens. Rows inside of experts are such a list too, and in no order. */
+static bool is_list_of_heads(const struct ts_scene *scene, size_t pair, const struct ts_place *place)
+{
+    const size_t first = pair > FOLDED_NEAR ? pair - FOLDED_NEAR : 0;
+    const uint64_t width = scene->pairs[pair].a.count / scene->tokens;
+    if (place->rank != 2 || place->shape[0] % scene->tokens || place->shape[0] / scene->tokens < 2 ||
+        place->shape[0] / scene->tokens > MOST_HEADS || ts_is_gathered(scene->pairs[pair].name))
+        return false;
+    for (size_t i = first; i <= pair + FOLDED_NEAR && i < scene->pair_count; i++) {
+        const struct ts_view *other = &scene->pairs[i].a;
+        if (scene->pairs[i].problem || other->count / scene->tokens != width || other->count % scene->tokens)
+            continue;
+        for (unsigned k = 0; k + 1 < other->rank; k++)
+            if (other->shape[k] == ts_scene_sequence(scene) || other->shape[k] == scene->tokens)
+                return true;
+    }
+    return false;
+}
+
 void ts_place_find(const struct ts_scene *scene, size_t pair, struct ts_place *place)
 {
     uint64_t tokens = ts_scene_sequence(scene);
@@ -315,6 +338,15 @@ void ts_place_find(const struct ts_scene *scene, size_t pair, struct ts_place *p
         if (place->shape[i] == tokens)
             place->axis =
                 i == 0 && place->rank == 3 && place->shape[1] == tokens ? ambiguous_axis(scene, pair, place->shape) : i;
+    if (place->axis == place->rank && !place->batched && is_list_of_heads(scene, pair, place)) {
+        place->folded[0] = scene->tokens;
+        place->folded[1] = place->shape[0] / scene->tokens;
+        place->folded[2] = place->shape[1];
+        place->shape = place->folded;
+        place->rank = 3;
+        place->axis = 0;
+        place->all = true;
+    }
 }
 
 bool ts_scene_axis(const struct ts_scene *scene, size_t i, struct ts_token_axis *axis)

@@ -10,6 +10,7 @@ struct ts_place {
     unsigned rank, axis; /* axis == rank: no tokens in it */
     bool batched;        /* an axis of sequences was in front */
     bool all;            /* the axis holds the tokens of all sequences, [batch * tokens, ...] */
+    uint64_t folded[3];  /* the shape of a list of heads, [tokens * heads, size], with its tokens apart */
 };
 void ts_place_find(const struct ts_scene *scene, size_t pair, struct ts_place *place);
 

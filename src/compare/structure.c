@@ -539,6 +539,18 @@ static double row_alone(struct ts_scene *scene, const struct ts_actor *actor, si
     return found;
 }
 
+/* The relative error of a row. */
+static double row_error(const struct ts_actor *actor, size_t row)
+{
+    double error = 0, size = 0;
+    for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+        double d = (double)actor->b[i] - (double)actor->a[i];
+        error += isfinite(d) ? d * d : 0;
+        size += isfinite(d) ? (double)actor->a[i] * (double)actor->a[i] : 0;
+    }
+    return size > 0 ? sqrt(error / size) : 0;
+}
+
 /* The energy of a row's error over the median row's, whatever their sizes: a product makes errors of errors, and a row
  * that comes out small of it errs by no less for that. */
 static double row_energy(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
@@ -653,6 +665,11 @@ static void inherit_structure(struct ts_scene *scene, const struct ts_actor *act
             if (small < SMALL_ROW && own > SMALL_ROW)
                 structure->inherited_row = fmax(structure->inherited_row, came * came);
             structure->inherited_row = fmax(structure->inherited_row, row_energy(scene, before, structure->worst_row));
+        }
+        if (back == 1 && structure->row > STRAY) {
+            double came = row_alone(scene, before, before->width, structure->worst_row, &small);
+            structure->row_before = fmax(came * came, row_energy(scene, before, structure->worst_row));
+            structure->row_error_before = row_error(before, structure->worst_row);
         }
     }
 }

@@ -58,6 +58,8 @@ struct ts_structure {
     double uneven;        /* spread of the tokens' error energy, in the logarithm */
     double inherited_row; /* how far tokens stood out in the tensors before: set by the judge, and where this is
                              a norm of a token that is small */
+    double row_before;    /* how far the worst token stood out in the tensor just before, and */
+    double row_error_before;  /* how much it erred there; 0 where that has no tokens */
     double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge; of scores,
                                  how far the key did */
     double alike;  /* share of the reference that is the same in every token: 1 / tokens when there is no such part */

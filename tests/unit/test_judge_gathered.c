@@ -138,6 +138,46 @@ static void test_rows_that_err_too_much_to_be_found(void **state)
     judge_noisy(30, 8);
 }
 
+/* Logits that fall from an expert of its own on in each token; the second and the third of some tokens are nearly tied,
+ * and the candidate has them the other way round, if `tied`. Their rows inside of the experts are other ones. */
+static void judge_lost_rows(bool tied, size_t expected)
+{
+    enum { FLIPPED = 4 };
+    struct judged judged;
+    float *logits = made_values(TOKENS * EXPERTS), near_logits[TOKENS * EXPERTS];
+    float *a = made_values(ROWS * WIDTH), *others = made_values(ROWS * WIDTH), b[ROWS * WIDTH], shaken[ROWS * WIDTH];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), 0.1);
+    for (size_t i = 0; i < TOKENS * EXPERTS; i++) {
+        const size_t token = i / EXPERTS, rank = (i + token) % EXPERTS;
+        logits[i] = 4 - (float)rank + (tied && token < FLIPPED && rank == 2 ? 0.9f : 0);
+        near_logits[i] = logits[i] + 0.04f * (float)dice_number() +
+                         (tied && token < FLIPPED ? rank == 1   ? -0.2f
+                                                    : rank == 2 ? 0.2f
+                                                                : 0
+                                                  : 0);
+    }
+    trace_add(&judged.trace, "layers.0.mlp.router", logits, near_logits, SHAPE(TOKENS, EXPERTS));
+    shake(a, shaken, ROWS * WIDTH, 0.1);
+    memcpy(shaken, others, FLIPPED * WIDTH * sizeof *shaken);
+    for (size_t row = 0; row < ROWS; row++)
+        memcpy(b + moved(row) * WIDTH, shaken + row * WIDTH, WIDTH * sizeof *b);
+    trace_add(&judged.trace, "layers.0.mlp.experts.fc1", a, b, SHAPE(ROWS, WIDTH));
+    add_shaken(&judged.trace, "layers.0.mlp.experts", 0.15);
+    free(logits);
+    free(a);
+    free(others);
+    expect_first(&judged, expected);
+}
+
+static void test_rows_that_near_ties_explain(void **state)
+{
+    (void)state;
+    judge_lost_rows(true, SIZE_MAX);
+    judge_lost_rows(false, 5);
+}
+
 /* A layer norm behind them: so many numbers in another order are not what its weight came from. */
 static void judge_norm_behind(bool applied, size_t expected)
 {
@@ -179,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_an_order_that_was_captured),
         cmocka_unit_test(test_experts_behind_tokens_that_carry_an_error),
         cmocka_unit_test(test_rows_that_err_too_much_to_be_found),
+        cmocka_unit_test(test_rows_that_near_ties_explain),
         cmocka_unit_test(test_a_norm_behind_gathered_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,6 +156,63 @@ static void test_a_large_token_before_a_product(void **state)
     judge_large_token(false, 5);
 }
 
+/* A norm of heads in one list, of which one token errs more, and its projection; `wrong`: that one makes another token
+ * too large. */
+static void judge_projected(bool wrong, size_t expected)
+{
+    struct judged judged;
+    float *weight = made_values(WIDTH * WIDTH), *x = made_values(TOKENS * WIDTH), *errors = made_values(TOKENS * WIDTH);
+    float near_x[TOKENS * WIDTH], y[TOKENS * WIDTH], near_y[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 0.02);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        near_x[i] = x[i] + (i / WIDTH == 3 ? 0.2f : 0.02f) * errors[i];
+    trace_add(&judged.trace, "layers.0.linear_attn.norm", x, near_x, SHAPE(TOKENS * HEADS, INNER));
+    matmul(x, weight, TOKENS, WIDTH, WIDTH, y);
+    matmul(near_x, weight, TOKENS, WIDTH, WIDTH, near_y);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        near_y[i] *= wrong && i / WIDTH == ODD ? 1.3f : 1;
+    trace_add(&judged.trace, "layers.0.linear_attn.out_proj", y, near_y, SHAPE(TOKENS, WIDTH));
+    free(weight);
+    free(x);
+    free(errors);
+    expect_first(&judged, expected);
+}
+
+static void test_a_token_of_a_projection(void **state)
+{
+    (void)state;
+    judge_projected(false, SIZE_MAX);
+    judge_projected(true, 5);
+}
+
+/* Behind what was not captured one token errs some times as much as the others, or all err as much as these do
+ * together. */
+static void judge_one_of_many(bool one, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 0.01);
+    for (int layer = 0; layer < 2; layer++) {
+        float *a = made_values(TOKENS * WIDTH), *errors = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++)
+            b[i] = a[i] + (!layer ? 0.012f : !one ? 0.1f : i / WIDTH == ODD ? 0.3f : 0.02f) * errors[i];
+        trace_add(&judged.trace, made_name("layers.%d.mamba.norm", layer), a, b, SHAPE(TOKENS, WIDTH));
+        shake(errors, b, TOKENS * WIDTH, 0.012);
+        trace_add(&judged.trace, made_name("layers.%d.mlp.up_proj", layer), errors, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+        free(errors);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_token_of_many(void **state)
+{
+    (void)state;
+    judge_one_of_many(true, SIZE_MAX);
+    judge_one_of_many(false, 6);
+}
+
 /* Tokens share most of what goes in and little of what comes out: rounded weights err alike in all of them. */
 static void judge_offset(bool alike, size_t expected)
 {
@@ -538,6 +595,8 @@ int main(void)
         cmocka_unit_test(test_a_key_of_the_scores),
         cmocka_unit_test(test_a_small_token_behind_a_norm),
         cmocka_unit_test(test_a_large_token_before_a_product),
+        cmocka_unit_test(test_a_token_of_a_projection),
+        cmocka_unit_test(test_one_token_of_many),
         cmocka_unit_test(test_an_offset_that_goes_in),
         cmocka_unit_test(test_an_offset_of_three_tokens),
         cmocka_unit_test(test_a_token_by_itself),

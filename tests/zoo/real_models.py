@@ -7,9 +7,11 @@ Needs torch and transformers, and is no part of the test suite for that reason; 
 architecture is made small, with random weights, and run in f32 on the CPU as the reference. Candidates are the same
 model in other precisions, with other attention kernels and quantized weights, which must not be alarmed, and with one
 bug each, which must be found where it was planted. Traces are made by the capture package of this project. Prints
-everything that went wrong, and a line with the totals. Other seeds make other weights, sizes, prompts and layers.
+everything that went wrong, and a line with the totals. Other seeds make other weights, sizes, prompts and layers. Other
+architectures of the library than those listed here may be named with --models, and are made as small as they can be.
 
-Some rows of it are known to be no mistakes of the program: SDPA ignores Gemma 2's softcap, which it reports; an epsilon
+Some rows of it are known to be no mistakes of the program: SDPA ignores Gemma 2's softcap, and Doge has no causal mask
+with it, which it reports; an epsilon
 of 0.03 changes nothing that sixteen bits could show in models whose embeddings are large; OLMo's epsilon, GPT-Neo's mask
 and PhiMoE's frequencies are not where the bugs change them, so that these runs are right.
 """
@@ -74,6 +76,16 @@ MODELS = {
     "jetmoe": dict(vocab_size=VOCABULARY, hidden_size=128, num_hidden_layers=3, num_key_value_heads=2, kv_channels=32,
                    intermediate_size=128, num_local_experts=4, num_experts_per_tok=2),
 }
+# Any other architecture, whatever of this its configuration knows.
+SMALL = dict(LOCAL, **SHARED, num_hidden_layers=4, num_experts=8, num_local_experts=8, pad_token_id=0, bos_token_id=1,
+             eos_token_id=2, shared_expert_intermediate_size=96, q_lora_rank=64, kv_lora_rank=32, qk_rope_head_dim=16,
+             qk_nope_head_dim=16, v_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4,
+             linear_key_head_dim=32, linear_value_head_dim=32, mamba_d_state=16, mamba_n_heads=8, mamba_d_head=32,
+             mamba_n_groups=1, mamba_chunk_size=16, chunk_size=16, state_size=16, index_n_heads=4, index_head_dim=32,
+             index_topk=8, hidden_size_per_layer_input=32, vocab_size_per_layer_input=VOCABULARY, laurel_rank=16,
+             num_kv_shared_layers=0, block_ff_dim=256, block_auto_adjust_ff_dim=False, query_pre_attn_scalar=32,
+             d_model=128, n_heads=4, n_layers=4, max_seq_len=256, ffn_dim=256, attention_heads=4, num_layers=4)
+OTHERS = {"mamba2": dict(num_heads=8, head_dim=32), "falcon_h1": dict(mamba_d_ssm=256)}
 # name, precision, attention, quantized weights, tensor cores in f32
 HONEST = [
     ("f32", torch.float32, "eager", None, False), ("f32_sdpa", torch.float32, "sdpa", None, False),
@@ -99,6 +111,16 @@ def spread_weights(model, generator):
                 weight.copy_(0.5 * noise)
             else:
                 weight.copy_(noise / weight.shape[-1] ** 0.5)
+
+
+def options_of(kind):
+    if kind in MODELS:
+        return dict(MODELS[kind])
+    known = AutoConfig.for_model(kind).to_dict()
+    options = {name: value for name, value in SMALL.items() if name in known}
+    if "kv_lora_rank" in options:  # latent attention has keys for every head
+        options["num_key_value_heads"] = options["num_attention_heads"]
+    return dict(options, **OTHERS.get(kind, {}))
 
 
 def make_model(kind, options, attention, seed):
@@ -350,8 +372,8 @@ def compare(binary, row, reference, candidate):
 def runs_of(kind, seed, folder):
     """Makes traces; yields what is known of each, with its files."""
     chance = random.Random(f"{seed} {kind}")
-    options = dict(MODELS[kind])
-    if "num_key_value_heads" in options:
+    options = options_of(kind)
+    if kind in MODELS and "num_key_value_heads" in options:
         options["hidden_size"], options["num_attention_heads"], shared = chance.choice(
             [(128, 4, 2), (192, 6, 2), (256, 8, 8)])
         options["num_key_value_heads"] = options["num_attention_heads"] if kind == "deepseek_v3" else shared
