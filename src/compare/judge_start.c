@@ -240,8 +240,7 @@ static bool is_taken_before(const struct ts_judge *state, size_t k, size_t i)
     return false;
 }
 
-/* What comes out of attention, by its name. */
-static bool is_behind_attention(const struct ts_judge *state, size_t i)
+bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i)
 {
     static const char *const kinds[] = {"attn_context", "attn_context_heads", "attn_output", "attn_out",
                                         "cross_attn_output"};
@@ -259,7 +258,7 @@ double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came)
 {
     double largest[2] = {0, 0};
     *came = 0;
-    if (!is_behind_attention(state, i))
+    if (!ts_judge_is_behind_attention(state, i))
         return 1;
     for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);) {
         const struct ts_delta *delta = &state->deltas[k];

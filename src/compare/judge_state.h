@@ -145,6 +145,8 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
  * about the product of the sizes of a number of either, whatever the heads are: an error e of them makes e times that
  * in the exponent. 1 at least, and where nothing is known; *came is the error of those around. */
 double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
+/* What comes out of such an attention, by its name. */
+bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i);
 /* A context was replayed shortly before. */
 bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i);
 /* Much of an error where all that came before is equal to the last bit: it has grown out of nothing. */
