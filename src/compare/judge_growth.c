@@ -46,7 +46,7 @@
 #define TOO_NOISY   0.25 /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
- * come in through that. */
+ * come in through that, and so have the terms of a sum that was. */
 static double inherited(const struct ts_judge *state, size_t i)
 {
     double most = 0;
@@ -55,6 +55,8 @@ static double inherited(const struct ts_judge *state, size_t i)
         size_t k = i - back;
         context = context || state->kinds[k] == TS_OPERATION_CONTEXT;
         if (context && (state->kinds[k] == TS_OPERATION_SCORES || state->kinds[k] == TS_OPERATION_SOFTMAX))
+            continue;
+        if (state->used[k] && state->used[k] <= i)
             continue;
         most = isfinite(state->errors[k]) && state->errors[k] > most ? state->errors[k] : most;
     }
@@ -461,7 +463,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
     limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
-    grown = level > fmax(limit * ts_judge_chance(state, i) * base, fmin(sharpness * came, SHARP_MOST));
+    grown = level > fmax(limit * ts_judge_chance_left(state, i) * base, fmin(sharpness * came, SHARP_MOST));
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
