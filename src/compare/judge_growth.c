@@ -36,6 +36,7 @@
 #define FINER             6
 #define LAYERS_OF_ITS_OWN 1
 #define BEFORE_ITS_OWN    2
+#define BEHIND_ITS_OWN    6 /* where there is no other layer */
 #define ENOUGH_OF_ITS_OWN 64
 #define FIRST_LIMIT       1e-2   /* and alone, with nothing before it, up to this one */
 #define CHAIN_LIMIT       2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
@@ -47,7 +48,7 @@
 #define TOO_NOISY   0.25 /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
- * come in through that. */
+ * come in through that, and so have the terms of a sum that was. */
 static double inherited(const struct ts_judge *state, size_t i)
 {
     double most = 0;
@@ -56,6 +57,8 @@ static double inherited(const struct ts_judge *state, size_t i)
         size_t k = i - back;
         context = context || state->kinds[k] == TS_OPERATION_CONTEXT;
         if (context && (state->kinds[k] == TS_OPERATION_SCORES || state->kinds[k] == TS_OPERATION_SOFTMAX))
+            continue;
+        if (state->used[k] && state->used[k] <= i)
             continue;
         most = isfinite(state->errors[k]) && state->errors[k] > most ? state->errors[k] : most;
     }
@@ -318,8 +321,27 @@ static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
     return finer >= BEFORE_ITS_OWN;
 }
 
-/* Its numbers are those of a type that is coarser than what the same point holds in every other layer, than what came
- * before it, and than the reference's: this one tensor was rounded. The bits it has, or 0. */
+/* Nothing behind it is as coarse either, and there is enough of that: what is stored in such a type is the only one of
+ * the run. A kernel of attention may be, that takes and gives sixteen bits by itself. */
+static bool is_finer_behind(const struct ts_judge *state, size_t i, int bits)
+{
+    size_t finer = 0;
+    if (ts_judge_is_behind_attention(state, i) || state->kinds[i] == TS_OPERATION_ATTENTION)
+        return false;
+    for (size_t k = i + 1; k < state->out->count; k++) {
+        if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
+            continue;
+        if (state->deltas[k].non_finite_mismatch ||
+            (state->deltas[k].precision_b < bits + FINER && state->deltas[k].precision_a >= bits + FINER))
+            return false;
+        finer += state->deltas[k].precision_b >= bits + FINER;
+    }
+    return finer >= BEHIND_ITS_OWN;
+}
+
+/* Its numbers are those of a type that is coarser than what the same point holds in every other layer (or where there
+ * is no other, than all that comes behind it), than what came before it, and than the reference's: this one tensor was
+ * rounded. The bits it has, or 0. */
 static int bits_of_its_own(struct ts_judge *state, size_t i)
 {
     size_t near[2 * TS_POINTS_NEAR], count, others = 0;
@@ -338,7 +360,7 @@ static int bits_of_its_own(struct ts_judge *state, size_t i)
             return 0;
         others++;
     }
-    return others >= LAYERS_OF_ITS_OWN ? bits : 0;
+    return others >= LAYERS_OF_ITS_OWN || is_finer_behind(state, i, bits) ? bits : 0;
 }
 
 static const char *type_of_bits(int bits)
@@ -367,12 +389,16 @@ static void say_element(struct ts_judge *state, size_t i)
 
 bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
 {
+    size_t near[2 * TS_POINTS_NEAR];
     const int bits = state->deltas[i].unequal ? bits_of_its_own(state, i) : 0;
     if (bits)
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out,
-                                      "its numbers are those of %s, and in no other layer are they so at this point",
-                                      type_of_bits(bits)));
+        ts_judge_differs(
+            state, i,
+            ts_judge_say(state->out,
+                         ts_points_near(&state->points, i, near)
+                             ? "its numbers are those of %s, and in no other layer are they so at this point"
+                             : "its numbers are those of %s, and no other tensor of this run has so few bits",
+                         type_of_bits(bits)));
     return bits;
 }
 
@@ -485,7 +511,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
     limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
     grown = level_of_most(state, i, level) >
-            fmax(limit * ts_judge_chance(state, i) * base, fmin(sharpness * came, SHARP_MOST));
+            fmax(limit * ts_judge_chance_left(state, i) * base, fmin(sharpness * came, SHARP_MOST));
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */

@@ -78,13 +78,15 @@ static double error_of_modulation(struct ts_judge *state, size_t i)
 }
 
 /* What is added to the stream is used, however small a part of it that is. */
-static void note_use(struct ts_judge *state, const struct ts_operation *operation, const struct ts_replay *replay)
+static void note_use(struct ts_judge *state, size_t i, const struct ts_operation *operation,
+                     const struct ts_replay *replay)
 {
     if ((operation->kind == TS_OPERATION_SUM || operation->kind == TS_OPERATION_SCALED_SUM ||
          operation->kind == TS_OPERATION_GATED_SUM) &&
         replay->ratio <= TS_FOLLOWS_FROM)
         for (unsigned k = 0; k < operation->input_count; k++)
-            state->used[operation->inputs[k]] = true;
+            if (!state->used[operation->inputs[k]])
+                state->used[operation->inputs[k]] = i + 1;
 }
 
 static void note_replay(struct ts_judge *state, size_t i, const struct ts_operation *operation,
@@ -102,7 +104,7 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     state->replays[i] = *replay;
     state->kinds[i] = operation->kind;
     state->takes[i] = operation->input_count ? operation->inputs[0] + 1 : 0;
-    note_use(state, operation, replay);
+    note_use(state, i, operation, replay);
     state->products[i] = ts_operation_is_product(operation);
     state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
     if (state->adaptive[i])

@@ -240,26 +240,39 @@ static bool is_taken_before(const struct ts_judge *state, size_t k, size_t i)
     return false;
 }
 
-/* What comes out of attention, by its name. */
-static bool is_behind_attention(const struct ts_judge *state, size_t i)
+/* One of some kinds, by its name. */
+static bool is_one_of(const struct ts_judge *state, size_t i, const char *const *kinds, size_t count)
 {
-    static const char *const kinds[] = {"attn_context", "attn_context_heads", "attn_output", "attn_out",
-                                        "cross_attn_output"};
     struct ts_names names;
-    if (!is_of_attention(state->pairs[i].name) || ts_judge_attention_is_known(state, i) ||
-        !ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
+    if (!ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
         return false;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (size_t k = 0; k < count; k++)
         if (strcmp(names.list[0].kind, kinds[k]) == 0)
             return true;
     return false;
+}
+
+bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i)
+{
+    static const char *const kinds[] = {"attn_context", "attn_context_heads", "attn_output", "attn_out",
+                                        "cross_attn_output"};
+    return is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i) &&
+           is_one_of(state, i, kinds, sizeof kinds / sizeof *kinds);
+}
+
+/* Queries, keys and values as they come out of their projections: no cache is before them. */
+static bool is_projected(const struct ts_judge *state, size_t i)
+{
+    static const char *const kinds[] = {"attn_q",   "attn_k",  "attn_v",        "attn_qkv", "attn_q_a",
+                                        "attn_q_b", "attn_kv", "attn_kv_a_mqa", "attn_kv_b"};
+    return is_one_of(state, i, kinds, sizeof kinds / sizeof *kinds);
 }
 
 double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came)
 {
     double largest[2] = {0, 0};
     *came = 0;
-    if (!is_behind_attention(state, i))
+    if (!ts_judge_is_behind_attention(state, i))
         return 1;
     for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);) {
         const struct ts_delta *delta = &state->deltas[k];
@@ -299,7 +312,7 @@ static bool hides_softmax(const struct ts_judge *state, size_t i)
  * captured, an error of the size that eight bits make of each number may be that of the cache. */
 static bool is_of_a_cache(const struct ts_judge *state, size_t i, double sharpness)
 {
-    return is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i) &&
+    return is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i) && !is_projected(state, i) &&
            ts_judge_level(state, i) < fmin(CACHED_MOST * ts_rounding(CACHED_BITS) * sharpness, CACHED_LIMIT);
 }
 

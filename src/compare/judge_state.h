@@ -60,11 +60,11 @@ struct ts_judge {
     size_t *follows;   /* per pair: 1 + the pair that it continues, as a stream does from layer to layer; 0: none */
     double *updates;   /* per pair that continues another: relative error of what was added to that */
     size_t *takes;     /* per pair that was learnt: 1 + the pair of its first input; 0: none */
-    bool *used;        /* per pair: a sum that was learnt takes it, and comes out of the candidate's own numbers */
-    bool *parts;       /* per pair: a part of one just before it, as q is of q, k and v in one */
-    double *levels;    /* per pair of probabilities that was not learnt: relative error of the scores behind it */
-    double *strays;    /* per pair: how far its worst row stands out */
-    size_t *gone;      /* per pair: how many of its tokens are set aside; 0 where it has none */
+    size_t *used; /* per pair: 1 + the first sum that takes it and comes out of the candidate's own numbers; 0: none */
+    bool *parts;  /* per pair: a part of one just before it, as q is of q, k and v in one */
+    double *levels; /* per pair of probabilities that was not learnt: relative error of the scores behind it */
+    double *strays; /* per pair: how far its worst row stands out */
+    size_t *gone;   /* per pair: how many of its tokens are set aside; 0 where it has none */
     struct ts_judge_flips *flips;
     size_t flip_count;
     struct ts_points points;          /* empty until someone asks for it */
@@ -101,10 +101,22 @@ double ts_judge_rounding(const struct ts_delta *delta);
 /* How much further the error of pair i may stray by chance because it has few numbers: errors and what they are
  * measured by are both estimates from so many, whose ratio strays by 1 / sqrt(count) in the logarithm. Four times that
  * are granted; the limits themselves hold for TS_FEW_NUMBERS and more. */
+static inline double ts_judge_chance_of(double count)
+{
+    count = fmax(1, count);
+    return count < TS_FEW_NUMBERS ? exp(4 / sqrt(count) - 4 / sqrt(TS_FEW_NUMBERS)) : 1;
+}
+
 static inline double ts_judge_chance(const struct ts_judge *state, size_t i)
 {
-    double count = fmax(1, (double)state->pairs[i].a.count);
-    return count < TS_FEW_NUMBERS ? exp(4 / sqrt(count) - 4 / sqrt(TS_FEW_NUMBERS)) : 1;
+    return ts_judge_chance_of((double)state->pairs[i].a.count);
+}
+
+/* The same where only those count whose tokens are not set aside. */
+static inline double ts_judge_chance_left(const struct ts_judge *state, size_t i)
+{
+    const double all = (double)state->scene.taken_count, left = all - (double)state->gone[i];
+    return ts_judge_chance_of((double)state->pairs[i].a.count * (all > 0 ? left / all : 1));
 }
 
 /* Not learnt, and its error is known. */
@@ -145,6 +157,8 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
  * about the product of the sizes of a number of either, whatever the heads are: an error e of them makes e times that
  * in the exponent. 1 at least, and where nothing is known; *came is the error of those around. */
 double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
+/* What comes out of such an attention, by its name. */
+bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i);
 /* A context was replayed shortly before. */
 bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i);
 /* Much of an error where all that came before is equal to the last bit: it has grown out of nothing. */

@@ -27,6 +27,7 @@
 #define WAY_COUNT  64
 #define WAY_LEAVES 2.0
 #define WAY_SHARE  0.25
+#define WAY_TIES   0.5  /* where no more is left than another rounding of the inputs makes */
 #define TIE        1e-6 /* relative: a few roundings of f32 */
 
 enum grid { BF16, F16, E4M3, E4M3_SCALED, INT8_SCALED };
@@ -455,9 +456,11 @@ enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct 
         return TS_OK;
     for (size_t index = 0; next_way(operation, index, &way); index++) {
         struct ts_replay by_way;
+        double share;
         TS_TRY(replay_by(scene, operation, actor, &way, &by_way, error));
-        if (by_way.ratio <= WAY_LEAVES && by_way.worst_part <= 2 * WAY_LEAVES &&
-            by_way.local < WAY_SHARE * replay->local) {
+        /* of ties more may be left than a quarter: as much as they can change */
+        share = by_way.ratio <= 1 ? WAY_TIES : WAY_SHARE;
+        if (by_way.ratio <= WAY_LEAVES && by_way.worst_part <= 2 * WAY_LEAVES && by_way.local < share * replay->local) {
             *replay = by_way;
             replay->rounded = grid_names[way.grid];
             return TS_OK;

@@ -173,9 +173,55 @@ static void test_a_number_beside_tokens_set_aside(void **state)
     judge_number(3, 40, 5);
 }
 
+/* All tokens but one took other experts, on near ties. Of its eight numbers little can be told: they err by so many
+ * times what others do by chance. */
+static void judge_last_token(double times, size_t expected)
+{
+    enum { MANY = 12, OF = 8, WIDE = 32, LEFT = 5 };
+    struct judged judged;
+    float *spread = made_values(MANY * OF), own[2][MANY * OF], *last = made_values(MANY * OF);
+    float near_last[MANY * OF];
+    int64_t chosen[2][MANY];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        float *a = made_values(MANY * WIDE), b[MANY * WIDE];
+        shake(a, b, MANY * WIDE, 0.01);
+        trace_add(&judged.trace, made_name("layers.0.part_%d", i), a, b, SHAPE(MANY, WIDE));
+        free(a);
+    }
+    for (size_t i = 0; i < MANY * OF; i++)
+        own[0][i] = own[1][i] = -1 + 0.2f * spread[i];
+    for (size_t row = 0; row < MANY; row++) {
+        own[0][row * OF + 1] = own[1][row * OF + 2] = 1;
+        own[0][row * OF + 2] = own[1][row * OF + 1] = row == LEFT ? 0.5f : 0.99f;
+        if (row == LEFT) {
+            own[1][row * OF + 1] = 1;
+            own[1][row * OF + 2] = 0.5f;
+        }
+        chosen[0][row] = 1;
+        chosen[1][row] = row == LEFT ? 1 : 2;
+    }
+    shake(last, near_last, MANY * OF, times * 0.01);
+    trace_add(&judged.trace, "layers.0.mlp.gate", own[0], own[1], SHAPE(MANY, OF));
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], MANY, 1);
+    trace_add(&judged.trace, "layers.1.mlp.gate", last, near_last, SHAPE(MANY, OF));
+    free(spread);
+    free(last);
+    expect_first(&judged, expected);
+}
+
+static void test_the_last_token_that_is_left(void **state)
+{
+    (void)state;
+    judge_last_token(1, SIZE_MAX);
+    judge_last_token(20, SIZE_MAX);
+    judge_last_token(50, 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_last_token_that_is_left),
         cmocka_unit_test(test_experts_in_another_order),
         cmocka_unit_test(test_tokens_that_are_left),
         cmocka_unit_test(test_growth_in_few_tokens),

@@ -588,6 +588,50 @@ static void test_a_large_error_grows_less(void **state)
     judge_last(0.01, 0.03, SIZE_MAX);
 }
 
+/* What two large numbers leave of each other errs by as much as it is large. Added to a stream it is nothing, and no
+ * excuse for what comes behind that. */
+static void judge_terms(bool related, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOKENS * WIDTH), *rest = made_values(TOKENS * WIDTH), *stream = made_values(TOKENS * WIDTH);
+    float *last = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH);
+    float numbers[5][2][TOKENS * WIDTH], near_last[TOKENS * WIDTH];
+    static const char *const names[5] = {"layers.0.up", "layers.0.down", "layers.0.left", "layers.0.stream",
+                                         "layers.0.sum"};
+    for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+        numbers[0][0][i] = x[i];
+        numbers[1][0][i] = -x[i] + 0.006f * rest[i];
+        numbers[3][0][i] = stream[i];
+    }
+    for (int k = 0; k < 4; k++)
+        if (k != 2)
+            shake(numbers[k][0], numbers[k][1], TOKENS * WIDTH, 0.01);
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            numbers[2][side][i] = numbers[0][side][i] + numbers[1][side][i];
+            numbers[4][side][i] = numbers[3][side][i] + numbers[2][side][i];
+        }
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 0.01);
+    for (int k = 0; k < 5; k++)
+        trace_add(&judged.trace, names[k], numbers[k][0], numbers[k][1], SHAPE(TOKENS, WIDTH));
+    shake(related ? last : other, near_last, TOKENS * WIDTH, 0.01);
+    trace_add(&judged.trace, "layers.1.q_proj", last, near_last, SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(rest);
+    free(stream);
+    free(last);
+    free(other);
+    expect_first(&judged, expected);
+}
+
+static void test_terms_come_in_through_their_sum(void **state)
+{
+    (void)state;
+    judge_terms(true, SIZE_MAX);
+    judge_terms(false, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,6 +641,7 @@ int main(void)
         cmocka_unit_test(test_a_large_token_before_a_product),
         cmocka_unit_test(test_a_token_of_a_projection),
         cmocka_unit_test(test_one_token_of_many),
+        cmocka_unit_test(test_terms_come_in_through_their_sum),
         cmocka_unit_test(test_an_offset_that_goes_in),
         cmocka_unit_test(test_an_offset_of_three_tokens),
         cmocka_unit_test(test_a_token_by_itself),

@@ -130,7 +130,7 @@ static void test_keys_from_a_cache_of_eight_bits(void **state)
 }
 
 /* The context of values that come back from a cache of int8 with a scale for each head of a token, of which the capture
- * has no axis. The largest of each is 127 steps of 1/128; one that lies between two steps is given the larger one, as
+ * has no axis. The largest of each is 127 steps of 1/128; some lie between two steps and are given the larger one, as
  * some kernels do. */
 static void judge_values(size_t tokens, double factor, size_t expected)
 {
@@ -142,7 +142,7 @@ static void judge_values(size_t tokens, double factor, size_t expected)
         for (size_t i = lane * SIZE; i < (lane + 1) * SIZE; i++)
             v[i] = fminf(fmaxf(0.3f * v[i], -0.9f), 0.9f);
         v[lane * SIZE] = 127.0f / 128;
-        if (lane == 5)
+        if (lane % 16 == 5)
             v[lane * SIZE + 1] = 20.5F / 128;
         for (size_t i = lane * SIZE; i < (lane + 1) * SIZE; i++)
             cached[i] = (float)(floor((double)v[i] * 128 + 0.5) / 128);
@@ -234,6 +234,47 @@ static void test_one_of_two_layers_is_rounded(void **state)
     judge_layers(true, SIZE_MAX);
 }
 
+/* One layer, all of it in f32: of these the projections that are given are stored in sixteen bits. */
+static void judge_one_layer(const char *first, const char *second, size_t expected)
+{
+    static const char *const names[] = {"embed",
+                                        "layers.0.norm",
+                                        "layers.0.q_proj",
+                                        "layers.0.k_proj",
+                                        "layers.0.v_proj",
+                                        "layers.0.attn_context",
+                                        "layers.0.o_proj",
+                                        "layers.0.up",
+                                        "layers.0.gate",
+                                        "layers.0.act",
+                                        "layers.0.down",
+                                        "layers.0.out",
+                                        "norm",
+                                        "logits"};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        shake(a, b, TOTAL, 1e-7);
+        if (strcmp(names[k], first) == 0 || strcmp(names[k], second) == 0)
+            round_all(b, TOTAL);
+        trace_add(&judged.trace, names[k], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_tensor_of_one_layer_is_rounded(void **state)
+{
+    (void)state;
+    judge_one_layer("", "", SIZE_MAX);
+    judge_one_layer("layers.0.q_proj", "", 2);
+    judge_one_layer("layers.0.o_proj", "", 6);
+    judge_one_layer("layers.0.q_proj", "layers.0.up", SIZE_MAX); /* a precision of products */
+    judge_one_layer("layers.0.attn_context", "", SIZE_MAX);      /* a kernel that takes and gives sixteen bits */
+    judge_one_layer("logits", "", SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_values_from_a_cache_of_int8),
         cmocka_unit_test(test_a_certain_token_is_no_calm_one),
         cmocka_unit_test(test_one_of_two_layers_is_rounded),
+        cmocka_unit_test(test_one_tensor_of_one_layer_is_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
