@@ -305,6 +305,20 @@ static bool predict_rows(struct ts_case *the_case, const struct ts_formula *form
     return good;
 }
 
+/* Share that one factor on everything explains. */
+static double explained_by_factor(struct ts_case *the_case)
+{
+    double *scaled = ts_case_scratch(the_case), both = 0, own = 0;
+    for (size_t i = 0; i < the_case->total && scaled; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            both += the_case->found[i] * the_case->expected[i];
+            own += the_case->expected[i] * the_case->expected[i];
+        }
+    for (size_t i = 0; i < the_case->total && scaled; i++)
+        scaled[i] = own > 0 ? both / own * the_case->expected[i] : 0;
+    return scaled ? ts_explained(the_case, scaled) : 0;
+}
+
 static void propose_curve(struct ts_variants *variants, double explained)
 {
     struct ts_case *the_case = variants->the_case;
@@ -316,7 +330,8 @@ static void propose_curve(struct ts_variants *variants, double explained)
     memcpy(table, knots, sizeof knots);
     memcpy(table + KNOTS, heights, sizeof heights);
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .table = table, .table_count = 2 * KNOTS});
-    if (share > explained + CURVE_MARGIN)
+    /* the right function times a number is no unknown one */
+    if (share > fmax(explained, explained_by_factor(the_case)) + CURVE_MARGIN)
         ts_propose(the_case, "activation", variants->out, KNOTS,
                    "the activation function of the candidate (hidden_act)",
                    "the candidate computes an unknown function of %s: it gives %.3g at %.3g, %.3g at %.3g and %.3g at "
@@ -451,6 +466,7 @@ static void propose(struct ts_case *the_case)
     double most = WORTHWHILE, explained = 0;
     if (operation->kind == TS_OPERATION_NONE)
         ts_propose_other_function(the_case);
+    ts_propose_function_on_top(the_case);
     if (operation->kind != TS_OPERATION_ACTIVATION)
         return;
     propose_other_part(the_case);
