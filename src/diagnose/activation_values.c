@@ -3,6 +3,7 @@
  * if it is positive and two if it is not; what the other function makes of one of them is what the candidate holds. */
 #include <stdlib.h>
 
+#include "diagnose/functions.h"
 #include "diagnose/variant.h"
 
 #define KNOTS     4096
@@ -11,6 +12,7 @@
 #define LEFT_OVER 0.2 /* of the error of positive results may be left: those have no choice */
 #define AS_GOOD   2.0 /* times what the best leaves: rounding hides which it is */
 #define LEAST     64
+#define ON_TOP    0.8 /* of the error must be explained by a function too many */
 
 /* The functions that have a least value, and where. */
 static const struct bowl {
@@ -149,4 +151,49 @@ void ts_propose_other_function(struct ts_case *the_case)
                        ? ""
                        : ts_case_text(the_case, " (or %s; rounding hides the difference)", ts_activation_name(twin)),
                    ts_activation_name(bowls[best.bowl].function));
+}
+
+/* Functions that may be applied to what is right already: those that models apply, and squares. */
+enum { SQUARE = TS_FUNCTIONS, SIGNED_SQUARE, CUBE, RESULTS };
+
+static double value_on_top(size_t function, double x)
+{
+    return function == SQUARE          ? x * x
+           : function == SIGNED_SQUARE ? x * fabs(x)
+           : function == CUBE          ? x * x * x
+                                       : ts_function_value(function, x);
+}
+
+static const char *name_on_top(size_t function)
+{
+    return function == SQUARE ? "x * x" : function == SIGNED_SQUARE ? "x * |x|" : "x * x * x";
+}
+
+static bool predict_on_top(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const size_t *function = formula->numbers;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = value_on_top(*function, the_case->expected[i]);
+    return true;
+}
+
+void ts_propose_function_on_top(struct ts_case *the_case)
+{
+    double *prediction = ts_case_scratch(the_case);
+    struct ts_formula formula = {.predict = predict_on_top, .size = sizeof(size_t)};
+    size_t functions[RESULTS], count = 0;
+    const size_t *best;
+    if (!prediction || ts_case_direct(the_case) || the_case->total < LEAST || ts_case_quiet(the_case) ||
+        !ts_case_wants(the_case, "activation"))
+        return;
+    for (size_t f = 0; f < RESULTS; f++)
+        if (f != TS_ACTIVATION_IDENTITY)
+            functions[count++] = f;
+    best = ts_formula_best(the_case, &formula, functions, count, ON_TOP, prediction);
+    if (!best)
+        return;
+    ts_formula_next(the_case, &formula);
+    ts_propose(the_case, "activation", prediction, 0, "a function that is applied to this tensor on one side only",
+               "each number is %s%s where x is expected: a function too many",
+               *best < TS_FUNCTIONS ? ts_function_name(*best) : name_on_top(*best), *best < TS_FUNCTIONS ? "(x)" : "");
 }

@@ -431,6 +431,13 @@ static void put_first(struct ts_case_book *book, size_t i)
     book->entries[0] = first;
 }
 
+/* A factor for each row or head that explains no more than one for all, its freedom paid for, fits rounding with it. */
+static bool is_freer_for_nothing(const struct ts_case_entry *first, const struct ts_case_entry *other)
+{
+    return is_relation(other) && !first->plain && (is_relation(first) || strcmp(first->cause.id, "heads") == 0) &&
+           first->freedom > other->freedom && first->cause.confidence <= other->cause.confidence;
+}
+
 /* Puts a step or a place before relations that are not precise, and what is not a number before any: nobody has to
  * guess about that. */
 static void settle_doubts(struct ts_case_book *book)
@@ -447,6 +454,9 @@ static void settle_doubts(struct ts_case_book *book)
     if (other && other < book->count && !is_relation(&book->entries[other]) &&
         book->entries[other].cause.confidence >= SURE_ENOUGH)
         put_first(book, other);
+    for (size_t i = 1; i < book->count; i++)
+        if (is_freer_for_nothing(&book->entries[0], &book->entries[i]))
+            put_first(book, i);
 }
 
 static bool is_tie(const struct ts_case_entry *first, const struct ts_case_entry *other)

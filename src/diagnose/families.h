@@ -20,6 +20,7 @@ extern const struct ts_family ts_family_wiring;
 extern const struct ts_family ts_family_layout;
 extern const struct ts_family ts_family_weights;
 extern const struct ts_family ts_family_products;
+extern const struct ts_family ts_family_given;
 extern const struct ts_family ts_family_hidden;
 extern const struct ts_family ts_family_vectors;
 extern const struct ts_family ts_family_norm;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/ordered.h"
+#include "diagnose/functions.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
@@ -13,66 +14,6 @@
 #define CURVE_MARGIN 0.02
 /* A limit that is not a usual one must explain this much more than what else was found. */
 #define BETWEEN_MARGIN 0.01
-
-/* Functions beside those that operations are learnt with. */
-struct function {
-    const char *name;
-    double (*value)(double x);
-};
-
-static double elu(double x)
-{
-    return x > 0 ? x : expm1(x);
-}
-
-static double softplus(double x)
-{
-    return x > 30 ? x : log1p(exp(x));
-}
-
-static double mish(double x)
-{
-    return x * tanh(softplus(x));
-}
-
-static double hard_swish(double x)
-{
-    double slope = (x + 3) / 6;
-    return x * (slope < 0 ? 0 : slope > 1 ? 1 : slope);
-}
-
-static double leaky_relu(double x)
-{
-    return x > 0 ? x : 0.01 * x;
-}
-
-static double relu6(double x)
-{
-    return x < 0 ? 0 : x > 6 ? 6 : x;
-}
-
-static double absolute(double x)
-{
-    return fabs(x);
-}
-
-static const struct function others[] = {
-    {"elu", elu},     {"exp", exp},     {"mish", mish}, {"hard_swish", hard_swish}, {"leaky_relu", leaky_relu},
-    {"relu6", relu6}, {"abs", absolute}};
-
-#define FUNCTIONS (TS_ACTIVATION_COUNT + sizeof others / sizeof *others)
-
-static const char *function_name(size_t function)
-{
-    return function < TS_ACTIVATION_COUNT ? ts_activation_name((enum ts_activation)function)
-                                          : others[function - TS_ACTIVATION_COUNT].name;
-}
-
-static double function_value(size_t function, double x)
-{
-    return function < TS_ACTIVATION_COUNT ? ts_activation_value((enum ts_activation)function, x)
-                                          : others[function - TS_ACTIVATION_COUNT].value(x);
-}
 
 /* What is done with the inputs x (that of the function) and y (the gate's other side). */
 enum shape {
@@ -113,43 +54,43 @@ static double guess_value(const struct guess *guess, double x, double y, bool ga
     double f;
     switch (guess->shape) {
     case SWAPPED:
-        return function_value(guess->function, y) * x;
+        return ts_function_value(guess->function, y) * x;
     case ALONE:
-        return function_value(guess->function, x);
+        return ts_function_value(guess->function, x);
     case OTHER_ALONE:
-        return function_value(guess->function, y);
+        return ts_function_value(guess->function, y);
     case OF_PRODUCT:
-        return function_value(guess->function, x * y);
+        return ts_function_value(guess->function, x * y);
     case BOTH:
-        return function_value(guess->function, x) * function_value(guess->function, y);
+        return ts_function_value(guess->function, x) * ts_function_value(guess->function, y);
     case SUM:
-        return function_value(guess->function, x) + y;
+        return ts_function_value(guess->function, x) + y;
     case PRODUCT_PLUS:
-        return function_value(guess->function, x) * (y + 1);
+        return ts_function_value(guess->function, x) * (y + 1);
     case TWICE:
-        f = function_value(guess->function, function_value(guess->function, x));
+        f = ts_function_value(guess->function, ts_function_value(guess->function, x));
         return gated ? f * y : f;
     case CLIPPED:
-        f = function_value(guess->function, x < guess->limit ? x : guess->limit);
+        f = ts_function_value(guess->function, x < guess->limit ? x : guess->limit);
         return gated ? f * clip(y, -guess->limit, guess->limit) : f;
     case CLIPPED_ONE:
-        f = function_value(guess->function, x < guess->limit ? x : guess->limit);
+        f = ts_function_value(guess->function, x < guess->limit ? x : guess->limit);
         return gated ? f * y : f;
     case CAPPED:
-        f = function_value(guess->function, guess->limit * tanh(x / guess->limit));
+        f = ts_function_value(guess->function, guess->limit * tanh(x / guess->limit));
         return gated ? f * y : f;
     case FIRST_BEFORE:
-        return function_value(guess->function, x - y) + y;
+        return ts_function_value(guess->function, x - y) + y;
     case SECOND_BEFORE:
-        return x - y + function_value(guess->function, y);
+        return x - y + ts_function_value(guess->function, y);
     case BOTH_BEFORE:
-        return function_value(guess->function, x - y) + function_value(guess->function, y);
+        return ts_function_value(guess->function, x - y) + ts_function_value(guess->function, y);
     case FIRST_LEFT:
-        return function_value(guess->function, x - y);
+        return ts_function_value(guess->function, x - y);
     case SECOND_LEFT:
-        return function_value(guess->function, y);
+        return ts_function_value(guess->function, y);
     default:
-        f = function_value(guess->function, x);
+        f = ts_function_value(guess->function, x);
         return gated ? f * y : f;
     }
 }
@@ -178,12 +119,12 @@ static bool needs_gate(enum shape shape)
 /* "silu(x)"; of a function that changes nothing, "x". */
 static const char *applied_to(struct ts_case *the_case, size_t function, const char *x)
 {
-    return function == TS_ACTIVATION_IDENTITY ? x : ts_case_text(the_case, "%s(%s)", function_name(function), x);
+    return function == TS_ACTIVATION_IDENTITY ? x : ts_case_text(the_case, "%s(%s)", ts_function_name(function), x);
 }
 
 static const char *guess_text(struct ts_case *the_case, const struct guess *guess, const char *x, const char *y)
 {
-    const char *f = function_name(guess->function);
+    const char *f = ts_function_name(guess->function);
     switch (guess->shape) {
     case SWAPPED:
         return ts_case_text(the_case, "%s(%s) * %s (the activation is on the wrong operand)", f, y, x);
@@ -364,6 +305,20 @@ static bool predict_rows(struct ts_case *the_case, const struct ts_formula *form
     return good;
 }
 
+/* Share that one factor on everything explains. */
+static double explained_by_factor(struct ts_case *the_case)
+{
+    double *scaled = ts_case_scratch(the_case), both = 0, own = 0;
+    for (size_t i = 0; i < the_case->total && scaled; i++)
+        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
+            both += the_case->found[i] * the_case->expected[i];
+            own += the_case->expected[i] * the_case->expected[i];
+        }
+    for (size_t i = 0; i < the_case->total && scaled; i++)
+        scaled[i] = own > 0 ? both / own * the_case->expected[i] : 0;
+    return scaled ? ts_explained(the_case, scaled) : 0;
+}
+
 static void propose_curve(struct ts_variants *variants, double explained)
 {
     struct ts_case *the_case = variants->the_case;
@@ -375,7 +330,8 @@ static void propose_curve(struct ts_variants *variants, double explained)
     memcpy(table, knots, sizeof knots);
     memcpy(table + KNOTS, heights, sizeof heights);
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .table = table, .table_count = 2 * KNOTS});
-    if (share > explained + CURVE_MARGIN)
+    /* the right function times a number is no unknown one */
+    if (share > fmax(explained, explained_by_factor(the_case)) + CURVE_MARGIN)
         ts_propose(the_case, "activation", variants->out, KNOTS,
                    "the activation function of the candidate (hidden_act)",
                    "the candidate computes an unknown function of %s: it gives %.3g at %.3g, %.3g at %.3g and %.3g at "
@@ -387,13 +343,13 @@ static void propose_curve(struct ts_variants *variants, double explained)
                    ts_activation_value(variants->operation->activation, knots[KNOTS - 4]));
 }
 
-/* A function that makes the same of these inputs, to within rounding or (same) altogether; FUNCTIONS when there is
+/* A function that makes the same of these inputs, to within rounding or (same) altogether; TS_FUNCTIONS when there is
  * none. */
 static size_t twin_of(const struct ts_variants *variants, const struct guess *best, bool *same)
 {
     const struct ts_case *the_case = variants->the_case;
     const double *x = variants->inputs[0], *y = other_of(variants);
-    for (size_t f = 0; f < FUNCTIONS; f++) {
+    for (size_t f = 0; f < TS_FUNCTIONS; f++) {
         struct guess guess = *best;
         double apart = 0;
         guess.function = f;
@@ -405,7 +361,7 @@ static size_t twin_of(const struct ts_variants *variants, const struct guess *be
         if (f != best->function && apart <= the_case->noise)
             return f;
     }
-    return FUNCTIONS;
+    return TS_FUNCTIONS;
 }
 
 static void consider(struct ts_variants *variants, const struct guess *guess, struct guess *best, double *most)
@@ -445,7 +401,7 @@ static void consider_limits_between(struct ts_variants *variants, size_t functio
 static void propose_summed(struct ts_variants *variants, const struct guess *best)
 {
     struct ts_case *the_case = variants->the_case;
-    const char *f = function_name(best->function), *first = part_name(the_case, variants, 0);
+    const char *f = ts_function_name(best->function), *first = part_name(the_case, variants, 0);
     const char *second = part_name(the_case, variants, 1);
     fill(variants, best, 0, the_case->actor->rows);
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_rows, .numbers = best, .size = sizeof *best});
@@ -510,6 +466,7 @@ static void propose(struct ts_case *the_case)
     double most = WORTHWHILE, explained = 0;
     if (operation->kind == TS_OPERATION_NONE)
         ts_propose_other_function(the_case);
+    ts_propose_function_on_top(the_case);
     if (operation->kind != TS_OPERATION_ACTIVATION)
         return;
     propose_other_part(the_case);
@@ -520,7 +477,7 @@ static void propose(struct ts_case *the_case)
         return;
     }
     for (int shape = PRODUCT; shape < CLIPPED; shape++)
-        for (size_t f = 0; f < FUNCTIONS; f++) {
+        for (size_t f = 0; f < TS_FUNCTIONS; f++) {
             struct guess guess = {.shape = (enum shape)shape, .function = f};
             bool own = f == (size_t)operation->activation;
             if ((needs_gate(guess.shape) && !variants.inputs[1]) || (guess.shape == PRODUCT && own) ||
@@ -557,9 +514,9 @@ static void propose(struct ts_case *the_case)
                    clipped ? "the limits that clip the inputs of the activation (swiglu_limit)"
                            : "the activation function (hidden_act), and which projection it is applied to",
                    "the candidate computes %s%s; the reference computes %s%s%s", guess_text(the_case, &best, x, y),
-                   twin == FUNCTIONS
+                   twin == TS_FUNCTIONS
                        ? ""
-                       : ts_case_text(the_case, " (or %s; %s)", function_name(twin),
+                       : ts_case_text(the_case, " (or %s; %s)", ts_function_name(twin),
                                       same ? "of these numbers it makes the same" : "rounding hides the difference"),
                    applied_to(the_case, (size_t)operation->activation, x), *y ? " * " : "", y);
     }

@@ -573,6 +573,16 @@ static bool are_of_one_head(const struct ts_actor *actor, const bool *chosen, si
     return true;
 }
 
+/* What is one number in all of a part follows nothing that is expected there: it was never written. */
+static bool hold_one_number(const struct sums *sums, size_t parts, const bool *chosen)
+{
+    for (size_t p = 0; p < parts; p++)
+        if (chosen[p] && !(sums[p].count > 1 &&
+                           sums[p].yy * sums[p].count - sums[p].y * sums[p].y <= 1e-12 * sums[p].yy * sums[p].count))
+            return false;
+    return true;
+}
+
 /* "each channel has its own factor, from 0.9 to 1.1", "channel 3 is 1.51 times what it should be". which: the parts
  * that err, where not all do. */
 static const char *parts_text(struct ts_case *the_case, enum partition partition, const struct words *words,
@@ -610,12 +620,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     double low = INFINITY, high = -INFINITY, *numbers = calloc(parts ? parts : 1, sizeof *numbers);
     bool one = false;
     char which[128];
-    if (!sums || !chosen || !numbers || parts < 2 || !(number = choose(the_case, sums, parts, chosen))) {
-        free(sums);
-        free(chosen);
-        free(numbers);
-        return;
-    }
+    if (!sums || !chosen || !numbers || parts < 2 || !(number = choose(the_case, sums, parts, chosen)))
+        goto done;
     if (partition == BY_CHANNEL)
         number = choose_few(sums, parts, chosen, number);
     list_chosen(the_case, chosen, parts, partition == BY_ROW, which, sizeof which);
@@ -640,12 +646,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         (partition != BY_CHANNEL || number * 2 < parts || follows_tokens(the_case, prediction, ONE_NUMBER)))
         ts_propose(the_case, words->scaled_id, prediction, number, words->scaled_check, "%s",
                    parts_text(the_case, partition, words, number, parts, which, false, low, high));
-    if (!words->offset_id) {
-        free(sums);
-        free(chosen);
-        free(numbers);
-        return;
-    }
+    if (!words->offset_id)
+        goto done;
     low = INFINITY, high = -INFINITY;
     for (size_t p = 0; p < parts; p++)
         if (chosen[p]) {
@@ -663,11 +665,13 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     if (partition == BY_CHANNEL &&
         (ts_explained(the_case, prediction) < 0.9 || !follows_tokens(the_case, prediction, ONE_NUMBER)))
         number = 0;
-    if (number == parts && is_one_offset(the_case, sums, parts, ts_explained(the_case, prediction)))
+    if ((number == parts && is_one_offset(the_case, sums, parts, ts_explained(the_case, prediction))) ||
+        hold_one_number(sums, parts, chosen))
         number = 0;
     if (number)
         ts_propose(the_case, words->offset_id, prediction, number, words->offset_check, "%s",
                    parts_text(the_case, partition, words, number, parts, which, true, low, high));
+done:
     free(sums);
     free(chosen);
     free(numbers);

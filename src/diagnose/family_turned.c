@@ -142,18 +142,16 @@ static void any(struct turned *turned)
 }
 
 /* Half a turn is the other sign, of all pairs or of those of one head beside others that do not turn: that has a name
- * of its own. */
+ * of its own. Where rounding is coarse the angles of small pairs are anything, but most are not. */
 static bool are_signs(const struct turned *turned)
 {
-    size_t count = turned->the_case->actor->rows * (turned->group / 2);
-    bool any_half = false;
+    size_t count = turned->the_case->actor->rows * (turned->group / 2), between = 0, halves = 0;
     for (size_t i = 0; i < count; i++) {
         double cosine = cos(turned->angles[i]);
-        if (fabs(cosine) < 0.98)
-            return false;
-        any_half = any_half || cosine < 0;
+        between += fabs(cosine) < 0.98;
+        halves += cosine < -0.98;
     }
-    return any_half;
+    return halves && (!between || (10 * between < count && 10 * halves > 8 * count));
 }
 
 /* What turns other rows: pairs, and how their angles follow. An angle per pair is in the table: the same in all rows,

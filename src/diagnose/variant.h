@@ -65,6 +65,8 @@ void ts_propose_stale_token(struct ts_case *the_case, struct ts_variants *varian
 void ts_propose_shifted_tokens(struct ts_case *the_case, struct ts_variants *variants);
 /* Another function of what was not captured. In activation_values.c. */
 void ts_propose_other_function(struct ts_case *the_case);
+/* A function of what is right already. In activation_values.c. */
+void ts_propose_function_on_top(struct ts_case *the_case);
 /* Attention of which only the end was captured. In attention_unseen.c. */
 void ts_propose_unseen_attention(struct ts_case *the_case);
 /* Gates of a block's branches that were not captured. In modulation_gates.c. */

@@ -56,6 +56,84 @@ static void test_other_function(void **state)
     }
 }
 
+static double square(double x)
+{
+    return x * x;
+}
+
+static double signed_square(double x)
+{
+    return x * fabs(x);
+}
+
+/* A function of numbers that were right, at any tensor and under coarse rounding; a factor or a limit is none. */
+static void test_function_on_top(void **state)
+{
+    static const struct {
+        double (*function)(double);
+        const char *words;
+    } cases[] = {{square, "is x * x where"},
+                 {signed_square, "is x * |x| where"},
+                 {tanh, "is tanh(x) where"},
+                 {fabs, "is abs(x) where"}};
+    static const double noises[] = {1e-6, 3e-2};
+    (void)state;
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        struct trace trace;
+        start(&trace);
+        for (size_t k = 0; k < TOTAL; k++) {
+            a[k] = (float)(2 * dice_number());
+            b[k] = (float)(cases[i / 2].function((double)a[k]) * (1 + noises[i % 2] * dice_number()));
+        }
+        diagnose(&trace, "k_proj");
+        assert_first(&trace, "activation", cases[i / 2].words);
+        trace_end(&trace);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const ids[] = {"scaled", "clamped", "offset"};
+        struct trace trace;
+        start(&trace);
+        for (size_t k = 0; k < TOTAL; k++) {
+            double x = 2 * dice_number(), y = i == 0 ? 0.7 * x : i == 1 ? fmax(fmin(x, 1), -1) : x + 0.5;
+            a[k] = (float)x;
+            b[k] = (float)(y * (1 + 1e-3 * dice_number()));
+        }
+        diagnose(&trace, "k_proj");
+        assert_first(&trace, ids[i], NULL);
+        trace_end(&trace);
+    }
+}
+
+/* The other sign is neither an unknown function of what was captured nor half a turn of each pair. */
+static void test_other_sign(void **state)
+{
+    static float x[TOTAL], y[TOTAL];
+    struct trace trace;
+    (void)state;
+    start(&trace);
+    for (size_t k = 0; k < TOTAL; k++) {
+        x[k] = (float)(3 * dice_number());
+        y[k] = (float)dice_number();
+        a[k] = (float)ts_activation_value(TS_ACTIVATION_SILU, (double)x[k]) * y[k];
+        b[k] = -to_bf16((float)((double)a[k] * (1 + 3e-3 * dice_number())));
+    }
+    trace_add(&trace, "mlp.gate_proj", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&trace, "mlp.up_proj", y, y, SHAPE(TOKENS, WIDTH));
+    diagnose(&trace, "mlp.intermediate");
+    assert_first(&trace, "sign-flipped", NULL);
+    trace_end(&trace);
+    start(&trace);
+    for (size_t k = 0; k < TOTAL; k++) {
+        a[k] = (float)(dice_number() + dice_number());
+        b[k] = (float)(-(double)a[k] + 0.4 * dice_number());
+    }
+    trace_add(&trace, "x", before, before, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_q_proj_raw", a, b, SHAPE(TOKENS, 3, WIDTH / 3)));
+    assert_first(&trace, "sign-flipped", NULL);
+    assert_null(trace_cause(&trace, "rotation"));
+    trace_end(&trace);
+}
+
 /* What else happens to the results of a function, and results that are none of a function's. */
 static void test_function_is_silent(void **state)
 {
@@ -239,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_other_function),          cmocka_unit_test(test_function_is_silent),
         cmocka_unit_test(test_function_inside_experts), cmocka_unit_test(test_experts_moved),
         cmocka_unit_test(test_rows_of_several_experts), cmocka_unit_test(test_bias_stays),
+        cmocka_unit_test(test_function_on_top),         cmocka_unit_test(test_other_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

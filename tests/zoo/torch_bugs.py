@@ -20,6 +20,18 @@ class Bug:
         self.exact = exact  # it is one only where the run itself is exact
 
 
+    def is_in_queries_or_keys(self):
+        """It changes what attention weighs values with, and not the values."""
+        part = self.part or ""
+        if self.name.startswith("rope_") or self.name in ("query_layout", "key_layout"):
+            return True
+        if self.name.startswith(("weight_", "bias_")):
+            return part in ("q", "k", "q_a", "q_b")
+        if self.name.startswith("norm_"):
+            return part in ("q_norm", "k_norm", "q_a_norm")
+        return part in ("attn_q_proj_raw", "attn_k_proj_raw", "attn_q_b_proj")
+
+
 class Shop:
     """Makes bugs for one model, in layers that chance picks."""
 
@@ -191,7 +203,8 @@ def attention_bugs(shop):
 def stream_bugs(shop):
     c, chance = shop.config, shop.chance
     parts = ["mlp"] if c.parallel else ["attn", "mlp"] + ["cross"] * (c.family == "whisper")
-    kinds = {"residual_missing": "term-missing", "branch_missing": "term-missing skipped-op"}
+    # a sum that lacks one of its two terms is the other one unchanged
+    kinds = {"residual_missing": "term-missing skipped-op", "branch_missing": "term-missing skipped-op"}
     if not c.parallel:
         kinds.update({"residual_doubled": "term-extra scaled", "branch_twice": "term-extra scaled",
                       "residual_of_another": "wrong-input term-missing term-extra",
@@ -229,7 +242,9 @@ def mlp_bugs(shop):
             shop.add("router_bias_missing", "router-gate routing")
         return
     for function in chance.sample([name for name in ACTIVATIONS if name != c.activation], 5):
-        shop.add("activation", "activation", value=function, how="activation_" + function)
+        # without a gate, no function at all is a step that was not applied
+        causes = "activation skipped-op" if function == "none" and not c.gated else "activation"
+        shop.add("activation", causes, value=function, how="activation_" + function)
     if c.gated:
         shop.add("gate_and_up", "activation swapped-with wrong-input")
         shop.add("gate_clamped", "clamped", value=1.0)

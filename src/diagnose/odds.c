@@ -1,0 +1,393 @@
+#include "diagnose/odds.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Multiplications for one table of products. */
+#define TABLE_WORK ((size_t)1 << 22)
+#define LEAST_ROWS 2
+/* A row counts if this much of its energy is not in those before it: what is left of it would be rounding. */
+#define OF_ITS_OWN 1e-4
+/* Added to a row's own product, over its size: what f32 makes of the reference. */
+#define GRAIN 1e-10
+/* The candidate's rounding is of one of these sizes, up to this share of a token's energy. */
+#define NOISE_STEP  10.0
+#define NOISE_MOST  1e-2
+#define NOISE_LEAST 1e-12
+/* What a hypothesis leaves over what it must leave, as a logarithm: so much off, what chance makes of it, and more
+ * where the weight prefers some directions. */
+#define LEFT_OFF     0.2
+#define LEFT_CHANCES 3.0
+#define LEFT_UNEVEN  0.8
+/* Scales of other weights that are tried around the likeliest one. */
+#define SCALES     2
+#define SCALE_STEP 1.2
+/* Nats that it is above the rest. */
+#define EVIDENCE_LEAST 12.0
+#define EVIDENCE_HALF  16.0
+/* x makes the reference if the products of its tokens are those of so many channels at least, and of so many of those
+ * that there can be. */
+#define CHANNELS_LEAST 3.0
+#define CHANNELS_SHARE 0.1
+/* A hypothesis that leaves less than this share of what was found fits, whatever it could have left. */
+#define NEXT_TO_NOTHING 1e-3
+
+/* Variance of a bias, over that of what the weight makes. */
+static const double levels[] = {0, 0.01, 0.1, 1, 10};
+
+static double dot(const double *x, const double *y, size_t count)
+{
+    double sums[4] = {0};
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (size_t k = 0; k < 4; k++) /* in turn, for the sake of the processor */
+            sums[k] += x[i + k] * y[i + k];
+    for (; i < count; i++)
+        sums[0] += x[i] * y[i];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Replaces a covariance by its lower root; false when it has none. */
+static bool take_root(double *table, size_t rows)
+{
+    for (size_t s = 0; s < rows; s++)
+        for (size_t t = 0; t <= s; t++) {
+            double rest = table[s * rows + t] - dot(table + s * rows, table + t * rows, t);
+            if (s > t)
+                table[s * rows + t] = rest / table[t * rows + t];
+            else if (rest > 0 && isfinite(rest))
+                table[s * rows + s] = sqrt(rest);
+            else
+                return false;
+        }
+    return true;
+}
+
+/* Replaces values, [rows, width], by the root's inverse times them. */
+static void solve(const double *root, size_t rows, double *values, size_t width)
+{
+    for (size_t s = 0; s < rows; s++) {
+        double *row = values + s * width;
+        for (size_t t = 0; t < s; t++) {
+            const double *before = values + t * width, factor = root[s * rows + t];
+            for (size_t i = 0; i < width; i++)
+                row[i] -= factor * before[i];
+        }
+        for (size_t i = 0; i < width; i++)
+            row[i] /= root[s * rows + s];
+    }
+}
+
+static double log_of_root(const double *root, size_t rows)
+{
+    double sum = 0;
+    for (size_t t = 0; t < rows; t++)
+        sum += 2 * log(root[t * rows + t]);
+    return sum / (double)rows;
+}
+
+/* Log-likelihood of a number of values with this covariance, the best scale given; values are spoilt. All of them
+ * lack the same constant. */
+static double likelihood(double *covariance, size_t rows, double *values, size_t width, double *scale)
+{
+    if (!take_root(covariance, rows))
+        return -INFINITY;
+    solve(covariance, rows, values, width);
+    *scale = dot(values, values, rows * width) / (double)(rows * width);
+    return *scale > 0 ? -0.5 * (log_of_root(covariance, rows) + log(*scale) + 1) : -INFINITY;
+}
+
+static void add_products(const double *x, const double *y, size_t rows, size_t width, double *out)
+{
+    for (size_t s = 0; s < rows; s++)
+        for (size_t t = 0; t < rows; t++)
+            out[s * rows + t] = dot(x + s * width, y + t * width, width);
+}
+
+static double mean_of_diagonal(const double *table, size_t rows)
+{
+    double sum = 0;
+    for (size_t t = 0; t < rows; t++)
+        sum += table[t * rows + t] / (double)rows;
+    return sum;
+}
+
+/* Tokens that count for themselves, from the spread that is looked at. */
+static void choose_rows(struct ts_odds *odds, const double *x)
+{
+    const struct ts_case *the_case = odds->the_case;
+    size_t rows = the_case->actor->rows, most = TS_ODDS_ROWS, inputs = odds->inputs;
+    double *basis;
+    while (most > LEAST_ROWS && most * most * inputs > TABLE_WORK)
+        most--;
+    most = most < rows ? most : rows;
+    basis = malloc(most * inputs * sizeof *basis);
+    for (size_t step = 0; basis && step < most; step++) {
+        size_t row = step * rows / most, kept = odds->rows;
+        double *own = basis + kept * inputs, size, left;
+        if (ts_case_aside(the_case, row))
+            continue;
+        memcpy(own, x + row * inputs, inputs * sizeof *own);
+        size = dot(own, own, inputs);
+        for (size_t k = 0; k < kept; k++) {
+            double share = dot(own, basis + k * inputs, inputs);
+            for (size_t i = 0; i < inputs; i++)
+                own[i] -= share * basis[k * inputs + i];
+        }
+        left = dot(own, own, inputs);
+        if (!isfinite(size) || !(left > OF_ITS_OWN * size) || kept + 1 > inputs)
+            continue;
+        for (size_t i = 0; i < inputs; i++)
+            own[i] /= sqrt(left);
+        odds->list[odds->rows++] = row;
+    }
+    free(basis);
+}
+
+static bool take_values(struct ts_odds *odds, const double *x)
+{
+    const struct ts_case *the_case = odds->the_case;
+    size_t width = odds->outputs, rows = odds->rows;
+    odds->x = malloc((2 * rows * odds->inputs + 3 * rows * width + rows * rows) * sizeof *odds->x);
+    if (!odds->x)
+        return false;
+    odds->other = odds->x + rows * odds->inputs;
+    odds->expected = odds->other + rows * odds->inputs;
+    odds->found = odds->expected + rows * width;
+    odds->solved = odds->found + rows * width;
+    odds->root = odds->solved + rows * width;
+    for (size_t t = 0; t < rows; t++) {
+        memcpy(odds->x + t * odds->inputs, x + odds->list[t] * odds->inputs, odds->inputs * sizeof *x);
+        for (size_t i = 0; i < width; i++) {
+            odds->expected[t * width + i] = (double)the_case->actor->a[odds->list[t] * width + i];
+            odds->found[t * width + i] = the_case->found[odds->list[t] * width + i];
+        }
+        odds->energy[t] = dot(odds->found + t * width, odds->found + t * width, width) / (double)width;
+        if (!isfinite(odds->energy[t]) || !(odds->energy[t] > 0))
+            return false;
+    }
+    return true;
+}
+
+static double most_channels(const struct ts_odds *odds)
+{
+    return (double)(odds->inputs < odds->outputs ? odds->inputs : odds->outputs);
+}
+
+/* How the reference's tokens stand to each other, with what bias. */
+static bool learn(struct ts_odds *odds)
+{
+    size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
+    double *products = malloc(2 * table * sizeof *products), *trial = products ? products + table : NULL;
+    double best = -INFINITY, without = 0, apart = 0, mean;
+    if (!products)
+        return false;
+    add_products(odds->x, odds->x, rows, odds->inputs, products);
+    mean = mean_of_diagonal(products, rows);
+    for (size_t k = 0; k < sizeof levels / sizeof *levels; k++) {
+        double scale, fit;
+        for (size_t i = 0; i < table; i++)
+            trial[i] = products[i] + levels[k] * mean + (i % (rows + 1) ? 0 : GRAIN * mean);
+        memcpy(odds->solved, odds->expected, rows * width * sizeof *odds->solved);
+        fit = likelihood(trial, rows, odds->solved, width, &scale);
+        if (fit > best) {
+            best = fit;
+            odds->level = levels[k] * mean;
+            odds->scale = scale;
+        }
+    }
+    for (size_t i = 0; i < table; i++)
+        odds->root[i] = products[i] + odds->level + (i % (rows + 1) ? 0 : GRAIN * mean);
+    memcpy(odds->solved, odds->expected, rows * width * sizeof *odds->solved);
+    free(products);
+    if (!isfinite(best) || !take_root(odds->root, rows))
+        return false;
+    solve(odds->root, rows, odds->solved, width);
+    for (size_t s = 0; s < rows; s++) {
+        const double *row = odds->expected + s * width;
+        without -= 0.5 * (log(dot(row, row, width) / (double)width) + 1) / (double)rows;
+        for (size_t t = 0; t < rows; t++) {
+            double product = dot(odds->solved + s * width, odds->solved + t * width, width);
+            product = product / ((double)width * odds->scale) - (s == t);
+            apart += product * product / (double)(rows * (rows + 1));
+        }
+    }
+    odds->channels = fmin(1 / apart, (double)width);
+    odds->own = odds->channels * (double)rows * (best - without);
+    return odds->channels >= CHANNELS_LEAST && odds->channels >= CHANNELS_SHARE * most_channels(odds) &&
+           isfinite(odds->own);
+}
+
+/* Rows with an energy of their own each: of what was found, of the error, or of what a factor of its own leaves of
+ * each. */
+static double without_input(const struct ts_odds *odds)
+{
+    size_t rows = odds->rows, width = odds->outputs;
+    double unrelated = 0, error = 0, scaled = 0;
+    for (size_t t = 0; t < rows; t++) {
+        const double *y = odds->expected + t * width, *z = odds->found + t * width;
+        double own = dot(y, y, width), both = dot(y, z, width), found = dot(z, z, width);
+        double floor = odds->noise * found, off = fmax(found - 2 * both + own, floor);
+        double left = fmax(own > 0 ? found - both * both / own : found, floor);
+        unrelated -= 0.5 * (log(found / (double)width) + 1) / (double)rows;
+        error -= 0.5 * (log(off / (double)width) + 1) / (double)rows;
+        scaled -= 0.5 * (log(left / (double)width) + 1) / (double)rows;
+    }
+    scaled -= 0.5 * log((double)width) / (double)width; /* the price of a factor for each row */
+    return fmax(unrelated, fmax(error, scaled));
+}
+
+/* With the rounding that fits best: the likelihood of what was found, and what it leaves over what it must. products:
+ * those of the errors' rows, [rows, rows]. */
+static double best_noise(const struct ts_odds *odds, const double *covariance, const double *products, double *room,
+                         double *left)
+{
+    size_t rows = odds->rows, table = rows * rows;
+    double best = -INFINITY;
+    for (double noise = NOISE_LEAST; noise <= NOISE_MOST * 1.001; noise *= NOISE_STEP) {
+        double *solved = room + table, rest = 0, fit;
+        memcpy(room, covariance, table * sizeof *room);
+        for (size_t t = 0; t < rows; t++)
+            room[t * rows + t] += noise * odds->energy[t];
+        if (!take_root(room, rows))
+            continue;
+        memcpy(solved, products, table * sizeof *solved);
+        solve(room, rows, solved, rows);
+        for (size_t s = 0; s < rows; s++) /* the trace of the inverse times the products */
+            for (size_t t = 0; t < s; t++) {
+                double above = solved[t * rows + s];
+                solved[t * rows + s] = solved[s * rows + t];
+                solved[s * rows + t] = above;
+            }
+        solve(room, rows, solved, rows);
+        for (size_t t = 0; t < rows; t++)
+            rest += solved[t * rows + t] / (double)(rows * odds->outputs);
+        fit = -0.5 * (log_of_root(room, rows) + rest);
+        if (fit > best) {
+            best = fit;
+            *left = rest;
+        }
+    }
+    return best;
+}
+
+/* Other weights, or weights or a bias that are a little off, on the right input. */
+static double with_other_weights(const struct ts_odds *odds, const double *own)
+{
+    size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
+    enum { WEIGHT, A_LITTLE, BIAS };
+    double *room = malloc((5 * table + rows * (width + odds->inputs)) * sizeof *room), best = -INFINITY;
+    double *products = room + table, *trial = room + 2 * table, *values = room + 5 * table, *x = values + rows * width;
+    if (!room)
+        return INFINITY;
+    for (size_t t = 0; t < rows; t++)
+        memcpy(x + t * odds->inputs, own + odds->list[t] * odds->inputs, odds->inputs * sizeof *x);
+    for (int what = WEIGHT; what <= BIAS; what++) {
+        double scale, left;
+        for (size_t i = 0; i < rows * width; i++)
+            values[i] = odds->found[i] - (what == WEIGHT ? 0 : odds->expected[i]);
+        add_products(values, values, rows, width, products);
+        add_products(x, x, rows, odds->inputs, room);
+        for (size_t i = 0; i < table; i++)
+            room[i] = what == BIAS ? 1 : room[i] + odds->level;
+        memcpy(trial, room, table * sizeof *trial);
+        for (size_t t = 0; t < rows; t++) /* what the scale is found with */
+            trial[t * (rows + 1)] *= 1 + NOISE_MOST;
+        if (!isfinite(likelihood(trial, rows, values, width, &scale)))
+            continue;
+        for (int step = -SCALES; step <= SCALES; step++) {
+            for (size_t i = 0; i < table; i++)
+                trial[i] = room[i] * scale * pow(SCALE_STEP, step);
+            best = fmax(best, best_noise(odds, trial, products, trial + table, &left));
+        }
+    }
+    free(room);
+    return best;
+}
+
+bool ts_odds_open(struct ts_odds *odds, struct ts_case *the_case, const double *basis, const double *x,
+                  const double *own, size_t inputs)
+{
+    double size = 0;
+    *odds = (struct ts_odds){.the_case = the_case, .inputs = inputs, .outputs = the_case->actor->width};
+    choose_rows(odds, basis);
+    if (odds->rows < LEAST_ROWS || !take_values(odds, x) || !learn(odds)) {
+        ts_odds_close(odds);
+        return false;
+    }
+    for (size_t i = 0; i < the_case->total; i++)
+        size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    odds->noise = fmin(fmax(the_case->noise / size, NOISE_LEAST), NOISE_MOST);
+    odds->none = fmax(without_input(odds), with_other_weights(odds, own));
+    return true;
+}
+
+void ts_odds_close(struct ts_odds *odds)
+{
+    free(odds->x);
+    odds->x = NULL;
+}
+
+/* The covariance of the candidate's tokens, given the reference's, and in `means` what is expected of them. across:
+ * the products of the reference's tokens with the candidate's, [rows, rows], spoilt. */
+static void condition(const struct ts_odds *odds, double *across, double *covariance, double *means)
+{
+    size_t rows = odds->rows, width = odds->outputs;
+    solve(odds->root, rows, across, rows);
+    memset(means, 0, rows * width * sizeof *means);
+    for (size_t t = 0; t < rows; t++)
+        for (size_t s = 0; s < rows; s++)
+            for (size_t i = 0; i < width; i++)
+                means[s * width + i] += across[t * rows + s] * odds->solved[t * width + i];
+    for (size_t s = 0; s < rows; s++)
+        for (size_t t = 0; t < rows; t++) {
+            double sum = 0;
+            for (size_t k = 0; k < rows; k++)
+                sum += across[k * rows + s] * across[k * rows + t];
+            covariance[s * rows + t] = odds->scale * (covariance[s * rows + t] - sum);
+        }
+}
+
+bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit)
+{
+    size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
+    double *room = malloc((4 * table + rows * width) * sizeof *room), best, left = 0, off, error = 0, found = 0;
+    double *across = room, *covariance = room + table, *rest = room + 2 * table, *means = room + 4 * table;
+    if (!room)
+        return false;
+    for (size_t t = 0; t < rows; t++)
+        memcpy(odds->other + t * odds->inputs, other + odds->list[t] * odds->inputs, odds->inputs * sizeof *other);
+    add_products(odds->x, odds->other, rows, odds->inputs, across);
+    add_products(odds->other, odds->other, rows, odds->inputs, covariance);
+    for (size_t i = 0; i < table; i++) {
+        across[i] += odds->level;
+        covariance[i] += odds->level;
+    }
+    condition(odds, across, covariance, means);
+    for (size_t i = 0; i < rows * width; i++)
+        means[i] = odds->found[i] - means[i];
+    add_products(means, means, rows, width, across);
+    for (size_t t = 0; t < rows; t++) {
+        error += across[t * rows + t] / (double)width;
+        found += odds->energy[t];
+    }
+    best = best_noise(odds, covariance, across, rest, &left);
+    free(room);
+    off = LEFT_OFF + LEFT_CHANCES * sqrt(2 / (odds->channels * (double)rows)) +
+          LEFT_UNEVEN * (1 - fmin(odds->channels / most_channels(odds), 1));
+    *fit = (struct ts_odds_fit){.evidence = odds->channels * (double)rows * (best - odds->none),
+                                .left = left,
+                                .fits = fabs(log(left)) < off || (left < 1 && error < NEXT_TO_NOTHING * found)};
+    return isfinite(best);
+}
+
+bool ts_odds_hold(const struct ts_odds_fit *fit)
+{
+    return fit->fits && fit->evidence > EVIDENCE_LEAST;
+}
+
+double ts_odds_sure(double evidence)
+{
+    return 0.5 + 0.4 * (1 - exp(-evidence / EVIDENCE_HALF));
+}

@@ -1,0 +1,54 @@
+/* Odds: what a product was given, where nobody has its weight. Internal to src/diagnose.
+ *
+ * y = x W + b was captured, and x or what x is made of. A hypothesis says what the candidate's product was given
+ * instead, x'. If nothing is known of W but that its numbers have no preference, each output channel is drawn from a
+ * Gaussian whose covariance between tokens is the products of the rows of x, and the candidate's channel, given the
+ * reference's, from one that follows from x and x' alone: W is integrated out. So every hypothesis has a likelihood,
+ * without a number fitted to it, and a measure of fit: what it leaves, over what it says it must leave. The reference
+ * itself tells how far the assumption holds: how many independent channels the products of its own tokens are worth. */
+#ifndef TS_DIAGNOSE_ODDS_H
+#define TS_DIAGNOSE_ODDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "diagnose/families.h"
+
+#define TS_ODDS_ROWS 48
+
+struct ts_odds {
+    struct ts_case *the_case;
+    size_t rows, inputs, outputs;
+    size_t list[TS_ODDS_ROWS];   /* which rows of the case */
+    double *expected, *found;    /* [rows, outputs] */
+    double energy[TS_ODDS_ROWS]; /* of what was found, over the outputs */
+    double *x, *other;           /* [rows, inputs]: what the reference's product is given, and the candidate's */
+    double *root;                /* [rows, rows], of the covariance of expected, without the scale */
+    double *solved;              /* [rows, outputs]: the root's inverse times expected */
+    double level, scale;         /* of the bias' variance, and of everything */
+    double channels;             /* how many independent ones the outputs are worth */
+    double own;                  /* evidence that x makes the reference, in nats */
+    double none;                 /* log-likelihood of a number, of the best that can be said without any other input */
+    double noise;                /* least share of a token's energy that is rounding */
+};
+
+struct ts_odds_fit {
+    double evidence; /* in nats, above what can be said without it */
+    double left;     /* over what it must leave: near 1 when it fits */
+    bool fits;
+};
+
+/* Takes rows of the case that count for themselves in `basis`, [rows of the case, inputs]; x is what the reference's
+ * product is given, own what the candidate's is, if nothing is wrong. False when there are too few of them, when x does
+ * not make the reference, or without memory; then nothing is to be closed. */
+bool ts_odds_open(struct ts_odds *odds, struct ts_case *the_case, const double *basis, const double *x,
+                  const double *own, size_t inputs);
+/* The candidate's product is given `other`, [rows of the case, inputs]. */
+bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit);
+void ts_odds_close(struct ts_odds *odds);
+/* Whether it fits, and is far from chance. */
+bool ts_odds_hold(const struct ts_odds_fit *fit);
+/* How sure evidence makes: 0.5 to 0.9, for nothing but products of tokens was seen. */
+double ts_odds_sure(double evidence);
+
+#endif

@@ -1,0 +1,238 @@
+/* What a product was given, told without its weight: each where it is planted, and silence where the weight is what is
+ * wrong, the bias, or nothing. */
+#include "made_trace.h"
+
+enum { TOKENS = 14, HIDDEN = 48, INNER = 80, HEADS = 4 };
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+
+static double relu(double x)
+{
+    return x > 0 ? x : 0;
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* y = x W + b, W of [out, in]. */
+static float *product(const float *x, const float *weight, const float *bias, size_t in, size_t out)
+{
+    float *y = malloc(TOKENS * out * sizeof *y);
+    assert_non_null(y);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t o = 0; o < out; o++) {
+            double sum = bias ? (double)bias[o] : 0;
+            for (size_t i = 0; i < in; i++)
+                sum += (double)x[t * in + i] * (double)weight[o * in + i];
+            y[t * out + o] = (float)(sum / sqrt((double)in));
+        }
+    return y;
+}
+
+enum way { RIGHT, FUNCTION, SWAPPED, UNGATED, ADDED, CLIPPED, REVERSED, OTHER_WEIGHT, OTHER_BIAS };
+
+static double hidden_value(enum way way, double (*f)(double), double x, double y)
+{
+    switch (way) {
+    case SWAPPED:
+        return f(y) * x;
+    case UNGATED:
+        return f(x);
+    case ADDED:
+        return f(x) + y;
+    case CLIPPED:
+        return f(x < 1 ? x : 1) * (y < -1 ? -1 : y > 1 ? 1 : y);
+    default:
+        return f(x) * y;
+    }
+}
+
+/* Gate, up and down, nothing between them, and no weights. */
+static void expect_function(enum way way, double (*right)(double), double (*wrong)(double), double noise,
+                            const char *id, const char *words)
+{
+    struct trace trace;
+    float *inputs[2][2], *hidden[2], *outputs[2], *weights[2], *biases[2];
+    trace_start(&trace);
+    for (int k = 0; k < 2; k++) {
+        inputs[0][k] = made_values(TOKENS * INNER);
+        inputs[1][k] = made_values(TOKENS * INNER);
+        shake(inputs[0][k], inputs[1][k], TOKENS * INNER, noise);
+        weights[k] = made_values(HIDDEN * INNER);
+        biases[k] = made_values(HIDDEN);
+    }
+    for (int side = 0; side < 2; side++) {
+        hidden[side] = made_values(TOKENS * INNER);
+        for (size_t i = 0; i < TOKENS * INNER; i++) {
+            size_t from = side && way == REVERSED ? i / INNER * INNER + INNER - 1 - i % INNER : i;
+            hidden[side][i] = (float)hidden_value(side ? way : RIGHT, side ? wrong : right,
+                                                  (double)inputs[side][0][from], (double)inputs[side][1][from]);
+        }
+        outputs[side] = product(hidden[side], weights[side && way == OTHER_WEIGHT], biases[side && way == OTHER_BIAS],
+                                INNER, HIDDEN);
+        shake(outputs[side], outputs[side], TOKENS * HIDDEN, side ? noise : 0);
+    }
+    trace_add(&trace, "model.layers.2.mlp.gate_proj", inputs[0][0], inputs[1][0], SHAPE(TOKENS, INNER));
+    trace_add(&trace, "model.layers.2.mlp.up_proj", inputs[0][1], inputs[1][1], SHAPE(TOKENS, INNER));
+    trace_diagnose(&trace,
+                   trace_add(&trace, "model.layers.2.mlp.down_proj", outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
+    if (id)
+        assert_first(&trace, id, words);
+    for (size_t i = 0; i < trace.diagnosis.count && !id; i++)
+        if (strstr(trace.diagnosis.causes[i].summary, "its weight is not at hand")) {
+            trace_print(&trace);
+            fail_msg("an input is blamed for what it has not done");
+        }
+    trace_end(&trace);
+    for (int k = 0; k < 2; k++) {
+        free(inputs[0][k]);
+        free(inputs[1][k]);
+        free(weights[k]);
+        free(biases[k]);
+        free(hidden[k]);
+        free(outputs[k]);
+    }
+}
+
+#define GATE "model.layers.2.mlp.gate_proj"
+#define UP   "model.layers.2.mlp.up_proj"
+
+static void test_functions_without_weights(void **state)
+{
+    static const double noises[] = {1e-7, 3e-3};
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        expect_function(FUNCTION, silu, relu, noises[n], "activation", "is given relu(" GATE ") * " UP " instead of");
+        expect_function(FUNCTION, silu, sigmoid, noises[n], "activation",
+                        "is given sigmoid(" GATE ") * " UP " instead of silu(" GATE ") * " UP);
+        expect_function(FUNCTION, gelu, relu, noises[n], "activation", "is given relu(" GATE ") * " UP);
+        expect_function(SWAPPED, silu, silu, noises[n], "activation", "is given silu(" UP ") * " GATE " instead of");
+        expect_function(UNGATED, silu, silu, noises[n], "activation", "is given silu(" GATE ") instead of");
+        expect_function(ADDED, silu, silu, noises[n], "activation", "is given silu(" GATE ") + " UP " instead of");
+        expect_function(CLIPPED, silu, silu, noises[n], "clamped", "with both of them clipped at 1 instead of");
+        expect_function(REVERSED, silu, silu, noises[n], "permuted", "with its channels in reverse instead of");
+    }
+}
+
+static void test_weights_are_not_inputs(void **state)
+{
+    static const double noises[] = {1e-7, 3e-3};
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        expect_function(RIGHT, silu, silu, noises[n], NULL, NULL);
+        expect_function(OTHER_WEIGHT, silu, silu, noises[n], NULL, NULL);
+        expect_function(OTHER_WEIGHT, gelu, gelu, noises[n], NULL, NULL);
+        expect_function(OTHER_BIAS, silu, silu, noises[n], NULL, NULL);
+    }
+}
+
+/* x, its norm with a weight per channel, and a product of one of them. */
+static void expect_input(bool skipped, bool other_weight, double noise, const char *id, const char *words)
+{
+    struct trace trace;
+    float *x[2], *normed[2], *outputs[2], *gains, *weights[2];
+    trace_start(&trace);
+    gains = made_values(HIDDEN);
+    weights[0] = made_values(INNER * HIDDEN);
+    weights[1] = made_values(INNER * HIDDEN);
+    for (int side = 0; side < 2; side++) {
+        x[side] = made_values(TOKENS * HIDDEN);
+        normed[side] = made_values(TOKENS * HIDDEN);
+    }
+    for (size_t t = 0; t < TOKENS; t++) /* tokens of different sizes */
+        for (size_t i = 0; i < HIDDEN; i++)
+            x[0][t * HIDDEN + i] *= (float)(1 + t % 3);
+    shake(x[0], x[1], TOKENS * HIDDEN, noise);
+    for (int side = 0; side < 2; side++) {
+        for (size_t t = 0; t < TOKENS; t++) {
+            double size = 0;
+            for (size_t i = 0; i < HIDDEN; i++)
+                size += (double)x[side][t * HIDDEN + i] * (double)x[side][t * HIDDEN + i];
+            for (size_t i = 0; i < HIDDEN; i++)
+                normed[side][t * HIDDEN + i] = (float)((1 + 0.3 * (double)gains[i]) * (double)x[side][t * HIDDEN + i] /
+                                                       sqrt(size / HIDDEN + 1e-6));
+        }
+        outputs[side] =
+            product(side && skipped ? x[side] : normed[side], weights[side && other_weight], NULL, HIDDEN, INNER);
+        shake(outputs[side], outputs[side], TOKENS * INNER, side ? noise : 0);
+    }
+    trace_add(&trace, "model.layers.1", x[0], x[1], SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "model.layers.2.input_layernorm", normed[0], normed[1], SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace,
+                   trace_add(&trace, "model.layers.2.self_attn.v_proj", outputs[0], outputs[1], SHAPE(TOKENS, INNER)));
+    if (id)
+        assert_first(&trace, id, words);
+    else
+        assert_null(trace_cause(&trace, "wrong-input"));
+    trace_end(&trace);
+    for (int side = 0; side < 2; side++) {
+        free(x[side]);
+        free(normed[side]);
+        free(outputs[side]);
+        free(weights[side]);
+    }
+    free(gains);
+}
+
+static void test_norm_that_is_passed_by(void **state)
+{
+    (void)state;
+    expect_input(true, false, 1e-7, "wrong-input", "is given model.layers.1 instead of model.layers.2.input_layernorm");
+    expect_input(true, false, 3e-3, "wrong-input", "is given model.layers.1 instead of model.layers.2.input_layernorm");
+    expect_input(false, false, 3e-3, NULL, NULL);
+    expect_input(false, true, 1e-7, NULL, NULL);
+    expect_input(false, true, 3e-3, NULL, NULL);
+}
+
+/* Heads of a context that are put together in the wrong order. */
+static void expect_order(bool by_head, const char *words)
+{
+    enum { SIZE = HIDDEN / HEADS };
+    struct trace trace;
+    float *context, *turned, *outputs[2], *weight;
+    trace_start(&trace);
+    context = made_values(TOKENS * HIDDEN);
+    turned = made_values(TOKENS * HIDDEN);
+    weight = made_values(HIDDEN * HIDDEN);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t h = 0; h < HEADS; h++)
+            for (size_t i = 0; i < SIZE; i++)
+                turned[by_head ? (h * TOKENS + t) * SIZE + i : t * HIDDEN + i * HEADS + h] =
+                    context[(t * HEADS + h) * SIZE + i];
+    outputs[0] = product(context, weight, NULL, HIDDEN, HIDDEN);
+    outputs[1] = product(turned, weight, NULL, HIDDEN, HIDDEN);
+    trace_add(&trace, "layer_0_attn_context", context, context, SHAPE(TOKENS, HEADS, SIZE));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_o_proj", outputs[0], outputs[1], SHAPE(TOKENS, HIDDEN)));
+    assert_first(&trace, "permuted", words);
+    trace_end(&trace);
+    free(context);
+    free(turned);
+    free(outputs[0]);
+    free(outputs[1]);
+    free(weight);
+}
+
+static void test_heads_in_another_order(void **state)
+{
+    (void)state;
+    expect_order(true, "read as [tokens, heads * size] while memory holds [heads, tokens, size]");
+    expect_order(false, "with each row as [size, heads] instead of [heads, size]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
+        cmocka_unit_test(test_norm_that_is_passed_by), cmocka_unit_test(test_heads_in_another_order)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
