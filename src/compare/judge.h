@@ -50,6 +50,7 @@ struct ts_judgement {
     uint64_t tokens;  /* length of the sequence, 0 when unknown */
     uint64_t *aside;  /* tokens set aside: routed otherwise on a near tie */
     size_t aside_count;
+    bool keys_aside; /* some of them look at other keys, for the same reason */
     bool *guessed; /* which of these by a guess, as neither the choice nor what it follows from was captured; or NULL */
     size_t coarse; /* the first pair whose error was taken for a low precision that starts there, or SIZE_MAX */
     const char *notes[16]; /* what the run cannot show, what looks odd: sentences for the report */

@@ -561,6 +561,8 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
         state->out->verdicts[i].why = "the same numbers in a different order: experts gather tokens as they come";
         return;
     }
+    if (ts_judge_keys(state, i))
+        return;
     if (!width || width > MOST_CHOSEN || tokens == 1 || !(choice = calloc(1, sizeof *choice))) {
         unequal(state, i);
         return;

@@ -191,6 +191,8 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error);
 /* Rows of it that nobody has to find: those of tokens that are set aside, or whose k largest logits are others, which
  * the noise of the logits makes of near ties. */
 size_t ts_judge_excused_rows(const struct ts_judge *state, size_t i);
+/* Integers that are the keys which each token looks at; false when they are none. */
+bool ts_judge_keys(struct ts_judge *state, size_t i);
 /* Integers: chosen experts may be others where the candidate's own logits say so; anything else must be equal. */
 void ts_judge_integers(struct ts_judge *state, size_t i);
 /* Sets tokens aside whose experts are others, seen at the weights of the chosen: their indices may not be captured.

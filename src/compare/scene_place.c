@@ -89,19 +89,21 @@ uint64_t ts_place_tokens(const struct ts_pair *pairs, size_t count)
 }
 
 /* Do these leading axes, which most tensors of three axes have, stand for a batch and its tokens? They may as well be
- * tokens and heads of a run without a batch. That one has plain matrices, or scores, [tokens, heads, tokens] or [heads,
- * tokens, tokens]; a batch has a fourth axis where heads are, hidden states of several widths, or, with layer outputs
- * alone, fewer sequences than tokens. */
+ * tokens and heads of a run without a batch. That one has plain matrices (of these axes too), or scores, [tokens,
+ * heads, tokens] or [heads, tokens, tokens]; a batch has a fourth axis where heads are, hidden states of several
+ * widths, or, with layer outputs alone, fewer sequences than tokens. */
 static bool are_batch(const struct ts_pair *pairs, size_t count, uint64_t batch, uint64_t sequence, size_t votes)
 {
     const uint64_t *shape;
     unsigned rank;
-    size_t matrices = 0, fours = 0;
+    size_t matrices = 0, own = 0, fours = 0;
     uint64_t width = 0;
     bool scores = false, widths = false;
     for (size_t i = 0; next_shape(pairs, count, &i, &shape, &rank);) {
-        if (rank == 2)
+        if (rank == 2) {
             matrices += shape[0] != batch && shape[0] != batch * sequence;
+            own += shape[0] == batch;
+        }
         if (rank == 3) {
             scores = scores || (shape[2] == shape[1] && shape[1] == sequence) || (shape[2] == shape[0]) ||
                      (shape[1] == batch && shape[2] == batch);
@@ -112,7 +114,7 @@ static bool are_batch(const struct ts_pair *pairs, size_t count, uint64_t batch,
         }
         fours += rank == 4 && shape[0] == batch && (shape[1] == sequence || shape[2] == sequence);
     }
-    return votes > matrices && (fours || (!scores && (widths || batch < sequence)));
+    return votes > matrices && votes > own && (fours || (!scores && (widths || batch < sequence)));
 }
 
 /* Hidden states as one list of the tokens of all sequences, [batch * tokens, hidden], and an axis for the sequences

@@ -249,8 +249,8 @@ bool ts_put_aside(struct ts_buffer *out, const struct ts_judgement *judgement, b
         count += is_guessed(judgement, i) == guessed;
     if (!count)
         return false;
-    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to different experts%s:", count, judgement->tokens,
-                     guessed ? "seem to have been" : "were",
+    ts_buffer_printf(out, "%zu of %" PRIu64 " tokens that %s routed to different %s%s:", count, judgement->tokens,
+                     guessed ? "seem to have been" : "were", judgement->keys_aside ? "experts or keys" : "experts",
                      judgement->first == SIZE_MAX ? " on a near tie"
                                                   : ", on a near tie or because of the first divergence");
     for (size_t i = 0; i < judgement->aside_count && shown < most; i++)

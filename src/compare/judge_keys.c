@@ -1,0 +1,146 @@
+/* Owns judging which keys sparse attention chose: integers, so many for each token, that an indexer ranked highest.
+ *
+ * A token may look at itself and at what is before it. Where it has fewer keys than it may choose, the rest is masked:
+ * those numbers mean nothing, and no two kernels agree on them. The order says nothing either. Of keys that are nearly
+ * tied, noise exchanges some; the tokens that look at others for it are set aside. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/judge_state.h"
+
+#define MOST_KEYS ((uint64_t)1 << 16) /* of a token */
+#define BACK      8                   /* earlier pairs that the ranking may come from */
+#define KEYS_BY_ERROR                                                                                                  \
+    2.0 /* of the keys there are, times the error that came in: four times as many as lie that close */
+
+/* One token's keys on both sides, and a mark for each key there is. */
+struct keys {
+    const struct ts_pair *pair;
+    uint64_t count, sequence;
+    int64_t *a, *b;
+    uint8_t *marks;
+};
+
+static bool read_keys(struct keys *keys, uint64_t token)
+{
+    struct ts_error ignored;
+    const uint64_t first = token * keys->count;
+    return ts_view_read_i64(&keys->pair->a, first, (size_t)keys->count, keys->a, &ignored) == TS_OK &&
+           ts_view_read_i64(&keys->pair->b, first, (size_t)keys->count, keys->b, &ignored) == TS_OK;
+}
+
+/* How many keys that the token may see are among these; `visible`: how many it may. UINT64_MAX: they are no keys. */
+static uint64_t count_seen(struct keys *keys, const int64_t *own, uint64_t visible)
+{
+    uint64_t seen = 0;
+    memset(keys->marks, 0, (size_t)keys->sequence);
+    for (uint64_t k = 0; k < keys->count; k++) {
+        if (own[k] == -1)
+            continue;
+        if (own[k] < 0 || (uint64_t)own[k] >= keys->sequence || keys->marks[own[k]]++)
+            return UINT64_MAX;
+        seen += (uint64_t)own[k] < visible;
+    }
+    return seen;
+}
+
+/* Every token of the reference takes as many of the keys that it may see as it can. Experts with small numbers may look
+ * the same: the name tells. */
+static bool are_keys(struct keys *keys, uint64_t tokens)
+{
+    bool chosen = false;
+    if (!strstr(keys->pair->name, "attn") && !strstr(keys->pair->name, "attention") &&
+        !strstr(keys->pair->name, "indexer"))
+        return false;
+    for (uint64_t token = 0; token < tokens; token++) {
+        const uint64_t visible = token % keys->sequence + 1, most = visible < keys->count ? visible : keys->count;
+        if (!read_keys(keys, token) || count_seen(keys, keys->a, visible) != most)
+            return false;
+        chosen = chosen || keys->a[0] != (int64_t)token;
+    }
+    return chosen;
+}
+
+/* Keys of the reference's that the candidate's token does not take. */
+static uint64_t count_exchanged(struct keys *keys, uint64_t visible)
+{
+    uint64_t others = 0;
+    count_seen(keys, keys->b, visible);
+    for (uint64_t k = 0; k < keys->count; k++)
+        others += keys->a[k] >= 0 && (uint64_t)keys->a[k] < visible && !keys->marks[keys->a[k]];
+    return others;
+}
+
+static double came_in(const struct ts_judge *state, size_t i)
+{
+    double came = 0;
+    for (size_t back = 1; back <= BACK && back <= i; back++)
+        if (isfinite(state->errors[i - back]))
+            came = fmax(came, state->errors[i - back]);
+    return came;
+}
+
+static void judge(struct ts_judge *state, size_t i, struct keys *keys)
+{
+    const double came = came_in(state, i);
+    double room = 0;
+    uint64_t exchanged = 0;
+    size_t flipped = 0, row = 0;
+    for (uint64_t token = 0; token < state->scene.tokens; token++) {
+        const uint64_t visible = token % keys->sequence + 1, most = visible < keys->count ? visible : keys->count;
+        uint64_t seen;
+        if (!read_keys(keys, token) || (seen = count_seen(keys, keys->b, visible)) != most) {
+            ts_judge_differs(
+                state, i, ts_judge_say(state->out, "token %" PRIu64 " does not take the keys that it may see", token));
+            return;
+        }
+        exchanged += count_exchanged(keys, visible);
+        room += visible > keys->count ? (double)visible : 0;
+    }
+    if ((double)exchanged > fmax(2, KEYS_BY_ERROR * came * room)) {
+        ts_judge_differs(state, i,
+                         ts_judge_say(state->out,
+                                      "tokens look at %" PRIu64 " different keys, more than near ties explain",
+                                      exchanged));
+        return;
+    }
+    for (uint64_t token = 0; token < state->scene.tokens && exchanged; token++) {
+        if (!read_keys(keys, token) || !count_exchanged(keys, token % keys->sequence + 1))
+            continue;
+        flipped++;
+        while (row < state->scene.taken_count && state->scene.taken[row] < token)
+            row++;
+        if (row < state->scene.taken_count && state->scene.taken[row] == token)
+            ts_judge_leave_out(state, row, true);
+    }
+    state->out->keys_aside = state->out->keys_aside || flipped;
+    state->out->verdicts[i].judged = TS_JUDGED_NOISE;
+    state->out->verdicts[i].why =
+        flipped ? ts_judge_say(state->out,
+                               "%zu token%s at different keys, apparently on a near tie; %s set aside from here on",
+                               flipped, flipped == 1 ? " looks" : "s look", flipped == 1 ? "it is" : "they are")
+                : "the same keys in another order; those behind a token are masked and mean nothing";
+}
+
+bool ts_judge_keys(struct ts_judge *state, size_t i)
+{
+    const uint64_t tokens = state->scene.tokens, sequence = ts_scene_sequence(&state->scene);
+    struct keys keys = {.pair = &state->pairs[i], .sequence = sequence};
+    bool good;
+    if (tokens <= 1 || !sequence || keys.pair->a.count % tokens || keys.pair->a.count != keys.pair->b.count)
+        return false;
+    keys.count = keys.pair->a.count / tokens;
+    if (keys.count < 2 || keys.count > MOST_KEYS || keys.count > sequence)
+        return false;
+    keys.a = malloc((size_t)keys.count * sizeof *keys.a);
+    keys.b = malloc((size_t)keys.count * sizeof *keys.b);
+    keys.marks = malloc((size_t)sequence);
+    good = keys.a && keys.b && keys.marks && are_keys(&keys, tokens);
+    if (good)
+        judge(state, i, &keys);
+    free(keys.a);
+    free(keys.b);
+    free(keys.marks);
+    return good;
+}
