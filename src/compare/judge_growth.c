@@ -286,6 +286,15 @@ static bool channel_stands_out(const struct ts_structure *structure, double base
            structure->channel_rows > (double)structure->rows / 8;
 }
 
+/* Scores of a long sequence, of which some tokens are looked at. Of those that took other experts, and are set aside,
+ * there are more among the others, and they are keys here. */
+static bool has_unseen_keys(const struct ts_judge *state, size_t i)
+{
+    const struct ts_view *view = &state->pairs[i].a;
+    return state->gone[i] && state->scene.taken_count < state->scene.tokens && view->rank > 1 &&
+           view->shape[view->rank - 1] == ts_scene_sequence(&state->scene);
+}
+
 /* All tensors before it are finer than so many bits, and there are some: nothing that it comes from was rounded so. The
  * first tensors of a run may be embeddings in a type of their own, which later layers add to in f32. */
 static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
@@ -508,6 +517,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     if (level > 3 * rounding && !few && !carried && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
         say_element(state, i);
+    flips = flips || has_unseen_keys(state, i);
     if (level > 3 * rounding && structure->known && !(flips && channel_stands_out(structure, base))) {
         char token[64];
         ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_row], token, sizeof token);

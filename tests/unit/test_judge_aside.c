@@ -218,14 +218,59 @@ static void test_the_last_token_that_is_left(void **state)
     judge_last_token(50, 6);
 }
 
+/* Of three hundred tokens some are looked at. Many took other experts, and as keys they err in the scores of all,
+ * whether they are looked at or not. */
+static void judge_keys_of_all(bool flipped, size_t expected)
+{
+    enum { ALL = 300, OF = 8 };
+    struct judged judged;
+    static float own[2][ALL * OF], scores[2][ALL * ALL];
+    static int64_t chosen[2][ALL];
+    float *spread = made_values(ALL * OF), *table = made_values(ALL * ALL), *errors = made_values(ALL * ALL);
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        float *a = made_values(ALL * OF), b[ALL * OF];
+        shake(a, b, ALL * OF, 0.01);
+        trace_add(&judged.trace, made_name("layers.0.part_%d", i), a, b, SHAPE(ALL, OF));
+        free(a);
+    }
+    for (size_t i = 0; i < ALL * OF; i++)
+        own[0][i] = own[1][i] = -1 + 0.2f * spread[i];
+    for (size_t row = 0; row < ALL; row++) {
+        const bool other = flipped && row % 7 == 3;
+        own[0][row * OF + 1] = 1;
+        own[0][row * OF + 2] = 0.99f;
+        own[1][row * OF + 1] = other ? 0.99f : 1;
+        own[1][row * OF + 2] = other ? 1 : 0.99f;
+        chosen[0][row] = 1;
+        chosen[1][row] = other ? 2 : 1;
+    }
+    for (size_t i = 0; i < ALL * ALL; i++) {
+        scores[0][i] = table[i];
+        scores[1][i] = table[i] + (i % ALL == 101 || i % ALL == 108 || i % ALL == 115 ? 0.2f : 4e-3f) * errors[i];
+    }
+    trace_add(&judged.trace, "layers.0.mlp.gate", own[0], own[1], SHAPE(ALL, OF));
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], ALL, 1);
+    trace_add(&judged.trace, "layers.1.attn_scores", scores[0], scores[1], SHAPE(ALL, 1, ALL));
+    free(spread);
+    free(table);
+    free(errors);
+    expect_first(&judged, expected);
+}
+
+static void test_keys_that_are_not_looked_at(void **state)
+{
+    (void)state;
+    judge_keys_of_all(true, SIZE_MAX);
+    judge_keys_of_all(false, 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_last_token_that_is_left),
-        cmocka_unit_test(test_experts_in_another_order),
-        cmocka_unit_test(test_tokens_that_are_left),
-        cmocka_unit_test(test_growth_in_few_tokens),
-        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
+        cmocka_unit_test(test_the_last_token_that_is_left), cmocka_unit_test(test_keys_that_are_not_looked_at),
+        cmocka_unit_test(test_experts_in_another_order),    cmocka_unit_test(test_tokens_that_are_left),
+        cmocka_unit_test(test_growth_in_few_tokens),        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
