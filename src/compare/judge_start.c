@@ -398,6 +398,23 @@ static bool is_behind_a_hole(const struct ts_judge *state, size_t i)
     return !ts_layer_of(state->pairs[i].name, &layer) || has_lost_its_input(state, i);
 }
 
+/* A norm of queries, keys or a latent, by its name, and not of the stream: where the projection before it was not
+ * captured in its layer, a product lies between. */
+static bool is_behind_a_projection(const struct ts_judge *state, size_t i)
+{
+    static const char *const norms[] = {"attn_q_norm", "attn_k_norm", "attn_q_a_norm", "attn_kv_a_norm"};
+    static const char *const projections[] = {"attn_q", "attn_k", "attn_q_a", "attn_kv_a_mqa"};
+    for (size_t n = 0; n < sizeof norms / sizeof *norms; n++) {
+        bool captured = false;
+        if (!is_one_of(state, i, &norms[n], 1))
+            continue;
+        for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name) && !captured;)
+            captured = is_one_of(state, k, &projections[n], 1);
+        return !captured;
+    }
+    return false;
+}
+
 /* The error that weights of four bits make between what was captured before i and i itself. */
 static double likely_error(const struct ts_judge *state, size_t i)
 {
@@ -486,7 +503,7 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     double came, sharpness = ts_judge_sharpness(state, i, &came);
     slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
-        (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
+        (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i) && !is_behind_a_projection(state, i)) ||
         (level > STRUCTURE_FROM && (has_structure(&state->structures[i], sharpness) || is_left_behind(state, i))))
         return TS_START_NONE;
     hear(state, i, &evidence);
