@@ -109,6 +109,8 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
     if (state->adaptive[i])
         state->modulated[i] = error_of_modulation(state, i);
+    else if (operation->kind == TS_OPERATION_MODULATE)
+        state->modulated[i] = state->errors[operation->inputs[1]];
 }
 
 /* Activations are often looked up in tables of half precision. An error as small as that is a table unless another
