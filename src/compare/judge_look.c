@@ -402,8 +402,7 @@ static enum ts_status heed_choice(struct ts_judge *state, const struct ts_actor 
         return TS_OK;
     if (state->out->verdicts[choice].judged == TS_JUDGED_DIFFERS) {
         if (choice > i)
-            ts_judge_differs(
-                state, i, ts_judge_say(state->out, "its experts are not those that the candidate's own logits choose"));
+            ts_judge_differs(state, i, "its experts are not those that the candidate's own logits choose");
         return TS_OK;
     }
     TS_TRY(ts_operation_replay(&state->scene, &look->operation, actor, &by_choice, &look->error));

@@ -243,13 +243,14 @@ static bool is_taken_before(const struct ts_judge *state, size_t k, size_t i)
 /* One of some kinds, by its name. */
 static bool is_one_of(const struct ts_judge *state, size_t i, const char *const *kinds, size_t count)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(&state->out->arena);
     struct ts_names names;
-    if (!ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
-        return false;
-    for (size_t k = 0; k < count; k++)
-        if (strcmp(names.list[0].kind, kinds[k]) == 0)
-            return true;
-    return false;
+    bool found = false;
+    if (ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
+        for (size_t k = 0; k < count; k++)
+            found = found || strcmp(names.list[0].kind, kinds[k]) == 0;
+    ts_arena_rewind(&state->out->arena, mark);
+    return found;
 }
 
 bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i)
@@ -274,14 +275,16 @@ double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came)
     *came = 0;
     if (!ts_judge_is_behind_attention(state, i))
         return 1;
-    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);) {
+    for (size_t back = 1; back <= NEAR_SCORES && back <= i; back++) {
+        const size_t k = i - back;
         const struct ts_delta *delta = &state->deltas[k];
         double size = delta->compared ? delta->a.norm / sqrt((double)delta->compared) : 0;
+        if (!ts_same_layer(state->pairs[k].name, state->pairs[i].name))
+            break;
         if (!isfinite(state->errors[k]) || is_taken_before(state, k, i))
             continue;
-        if (i - k <= NEAR_SCORES)
-            *came = fmax(*came, state->errors[k]);
-        if (i - k > NEAR_SCORES || !(size > largest[1]))
+        *came = fmax(*came, state->errors[k]);
+        if (!(size > largest[1]))
             continue;
         largest[1] = fmin(size, largest[0]);
         largest[0] = fmax(size, largest[0]);
@@ -408,8 +411,9 @@ static bool is_behind_a_projection(const struct ts_judge *state, size_t i)
         bool captured = false;
         if (!is_one_of(state, i, &norms[n], 1))
             continue;
-        for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name) && !captured;)
-            captured = is_one_of(state, k, &projections[n], 1);
+        for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i && !captured; back++)
+            captured = ts_same_layer(state->pairs[i - back].name, state->pairs[i].name) &&
+                       is_one_of(state, i - back, &projections[n], 1);
         return !captured;
     }
     return false;
