@@ -163,6 +163,20 @@ static bool errs_as_layers_do(const struct ts_judge *state, size_t i)
     return count && state->replays[i].local < MODULATED_MORE * ts_nth(updates, count, count / 4);
 }
 
+/* In another layer, where the modulation was captured, the same point was learnt as what that makes of a norm. Here it
+ * was not, and errs by as much. */
+static bool errs_as_modulations_do(const struct ts_judge *state, size_t i)
+{
+    if (!state->adaptive[i] || state->modulated[i] > 0)
+        return false;
+    for (size_t k = 0; k < state->out->count; k++)
+        if (state->kinds[k] == TS_OPERATION_MODULATE &&
+            state->replays[i].local < MODULATED_MORE * state->modulated[k] &&
+            ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
+            return true;
+    return false;
+}
+
 static bool follows(const struct ts_judge *state, size_t i)
 {
     double ratio = state->replays[i].ratio, slope = fabs(state->replays[i].slope);
@@ -180,7 +194,8 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     bool excused = state->products[i] && !(replay->rival > 0);
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
-        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]) || errs_as_layers_do(state, i))
+        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]) || errs_as_layers_do(state, i) ||
+        errs_as_modulations_do(state, i))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = TS_REPLAY_FINE;

@@ -48,7 +48,8 @@
 #define TOO_NOISY   0.25 /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
- * come in through that, and so have the terms of a sum that was. */
+ * come in through that, and so have the terms of a sum that was; but for its own point of another layer, which shows
+ * what such a product makes of such an input. */
 static double inherited(const struct ts_judge *state, size_t i)
 {
     double most = 0;
@@ -58,7 +59,7 @@ static double inherited(const struct ts_judge *state, size_t i)
         context = context || state->kinds[k] == TS_OPERATION_CONTEXT;
         if (context && (state->kinds[k] == TS_OPERATION_SCORES || state->kinds[k] == TS_OPERATION_SOFTMAX))
             continue;
-        if (state->used[k] && state->used[k] <= i)
+        if (state->used[k] && state->used[k] <= i && !ts_judge_same_point(state->pairs[k].name, state->pairs[i].name))
             continue;
         most = isfinite(state->errors[k]) && state->errors[k] > most ? state->errors[k] : most;
     }
@@ -304,6 +305,21 @@ static bool channel_stands_out(const struct ts_structure *structure, double base
     return structure->channel > ts_channel_limit(structure) && structure->channel > 2 * structure->inherited_channel &&
            structure->channel_gap > TS_CHANNEL_GAP && structure->channel_error > base &&
            structure->channel_rows > (double)structure->rows / 8;
+}
+
+/* The worst channel of scores of a long sequence is a key of a token that is not looked at: nobody knows what came into
+ * it, a small token behind a norm or other experts. */
+static bool is_unseen_key(const struct ts_judge *state, size_t i)
+{
+    const struct ts_view *view = &state->pairs[i].a;
+    const uint64_t sequence = ts_scene_sequence(&state->scene);
+    if (state->scene.taken_count == state->scene.tokens || view->rank < 2 || !sequence ||
+        view->shape[view->rank - 1] != sequence)
+        return false;
+    for (size_t row = 0; row < state->scene.taken_count; row++)
+        if (state->scene.taken[row] % sequence == state->structures[i].worst_channel % sequence)
+            return false;
+    return true;
 }
 
 /* All tensors before it are finer than so many bits, and there are some: nothing that it comes from was rounded so. The
@@ -556,6 +572,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     if (level > 3 * rounding && !few && !carried && ts_element_stands_out(structure) &&
         structure->element > 8 * structure->inherited_element) /* weights of norms */
         say_element(state, i);
+    flips = flips || is_unseen_key(state, i);
     if (level > 3 * rounding && structure->known && !(flips && channel_stands_out(structure, base))) {
         char token[64];
         ts_scene_token_text(&state->scene, state->scene.taken[structure->worst_row], token, sizeof token);

@@ -109,6 +109,8 @@ static void note_replay(struct ts_judge *state, size_t i, const struct ts_operat
     state->adaptive[i] = operation->kind == TS_OPERATION_NORM && operation->centred && operation->flag;
     if (state->adaptive[i])
         state->modulated[i] = error_of_modulation(state, i);
+    else if (operation->kind == TS_OPERATION_MODULATE)
+        state->modulated[i] = state->errors[operation->inputs[1]];
 }
 
 /* Activations are often looked up in tables of half precision. An error as small as that is a table unless another
@@ -400,8 +402,7 @@ static enum ts_status heed_choice(struct ts_judge *state, const struct ts_actor 
         return TS_OK;
     if (state->out->verdicts[choice].judged == TS_JUDGED_DIFFERS) {
         if (choice > i)
-            ts_judge_differs(
-                state, i, ts_judge_say(state->out, "its experts are not those that the candidate's own logits choose"));
+            ts_judge_differs(state, i, "its experts are not those that the candidate's own logits choose");
         return TS_OK;
     }
     TS_TRY(ts_operation_replay(&state->scene, &look->operation, actor, &by_choice, &look->error));

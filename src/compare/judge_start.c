@@ -243,13 +243,14 @@ static bool is_taken_before(const struct ts_judge *state, size_t k, size_t i)
 /* One of some kinds, by its name. */
 static bool is_one_of(const struct ts_judge *state, size_t i, const char *const *kinds, size_t count)
 {
+    const struct ts_arena_mark mark = ts_arena_mark(&state->out->arena);
     struct ts_names names;
-    if (!ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
-        return false;
-    for (size_t k = 0; k < count; k++)
-        if (strcmp(names.list[0].kind, kinds[k]) == 0)
-            return true;
-    return false;
+    bool found = false;
+    if (ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
+        for (size_t k = 0; k < count; k++)
+            found = found || strcmp(names.list[0].kind, kinds[k]) == 0;
+    ts_arena_rewind(&state->out->arena, mark);
+    return found;
 }
 
 bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i)
@@ -274,14 +275,16 @@ double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came)
     *came = 0;
     if (!ts_judge_is_behind_attention(state, i))
         return 1;
-    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);) {
+    for (size_t back = 1; back <= NEAR_SCORES && back <= i; back++) {
+        const size_t k = i - back;
         const struct ts_delta *delta = &state->deltas[k];
         double size = delta->compared ? delta->a.norm / sqrt((double)delta->compared) : 0;
+        if (!ts_same_layer(state->pairs[k].name, state->pairs[i].name))
+            break;
         if (!isfinite(state->errors[k]) || is_taken_before(state, k, i))
             continue;
-        if (i - k <= NEAR_SCORES)
-            *came = fmax(*came, state->errors[k]);
-        if (i - k > NEAR_SCORES || !(size > largest[1]))
+        *came = fmax(*came, state->errors[k]);
+        if (!(size > largest[1]))
             continue;
         largest[1] = fmin(size, largest[0]);
         largest[0] = fmax(size, largest[0]);
@@ -398,6 +401,24 @@ static bool is_behind_a_hole(const struct ts_judge *state, size_t i)
     return !ts_layer_of(state->pairs[i].name, &layer) || has_lost_its_input(state, i);
 }
 
+/* A norm of queries, keys or a latent, by its name, and not of the stream: where the projection before it was not
+ * captured in its layer, a product lies between. */
+static bool is_behind_a_projection(const struct ts_judge *state, size_t i)
+{
+    static const char *const norms[] = {"attn_q_norm", "attn_k_norm", "attn_q_a_norm", "attn_kv_a_norm"};
+    static const char *const projections[] = {"attn_q", "attn_k", "attn_q_a", "attn_kv_a_mqa"};
+    for (size_t n = 0; n < sizeof norms / sizeof *norms; n++) {
+        bool captured = false;
+        if (!is_one_of(state, i, &norms[n], 1))
+            continue;
+        for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i && !captured; back++)
+            captured = ts_same_layer(state->pairs[i - back].name, state->pairs[i].name) &&
+                       is_one_of(state, i - back, &projections[n], 1);
+        return !captured;
+    }
+    return false;
+}
+
 /* The error that weights of four bits make between what was captured before i and i itself. */
 static double likely_error(const struct ts_judge *state, size_t i)
 {
@@ -486,7 +507,7 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     double came, sharpness = ts_judge_sharpness(state, i, &came);
     slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
-        (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i)) ||
+        (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i) && !is_behind_a_projection(state, i)) ||
         (level > STRUCTURE_FROM && (has_structure(&state->structures[i], sharpness) || is_left_behind(state, i))))
         return TS_START_NONE;
     hear(state, i, &evidence);

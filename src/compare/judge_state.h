@@ -56,7 +56,8 @@ struct ts_judge {
     enum ts_operation_kind *kinds;
     bool *products;    /* per pair: learnt as a matrix product of captured tensors */
     bool *adaptive;    /* per pair: learnt as a layer norm whose weight and bias may come from products */
-    double *modulated; /* per pair: error of the captured tensor they may have come from, 0 when there is none */
+    double *modulated; /* per pair: error of the captured tensor they may have come from, or of the modulation that was
+                          learnt; 0 when there is none */
     size_t *follows;   /* per pair: 1 + the pair that it continues, as a stream does from layer to layer; 0: none */
     double *updates;   /* per pair that continues another: relative error of what was added to that */
     size_t *takes;     /* per pair that was learnt: 1 + the pair of its first input; 0: none */

@@ -639,13 +639,24 @@ static void grant_alike_inputs(struct ts_scene *scene, const struct ts_actor *ac
         structure->offset = fmin(structure->offset, ts_offset_share(whole, came));
 }
 
+/* The row of the token that is the key of this channel of scores; as many as there are rows when there is none. */
+static size_t key_row(const struct ts_scene *scene, const struct ts_actor *actor, size_t channel)
+{
+    size_t row = 0;
+    if (actor->inner != actor->sequence || actor->apart)
+        return actor->rows;
+    while (row < actor->rows && ts_scene_position(scene, actor, row) != channel % actor->inner)
+        row++;
+    return row;
+}
+
 /* What stood out before may stand out here: a head of the probabilities in the context, a key in the scores, a token
  * that is small, and errs by its size, behind a norm, and one that errs far more than others, which it may hide by
  * being larger. */
 static void inherit_structure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     const size_t blocks = structure->block_size ? actor->width / structure->block_size : 0;
-    const bool keys = actor->inner == actor->sequence && actor->rows == actor->inner && !actor->apart;
+    const size_t key = key_row(scene, actor, structure->worst_channel);
     double small, own;
     row_alone(scene, actor, actor->width, structure->worst_row, &own);
     for (size_t back = 1; back <= INPUTS && back <= actor->pair; back++) {
@@ -655,10 +666,9 @@ static void inherit_structure(struct ts_scene *scene, const struct ts_actor *act
         if (structure->block > TS_BLOCK_LIMIT && before->heads == blocks)
             structure->inherited_block =
                 fmax(structure->inherited_block, head_alone(scene, before, structure->worst_block));
-        if (keys && structure->channel > TS_CHANNEL_LIMIT)
+        if (key < actor->rows && structure->channel > TS_CHANNEL_LIMIT)
             structure->inherited_channel =
-                fmax(structure->inherited_channel,
-                     row_alone(scene, before, before->width, structure->worst_channel % actor->inner, &small));
+                fmax(structure->inherited_channel, row_alone(scene, before, before->width, key, &small));
         if (structure->row > TS_ROW_LIMIT) {
             size_t width = before->width < actor->width ? before->width : actor->width;
             double came = row_alone(scene, before, width, structure->worst_row, &small);

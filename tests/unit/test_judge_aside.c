@@ -218,14 +218,47 @@ static void test_the_last_token_that_is_left(void **state)
     judge_last_token(50, 6);
 }
 
+/* Of three hundred tokens some are looked at. A key that errs far more than others did so before, or took other
+ * experts, and nobody knows; of the first one, which is looked at, it is known. */
+static void judge_keys_of_all(size_t key, bool small, size_t expected)
+{
+    enum { ALL = 300, OF = 8 };
+    struct judged judged;
+    static float scores[ALL * ALL];
+    float *table = made_values(ALL * ALL), *errors = made_values(ALL * ALL);
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        float *a = made_values(ALL * OF), *errors_a = made_values(ALL * OF), b[ALL * OF];
+        for (size_t k = 0; k < ALL * OF; k++) {
+            a[k] *= small && k / OF == key ? 0.02f : 1;
+            b[k] = a[k] + 4e-3f * errors_a[k];
+        }
+        trace_add(&judged.trace, made_name("layers.0.part_%d", i), a, b, SHAPE(ALL, OF));
+        free(a);
+        free(errors_a);
+    }
+    for (size_t i = 0; i < ALL * ALL; i++)
+        scores[i] = table[i] + (i % ALL == key ? 0.2f : 4e-3f) * errors[i];
+    trace_add(&judged.trace, "layers.0.attn_scores", table, scores, SHAPE(ALL, 1, ALL));
+    free(table);
+    free(errors);
+    expect_first(&judged, expected);
+}
+
+static void test_keys_that_are_not_looked_at(void **state)
+{
+    (void)state;
+    judge_keys_of_all(108, false, SIZE_MAX);
+    judge_keys_of_all(0, true, SIZE_MAX); /* a small one, which errs by as much as others do */
+    judge_keys_of_all(0, false, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_last_token_that_is_left),
-        cmocka_unit_test(test_experts_in_another_order),
-        cmocka_unit_test(test_tokens_that_are_left),
-        cmocka_unit_test(test_growth_in_few_tokens),
-        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
+        cmocka_unit_test(test_the_last_token_that_is_left), cmocka_unit_test(test_keys_that_are_not_looked_at),
+        cmocka_unit_test(test_experts_in_another_order),    cmocka_unit_test(test_tokens_that_are_left),
+        cmocka_unit_test(test_growth_in_few_tokens),        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

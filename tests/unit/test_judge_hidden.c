@@ -341,6 +341,19 @@ static void test_a_norm_without_its_input(void **state)
     judge_norms(0.08, false, 1);
 }
 
+/* Weights of four bits, seen through the norms of queries and keys: these are no norms of the stream. */
+static void test_a_norm_of_a_projection(void **state)
+{
+    (void)state;
+    JUDGE(SIZE_MAX, {"embed", 1e-3}, {"layers.0.attn_norm", 1e-3}, {"layers.0.attn_q_normed", 0.08},
+          {"layers.0.attn_k_normed", 0.08}, {"layers.0.attn_v_proj", 0.08}, {"layers.0.mlp.up_proj", 0.09});
+    JUDGE(1, {"embed", 1e-3}, {"layers.0.attn_norm", 0.08}, {"layers.0.attn_q_normed", 0.08},
+          {"layers.0.attn_k_normed", 0.08}, {"layers.0.attn_v_proj", 0.08}, {"layers.0.mlp.up_proj", 0.09});
+    JUDGE(3, {"embed", 1e-3}, {"layers.0.attn_norm", 1e-3}, {"layers.0.attn_q_proj", 1e-3},
+          {"layers.0.attn_q_normed", 0.08}, {"layers.0.attn_k_normed", 0.08}, {"layers.0.attn_v_proj", 0.08},
+          {"layers.0.mlp.up_proj", 0.09});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_what_a_sum_takes_is_used),
         cmocka_unit_test(test_a_norm_without_its_input),
         cmocka_unit_test(test_what_a_hidden_softmax_makes_of_errors),
+        cmocka_unit_test(test_a_norm_of_a_projection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

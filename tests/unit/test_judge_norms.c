@@ -241,6 +241,40 @@ static void test_a_modulation_that_was_not_captured(void **state)
     judge_modulated(1e-6, 0.1, 5);
 }
 
+/* Two blocks that scale and shift what a norm leaves. The modulation comes out of coarse products (`coarse`), and was
+ * captured in the second block alone. In the first, the candidate's scale is wrong by `wrong` besides. */
+static void judge_blocks(double coarse, double wrong, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int block = 0; block < 2; block++) {
+        float *x = made_values(TOTAL), *modulation = made_values(2 * WIDTH), own[2 * WIDTH], normed[TOTAL];
+        float made[2][TOTAL];
+        err(modulation, own, 2 * WIDTH, coarse);
+        normalize(x, TOKENS, WIDTH, normed);
+        for (size_t i = 0; i < TOTAL; i++) {
+            const size_t at = i % WIDTH;
+            made[0][i] = normed[i] * (1 + modulation[at]) + modulation[WIDTH + at];
+            made[1][i] = normed[i] * (1 + own[at] + (block ? 0 : (float)wrong)) + own[WIDTH + at];
+        }
+        if (block)
+            trace_add(&judged.trace, "blocks.1.modulation", modulation, own, SHAPE(1, 2 * WIDTH));
+        trace_add(&judged.trace, made_name("blocks.%d.normed", block), normed, normed, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("blocks.%d.modulated", block), made[0], made[1], SHAPE(TOKENS, WIDTH));
+        free(x);
+        free(modulation);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_modulation_that_another_block_shows(void **state)
+{
+    (void)state;
+    judge_blocks(0.02, 0, SIZE_MAX);
+    judge_blocks(0.02, 0.5, 1);
+    judge_blocks(1e-7, 0.02, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_the_factor_of_a_norm),
         cmocka_unit_test(test_a_large_number_that_was_rounded),
         cmocka_unit_test(test_a_modulation_that_was_not_captured),
+        cmocka_unit_test(test_a_modulation_that_another_block_shows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
