@@ -18,7 +18,8 @@ static double ratio_to(double value, double median)
 }
 
 /* A token with so many times the median token's error energy took another way: another expert, if anything honest. */
-#define STRAY 25.0
+#define STRAY          25.0
+#define BESIDE_ELEMENT 2 /* others of a token that may err as much as the one that stands out */
 /* Correlation of a stream with itself one layer on; that of other tensors is that of chance. */
 #define CONTINUES          0.25
 #define MOST_ELEMENTS      ((size_t)1 << 22)
@@ -303,6 +304,18 @@ static bool is_scattered(struct ts_scene *scene, const struct ts_actor *actor, d
     return scattered;
 }
 
+/* Its error, as it is, is twice that of all but a few others of its token: where a norm makes much of some numbers
+ * together, the one that happens to be small there errs most for its size, and no more than they do. */
+static bool errs_most_of_token(const struct ts_actor *actor, size_t at)
+{
+    const size_t first = at / actor->width * actor->width;
+    const double own = fabs((double)actor->b[at] - (double)actor->a[at]);
+    size_t others = 0;
+    for (size_t i = first; i < first + actor->width; i++)
+        others += i != at && 2 * fabs((double)actor->b[i] - (double)actor->a[i]) > own;
+    return others <= BESIDE_ELEMENT;
+}
+
 /* Every number by itself. `only`: the worst is looked for at this place alone, or everywhere from SIZE_MAX. */
 static void measure_elements(struct ts_scene *scene, const struct ts_actor *actor, size_t only,
                              struct ts_structure *structure)
@@ -329,7 +342,7 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
     if (only == SIZE_MAX && actor->width >= LEAST_WIDTH && used > 2 * actor->rows)
         structure->element_gap = ratio_to(structure->element, ts_nth(scratch, used, used - 1 - 2 * actor->rows));
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
-    if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY)
+    if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY && errs_most_of_token(actor, structure->worst_element))
         structure->element_alone = error_alone(scene, actor, structure->worst_element);
     if (only == SIZE_MAX && structure->element > SCATTERED_CALM)
         structure->scattered = is_scattered(scene, actor, typical);
