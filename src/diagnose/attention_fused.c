@@ -13,6 +13,7 @@
 
 #include "diagnose/attention_chain.h"
 #include "diagnose/attention_long.h"
+#include "diagnose/attention_odds.h"
 #include "diagnose/attention_operands.h"
 #include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
@@ -523,6 +524,46 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     free(difference);
 }
 
+static bool run_side(void *from, const struct ts_chain *chain, bool candidate, double *out)
+{
+    const struct fused *fused = from;
+    return run_rows(fused, chain, candidate ? &fused->candidate : &fused->reference, out);
+}
+
+static size_t guess_for(void *from, const struct ts_chain *own, const struct ts_chain_guess **guesses)
+{
+    struct fused *fused = from;
+    fused->own = *own;
+    make_guesses(fused);
+    *guesses = fused->guesses;
+    return fused->guess_count;
+}
+
+static bool take_chain(struct fused *fused, const struct ts_chain *chain, void *context)
+{
+    (void)fused;
+    ts_attention_odds_take(context, chain);
+    return false;
+}
+
+/* What the odds of contexts tell is sharper than likeness, where all tokens are at hand. */
+static bool propose_by_odds(struct fused *fused, const struct ts_operands *operands)
+{
+    struct ts_attention_odds odds = {.the_case = fused->the_case,
+                                     .tokens = fused->tokens,
+                                     .width = operands->q.width,
+                                     .from = fused,
+                                     .run = run_side,
+                                     .guess = guess_for};
+    bool said = false;
+    if (ts_attention_odds_open(&odds)) {
+        each_chain(fused, operands, take_chain, &odds);
+        said = ts_attention_odds_propose(&odds);
+    }
+    ts_attention_odds_close(&odds);
+    return said;
+}
+
 /* Tokens for tables of products: few enough for all guesses, enough to reach what goes wrong. */
 static size_t tokens_for_products(const struct ts_case *the_case, size_t width, size_t onset)
 {
@@ -605,6 +646,8 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         fused.tokens = tokens_for_products(the_case, operands.q.width, fused.onset);
         if (!the_case->actor->whole || fused.reach * fused.reach * operands.q.width > REACH_WORK)
             fused.reach = fused.tokens;
+        if (the_case->actor->whole && fused.tokens == the_case->actor->rows && propose_by_odds(&fused, &operands))
+            goto done;
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
             ts_products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
                            likest.wanted);

@@ -40,7 +40,16 @@ static void guess_rotary(struct list *list)
                  {4, 4, "all rotary angles are 4 times the reference's"},
                  {0.25, 0.25, "all rotary angles are a quarter of the reference's"},
                  {8, 8, "all rotary angles are 8 times the reference's"},
-                 {0.125, 0.125, "all rotary angles are an eighth of the reference's"}};
+                 {0.125, 0.125, "all rotary angles are an eighth of the reference's"},
+                 {-1, 1, "the candidate rotates the queries in the opposite direction (the sign of the sine)"},
+                 {1, -1, "the candidate rotates the keys in the opposite direction (the sign of the sine)"},
+                 {0.5, 1, "the rotary angles of the queries are half the reference's"},
+                 {1, 0.5, "the rotary angles of the keys are half the reference's"},
+                 {0.25, 1, "the rotary angles of the queries are a quarter of the reference's"},
+                 {1, 0.25, "the rotary angles of the keys are a quarter of the reference's"},
+                 {0.125, 1, "the rotary angles of the queries are an eighth of the reference's"},
+                 {1, 0.125, "the rotary angles of the keys are an eighth of the reference's"}};
+    static const int far[] = {-100, -3, -1, 1, 3, 100}; /* positions that keys are off */
     struct ts_chain_guess *guess;
     if (!(list->own->base > 0))
         return;
@@ -61,11 +70,15 @@ static void guess_rotary(struct list *list)
         guess->chain.k_turns = turns[i].k;
         snprintf(guess->text, sizeof guess->text, "%s", turns[i].text);
     }
-    for (int from = -1; from <= 1; from += 2) {
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
         guess = add(list, "rotation");
-        guess->chain.k_from = from;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate's query and key positions are off by one from each other");
+        guess->chain.k_from = far[i];
+        if (abs(far[i]) == 1)
+            snprintf(guess->text, sizeof guess->text,
+                     "the candidate's query and key positions are off by one from each other");
+        else
+            snprintf(guess->text, sizeof guess->text,
+                     "the positions of the candidate's keys are off by %+d from those of its queries", far[i]);
     }
     guess = add(list, "rotation");
     guess->chain.late = 1;

@@ -435,7 +435,8 @@ static void put_first(struct ts_case_book *book, size_t i)
 static bool is_freer_for_nothing(const struct ts_case_entry *first, const struct ts_case_entry *other)
 {
     return is_relation(other) && !first->plain && (is_relation(first) || strcmp(first->cause.id, "heads") == 0) &&
-           first->freedom > other->freedom && first->cause.confidence <= other->cause.confidence;
+           first->freedom > other->freedom && first->cause.confidence <= other->cause.confidence &&
+           first->evidence <= other->evidence + TIE_EVIDENCE;
 }
 
 /* Puts a step or a place before relations that are not precise, and what is not a number before any: nobody has to

@@ -11,13 +11,14 @@
 #include "diagnose/variant.h"
 #include "diagnose/wiring.h"
 
-#define LOOKED_AT 10  /* earlier tensors that may be given to it */
-#define OPERANDS  4   /* of those, the nearest may be made into something first */
-#define SOURCES   6   /* ways to make the reference that are followed up, */
-#define AS_GOOD   0.8 /* as far as their evidence is so much of the best one's, or so few nats below it */
-#define AS_NEAR   12.0
-#define LEAST     24 /* numbers of the tensor */
-#define WIDEST    ((size_t)1 << 15)
+#define LOOKED_AT   10  /* earlier tensors that may be given to it */
+#define OPERANDS    4   /* of those, the nearest may be made into something first */
+#define SOURCES     6   /* ways to make the reference that are followed up, */
+#define AS_GOOD     0.8 /* as far as their evidence is so much of the best one's, or so few nats below it */
+#define AS_NEAR     12.0
+#define LEAST       24 /* numbers of the tensor */
+#define WIDEST      ((size_t)1 << 15)
+#define MOST_PIECES 8
 /* Two tensors that differ by less than this share are one. */
 #define THE_SAME 1e-3
 /* Cosine with an earlier tensor from which on that one was added in. */
@@ -27,6 +28,8 @@
 
 enum shape { TENSOR, PRODUCT, SWAPPED, ALONE, OTHER_ALONE, SUM, CLIPPED, CLIPPED_ONE, SHAPES };
 enum order { AS_IT_IS, NEGATED, REVERSED, HALVES, INTERLEAVED, TAKEN_APART, BY_HEAD, NUMBERS_FIRST, ORDERS };
+/* Of some equal pieces of a row one counts for nothing, or all others do. */
+enum lacking { NOTHING, ONE, ALL_BUT_ONE };
 
 /* How what is given is made of earlier tensors. */
 struct way {
@@ -36,6 +39,8 @@ struct way {
     size_t function;
     double limit;
     enum order order;
+    enum lacking lacking;
+    size_t piece, pieces;
 };
 
 struct source {
@@ -49,8 +54,7 @@ struct search {
     size_t near_count;
     struct source sources[SOURCES];
     size_t source_count;
-    double *values[4]; /* what the reference's product is given, what the candidate's should be and may be; which
-                          rows count for themselves */
+    double *values[3]; /* what the reference's product is given, what the candidate's should be and may be */
     struct way best, second, from; /* from: the reference's, of the best */
     double most, next, evidence;
     size_t told_by; /* so many tokens */
@@ -105,19 +109,21 @@ static size_t place_of(const struct way *way, size_t rows, size_t row, size_t i)
     }
 }
 
-static void make(const struct way *way, size_t rows, bool candidate, double *out)
+/* The rows that the odds are told by, of `rows` there are. */
+static void make(const struct way *way, const struct ts_odds *odds, size_t rows, bool candidate, double *out)
 {
     const float *x = candidate ? way->x->b : way->x->a;
     const float *y = way->y && way->y != way->x ? (candidate ? way->y->b : way->y->a) : NULL;
     bool halves = way->y == way->x;
     size_t stride = halves ? 2 * way->width : way->width;
-    for (size_t row = 0; row < rows; row++)
-        for (size_t i = 0; i < way->width; i++) {
+    for (size_t k = 0; k < odds->rows; k++)
+        for (size_t row = odds->list[k], i = 0; i < way->width; i++) {
             size_t at = place_of(way, rows, row, i), of = at / way->width, column = at % way->width;
             double first = (double)x[of * stride + column];
             double second = halves ? (double)x[of * stride + way->width + column] : y ? (double)y[at] : 0;
             double value = value_of(way, first, second);
-            out[row * way->width + i] = way->order == NEGATED ? -value : value;
+            bool there = !way->lacking || (i * way->pieces / way->width == way->piece) == (way->lacking == ALL_BUT_ONE);
+            out[row * way->width + i] = !there ? 0 : way->order == NEGATED ? -value : value;
         }
 }
 
@@ -150,12 +156,15 @@ static void find_near(struct search *search)
 /* Rows are chosen by the operand, so that functions of it are told by the same ones. */
 static bool open_odds(struct search *search, const struct way *way, struct ts_odds *odds)
 {
-    size_t rows = search->the_case->actor->rows;
-    struct way plain = {.x = way->x, .y = way->y, .width = way->width, .shape = TENSOR};
-    make(way, rows, false, search->values[0]);
-    make(way, rows, true, search->values[1]);
-    make(&plain, rows, false, search->values[3]);
-    return ts_odds_open(odds, search->the_case, search->values[3], search->values[0], search->values[1], way->width);
+    size_t rows = search->the_case->actor->rows, stride = way->y == way->x ? 2 * way->width : way->width;
+    for (size_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < way->width; i++)
+            search->values[2][row * way->width + i] = (double)way->x->a[row * stride + i];
+    if (!ts_odds_choose(odds, search->the_case, rows, search->values[2], way->width))
+        return false;
+    make(way, odds, rows, false, search->values[0]);
+    make(way, odds, rows, true, search->values[1]);
+    return ts_odds_open(odds, search->values[0], search->values[1]);
 }
 
 /* Keeps the ways that make the reference best. */
@@ -224,15 +233,16 @@ static void find_sources(struct search *search)
 }
 
 /* What the candidate's product is given by this way is what it should be given, all but a little. */
-static bool is_the_same(const struct search *search, const double *other, size_t width)
+static bool is_the_same(const struct search *search, const struct ts_odds *odds, const double *other, size_t width)
 {
-    const double *own = search->values[1];
     double apart = 0, size = 0;
-    for (size_t i = 0; i < search->the_case->actor->rows * width; i++) {
+    for (size_t k = 0; k < odds->rows * width; k++) {
+        size_t i = odds->list[k / width] * width + k % width;
+        double own = search->values[1][i];
         if (!isfinite(other[i]))
             return true;
-        apart += (other[i] - own[i]) * (other[i] - own[i]);
-        size += own[i] * own[i];
+        apart += (other[i] - own) * (other[i] - own);
+        size += own * own;
     }
     return apart <= THE_SAME * THE_SAME * size;
 }
@@ -240,18 +250,20 @@ static bool is_the_same(const struct search *search, const double *other, size_t
 static bool is_one_way(const struct way *one, const struct way *other)
 {
     return one->x == other->x && one->y == other->y && one->shape == other->shape && one->function == other->function &&
-           one->order == other->order && !(one->limit < other->limit) && !(one->limit > other->limit);
+           one->order == other->order && one->lacking == other->lacking && one->piece == other->piece &&
+           one->pieces == other->pieces && !(one->limit < other->limit) && !(one->limit > other->limit);
 }
 
 static void try_way(struct search *search, struct ts_odds *odds, const struct source *source, const struct way *way)
 {
     struct ts_odds_fit fit;
     double all;
-    make(way, search->the_case->actor->rows, true, search->values[2]);
-    if (is_the_same(search, search->values[2], way->width) || !ts_odds_try(odds, search->values[2], &fit))
+    make(way, odds, search->the_case->actor->rows, true, search->values[2]);
+    if (is_the_same(search, odds, search->values[2], way->width) || !ts_odds_try(odds, search->values[2], &fit))
         return;
     all = source->own + fit.evidence;
-    if (!ts_odds_hold(&fit))
+    /* of these numbers some functions make the same */
+    if (!ts_odds_hold(&fit) || fabs(all - search->most) < THE_SAME * CLEAR)
         return;
     if (all > search->most) {
         if (!is_one_way(way, &search->best)) {
@@ -309,6 +321,18 @@ static void try_orders(struct search *search, struct ts_odds *odds, const struct
     }
 }
 
+/* What one rank adds is missing, or nothing else is there. */
+static void try_pieces(struct search *search, struct ts_odds *odds, const struct source *source)
+{
+    struct way way = source->way;
+    for (way.pieces = 2; way.pieces <= MOST_PIECES && way.width % way.pieces == 0; way.pieces *= 2)
+        for (way.piece = 0; way.piece < way.pieces; way.piece++)
+            for (int lacking = ONE; lacking <= (way.pieces > 2 ? ALL_BUT_ONE : ONE); lacking++) {
+                way.lacking = (enum lacking)lacking;
+                try_way(search, odds, source, &way);
+            }
+}
+
 static void try_source(struct search *search, const struct source *source)
 {
     struct ts_odds odds;
@@ -321,6 +345,7 @@ static void try_source(struct search *search, const struct source *source)
     if (source->way.shape != TENSOR)
         try_functions(search, &odds, source);
     try_orders(search, &odds, source);
+    try_pieces(search, &odds, source);
     ts_odds_close(&odds);
 }
 
@@ -388,11 +413,16 @@ static const char *way_text(struct ts_case *the_case, const struct way *way)
     default:
         text = x;
     }
+    if (way->lacking)
+        return ts_case_text(the_case, "%s %zu of %zu equal pieces of the channels of %s%s",
+                            way->lacking == ONE ? "all but piece" : "only piece", way->piece, way->pieces, text, order);
     return ts_case_text(the_case, "%s%s", text, order);
 }
 
 static const char *id_of(const struct way *way)
 {
+    if (way->lacking)
+        return "term-missing";
     if (way->order == NEGATED)
         return "sign-flipped";
     if (way->order != AS_IT_IS)
@@ -406,6 +436,8 @@ static const char *check_of(const char *id)
 {
     if (strcmp(id, "wrong-input") == 0)
         return "which tensor is passed to this product: whether it is taken before or behind the norm";
+    if (strcmp(id, "term-missing") == 0)
+        return "sums over ranks (all-reduce) and blocks of inputs: whether all parts are added";
     if (strcmp(id, "permuted") == 0)
         return "the reshape and transpose between the step before and this product";
     if (strcmp(id, "clamped") == 0)
@@ -460,9 +492,9 @@ static bool open_search(struct search *search)
     find_near(search);
     for (size_t i = 0; i < search->near_count; i++)
         widest = search->near[i]->width > widest ? search->near[i]->width : widest;
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 3; k++)
         search->values[k] = malloc((search->the_case->actor->rows * widest + 1) * sizeof *search->values[k]);
-    return widest && search->values[0] && search->values[1] && search->values[2] && search->values[3];
+    return widest && search->values[0] && search->values[1] && search->values[2];
 }
 
 static void propose(struct ts_case *the_case)
@@ -473,7 +505,7 @@ static void propose(struct ts_case *the_case)
         the_case->actor->apart || the_case->delta->non_finite_mismatch ||
         !(ts_case_wants(the_case, "activation") || ts_case_wants(the_case, "wrong-input") ||
           ts_case_wants(the_case, "permuted") || ts_case_wants(the_case, "clamped") ||
-          ts_case_wants(the_case, "sign-flipped")))
+          ts_case_wants(the_case, "sign-flipped") || ts_case_wants(the_case, "term-missing")))
         return;
     if (open_search(&search) && is_product(&search)) {
         find_sources(&search);
@@ -483,7 +515,7 @@ static void propose(struct ts_case *the_case)
         if (search.best.x)
             say(&search);
     }
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 3; k++)
         free(search.values[k]);
 }
 

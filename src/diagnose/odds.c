@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Multiplications for one table of products. */
-#define TABLE_WORK ((size_t)1 << 22)
+#define TABLE_WORK ((size_t)1 << 21)
 #define LEAST_ROWS 2
 /* A row counts if this much of its energy is not in those before it: what is left of it would be rounding. */
 #define OF_ITS_OWN 1e-4
@@ -102,7 +102,7 @@ static void add_products(const double *x, const double *y, size_t rows, size_t w
 {
     for (size_t s = 0; s < rows; s++)
         for (size_t t = 0; t < rows; t++)
-            out[s * rows + t] = dot(x + s * width, y + t * width, width);
+            out[s * rows + t] = x == y && t < s ? out[t * rows + s] : dot(x + s * width, y + t * width, width);
 }
 
 static double mean_of_diagonal(const double *table, size_t rows)
@@ -114,10 +114,10 @@ static double mean_of_diagonal(const double *table, size_t rows)
 }
 
 /* Tokens that count for themselves, from the spread that is looked at. */
-static void choose_rows(struct ts_odds *odds, const double *x)
+static void choose_rows(struct ts_odds *odds, size_t rows, const double *x)
 {
     const struct ts_case *the_case = odds->the_case;
-    size_t rows = the_case->actor->rows, most = TS_ODDS_ROWS, inputs = odds->inputs;
+    size_t most = TS_ODDS_ROWS, inputs = odds->inputs;
     double *basis;
     while (most > LEAST_ROWS && most * most * inputs > TABLE_WORK)
         most--;
@@ -306,13 +306,18 @@ static double with_other_weights(const struct ts_odds *odds, const double *own)
     return best;
 }
 
-bool ts_odds_open(struct ts_odds *odds, struct ts_case *the_case, const double *basis, const double *x,
-                  const double *own, size_t inputs)
+bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, size_t rows, const double *basis, size_t inputs)
 {
-    double size = 0;
     *odds = (struct ts_odds){.the_case = the_case, .inputs = inputs, .outputs = the_case->actor->width};
-    choose_rows(odds, basis);
-    if (odds->rows < LEAST_ROWS || !take_values(odds, x) || !learn(odds)) {
+    choose_rows(odds, rows, basis);
+    return odds->rows >= LEAST_ROWS;
+}
+
+bool ts_odds_open(struct ts_odds *odds, const double *x, const double *own)
+{
+    const struct ts_case *the_case = odds->the_case;
+    double size = 0;
+    if (!take_values(odds, x) || !learn(odds)) {
         ts_odds_close(odds);
         return false;
     }

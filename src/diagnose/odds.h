@@ -38,12 +38,14 @@ struct ts_odds_fit {
     bool fits;
 };
 
-/* Takes rows of the case that count for themselves in `basis`, [rows of the case, inputs]; x is what the reference's
- * product is given, own what the candidate's is, if nothing is wrong. False when there are too few of them, when x does
- * not make the reference, or without memory; then nothing is to be closed. */
-bool ts_odds_open(struct ts_odds *odds, struct ts_case *the_case, const double *basis, const double *x,
-                  const double *own, size_t inputs);
-/* The candidate's product is given `other`, [rows of the case, inputs]. */
+/* Takes some of the first `rows` rows of the case, those that count for themselves in `basis`, [rows, inputs]. False
+ * when there are too few of them. */
+bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, size_t rows, const double *basis, size_t inputs);
+/* x is what the reference's product is given, own what the candidate's is, if nothing is wrong, both [rows, inputs], of
+ * which the chosen rows are read. False when x does not make the reference, or without memory; then nothing is to be
+ * closed. */
+bool ts_odds_open(struct ts_odds *odds, const double *x, const double *own);
+/* The candidate's product is given `other`, [rows, inputs]. */
 bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit);
 void ts_odds_close(struct ts_odds *odds);
 /* Whether it fits, and is far from chance. */

@@ -39,7 +39,7 @@ static float *product(const float *x, const float *weight, const float *bias, si
     return y;
 }
 
-enum way { RIGHT, FUNCTION, SWAPPED, UNGATED, ADDED, CLIPPED, REVERSED, OTHER_WEIGHT, OTHER_BIAS };
+enum way { RIGHT, FUNCTION, SWAPPED, UNGATED, ADDED, CLIPPED, REVERSED, HALF, OTHER_WEIGHT, OTHER_BIAS };
 
 static double hidden_value(enum way way, double (*f)(double), double x, double y)
 {
@@ -77,6 +77,8 @@ static void expect_function(enum way way, double (*right)(double), double (*wron
             size_t from = side && way == REVERSED ? i / INNER * INNER + INNER - 1 - i % INNER : i;
             hidden[side][i] = (float)hidden_value(side ? way : RIGHT, side ? wrong : right,
                                                   (double)inputs[side][0][from], (double)inputs[side][1][from]);
+            if (side && way == HALF && i % INNER < INNER / 2)
+                hidden[side][i] = 0;
         }
         outputs[side] = product(hidden[side], weights[side && way == OTHER_WEIGHT], biases[side && way == OTHER_BIAS],
                                 INNER, HIDDEN);
@@ -121,6 +123,8 @@ static void test_functions_without_weights(void **state)
         expect_function(ADDED, silu, silu, noises[n], "activation", "is given silu(" GATE ") + " UP " instead of");
         expect_function(CLIPPED, silu, silu, noises[n], "clamped", "with both of them clipped at 1 instead of");
         expect_function(REVERSED, silu, silu, noises[n], "permuted", "with its channels in reverse instead of");
+        expect_function(HALF, silu, silu, noises[n], "term-missing",
+                        "is given all but piece 0 of 2 equal pieces of the channels of silu(" GATE ") * " UP);
     }
 }
 
@@ -229,10 +233,120 @@ static void test_heads_in_another_order(void **state)
     expect_order(false, "with each row as [size, heads] instead of [heads, size]");
 }
 
+/* Attention from captured queries, keys and values to the projection behind it, with a rotary embedding on the way. */
+struct attention {
+    double theta, scale, key_turns, key_from;
+    long ahead; /* how many tokens ahead are seen */
+    bool half_missing, other_weight;
+};
+
+static void turn_head(const struct attention *how, double position, const float *from, double *out)
+{
+    enum { SIZE = HIDDEN / HEADS };
+    for (size_t i = 0; i < SIZE / 2; i++) {
+        double angle = position * pow(how->theta, -2 * (double)i / SIZE);
+        double x = (double)from[i], y = (double)from[i + SIZE / 2];
+        out[i] = x * cos(angle) - y * sin(angle);
+        out[i + SIZE / 2] = x * sin(angle) + y * cos(angle);
+    }
+}
+
+static float *attend(const struct attention *how, float *const *operands)
+{
+    enum { SIZE = HIDDEN / HEADS };
+    float *context = calloc(TOKENS * HIDDEN, sizeof *context);
+    assert_non_null(context);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t h = 0; h < HEADS; h++) {
+            double q[SIZE], k[SIZE], weights[TOKENS], sum = 0;
+            turn_head(how, (double)t, operands[0] + t * HIDDEN + h * SIZE, q);
+            for (size_t s = 0; s < TOKENS && (long)s <= (long)t + how->ahead; s++) {
+                double score = 0;
+                turn_head(how, how->key_turns * (double)s + how->key_from, operands[1] + s * HIDDEN + h * SIZE, k);
+                for (size_t i = 0; i < SIZE; i++)
+                    score += q[i] * k[i];
+                weights[s] = exp(how->scale * score / sqrt(SIZE));
+                sum += weights[s];
+            }
+            for (size_t s = 0; s < TOKENS && (long)s <= (long)t + how->ahead; s++)
+                for (size_t i = 0; i < SIZE && !(how->half_missing && h >= HEADS / 2); i++)
+                    context[t * HIDDEN + h * SIZE + i] +=
+                        (float)(weights[s] / sum * (double)operands[2][s * HIDDEN + h * SIZE + i]);
+        }
+    return context;
+}
+
+static void expect_attention(struct attention wrong, double noise, const char *id, const char *words)
+{
+    static const char *const names[] = {"model.layers.2.self_attn.q_proj", "model.layers.2.self_attn.k_proj",
+                                        "model.layers.2.self_attn.v_proj"};
+    const struct attention right = {.theta = 1e4, .scale = 1, .key_turns = 1};
+    struct trace trace;
+    float *operands[2][3], *contexts[2], *outputs[2], *weights[2];
+    trace_start(&trace);
+    for (int k = 0; k < 3; k++) {
+        operands[0][k] = made_values(TOKENS * HIDDEN);
+        operands[1][k] = made_values(TOKENS * HIDDEN);
+        for (size_t i = 0; i < TOKENS * HIDDEN && k < 2; i++)
+            operands[0][k][i] *= 2;
+        shake(operands[0][k], operands[1][k], TOKENS * HIDDEN, noise);
+        trace_add(&trace, names[k], operands[0][k], operands[1][k], SHAPE(TOKENS, HEADS, HIDDEN / HEADS));
+    }
+    weights[0] = made_values(INNER * HIDDEN);
+    weights[1] = made_values(INNER * HIDDEN);
+    for (int side = 0; side < 2; side++) {
+        contexts[side] = attend(side ? &wrong : &right, operands[side]);
+        outputs[side] = product(contexts[side], weights[side && wrong.other_weight], NULL, HIDDEN, INNER);
+        shake(outputs[side], outputs[side], TOKENS * INNER, side ? noise : 0);
+    }
+    trace_diagnose(&trace,
+                   trace_add(&trace, "model.layers.2.self_attn.o_proj", outputs[0], outputs[1], SHAPE(TOKENS, INNER)));
+    if (id)
+        assert_first(&trace, id, words);
+    for (size_t i = 0; i < trace.diagnosis.count && !id; i++)
+        if (strstr(trace.diagnosis.causes[i].summary, "is not at hand")) {
+            trace_print(&trace);
+            fail_msg("attention is blamed for what it has not done");
+        }
+    trace_end(&trace);
+    for (int side = 0; side < 2; side++) {
+        for (int k = 0; k < 3; k++)
+            free(operands[side][k]);
+        free(contexts[side]);
+        free(outputs[side]);
+        free(weights[side]);
+    }
+}
+
+static void test_attention_without_weights(void **state)
+{
+    static const double noises[] = {1e-7, 3e-3};
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        const double noise = noises[n];
+        expect_attention((struct attention){.theta = 1e6, .scale = 1, .key_turns = 1}, noise, "rotation",
+                         "theta = 1000000, the reference's theta = 10000 (the weight behind it is not at hand");
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = -1}, noise, "rotation",
+                         "rotates the keys in the opposite direction");
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .key_from = 3}, noise, "rotation",
+                         "keys are off by +3 from those of its queries");
+        expect_attention((struct attention){.theta = 1e4, .scale = 0.5, .key_turns = 1}, noise, "softmax",
+                         "0.5 times the reference's");
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .ahead = 1}, noise, "mask",
+                         "each token sees one token ahead");
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .half_missing = true}, noise,
+                         "term-missing", "of 2 equal pieces of the context, piece 1 is missing");
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1}, noise, NULL, NULL);
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .other_weight = true}, noise,
+                         NULL, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
-        cmocka_unit_test(test_norm_that_is_passed_by), cmocka_unit_test(test_heads_in_another_order)};
+        cmocka_unit_test(test_norm_that_is_passed_by), cmocka_unit_test(test_heads_in_another_order),
+        cmocka_unit_test(test_attention_without_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ def attention_bugs(shop):
         shop.add("latent_order", "wrong-input permuted swapped-with")
         shop.add("latent_scale", "scaled softmax")
     else:
-        shop.add("keys_for_values", "wrong-input")
+        shop.add("keys_for_values", "wrong-input swapped-with")  # and values for keys
         shop.add("query_layout", "permuted heads")
         shop.add("key_layout", "permuted heads")
     shop.add("context_by_head", "unrelated permuted wrong-input")
