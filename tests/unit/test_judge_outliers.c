@@ -170,9 +170,41 @@ static void test_tensors_without_numbers(void **state)
     expect_first(&judged, SIZE_MAX);
 }
 
+/* In one token some numbers are large, and err by as much as one among them that is small; or that one errs alone. */
+static void judge_small_number(bool alone, size_t expected)
+{
+    enum { WIDE = 8192, MANY = TOKENS * WIDE, TOKEN = 9, FIRST = 40, SOME = 8 };
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 5; i++) {
+        float *a = made_values(MANY), *errors = made_values(MANY), *b = malloc(MANY * sizeof *b);
+        assert_non_null(b);
+        for (size_t k = 0; k < MANY; k++) {
+            const size_t at = k - (TOKEN * WIDE + FIRST);
+            const bool some = i == 4 && k >= TOKEN * WIDE + FIRST && at < SOME;
+            a[k] = !some ? a[k] : at == 3 ? 0.01f : at % 2 ? 20.0f : -20.0f;
+            b[k] = a[k] + (some && (at == 3 || !alone) ? 0.5f : 3e-3f * errors[k]);
+        }
+        trace_add(&judged.trace, i < 4 ? made_name("layers.0.part_%d.proj", i) : "layers.0.mixer.norm", a, b,
+                  SHAPE(TOKENS, WIDE));
+        free(a);
+        free(errors);
+        free(b);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_small_number_among_large_ones(void **state)
+{
+    (void)state;
+    judge_small_number(false, SIZE_MAX);
+    judge_small_number(true, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_small_number_among_large_ones),
         cmocka_unit_test(test_a_norm_of_a_large_channel),
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
