@@ -163,11 +163,13 @@ static void inherit_channel(struct ts_scene *scene, const struct ts_actor *actor
 
 /* Masked by a low number in the reference, which the scene shows as minus infinity, and plainly visible in the
  * candidate: no sum shows it. */
-static size_t unmasked(const struct ts_actor *actor)
+static size_t unmasked(const struct ts_scene *scene, const struct ts_actor *actor)
 {
+    const bool tokens = !actor->apart && actor->rows == scene->taken_count;
     size_t count = 0;
     for (size_t i = 0; i < actor->rows * actor->width; i++)
-        count += isinf(actor->a[i]) && actor->a[i] < 0 && actor->b[i] > VISIBLE;
+        count += isinf(actor->a[i]) && actor->a[i] < 0 && actor->b[i] > VISIBLE &&
+                 !(tokens && scene->aside[i / actor->width]);
     return count;
 }
 
@@ -294,7 +296,7 @@ static void look_at(const struct ts_judge *state, struct ts_scene *scene, const 
                     struct look *look)
 {
     look->done = true;
-    if (!is_looked_at(state, actor) || (look->shown = unmasked(actor)))
+    if (!is_looked_at(state, actor) || (look->shown = unmasked(scene, actor)))
         return;
     look->status = ts_operation_learn(scene, actor, &look->operation, &look->error);
     if (look->status == TS_OK)
@@ -357,7 +359,7 @@ static enum ts_status catch_up(struct looks *looks, const struct ts_actor *actor
     struct ts_judge *state = looks->state;
     const enum ts_operation_kind kind = look->operation.kind;
     const double *before = state->scene.turn.table;
-    if (!look->done) {
+    if (!look->done || (look->shown && is_aside_changed(looks))) {
         look_at(state, &state->scene, actor, look);
         looks->turned = looks->turned || state->scene.turn.table != before;
         return look->status;

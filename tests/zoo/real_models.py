@@ -82,7 +82,7 @@ SMALL = dict(LOCAL, **SHARED, num_hidden_layers=4, num_experts=8, num_local_expe
              qk_nope_head_dim=16, v_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4,
              linear_key_head_dim=32, linear_value_head_dim=32, mamba_d_state=16, mamba_n_heads=8, mamba_d_head=32,
              mamba_n_groups=1, mamba_chunk_size=16, chunk_size=16, state_size=16, index_n_heads=4, index_head_dim=32,
-             index_topk=8, hidden_size_per_layer_input=32, vocab_size_per_layer_input=VOCABULARY, laurel_rank=16,
+             index_topk=32, hidden_size_per_layer_input=32, vocab_size_per_layer_input=VOCABULARY, laurel_rank=16,
              num_kv_shared_layers=0, block_ff_dim=256, block_auto_adjust_ff_dim=False, query_pre_attn_scalar=32,
              d_model=128, n_heads=4, n_layers=4, max_seq_len=256, ffn_dim=256, attention_heads=4, num_layers=4)
 OTHERS = {"mamba2": dict(num_heads=8, head_dim=32), "falcon_h1": dict(mamba_d_ssm=256)}
