@@ -28,6 +28,7 @@
 #define CARRIED          2.0  /* times what came in, tokens that are set aside included */
 #define HIDDEN_ROWS      5    /* softmax that was not captured makes much of a token's near ties */
 #define ROW_AGAIN        5.0  /* times what it did before: a token stands out anew */
+#define ELEMENT_HEAD     3.0  /* times the median head's error: of the others in the head of a number that stands out */
 #define ROWS_FOR_ONE     8    /* tokens, of which one may be left out */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
 /* One tensor that was rounded by itself: mantissa bits, how many more others have, how many layers, how many tensors
@@ -418,6 +419,22 @@ bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
     return bits;
 }
 
+/* The norm of what a convolution and a scan over the tokens made, a list of heads: the tokens behind one that is set
+ * aside take far more from it than attention would give them. */
+static bool is_behind_scan(const struct ts_judge *state, size_t i)
+{
+    const struct ts_view *view = &state->pairs[i].a;
+    return view->rank == 2 && view->shape[0] > state->scene.tokens && ts_judge_is_norm(state->pairs[i].name);
+}
+
+/* One number stands out. Such a norm makes much of heads that are small, each for itself: there its head must not. */
+static bool is_element_wrong(const struct ts_judge *state, size_t i)
+{
+    const struct ts_structure *own = &state->structures[i];
+    return ts_element_stands_out(own) && own->element > 8 * own->inherited_element && /* weights of norms */
+           !(is_behind_scan(state, i) && own->element_head > ELEMENT_HEAD);
+}
+
 /* How far one token may stand out. */
 static double row_limit(const struct ts_judge *state, size_t i)
 {
@@ -453,7 +470,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
-    bool flips, grown, carried, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
+    bool flips, grown, carried, mixed, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
     if (!isfinite(level))
@@ -472,7 +489,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
         base = fmax(fmax(calm, usual), 4 * rounding);
     }
     /* some heads, and some numbers, take more than others from tokens that are set aside */
-    carried = state->gone[i] && level <= CARRIED * base;
+    mixed = state->gone[i] && is_behind_scan(state, i);
+    carried = mixed || (state->gone[i] && level <= CARRIED * base);
     flips = are_unseen_flips(state, i, base);
     hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
     if (hidden == CHOICE_HIDDEN && !open)
@@ -569,8 +587,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
                                             "%zu channels have the same value in every token of the candidate, the "
                                             "first of them %zu",
                                             structure->constant_channels, structure->constant_channel));
-    if (level > 3 * rounding && !few && !carried && ts_element_stands_out(structure) &&
-        structure->element > 8 * structure->inherited_element) /* weights of norms */
+    if (level > 3 * rounding && !few && !carried && is_element_wrong(state, i))
         say_element(state, i);
     flips = flips || is_unseen_key(state, i);
     if (level > 3 * rounding && structure->known && !(flips && channel_stands_out(structure, base))) {
@@ -586,7 +603,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
                              ts_judge_say(state->out, "channels %zu to %zu have %.0f times the error of the others",
                                           structure->worst_block * structure->block_size,
                                           (structure->worst_block + 1) * structure->block_size - 1, structure->block));
-        else if (!flips &&
+        else if (!flips && !mixed &&
                  is_token_wrong(state, i, fmax(GROWTH_LIMIT * base, fmin(SHARP_TIMES * sharpness * came, SHARP_ROW))))
             ts_judge_differs(
                 state, i, ts_judge_say(state->out, "%s has %.0f times the error of the others", token, structure->row));

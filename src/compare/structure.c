@@ -316,6 +316,30 @@ static bool errs_most_of_token(const struct ts_actor *actor, size_t at)
     return others <= BESIDE_ELEMENT;
 }
 
+/* The error of a head of one token, but for this number, over that of the median head of all tokens. */
+static double error_of_head(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
+{
+    const size_t heads = actor->inner ? actor->rows * actor->width / actor->inner : 0;
+    double *errors = actor->heads > 1 ? calloc(heads, sizeof *errors) : NULL, own = 0;
+    size_t used = 0;
+    for (size_t head = 0; head < heads && errors; head++) {
+        double error = 0, size = 0;
+        for (size_t i = head * actor->inner; i < (head + 1) * actor->inner; i++) {
+            double d = (double)actor->b[i] - (double)actor->a[i];
+            error += isfinite(d) && i != at ? d * d : 0;
+            size += isfinite(d) ? (double)actor->a[i] * (double)actor->a[i] : 0;
+        }
+        if (!(size > 0) || !counts(scene, actor, head * actor->inner / actor->width))
+            continue;
+        errors[used++] = sqrt(error / size);
+        if (head == at / actor->inner)
+            own = sqrt(error / size);
+    }
+    own = used ? ratio_to(own, median_of(errors, used)) : 0;
+    free(errors);
+    return own;
+}
+
 /* Every number by itself. `only`: the worst is looked for at this place alone, or everywhere from SIZE_MAX. */
 static void measure_elements(struct ts_scene *scene, const struct ts_actor *actor, size_t only,
                              struct ts_structure *structure)
@@ -344,6 +368,8 @@ static void measure_elements(struct ts_scene *scene, const struct ts_actor *acto
     structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
     if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY && errs_most_of_token(actor, structure->worst_element))
         structure->element_alone = error_alone(scene, actor, structure->worst_element);
+    if (structure->element_alone > TS_ELEMENT_ALONE)
+        structure->element_head = error_of_head(scene, actor, structure->worst_element);
     if (only == SIZE_MAX && structure->element > SCATTERED_CALM)
         structure->scattered = is_scattered(scene, actor, typical);
     free(scratch);

@@ -30,6 +30,7 @@ struct ts_structure {
     double element_gap;       /* the same number's over that of the largest ones behind it, two tokens' worth of which
                                  are left out: a wrong channel stands out alone, what has a long tail does not */
     double element_alone;     /* where it stands out: its error over what its token and its channel make likely */
+    double element_head;      /* the error of the others in its head over the median head's; 0 without heads */
     bool scattered;           /* some numbers err, and most of those around them, in their tokens and in their channels,
                                  hardly do: a coarser precision spares nobody, a clamp does */
     double inherited_element; /* the same number's, largest among the tensors before: set by the judge */

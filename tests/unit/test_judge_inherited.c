@@ -186,6 +186,67 @@ static void test_a_token_of_a_projection(void **state)
     judge_projected(true, 5);
 }
 
+/* A norm of heads of which one is small and errs, one number of it most; or that number alone does. */
+static void judge_small_head(bool small, size_t expected)
+{
+    enum { AT = ODD * WIDTH + 2 * INNER };
+    struct judged judged;
+    float *a = made_values(TOKENS * WIDTH), *errors = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 4e-3);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        b[i] = a[i] + (small && i / INNER == AT / INNER ? 0.03f : 4e-3f) * errors[i];
+    b[AT] = a[AT] + 0.35f;
+    trace_add(&judged.trace, "layers.0.linear_attn.norm", a, b, SHAPE(TOKENS * HEADS, INNER));
+    free(a);
+    free(errors);
+    expect_first(&judged, expected);
+}
+
+static void test_a_small_head(void **state)
+{
+    (void)state;
+    judge_small_head(true, SIZE_MAX);
+    judge_small_head(false, 4);
+}
+
+/* Two tokens took other experts, or none did, and those behind them are other ones where a scan comes next. */
+static void judge_scan(bool flipped, size_t expected)
+{
+    enum { TAKEN = 2 };
+    struct judged judged;
+    int64_t chosen[2][TOKENS * TAKEN];
+    float *a = made_values(TOKENS * WIDTH), *others = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    add_products(&judged.trace, 4e-3);
+    for (size_t i = 0; i < TOKENS * TAKEN; i++)
+        chosen[0][i] = chosen[1][i] = (int64_t)((i / TAKEN * 3 + i % TAKEN * 5) % 16);
+    for (size_t token = 2; flipped && token < 6; token += 3)
+        chosen[1][token * TAKEN + 1] = (chosen[0][token * TAKEN + 1] + 7) % 16;
+    trace_add_integers(&judged.trace, "layers.0.mlp.experts_chosen", chosen[0], chosen[1], TOKENS, TAKEN);
+    for (int scanned = 0; scanned < 2; scanned++) {
+        shake(scanned ? a : others, b, TOKENS * WIDTH, 4e-3);
+        for (size_t i = 0; i < TOKENS * WIDTH && (flipped || scanned); i++)
+            if (i / WIDTH == 2 || (i / WIDTH == 3 && scanned) || i / WIDTH == 5)
+                b[i] += scanned ? others[i] : a[i];
+        if (!scanned)
+            trace_add(&judged.trace, "layers.0.mlp.experts", others, b, SHAPE(TOKENS, WIDTH));
+    }
+    trace_add(&judged.trace, "layers.1.linear_attn.norm", a, b, SHAPE(TOKENS * HEADS, INNER));
+    shake(others, b, TOKENS * INNER, 4e-3);
+    trace_add(&judged.trace, "layers.1.mlp.router", others, b, SHAPE(TOKENS, INNER)); /* nothing is hidden here */
+    free(a);
+    free(others);
+    expect_first(&judged, expected);
+}
+
+static void test_a_scan_behind_tokens_set_aside(void **state)
+{
+    (void)state;
+    judge_scan(true, SIZE_MAX);
+    judge_scan(false, 6);
+}
+
 /* Behind what was not captured one token errs some times as much as the others, or all err as much as these do
  * together. */
 static void judge_one_of_many(bool one, size_t expected)
@@ -641,6 +702,8 @@ int main(void)
         cmocka_unit_test(test_a_large_token_before_a_product),
         cmocka_unit_test(test_a_token_of_a_projection),
         cmocka_unit_test(test_one_token_of_many),
+        cmocka_unit_test(test_a_small_head),
+        cmocka_unit_test(test_a_scan_behind_tokens_set_aside),
         cmocka_unit_test(test_terms_come_in_through_their_sum),
         cmocka_unit_test(test_an_offset_that_goes_in),
         cmocka_unit_test(test_an_offset_of_three_tokens),
