@@ -120,10 +120,24 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
 #define VANISHED (-14.0)
 #define NO_SCORE (-1000.0) /* masks are written as lower numbers */
 
-/* Whether element i of the row at `start` takes part. The mask is read off the reference's zeros; but of a score far
- * below the row's largest nothing is left without any mask, and whether there was one, the candidate knows. */
-static bool is_visible(const struct ts_actor *actor, const float *scores, size_t start, size_t i, double largest)
+/* The reference's scores were captured with the mask of this row. */
+static bool show_mask(const struct ts_actor *actor, const float *scores, size_t start)
 {
+    for (size_t i = 0; scores && i < actor->inner; i++)
+        if (actor->a[start + i] == 0 && (double)scores[start + i] < NO_SCORE)
+            return true;
+    return false;
+}
+
+/* Whether element i of the row at `start` takes part: `own`, its score, says so where masks were captured with the
+ * scores, as sparse attention has them, which may choose other keys. Else the mask is read off the reference's zeros;
+ * but of a score far below the row's largest nothing is left without any mask, and whether there was one, the candidate
+ * knows. */
+static bool is_visible(const struct ts_actor *actor, const float *scores, size_t start, size_t i, double largest,
+                       const double *own)
+{
+    if (own)
+        return own[start + i] > NO_SCORE;
     if (actor->a[start + i] != 0)
         return true;
     return scores && actor->b[start + i] != 0 && (double)scores[start + i] > NO_SCORE &&
@@ -146,11 +160,12 @@ static void apply_softmax(const struct ts_operation *operation, const struct ts_
     for (size_t start = 0; start + actor->inner <= actor->rows * actor->width; start += actor->inner) {
         double sink = operation->table ? operation->table[start / actor->inner % actor->heads] : -INFINITY;
         double largest = sink, sum = 0, highest = largest_visible(actor, scores, start);
+        const double *own = show_mask(actor, scores, start) ? out : NULL;
         for (size_t i = 0; i < actor->inner; i++)
-            if (is_visible(actor, scores, start, i, highest) && out[start + i] > largest)
+            if (is_visible(actor, scores, start, i, highest, own) && out[start + i] > largest)
                 largest = out[start + i];
         for (size_t i = 0; i < actor->inner; i++) {
-            out[start + i] = is_visible(actor, scores, start, i, highest) ? exp(out[start + i] - largest) : 0;
+            out[start + i] = is_visible(actor, scores, start, i, highest, own) ? exp(out[start + i] - largest) : 0;
             sum += out[start + i];
         }
         sum += isfinite(sink) ? exp(sink - largest) : 0;

@@ -78,11 +78,60 @@ static void test_keys_of_sparse_attention(void **state)
     judge_keys("layers.0.1", ANOTHER_ORDER, 1e-3, SIZE_MAX);
 }
 
+/* Scores, masked but for the keys of each side; probabilities of one head, of each side's own scores or, if `wrong`, by
+ * the reference's mask. */
+static void judge_probabilities(bool wrong, size_t expected)
+{
+    struct judged judged;
+    int64_t keys[2][TOKENS * KEYS];
+    float *a = made_values(TOKENS * TOKENS), sides[2][TOKENS * TOKENS], probs[2][TOKENS * TOKENS];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_projection(&judged.trace, made_name("layers.0.self_attn.part_%d", i), 1e-3);
+    for (size_t i = 0; i < TOKENS * KEYS; i++) {
+        const size_t token = i / KEYS, k = i % KEYS;
+        keys[0][i] = key_of(token, k, 0);
+        keys[1][i] = k + 1 == KEYS && token == 18 ? key_of(token, KEYS, 0) : key_of(token, k, 0);
+    }
+    trace_add_integers(&judged.trace, "layers.0.self_attn.indexer", keys[0], keys[1], TOKENS, KEYS);
+    for (int side = 0; side < 2; side++)
+        for (size_t token = 0; token < TOKENS; token++) {
+            double sum = 0, weights[TOKENS] = {0};
+            for (size_t i = 0; i < TOKENS; i++)
+                sides[side][token * TOKENS + i] = -1e9f;
+            for (int mask = 0; mask < 2; mask++)
+                for (size_t k = 0; k < KEYS; k++) {
+                    const size_t key = (size_t)keys[mask][token * KEYS + k], at = token * TOKENS + key;
+                    const double score = (double)a[at] * (side ? 1 + 1e-3 * sin((double)at) : 1);
+                    if (key > token)
+                        continue;
+                    if (mask == side)
+                        sides[side][at] = (float)score;
+                    if (mask == (wrong ? 0 : side))
+                        sum += weights[key] = exp((double)(float)score);
+                }
+            for (size_t i = 0; i < TOKENS; i++)
+                probs[side][token * TOKENS + i] = (float)(weights[i] / sum);
+        }
+    trace_add(&judged.trace, "layers.0.self_attn.attn_scores_masked", sides[0], sides[1], SHAPE(1, TOKENS, TOKENS));
+    trace_add(&judged.trace, "layers.0.self_attn.attn_probs", probs[0], probs[1], SHAPE(1, TOKENS, TOKENS));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_probabilities_of_sparse_attention(void **state)
+{
+    (void)state;
+    judge_probabilities(false, SIZE_MAX);
+    judge_probabilities(true, 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_keys_of_a_token_are_different_ones),
         cmocka_unit_test(test_keys_of_sparse_attention),
+        cmocka_unit_test(test_probabilities_of_sparse_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
