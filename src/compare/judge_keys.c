@@ -5,7 +5,6 @@
  * tied, noise exchanges some; the tokens that look at others for it are set aside. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "compare/judge_state.h"
 
@@ -15,12 +14,12 @@
  * that close at the rank that decides. */
 #define TIES_BY_ERROR 2.0
 
-/* One token's keys on both sides, and a mark for each key there is. */
+/* One token's keys on both sides, and for each key there is the last look at a side that found it. */
 struct keys {
     const struct ts_pair *pair;
     uint64_t count, sequence;
     int64_t *a, *b;
-    uint8_t *marks;
+    uint64_t *found, look;
 };
 
 static bool read_keys(struct keys *keys, uint64_t token)
@@ -35,12 +34,13 @@ static bool read_keys(struct keys *keys, uint64_t token)
 static uint64_t count_seen(struct keys *keys, const int64_t *own, uint64_t visible)
 {
     uint64_t seen = 0;
-    memset(keys->marks, 0, (size_t)keys->sequence);
+    keys->look++;
     for (uint64_t k = 0; k < keys->count; k++) {
         if (own[k] == -1)
             continue;
-        if (own[k] < 0 || (uint64_t)own[k] >= keys->sequence || keys->marks[own[k]]++)
+        if (own[k] < 0 || (uint64_t)own[k] >= keys->sequence || keys->found[own[k]] == keys->look)
             return UINT64_MAX;
+        keys->found[own[k]] = keys->look;
         seen += (uint64_t)own[k] < visible;
     }
     return seen;
@@ -66,7 +66,7 @@ static uint64_t count_exchanged(struct keys *keys, uint64_t visible)
     uint64_t others = 0;
     count_seen(keys, keys->b, visible);
     for (uint64_t k = 0; k < keys->count; k++)
-        others += keys->a[k] >= 0 && (uint64_t)keys->a[k] < visible && !keys->marks[keys->a[k]];
+        others += keys->a[k] >= 0 && (uint64_t)keys->a[k] < visible && keys->found[keys->a[k]] != keys->look;
     return others;
 }
 
@@ -149,12 +149,12 @@ bool ts_judge_keys(struct ts_judge *state, size_t i)
         return false;
     keys.a = malloc((size_t)keys.count * sizeof *keys.a);
     keys.b = malloc((size_t)keys.count * sizeof *keys.b);
-    keys.marks = malloc((size_t)sequence);
-    good = keys.a && keys.b && keys.marks && are_keys(&keys, tokens);
+    keys.found = calloc((size_t)sequence, sizeof *keys.found);
+    good = keys.a && keys.b && keys.found && are_keys(&keys, tokens);
     if (good)
         judge(state, i, &keys);
     free(keys.a);
     free(keys.b);
-    free(keys.marks);
+    free(keys.found);
     return good;
 }
