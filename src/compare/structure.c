@@ -1,25 +1,12 @@
-#include "compare/structure.h"
+#include "compare/structure_parts.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Reorders values. */
-static double median_of(double *values, size_t count)
-{
-    return ts_nth(values, count, count / 2);
-}
-
-/* Where the others do not err at all, the one that does stands out by far. */
-static double ratio_to(double value, double median)
-{
-    return median > value * 1e-6 ? value / median : value > 0 ? 1e6 : 0;
-}
-
 /* A token with so many times the median token's error energy took another way: another expert, if anything honest. */
-#define STRAY          25.0
-#define BESIDE_ELEMENT 2 /* others of a token that may err as much as the one that stands out */
+#define STRAY 25.0
 /* Correlation of a stream with itself one layer on; that of other tensors is that of chance. */
 #define CONTINUES          0.25
 #define MOST_ELEMENTS      ((size_t)1 << 22)
@@ -29,23 +16,11 @@ static double ratio_to(double value, double median)
 #define CONSTANT_SIZE      0.1   /* of the median channel's variation, in the reference */
 #define CONSTANT_ROUNDINGS 16
 #define CONSTANT_OTHERS    0.5 /* energy of the median channel's error, by what it varies: others keep that */
-/* A number is calm below a thirtieth of the RMS error, as one in forty is of errors that are normal. Most: three of
- * four.
- */
-#define SCATTERED_CALM  30.0
-#define SCATTERED_OF    2
-#define SCATTERED_LEAST 8
-#define LEAST_WIDTH     8  /* channels that have statistics */
-#define FEW_WIDTH       32 /* of two or three tokens */
-#define INPUTS          12 /* tensors before, in which something may have stood out */
-#define NORM_WITHIN     4  /* tensors before, of which one may be the norm that q, k and v share */
-#define SMALL_ROW       0.25
-#define ZERO_LEAST      16 /* numbers of a token that are not zero in the reference */
-
-static bool counts(const struct ts_scene *scene, const struct ts_actor *actor, size_t row)
-{
-    return actor->rows == 1 || actor->apart || !scene->aside[row];
-}
+#define FEW_WIDTH          32  /* of two or three tokens */
+#define INPUTS             12  /* tensors before, in which something may have stood out */
+#define NORM_WITHIN        4   /* tensors before, of which one may be the norm that q, k and v share */
+#define SMALL_ROW          0.25
+#define ZERO_LEAST         16 /* numbers of a token that are not zero in the reference */
 
 /* The energy of the row that errs least over the median row's: the larger of what its error and what its relative error
  * say, so that neither a small row nor a large one counts. `errors` holds the `used` rows with a size and is
@@ -218,170 +193,6 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
     structure->slope = fabs(each) < fabs(all) ? each : all;
 }
 
-/* The error of one number over what those of its token and of its channel make likely: a large number that goes in
- * makes errors of all that it is multiplied with. */
-static double error_alone(struct ts_scene *scene, const struct ts_actor *actor, size_t index)
-{
-    double others = 0, row = 0, channel = 0, own = fabs((double)actor->b[index] - (double)actor->a[index]);
-    size_t other_count = 0, row_count = 0, channel_count = 0;
-    for (size_t i = 0; i < actor->rows * actor->width; i++) {
-        double d = (double)actor->b[i] - (double)actor->a[i];
-        if (i == index || !isfinite(d) || !counts(scene, actor, i / actor->width))
-            continue;
-        if (i / actor->width == index / actor->width) {
-            row += d * d;
-            row_count++;
-        } else if (i % actor->width == index % actor->width) {
-            channel += d * d;
-            channel_count++;
-        } else {
-            others += d * d;
-            other_count++;
-        }
-    }
-    if (!(row > 0) || !(channel > 0) || !(others > 0))
-        return 0;
-    return own * sqrt(others / (double)other_count / (row / (double)row_count) / (channel / (double)channel_count));
-}
-
-/* Zero on both sides, as activations make it of half of all numbers and masks of others: nothing that could err. */
-static bool is_silent(const struct ts_actor *actor, size_t i)
-{
-    return actor->a[i] == 0 && actor->b[i] == 0;
-}
-
-/* Numbers of a token or a channel, and those of them that err. */
-struct spared {
-    size_t all, loud;
-};
-
-/* Of those that have such numbers at all. */
-static bool are_mostly_calm(const struct spared *lines, size_t count)
-{
-    size_t all = 0, loud = 0;
-    for (size_t i = 0; i < count; i++)
-        if (lines[i].loud) {
-            all += lines[i].all;
-            loud += lines[i].loud;
-        }
-    return loud >= SCATTERED_LEAST && loud * SCATTERED_OF < all;
-}
-
-static double element_error(const struct ts_actor *actor, size_t i, double typical)
-{
-    double a = (double)actor->a[i];
-    return fabs((double)actor->b[i] - a) / (fabs(a) + typical);
-}
-
-static bool is_scattered(struct ts_scene *scene, const struct ts_actor *actor, double typical)
-{
-    size_t total = actor->rows * actor->width, used = 0;
-    struct spared *rows = calloc(actor->rows + actor->width, sizeof *rows), *channels;
-    double squares = 0;
-    bool scattered;
-    if (!rows)
-        return false;
-    channels = rows + actor->rows;
-    for (size_t i = 0; i < total; i++) {
-        double error = element_error(actor, i, typical);
-        if (isfinite(error) && counts(scene, actor, i / actor->width)) {
-            squares += error * error;
-            used++;
-        }
-    }
-    for (size_t i = 0; i < total; i++) {
-        double error = element_error(actor, i, typical);
-        bool loud = error * error * SCATTERED_CALM * SCATTERED_CALM * (double)used > squares;
-        if (!isfinite(error) || !counts(scene, actor, i / actor->width) || is_silent(actor, i))
-            continue;
-        rows[i / actor->width].all++;
-        channels[i % actor->width].all++;
-        rows[i / actor->width].loud += loud;
-        channels[i % actor->width].loud += loud;
-    }
-    scattered = are_mostly_calm(rows, actor->rows) && are_mostly_calm(channels, actor->width);
-    free(rows);
-    return scattered;
-}
-
-/* Its error, as it is, is twice that of all but a few others of its token: where a norm makes much of some numbers
- * together, the one that happens to be small there errs most for its size, and no more than they do. */
-static bool errs_most_of_token(const struct ts_actor *actor, size_t at)
-{
-    const size_t first = at / actor->width * actor->width;
-    const double own = fabs((double)actor->b[at] - (double)actor->a[at]);
-    size_t others = 0;
-    for (size_t i = first; i < first + actor->width; i++)
-        others += i != at && 2 * fabs((double)actor->b[i] - (double)actor->a[i]) > own;
-    return others <= BESIDE_ELEMENT;
-}
-
-/* The error of a head of one token, but for this number, over that of the median head of all tokens. */
-static double error_of_head(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
-{
-    const size_t heads = actor->inner ? actor->rows * actor->width / actor->inner : 0;
-    double *errors = actor->heads > 1 ? calloc(heads, sizeof *errors) : NULL, own = 0;
-    size_t used = 0;
-    for (size_t head = 0; head < heads && errors; head++) {
-        double error = 0, size = 0;
-        for (size_t i = head * actor->inner; i < (head + 1) * actor->inner; i++) {
-            double d = (double)actor->b[i] - (double)actor->a[i];
-            error += isfinite(d) && i != at ? d * d : 0;
-            size += isfinite(d) ? (double)actor->a[i] * (double)actor->a[i] : 0;
-        }
-        if (!(size > 0) || !counts(scene, actor, head * actor->inner / actor->width))
-            continue;
-        errors[used++] = sqrt(error / size);
-        if (head == at / actor->inner)
-            own = sqrt(error / size);
-    }
-    own = used ? ratio_to(own, median_of(errors, used)) : 0;
-    free(errors);
-    return own;
-}
-
-/* Every number by itself. `only`: the worst is looked for at this place alone, or everywhere from SIZE_MAX. */
-static void measure_elements(struct ts_scene *scene, const struct ts_actor *actor, size_t only,
-                             struct ts_structure *structure)
-{
-    size_t total = actor->rows * actor->width, used = 0;
-    double *scratch = calloc(total, sizeof *scratch), typical;
-    for (size_t i = 0; i < total && scratch; i++)
-        if (isfinite(actor->a[i]) && isfinite(actor->b[i]) && !is_silent(actor, i) &&
-            counts(scene, actor, i / actor->width))
-            scratch[used++] = fabs((double)actor->a[i]);
-    typical = scratch ? median_of(scratch, used) : 0;
-    used = 0;
-    for (size_t i = 0; i < total && typical > 0; i++) {
-        double error = element_error(actor, i, typical);
-        if (!isfinite(error) || is_silent(actor, i) || !counts(scene, actor, i / actor->width))
-            continue;
-        scratch[used++] = error;
-        if (error > structure->element && (only == SIZE_MAX || only == i)) {
-            structure->element = error;
-            structure->worst_element = i;
-        }
-    }
-    /* of fewer, two tokens' worth is most of them */
-    if (only == SIZE_MAX && actor->width >= LEAST_WIDTH && used > 2 * actor->rows)
-        structure->element_gap = ratio_to(structure->element, ts_nth(scratch, used, used - 1 - 2 * actor->rows));
-    structure->element = typical > 0 ? ratio_to(structure->element, median_of(scratch, used)) : 0;
-    if (only == SIZE_MAX && structure->element > TS_ELEMENT_MANY && errs_most_of_token(actor, structure->worst_element))
-        structure->element_alone = error_alone(scene, actor, structure->worst_element);
-    if (structure->element_alone > TS_ELEMENT_ALONE)
-        structure->element_head = error_of_head(scene, actor, structure->worst_element);
-    if (only == SIZE_MAX && structure->element > SCATTERED_CALM)
-        structure->scattered = is_scattered(scene, actor, typical);
-    free(scratch);
-}
-
-double ts_structure_element(struct ts_scene *scene, const struct ts_actor *actor, size_t index)
-{
-    struct ts_structure structure = {0};
-    measure_elements(scene, actor, index, &structure);
-    return structure.element;
-}
-
 /* Of all numbers as they are. */
 static double slope_of(const struct ts_actor *actor)
 {
@@ -400,7 +211,7 @@ static double slope_of(const struct ts_actor *actor)
 double ts_structure_channel(struct ts_scene *scene, const struct ts_actor *actor, size_t channel)
 {
     double *error, *size, *scratch, typical, found = 0;
-    if (!actor->usable || actor->rows < 4 || actor->width < LEAST_WIDTH || channel >= actor->width ||
+    if (!actor->usable || actor->rows < 4 || actor->width < TS_STRUCTURE_WIDTH || channel >= actor->width ||
         !(error = calloc(actor->width * 3, sizeof *error)))
         return 0;
     size = error + actor->width;
@@ -447,13 +258,6 @@ double ts_channel_limit(const struct ts_structure *structure)
 {
     double rows = structure->rows ? (double)structure->rows : 16, alike = fmax(0, 2 * structure->alike - 1);
     return fmax(TS_CHANNEL_LIMIT, TS_CHANNEL_FEW * sqrt(16 / (1 + (rows - 1) * (1 - alike))));
-}
-
-bool ts_element_stands_out(const struct ts_structure *structure)
-{
-    return structure->known ? structure->element > TS_ELEMENT_MANY && structure->element_gap > TS_ELEMENT_MANY_GAP &&
-                                  structure->element_alone > TS_ELEMENT_ALONE
-                            : structure->element > TS_ELEMENT_LIMIT && structure->element_gap > TS_ELEMENT_GAP;
 }
 
 /* Rows that take part in a channel's error, each measured by its own size: (sum of squares)^2 over the sum of fourth
@@ -786,12 +590,12 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     /* where many tokens are set aside, the few that are left are mostly numbers that were set aside as keys */
     if (actor->usable && actor->rows * actor->width >= 16 && actor->rows * actor->width <= MOST_ELEMENTS &&
         (counted * 2 > actor->rows || actor->rows < 4))
-        measure_elements(scene, actor, SIZE_MAX, structure);
+        ts_structure_elements(scene, actor, structure);
     if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
         structure->slope = slope_of(actor);
     if (actor->usable && actor->rows < 4)
         measure_few(scene, actor, structure);
-    if (!actor->usable || actor->rows < 4 || actor->width < LEAST_WIDTH)
+    if (!actor->usable || actor->rows < 4 || actor->width < TS_STRUCTURE_WIDTH)
         return;
     error = calloc(actor->width * 7, sizeof *error);
     if (!error)
