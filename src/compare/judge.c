@@ -472,8 +472,7 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
             ts_judge_unlearnt(state, i);
         if (gone && ts_judge_has_nobody_left(state, i)) {
             out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
-            out->verdicts[i].why =
-                "all of its tokens took different experts before it, and none is left to judge it by";
+            out->verdicts[i].why = "all of its tokens were set aside before it, and none is left to judge it by";
         }
         if (out->verdicts[i].judged == TS_JUDGED_OK || out->verdicts[i].judged == TS_JUDGED_NOISE)
             ts_judge_is_rounded_alone(state, i);

@@ -105,14 +105,14 @@ void ts_judge_note_aside(struct ts_judge *state)
     if (none != SIZE_MAX)
         ts_judge_note(
             out, ts_judge_say(out,
-                              "from \"%s\" on, all %zu tokens that are looked at have taken different experts than the "
+                              "from \"%s\" on, all %zu tokens that are looked at have taken different %s than the "
                               "reference's: there only what can be replayed is judged; a longer prompt leaves more",
-                              state->pairs[none].name, all));
+                              state->pairs[none].name, all, out->keys_aside ? "experts or keys" : "experts"));
     else
         ts_judge_note(
             out,
             ts_judge_say(out,
                          "from \"%s\" on, fewer than half of the tokens could be judged, %zu of %zu in the end: the "
-                         "others took different experts; a longer prompt leaves more",
-                         state->pairs[few].name, all - most, all));
+                         "others took different %s; a longer prompt leaves more",
+                         state->pairs[few].name, all - most, all, out->keys_aside ? "experts or keys" : "experts"));
 }
