@@ -47,6 +47,18 @@ static size_t each_so_often(const size_t *counts, size_t count)
     return often;
 }
 
+bool ts_are_same_experts(const int64_t *a, const int64_t *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < count && b[k] != a[i])
+            k++;
+        if (k == count)
+            return false;
+    }
+    return true;
+}
+
 bool ts_is_gathering_order(const struct ts_pair *pair, uint64_t tokens)
 {
     const size_t count = (size_t)pair->a.count;

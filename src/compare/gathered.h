@@ -10,6 +10,8 @@
 
 /* Inside of experts, by its name. */
 bool ts_is_gathered(const char *name);
+/* The same experts, whatever their order: what comes out of them is the same sum. */
+bool ts_are_same_experts(const int64_t *a, const int64_t *b, size_t count);
 /* The order in which tokens were gathered: a vector of all whole numbers from 0 on, once, or as many as there are
  * tokens, each as often as any other; in another order on the other side. Which expert a token goes to is none. */
 bool ts_is_gathering_order(const struct ts_pair *pair, uint64_t tokens);

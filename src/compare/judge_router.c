@@ -60,19 +60,6 @@ static void largest(const float *row, size_t width, size_t count, int64_t *chose
     }
 }
 
-/* The same experts, whatever their order: what comes out of them is the same sum. */
-static bool are_same_experts(const int64_t *a, const int64_t *b, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        size_t k = 0;
-        while (k < count && b[k] != a[i])
-            k++;
-        if (k == count)
-            return false;
-    }
-    return true;
-}
-
 static bool is_of_layer_of(const struct ts_judge *state, size_t i, size_t other)
 {
     uint64_t one, two;
@@ -133,7 +120,7 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
         largest(logits->b + row * logits->width, logits->width, weights->width, b);
         if (memcmp(a, b, weights->width * sizeof *a) == 0 || !(replayed || is_near_tie(logits, row, weights->width)))
             continue;
-        if (are_same_experts(a, b, weights->width))
+        if (ts_are_same_experts(a, b, weights->width))
             turn_round(state, weights->pair, row, weights->width);
         else
             ts_judge_leave_out(state, row, false);
@@ -414,7 +401,7 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
         taken = row < state->scene.taken_count && state->scene.taken[row] == token;
         if (!read_choice(choice, token) || memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) == 0)
             continue;
-        if (are_same_experts(choice->a, choice->b, choice->count)) {
+        if (ts_are_same_experts(choice->a, choice->b, choice->count)) {
             choice->turned++;
             if (taken)
                 turn_round(state, i, row, choice->count);
@@ -438,7 +425,7 @@ static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *
     *flipped = choice->turned = 0;
     for (uint64_t token = 0; token < state->scene.tokens && good; token++) {
         good = read_choice(choice, token) && is_own_choice(choice, token, true);
-        *flipped += good && !are_same_experts(choice->a, choice->b, choice->count);
+        *flipped += good && !ts_are_same_experts(choice->a, choice->b, choice->count);
     }
     good = good && (double)*flipped <= fmax(2, FLIPS_BY_ERROR * came * (double)(state->scene.tokens * choice->count));
     for (uint64_t token = 0; token < state->scene.tokens && good; token++) {
@@ -447,10 +434,10 @@ static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *
         good = read_choice(choice, token);
         if (!good || memcmp(choice->a, choice->b, choice->count * sizeof *choice->a) == 0)
             continue;
-        choice->turned += are_same_experts(choice->a, choice->b, choice->count);
+        choice->turned += ts_are_same_experts(choice->a, choice->b, choice->count);
         if (row == state->scene.taken_count || state->scene.taken[row] != token)
             continue;
-        if (are_same_experts(choice->a, choice->b, choice->count))
+        if (ts_are_same_experts(choice->a, choice->b, choice->count))
             turn_round(state, i, row, choice->count);
         else
             ts_judge_leave_out(state, row, false);
@@ -509,7 +496,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
         }
         if (replayed ? is_own_choice(choice, token, true)
                      : scene->aside[row] || (logits && is_near_tie(logits, row, choice->count))) {
-            if (are_same_experts(choice->a, choice->b, choice->count)) {
+            if (ts_are_same_experts(choice->a, choice->b, choice->count)) {
                 if (taken)
                     turn_round(state, i, row, choice->count);
                 choice->turned++;

@@ -18,6 +18,7 @@
 #define REPLAY_MOST     2e10
 #define REPLAY_RESIDUAL 2e-3
 #define TURNED_PROBES   32
+#define CHOSEN_MOST     64 /* experts of a token */
 
 static enum ts_status read_row(const struct ts_view *view, uint64_t first, size_t numbers, unsigned components,
                                double *out, struct ts_error *error)
@@ -106,24 +107,38 @@ static enum ts_status load_direct(struct ts_case_state *state, const struct ts_p
     return TS_OK;
 }
 
+/* How many experts each token chose, where this is such a choice and it is not the same on both sides; else 0. A vector
+ * of more numbers than tokens is no choice, but the order in which experts gathered them. */
+static size_t chosen_otherwise(const struct ts_case_state *state, size_t index)
+{
+    const struct ts_pair *pair = &state->scene.pairs[index];
+    const uint64_t tokens = state->scene.tokens;
+    uint64_t width = tokens && pair->a.count % tokens == 0 ? pair->a.count / tokens : 0;
+    if (pair->problem || !width || width > CHOSEN_MOST || (state->deltas && !state->deltas[index].unequal) ||
+        !ts_type_is_integer(pair->a.tensor->type) || !ts_type_is_integer(pair->b.tensor->type) ||
+        (width > 1 && pair->a.shape[pair->a.rank - 1] != width))
+        return 0;
+    return (size_t)width;
+}
+
 /* Tokens whose chosen experts differ before this pair were routed otherwise on a near tie (had it been more, the
- * divergence would have been there): they are wrong in their own right and are left out. */
+ * divergence would have been there): they are wrong in their own right and are left out. The same experts in another
+ * order make the same sum, but lists of what belongs to each of them. */
 void ts_case_set_aside(struct ts_case_state *state, size_t index)
 {
     struct ts_scene *scene = &state->scene;
     for (size_t i = 0; i < index; i++) {
         const struct ts_pair *pair = &scene->pairs[i];
-        uint64_t width = scene->tokens && pair->a.count % scene->tokens == 0 ? pair->a.count / scene->tokens : 0;
-        if (pair->problem || !width || width > 64 || (state->deltas && !state->deltas[i].unequal) ||
-            !ts_type_is_integer(pair->a.tensor->type) || !ts_type_is_integer(pair->b.tensor->type))
-            continue;
-        for (size_t row = 0; row < scene->taken_count; row++) {
+        size_t width = chosen_otherwise(state, i);
+        bool listed = scene->pairs[index].a.count == width * scene->tokens;
+        for (size_t row = 0; row < scene->taken_count && width; row++) {
             struct ts_error ignored;
-            int64_t a[64], b[64];
-            if (ts_view_read_i64(&pair->a, scene->taken[row] * width, (size_t)width, a, &ignored) == TS_OK &&
-                ts_view_read_i64(&pair->b, scene->taken[row] * width, (size_t)width, b, &ignored) == TS_OK &&
-                memcmp(a, b, (size_t)width * sizeof *a) != 0)
-                scene->aside[row] = true;
+            int64_t a[CHOSEN_MOST], b[CHOSEN_MOST];
+            if (ts_view_read_i64(&pair->a, scene->taken[row] * width, width, a, &ignored) != TS_OK ||
+                ts_view_read_i64(&pair->b, scene->taken[row] * width, width, b, &ignored) != TS_OK ||
+                memcmp(a, b, width * sizeof *a) == 0)
+                continue;
+            scene->aside[row] = scene->aside[row] || listed || !ts_are_same_experts(a, b, width);
         }
     }
 }

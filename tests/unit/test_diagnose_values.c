@@ -280,6 +280,38 @@ static void test_rows_of_several_experts(void **state)
     }
 }
 
+/* Lists of chosen experts keep no order, and neither does what gathers tokens: nobody took another expert, and all
+ * tokens tell what is wrong behind them. Weights in such a list are another thing: each belongs to its expert. */
+static void test_order_of_experts(void **state)
+{
+    enum { CHOSEN = 4, COUNT = TOKENS * CHOSEN };
+    int64_t chosen[2][COUNT], order[2][COUNT];
+    float weights[2][COUNT];
+    struct trace trace;
+    (void)state;
+    start(&trace);
+    for (size_t i = 0; i < COUNT; i++) {
+        const size_t turned = i / CHOSEN * CHOSEN + (i + 1) % CHOSEN;
+        chosen[0][i] = chosen[1][turned] = (int64_t)((i / CHOSEN + 3 * (i % CHOSEN)) % 16);
+        weights[0][i] = weights[1][turned] = (float)dice_number();
+        order[0][i] = (int64_t)i;
+        order[1][i] = (int64_t)(COUNT - 1 - i);
+    }
+    for (size_t i = 0; i < TOTAL; i++)
+        a[i] = b[i] = (float)dice_number();
+    trace_add(&trace, "layers.0.x", before, before, SHAPE(TOKENS, HIDDEN));
+    trace_add_integers(&trace, "layers.0.mlp.gate.indices", chosen[0], chosen[1], TOKENS, CHOSEN);
+    trace_add_integers(&trace, "layers.0.mlp.experts.order", order[0], order[1], COUNT, 1);
+    trace_diagnose(&trace,
+                   trace_add(&trace, "layers.0.mlp.gate.weights", weights[0], weights[1], SHAPE(TOKENS, CHOSEN)));
+    assert_null(trace_cause(&trace, "permuted"));
+    for (size_t i = 0; i < TOTAL; i++)
+        b[i] *= (float)(1 + i % WIDTH % 5);
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.output", a, b, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "channel-scaled", "factor");
+    trace_end(&trace);
+}
+
 /* y = W x + b, with the rows of W in another order: heads, or one further on. */
 static void test_bias_stays(void **state)
 {
@@ -314,10 +346,15 @@ static void test_bias_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_function),          cmocka_unit_test(test_function_is_silent),
-        cmocka_unit_test(test_function_inside_experts), cmocka_unit_test(test_experts_moved),
-        cmocka_unit_test(test_rows_of_several_experts), cmocka_unit_test(test_bias_stays),
-        cmocka_unit_test(test_function_on_top),         cmocka_unit_test(test_other_sign),
+        cmocka_unit_test(test_other_function),
+        cmocka_unit_test(test_function_is_silent),
+        cmocka_unit_test(test_function_inside_experts),
+        cmocka_unit_test(test_experts_moved),
+        cmocka_unit_test(test_rows_of_several_experts),
+        cmocka_unit_test(test_order_of_experts),
+        cmocka_unit_test(test_bias_stays),
+        cmocka_unit_test(test_function_on_top),
+        cmocka_unit_test(test_other_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
