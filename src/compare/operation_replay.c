@@ -23,7 +23,7 @@
  * Replayed as it was used, such an operation is exact again, and no bug becomes exact by rounding what goes in. From
  * what ratio on this is tried, and up to what error; in how many numbers; what it may leave, and of what there was. */
 #define WAY_FROM   2.0
-#define WAY_MOST   0.1 /* keys in e4m3 make up to 0.05 of their scores, and any error of what a softmax makes of them */
+#define WAY_MOST   0.1 /* of sums; the terms of a product may be far larger than it is, and so may what they round */
 #define WAY_COUNT  64
 #define WAY_LEAVES 2.0
 #define WAY_SHARE  0.25
@@ -451,7 +451,7 @@ enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct 
                                            struct ts_error *error)
 {
     struct way way;
-    if (!(replay->ratio > WAY_FROM) || (replay->local > WAY_MOST && !hides_scores(operation)) ||
+    if (!(replay->ratio > WAY_FROM) || (replay->local > WAY_MOST && !ts_operation_is_product(operation)) ||
         actor->rows * actor->width < WAY_COUNT)
         return TS_OK;
     for (size_t index = 0; next_way(operation, index, &way); index++) {

@@ -75,12 +75,22 @@ static void test_an_accumulator_that_is_stored_in_sixteen_bits(void **state)
     judge_norm(1.02f, 1);
 }
 
-/* Scores of keys that come back from a cache: as e4m3 has them, with a scale for each head of a token or without. */
-static void judge_keys(bool scaled, bool flat, double factor, size_t expected)
+/* Scores of keys that come back from a cache: as e4m3 has them, with a scale for each head of a token or without.
+ * shared: what all keys have in common, and no query sees; scores are small then beside what makes them. */
+static void judge_keys(bool scaled, bool flat, double shared, double factor, size_t expected)
 {
     struct judged judged;
     float *q = made_values(TOTAL), *k = made_values(TOTAL), cached[TOTAL];
     float one[TOKENS * HEADS * TOKENS], other[TOKENS * HEADS * TOKENS];
+    for (size_t start = 0; start < TOTAL && shared > 0; start += SIZE) {
+        double along = 0;
+        for (size_t i = start; i < start + SIZE; i++)
+            along += (i % 2 ? -1 : 1) * (double)q[i] / SIZE;
+        for (size_t i = start; i < start + SIZE; i++) {
+            k[i] += (float)(i % 2 ? -shared : shared);
+            q[i] -= (float)(i % 2 ? -along : along);
+        }
+    }
     for (size_t start = 0; start < TOTAL; start += SIZE) {
         double most = 0, step;
         for (size_t i = start; i < start + SIZE; i++)
@@ -121,12 +131,14 @@ static void judge_keys(bool scaled, bool flat, double factor, size_t expected)
 static void test_keys_from_a_cache_of_eight_bits(void **state)
 {
     (void)state;
-    judge_keys(false, false, 1, SIZE_MAX);
-    judge_keys(true, false, 1, SIZE_MAX);
-    judge_keys(true, true, 1, SIZE_MAX);
-    judge_keys(false, false, 1.05, 2);
-    judge_keys(true, false, 1.05, 2);
-    judge_keys(true, true, 1.05, 2);
+    judge_keys(false, false, 0, 1, SIZE_MAX);
+    judge_keys(true, false, 0, 1, SIZE_MAX);
+    judge_keys(true, true, 0, 1, SIZE_MAX);
+    judge_keys(false, false, 0, 1.05, 2);
+    judge_keys(true, false, 0, 1.05, 2);
+    judge_keys(true, true, 0, 1.05, 2);
+    judge_keys(false, false, 9, 1, SIZE_MAX);
+    judge_keys(false, false, 9, 1.05, 2);
 }
 
 /* The context of values that come back from a cache of int8 with a scale for each head of a token, of which the capture
