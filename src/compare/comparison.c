@@ -643,8 +643,8 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
     ts_progress_finish(&progress);
     TS_TRY(status);
     ts_set_complex_aside(&comparison->pairing);
-    comparison->paired[0] = comparison->a->count - comparison->pairing.only_a_count;
-    comparison->paired[1] = comparison->b->count - comparison->pairing.only_b_count;
+    comparison->paired[0] = comparison->a->count - comparison->pairing.only_a_count - comparison->pairing.idle[0];
+    comparison->paired[1] = comparison->b->count - comparison->pairing.only_b_count - comparison->pairing.idle[1];
     weights = options->subject == TS_SUBJECT_GUESS
                   ? ts_judge_are_weights(comparison->pairing.pairs, comparison->pairing.count)
                   : options->subject == TS_SUBJECT_CHECKPOINTS;

@@ -168,26 +168,45 @@ static bool is_gate_of_activation(const struct ts_judge *state, size_t i)
            state->pairs[i].a.count > state->pairs[i - 1].a.count / 2;
 }
 
+/* Rows of experts tell which tokens each of them got on both sides. */
+static void add_known(struct ts_judge *state, size_t i)
+{
+    const struct ts_strays *strays = state->pairs[i].strays;
+    struct ts_judge_flips *flips = &state->flips[state->flip_count];
+    *flips = (struct ts_judge_flips){.pair = i, .rows = calloc(state->scene.taken_count, sizeof *flips->rows)};
+    for (size_t row = 0, k = 0; row < state->scene.taken_count && flips->rows; row++) {
+        while (k < strays->count && strays->tokens[k] < state->scene.taken[row])
+            k++;
+        flips->rows[row] = k < strays->count && strays->tokens[k] == state->scene.taken[row];
+        flips->known = flips->known || flips->rows[row];
+    }
+    state->flip_count += flips->rows != NULL;
+}
+
 void ts_judge_find_flips(struct ts_judge *state)
 {
     struct ts_router *routers = NULL;
     size_t count = 0, most = 0;
     bool after = false;
-    if (state->scene.tokens <= 1 || state->scene.taken_count < ROWS_LEAST)
+    if (state->scene.tokens <= 1)
         return;
     for (size_t i = 0; i < state->out->count; i++)
-        most += ts_judge_is_router(state->pairs[i].name);
+        most += state->pairs[i].strays || ts_judge_is_router(state->pairs[i].name);
     most = most < MOST_ROUTERS ? most : MOST_ROUTERS;
     if (!most || !(routers = calloc(most, sizeof *routers)) || !(state->flips = calloc(most, sizeof *state->flips))) {
         free(routers);
         return;
     }
-    for (size_t i = 0; i < state->out->count && count < most; i++) {
+    for (size_t i = 0; i < state->out->count && count + state->flip_count < most; i++) {
         size_t experts;
         uint32_t possible;
-        if (!ts_judge_is_router(state->pairs[i].name) || is_gate_of_activation(state, i) || !state->deltas[i].unequal ||
-            (experts = ts_router_width(state, i)) < 3 || experts > MOST_EXPERTS ||
-            !(possible = ts_router_ranks(state, i, experts)))
+        if (state->pairs[i].strays && ts_router_width(state, i) > 0) {
+            add_known(state, i);
+            continue;
+        }
+        if (state->scene.taken_count < ROWS_LEAST || !ts_judge_is_router(state->pairs[i].name) ||
+            is_gate_of_activation(state, i) || !state->deltas[i].unequal || (experts = ts_router_width(state, i)) < 3 ||
+            experts > MOST_EXPERTS || !(possible = ts_router_ranks(state, i, experts)))
             continue;
         if (!ts_router_open(state, i, experts, possible, after, &routers[count]))
             continue;

@@ -265,7 +265,7 @@ static enum ts_status list_left(struct ts_pairer *pairer, const struct ts_side *
     if (!*list)
         return ts_fail_memory(error);
     for (size_t i = 0; i < side->count; i++)
-        if (!side->taken[i] || alone[i])
+        if ((!side->taken[i] || alone[i]) && !(side->idle && side->idle[i]))
             (*list)[(*count)++] = side->bundle->tensors[i];
     return TS_OK;
 }
@@ -487,6 +487,7 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_pairer_step(pairer, prove_by_others, error));
     TS_TRY(ts_order_found(pairer, error));
     TS_TRY(ts_leave_padding(pairer, error));
+    TS_TRY(ts_pairer_step(pairer, ts_align_expert_rows, error));
     TS_TRY(explain_left(pairer, error));
     TS_TRY(ts_ranks_explain(pairer, error));
     TS_TRY(ts_experts_explain(pairer, error));
@@ -555,13 +556,12 @@ const struct ts_tensor *ts_pair_origin(const struct ts_view *view, uint64_t flat
     return view->tensor;
 }
 
-/* The one tensor that a view is made of, whatever its layout; NULL when it is made of several. */
-static const struct ts_tensor *only_tensor(const struct ts_view *view)
+const struct ts_tensor *ts_pair_only_tensor(const struct ts_view *view)
 {
     if (view->join == TS_JOIN_NONE)
         return view->tensor;
     for (size_t i = 0; i < view->part_count; i++)
-        if (only_tensor(&view->parts[i]) != view->tensor)
+        if (ts_pair_only_tensor(&view->parts[i]) != view->tensor)
             return NULL;
     return view->tensor;
 }
@@ -569,7 +569,7 @@ static const struct ts_tensor *only_tensor(const struct ts_view *view)
 const char *ts_pair_member(const struct ts_view *view, uint64_t flat)
 {
     uint64_t index;
-    const struct ts_tensor *tensor = only_tensor(view) ? NULL : ts_pair_origin(view, flat, &index);
+    const struct ts_tensor *tensor = ts_pair_only_tensor(view) ? NULL : ts_pair_origin(view, flat, &index);
     return tensor ? tensor->name : NULL;
 }
 
@@ -577,7 +577,7 @@ const char *ts_pair_member(const struct ts_view *view, uint64_t flat)
  * found again without the map. */
 static bool is_line(const struct ts_pair *pair, const struct ts_table *used, const size_t *uses)
 {
-    const struct ts_tensor *sides[2] = {only_tensor(&pair->a), only_tensor(&pair->b)};
+    const struct ts_tensor *sides[2] = {ts_pair_only_tensor(&pair->a), ts_pair_only_tensor(&pair->b)};
     if (strcmp(pair->how, "tied") == 0 || !sides[0] || !sides[1] || strcmp(pair->name, sides[0]->name) != 0 ||
         strcmp(pair->name_b, sides[1]->name) != 0) /* one layer of a stack has a name that no tensor has */
         return false;
@@ -596,7 +596,7 @@ static enum ts_status put_pairs(const struct ts_pairing *pairing, struct ts_buff
     bool fits = uses && ts_table_init(&used[0], pairing->count) && ts_table_init(&used[1], pairing->count);
     for (size_t i = 0; i < pairing->count && fits; i++)
         for (int side = 0; side < 2; side++) {
-            const struct ts_tensor *tensor = only_tensor(side ? &pairing->pairs[i].b : &pairing->pairs[i].a);
+            const struct ts_tensor *tensor = ts_pair_only_tensor(side ? &pairing->pairs[i].b : &pairing->pairs[i].a);
             size_t at = 2 * i + (size_t)side;
             if (!tensor || strcmp(pairing->pairs[i].how, "tied") == 0)
                 continue;

@@ -19,6 +19,12 @@
 #include "tensor/bundle.h"
 #include "tensor/view.h"
 
+/* Tokens that were sent to other experts by this router, and not by one before it, ascending. */
+struct ts_strays {
+    const uint64_t *tokens;
+    size_t count;
+};
+
 struct ts_pair {
     const char *name;           /* A's tensor; for joins the common part of the names */
     const char *name_b;         /* B's */
@@ -35,7 +41,8 @@ struct ts_pair {
     bool zeros;                 /* what an alignment left out is zero */
     bool padded;                /* padding was taken out of both sides, and a note says so */
     bool partial;               /* a tensor of it has a part that no pair reads, as the other side has no such part */
-    const char *problem;        /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
+    const struct ts_strays *strays; /* a router, and rows of experts tell who was sent elsewhere; or NULL */
+    const char *problem;            /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
 };
 
 struct ts_pairing {
@@ -44,6 +51,7 @@ struct ts_pairing {
     size_t count;
     const struct ts_tensor **only_a, **only_b; /* without partner, each in its bundle's order */
     size_t only_a_count, only_b_count;
+    size_t idle[2];         /* further ones of A and of B: of experts that no token of the other side chose */
     size_t lacking;         /* pairs of which a side is not whole, because ranks of its run are missing */
     size_t lacking_experts; /* pairs of a stack and experts of which some are missing */
     int64_t layer_offset;   /* layer in A minus layer in B; 0 when there is none */

@@ -20,6 +20,7 @@ struct ts_side {
     const char **names;   /* as they are matched: B's after renames */
     struct ts_names read; /* what they mean; its list is NULL until ts_pairer_read_names */
     bool *taken;
+    bool *idle;          /* of experts that no token of the other side chose (expert_rows.c), or NULL */
     uint64_t *copied;    /* elements of each tensor that no pair reads, as they are the same as in other ranks */
     const bool *counted; /* names that count other things than equal ones of the other side (counted.c), or NULL */
     const char **labels; /* groups (files) that belong together have the same on both sides; see match.c */
@@ -70,12 +71,18 @@ enum ts_status ts_pairer_step(struct ts_pairer *pairer, enum ts_status (*step)(s
 enum ts_status ts_pairer_add(struct ts_pairer *pairer, size_t a, size_t b, const struct ts_pair *pair,
                              struct ts_error *error);
 
+/* The one tensor that a view is made of, whatever its layout; NULL when it is made of several. */
+const struct ts_tensor *ts_pair_only_tensor(const struct ts_view *view);
+
 /* Takes tensors as they stand that agree only in a layout which their siblings do not need. */
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error);
 
 /* Takes padding out of batches where it stands at other ends on the two sides, or where it is told and errs. In
  * execution order. */
 enum ts_status ts_leave_padding(struct ts_pairer *pairer, struct ts_error *error);
+
+/* Puts rows of experts that are modules of their own beside each other, token by token. */
+enum ts_status ts_align_expert_rows(struct ts_pairer *pairer, struct ts_error *error);
 
 /* Tells what share of paired tensors no pair reads. When all pairs are as they stay. */
 enum ts_status ts_explain_rest(struct ts_pairer *pairer, struct ts_error *error);

@@ -1,0 +1,238 @@
+/* Experts that are modules of their own, with a row for each token that chose them: two runs send some tokens to
+ * different ones. */
+#include <math.h>
+
+#include "made_bundle.h"
+
+enum { TOKENS = 14, EXPERTS = 4, CHOSEN = 2, WIDTH = 8 };
+
+/* How a run takes its tokens. */
+struct habit {
+    bool by_rank; /* first those whose first choice it is */
+    bool last;    /* of equal logits the last one */
+    bool no_router, indices;
+};
+
+static float value_of(int layer, size_t token, size_t expert, size_t i)
+{
+    const double x = (double)(layer * 131 + (int)token * 17 + (int)expert * 71) * 12.9898 + (double)i * 78.233;
+    return (float)(2 * sin(x * 43.7) + cos(x * 7.3));
+}
+
+static size_t best_of(const float *logits, const bool *used, bool last)
+{
+    size_t best = EXPERTS;
+    for (size_t e = 0; e < EXPERTS; e++)
+        if (!used[e] && (best == EXPERTS || logits[e] > logits[best] || (last && logits[e] >= logits[best])))
+            best = e;
+    return best;
+}
+
+/* What the router of a layer and its experts give out; wrong: a token whose rows are those of a bug. */
+static void add_layer(struct ts_bundle *bundle, int layer, const float *logits, const struct habit *habit, size_t wrong)
+{
+    size_t chosen[TOKENS][CHOSEN];
+    float indices[TOKENS * CHOSEN], rows[TOKENS * WIDTH];
+    for (size_t token = 0; token < TOKENS; token++) {
+        bool used[EXPERTS] = {false};
+        for (size_t k = 0; k < CHOSEN; k++) {
+            chosen[token][k] = best_of(logits + token * EXPERTS, used, habit->last);
+            used[chosen[token][k]] = true;
+            indices[token * CHOSEN + k] = (float)chosen[token][k];
+        }
+    }
+    if (!habit->no_router && !habit->indices)
+        made_add(bundle, made_name("model.layers.%d.mlp.gate", layer), logits, SHAPE(TOKENS, EXPERTS));
+    if (habit->indices) {
+        struct ts_tensor *tensor;
+        struct ts_error error;
+        int32_t whole[TOKENS * CHOSEN];
+        for (size_t i = 0; i < TOKENS * CHOSEN; i++)
+            whole[i] = (int32_t)indices[i];
+        memcpy(indices, whole, sizeof whole);
+        made_add(bundle, made_name("model.layers.%d.mlp.gate.0", layer), indices, SHAPE(TOKENS, CHOSEN));
+        tensor = ts_bundle_tensor(bundle, made_name("model.layers.%d.mlp.gate.0", layer));
+        tensor->type = TS_I32;
+        assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
+    }
+    for (size_t expert = 0; expert < EXPERTS; expert++) {
+        char name[80];
+        size_t count = 0;
+        for (size_t rank = 0; rank < (habit->by_rank ? CHOSEN : 1); rank++)
+            for (size_t token = 0; token < TOKENS; token++)
+                for (size_t k = 0; k < CHOSEN; k++) {
+                    if (chosen[token][k] != expert || (habit->by_rank && k != rank))
+                        continue;
+                    for (size_t i = 0; i < WIDTH; i++)
+                        rows[count * WIDTH + i] = (token == wrong ? -1.0F : 1.0F) * value_of(layer, token, expert, i);
+                    count++;
+                }
+        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%zu.up_proj", layer, expert);
+        if (count)
+            made_add(bundle, name, rows, SHAPE(count, WIDTH));
+    }
+}
+
+/* NULL where there is none. */
+static const struct ts_pair *find(const struct paired *paired, const char *name)
+{
+    for (size_t i = 0; i < paired->pairing.count; i++)
+        if (strcmp(paired->pairing.pairs[i].name, name) == 0)
+            return &paired->pairing.pairs[i];
+    return NULL;
+}
+
+/* So many rows stand beside each other, of which so many are not the same. */
+static void assert_rows(const struct paired *paired, const char *name, size_t count, size_t unlike)
+{
+    const struct ts_pair *pair = find(paired, name);
+    double a[WIDTH], b[WIDTH];
+    struct ts_error error;
+    size_t found = 0;
+    assert_non_null(pair);
+    assert_null(pair->problem);
+    assert_int_equal(pair->a.shape[0], count);
+    assert_int_equal(pair->b.shape[0], count);
+    for (size_t row = 0; row < count; row++) {
+        assert_int_equal(ts_view_read_f64(&pair->a, row * WIDTH, WIDTH, a, &error), TS_OK);
+        assert_int_equal(ts_view_read_f64(&pair->b, row * WIDTH, WIDTH, b, &error), TS_OK);
+        found += memcmp(a, b, sizeof a) != 0;
+    }
+    assert_int_equal(found, unlike);
+}
+
+/* Logits of one layer: every token chooses experts 0 and 1, or 1 and 2, ... in turn. */
+static void fill(float *logits)
+{
+    for (size_t i = 0; i < TOKENS * EXPERTS; i++) {
+        const size_t token = i / EXPERTS, first = token % 3, e = i % EXPERTS;
+        logits[i] = e == first ? 3 : e == first + 1 ? 2 : 0.1F * (float)((token + e) % 5);
+    }
+}
+
+static void send(float *logits, size_t token, size_t from, size_t to)
+{
+    const float kept = logits[token * EXPERTS + from];
+    logits[token * EXPERTS + from] = logits[token * EXPERTS + to];
+    logits[token * EXPERTS + to] = kept;
+}
+
+/* Tokens 0, 3, 6, 9 and 12 take experts 0 and 1; 1, 4, 7, 10, 13 take 1 and 2; 2, 5, 8, 11 take 2 and 3. Token 3 goes
+ * from expert 0 to 2 in the candidate, and token 8 from 2 to 0. */
+static void test_tokens_sent_elsewhere(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        const struct habit habit = {.by_rank = way == 1, .indices = way == 2, .no_router = way == 3};
+        float logits[TOKENS * EXPERTS];
+        struct paired paired;
+        paired_start(&paired);
+        fill(logits);
+        add_layer(paired.a, 0, logits, &habit, SIZE_MAX);
+        send(logits, 3, 0, 2);
+        send(logits, 8, 2, 0);
+        add_layer(paired.b, 0, logits, &habit, SIZE_MAX);
+        paired_run(&paired, NULL);
+        if (way == 3) { /* nothing tells which tokens these are */
+            assert_false(has_note(&paired, "sent the same way"));
+            paired_end(&paired);
+            continue;
+        }
+        assert_rows(&paired, "model.layers.0.mlp.experts.0.up_proj", 4, 0);
+        assert_rows(&paired, "model.layers.0.mlp.experts.1.up_proj", 9, 0); /* token 3 is in it, but strayed */
+        assert_rows(&paired, "model.layers.0.mlp.experts.2.up_proj", 8, 0);
+        assert_rows(&paired, "model.layers.0.mlp.experts.3.up_proj", 3, 0);
+        assert_non_null(strstr(find(&paired, "model.layers.0.mlp.experts.0.up_proj")->recipe,
+                               "A: rows of 4 of 5 tokens, which both sides sent the same way"));
+        assert_true(has_note(&paired, "experts got other tokens of A than of B in 4 tensors"));
+        assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+        if (way < 2) {
+            const struct ts_strays *strays = find(&paired, "model.layers.0.mlp.gate")->strays;
+            assert_non_null(strays);
+            assert_int_equal(strays->count, 2);
+            assert_int_equal(strays->tokens[0], 3);
+            assert_int_equal(strays->tokens[1], 8);
+        }
+        paired_end(&paired);
+    }
+}
+
+/* A row that is wrong is no token that went elsewhere: it stays, to be judged. */
+static void test_wrong_rows_stay(void **state)
+{
+    const struct habit habit = {0};
+    float logits[TOKENS * EXPERTS];
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    fill(logits);
+    add_layer(paired.a, 0, logits, &habit, SIZE_MAX);
+    send(logits, 3, 0, 2);
+    add_layer(paired.b, 0, logits, &habit, 9);
+    paired_run(&paired, NULL);
+    assert_rows(&paired, "model.layers.0.mlp.experts.0.up_proj", 4, 1);
+    assert_rows(&paired, "model.layers.0.mlp.experts.2.up_proj", 9, 0);
+    paired_end(&paired);
+}
+
+/* Equal logits: the candidate takes the other of two, in two tokens of one expert. The rows tell. */
+static void test_equal_logits(void **state)
+{
+    const struct habit first = {0}, last = {.last = true};
+    float logits[TOKENS * EXPERTS];
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    fill(logits);
+    for (size_t token = 4; token < 12; token += 3) /* 4, 7 and 10: expert 1, and 2 or 3 */
+        logits[token * EXPERTS + 3] = logits[token * EXPERTS + 2];
+    add_layer(paired.a, 0, logits, &first, SIZE_MAX);
+    logits[4 * EXPERTS + 3] -= 0.01F;
+    add_layer(paired.b, 0, logits, &last, SIZE_MAX);
+    paired_run(&paired, NULL);
+    assert_rows(&paired, "model.layers.0.mlp.experts.1.up_proj", 8, 0);
+    assert_rows(&paired, "model.layers.0.mlp.experts.2.up_proj", 7, 0); /* 7 and 10 went to expert 3 */
+    assert_rows(&paired, "model.layers.0.mlp.experts.3.up_proj", 4, 0);
+    assert_int_equal(find(&paired, "model.layers.0.mlp.gate")->strays->count, 2);
+    paired_end(&paired);
+}
+
+/* An expert that only one side's tokens chose has no partner, and lacks none; what a token holds that strayed before
+ * is left out of later layers, and of no later step. */
+static void test_idle_experts_and_later_layers(void **state)
+{
+    const struct habit habit = {0};
+    float logits[TOKENS * EXPERTS];
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    fill(logits);
+    for (size_t token = 0; token < TOKENS; token++) /* nobody wants expert 3, but token 2 of the reference */
+        if (token % 3 == 2 && token != 2)
+            send(logits, token, 3, 0);
+    add_layer(paired.a, 0, logits, &habit, SIZE_MAX);
+    add_layer(paired.a, 1, logits, &habit, SIZE_MAX);
+    send(logits, 2, 3, 0);
+    add_layer(paired.b, 0, logits, &habit, SIZE_MAX);
+    send(logits, 2, 3, 0);
+    add_layer(paired.b, 1, logits, &habit, SIZE_MAX);
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.only_a_count + paired.pairing.only_b_count, 0);
+    assert_true(has_note(&paired, "hold no token that both sides sent there"));
+    assert_null(find(&paired, "model.layers.0.mlp.experts.3.up_proj"));
+    assert_rows(&paired, "model.layers.0.mlp.experts.2.up_proj", 8, 0);
+    assert_rows(&paired, "model.layers.1.mlp.experts.2.up_proj", 8, 0); /* without token 2 */
+    assert_rows(&paired, "model.layers.1.mlp.experts.1.up_proj", 10, 0);
+    paired_end(&paired);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens_sent_elsewhere),
+        cmocka_unit_test(test_wrong_rows_stay),
+        cmocka_unit_test(test_equal_logits),
+        cmocka_unit_test(test_idle_experts_and_later_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
