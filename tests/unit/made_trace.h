@@ -71,6 +71,9 @@ __attribute__((unused)) static void trace_diagnose(struct trace *trace, size_t i
     struct ts_error error;
     ts_error_clear(&error);
     assert_non_null(pool);
+    if (trace->diagnosed)
+        ts_diagnosis_release(&trace->diagnosis);
+    trace->diagnosed = false;
     if (ts_delta_run(pool, trace->pairs, trace->count, &options, trace->deltas, NULL, &error) != TS_OK ||
         ts_diagnose_with(trace->pairs, trace->deltas, trace->count, index, trace->evidence, &trace->diagnosis,
                          &error) != TS_OK)
