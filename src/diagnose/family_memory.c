@@ -17,6 +17,7 @@
 #define FEW_MOST  64
 #define FEW_LEAST 4
 #define FEW_SMALL 8 /* of tensors with a hundred times as many */
+#define FEW_FLOOR 1e-8
 /* Shorter runs of one value happen by themselves. */
 #define RUN_LEAST 8
 /* Tokens of which a channel may be said to hold one number: in fewer, eight bits agree by chance. */
@@ -716,8 +717,9 @@ static void sparse(struct ts_case *the_case)
     part = sum < above ? sum / above : 1;
     /* of a single row it cannot be told from a bad channel */
     hits.certain = the_case->actor->rows > 1 || flipped ? 0.97 : 0.75;
-    /* elsewhere a hit may be smaller, but above what is none here; among so many more noise reaches further */
-    hits.least = costs[few] > 0 ? fmin(least, 4 * costs[few]) : 0;
+    /* elsewhere a hit may be smaller, but above what is none here: among so many more noise reaches further, and
+     * tokens have more or less of it. Some that are a ten-thousandth in size of those at hand count for nothing. */
+    hits.least = costs[few] > 0 ? fmin(least, fmax(4 * costs[few], FEW_FLOOR * least)) : 0;
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "sparse", hits.certain * part,
                      flips == tally.place_count ? "memory or transport: one bit of each was flipped"
