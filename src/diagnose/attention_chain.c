@@ -50,14 +50,23 @@ size_t ts_chain_place(const struct ts_chain *chain, enum ts_role served_as, size
     return (chain->moved[served_as] < 0 ? token + by : token + tokens - by) % tokens;
 }
 
-/* The angle grows by the same step from row to row. */
-void ts_chain_turn(const struct ts_chain *chain, double times, double position, size_t count, double *rows)
+struct ts_turning ts_chain_turning(const struct ts_chain *chain, enum ts_role served_as)
 {
-    size_t pairs = chain->group / 2;
-    for (size_t i = 0; i < pairs && chain->base > 0; i++) {
-        double step = times * pow(chain->base, -(double)i / (double)pairs), c = 1, s = 0;
+    if (served_as == TS_ROLE_QUERY ? chain->queries_apart : served_as == TS_ROLE_KEY && chain->keys_apart)
+        return chain->apart;
+    return (struct ts_turning){chain->base, chain->interleaved, chain->group};
+}
+
+/* The angle grows by the same step from row to row. */
+void ts_chain_turn(const struct ts_chain *chain, enum ts_role served_as, double times, double position, size_t count,
+                   double *rows)
+{
+    const struct ts_turning turning = ts_chain_turning(chain, served_as);
+    size_t pairs = turning.group / 2;
+    for (size_t i = 0; i < pairs && turning.base > 0; i++) {
+        double step = times * pow(turning.base, -(double)i / (double)pairs), c = 1, s = 0;
         double step_c = count > 1 ? cos(step) : 1, step_s = count > 1 ? sin(step) : 0;
-        size_t x = chain->interleaved ? 2 * i : i, y = chain->interleaved ? x + 1 : x + pairs;
+        size_t x = turning.interleaved ? 2 * i : i, y = turning.interleaved ? x + 1 : x + pairs;
         for (size_t t = 0; t < count; t++) {
             double *head = rows + t * chain->size, old = head[x], next;
             if (t % 256 == 0) { /* now and then from the start, so that nothing piles up */
@@ -84,9 +93,33 @@ bool ts_chain_sees(const struct ts_chain *chain, size_t token, size_t tokens, si
     return last >= from;
 }
 
+void ts_chain_open(struct ts_chain *chain, size_t tokens)
+{
+    chain->shift = (long)tokens;
+    chain->window = 0;
+    chain->first_sees_itself = false;
+}
+
+size_t ts_chain_serving(const struct ts_chain *chain)
+{
+    return chain->tiled_keys || chain->tiled_values ? chain->heads : chain->served;
+}
+
 size_t ts_chain_served(const struct ts_chain *chain, size_t head)
 {
+    if (chain->tiled_keys || chain->tiled_values)
+        return head;
     return chain->tiled ? head % chain->served : head / (chain->heads / chain->served);
+}
+
+size_t ts_chain_head(const struct ts_chain *chain, enum ts_role served_as, size_t serving)
+{
+    size_t head = serving;
+    if (chain->tiled_keys || chain->tiled_values)
+        head = (served_as == TS_ROLE_KEY ? chain->tiled_keys : chain->tiled_values)
+                   ? serving % chain->served
+                   : serving / (chain->heads / chain->served);
+    return head == chain->copied ? chain->copied_from : head;
 }
 
 double ts_chain_weight(const struct ts_chain *chain, double score, double largest)
@@ -109,12 +142,12 @@ static const double *input_of(const struct ts_chain *chain, const struct ts_chai
 }
 
 /* Cosines and sines per position and pair. */
-static double *turns_of(const struct ts_chain *chain, size_t tokens, double from, double late, double times)
+static double *turns_of(const struct ts_turning *turning, size_t tokens, double from, double late, double times)
 {
-    size_t pairs = chain->group / 2;
+    size_t pairs = turning->group / 2;
     double *table = malloc((tokens * pairs * 2 + 1) * sizeof *table);
-    for (size_t i = 0; i < pairs && table && chain->base > 0; i++) {
-        double step = times * pow(chain->base, -(double)i / (double)pairs);
+    for (size_t i = 0; i < pairs && table && turning->base > 0; i++) {
+        double step = times * pow(turning->base, -(double)i / (double)pairs);
         for (size_t t = 0; t < tokens; t++) {
             double angle = step * ((double)t + from + (t + 1 == tokens ? late : 0));
             table[2 * (t * pairs + i)] = cos(angle);
@@ -124,11 +157,12 @@ static double *turns_of(const struct ts_chain *chain, size_t tokens, double from
     return table;
 }
 
-static void turn(const struct ts_chain *chain, double *head, const double *table)
+static void turn(const struct ts_turning *turning, size_t row, double *head, const double *tables)
 {
-    size_t pairs = chain->group / 2;
-    for (size_t i = 0; i < pairs && chain->base > 0; i++) {
-        double *x = head + (chain->interleaved ? 2 * i : i), *y = chain->interleaved ? x + 1 : x + pairs, old = *x;
+    size_t pairs = turning->group / 2;
+    const double *table = tables + 2 * row * pairs;
+    for (size_t i = 0; i < pairs && turning->base > 0; i++) {
+        double *x = head + (turning->interleaved ? 2 * i : i), *y = turning->interleaved ? x + 1 : x + pairs, old = *x;
         *x = old * table[2 * i] - *y * table[2 * i + 1];
         *y = old * table[2 * i + 1] + *y * table[2 * i];
     }
@@ -190,13 +224,15 @@ static void workspace_release(struct workspace *space)
 static bool workspace_fill(struct workspace *space, const struct ts_chain *chain, const struct ts_chain_inputs *in,
                            size_t tokens)
 {
-    size_t width = chain->served * chain->size, pairs = chain->group / 2;
+    const struct ts_turning queries = ts_chain_turning(chain, TS_ROLE_QUERY);
+    const struct ts_turning keys = ts_chain_turning(chain, TS_ROLE_KEY);
+    size_t width = chain->served * chain->size;
     *space = (struct workspace){.keys = malloc(tokens * width * sizeof(double)),
                                 .values = malloc(tokens * width * sizeof(double)),
                                 .query = malloc(chain->size * sizeof(double)),
                                 .scores = malloc(tokens * (chain->over_queries ? tokens : 1) * sizeof(double)),
-                                .q_turns = turns_of(chain, tokens, 0, chain->late, chain->q_turns),
-                                .k_turns = turns_of(chain, tokens, chain->k_from, 0, chain->k_turns)};
+                                .q_turns = turns_of(&queries, tokens, 0, chain->late, chain->q_turns),
+                                .k_turns = turns_of(&keys, tokens, chain->k_from, 0, chain->k_turns)};
     if (!space->keys || !space->values || !space->query || !space->scores || !space->q_turns || !space->k_turns) {
         workspace_release(space);
         return false;
@@ -206,9 +242,9 @@ static bool workspace_fill(struct workspace *space, const struct ts_chain *chain
     for (size_t t = 0; t < tokens; t++)
         for (size_t h = 0; h < chain->served; h++) {
             if (ts_chain_turns(chain, TS_ROLE_KEY))
-                turn(chain, space->keys + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
+                turn(&keys, t, space->keys + t * width + h * chain->size, space->k_turns);
             if (ts_chain_turns(chain, TS_ROLE_VALUE))
-                turn(chain, space->values + t * width + h * chain->size, space->k_turns + 2 * t * pairs);
+                turn(&keys, t, space->values + t * width + h * chain->size, space->k_turns);
         }
     return true;
 }
@@ -251,11 +287,14 @@ static void take(const struct ts_chain *chain, const struct workspace *space, si
 static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, size_t tokens, size_t first,
                 size_t count, bool bare, double *out)
 {
-    size_t width = chain->heads * chain->size, repeat = chain->heads / chain->served, pairs = chain->group / 2;
+    const struct ts_turning turning = ts_chain_turning(chain, TS_ROLE_QUERY);
+    size_t width = chain->heads * chain->size;
     size_t made = bare ? tokens : chain->size; /* numbers of a head */
     const double *queries = input_of(chain, in, TS_ROLE_QUERY);
+    struct ts_chain open = *chain;
     struct workspace space;
     bool good = true;
+    ts_chain_open(&open, tokens);
     if (!workspace_fill(&space, chain, in, tokens))
         return false;
     if (chain->over_queries || chain->heads_first) { /* rows depend on each other */
@@ -263,10 +302,8 @@ static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, 
         count = tokens;
     }
     for (size_t head = 0; head < chain->heads; head++) {
-        size_t served = chain->tiled || chain->tiled_keys ? head % chain->served : head / repeat;
-        size_t valued = chain->tiled || chain->tiled_values ? head % chain->served : head / repeat;
-        served = served == chain->copied ? chain->copied_from : served;
-        valued = valued == chain->copied ? chain->copied_from : valued;
+        size_t served = ts_chain_head(chain, TS_ROLE_KEY, ts_chain_served(chain, head));
+        size_t valued = ts_chain_head(chain, TS_ROLE_VALUE, ts_chain_served(chain, head));
         for (size_t row = first; row < first + count; row++) {
             double *line = chain->over_queries ? space.scores + row * tokens : space.scores;
             double *to = out + (row * chain->heads + head) * made;
@@ -274,14 +311,16 @@ static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, 
                 space.query[i] =
                     queries[row * width + (chain->numbers_first ? i * chain->heads + head : head * chain->size + i)];
             if (ts_chain_turns(chain, TS_ROLE_QUERY))
-                turn(chain, space.query, space.q_turns + 2 * row * pairs);
-            score_row(chain, space.query, space.keys, chain->served * chain->size, served, row, tokens, line);
+                turn(&turning, row, space.query, space.q_turns);
+            score_row(chain->masked_late ? &open : chain, space.query, space.keys, chain->served * chain->size, served,
+                      row, tokens, line);
             memset(to, 0, made * sizeof *to);
             if (chain->over_queries)
                 continue;
             soften(chain, line, tokens, 1);
             for (size_t key = 0; key < tokens; key++)
-                take(chain, &space, valued, key, tokens, line[key], bare, to);
+                if (!chain->masked_late || visible(chain, row, key))
+                    take(chain, &space, valued, key, tokens, line[key], bare, to);
         }
         for (size_t key = 0; key < tokens && chain->over_queries; key++) {
             soften(chain, space.scores + key, tokens, tokens);

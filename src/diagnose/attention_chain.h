@@ -10,7 +10,7 @@
 #include "diagnose/families.h"
 
 #define TS_NO_INDEX     SIZE_MAX
-#define TS_MOST_GUESSES 96
+#define TS_MOST_GUESSES 128
 
 /* Some columns of every row of an earlier tensor. */
 struct ts_operand {
@@ -28,6 +28,13 @@ enum ts_weighing {
     TS_WEIGH_SCORES,    /* the scores themselves */
 };
 
+/* A rotary embedding. */
+struct ts_turning {
+    double base; /* 0: none */
+    bool interleaved;
+    size_t group; /* numbers of a head that turn */
+};
+
 struct ts_chain {
     struct ts_operand q, k, v;
     enum ts_role roles[3]; /* which of them serves as query, key and value */
@@ -37,11 +44,14 @@ struct ts_chain {
     double scale, cap;
     long window, shift;     /* keys from row - window + 1 (0: from the first) to row + shift */
     bool first_sees_itself; /* whatever the shift is */
+    bool masked_late;       /* the mask comes behind the softmax, which sees every key */
     double base;            /* of a rotary embedding on the way; 0: none */
     bool interleaved;
-    size_t group;            /* numbers of a head that turn */
-    double q_turns, k_turns; /* how often they turn: 1 as it should be */
-    double k_from, late;     /* added to the positions of all keys, and of the last query */
+    size_t group;                   /* numbers of a head that turn */
+    struct ts_turning apart;        /* how queries or keys turn, */
+    bool queries_apart, keys_apart; /* where those do so in another way */
+    double q_turns, k_turns;        /* how often they turn: 1 as it should be */
+    double k_from, late;            /* added to the positions of all keys, and of the last query */
     bool tiled, over_queries;
     bool tiled_keys, tiled_values; /* of the two one alone */
     size_t copied, copied_from;    /* a key head in place of another */
@@ -65,12 +75,21 @@ const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_
 bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as);
 /* The token whose key or value a token meets. */
 size_t ts_chain_place(const struct ts_chain *chain, enum ts_role served_as, size_t token, size_t tokens);
-/* Turns heads, [count, size], by so many times their positions, which are those from `position` on. */
-void ts_chain_turn(const struct ts_chain *chain, double times, double position, size_t count, double *rows);
+/* How what serves as that turns. */
+struct ts_turning ts_chain_turning(const struct ts_chain *chain, enum ts_role served_as);
+/* Turns heads, [count, size], that serve as that, by so many times their positions, which are those from `position` on.
+ */
+void ts_chain_turn(const struct ts_chain *chain, enum ts_role served_as, double times, double position, size_t count,
+                   double *rows);
 /* The keys that a query sees, up to but not with `end`. False: none, and then it is every key alike. */
 bool ts_chain_sees(const struct ts_chain *chain, size_t token, size_t tokens, size_t *first, size_t *end);
-/* Which key head serves a query head. */
+/* Takes the mask away. */
+void ts_chain_open(struct ts_chain *chain, size_t tokens);
+/* Heads of keys with heads of values: how many there are, which of them serves a query head, and of whose keys or
+ * values it is. */
+size_t ts_chain_serving(const struct ts_chain *chain);
 size_t ts_chain_served(const struct ts_chain *chain, size_t head);
+size_t ts_chain_head(const struct ts_chain *chain, enum ts_role served_as, size_t serving);
 /* What a score weighs; the largest is of its row. */
 double ts_chain_weight(const struct ts_chain *chain, double score, double largest);
 bool ts_chain_load(struct ts_chain_inputs *inputs, const struct ts_chain *chain, bool candidate, size_t tokens);
@@ -88,6 +107,7 @@ struct ts_chain_guess {
     char text[200];
     struct ts_chain chain;
     bool reversed; /* the chain is the reference's, and the candidate does what was taken for the reference */
+    bool fine;     /* too near to others to be told by likeness */
     double score;
 };
 
@@ -98,6 +118,11 @@ struct ts_other_values {
     double *values; /* the candidate's, NULL where chains read them */
     const char *text;
 };
+
+/* The one number in which a guess departs from the reference's chain, NULL when it is none of those that there are any
+ * of; and what is said then. */
+double *ts_chain_number(struct ts_chain *chain, const struct ts_chain *own);
+void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own);
 
 /* What a candidate may do otherwise than `own`. onset: the first wrong token. mixable: rows may depend on each other,
  * all of them are at hand. others: TS_MOST_OTHERS of them, or fewer and one without an actor. Returns how many; guesses

@@ -15,6 +15,7 @@
 #include "diagnose/attention_long.h"
 #include "diagnose/attention_odds.h"
 #include "diagnose/attention_operands.h"
+#include "diagnose/attention_pass.h"
 #include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
 
@@ -23,6 +24,8 @@
 #define TRIAL_WORK  (1u << 22) /* multiplications that one trial may take */
 #define TABLE_WORK  (1u << 19) /* the same where every guess is tried with every rotary */
 #define REACH_WORK  (1u << 24) /* the same for the few that need every row */
+#define ODDS_WORK   1e8        /* the same in f32, by every processor, where odds are told */
+#define ODDS_LEAST  8          /* rows that they are told by, or it is left to likeness */
 /* Likeness of tables of products: the right hypothesis comes near 1, the others stay below 0.8 or so. Less will do when
  * it is far ahead of the others. */
 #define LIKE_ENOUGH  0.85
@@ -45,6 +48,8 @@ struct fused {
     size_t onset; /* the first token that is wrong */
     struct ts_chain_guess *guesses;
     size_t guess_count;
+    const size_t *list; /* rows by which odds are told */
+    size_t listed;
 };
 
 /* A causal context begins with the first token's own values. */
@@ -357,6 +362,8 @@ static void score_guesses(struct fused *fused, struct likest *likest, struct con
     for (size_t g = 0; g < fused->guess_count; g++) {
         struct ts_chain_guess *guess = &fused->guesses[g];
         size_t at = 0;
+        if (guess->fine)
+            continue;
         guess->score = score_guess(fused, likest, guess);
         while (at < *best_count && strcmp(best[at].guess.id, guess->id) != 0)
             at++;
@@ -386,31 +393,6 @@ static double size_of(const struct fused *fused, const struct likest *likest)
                                                              : (double)INFINITY;
 }
 
-/* The one number in which a guess departs from the reference's chain, NULL when it is none of these. */
-static double *number_of(struct ts_chain *chain, const struct ts_chain *own)
-{
-    bool base = chain->base != own->base, scale = chain->scale != own->scale, cap = chain->cap != own->cap;
-    if (base + scale + cap != 1)
-        return NULL;
-    return base ? &chain->base : scale ? &chain->scale : chain->cap > 0 ? &chain->cap : NULL;
-}
-
-static void say_number(struct ts_chain_guess *guess, const struct ts_chain *own)
-{
-    const struct ts_chain *chain = &guess->chain;
-    if (chain->base != own->base)
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
-                 ts_plain_number(chain->base, 2, (char[32]){0}), ts_plain_number(own->base, 4, (char[32]){0}));
-    else if (chain->scale != own->scale)
-        snprintf(guess->text, sizeof guess->text,
-                 "before the softmax, the candidate's scores are about %.2g times the reference's",
-                 chain->scale / own->scale);
-    else
-        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (about %.2g)",
-                 chain->cap);
-}
-
 /* A guess that moves the tokens as much like the candidate as the best does, and by as much as it does, is better. */
 static void take_nearer(struct fused *fused, struct likest *likest, const struct ts_chain_guess *trial, double like,
                         double *off, struct ts_chain_guess *nearest)
@@ -430,7 +412,7 @@ static void take_nearer(struct fused *fused, struct likest *likest, const struct
 static void refine(struct fused *fused, struct likest *likest, struct contender *best)
 {
     struct ts_chain_guess listed = best->guess, between;
-    double *number = number_of(&best->guess.chain, &best->own), off = (double)INFINITY, nearer;
+    double *number = ts_chain_number(&best->guess.chain, &best->own), off = (double)INFINITY, nearer;
     ptrdiff_t at = number ? (char *)number - (char *)&best->guess.chain : 0;
     if (!number || best->guess.reversed)
         return;
@@ -439,7 +421,7 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
     make_guesses(fused);
     take_nearer(fused, likest, &best->guess, best->guess.score, &off, &listed);
     for (size_t g = 0; g < fused->guess_count; g++) {
-        double *other = number_of(&fused->guesses[g].chain, &best->own);
+        double *other = ts_chain_number(&fused->guesses[g].chain, &best->own);
         if (other && !fused->guesses[g].reversed && (char *)other - (char *)&fused->guesses[g].chain == at)
             take_nearer(fused, likest, &fused->guesses[g], best->guess.score, &off, &listed);
     }
@@ -453,7 +435,7 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
         }
     best->guess = off < SIZE_TIE ? listed : between;
     if (off >= SIZE_TIE)
-        say_number(&best->guess, &best->own);
+        ts_chain_say_number(&best->guess, &best->own);
 }
 
 static void propose_contender(const struct fused *fused, const struct contender *best)
@@ -524,10 +506,15 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     free(difference);
 }
 
-static bool run_side(void *from, const struct ts_chain *chain, bool candidate, double *out)
+/* Rows for the odds, with every key that they see, or together with all others. */
+static bool run_listed(void *from, const struct ts_chain *chain, bool candidate, double *out)
 {
     const struct fused *fused = from;
-    return run_rows(fused, chain, candidate ? &fused->candidate : &fused->reference, out);
+    const struct ts_actor *actor = fused->the_case->actor;
+    if (ts_pass_some(fused->the_case, chain, candidate, fused->list, fused->listed, out))
+        return true;
+    return actor->whole && actor->rows * actor->rows * chain->heads * chain->size <= REACH_WORK &&
+           ts_chain_run(chain, candidate ? &fused->candidate : &fused->reference, actor->rows, 0, actor->rows, out);
 }
 
 static size_t guess_for(void *from, const struct ts_chain *own, const struct ts_chain_guess **guesses)
@@ -546,18 +533,36 @@ static bool take_chain(struct fused *fused, const struct ts_chain *chain, void *
     return false;
 }
 
-/* What the odds of contexts tell is sharper than likeness, where all tokens are at hand. */
-static bool propose_by_odds(struct fused *fused, const struct ts_operands *operands)
+/* What the odds of contexts tell is sharper than likeness. */
+static bool propose_by_odds(const struct fused *given, const struct ts_operands *operands)
 {
-    struct ts_attention_odds odds = {.the_case = fused->the_case,
-                                     .tokens = fused->tokens,
+    struct ts_case *the_case = given->the_case;
+    const struct ts_glance *glance = the_case->actor->whole ? NULL : ts_case_glance(the_case);
+    struct fused fused = *given;
+    struct ts_attention_odds odds = {.the_case = the_case,
+                                     .rows = the_case->actor->rows,
                                      .width = operands->q.width,
-                                     .from = fused,
-                                     .run = run_side,
+                                     .from = &fused,
+                                     .run = run_listed,
                                      .guess = guess_for};
+    const uint64_t first = ts_scene_first(the_case->scene), tokens = ts_scene_sequence(the_case->scene);
+    const double most = ODDS_WORK / ((double)tokens * (double)odds.width);
+    size_t spread = ts_odds_spread(odds.rows, odds.width, odds.list);
     bool said = false;
+    odds.listed = most < (double)spread ? (size_t)most : spread;
+    if (odds.listed < spread && odds.listed < ODDS_LEAST)
+        return false;
+    for (size_t i = 0; i < odds.listed; i++)
+        odds.list[i] = odds.list[i * spread / odds.listed];
+    fused.list = odds.list;
+    fused.listed = odds.listed;
+    fused.tokens = fused.reach = (size_t)tokens;
+    if (glance && glance->first >= first && glance->first < first + tokens)
+        fused.onset = (size_t)(glance->first - first);
+    for (size_t i = 0; i < TS_MOST_OTHERS; i++)
+        fused.others[i].values = NULL; /* they are read */
     if (ts_attention_odds_open(&odds)) {
-        each_chain(fused, operands, take_chain, &odds);
+        each_chain(&fused, operands, take_chain, &odds);
         said = ts_attention_odds_propose(&odds);
     }
     ts_attention_odds_close(&odds);
@@ -643,11 +648,11 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         make_guesses(&fused);
         propose_exact(&fused, out);
     } else if (ts_names_attention(ts_case_name(the_case, the_case->actor)) && fused.onset + 3 <= fused.tokens) {
+        if (propose_by_odds(&fused, &operands))
+            goto done;
         fused.tokens = tokens_for_products(the_case, operands.q.width, fused.onset);
         if (!the_case->actor->whole || fused.reach * fused.reach * operands.q.width > REACH_WORK)
             fused.reach = fused.tokens;
-        if (the_case->actor->whole && fused.tokens == the_case->actor->rows && propose_by_odds(&fused, &operands))
-            goto done;
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
             ts_products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
                            likest.wanted);

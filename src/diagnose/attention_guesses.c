@@ -23,9 +23,75 @@ static struct ts_chain_guess *add(struct list *list, const char *id)
     return guess;
 }
 
+double *ts_chain_number(struct ts_chain *chain, const struct ts_chain *own)
+{
+    bool base = chain->base != own->base, scale = chain->scale != own->scale, cap = chain->cap != own->cap;
+    bool apart = (chain->queries_apart || chain->keys_apart) && chain->apart.base != own->base;
+    if (base + scale + cap + apart != 1)
+        return NULL;
+    return base             ? &chain->base
+           : apart          ? &chain->apart.base
+           : scale          ? &chain->scale
+           : chain->cap > 0 ? &chain->cap
+                            : NULL;
+}
+
+void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own)
+{
+    const struct ts_chain *chain = &guess->chain;
+    if (chain->base != own->base || chain->queries_apart || chain->keys_apart)
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate's rotary angles%s fit theta = %s, the reference's theta = %s",
+                 chain->queries_apart ? " of the queries"
+                 : chain->keys_apart  ? " of the keys"
+                                      : "",
+                 ts_plain_number(chain->queries_apart || chain->keys_apart ? chain->apart.base : chain->base, 2,
+                                 (char[32]){0}),
+                 ts_plain_number(own->base, 4, (char[32]){0}));
+    else if (chain->scale != own->scale)
+        snprintf(guess->text, sizeof guess->text,
+                 "before the softmax, the candidate's scores are about %.2g times the reference's",
+                 chain->scale / own->scale);
+    else
+        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (about %.2g)",
+                 chain->cap);
+}
+
+/* Queries or keys alone that turn in another way. */
+static void guess_apart(struct list *list)
+{
+    static const double factors[] = {0.01, 0.1, 10, 100};
+    const struct ts_turning own = {list->own->base, list->own->interleaved, list->own->group};
+    for (int keys = 0; keys < 2; keys++)
+        for (size_t way = 0; way < 3 + sizeof factors / sizeof *factors; way++) {
+            const char *whose = keys ? "keys" : "queries";
+            struct ts_chain_guess *guess;
+            if ((way == 1 && own.group < 8) || (way == 2 && own.group * 2 > list->own->size))
+                continue;
+            guess = add(list, "rotation");
+            guess->fine = true;
+            guess->chain.apart = own;
+            guess->chain.queries_apart = !keys;
+            guess->chain.keys_apart = keys;
+            if (way == 0) {
+                guess->chain.apart.interleaved = !own.interleaved;
+                snprintf(guess->text, sizeof guess->text, "the candidate rotates the wrong pairs of the %s (%s)", whose,
+                         own.interleaved ? "half-split" : "interleaved");
+            } else if (way < 3) {
+                guess->chain.apart.group = way == 1 ? own.group / 2 : own.group * 2;
+                snprintf(guess->text, sizeof guess->text,
+                         "the candidate rotates %s as many channels of each head of the %s as it should",
+                         way == 1 ? "half" : "twice", whose);
+            } else {
+                guess->chain.apart.base *= factors[way - 3];
+                ts_chain_say_number(guess, list->own);
+            }
+        }
+}
+
 static void guess_rotary(struct list *list)
 {
-    static const double bases[] = {1e4, 1e5, 5e5, 1e6, 5e6, 1e7}, factors[] = {0.02, 0.1, 10, 50, 100};
+    static const double bases[] = {1e4, 1e5, 5e5, 1e6, 5e6, 1e7}, factors[] = {0.01, 0.02, 0.1, 10, 50, 100};
     static const struct {
         double q, k;
         const char *text;
@@ -66,8 +132,8 @@ static void guess_rotary(struct list *list)
     }
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
         guess = add(list, "rotation");
-        guess->chain.q_turns = turns[i].q;
-        guess->chain.k_turns = turns[i].k;
+        guess->chain.q_turns *= turns[i].q;
+        guess->chain.k_turns *= turns[i].k;
         snprintf(guess->text, sizeof guess->text, "%s", turns[i].text);
     }
     for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
@@ -83,6 +149,7 @@ static void guess_rotary(struct list *list)
     guess = add(list, "rotation");
     guess->chain.late = 1;
     snprintf(guess->text, sizeof guess->text, "the candidate rotates the last query as if it were one position later");
+    guess_apart(list);
     guess = add(list, "rotation");
     guess->chain.interleaved = !guess->chain.interleaved;
     snprintf(guess->text, sizeof guess->text, "the candidate rotates the wrong pairs (%s)",
@@ -122,6 +189,13 @@ static void guess_mask(struct list *list)
         guess = add(list, "mask");
         guess->chain.shift = all;
         snprintf(guess->text, sizeof guess->text, "the candidate has no causal mask");
+    }
+    if (list->own->shift < all || list->own->window) {
+        guess = add(list, "mask");
+        guess->fine = true;
+        guess->chain.masked_late = true;
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate applies the mask after the softmax, which has seen every token");
     }
     for (long change = -1; change <= 1 && list->own->window; change++) {
         guess = add(list, "mask");

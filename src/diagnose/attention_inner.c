@@ -177,7 +177,7 @@ static bool shows(const struct inner *inner, const struct ts_chain_guess *guess)
 {
     const struct ts_chain *chain = &guess->chain, *own = &inner->own;
     bool steps = chain->weighing != own->weighing || chain->over_queries || chain->shift != own->shift ||
-                 chain->window != own->window || chain->first_sees_itself;
+                 chain->window != own->window || chain->first_sees_itself || chain->masked_late;
     return !guess->reversed && !chain->values && !chain->heads_first && !chain->tiled && !chain->tiled_values &&
            chain->roles[TS_ROLE_VALUE] == TS_ROLE_VALUE && !chain->moved[TS_ROLE_VALUE] &&
            chain->copied == TS_NO_INDEX && chain->stale == TS_NO_INDEX &&

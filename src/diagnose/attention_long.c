@@ -10,7 +10,7 @@ bool ts_long_open(struct ts_long *it, struct ts_case *the_case, size_t largest_h
 {
     size_t tokens = (size_t)ts_scene_sequence(the_case->scene);
     *it = (struct ts_long){.the_case = the_case, .tokens = tokens, .first = ts_scene_first(the_case->scene)};
-    it->held_head = TS_NO_INDEX;
+    it->held_key = TS_NO_INDEX;
     it->room = largest_head;
     it->read = malloc(tokens * largest_head * sizeof *it->read);
     it->keys = malloc(tokens * largest_head * sizeof *it->keys);
@@ -49,7 +49,8 @@ bool ts_long_captured(struct ts_long *it, const struct ts_chain *chain, bool can
 
 static bool turns_alike(const struct ts_chain *a, const struct ts_chain *b)
 {
-    return a->base == b->base && a->interleaved == b->interleaved && a->group == b->group && a->k_turns == b->k_turns &&
+    const struct ts_turning x = ts_chain_turning(a, TS_ROLE_KEY), y = ts_chain_turning(b, TS_ROLE_KEY);
+    return x.base == y.base && x.interleaved == y.interleaved && x.group == y.group && a->k_turns == b->k_turns &&
            a->k_from == b->k_from && memcmp(a->roles, b->roles, sizeof a->roles) == 0 &&
            a->turned_before == b->turned_before;
 }
@@ -59,25 +60,28 @@ static bool same_operand(const struct ts_operand *a, const struct ts_operand *b)
     return a->actor == b->actor && a->offset == b->offset;
 }
 
-/* Keys and values of a head, the keys turned up to `count`. */
-static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t served, size_t count)
+/* Keys and values that serve a head, the keys turned up to `count`. */
+static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t count)
 {
+    const size_t served = ts_chain_served(chain, head), key_head = ts_chain_head(chain, TS_ROLE_KEY, served);
+    const size_t value_head = ts_chain_head(chain, TS_ROLE_VALUE, served);
     const struct ts_operand *keys = ts_chain_operand(chain, TS_ROLE_KEY);
     const struct ts_operand *values = ts_chain_operand(chain, TS_ROLE_VALUE);
     bool turned_values = ts_chain_turns(chain, TS_ROLE_VALUE);
-    if (it->held_head != served || it->held_candidate != candidate || it->held.size != chain->size ||
-        !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
+    if (it->held_key != key_head || it->held_value != value_head || it->held_candidate != candidate ||
+        it->held.size != chain->size || !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
         !same_operand(values, ts_chain_operand(&it->held, TS_ROLE_VALUE)) ||
         turned_values != ts_chain_turns(&it->held, TS_ROLE_VALUE) ||
         (turned_values && !turns_alike(&it->held, chain))) {
-        size_t k = keys->offset + served * chain->size, v = values->offset + served * chain->size;
-        it->held_head = TS_NO_INDEX;
+        size_t k = keys->offset + key_head * chain->size, v = values->offset + value_head * chain->size;
+        it->held_key = TS_NO_INDEX;
         if (!read_numbers(it, keys->actor->pair, candidate, 0, it->tokens, k, chain->size, it->keys) ||
             !read_numbers(it, values->actor->pair, candidate, 0, it->tokens, v, chain->size, it->values))
             return false;
         if (turned_values)
-            ts_chain_turn(chain, chain->k_turns, chain->k_from, it->tokens, it->values);
-        it->held_head = served;
+            ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, chain->k_from, it->tokens, it->values);
+        it->held_key = key_head;
+        it->held_value = value_head;
         it->held_candidate = candidate;
         it->turned_count = 0;
     } else if (!turns_alike(&it->held, chain)) {
@@ -88,8 +92,8 @@ static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidat
         memcpy(it->turned + it->turned_count * chain->size, it->keys + it->turned_count * chain->size,
                (count - it->turned_count) * chain->size * sizeof *it->turned);
         if (ts_chain_turns(chain, TS_ROLE_KEY))
-            ts_chain_turn(chain, chain->k_turns, (double)it->turned_count + chain->k_from, count - it->turned_count,
-                          it->turned + it->turned_count * chain->size);
+            ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, (double)it->turned_count + chain->k_from,
+                          count - it->turned_count, it->turned + it->turned_count * chain->size);
         it->turned_count = count;
     }
     return true;
@@ -138,8 +142,8 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     if (!read_query(it, chain, candidate, head, token, query->numbers))
         return false;
     if (ts_chain_turns(chain, TS_ROLE_QUERY))
-        ts_chain_turn(chain, chain->q_turns, (double)token + (token + 1 == it->tokens ? chain->late : 0), 1,
-                      query->numbers);
+        ts_chain_turn(chain, TS_ROLE_QUERY, chain->q_turns, (double)token + (token + 1 == it->tokens ? chain->late : 0),
+                      1, query->numbers);
     memset(query->out, 0, chain->size * sizeof *query->out);
     return true;
 }
@@ -147,10 +151,9 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
 bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                       size_t count, double *out, size_t stride)
 {
-    size_t size = chain->size, served = ts_chain_served(chain, head), turned;
+    size_t size = chain->size, turned;
     struct query queries[TS_LONG_TOGETHER];
     size_t first = it->tokens, end = 0;
-    served = served == chain->copied ? chain->copied_from : served;
     if (size > MOST_SIZE || size > it->room || count > TS_LONG_TOGETHER || token + count > it->tokens)
         return false;
     for (size_t j = 0; j < count; j++) {
@@ -161,18 +164,22 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
         first = queries[j].first < first ? queries[j].first : first;
         end = queries[j].end > end ? queries[j].end : end;
     }
+    if (chain->masked_late) {
+        first = 0;
+        end = it->tokens;
+    }
     if (chain->moved[TS_ROLE_KEY])
         turned = it->tokens;
     else
         turned = end;
-    if (!hold(it, chain, candidate, served, turned))
+    if (!hold(it, chain, candidate, head, turned))
         return false;
     for (size_t key = first; key < end; key++) {
         const double *from = it->turned + ts_chain_place(chain, TS_ROLE_KEY, key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
             struct query *query = &queries[j];
             double score;
-            if (key < query->first || key >= query->end)
+            if (!chain->masked_late && (key < query->first || key >= query->end))
                 continue;
             score = query->blind ? 0 : chain->scale * dot(query->numbers, from, size);
             score = chain->cap > 0 ? chain->cap * tanh(score / chain->cap) : score;
@@ -184,12 +191,13 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
         const double *value = it->values + ts_chain_place(chain, TS_ROLE_VALUE, key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
             struct query *query = &queries[j];
+            const bool seen = key >= query->first && key < query->end;
             double weight;
-            if (key < query->first || key >= query->end)
+            if (!seen && !chain->masked_late)
                 continue;
             weight = ts_chain_weight(chain, query->scores[key], query->largest);
             query->sum += weight;
-            for (size_t i = 0; i < size && weight != 0; i++)
+            for (size_t i = 0; i < size && seen && weight != 0; i++)
                 query->out[i] += weight * value[i];
         }
     }
@@ -208,7 +216,7 @@ bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool cand
 /* Over all queries, or tokens mixed up: no row can be done alone. */
 bool ts_long_reaches(const struct ts_chain *chain)
 {
-    return !chain->over_queries && !chain->heads_first && !chain->tiled_keys && !chain->tiled_values;
+    return !chain->over_queries && !chain->heads_first;
 }
 
 /* The context of all rows of the case. */
@@ -217,7 +225,7 @@ static bool run_chain(struct ts_long *it, const struct ts_chain *chain, bool can
     const struct ts_case *the_case = it->the_case;
     size_t rows = the_case->actor->rows, width = chain->heads * chain->size;
     /* heads that share keys one behind the other, so that these are read once */
-    for (size_t served = 0; served < chain->served; served++)
+    for (size_t served = 0; served < ts_chain_serving(chain); served++)
         for (size_t head = 0; head < chain->heads; head++) {
             if (ts_chain_served(chain, head) != served)
                 continue;

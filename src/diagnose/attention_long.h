@@ -18,7 +18,7 @@ struct ts_long {
     double *keys, *values, *turned, *scores;
     struct ts_chain held;
     bool held_candidate;
-    size_t held_head, turned_count, room;
+    size_t held_key, held_value, turned_count, room;
 };
 
 bool ts_long_open(struct ts_long *it, struct ts_case *the_case, size_t largest_head);

@@ -10,7 +10,9 @@
 #include "diagnose/attention_tables.h"
 #include "diagnose/case.h"
 
-#define TOGETHER 16 /* tokens whose products are taken with each other */
+/* Likeness of what is right, seen through a weight that prefers some directions. */
+#define LIKE_AT_LEAST 0.6
+#define TOGETHER      16 /* tokens whose products are taken with each other */
 _Static_assert(TS_PARTS_ROWS <= TS_PASS_ROWS, "a stretch is done together");
 _Static_assert(TS_PASS_ROWS % TOGETHER == 0, "a stretch is made of groups");
 
@@ -365,6 +367,10 @@ static const char *tell_moves(struct ts_case *the_case, const struct ts_formula 
 {
     const struct ts_moves *moves = formula->numbers;
     double likeness = ts_tables_fair(tally->sums, (double)the_case->actor->width);
+    if (moves->sure > 0) {
+        *share = moves->sure * fmin(1, fmax(0, likeness) / LIKE_AT_LEAST);
+        return moves->before;
+    }
     *share = fmax(0, likeness - moves->modesty);
     return ts_moves_text(the_case, moves->before, likeness);
 }
@@ -448,7 +454,7 @@ static bool predict_heads(struct ts_case *the_case, const struct ts_formula *for
         uint64_t own = stretches[heads.from].first / sequence;
         for (heads.end = heads.from; heads.end < count && stretches[heads.end].first / sequence == own; heads.end++) {
         }
-        for (size_t served = 0; served < chain->served && good; served += heads.pass.held) {
+        for (size_t served = 0; served < ts_chain_serving(chain) && good; served += heads.pass.held) {
             good = ts_pass_hold(&heads.pass, own * sequence, served);
             if (good)
                 ts_pool_run(heads.pass.pool, heads.end - heads.from, run_stretch, &heads);

@@ -1,19 +1,26 @@
 #include "diagnose/attention_odds.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/attention_tables.h"
 #include "diagnose/variant.h"
 
 /* Ways to make the reference that are so near to the best one are followed up. */
-#define AS_GOOD 0.8
-#define AS_NEAR 12.0
+#define AS_GOOD    0.8
+#define AS_NEAR    12.0
+#define FAR_BEHIND 0.5
 /* Nats between two answers from which on only the first is said. */
-#define CLEAR    3.0
-#define MOST_IDS 12
+#define CLEAR        3.0
+#define MOST_IDS     12
+#define MOST_NUMBERS 5
 /* Pieces of a context that ranks may hold. */
 #define MOST_PIECES 8
+/* Numbers between the usual ones are looked for in such steps, as logarithms. */
+#define STEP_FIRST 0.8
+#define STEP_LEAST 0.02
 
 /* The best guess of an id, and the reference's chain that it was made for. */
 struct contender {
@@ -21,13 +28,14 @@ struct contender {
     struct ts_chain own;
     double nats, evidence;
     size_t told_by;
+    bool holds, of_pieces;
 };
 
 bool ts_attention_odds_open(struct ts_attention_odds *it)
 {
-    it->basis = malloc((3 * it->tokens * it->width + 1) * sizeof *it->basis);
-    it->own = it->basis + it->tokens * it->width;
-    it->other = it->own + it->tokens * it->width;
+    it->basis = malloc((3 * it->rows * it->width + 1) * sizeof *it->basis);
+    it->own = it->basis + it->rows * it->width;
+    it->other = it->own + it->rows * it->width;
     it->chain_count = 0;
     return it->basis != NULL;
 }
@@ -42,26 +50,95 @@ void ts_attention_odds_close(struct ts_attention_odds *it)
 static bool open_odds(struct ts_attention_odds *it, const struct ts_chain *chain, struct ts_odds *odds)
 {
     return it->run(it->from, chain, false, it->own) && it->run(it->from, chain, true, it->other) &&
-           ts_odds_choose(odds, it->the_case, it->tokens, it->basis, it->width) &&
+           ts_odds_choose(odds, it->the_case, it->list, it->listed, it->basis, it->width) &&
            ts_odds_open(odds, it->own, it->other);
+}
+
+/* Evidence that the reference does it in this way. */
+static double evidence_of(struct ts_attention_odds *it, const struct ts_chain *chain)
+{
+    struct ts_odds odds;
+    double own;
+    if (!it->run(it->from, chain, false, it->own) ||
+        !ts_odds_choose(&odds, it->the_case, it->list, it->listed, it->basis, it->width) ||
+        !ts_odds_learn(&odds, it->own))
+        return -INFINITY;
+    own = odds.own;
+    ts_odds_close(&odds);
+    return own;
 }
 
 void ts_attention_odds_take(struct ts_attention_odds *it, const struct ts_chain *chain)
 {
-    struct ts_odds odds;
     size_t at = it->chain_count;
-    if ((!at && !it->run(it->from, chain, false, it->basis)) || !open_odds(it, chain, &odds))
+    double own;
+    if ((!at && !it->run(it->from, chain, false, it->basis)) || !isfinite(own = evidence_of(it, chain)))
         return;
-    while (at > 0 && it->evidence[at - 1] < odds.own)
+    while (at > 0 && it->evidence[at - 1] < own)
         at--;
     if (at < TS_ODDS_CHAINS) {
         it->chain_count += it->chain_count < TS_ODDS_CHAINS;
         memmove(&it->chains[at + 1], &it->chains[at], (it->chain_count - 1 - at) * sizeof *it->chains);
         memmove(&it->evidence[at + 1], &it->evidence[at], (it->chain_count - 1 - at) * sizeof *it->evidence);
         it->chains[at] = *chain;
-        it->evidence[at] = odds.own;
+        it->evidence[at] = own;
     }
-    ts_odds_close(&odds);
+}
+
+static void take_better(struct ts_attention_odds *it, const struct ts_chain *trial, double *evidence,
+                        struct ts_chain *best)
+{
+    const double own = evidence_of(it, trial);
+    if (own > *evidence) {
+        *evidence = own;
+        *best = *trial;
+    }
+}
+
+/* Where no way is far ahead, the reference may scale its positions. */
+static void take_scaled(struct ts_attention_odds *it)
+{
+    static const double turns[] = {0.5, 0.25, 0.125, 2}, bases[] = {1e4, 1e5, 5e5, 1e6, 1e7};
+    const struct ts_chain own = it->chains[0];
+    const double first = it->evidence[0];
+    if (it->chain_count < 2 || (first > 0 && (!(own.base > 0) || it->evidence[1] < FAR_BEHIND * first)))
+        return;
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++)
+        for (size_t b = 0; b < sizeof bases / sizeof *bases; b++)
+            for (int way = 0; way < 4; way++) {
+                struct ts_chain trial = own;
+                trial.q_turns = trial.k_turns = turns[i];
+                trial.base = bases[b];
+                trial.interleaved = way % 2;
+                trial.group = own.size >> way / 2;
+                if (trial.group >= 4 && trial.group % 2 == 0)
+                    ts_attention_odds_take(it, &trial);
+            }
+}
+
+/* A reference may have what few have: another scale, a cap, a theta of its own. What is usual is left only for what is
+ * far likelier. */
+static void refine_reference(struct ts_attention_odds *it, size_t at)
+{
+    static const double caps[] = {50, 30, 20};
+    struct ts_chain own = it->chains[at], trial;
+    double evidence = it->evidence[at];
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        trial = own;
+        trial.cap = caps[i];
+        take_better(it, &trial, &evidence, &own);
+    }
+    for (int base = 0; base < (own.base > 0 ? 2 : 1); base++)
+        for (double step = STEP_FIRST; step > STEP_LEAST; step /= 2)
+            for (int side = -1; side <= 1; side += 2) {
+                trial = own;
+                *(base ? &trial.base : &trial.scale) *= exp(side * step);
+                take_better(it, &trial, &evidence, &own);
+            }
+    if (evidence > it->evidence[at] + AS_NEAR) {
+        it->evidence[at] = evidence;
+        it->chains[at] = own;
+    }
 }
 
 static void keep(struct contender *best, size_t *count, const struct contender *one)
@@ -75,36 +152,81 @@ static void keep(struct contender *best, size_t *count, const struct contender *
         best[at] = *one;
 }
 
-/* The evidence of a guess together with that of the reference's chain; false when it does not hold. */
+/* The evidence of a guess together with that of the reference's chain; false when it cannot be told. */
 static bool weigh(struct ts_attention_odds *it, struct ts_odds *odds, const struct ts_chain *chain,
                   struct contender *one)
 {
     struct ts_odds_fit fit;
-    if (!it->run(it->from, chain, true, it->other) || !ts_odds_try(odds, it->other, &fit) || !ts_odds_hold(&fit))
+    if (!it->run(it->from, chain, true, it->other) || !ts_odds_try(odds, it->other, &fit))
         return false;
     one->nats = odds->own + fit.evidence;
     one->evidence = fit.evidence;
     one->told_by = odds->rows;
+    one->holds = ts_odds_hold(&fit);
     return true;
+}
+
+/* Which of the candidate's numbers a guess is about. */
+static ptrdiff_t number_at(struct contender *one)
+{
+    double *number = one->guess.reversed ? NULL : ts_chain_number(&one->guess.chain, &one->own);
+    return number ? (char *)number - (char *)&one->guess.chain : 0;
+}
+
+/* The number that fits best, where it is far likelier than the best of the usual ones. */
+static void refine_number(struct ts_attention_odds *it, struct ts_odds *odds, struct contender *one)
+{
+    const ptrdiff_t at = number_at(one);
+    struct contender best = *one;
+    for (double step = STEP_FIRST; step > STEP_LEAST; step /= 2)
+        for (int side = -1; side <= 1; side += 2) {
+            struct contender trial = best;
+            *(double *)((char *)&trial.guess.chain + at) *= exp(side * step);
+            if (weigh(it, odds, &trial.guess.chain, &trial) && trial.nats > best.nats)
+                best = trial;
+        }
+    if (best.nats < one->nats + AS_NEAR)
+        return;
+    *one = best;
+    ts_chain_say_number(&one->guess, &one->own);
 }
 
 static void try_chain(struct ts_attention_odds *it, const struct ts_chain *own, struct contender *best, size_t *count)
 {
     const struct ts_chain_guess *guesses;
-    size_t guess_count = it->guess(it->from, own, &guesses);
+    size_t guess_count = it->guess(it->from, own, &guesses), number_count = 0;
+    struct contender right = {.own = *own},
+                     numbers[MOST_NUMBERS]; /* the best for each number that may be another one */
     struct ts_odds odds, turned;
+    double least;
     if (!open_odds(it, own, &odds))
         return;
+    /* nothing is wrong, but for rounding */
+    least = weigh(it, &odds, own, &right) ? right.nats + AS_NEAR : -INFINITY;
     for (size_t g = 0; g < guess_count; g++) {
         struct contender one = {.guess = guesses[g], .own = *own};
+        size_t at = 0;
         bool good;
         if (guesses[g].reversed && !open_odds(it, &guesses[g].chain, &turned))
             continue;
         good = guesses[g].reversed ? weigh(it, &turned, own, &one) : weigh(it, &odds, &guesses[g].chain, &one);
-        if (good)
-            keep(best, count, &one);
         if (guesses[g].reversed)
             ts_odds_close(&turned);
+        if (good && one.holds && one.nats > least)
+            keep(best, count, &one);
+        if (!good || !number_at(&one))
+            continue;
+        while (at < number_count && (number_at(&numbers[at]) != number_at(&one) ||
+                                     numbers[at].guess.chain.keys_apart != one.guess.chain.keys_apart))
+            at++;
+        if (at == number_count ? at < MOST_NUMBERS : one.nats > numbers[at].nats)
+            numbers[at] = one;
+        number_count += at == number_count && at < MOST_NUMBERS;
+    }
+    for (size_t i = 0; i < number_count; i++) {
+        refine_number(it, &odds, &numbers[i]);
+        if (numbers[i].holds && numbers[i].nats > least)
+            keep(best, count, &numbers[i]);
     }
     ts_odds_close(&odds);
 }
@@ -118,11 +240,11 @@ static void try_pieces(struct ts_attention_odds *it, const struct ts_chain *own,
     for (size_t pieces = 2; pieces <= MOST_PIECES && it->width % pieces == 0; pieces *= 2)
         for (size_t piece = 0; piece < pieces; piece++)
             for (int alone = 0; alone < (pieces > 2 ? 2 : 1); alone++) {
-                struct contender one = {.guess = {.id = "term-missing"}, .own = *own};
+                struct contender one = {.guess = {.id = "term-missing"}, .own = *own, .of_pieces = true};
                 struct ts_odds_fit fit;
                 if (!it->run(it->from, own, true, it->other))
                     break;
-                for (size_t i = 0; i < it->tokens * it->width; i++)
+                for (size_t i = 0; i < it->rows * it->width; i++)
                     if ((i % it->width * pieces / it->width == piece) != (alone != 0))
                         it->other[i] = 0;
                 if (!ts_odds_try(&odds, it->other, &fit) || !ts_odds_hold(&fit))
@@ -141,21 +263,32 @@ static void try_pieces(struct ts_attention_odds *it, const struct ts_chain *own,
 static void say(struct ts_attention_odds *it, const struct contender *one, double nats)
 {
     struct ts_case *the_case = it->the_case;
-    ts_propose_plain(
-        the_case, one->guess.id, ts_odds_sure(nats),
-        "what is passed to the attention between these projections: positions, scale, mask, head counts",
-        "in the attention between %s and this tensor: %s (the weight behind it is not at hand: told by how "
-        "%zu tokens stand to each other)",
-        ts_case_name(the_case, one->own.q.actor), one->guess.text, one->told_by);
+    struct ts_moves moves = {.wrong = one->guess.reversed ? one->own : one->guess.chain,
+                             .right = one->guess.reversed ? one->guess.chain : one->own,
+                             .sure = ts_odds_sure(nats)};
+    moves.before = ts_case_text(the_case,
+                                "in the attention between %s and this tensor: %s (the weight behind it is not at hand: "
+                                "told by how %zu tokens stand to each other)",
+                                ts_case_name(the_case, one->own.q.actor), one->guess.text, one->told_by);
+    if (!the_case->actor->whole && !one->of_pieces) /* other tokens are told by likeness */
+        ts_give_moves(the_case, &moves, true, TS_MOVES_HELD);
+    ts_propose_plain(the_case, one->guess.id, moves.sure,
+                     "what is passed to the attention between these projections: positions, scale, mask, head counts",
+                     "%s", moves.before);
 }
 
 bool ts_attention_odds_propose(struct ts_attention_odds *it)
 {
     struct contender best[MOST_IDS];
     size_t count = 0, first = 0;
-    double next = -INFINITY;
+    double next = -INFINITY, top = it->evidence[0];
+    take_scaled(it);
     for (size_t i = 0; i < it->chain_count; i++)
-        if (it->evidence[i] > fmin(AS_GOOD * it->evidence[0], it->evidence[0] - AS_NEAR)) {
+        refine_reference(it, i);
+    for (size_t i = 1; i < it->chain_count; i++)
+        top = fmax(top, it->evidence[i]);
+    for (size_t i = 0; i < it->chain_count; i++)
+        if (it->evidence[i] > fmin(AS_GOOD * top, top - AS_NEAR)) {
             try_chain(it, &it->chains[i], best, &count);
             try_pieces(it, &it->chains[i], best, &count);
         }

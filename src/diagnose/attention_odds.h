@@ -10,9 +10,10 @@
 
 struct ts_attention_odds {
     struct ts_case *the_case;
-    size_t tokens, width; /* rows that are looked at, numbers of a context */
+    size_t rows, width;                /* of the case, numbers of a context */
+    size_t list[TS_ODDS_ROWS], listed; /* rows that are looked at */
     void *from;
-    /* The context of one side, [tokens, width]. */
+    /* The context of one side in those rows, in their places in [rows, width]. False when it cannot be told. */
     bool (*run)(void *from, const struct ts_chain *chain, bool candidate, double *out);
     /* What a candidate may do otherwise than `own`. */
     size_t (*guess)(void *from, const struct ts_chain *own, const struct ts_chain_guess **guesses);

@@ -13,8 +13,8 @@
 struct ts_pass_worker {
     float *read, *queries, *scores, *piece; /* what is read grows as it must */
     size_t read_room;
-    double *numbers, *out;
-    struct ts_attend_query each[TS_PASS_ROWS];
+    double *numbers, *out, *beside;
+    struct ts_attend_query each[TS_PASS_ROWS], all[TS_PASS_ROWS];
 };
 _Static_assert(TS_PASS_ROWS <= TS_ATTEND_BLOCK, "queries are turned where keys are");
 
@@ -30,19 +30,20 @@ static size_t rounded(size_t count, size_t to)
 
 static bool open_worker(const struct ts_pass *pass, struct ts_pass_worker *worker)
 {
-    size_t size = pass->chain->size, each = pass->chain->heads / pass->chain->served;
+    size_t size = pass->chain->size, each = pass->chain->heads / ts_chain_serving(pass->chain);
     worker->numbers = malloc(TS_ATTEND_BLOCK * size * sizeof *worker->numbers);
     worker->queries = malloc(TS_PASS_ROWS * size * sizeof *worker->queries);
     worker->scores = malloc(TS_PASS_ROWS * TS_ATTEND_BLOCK * sizeof *worker->scores);
     worker->piece = malloc(TS_PASS_ROWS * pass->padded * sizeof *worker->piece);
     worker->out = malloc(pass->most * each * TS_PASS_ROWS * pass->padded * sizeof *worker->out);
-    return worker->numbers && worker->queries && worker->scores && worker->piece && worker->out;
+    worker->beside = malloc(TS_PASS_ROWS * pass->padded * sizeof *worker->beside);
+    return worker->numbers && worker->queries && worker->scores && worker->piece && worker->out && worker->beside;
 }
 
 static void draw_directions(struct ts_pass *pass)
 {
     uint32_t dice = 1;
-    for (size_t i = 0; i < pass->chain->served * pass->chain->size * TS_PASS_DIRECTIONS; i++) {
+    for (size_t i = 0; i < ts_chain_serving(pass->chain) * pass->chain->size * TS_PASS_DIRECTIONS; i++) {
         dice = dice * 1664525u + 1013904223u;
         pass->directions[i] = (dice >> 31 ? 1 : -1) / sqrt(TS_PASS_DIRECTIONS);
     }
@@ -51,7 +52,7 @@ static void draw_directions(struct ts_pass *pass)
 bool ts_pass_open(struct ts_pass *pass, struct ts_case *the_case, const struct ts_chain *chain, bool candidate,
                   bool projected)
 {
-    size_t tokens = (size_t)ts_scene_sequence(the_case->scene), head;
+    size_t tokens = (size_t)ts_scene_sequence(the_case->scene), serving = ts_chain_serving(chain), head;
     bool good;
     *pass = (struct ts_pass){.the_case = the_case,
                              .chain = chain,
@@ -62,12 +63,12 @@ bool ts_pass_open(struct ts_pass *pass, struct ts_case *the_case, const struct t
     pass->numbers = pass->projected ? TS_PASS_DIRECTIONS : chain->size;
     pass->padded = rounded(pass->numbers, TS_ATTEND_WHOLE);
     head = pass->room * (chain->size + pass->padded) * sizeof(float);
-    pass->most = HELD / head < 1 ? 1 : HELD / head < chain->served ? HELD / head : chain->served;
+    pass->most = HELD / head < 1 ? 1 : HELD / head < serving ? HELD / head : serving;
     pass->heads = malloc(chain->heads * sizeof *pass->heads);
     pass->keys = malloc(pass->most * pass->room * chain->size * sizeof *pass->keys);
     pass->values = calloc(pass->most * pass->room * pass->padded, sizeof *pass->values);
     if (pass->projected)
-        pass->directions = malloc(chain->served * chain->size * TS_PASS_DIRECTIONS * sizeof *pass->directions);
+        pass->directions = malloc(serving * chain->size * TS_PASS_DIRECTIONS * sizeof *pass->directions);
     pass->pool = ts_pool_new(0);
     pass->workers = pass->pool ? calloc(ts_pool_width(pass->pool), sizeof *pass->workers) : NULL;
     good = pass->heads && pass->keys && pass->values && pass->workers && (pass->directions || !pass->projected);
@@ -87,6 +88,7 @@ void ts_pass_close(struct ts_pass *pass)
         free(pass->workers[i].scores);
         free(pass->workers[i].piece);
         free(pass->workers[i].out);
+        free(pass->workers[i].beside);
     }
     free(pass->workers);
     free(pass->heads);
@@ -147,7 +149,8 @@ static void take_head(const struct ts_pass *pass, struct ts_pass_worker *worker,
         for (run = 1; at + run < count && ts_chain_place(chain, role, from + at + run, pass->tokens) == place + run;
              run++) {
         }
-        ts_chain_turn(chain, chain->k_turns, (double)place + chain->k_from, run, worker->numbers + at * size);
+        ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, (double)place + chain->k_from, run,
+                      worker->numbers + at * size);
     }
 }
 
@@ -188,19 +191,20 @@ static void keep_values(const struct ts_pass *pass, const struct ts_pass_worker 
 static bool hold_role(const struct ts_pass *pass, struct ts_pass_worker *worker, enum ts_role role, size_t from,
                       size_t count)
 {
-    const struct ts_chain *chain = pass->chain;
-    bool copies = chain->copied - pass->served < pass->held;
-    if (!read_served(pass, worker, role, from, count, pass->served, pass->held))
+    bool as_they_stand = true;
+    for (size_t pick = 0; pick < pass->held; pick++)
+        as_they_stand = as_they_stand && ts_chain_head(pass->chain, role, pass->served + pick) == pass->served + pick;
+    if (as_they_stand && !read_served(pass, worker, role, from, count, pass->served, pass->held))
         return false;
-    for (size_t pick = 0; pick < pass->held + copies; pick++) { /* last of all one in place of another */
-        size_t head = pick < pass->held ? pick : chain->copied - pass->served;
-        if (pick == pass->held && !read_served(pass, worker, role, from, count, chain->copied_from, 1))
+    for (size_t pick = 0; pick < pass->held; pick++) {
+        size_t head = ts_chain_head(pass->chain, role, pass->served + pick);
+        if (!as_they_stand && !read_served(pass, worker, role, from, count, head, 1))
             return false;
-        take_head(pass, worker, role, from, count, pick < pass->held ? pick : 0, pick < pass->held ? pass->held : 1);
+        take_head(pass, worker, role, from, count, as_they_stand ? pick : 0, as_they_stand ? pass->held : 1);
         if (role == TS_ROLE_KEY)
-            keep_keys(pass, worker, head, from, count);
+            keep_keys(pass, worker, pick, from, count);
         else
-            keep_values(pass, worker, head, from, count);
+            keep_values(pass, worker, pick, from, count);
     }
     return true;
 }
@@ -220,7 +224,8 @@ bool ts_pass_hold(struct ts_pass *pass, uint64_t first, size_t served)
 {
     pass->first = first;
     pass->served = served;
-    pass->held = pass->chain->served - served < pass->most ? pass->chain->served - served : pass->most;
+    pass->held = ts_chain_serving(pass->chain) - served;
+    pass->held = pass->held < pass->most ? pass->held : pass->most;
     pass->count = 0;
     for (size_t head = 0; head < pass->chain->heads; head++)
         if (ts_chain_served(pass->chain, head) - served < pass->held)
@@ -259,7 +264,7 @@ static void take_queries(const struct ts_pass *pass, struct ts_pass_worker *work
         for (run = 1; at + run < count && tokens[at + run] == tokens[at] + run && tokens[at + run] + 1 < pass->tokens;
              run++) {
         }
-        ts_chain_turn(chain, chain->q_turns, (double)tokens[at] + (last ? chain->late : 0), run,
+        ts_chain_turn(chain, TS_ROLE_QUERY, chain->q_turns, (double)tokens[at] + (last ? chain->late : 0), run,
                       worker->numbers + at * size);
     }
 }
@@ -283,9 +288,16 @@ static void run_head(const struct ts_pass *pass, struct ts_pass_worker *worker, 
     }
     TS_TABLE(ts_attend_kernels)
         ->attend(&held, worker->queries, worker->each, count, worker->scores, worker->piece, out);
+    if (chain->masked_late) { /* what all keys weigh together */
+        for (size_t row = 0; row < count; row++)
+            worker->all[row] = (struct ts_attend_query){.first = 0, .end = pass->tokens};
+        TS_TABLE(ts_attend_kernels)
+            ->attend(&held, worker->queries, worker->all, count, worker->scores, worker->piece, worker->beside);
+    }
     for (size_t row = 0; row < count; row++) {
-        const struct ts_attend_query *query = &worker->each[row];
-        double factor = chain->weighing == TS_WEIGH_SOFTMAX     ? 1 / query->sum
+        const struct ts_attend_query *query = &worker->each[row], *all = &worker->all[row];
+        double factor = chain->masked_late ? exp((double)query->largest - (double)all->largest) / all->sum
+                        : chain->weighing == TS_WEIGH_SOFTMAX   ? 1 / query->sum
                         : chain->weighing == TS_WEIGH_EXPONENTS ? exp((double)query->largest)
                                                                 : 1;
         for (size_t i = row * pass->padded; i < (row + 1) * pass->padded && factor != 1; i++)
@@ -316,6 +328,7 @@ const double *ts_pass_directions(const struct ts_pass *pass, size_t head)
 /* Rows of a case, in small groups: there are few of them. */
 struct rows {
     struct ts_pass pass;
+    const size_t *list; /* which ones; NULL: all */
     size_t *tokens, count, groups;
     double *out;
 };
@@ -332,24 +345,25 @@ static void run_group(void *context, uint64_t index, unsigned worker)
         atomic_load(&pass->failed) ? NULL : ts_pass_run(pass, worker, pick, pick + 1, rows->tokens + from, count);
     if (!given)
         atomic_store(&pass->failed, true);
-    for (size_t row = 0; row < count && given; row++)
-        memcpy(rows->out + (from + row) * width + pass->heads[pick] * chain->size, given + row * pass->padded,
+    for (size_t row = 0; row < count && given; row++) {
+        size_t place = rows->list ? rows->list[from + row] : from + row;
+        memcpy(rows->out + place * width + pass->heads[pick] * chain->size, given + row * pass->padded,
                chain->size * sizeof *given);
+    }
 }
 
 static bool run_rows(struct rows *rows, struct ts_case *the_case)
 {
     struct ts_pass *pass = &rows->pass;
-    rows->count = the_case->actor->rows;
     rows->groups = (rows->count + GROUP - 1) / GROUP;
     if (!(rows->tokens = malloc(rows->count * sizeof *rows->tokens)))
         return false;
     for (size_t row = 0; row < rows->count; row++) {
-        rows->tokens[row] = (size_t)ts_case_row(the_case, row);
+        rows->tokens[row] = (size_t)ts_case_row(the_case, rows->list ? rows->list[row] : row);
         if (rows->tokens[row] >= pass->tokens)
             return false;
     }
-    for (size_t served = 0; served < pass->chain->served; served += pass->held) {
+    for (size_t served = 0; served < ts_chain_serving(pass->chain); served += pass->held) {
         if (!ts_pass_hold(pass, ts_scene_first(the_case->scene), served))
             return false;
         ts_pool_run(pass->pool, pass->count * rows->groups, run_group, rows);
@@ -359,12 +373,19 @@ static bool run_rows(struct rows *rows, struct ts_case *the_case)
     return true;
 }
 
-bool ts_pass_rows(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, double *out)
+bool ts_pass_some(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, const size_t *list,
+                  size_t count, double *out)
 {
-    struct rows rows = {.out = out};
+    struct rows rows = {.list = list, .count = count, .out = out};
     bool good = ts_pass_reaches(chain) && ts_pass_open(&rows.pass, the_case, chain, candidate, false) &&
                 run_rows(&rows, the_case);
     ts_pass_close(&rows.pass);
     free(rows.tokens);
-    return good || ts_long_rows(the_case, chain, candidate, out);
+    return good;
+}
+
+bool ts_pass_rows(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, double *out)
+{
+    return ts_pass_some(the_case, chain, candidate, NULL, the_case->actor->rows, out) ||
+           ts_long_rows(the_case, chain, candidate, out);
 }

@@ -25,12 +25,12 @@ struct ts_pass {
     struct ts_pool *pool;
     size_t tokens, room;    /* of a sequence, and with zeros behind them */
     uint64_t first;         /* token of the sequence that is held */
-    size_t served, held;    /* the first of the key heads that are held, and how many there are; at most `most` */
+    size_t served, held;    /* the first of the serving heads that are held, and how many there are; at most `most` */
     size_t most;            /* as many as there is memory for, one at least */
     size_t *heads, count;   /* query heads that those serve, in order */
     size_t numbers, padded; /* of a context, or its products; with zeros behind them */
     float *keys, *values;   /* as the kernel takes them, [most, room, ...] */
-    double *directions;     /* [key heads, size, TS_PASS_DIRECTIONS]; NULL: contexts are whole */
+    double *directions;     /* [serving heads, size, TS_PASS_DIRECTIONS]; NULL: contexts are whole */
     struct ts_pass_worker *workers;
     atomic_bool failed;
 };
@@ -54,5 +54,8 @@ const double *ts_pass_directions(const struct ts_pass *pass, size_t head);
 /* The context of the case's rows, heads * size numbers each, one behind the other; in double where a pass cannot do
  * it. Not from the threads of a pool. */
 bool ts_pass_rows(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, double *out);
+/* The same for some of them, in their places among all. False where a pass cannot do it. */
+bool ts_pass_some(struct ts_case *the_case, const struct ts_chain *chain, bool candidate, const size_t *list,
+                  size_t count, double *out);
 
 #endif

@@ -45,6 +45,7 @@ struct ts_moves {
     struct ts_chain wrong, right;
     const char *before;
     double modesty; /* what is taken off the likeness to be the confidence */
+    double sure;    /* it is known otherwise: the confidence where likeness does not speak against it; 0: it is not */
 };
 const char *ts_moves_text(struct ts_case *the_case, const char *before, double likeness);
 /* The next proposal is that claim; nothing is given where it cannot be put to other rows. sampled: as in formulas.

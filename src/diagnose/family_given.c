@@ -157,10 +157,11 @@ static void find_near(struct search *search)
 static bool open_odds(struct search *search, const struct way *way, struct ts_odds *odds)
 {
     size_t rows = search->the_case->actor->rows, stride = way->y == way->x ? 2 * way->width : way->width;
+    size_t list[TS_ODDS_ROWS], count = ts_odds_spread(rows, way->width, list);
     for (size_t row = 0; row < rows; row++)
         for (size_t i = 0; i < way->width; i++)
             search->values[2][row * way->width + i] = (double)way->x->a[row * stride + i];
-    if (!ts_odds_choose(odds, search->the_case, rows, search->values[2], way->width))
+    if (!ts_odds_choose(odds, search->the_case, list, count, search->values[2], way->width))
         return false;
     make(way, odds, rows, false, search->values[0]);
     make(way, odds, rows, true, search->values[1]);

@@ -14,7 +14,7 @@
 /* The candidate's rounding is of one of these sizes, up to this share of a token's energy. */
 #define NOISE_STEP  10.0
 #define NOISE_MOST  1e-2
-#define NOISE_LEAST 1e-12
+#define NOISE_LEAST GRAIN /* nothing is told nearer than that */
 /* What a hypothesis leaves over what it must leave, as a logarithm: so much off, what chance makes of it, and more
  * where the weight prefers some directions. */
 #define LEFT_OFF     0.2
@@ -113,18 +113,25 @@ static double mean_of_diagonal(const double *table, size_t rows)
     return sum;
 }
 
-/* Tokens that count for themselves, from the spread that is looked at. */
-static void choose_rows(struct ts_odds *odds, size_t rows, const double *x)
+size_t ts_odds_spread(size_t rows, size_t inputs, size_t list[TS_ODDS_ROWS])
 {
-    const struct ts_case *the_case = odds->the_case;
-    size_t most = TS_ODDS_ROWS, inputs = odds->inputs;
-    double *basis;
+    size_t most = TS_ODDS_ROWS;
     while (most > LEAST_ROWS && most * most * inputs > TABLE_WORK)
         most--;
     most = most < rows ? most : rows;
-    basis = malloc(most * inputs * sizeof *basis);
+    for (size_t step = 0; step < most; step++)
+        list[step] = step * rows / most;
+    return most;
+}
+
+/* Tokens that count for themselves, among those that are listed. */
+static void choose_rows(struct ts_odds *odds, const size_t *list, size_t most, const double *x)
+{
+    const struct ts_case *the_case = odds->the_case;
+    size_t inputs = odds->inputs;
+    double *basis = malloc((most * inputs + 1) * sizeof *basis);
     for (size_t step = 0; basis && step < most; step++) {
-        size_t row = step * rows / most, kept = odds->rows;
+        size_t row = list[step], kept = odds->rows;
         double *own = basis + kept * inputs, size, left;
         if (ts_case_aside(the_case, row))
             continue;
@@ -306,21 +313,28 @@ static double with_other_weights(const struct ts_odds *odds, const double *own)
     return best;
 }
 
-bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, size_t rows, const double *basis, size_t inputs)
+bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, const size_t *list, size_t count,
+                    const double *basis, size_t inputs)
 {
     *odds = (struct ts_odds){.the_case = the_case, .inputs = inputs, .outputs = the_case->actor->width};
-    choose_rows(odds, rows, basis);
+    choose_rows(odds, list, count, basis);
     return odds->rows >= LEAST_ROWS;
+}
+
+bool ts_odds_learn(struct ts_odds *odds, const double *x)
+{
+    if (take_values(odds, x) && learn(odds))
+        return true;
+    ts_odds_close(odds);
+    return false;
 }
 
 bool ts_odds_open(struct ts_odds *odds, const double *x, const double *own)
 {
     const struct ts_case *the_case = odds->the_case;
     double size = 0;
-    if (!take_values(odds, x) || !learn(odds)) {
-        ts_odds_close(odds);
+    if (!ts_odds_learn(odds, x))
         return false;
-    }
     for (size_t i = 0; i < the_case->total; i++)
         size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
     odds->noise = fmin(fmax(the_case->noise / size, NOISE_LEAST), NOISE_MOST);

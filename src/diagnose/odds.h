@@ -38,13 +38,18 @@ struct ts_odds_fit {
     bool fits;
 };
 
-/* Takes some of the first `rows` rows of the case, those that count for themselves in `basis`, [rows, inputs]. False
- * when there are too few of them. */
-bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, size_t rows, const double *basis, size_t inputs);
+/* A spread of rows, as many as can be told from each other in time. Returns how many. */
+size_t ts_odds_spread(size_t rows, size_t inputs, size_t list[TS_ODDS_ROWS]);
+/* Takes those of some rows of the case, at most TS_ODDS_ROWS, that count for themselves in `basis`, [rows, inputs], of
+ * which no other rows are read. False when there are too few of them. */
+bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, const size_t *list, size_t count,
+                    const double *basis, size_t inputs);
 /* x is what the reference's product is given, own what the candidate's is, if nothing is wrong, both [rows, inputs], of
  * which the chosen rows are read. False when x does not make the reference, or without memory; then nothing is to be
  * closed. */
 bool ts_odds_open(struct ts_odds *odds, const double *x, const double *own);
+/* The same of the reference alone: nothing can be tried then. */
+bool ts_odds_learn(struct ts_odds *odds, const double *x);
 /* The candidate's product is given `other`, [rows, inputs]. */
 bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit);
 void ts_odds_close(struct ts_odds *odds);

@@ -1,0 +1,217 @@
+/* Attention of prompts that people have, seen by hooks on modules: queries, keys and values as the projections give
+ * them, heads side by side, and what the output projection makes, whose weight is not at hand. */
+#include "made_trace.h"
+
+enum { HEADS = 6, SERVED = 2, SIZE = 16, WIDTH = HEADS * SIZE, NARROW = SERVED * SIZE, HIDDEN = 80, MOST = 300 };
+
+struct turning {
+    double theta, scale; /* positions are divided by it */
+    bool interleaved;
+    size_t group;
+};
+
+struct way {
+    struct turning q, k;
+    bool tiled_keys, tiled_values, masked_late;
+    long window;
+};
+
+static const struct turning plain = {1e4, 1, false, SIZE};
+static float operands[2][3][MOST * WIDTH], contexts[2][MOST * WIDTH], outputs[2][MOST * HIDDEN];
+
+static void turn(const struct turning *how, size_t token, const float *from, double *out)
+{
+    const size_t pairs = how->group / 2;
+    for (size_t i = 0; i < SIZE; i++)
+        out[i] = (double)from[i];
+    for (size_t i = 0; i < pairs; i++) {
+        const double angle = (double)token / how->scale * pow(how->theta, -(double)i / (double)pairs);
+        const size_t one = how->interleaved ? 2 * i : i, other = how->interleaved ? one + 1 : one + pairs;
+        out[one] = (double)from[one] * cos(angle) - (double)from[other] * sin(angle);
+        out[other] = (double)from[one] * sin(angle) + (double)from[other] * cos(angle);
+    }
+}
+
+static void attend(const struct way *way, int side, size_t tokens)
+{
+    static double keys[MOST][SIZE], weights[MOST];
+    for (size_t head = 0; head < HEADS; head++) {
+        const size_t key_head = way->tiled_keys ? head % SERVED : head / (HEADS / SERVED);
+        const size_t value_head = way->tiled_values ? head % SERVED : head / (HEADS / SERVED);
+        for (size_t s = 0; s < tokens; s++)
+            turn(&way->k, s, operands[side][1] + s * NARROW + key_head * SIZE, keys[s]);
+        for (size_t t = 0; t < tokens; t++) {
+            float *out = contexts[side] + t * WIDTH + head * SIZE;
+            const size_t first = way->window && t + 1 > (size_t)way->window ? t + 1 - (size_t)way->window : 0;
+            double query[SIZE], sum = 0;
+            turn(&way->q, t, operands[side][0] + t * WIDTH + head * SIZE, query);
+            for (size_t s = 0; s < tokens; s++) {
+                double score = 0;
+                for (size_t i = 0; i < SIZE; i++)
+                    score += query[i] * keys[s][i];
+                weights[s] = exp(score / sqrt(SIZE));
+                sum += way->masked_late || (s >= first && s <= t) ? weights[s] : 0;
+            }
+            for (size_t i = 0; i < SIZE; i++) {
+                double value = 0;
+                for (size_t s = first; s <= t; s++)
+                    value += weights[s] / sum * (double)operands[side][2][s * NARROW + value_head * SIZE + i];
+                out[i] = (float)value;
+            }
+        }
+    }
+}
+
+static double shaken(double x, double noise)
+{
+    return x * (1 + noise * dice_number());
+}
+
+/* context: it was captured as well. */
+static void make(struct trace *trace, struct way right, struct way wrong, size_t tokens, double noise, bool context)
+{
+    static const char *const names[] = {"q_proj", "k_proj", "v_proj"};
+    static float weight[HIDDEN * WIDTH];
+    char name[64];
+    trace_start(trace);
+    for (size_t i = 0; i < HIDDEN * WIDTH; i++)
+        weight[i] = (float)dice_number();
+    for (int k = 0; k < 3; k++) {
+        const size_t width = k ? NARROW : WIDTH;
+        for (size_t i = 0; i < tokens * width; i++) {
+            operands[0][k][i] = (float)((k < 2 ? 2 : 1) * (dice_number() + dice_number()));
+            operands[1][k][i] = (float)shaken((double)operands[0][k][i], noise);
+        }
+        snprintf(name, sizeof name, "model.layers.2.self_attn.%s", names[k]);
+        trace_add(trace, name, operands[0][k], operands[1][k], SHAPE(1, tokens, width));
+    }
+    for (int side = 0; side < 2; side++) {
+        attend(side ? &wrong : &right, side, tokens);
+        for (size_t at = 0; at < tokens * HIDDEN; at++) {
+            double sum = 0;
+            for (size_t i = 0; i < WIDTH; i++)
+                sum += (double)weight[at % HIDDEN * WIDTH + i] * (double)contexts[side][at / HIDDEN * WIDTH + i];
+            outputs[side][at] = (float)shaken(sum, side ? noise : 0);
+        }
+    }
+    if (context)
+        trace_diagnose(trace, trace_add(trace, "model.layers.2.self_attn.attn_context", contexts[0], contexts[1],
+                                        SHAPE(1, tokens, WIDTH)));
+    else
+        trace_diagnose(trace, trace_add(trace, "model.layers.2.self_attn.o_proj", outputs[0], outputs[1],
+                                        SHAPE(1, tokens, HIDDEN)));
+}
+
+static void expect(struct way right, struct way wrong, size_t tokens, const char *id, const char *words)
+{
+    for (int coarse = 0; coarse < 2; coarse++) {
+        struct trace trace;
+        make(&trace, right, wrong, tokens, coarse ? 3e-3 : 1e-7, false);
+        assert_first(&trace, id, words);
+        if (tokens > 256)
+            assert_non_null(strstr(trace.diagnosis.causes[0].summary, "checked on all 300 tokens"));
+        trace_end(&trace);
+    }
+}
+
+/* Queries or keys alone that turn in another way, in sequences of which all or some tokens are looked at. */
+static void test_turned_apart(void **state)
+{
+    static const size_t lengths[] = {60, 130, MOST};
+    const struct way right = {.q = plain, .k = plain};
+    (void)state;
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+        struct way wrong = right;
+        wrong.q.interleaved = true;
+        expect(right, wrong, lengths[n], "rotation", "rotates the wrong pairs of the queries (interleaved)");
+        wrong = right;
+        wrong.k.group = SIZE / 2;
+        expect(right, wrong, lengths[n], "rotation", "rotates half as many channels of each head of the keys");
+        wrong = right;
+        wrong.k.theta = 3e5;
+        expect(right, wrong, lengths[n], "rotation", "rotary angles of the keys fit theta = ");
+        wrong = right;
+        wrong.q.theta = wrong.k.theta = 1e6;
+        expect(right, wrong, lengths[n], "rotation", "theta = 1000000, the reference's theta = 10000");
+    }
+}
+
+/* A reference that divides its positions. */
+static void test_scaled_positions(void **state)
+{
+    struct way right = {.q = plain, .k = plain}, wrong;
+    (void)state;
+    right.q.scale = right.k.scale = 4;
+    right.q.theta = right.k.theta = 1e6;
+    wrong = right;
+    wrong.q.scale = wrong.k.scale = 1;
+    expect(right, wrong, MOST, "rotation", "angles are 4 times the reference's");
+}
+
+static void test_masks_and_heads(void **state)
+{
+    static const size_t lengths[] = {60, MOST};
+    const struct way right = {.q = plain, .k = plain};
+    (void)state;
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+        struct way wrong = right;
+        wrong.masked_late = true;
+        expect(right, wrong, lengths[n], "mask", "the mask after the softmax");
+        wrong = right;
+        wrong.window = 40;
+        expect(right, wrong, lengths[n], "mask", "a sliding window of 40 tokens");
+        wrong = right;
+        wrong.tiled_values = true;
+        expect(right, wrong, lengths[n], "heads", "tiles the value heads instead of repeating each");
+        wrong = right;
+        wrong.tiled_keys = true;
+        expect(right, wrong, lengths[n], "heads", "tiles the key heads instead of repeating each");
+    }
+}
+
+/* Where the context was captured it is told exactly. */
+static void test_contexts(void **state)
+{
+    const struct way right = {.q = plain, .k = plain};
+    struct way wrong[3] = {right, right, right};
+    static const char *const ids[] = {"heads", "mask", "rotation"},
+                             *const words[] = {
+                                 "tiles the value heads instead of repeating each; the key heads are right",
+                                 "the mask after the softmax", "the wrong pairs of the keys"};
+    (void)state;
+    wrong[0].tiled_values = wrong[1].masked_late = wrong[2].k.interleaved = true;
+    for (size_t i = 0; i < 3; i++) {
+        struct trace trace;
+        make(&trace, right, wrong[i], MOST, 1e-7, true);
+        assert_first(&trace, ids[i], words[i]);
+        assert_non_null(strstr(trace.diagnosis.causes[0].summary, "checked on all 300 tokens"));
+        assert_true(trace.diagnosis.causes[0].confidence > 0.95);
+        trace_end(&trace);
+    }
+}
+
+/* Rounding alone is nobody's fault. */
+static void test_silence(void **state)
+{
+    const struct way right = {.q = plain, .k = plain};
+    static const size_t lengths[] = {60, MOST};
+    (void)state;
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+        struct trace trace;
+        make(&trace, right, right, lengths[n], 3e-3, false);
+        for (size_t i = 0; i < trace.diagnosis.count; i++)
+            if (strstr(trace.diagnosis.causes[i].summary, "is not at hand")) {
+                trace_print(&trace);
+                fail_msg("attention is blamed for what it has not done");
+            }
+        trace_end(&trace);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart), cmocka_unit_test(test_scaled_positions),
+                                       cmocka_unit_test(test_masks_and_heads), cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_silence)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
