@@ -354,6 +354,40 @@ static void test_a_norm_of_a_projection(void **state)
           {"layers.0.mlp.up_proj", 0.09});
 }
 
+/* What comes out of experts, of which nothing inside was captured: tokens err by what three products make of them, two
+ * of which are multiplied with each other, and more than one product errs. inside: the products of each were. */
+static void judge_experts(double error, double apart, bool inside, size_t expected)
+{
+    struct judged judged;
+    float *a, b[TOTAL];
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", 1e-3);
+    for (int i = 0; i < 3; i++)
+        add_erring(&judged.trace, made_name("layers.0.part_%d.proj", i), 1e-3);
+    add_erring(&judged.trace, "layers.0.mlp_norm_output", 1e-3);
+    if (inside) {
+        add_erring(&judged.trace, "layers.0.mlp.gate_proj", 1e-3);
+        add_erring(&judged.trace, "layers.0.mlp.up_proj", 1e-3);
+    }
+    a = made_values(TOTAL);
+    err(a, b, TOTAL, error);
+    for (size_t i = 0; i < TOTAL; i++)
+        b[i] = a[i] + (i / WIDTH % 2 ? (float)apart : 1) * (b[i] - a[i]);
+    trace_add(&judged.trace, inside ? "layers.0.mlp.down_proj" : "layers.0.shared_expert_output", a, b,
+              SHAPE(TOKENS, WIDTH));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_products_inside_of_experts(void **state)
+{
+    (void)state;
+    judge_experts(0.1, 1.9, false, SIZE_MAX);
+    judge_experts(0.1, 1.9, true, 7);
+    judge_experts(0.1, 8, false, 5);
+    judge_experts(0.5, 1.2, false, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_a_norm_without_its_input),
         cmocka_unit_test(test_what_a_hidden_softmax_makes_of_errors),
         cmocka_unit_test(test_a_norm_of_a_projection),
+        cmocka_unit_test(test_products_inside_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
