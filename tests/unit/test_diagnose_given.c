@@ -198,6 +198,54 @@ static void test_norm_that_is_passed_by(void **state)
     expect_input(false, true, 3e-3, NULL, NULL);
 }
 
+/* A router that is given the stream instead of its norm. There are so many tokens that they tell nearly all of the
+ * weight, and what is left is far less than of a few. */
+static void test_tokens_that_tell_most_of_a_weight(void **state)
+{
+    enum { MANY = 36, EXPERTS = 16 };
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct trace trace;
+        float *x, *gains, *weights[2], normed[MANY * HIDDEN], out[2][MANY * EXPERTS];
+        trace_start(&trace);
+        x = made_values(MANY * HIDDEN);
+        gains = made_values(HIDDEN);
+        weights[0] = made_values(EXPERTS * HIDDEN);
+        weights[1] = made_values(EXPERTS * HIDDEN);
+        for (size_t t = 0; t < MANY; t++) {
+            double size = 0;
+            for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN; i++) {
+                x[i] *= (float)(1 + t % 3);
+                size += (double)x[i] * (double)x[i] / HIDDEN;
+            }
+            for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN; i++)
+                normed[i] = (float)((1 + 0.3 * (double)gains[i % HIDDEN]) * (double)x[i] / sqrt(size));
+        }
+        for (size_t at = 0; at < MANY * EXPERTS; at++) {
+            double sums[2] = {0, 0};
+            for (size_t i = 0; i < HIDDEN; i++) {
+                const size_t in = at / EXPERTS * HIDDEN + i, of = at % EXPERTS * HIDDEN + i;
+                sums[0] += (double)normed[in] * (double)weights[0][of];
+                sums[1] += (double)(wrong ? normed : x)[in] * (double)weights[wrong][of];
+            }
+            out[0][at] = (float)sums[0];
+            out[1][at] = (float)sums[1];
+        }
+        trace_add(&trace, "input_embeddings", x, x, SHAPE(MANY, HIDDEN));
+        trace_add(&trace, "layer_0_mlp_norm_output", normed, normed, SHAPE(MANY, HIDDEN));
+        trace_diagnose(&trace, trace_add(&trace, "layer_0_router_logits", out[0], out[1], SHAPE(MANY, EXPERTS)));
+        if (wrong)
+            assert_null(trace_cause(&trace, "wrong-input"));
+        else
+            assert_first(&trace, "wrong-input", "is given input_embeddings instead of layer_0_mlp_norm_output");
+        trace_end(&trace);
+        free(x);
+        free(gains);
+        free(weights[0]);
+        free(weights[1]);
+    }
+}
+
 /* Heads of a context that are put together in the wrong order. */
 static void expect_order(bool by_head, const char *words)
 {
@@ -346,7 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
-        cmocka_unit_test(test_norm_that_is_passed_by), cmocka_unit_test(test_heads_in_another_order),
-        cmocka_unit_test(test_attention_without_weights)};
+        cmocka_unit_test(test_norm_that_is_passed_by),    cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
+        cmocka_unit_test(test_heads_in_another_order),    cmocka_unit_test(test_attention_without_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
