@@ -29,6 +29,8 @@
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
 #define OTHERS_AGAINST      0.15
 #define MOST_OTHERS_AGAINST 0.6
+/* From what on products of the same layer, or one of another, say that it is coarse. */
+#define MIXED 0.8
 /* Weights of four bits make an error of 0.08 to 0.12 in one product, through the four or five of a layer twice as much,
  * and two bits one half: beyond it becomes unlikely, and beyond START_LIMIT nobody is asked. Below STRUCTURE_FROM,
  * products in another precision than what they give are what is usual. */
@@ -147,7 +149,10 @@ static bool are_siblings(const struct ts_judge *state, size_t i, size_t k)
 struct evidence {
     double kind, others; /* those like it: the same points and what shares its input; all others */
     double layers;       /* what the same points of later layers say, which is in `kind` as well */
+    double earlier;      /* and those of earlier ones */
+    double mates;        /* what others of its own layer say, behind it, which is in `others` as well */
     size_t speakers;     /* those of them that speak for a precision */
+    size_t clear;        /* and do so by a good deal */
     size_t asked;        /* of so many */
     size_t siblings;
     bool before; /* the same point of an earlier layer was asked: it did not start with the run */
@@ -192,7 +197,20 @@ static void hear_before(const struct ts_judge *state, size_t i, struct evidence 
             hear_sibling(state, i, k, evidence);
         }
     }
-    evidence->kind += fmax(kind, -MOST_BEFORE);
+    evidence->earlier = fmax(kind, -MOST_BEFORE);
+    evidence->kind += evidence->earlier;
+}
+
+/* Some layers are coarse and others are not, as programs quantize all but the most delicate ones: where other products
+ * of its own layer err anew, or several layers do at its point, no single bug does it. Then those that are fine say no
+ * more than those before it do. */
+static void grant_mixed(struct evidence *evidence)
+{
+    double said = evidence->layers + evidence->earlier;
+    if (evidence->mates < MIXED && evidence->clear < 2)
+        return;
+    evidence->kind += fmax(said, -MOST_BEFORE) - said;
+    evidence->others = fmax(evidence->others, evidence->mates);
 }
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
@@ -213,13 +231,18 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
             hear_sibling(state, i, k, evidence);
         else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
             found = weigh(level, in, out, MOST_SAME);
-        else if (!same && came_in(state, i, k, &in))
-            evidence->others += weigh(level, in, out, MOST_OTHER);
+        else if (!same && came_in(state, i, k, &in)) {
+            double said = weigh(level, in, out, MOST_OTHER);
+            evidence->others += said;
+            evidence->mates += ts_same_layer(state->pairs[k].name, state->pairs[i].name) ? said : 0;
+        }
         evidence->speakers += found > 0;
+        evidence->clear += found > MIXED;
         evidence->asked += found != 0;
         evidence->layers += found;
     }
     evidence->kind += evidence->layers;
+    grant_mixed(evidence);
 }
 
 /* A slope that chance makes of so many numbers. */
