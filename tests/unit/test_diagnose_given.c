@@ -246,6 +246,39 @@ static void test_tokens_that_tell_most_of_a_weight(void **state)
     }
 }
 
+/* The norm at the beginning of the layer in the place of that before the MLP, with all of attention between them. */
+static void test_the_other_norm_of_a_layer(void **state)
+{
+    struct trace trace;
+    float *first, *second, *weight, *gate, *between[12], *outputs[2];
+    (void)state;
+    trace_start(&trace);
+    first = made_values(TOKENS * HIDDEN);
+    second = made_values(TOKENS * HIDDEN);
+    gate = made_values(TOKENS * INNER);
+    weight = made_values(INNER * HIDDEN);
+    trace_add(&trace, "layer_0_attn_norm_output", first, first, SHAPE(TOKENS, HIDDEN));
+    for (int i = 0; i < 12; i++) {
+        between[i] = made_values(TOKENS * HIDDEN);
+        trace_add(&trace, made_name("layer_0_step_%d", i), between[i], between[i], SHAPE(TOKENS, HIDDEN));
+    }
+    trace_add(&trace, "layer_0_mlp_norm_output", second, second, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "layer_0_mlp_gate_proj", gate, gate, SHAPE(TOKENS, INNER));
+    outputs[0] = product(second, weight, NULL, HIDDEN, INNER);
+    outputs[1] = product(first, weight, NULL, HIDDEN, INNER);
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_up_proj", outputs[0], outputs[1], SHAPE(TOKENS, INNER)));
+    assert_first(&trace, "wrong-input", "is given layer_0_attn_norm_output instead of layer_0_mlp_norm_output");
+    trace_end(&trace);
+    for (int i = 0; i < 12; i++)
+        free(between[i]);
+    free(first);
+    free(second);
+    free(gate);
+    free(weight);
+    free(outputs[0]);
+    free(outputs[1]);
+}
+
 /* Heads of a context that are put together in the wrong order. */
 static void expect_order(bool by_head, const char *words)
 {
@@ -395,6 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
         cmocka_unit_test(test_norm_that_is_passed_by),    cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
-        cmocka_unit_test(test_heads_in_another_order),    cmocka_unit_test(test_attention_without_weights)};
+        cmocka_unit_test(test_the_other_norm_of_a_layer), cmocka_unit_test(test_heads_in_another_order),
+        cmocka_unit_test(test_attention_without_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
