@@ -26,6 +26,7 @@
 #define WORST_TOKENS   12
 #define MOST_TOKENS    ((uint64_t)1 << 22)
 #define MODULATED_MORE 2.0 /* other weights of the same precision err by as much, more or less */
+#define MODULATED_MOST 3.0 /* of a captured modulation: its error is one of the scale, and 1 is added to that */
 #define PLAIN_NORM     0.3 /* of its error: a norm that errs by less has weights, no products */
 
 const char *ts_judge_say(struct ts_judgement *out, const char *format, ...)
@@ -194,7 +195,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     bool excused = state->products[i] && !(replay->rival > 0);
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
-        (state->adaptive[i] && replay->local < MODULATED_MORE * state->modulated[i]) || errs_as_layers_do(state, i) ||
+        (state->adaptive[i] && replay->local < MODULATED_MOST * state->modulated[i]) || errs_as_layers_do(state, i) ||
         errs_as_modulations_do(state, i))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))

@@ -63,16 +63,20 @@ struct looks {
 };
 
 /* A scale and a shift, that no token has for itself, in one tensor before; that of the norm itself, or of another one
- * like it. What experts gathered is no such tensor, however many times as wide. */
+ * like it. What experts gathered is no such tensor, however many times as wide. Where some layers are coarser than
+ * others, it is as coarse as any that was used. */
 static double error_of_modulation(struct ts_judge *state, size_t i)
 {
     const struct ts_actor *actor = ts_scene_actor(&state->scene, i);
+    double used = 0;
+    for (size_t k = 0; k < i; k++)
+        used = state->kinds[k] == TS_OPERATION_MODULATE ? fmax(used, state->modulated[k]) : used;
     for (size_t back = 1; actor && back <= TS_INHERIT_FROM && back <= i; back++) {
         const struct ts_actor *before = ts_scene_actor(&state->scene, i - back);
         if (before && before->rows < actor->rows && before->width >= 2 * actor->width &&
             before->width % actor->width == 0 && before->width / actor->width <= TS_MOST_CHUNKS &&
             !state->reordered[i - back] && isfinite(before->error))
-            return before->error;
+            return fmax(before->error, used);
     }
     return 0;
 }

@@ -29,10 +29,13 @@
 /* What is said against a precision by products of other kinds: one kind may be coarse alone. */
 #define OTHERS_AGAINST      0.15
 #define MOST_OTHERS_AGAINST 0.6
+/* From what on products of the same layer, or one of another, say that it is coarse. */
+#define MIXED 0.8
 /* Weights of four bits make an error of 0.08 to 0.12 in one product, through the four or five of a layer twice as much,
  * and two bits one half: beyond it becomes unlikely, and beyond START_LIMIT nobody is asked. Below STRUCTURE_FROM,
  * products in another precision than what they give are what is usual. */
 #define FOUR_BITS        0.12
+#define FOUR_BITS_OF_MLP 0.20 /* through the three products of one, of which the end alone was captured */
 #define FOUR_BITS_OF_ALL 0.30
 #define UNLIKELY         1.75 /* by the factor e */
 #define START_LIMIT      0.7
@@ -46,12 +49,13 @@
 #define EXPLAINED        2.0 /* a bug behind it explains what was noticed, and one bug is enough */
 /* Slopes of honest errors that start: nine in ten below 0.1; those of bugs are of any size. */
 #define SLOPE_SPREAD 0.1
+#define MLP_SPREAD   0.15 /* of three products, two of which are multiplied with each other */
 #define CLIP_SPREAD  0.35 /* of those that make the result smaller: blocks with a common scale cut off their largest */
 /* Tokens of honest errors that start err alike: nine in ten spread by less than 0.27, half of the bugs' by 2 and more.
  */
 #define EVEN               2.0
 #define EVEN_SPREAD        0.5
-#define HIDDEN_SPREAD      0.7 /* behind a softmax that was not captured, in the first layer */
+#define HIDDEN_SPREAD      0.7 /* behind a softmax that was not captured, in the first layer, or products that were not */
 #define MOST_UNEVEN        4.0
 #define MOST_UNEVEN_OF_ALL 2.5 /* where other layers speak for a precision, by so much: */
 #define SPEAKS_FOR         0.8
@@ -145,7 +149,10 @@ static bool are_siblings(const struct ts_judge *state, size_t i, size_t k)
 struct evidence {
     double kind, others; /* those like it: the same points and what shares its input; all others */
     double layers;       /* what the same points of later layers say, which is in `kind` as well */
+    double earlier;      /* and those of earlier ones */
+    double mates;        /* what others of its own layer say, behind it, which is in `others` as well */
     size_t speakers;     /* those of them that speak for a precision */
+    size_t clear;        /* and do so by a good deal */
     size_t asked;        /* of so many */
     size_t siblings;
     bool before; /* the same point of an earlier layer was asked: it did not start with the run */
@@ -190,7 +197,20 @@ static void hear_before(const struct ts_judge *state, size_t i, struct evidence 
             hear_sibling(state, i, k, evidence);
         }
     }
-    evidence->kind += fmax(kind, -MOST_BEFORE);
+    evidence->earlier = fmax(kind, -MOST_BEFORE);
+    evidence->kind += evidence->earlier;
+}
+
+/* Some layers are coarse and others are not, as programs quantize all but the most delicate ones: where other products
+ * of its own layer err anew, or several layers do at its point, no single bug does it. Then those that are fine say no
+ * more than those before it do. */
+static void grant_mixed(struct evidence *evidence)
+{
+    double said = evidence->layers + evidence->earlier;
+    if (evidence->mates < MIXED && evidence->clear < 2)
+        return;
+    evidence->kind += fmax(said, -MOST_BEFORE) - said;
+    evidence->others = fmax(evidence->others, evidence->mates);
 }
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
@@ -211,13 +231,18 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
             hear_sibling(state, i, k, evidence);
         else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
             found = weigh(level, in, out, MOST_SAME);
-        else if (!same && came_in(state, i, k, &in))
-            evidence->others += weigh(level, in, out, MOST_OTHER);
+        else if (!same && came_in(state, i, k, &in)) {
+            double said = weigh(level, in, out, MOST_OTHER);
+            evidence->others += said;
+            evidence->mates += ts_same_layer(state->pairs[k].name, state->pairs[i].name) ? said : 0;
+        }
         evidence->speakers += found > 0;
+        evidence->clear += found > MIXED;
         evidence->asked += found != 0;
         evidence->layers += found;
     }
     evidence->kind += evidence->layers;
+    grant_mixed(evidence);
 }
 
 /* A slope that chance makes of so many numbers. */
@@ -304,6 +329,23 @@ static bool has_structure(const struct ts_structure *structure, double sharpness
                             : structure->offset > OFFSET_OF_FEW;
 }
 
+/* What comes out of an MLP or of experts, of which nothing inside was captured: two products that are multiplied with
+ * each other, and a third. */
+static bool hides_products(const struct ts_judge *state, size_t i)
+{
+    static const char *const ends[] = {"ffn_moe_out", "ffn_shexp_out", "ffn_out", "ffn_down"};
+    static const char *const inside[] = {"ffn_act",      "ffn_mid",        "ffn_gate",     "ffn_up",
+                                         "ffn_gate_up",  "ffn_gate_exps",  "ffn_up_exps",  "ffn_gate_up_exps",
+                                         "ffn_act_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_act_shexp"};
+    if (!is_one_of(state, i, ends, sizeof ends / sizeof *ends))
+        return false;
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
+        if (ts_same_layer(state->pairs[i - back].name, state->pairs[i].name) &&
+            is_one_of(state, i - back, inside, sizeof inside / sizeof *inside))
+            return false;
+    return true;
+}
+
 /* Attention lies between i and what was captured before it. */
 static bool hides_softmax(const struct ts_judge *state, size_t i)
 {
@@ -340,7 +382,8 @@ static double evenness(const struct ts_judge *state, size_t i, const struct evid
     const struct ts_structure *structure = &state->structures[i];
     double chance = structure->known ? 2 * (double)structure->rows / (double)state->pairs[i].a.count : 0;
     double sharper = 1 + SHARP_UNEVEN * log(sharpness);
-    double spread = sharper * (!evidence->before && hides_softmax(state, i) ? HIDDEN_SPREAD : EVEN_SPREAD);
+    bool hidden = (!evidence->before && hides_softmax(state, i)) || hides_products(state, i);
+    double spread = sharper * (hidden ? HIDDEN_SPREAD : EVEN_SPREAD);
     double found = structure->uneven * structure->uneven / (spread * spread + chance);
     bool all = evidence->speakers > 1 || (state->follows[i] && evidence->speakers == evidence->asked);
     double most = all && evidence->layers > SPEAKS_FOR ? MOST_UNEVEN_OF_ALL : MOST_UNEVEN;
@@ -425,7 +468,7 @@ static double likely_error(const struct ts_judge *state, size_t i)
     uint64_t hidden = hidden_layers(state, i);
     if (is_behind_a_hole(state, i) || is_whole_layer(state, i))
         return FOUR_BITS_OF_ALL * sqrt((double)hidden + 1);
-    return FOUR_BITS;
+    return hides_products(state, i) ? FOUR_BITS_OF_MLP : FOUR_BITS;
 }
 
 /* Products before it are equal to the last bit: both sides run the same code up to here. */
@@ -505,7 +548,7 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     struct evidence evidence;
     double level = ts_judge_level(state, i), slope = state->structures[i].slope, likely = likely_error(state, i), score;
     double came, sharpness = ts_judge_sharpness(state, i, &came);
-    slope /= (slope < 0 ? CLIP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
+    slope /= (slope < 0 ? CLIP_SPREAD : hides_products(state, i) ? MLP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i) && !is_behind_a_projection(state, i)) ||
         (level > STRUCTURE_FROM && (has_structure(&state->structures[i], sharpness) || is_left_behind(state, i))))

@@ -24,16 +24,43 @@
  * what ratio on this is tried, and up to what error; in how many numbers; what it may leave, and of what there was. */
 #define WAY_FROM   2.0
 #define WAY_MOST   0.1 /* of sums; the terms of a product may be far larger than it is, and so may what they round */
-#define WAY_COUNT  64
+#define WAY_COUNT  16
 #define WAY_LEAVES 2.0
 #define WAY_SHARE  0.25
 #define WAY_TIES   0.5  /* where no more is left than another rounding of the inputs makes */
 #define TIE        1e-6 /* relative: a few roundings of f32 */
 
-enum grid { BF16, F16, E4M3, E4M3_SCALED, INT8_SCALED };
+/* Of those with scales: which numbers share one. A cache has one for each head of a token, for each token, for all of
+ * it, or, of keys, for each channel. */
+enum grid {
+    BF16,
+    F16,
+    E4M3,
+    E4M3_HEADS,
+    INT8_HEADS,
+    E4M3_TOKENS,
+    INT8_TOKENS,
+    E4M3_ALL,
+    INT8_ALL,
+    INT8_CHANNELS,
+    GRIDS
+};
 
-static const char *const grid_names[] = {"bf16", "f16", "e4m3", "e4m3 with a scale for each head",
-                                         "int8 with a scale for each head"};
+static const char *const grid_names[GRIDS] = {"bf16",
+                                              "f16",
+                                              "e4m3",
+                                              "e4m3 with a scale for each head",
+                                              "int8 with a scale for each head",
+                                              "e4m3 with a scale for each token",
+                                              "int8 with a scale for each token",
+                                              "e4m3 with one scale",
+                                              "int8 with one scale",
+                                              "int8 with a scale for each channel"};
+
+static bool is_int8(enum grid grid)
+{
+    return grid == INT8_HEADS || grid == INT8_TOKENS || grid == INT8_ALL || grid == INT8_CHANNELS;
+}
 
 struct way {
     enum grid grid;
@@ -61,10 +88,10 @@ static double to_e4m3(double value)
  * may have become either. `other`: where it is, the one that is further from even. */
 static double to_point(enum grid grid, double steps, bool other)
 {
-    double point = grid == INT8_SCALED ? nearbyint(steps) : to_e4m3(steps);
+    double point = is_int8(grid) ? nearbyint(steps) : to_e4m3(steps);
     for (int side = -1; side <= 1 && other; side += 2) {
         double near = steps * (1 + side * TIE);
-        near = grid == INT8_SCALED ? nearbyint(near) : to_e4m3(near);
+        near = is_int8(grid) ? nearbyint(near) : to_e4m3(near);
         if (near != point)
             return near;
     }
@@ -91,24 +118,39 @@ static size_t size_of_head(struct ts_scene *scene, const struct ts_operation *op
     return size && input->width % size == 0 ? size : input->width;
 }
 
-/* In place: the numbers of an input as they come back from a grid, `size` of which share a scale. `other`: where two
+/* In place: numbers that share a scale, `stride` apart, as they come back from its grid. */
+static void round_part(enum grid grid, double *values, size_t count, size_t stride, bool other)
+{
+    double most = 0, step;
+    for (size_t i = 0; i < count * stride; i += stride)
+        most = isfinite(values[i]) ? fmax(most, fabs(values[i])) : most;
+    step = most / (is_int8(grid) ? 127 : 448);
+    for (size_t i = 0; i < count * stride && step > 0; i += stride)
+        values[i] = step * to_point(grid, values[i] / step, other);
+}
+
+/* In place: the numbers of an input as they come back from a grid; `head` of them make a head. `other`: where two
  * points are as near, the other one. */
-static void round_input(enum grid grid, const struct ts_actor *input, size_t size, bool other, double *values)
+static void round_input(enum grid grid, const struct ts_actor *input, size_t head, bool other, double *values)
 {
     const size_t total = input->rows * input->width;
+    size_t size = head;
     if (grid == BF16 || grid == F16 || grid == E4M3) {
         for (size_t i = 0; i < total; i++)
             values[i] = grid == E4M3 ? to_e4m3(values[i]) : to_bits(values[i], grid == BF16 ? 7 : 10);
         return;
     }
-    for (size_t start = 0; start + size <= total && size; start += size) {
-        double most = 0, step;
-        for (size_t i = start; i < start + size; i++)
-            most = isfinite(values[i]) ? fmax(most, fabs(values[i])) : most;
-        step = most / (grid == INT8_SCALED ? 127 : 448);
-        for (size_t i = start; i < start + size && step > 0; i++)
-            values[i] = step * to_point(grid, values[i] / step, other);
+    if (grid == INT8_CHANNELS) {
+        for (size_t channel = 0; channel < input->width; channel++)
+            round_part(grid, values + channel, input->rows, input->width, other);
+        return;
     }
+    if (grid == E4M3_TOKENS || grid == INT8_TOKENS)
+        size = input->width;
+    if (grid == E4M3_ALL || grid == INT8_ALL)
+        size = total;
+    for (size_t start = 0; start + size <= total && size; start += size)
+        round_part(grid, values + start, size, 1, other);
 }
 
 double ts_noise_at(uint64_t seed, uint64_t index)
@@ -432,7 +474,7 @@ static bool next_way(const struct ts_operation *operation, size_t index, struct 
 {
     const unsigned count = operation->input_count;
     const bool product = ts_operation_is_product(operation);
-    static const enum grid sixteen[] = {BF16, F16}, eight[] = {E4M3, E4M3_SCALED, INT8_SCALED};
+    static const enum grid sixteen[] = {BF16, F16};
     *way = (struct way){.grid = sixteen[index % 2], .inputs = (1u << count) - 1};
     if (index < 2)
         return true;
@@ -442,8 +484,8 @@ static bool next_way(const struct ts_operation *operation, size_t index, struct 
         return index < 6;
     }
     /* a cache has keys and values, and no queries or probabilities */
-    *way = (struct way){.grid = eight[index % 3], .inputs = (1u << count) - 2};
-    return product && count > 1 && index < 3;
+    *way = (struct way){.grid = E4M3 + index, .inputs = (1u << count) - 2};
+    return product && count > 1 && E4M3 + index < GRIDS;
 }
 
 enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct ts_operation *operation,

@@ -16,6 +16,7 @@
 #define CONSTANT_SIZE      0.1   /* of the median channel's variation, in the reference */
 #define CONSTANT_ROUNDINGS 16
 #define CONSTANT_OTHERS    0.5 /* energy of the median channel's error, by what it varies: others keep that */
+#define NARROW_LEAST       64  /* numbers of tokens that have few each */
 #define FEW_WIDTH          32  /* of two or three tokens */
 #define INPUTS             12  /* tensors before, in which something may have stood out */
 #define NORM_WITHIN        4   /* tensors before, of which one may be the norm that q, k and v share */
@@ -194,12 +195,12 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
 }
 
 /* Of all numbers as they are. */
-static double slope_of(const struct ts_actor *actor)
+static double slope_of(struct ts_scene *scene, const struct ts_actor *actor)
 {
     double errors = 0, sizes = 0, dots = 0;
     for (size_t i = 0; i < actor->rows * actor->width; i++) {
         double a = (double)actor->a[i], d = (double)actor->b[i] - a;
-        if (!isfinite(d))
+        if (!isfinite(d) || !counts(scene, actor, i / actor->width))
             continue;
         errors += d * d;
         sizes += a * a;
@@ -591,10 +592,13 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     if (actor->usable && actor->rows * actor->width >= 16 && actor->rows * actor->width <= MOST_ELEMENTS &&
         (counted * 2 > actor->rows || actor->rows < 4))
         ts_structure_elements(scene, actor, structure);
-    if (actor->usable && actor->rows < 4 && actor->rows * actor->width >= 16)
-        structure->slope = slope_of(actor);
-    if (actor->usable && actor->rows < 4)
+    /* a factor shows in all numbers together, however few each token has: a router has four */
+    if (actor->usable && actor->rows * actor->width >= (actor->rows < 4 ? 16 : NARROW_LEAST))
+        structure->slope = slope_of(scene, actor);
+    if (actor->usable && actor->rows < 4) {
         measure_few(scene, actor, structure);
+        find_zero_rows(scene, actor, structure);
+    }
     if (!actor->usable || actor->rows < 4 || actor->width < TS_STRUCTURE_WIDTH)
         return;
     error = calloc(actor->width * 7, sizeof *error);

@@ -26,6 +26,7 @@
 /* Of what differs from token to token, what may stay unexplained by one number per channel, and by two. */
 #define ONE_NUMBER  0.33
 #define TWO_NUMBERS 0.08
+#define RESEMBLES   0.5 /* cosine */
 
 /* Sums of one part, over the elements that count. */
 struct sums {
@@ -461,8 +462,23 @@ static void list_chosen(const struct ts_case *the_case, const bool *chosen, size
         snprintf(text + used, room - used, " and %zu more", number - 4);
 }
 
+/* Found and expected look alike, as they do but for a bias or the weight of a norm. */
+static bool resembles(const struct ts_case *the_case)
+{
+    double dot = 0, found = 0, expected = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (counts(the_case, i)) {
+            dot += the_case->found[i] * the_case->expected[i];
+            found += the_case->found[i] * the_case->found[i];
+            expected += the_case->expected[i] * the_case->expected[i];
+        }
+    return dot > RESEMBLES * sqrt(found * expected);
+}
+
 /* Tokens that have most in common follow any number per channel: what differs from token to token must follow as well.
- * True when the prediction leaves less than a share of that, noise aside. */
+ * True when the prediction leaves less than a share of that, noise aside. Where they differ by no more than noise they
+ * follow nothing, and it is one of many things that may have made another row of numbers, unless that is much like the
+ * right one. */
 static bool follows_tokens(const struct ts_case *the_case, const double *prediction, double share)
 {
     size_t width = the_case->actor->width, rows = the_case->actor->rows;
@@ -481,7 +497,7 @@ static bool follows_tokens(const struct ts_case *the_case, const double *predict
                 left += (the_case->found[at] - prediction[at]) * (the_case->found[at] - prediction[at]);
             }
     }
-    return left - the_case->noise <= share * varying;
+    return left - the_case->noise <= share * varying && (varying > the_case->noise || resembles(the_case));
 }
 
 /* One factor for a run of channels: a head that is folded into the width, a shard. A factor per channel says the same

@@ -10,7 +10,10 @@
 #include "diagnose/variant.h"
 #include "tensor/layer.h"
 
-#define WORTHWHILE  0.3
+#define WORTHWHILE 0.3
+/* Factors of the logits that are tried, in octaves of so many steps. */
+#define LOGIT_STEPS 16
+#define LOGIT_FINE  4
 #define ROUTER_BACK 8 /* pairs between the router and what its experts make */
 
 const struct ts_pair *ts_pair_at(const struct ts_case *the_case, size_t index)
@@ -99,6 +102,72 @@ bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logit
     return ts_scene_read(the_case->scene, logits->pair, candidate, token, 1, 0, logits->width, out, &ignored) == TS_OK;
 }
 
+/* The router's weights from logits that are `factor` times as large: the share of the error that it explains. The
+ * logits are `scaled`. */
+static double try_temperature(struct ts_variants *variants, const double *logits, size_t count, double factor,
+                              double *scaled)
+{
+    double *const inputs[] = {scaled};
+    for (size_t i = 0; i < count; i++)
+        scaled[i] = factor * logits[i];
+    return ts_variants_try(variants, &variants->the_case->operation, inputs);
+}
+
+static bool predict_temperature(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *from = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    const size_t count = from ? from->rows * from->width : 0;
+    double *scaled = malloc(count * sizeof *scaled + 1);
+    if (!scaled || !from || from->rows != the_case->actor->rows) {
+        free(scaled);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        scaled[i] = *(const double *)formula->numbers * (double)from->b[i];
+    ts_operation_apply(the_case->scene, &the_case->operation, the_case->actor, (double *const[]){scaled}, out);
+    free(scaled);
+    return true;
+}
+
+/* Logits that are multiplied before they become weights. */
+static void propose_temperature(struct ts_case *the_case, struct ts_variants *variants)
+{
+    const struct ts_actor *from = variants->from[0];
+    const size_t count = from->rows * from->width;
+    double *scaled = malloc(count * sizeof *scaled), most = WORTHWHILE, best = 0;
+    for (int step = -LOGIT_STEPS; step <= LOGIT_STEPS && scaled; step++) {
+        double factor = exp2((double)step / LOGIT_FINE);
+        double share = step ? try_temperature(variants, variants->inputs[0], count, factor, scaled) : 0;
+        if (share > most) {
+            most = share;
+            best = factor;
+        }
+    }
+    if (best > 0) {
+        double low = best * exp2(-1.0 / LOGIT_FINE), high = best * exp2(1.0 / LOGIT_FINE);
+        for (int step = 0; step < 24; step++) {
+            double one = low + (high - low) / 3, other = high - (high - low) / 3;
+            if (try_temperature(variants, variants->inputs[0], count, one, scaled) >
+                try_temperature(variants, variants->inputs[0], count, other, scaled))
+                high = other;
+            else
+                low = one;
+        }
+        best = (low + high) / 2;
+        (void)try_temperature(variants, variants->inputs[0], count, best, scaled);
+        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_temperature,
+                                                       .numbers = &best,
+                                                       .size = sizeof best,
+                                                       .pairs = {from->pair},
+                                                       .pair_count = 1});
+        ts_propose(the_case, "router-gate",
+                   ts_variants_apply(variants, &the_case->operation, (double *const[]){scaled}), 1,
+                   "what the router's logits are multiplied with before they become weights: a temperature, a scale",
+                   "the candidate makes its weights of logits that are %.4g times as large", best);
+    }
+    free(scaled);
+}
+
 /* The router's weights made otherwise from the candidate's logits. */
 static void propose_weights(struct ts_case *the_case)
 {
@@ -133,6 +202,7 @@ static void propose_weights(struct ts_case *the_case)
                    best.flag ? " divided by their sum" : " not divided by their sum",
                    own->sigmoid ? "sigmoids" : "softmax probabilities",
                    own->flag ? " divided by their sum" : " not divided by their sum");
+    propose_temperature(the_case, &variants);
     if (fabs(own->factor - 1) > 0.01) {
         struct ts_operation other = *own;
         other.factor = 1;
@@ -263,7 +333,9 @@ static bool predict_gathered(struct ts_case *the_case, const struct ts_formula *
     return true;
 }
 
-static void propose_gathered(struct ts_case *the_case)
+/* learnt: the reference's weights follow from its logits, and other ways to make them were tried; the experts that the
+ * candidate chose were not. */
+static void propose_gathered(struct ts_case *the_case, bool learnt)
 {
     static const char *const names[GATES] = {"softmax probabilities", "sigmoids"};
     double *made = ts_case_scratch(the_case), least = 1e-4, factor = 1;
@@ -284,6 +356,8 @@ static void propose_gathered(struct ts_case *the_case)
         }
     }
     for (int way = 0; way < WAYS && own >= 0; way++) {
+        if (learnt && way != own)
+            continue;
         if (!gate_rows(the_case, &gathered, true, (enum gate)(way / 2), way % 2, made))
             return;
         for (size_t i = 0; i < the_case->total; i++)
@@ -409,6 +483,12 @@ static void propose_softmax_of_all(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+/* A shared expert takes every token, whatever the router says. */
+static bool is_shared(const char *name)
+{
+    return strstr(name, "shared") || strstr(name, "shexp");
+}
+
 void ts_propose_added_experts(struct ts_case *the_case)
 {
     struct ts_router router;
@@ -428,8 +508,9 @@ static void propose(struct ts_case *the_case)
     if (ts_case_in_scene(the_case))
         propose_softmax_of_all(the_case);
     own = ts_type_is_integer(ts_case_pair(the_case)->a.tensor->type);
-    if (!own && the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case))
-        propose_gathered(the_case);
+    if (!own && ts_case_in_scene(the_case) &&
+        (the_case->operation.kind == TS_OPERATION_NONE || the_case->operation.kind == TS_OPERATION_TOPK))
+        propose_gathered(the_case, the_case->operation.kind == TS_OPERATION_TOPK);
     if (own) {
         uint64_t tokens = the_case->scene->tokens, count = ts_case_pair(the_case)->a.count;
         if (!tokens || count % tokens || count / tokens > TS_MOST_CHOSEN ||
@@ -465,6 +546,7 @@ static void propose(struct ts_case *the_case)
     if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE ||
         layer_of(ts_case_name(the_case, router.logits)) != layer_of(ts_case_name(the_case, the_case->actor)) ||
         ts_names_operand(ts_case_name(the_case, the_case->actor)) ||
+        is_shared(ts_case_name(the_case, the_case->actor)) ||
         ts_names_attention(ts_case_name(the_case, the_case->actor)))
         return;
     ts_propose_mixed(the_case, &router);

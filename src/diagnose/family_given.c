@@ -11,7 +11,7 @@
 #include "diagnose/variant.h"
 #include "diagnose/wiring.h"
 
-#define LOOKED_AT   10  /* earlier tensors that may be given to it */
+#define LOOKED_AT   18  /* earlier tensors that may be given to it: from the first norm of a layer to its last */
 #define OPERANDS    4   /* of those, the nearest may be made into something first */
 #define SOURCES     6   /* ways to make the reference that are followed up, */
 #define AS_GOOD     0.8 /* as far as their evidence is so much of the best one's, or so few nats below it */

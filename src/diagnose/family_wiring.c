@@ -12,6 +12,8 @@
 /* Of what tells tokens apart: how much of it a stream may change by, and what of that is nothing. */
 #define STREAM  1.0
 #define MISSING 0.1
+/* Times the noise: tokens that are no further apart are any other tensor's, but for a constant. */
+#define ALIKE 2.0
 /* A trial explains something worth proving on everything. */
 #define WORTHWHILE 0.3
 /* Pairs that are read when another tensor with the same values is looked for. */
@@ -198,7 +200,7 @@ static void propose_equal_but_bias(struct ts_case *the_case)
                 all += (the_case->found[at] - found) * (the_case->found[at] - found);
             }
         }
-        if (all > 0 && 1 - (left - the_case->noise) / all > most) {
+        if (all > ALIKE * the_case->noise && 1 - (left - the_case->noise) / all > most) {
             most = 1 - (left - the_case->noise) / all;
             best = other;
         }

@@ -368,6 +368,16 @@ static void condition(const struct ts_odds *odds, double *across, double *covari
         }
 }
 
+/* The logarithm of the share of its tokens in which a hypothesis must leave something: so many tokens of the reference
+ * tell the weight in as many directions, and in the others alone it leaves anything. Of long sequences, some of which
+ * are looked at, claims are heard first that are put to all tokens. */
+static double log_of_unknown(const struct ts_odds *odds)
+{
+    const struct ts_scene *scene = odds->the_case->scene;
+    double unknown = (double)odds->inputs - (double)odds->rows;
+    return scene->taken_count < scene->tokens ? 0 : fmin(0, log(fmax(unknown, 0) / (double)odds->rows));
+}
+
 bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit)
 {
     size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
@@ -397,7 +407,8 @@ bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *
           LEFT_UNEVEN * (1 - fmin(odds->channels / most_channels(odds), 1));
     *fit = (struct ts_odds_fit){.evidence = odds->channels * (double)rows * (best - odds->none),
                                 .left = left,
-                                .fits = fabs(log(left)) < off || (left < 1 && error < NEXT_TO_NOTHING * found)};
+                                .fits = (log(left) < off && log(left) > log_of_unknown(odds) - off) ||
+                                        (left < 1 && error < NEXT_TO_NOTHING * found)};
     return isfinite(best);
 }
 

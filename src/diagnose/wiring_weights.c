@@ -12,6 +12,8 @@
 #define TOKENS_OF_PRODUCTS 64
 #define PRODUCTS_LIMIT     ((size_t)1 << 23)
 #define CORRELATED         0.95
+#define MIRRORED           0.8
+#define MIRRORED_ODDS      28.0
 #define TOGETHER           16 /* of all tokens, those whose products are taken with each other */
 
 /* Products of what goes in with what comes out, between tokens s and t: x_s . y_t with y = W x, tokens' means removed
@@ -101,17 +103,27 @@ static const char *tell_transposed(struct ts_case *the_case, const struct ts_for
     return transposed_text(the_case, formula->numbers, *share, tally->sums[PRODUCTS]);
 }
 
+/* What must be explained of the products of so many tokens, so that the best of two dozen inputs and places does not do
+ * it by chance: without their mean they have (n - 1)(n - 2) numbers off the diagonal, and of n unrelated numbers two
+ * sums of squares are f times apart with a chance of about f^(n / 2). */
+static double least_mirrored(size_t tokens)
+{
+    double numbers = (double)((tokens - 1) * (tokens - 2));
+    return fmax(MIRRORED, 1 - exp(-MIRRORED_ODDS / numbers));
+}
+
 /* A square weight used transposed, shown without knowing the weight; alone, or as a part of a fused one. */
 static void propose_transposed(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor, *best = NULL;
     size_t tokens = actor->rows < TOKENS_OF_PRODUCTS ? actor->rows : TOKENS_OF_PRODUCTS, looked = 0, from = 0;
-    double *products, most = 0.8;
+    double *products, most;
     struct transposed how;
     if (the_case->operation.kind != TS_OPERATION_NONE || tokens < 4 || actor->width < 4)
         return;
     while (tokens > 8 && tokens * tokens * actor->width > PRODUCTS_LIMIT)
         tokens--;
+    most = least_mirrored(tokens);
     products = malloc(2 * tokens * tokens * sizeof *products);
     for (size_t back = 1; back < TS_SCENE_WINDOW && looked < 8 && products; back++) {
         const struct ts_actor *x = ts_earlier(the_case, back);

@@ -57,8 +57,9 @@ struct way {
     /* experts */
     bool rolled; /* half of the experts stand where the other half belongs */
     bool sigmoid, unnormalized, ignored, reversed, tied, shared_missing, shared, gate_before;
-    size_t exchanged_expert; /* with the next; counted from 1 */
-    double routed_scale;
+    size_t exchanged_expert;      /* with the next; counted from 1 */
+    double routed_scale, sharper; /* factors of the weights, of the logits */
+    size_t first_rank;            /* the best so many are passed over */
     enum weighing weights;
     /* adaptive norms */
     bool chunks_exchanged, one_missing, shift_missing, gate_missing, gate_other, gate_negative, large,

@@ -342,16 +342,19 @@ static void choose(const struct side *side, const double *logits, double *chosen
     size_t experts = side->size->experts;
     double all = 0, kept_sum = 0;
     bool taken[64] = {false};
+    double sharper = way->sharper > 0 ? way->sharper : 1;
     for (size_t e = 0; e < experts; e++)
-        all += exp(logits[e]);
-    for (size_t k = 0; k < side->size->chosen; k++) {
-        size_t best = experts;
+        all += exp(sharper * logits[e]);
+    for (size_t rank = 0; rank < side->size->chosen + way->first_rank; rank++) {
+        size_t best = experts, k = rank - way->first_rank;
         for (size_t e = 0; e < experts; e++)
             if (!taken[e] && (best == experts || logits[e] > logits[best]))
                 best = e;
         taken[best] = true;
+        if (rank < way->first_rank)
+            continue;
         chosen[k] = (double)best;
-        gates[k] = way->sigmoid ? 1 / (1 + exp(-logits[best])) : exp(logits[best]) / all;
+        gates[k] = way->sigmoid ? 1 / (1 + exp(-sharper * logits[best])) : exp(sharper * logits[best]) / all;
         kept_sum += gates[k];
     }
     for (size_t k = 0; k < side->size->chosen; k++)

@@ -267,6 +267,43 @@ static void test_nothing_to_compare_with(void **state)
     trace_end(&trace);
 }
 
+/* Attention that looks at everything alike gives all tokens one row, but for noise. Another row in its place is a
+ * constant per channel away from the right one, and so is a bias; what it is shows in how much they are alike. */
+static void expect_one_row(double bias)
+{
+    struct trace trace;
+    float *x, *row, *other, a[TOTAL], b[TOTAL];
+    trace_start(&trace);
+    x = made_values(TOTAL);
+    row = made_values(HIDDEN);
+    other = made_values(HIDDEN);
+    for (size_t i = 0; i < TOTAL; i++) {
+        double apart = 1e-4 * dice_number();
+        double wrong =
+            bias > 0 ? (double)row[i % HIDDEN] + bias * (double)other[i % HIDDEN] : (double)other[i % HIDDEN];
+        a[i] = (float)((double)row[i % HIDDEN] + apart);
+        b[i] = to_bf16((float)(wrong + 1e-3 * dice_number()));
+        x[i] = to_bf16(x[i]);
+    }
+    trace_add(&trace, "block_0_modulated", x, x, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "block_0_attn_out", a, b, SHAPE(TOKENS, HIDDEN)));
+    if (bias > 0)
+        assert_non_null(trace_cause(&trace, "offset"));
+    else
+        assert_true(!trace_cause(&trace, "offset") && !trace_cause(&trace, "channel-scaled"));
+    trace_end(&trace);
+    free(x);
+    free(row);
+    free(other);
+}
+
+static void test_tokens_that_are_all_alike(void **state)
+{
+    (void)state;
+    expect_one_row(0);
+    expect_one_row(0.3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_one_number_on_top_of_rounding),
         cmocka_unit_test(test_softcap_needs_a_curve),
         cmocka_unit_test(test_a_large_square_that_is_turned),
+        cmocka_unit_test(test_tokens_that_are_all_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

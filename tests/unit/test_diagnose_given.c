@@ -198,6 +198,87 @@ static void test_norm_that_is_passed_by(void **state)
     expect_input(false, true, 3e-3, NULL, NULL);
 }
 
+/* A router that is given the stream instead of its norm. There are so many tokens that they tell nearly all of the
+ * weight, and what is left is far less than of a few. */
+static void test_tokens_that_tell_most_of_a_weight(void **state)
+{
+    enum { MANY = 36, EXPERTS = 16 };
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct trace trace;
+        float *x, *gains, *weights[2], normed[MANY * HIDDEN], out[2][MANY * EXPERTS];
+        trace_start(&trace);
+        x = made_values(MANY * HIDDEN);
+        gains = made_values(HIDDEN);
+        weights[0] = made_values(EXPERTS * HIDDEN);
+        weights[1] = made_values(EXPERTS * HIDDEN);
+        for (size_t t = 0; t < MANY; t++) {
+            double size = 0;
+            for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN; i++) {
+                x[i] *= (float)(1 + t % 3);
+                size += (double)x[i] * (double)x[i] / HIDDEN;
+            }
+            for (size_t i = t * HIDDEN; i < (t + 1) * HIDDEN; i++)
+                normed[i] = (float)((1 + 0.3 * (double)gains[i % HIDDEN]) * (double)x[i] / sqrt(size));
+        }
+        for (size_t at = 0; at < MANY * EXPERTS; at++) {
+            double sums[2] = {0, 0};
+            for (size_t i = 0; i < HIDDEN; i++) {
+                const size_t in = at / EXPERTS * HIDDEN + i, of = at % EXPERTS * HIDDEN + i;
+                sums[0] += (double)normed[in] * (double)weights[0][of];
+                sums[1] += (double)(wrong ? normed : x)[in] * (double)weights[wrong][of];
+            }
+            out[0][at] = (float)sums[0];
+            out[1][at] = (float)sums[1];
+        }
+        trace_add(&trace, "input_embeddings", x, x, SHAPE(MANY, HIDDEN));
+        trace_add(&trace, "layer_0_mlp_norm_output", normed, normed, SHAPE(MANY, HIDDEN));
+        trace_diagnose(&trace, trace_add(&trace, "layer_0_router_logits", out[0], out[1], SHAPE(MANY, EXPERTS)));
+        if (wrong)
+            assert_null(trace_cause(&trace, "wrong-input"));
+        else
+            assert_first(&trace, "wrong-input", "is given input_embeddings instead of layer_0_mlp_norm_output");
+        trace_end(&trace);
+        free(x);
+        free(gains);
+        free(weights[0]);
+        free(weights[1]);
+    }
+}
+
+/* The norm at the beginning of the layer in the place of that before the MLP, with all of attention between them. */
+static void test_the_other_norm_of_a_layer(void **state)
+{
+    struct trace trace;
+    float *first, *second, *weight, *gate, *between[12], *outputs[2];
+    (void)state;
+    trace_start(&trace);
+    first = made_values(TOKENS * HIDDEN);
+    second = made_values(TOKENS * HIDDEN);
+    gate = made_values(TOKENS * INNER);
+    weight = made_values(INNER * HIDDEN);
+    trace_add(&trace, "layer_0_attn_norm_output", first, first, SHAPE(TOKENS, HIDDEN));
+    for (int i = 0; i < 12; i++) {
+        between[i] = made_values(TOKENS * HIDDEN);
+        trace_add(&trace, made_name("layer_0_step_%d", i), between[i], between[i], SHAPE(TOKENS, HIDDEN));
+    }
+    trace_add(&trace, "layer_0_mlp_norm_output", second, second, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "layer_0_mlp_gate_proj", gate, gate, SHAPE(TOKENS, INNER));
+    outputs[0] = product(second, weight, NULL, HIDDEN, INNER);
+    outputs[1] = product(first, weight, NULL, HIDDEN, INNER);
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_up_proj", outputs[0], outputs[1], SHAPE(TOKENS, INNER)));
+    assert_first(&trace, "wrong-input", "is given layer_0_attn_norm_output instead of layer_0_mlp_norm_output");
+    trace_end(&trace);
+    for (int i = 0; i < 12; i++)
+        free(between[i]);
+    free(first);
+    free(second);
+    free(gate);
+    free(weight);
+    free(outputs[0]);
+    free(outputs[1]);
+}
+
 /* Heads of a context that are put together in the wrong order. */
 static void expect_order(bool by_head, const char *words)
 {
@@ -346,7 +427,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
-        cmocka_unit_test(test_norm_that_is_passed_by), cmocka_unit_test(test_heads_in_another_order),
+        cmocka_unit_test(test_norm_that_is_passed_by),    cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
+        cmocka_unit_test(test_the_other_norm_of_a_layer), cmocka_unit_test(test_heads_in_another_order),
         cmocka_unit_test(test_attention_without_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

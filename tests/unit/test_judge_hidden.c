@@ -199,6 +199,47 @@ static void test_other_kinds_are_one_fact(void **state)
     judge_many_others(2, 1 + 2 * 9 + 4);
 }
 
+/* Some layers are quantized and others are not (`coarse`, a bit for each); or q alone is wrong in the first of these,
+ * and what comes behind it carries half of that. Sums of the embeddings and v, and of them and up, are learnt. */
+static void judge_layers(unsigned coarse, bool bug, size_t expected)
+{
+    static const char *const names[] = {"q", "k", "v", "sum", "gate", "up", "out", "down"};
+    enum { LAYERS = 5, NAMES = 8, Q = 0 };
+    struct judged judged;
+    float *x = made_values(TOTAL), last[2][TOTAL], sums[2][TOTAL];
+    double stream = 3e-3;
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int k = 0; k < NAMES; k++) {
+            const bool own = (coarse >> layer & 1) && (!bug || k == Q);
+            char name[32];
+            snprintf(name, sizeof name, "layers.%d.%s", layer, names[k]);
+            if (strcmp(names[k], "sum") == 0 || strcmp(names[k], "out") == 0) {
+                for (size_t i = 0; i < TOTAL; i++)
+                    for (int side = 0; side < 2; side++)
+                        sums[side][i] = x[i] + last[side][i];
+                trace_add(&judged.trace, name, sums[0], sums[1], SHAPE(TOKENS, WIDTH));
+                continue;
+            }
+            for (size_t i = 0; i < TOTAL; i++)
+                last[0][i] = (float)dice_number();
+            err(last[0], last[1], TOTAL, own ? sqrt(0.01 + stream * stream) : stream);
+            trace_add(&judged.trace, name, last[0], last[1], SHAPE(TOKENS, WIDTH));
+            stream = own ? fmax(stream, 0.05) : stream;
+        }
+    expect_first(&judged, expected);
+    free(x);
+}
+
+static void test_some_layers_are_coarse(void **state)
+{
+    (void)state;
+    judge_layers(1u << 1, false, SIZE_MAX);
+    judge_layers(1u << 1 | 1u << 3, false, SIZE_MAX);
+    judge_layers(1u << 1, true, 1 + 8);
+}
+
 /* A branch that is small beside the stream: the sum takes it, or does not. */
 static void judge_branch(bool taken, size_t expected)
 {
@@ -354,6 +395,40 @@ static void test_a_norm_of_a_projection(void **state)
           {"layers.0.mlp.up_proj", 0.09});
 }
 
+/* What comes out of experts, of which nothing inside was captured: tokens err by what three products make of them, two
+ * of which are multiplied with each other, and more than one product errs. inside: the products of each were. */
+static void judge_experts(double error, double apart, bool inside, size_t expected)
+{
+    struct judged judged;
+    float *a, b[TOTAL];
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", 1e-3);
+    for (int i = 0; i < 3; i++)
+        add_erring(&judged.trace, made_name("layers.0.part_%d.proj", i), 1e-3);
+    add_erring(&judged.trace, "layers.0.mlp_norm_output", 1e-3);
+    if (inside) {
+        add_erring(&judged.trace, "layers.0.mlp.gate_proj", 1e-3);
+        add_erring(&judged.trace, "layers.0.mlp.up_proj", 1e-3);
+    }
+    a = made_values(TOTAL);
+    err(a, b, TOTAL, error);
+    for (size_t i = 0; i < TOTAL; i++)
+        b[i] = a[i] + (i / WIDTH % 2 ? (float)apart : 1) * (b[i] - a[i]);
+    trace_add(&judged.trace, inside ? "layers.0.mlp.down_proj" : "layers.0.shared_expert_output", a, b,
+              SHAPE(TOKENS, WIDTH));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+static void test_products_inside_of_experts(void **state)
+{
+    (void)state;
+    judge_experts(0.1, 1.9, false, SIZE_MAX);
+    judge_experts(0.1, 1.9, true, 7);
+    judge_experts(0.1, 8, false, 5);
+    judge_experts(0.5, 1.2, false, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +442,8 @@ int main(void)
         cmocka_unit_test(test_a_norm_without_its_input),
         cmocka_unit_test(test_what_a_hidden_softmax_makes_of_errors),
         cmocka_unit_test(test_a_norm_of_a_projection),
+        cmocka_unit_test(test_products_inside_of_experts),
+        cmocka_unit_test(test_some_layers_are_coarse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -275,6 +275,49 @@ static void test_a_modulation_that_another_block_shows(void **state)
     judge_blocks(1e-7, 0.02, 1);
 }
 
+/* Blocks with captured modulations, some of coarse products and some not, and a last norm whose scale and shift nobody
+ * captured and that err by `made`. */
+static void judge_last_norm(const double *coarse, double made, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *last = made_values(2 * WIDTH), last_b[2 * WIDTH], normed[TOTAL], out[2][TOTAL];
+    trace_start(&judged.trace);
+    err(last, last_b, 2 * WIDTH, made);
+    normalize(x, TOKENS, WIDTH, normed);
+    for (int block = 0; block < 3; block++) {
+        float *modulation = made_values(2 * WIDTH), own[2 * WIDTH];
+        err(modulation, own, 2 * WIDTH, coarse[block]);
+        for (size_t i = 0; i < TOTAL; i++) {
+            const size_t at = i % WIDTH;
+            out[0][i] = normed[i] * (1 + modulation[at]) + modulation[WIDTH + at];
+            out[1][i] = normed[i] * (1 + own[at]) + own[WIDTH + at];
+        }
+        trace_add(&judged.trace, made_name("block_%d_modulation", block), modulation, own, SHAPE(1, 2 * WIDTH));
+        trace_add(&judged.trace, made_name("block_%d_normed", block), normed, normed, SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("block_%d_modulated", block), out[0], out[1], SHAPE(TOKENS, WIDTH));
+        free(modulation);
+    }
+    for (size_t i = 0; i < TOTAL; i++) {
+        const size_t at = i % WIDTH;
+        out[0][i] = normed[i] * (1 + last[at]) + last[WIDTH + at];
+        out[1][i] = normed[i] * (1 + last_b[at]) + last_b[WIDTH + at];
+    }
+    trace_add(&judged.trace, "block_2_block_output", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "norm_out", out[0], out[1], SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(last);
+}
+
+static void test_blocks_of_several_precisions(void **state)
+{
+    (void)state;
+    judge_last_norm((const double[]){0.03, 0.03, 0.002}, 0.04, SIZE_MAX);
+    judge_last_norm((const double[]){0.03, 0.03, 0.002}, 0.4, 10);
+    judge_last_norm((const double[]){0.002, 0.002, 0.002}, 0.04, 10);
+    judge_last_norm((const double[]){0.03, 0.03, 0.03}, 0.08, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_a_large_number_that_was_rounded),
         cmocka_unit_test(test_a_modulation_that_was_not_captured),
         cmocka_unit_test(test_a_modulation_that_another_block_shows),
+        cmocka_unit_test(test_blocks_of_several_precisions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,9 +75,11 @@ static void test_an_accumulator_that_is_stored_in_sixteen_bits(void **state)
     judge_norm(1.02f, 1);
 }
 
-/* Scores of keys that come back from a cache: as e4m3 has them, with a scale for each head of a token or without.
+/* Scores of keys that come back from a cache: as e4m3 has them, with scales or without.
  * shared: what all keys have in common, and no query sees; scores are small then beside what makes them. */
-static void judge_keys(bool scaled, bool flat, double shared, double factor, size_t expected)
+enum scales { NO_SCALE, OF_HEADS, OF_TOKENS, OF_ALL };
+
+static void judge_keys(enum scales scales, bool flat, double shared, double factor, size_t expected)
 {
     struct judged judged;
     float *q = made_values(TOTAL), *k = made_values(TOTAL), cached[TOTAL];
@@ -91,12 +93,15 @@ static void judge_keys(bool scaled, bool flat, double shared, double factor, siz
             q[i] -= (float)(i % 2 ? -along : along);
         }
     }
-    for (size_t start = 0; start < TOTAL; start += SIZE) {
+    for (size_t start = 0, size = scales == OF_ALL      ? TOTAL
+                                  : scales == OF_TOKENS ? WIDTH
+                                                        : SIZE;
+         start < TOTAL; start += size) {
         double most = 0, step;
-        for (size_t i = start; i < start + SIZE; i++)
+        for (size_t i = start; i < start + size; i++)
             most = fmax(most, fabs((double)k[i]));
-        step = scaled ? most / 448 : 1;
-        for (size_t i = start; i < start + SIZE; i++) {
+        step = scales != NO_SCALE ? most / 448 : 1;
+        for (size_t i = start; i < start + size; i++) {
             double value = (double)k[i] / step;
             cached[i] =
                 (float)(step * (fabs(value) < 0x1p-6 ? nearbyint(value * 512) / 512 : (double)to_four_bits(value)));
@@ -131,14 +136,14 @@ static void judge_keys(bool scaled, bool flat, double shared, double factor, siz
 static void test_keys_from_a_cache_of_eight_bits(void **state)
 {
     (void)state;
-    judge_keys(false, false, 0, 1, SIZE_MAX);
-    judge_keys(true, false, 0, 1, SIZE_MAX);
-    judge_keys(true, true, 0, 1, SIZE_MAX);
-    judge_keys(false, false, 0, 1.05, 2);
-    judge_keys(true, false, 0, 1.05, 2);
-    judge_keys(true, true, 0, 1.05, 2);
-    judge_keys(false, false, 9, 1, SIZE_MAX);
-    judge_keys(false, false, 9, 1.05, 2);
+    for (enum scales scales = NO_SCALE; scales <= OF_ALL; scales++) {
+        judge_keys(scales, false, 0, 1, SIZE_MAX);
+        judge_keys(scales, true, 0, 1, SIZE_MAX);
+        judge_keys(scales, false, 0, 1.05, 2);
+        judge_keys(scales, true, 0, 1.05, 2);
+    }
+    judge_keys(NO_SCALE, false, 9, 1, SIZE_MAX);
+    judge_keys(NO_SCALE, false, 9, 1.05, 2);
 }
 
 /* The context of values that come back from a cache of int8 with a scale for each head of a token, of which the capture
