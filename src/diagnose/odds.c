@@ -26,6 +26,7 @@
 /* Nats that it is above the rest. */
 #define EVIDENCE_LEAST 12.0
 #define EVIDENCE_HALF  16.0
+#define EVIDENCE_SURE  200.0 /* from here on one may fit better than it says */
 /* x makes the reference if the products of its tokens are those of so many channels at least, and of so many of those
  * that there can be. */
 #define CHANNELS_LEAST 3.0
@@ -370,18 +371,24 @@ static void condition(const struct ts_odds *odds, double *across, double *covari
 
 /* The logarithm of the share of its tokens in which a hypothesis must leave something: so many tokens of the reference
  * tell the weight in as many directions, and in the others alone it leaves anything. Of long sequences, some of which
- * are looked at, claims are heard first that are put to all tokens. */
-static double log_of_unknown(const struct ts_odds *odds)
+ * are looked at, claims are heard first that are put to all tokens. Nor is anything left in tokens that it does not
+ * change. */
+static double log_of_unknown(const struct ts_odds *odds, const double *covariance)
 {
     const struct ts_scene *scene = odds->the_case->scene;
-    double unknown = (double)odds->inputs - (double)odds->rows;
-    return scene->taken_count < scene->tokens ? 0 : fmin(0, log(fmax(unknown, 0) / (double)odds->rows));
+    double unknown = (double)odds->inputs - (double)odds->rows, changed = 0;
+    for (size_t t = 0; t < odds->rows; t++)
+        changed += covariance[t * (odds->rows + 1)] > NOISE_STEP * NOISE_LEAST * odds->energy[t];
+    if (scene->taken_count == scene->tokens)
+        changed = fmin(changed, fmax(unknown, 0));
+    return fmin(0, log(changed / (double)odds->rows));
 }
 
 bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit)
 {
     size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
-    double *room = malloc((4 * table + rows * width) * sizeof *room), best, left = 0, off, error = 0, found = 0;
+    double *room = malloc((4 * table + rows * width) * sizeof *room), best, left = 0, off, least, evidence;
+    double error = 0, found = 0;
     double *across = room, *covariance = room + table, *rest = room + 2 * table, *means = room + 4 * table;
     if (!room)
         return false;
@@ -402,13 +409,16 @@ bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *
         found += odds->energy[t];
     }
     best = best_noise(odds, covariance, across, rest, &left);
+    least = log_of_unknown(odds, covariance);
     free(room);
     off = LEFT_OFF + LEFT_CHANCES * sqrt(2 / (odds->channels * (double)rows)) +
           LEFT_UNEVEN * (1 - fmin(odds->channels / most_channels(odds), 1));
-    *fit = (struct ts_odds_fit){.evidence = odds->channels * (double)rows * (best - odds->none),
+    evidence = odds->channels * (double)rows * (best - odds->none);
+    *fit = (struct ts_odds_fit){.evidence = evidence,
                                 .left = left,
-                                .fits = (log(left) < off && log(left) > log_of_unknown(odds) - off) ||
-                                        (left < 1 && error < NEXT_TO_NOTHING * found)};
+                                .fits =
+                                    (log(left) < off && log(left) > least - (evidence > EVIDENCE_SURE ? 2 : 1) * off) ||
+                                    (left < 1 && error < NEXT_TO_NOTHING * found)};
     return isfinite(best);
 }
 
