@@ -97,7 +97,7 @@ bool ts_judge_hide_turned(struct ts_judge *state, size_t i, const struct ts_acto
 
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess)
 {
-    if (guess && !state->scene.aside[row]) {
+    if (guess && !state->scene.aside[row] && !(state->returned && state->returned[row])) {
         if (!state->guesses)
             state->guesses = calloc(state->scene.taken_count + 1, sizeof *state->guesses);
         if (state->guesses)

@@ -71,16 +71,18 @@ struct ts_judge {
     struct ts_points points;          /* empty until someone asks for it */
     struct ts_judge_routing *routing; /* NULL until someone asks for it */
     size_t routing_count;
-    bool experts;      /* names speak of them; known with the former */
-    bool *turned;      /* per token that is looked at: the same experts in another order; NULL until there is one */
-    size_t turned_at;  /* the pair that showed it, of the last router that has some */
-    size_t slots;      /* experts of a token there */
-    bool *guesses;     /* per token that is looked at: set aside by a guess; NULL until there is one */
-    const char *guess; /* what made the first guess about a router one, NULL when there was none */
-    bool flipped;      /* tokens seem to have taken other experts, unseen, in a run that has some */
-    size_t gathered;   /* the last pair that holds an order in which tokens were gathered; 0: none does */
-    size_t strayed;    /* where they did first, in any run; SIZE_MAX: nowhere */
-    size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
+    bool experts;       /* names speak of them; known with the former */
+    bool *turned;       /* per token that is looked at: the same experts in another order; NULL until there is one */
+    size_t turned_at;   /* the pair that showed it, of the last router that has some */
+    size_t slots;       /* experts of a token there */
+    bool *guesses;      /* per token that is looked at: set aside by a guess; NULL until there is one */
+    bool *returned;     /* per token that is looked at: it was set aside and came back; NULL until there is one */
+    size_t returned_at; /* the first pair that it came back to */
+    const char *guess;  /* what made the first guess about a router one, NULL when there was none */
+    bool flipped;       /* tokens seem to have taken other experts, unseen, in a run that has some */
+    size_t gathered;    /* the last pair that holds an order in which tokens were gathered; 0: none does */
+    size_t strayed;     /* where they did first, in any run; SIZE_MAX: nowhere */
+    size_t failed;      /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
 
 /* A text that lives as long as the judgement. */
@@ -190,6 +192,9 @@ void ts_judge_note_aside(struct ts_judge *state);
  * matched. Says so. */
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error);
 /* Rows of it that nobody has to find: those of tokens that are set aside, or whose k largest logits are others, which
+/* Before pair i is looked at: where all tokens are set aside, or all but so few that they say less, they come back in
+ * the next layer, with what they err by as what came in, as long as that is not as large as they are. */
+void ts_judge_bring_back(struct ts_judge *state, size_t i);
  * the noise of the logits makes of near ties. */
 size_t ts_judge_excused_rows(const struct ts_judge *state, size_t i);
 /* Integers that are the keys which each token looks at; false when they are none. */

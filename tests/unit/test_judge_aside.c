@@ -107,6 +107,48 @@ static void test_tokens_that_are_left(void **state)
     judge_left(6, 12, 4, "from \"layers.1.later_0\" on, all 12 tokens", 0);
 }
 
+/* All tokens take other experts in the first layer, whose output errs by so much, and so does all of the second. wrong:
+ * one of its products has nothing to do with the reference. */
+static void judge_back(double stream, bool wrong, size_t expected, size_t open)
+{
+    enum { BEFORE = 4, BEHIND = 6, WRONG = 3 };
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    bool said = false;
+    trace_start(&judged.trace);
+    for (int i = 0; i < BEFORE; i++)
+        add_shaken(&judged.trace, made_name("layers.0.product_%d", i), 0.1);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i % CHOSEN);
+        chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN ? 7 : 0));
+    }
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    for (int k = -1; k < BEHIND; k++) {
+        float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        err(a, b, TOKENS * WIDTH, stream);
+        trace_add(&judged.trace, k < 0 ? "layers.0.output" : made_name("layers.1.later_%d", k), a,
+                  wrong && k == WRONG ? other : b, SHAPE(TOKENS, WIDTH));
+        free(a);
+        free(other);
+    }
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, expected);
+    assert_int_equal(judged.judgement.aside_count, TOKENS);
+    assert_int_equal(judged.judgement.counts[TS_JUDGED_UNKNOWN], open);
+    for (size_t i = 0; i < judged.judgement.note_count; i++)
+        said = said || strstr(judged.judgement.notes[i], "by what came into them");
+    assert_int_equal(said, !open);
+    judged_end(&judged);
+}
+
+static void test_tokens_that_come_back(void **state)
+{
+    (void)state;
+    judge_back(0.4, false, SIZE_MAX, 0);
+    judge_back(0.2, true, 9, 0);
+    judge_back(0.9, false, SIZE_MAX, 7); /* nothing is left of the reference */
+}
+
 /* Two layers alike, and a router between them that sends so many tokens elsewhere. The last product of the second errs
  * more in those that are left: by chance, where they are few. */
 static void judge_last(size_t moved, size_t expected)
@@ -259,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_the_last_token_that_is_left), cmocka_unit_test(test_keys_that_are_not_looked_at),
         cmocka_unit_test(test_experts_in_another_order),    cmocka_unit_test(test_tokens_that_are_left),
         cmocka_unit_test(test_growth_in_few_tokens),        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
+        cmocka_unit_test(test_tokens_that_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
