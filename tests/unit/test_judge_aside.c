@@ -149,6 +149,45 @@ static void test_tokens_that_come_back(void **state)
     judge_back(0.9, false, SIZE_MAX, 7); /* nothing is left of the reference */
 }
 
+/* Of five tokens the reference took the experts with the largest logits, whatever a bias would have changed. In the
+ * candidate's last token, whose logits err by so much, expert 2 is chosen before expert 3 all the same, by a bias that
+ * keeps it in its place in all others; far: an expert is chosen that no bias explains. */
+static void judge_few_with_a_bias(float error, bool far, size_t expected)
+{
+    enum { FEW = 5, OF = 4, WIDE = 64 };
+    static const float logits[FEW * OF] = {2, 1, -2, -1, 2, 0.5f, -3, 1, 1, 2, -2, -1, 0, 3, -1, 1, 3, -2, 0.5f, 1};
+    struct judged judged;
+    float own[FEW * OF];
+    int64_t chosen[2][FEW * CHOSEN];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        float *a = made_values(FEW * WIDE), b[FEW * WIDE];
+        shake(a, b, FEW * WIDE, 1e-2);
+        trace_add(&judged.trace, made_name("layers.0.attn_%d", i), a, b, SHAPE(FEW, WIDE));
+        free(a);
+    }
+    for (size_t i = 0; i < FEW * OF; i++)
+        own[i] = logits[i] * (1 + 0.01f * error * (float)dice_number());
+    own[FEW * OF - 2] += 0.3f * error;
+    for (size_t row = 0; row < FEW; row++)
+        for (size_t k = 0; k < CHOSEN; k++) {
+            static const int64_t largest[FEW][CHOSEN] = {{0, 1}, {0, 3}, {1, 0}, {1, 3}, {0, 3}};
+            chosen[0][row * CHOSEN + k] = chosen[1][row * CHOSEN + k] = largest[row][k];
+        }
+    chosen[1][FEW * CHOSEN - 1] = far ? 1 : 2;
+    trace_add(&judged.trace, "layers.0.mlp.gate", logits, own, SHAPE(FEW, OF));
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], FEW, CHOSEN);
+    expect_first(&judged, expected);
+}
+
+static void test_a_bias_that_few_tokens_hide(void **state)
+{
+    (void)state;
+    judge_few_with_a_bias(1, false, SIZE_MAX);
+    judge_few_with_a_bias(1, true, 5);
+    judge_few_with_a_bias(1e-6f, false, 5); /* nothing has changed that could exchange them */
+}
+
 /* Two layers alike, and a router between them that sends so many tokens elsewhere. The last product of the second errs
  * more in those that are left: by chance, where they are few. */
 static void judge_last(size_t moved, size_t expected)
@@ -301,7 +340,7 @@ int main(void)
         cmocka_unit_test(test_the_last_token_that_is_left), cmocka_unit_test(test_keys_that_are_not_looked_at),
         cmocka_unit_test(test_experts_in_another_order),    cmocka_unit_test(test_tokens_that_are_left),
         cmocka_unit_test(test_growth_in_few_tokens),        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
-        cmocka_unit_test(test_tokens_that_come_back),
+        cmocka_unit_test(test_tokens_that_come_back),       cmocka_unit_test(test_a_bias_that_few_tokens_hide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
