@@ -48,6 +48,10 @@
 #define SHARP_MOST  0.5
 #define SHARP_ROW   1.5
 #define SHARP_TIMES 4.0
+/* A product whose result is less than half as large as in other layers, of as much that goes in, rounds off what the
+ * others do: to how much of its error that is put down, at least. */
+#define SMALL       2.0
+#define SMALL_LEAST 0.25
 #define TOO_NOISY   0.25 /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
@@ -123,16 +127,16 @@ static bool never_recovers(const struct ts_judge *state, size_t i)
     return seen >= 2;
 }
 
-static bool any_aside(const struct ts_judge *state)
-{
-    for (size_t row = 0; row < state->scene.taken_count; row++)
-        if (state->scene.aside[row])
 /* Tokens that took other experts are among those that are looked at, as there are no others. */
 static bool has_returned(const struct ts_judge *state, size_t i)
 {
     return state->returned && i >= state->returned_at;
 }
 
+static bool any_aside(const struct ts_judge *state)
+{
+    for (size_t row = 0; row < state->scene.taken_count; row++)
+        if (state->scene.aside[row])
             return true;
     return false;
 }
@@ -469,11 +473,43 @@ static double level_of_most(const struct ts_judge *state, size_t i, double level
     return one && structure->row <= row_limit(state, i) ? fmin(level, structure->calm) : level;
 }
 
+static double size_of(const struct ts_judge *state, size_t i)
+{
+    const struct ts_delta *delta = &state->deltas[i];
+    return delta->compared ? delta->a.norm / sqrt((double)delta->compared) : 0;
+}
+
+/* How large the reference's numbers are beside those of the last tensor before that is no product; 0: nobody knows. */
+static double gain_of(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = i; k-- > 0 && i - k <= TS_INHERIT_FROM;)
+        if (!ts_judge_is_free(state, k) && !state->deltas[k].exact && !state->pairs[k].problem && size_of(state, k) > 0)
+            return size_of(state, i) / size_of(state, k);
+    return 0;
+}
+
+/* What weights that are rounded, or products that are, make of an error has the size of what goes in, times that of the
+ * weights, however little of it is left when the terms cancel. Layers are alike in both: where the reference's result
+ * is far smaller than at the same point of others, its error is held against their size. */
+static double share_of_usual_size(struct ts_judge *state, size_t i)
+{
+    size_t near[2 * TS_POINTS_NEAR], count, seen = 0;
+    double gains[2 * TS_POINTS_NEAR], own = gain_of(state, i), usual;
+    if (!(own > 0) || (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
+        return 1;
+    count = ts_points_near(&state->points, i, near);
+    for (size_t n = 0; n < count; n++)
+        if (!state->pairs[near[n]].problem && (gains[seen] = gain_of(state, near[n])) > 0)
+            seen++;
+    usual = seen >= 2 ? ts_nth(gains, seen, (seen - 1) / 2) : 0;
+    return usual > 0 ? fmin(1, fmax(SMALL_LEAST, SMALL * own / usual)) : 1;
+}
+
 /* `open`: a choice that the logits do not tell is an excuse. */
 static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, sharpness, came,
+    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, large, sharpness, came,
            rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
@@ -553,8 +589,9 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     earlier =
         has_returned(state, i) || state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
-    limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
-    grown = level_of_most(state, i, level) >
+    large = LARGE_LIMIT * sqrt(ts_judge_products_of_module(state, i));
+    limit = fmin(limit, fmax(large, LARGE / fmax(usual, inherited(state, i))));
+    grown = share_of_usual_size(state, i) * level_of_most(state, i, level) >
             fmax(limit * ts_judge_chance_left(state, i) * base, fmin(sharpness * came, SHARP_MOST));
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)

@@ -419,13 +419,24 @@ static bool is_behind_a_projection(const struct ts_judge *state, size_t i)
     return false;
 }
 
+double ts_judge_products_of_module(const struct ts_judge *state, size_t i)
+{
+    static const char *const ends[] = {"ffn_moe_out", "ffn_shexp_out", "ffn_out"};
+    static const char *const inside[] = {"ffn_gate",   "ffn_up",  "ffn_gate_up",   "ffn_act",
+                                         "ffn_act_up", "ffn_mid", "ffn_act_shexp", "ffn_up_shexp"};
+    return is_one_of(state, i, ends, sizeof ends / sizeof *ends) &&
+                   !(i > 0 && is_one_of(state, i - 1, inside, sizeof inside / sizeof *inside))
+               ? 3
+               : 1;
+}
+
 /* The error that weights of four bits make between what was captured before i and i itself. */
 static double likely_error(const struct ts_judge *state, size_t i)
 {
     uint64_t hidden = hidden_layers(state, i);
     if (is_behind_a_hole(state, i) || is_whole_layer(state, i))
         return FOUR_BITS_OF_ALL * sqrt((double)hidden + 1);
-    return FOUR_BITS;
+    return FOUR_BITS * sqrt(ts_judge_products_of_module(state, i));
 }
 
 /* Products before it are equal to the last bit: both sides run the same code up to here. */

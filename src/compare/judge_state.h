@@ -115,11 +115,14 @@ static inline double ts_judge_chance(const struct ts_judge *state, size_t i)
     return ts_judge_chance_of((double)state->pairs[i].a.count);
 }
 
-/* The same where only those count whose tokens are not set aside. */
+/* The same where only those count whose tokens are not set aside. How much a product makes of the error of a token
+ * depends on what that is: it strays by 0.4 in the logarithm, and by 0.4 / sqrt(tokens) of several. Two times that are
+ * granted; the limits hold for eight tokens and more. Few numbers of few tokens stray no further than either. */
 static inline double ts_judge_chance_left(const struct ts_judge *state, size_t i)
 {
-    const double all = (double)state->scene.taken_count, left = all - (double)state->gone[i];
-    return ts_judge_chance_of((double)state->pairs[i].a.count * (all > 0 ? left / all : 1));
+    const double all = (double)state->scene.taken_count, left = fmax(1, all - (double)state->gone[i]);
+    return fmax(ts_judge_chance_of((double)state->pairs[i].a.count * (all > 0 ? left / all : 1)),
+                exp(0.8 / sqrt(left) - 0.8 / sqrt(8)));
 }
 
 /* Not learnt, and its error is known. */
@@ -160,6 +163,9 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
  * about the product of the sizes of a number of either, whatever the heads are: an error e of them makes e times that
  * in the exponent. 1 at least, and where nothing is known; *came is the error of those around. */
 double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
+/* Products that lie between what was captured and pair i: three in experts or an MLP of which the outcome alone was
+ * (gate, up and down), by its name; else 1. */
+double ts_judge_products_of_module(const struct ts_judge *state, size_t i);
 /* What comes out of such an attention, by its name. */
 bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i);
 /* A context was replayed shortly before. */
@@ -186,15 +192,15 @@ float *ts_judge_as_scores(const struct ts_judge *state, const struct ts_scene *s
 bool ts_judge_has_nobody_left(const struct ts_judge *state, size_t i);
 /* Of more than half of what differs and was not learnt that is so. */
 bool ts_judge_is_mostly_gone(const struct ts_judge *state);
+/* Before pair i is looked at: where all tokens are set aside, or all but so few that they say less, they come back in
+ * the next layer, with what they err by as what came in, as long as that is not as large as they are. */
+void ts_judge_bring_back(struct ts_judge *state, size_t i);
 /* How many tokens are left, where that is less than half of them: for the report. */
 void ts_judge_note_aside(struct ts_judge *state);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are
  * matched. Says so. */
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error);
 /* Rows of it that nobody has to find: those of tokens that are set aside, or whose k largest logits are others, which
-/* Before pair i is looked at: where all tokens are set aside, or all but so few that they say less, they come back in
- * the next layer, with what they err by as what came in, as long as that is not as large as they are. */
-void ts_judge_bring_back(struct ts_judge *state, size_t i);
  * the noise of the logits makes of near ties. */
 size_t ts_judge_excused_rows(const struct ts_judge *state, size_t i);
 /* Integers that are the keys which each token looks at; false when they are none. */
