@@ -525,9 +525,10 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     /* what four bits make of a whole model is much for the first tensor of all, where no other layer has one like it */
     if (i == 0 && level > OPEN_LIMIT && likely < FOUR_BITS_OF_ALL && !evidence.asked)
         return TS_START_NONE;
-    /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
-    if (evidence.kind == 0 && evidence.others < MOST_OTHER && !state->structures[i].known &&
-        (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
+    /* a tensor by itself, that may be no run's, is believed where it has structure that could speak; but not where
+     * nobody was asked because of a bug behind it */
+    if (state->failed == state->out->count && evidence.kind == 0 && evidence.others < MOST_OTHER &&
+        !state->structures[i].known && (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
         return is_open(state, i, &evidence, slope, 0) ? TS_START_OPEN : TS_START_NONE;
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0 &&
         !may_be_cached(state, i, slope, sharpness))

@@ -92,12 +92,44 @@ static void test_few_tokens(void **state)
     judge_tokens(4, SIZE_MAX);
 }
 
+/* The scale and shift of a model's first block, as weights of four bits make them; the replay of the norm behind it
+ * fails, of which nobody behind is asked. */
+static void judge_modulation(bool wrong, double error, size_t expected)
+{
+    enum { CHUNKS = 6 };
+    struct judged judged;
+    float *input = made_values(TOTAL), *scale = made_values(CHUNKS * WIDTH), near_scale[CHUNKS * WIDTH];
+    float modulated[2][TOTAL];
+    trace_start(&judged.trace);
+    err(scale, near_scale, CHUNKS * WIDTH, error);
+    for (size_t i = 0; i < TOTAL; i++) {
+        const float *from = near_scale + i % WIDTH;
+        modulated[0][i] = input[i] * (1 + scale[WIDTH + i % WIDTH]) + scale[i % WIDTH];
+        modulated[1][i] = input[i] * (from[WIDTH] + (wrong ? 0 : 1)) + *from;
+    }
+    trace_add(&judged.trace, "img_in", input, input, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "block_0_modulation", scale, near_scale, SHAPE(1, CHUNKS * WIDTH));
+    trace_add(&judged.trace, "block_0_normed", input, input, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "block_0_modulated", modulated[0], modulated[1], SHAPE(TOKENS, WIDTH));
+    free(input);
+    free(scale);
+    expect_first(&judged, expected);
+}
+
+static void test_a_modulation_before_a_bug(void **state)
+{
+    (void)state;
+    judge_modulation(true, 0.1, 3);
+    judge_modulation(true, 0.9, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_small_result),
         cmocka_unit_test(test_products_of_a_module),
         cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_a_modulation_before_a_bug),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
