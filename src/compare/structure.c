@@ -669,14 +669,22 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
         size_t blocks = actor->width / head;
         for (size_t block = 0; block < blocks; block++) {
             size_t worst = block * head;
-            for (size_t i = block * head; i < (block + 1) * head; i++)
+            double e = 0, z = 0, most;
+            for (size_t i = block * head; i < (block + 1) * head; i++) {
+                e += error[i];
+                z += size[i];
                 worst = error[i] > error[worst] ? i : worst;
-            /* what one channel does is no matter of its head; what a product rounds off has the size of what goes in,
-             * however small the result */
-            scratch[block] = head_of_most(scene, actor, block * head, head, head >= LONE_CHANNEL ? worst : SIZE_MAX,
-                                          (double)head * typical);
-            if (scratch[block] > structure->block) {
-                structure->block = scratch[block];
+            }
+            if (head >= LONE_CHANNEL) { /* what one channel does is no matter of its head */
+                e = fmax(e - error[worst], 0);
+                z = fmax(z - size[worst], 0);
+            }
+            /* what a product rounds off has the size of what goes in, however small the result */
+            scratch[block] = z > 0 ? e / (z + (double)head * typical) : 0;
+            most = head_of_most(scene, actor, block * head, head, head >= LONE_CHANNEL ? worst : SIZE_MAX,
+                                (double)head * typical);
+            if (fmin(most, scratch[block]) > structure->block) {
+                structure->block = fmin(most, scratch[block]);
                 structure->worst_block = block;
             }
         }
