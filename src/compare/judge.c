@@ -317,7 +317,7 @@ static void sum_up(struct ts_judge *state)
     if (state->guesses)
         out->guessed = ts_arena_array(&out->arena, state->scene.taken_count + 1, sizeof *out->guessed);
     for (size_t row = 0; out->aside && row < state->scene.taken_count; row++)
-        if (state->scene.aside[row]) {
+        if (state->scene.aside[row] || (state->returned && state->returned[row])) {
             if (out->guessed)
                 out->guessed[out->aside_count] = state->guesses[row];
             out->aside[out->aside_count++] = state->scene.taken[row];
@@ -576,6 +576,7 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, const struct ts_pair *pa
     ts_points_release(&state.points);
     free(state.routing);
     free(state.guesses);
+    free(state.returned);
     free(state.turned);
     free(state.errors);
     free(state.strays);

@@ -3,6 +3,11 @@
 #include <string.h>
 
 #include "compare/judge_state.h"
+#include "tensor/layer.h"
+
+#define RELATED  0.7 /* error of a stream that still has something of the reference */
+#define FEW_LEFT 3   /* tokens, and one of so many, that are no sample any more: */
+#define FEW_OF   5
 
 static bool is_a_share(const float *lane, size_t count)
 {
@@ -90,6 +95,37 @@ bool ts_judge_is_mostly_gone(const struct ts_judge *state)
     return gone * 2 > all;
 }
 
+static size_t count_left(const struct ts_scene *scene)
+{
+    size_t left = 0;
+    for (size_t row = 0; row < scene->taken_count; row++)
+        left += !scene->aside[row];
+    return left;
+}
+
+void ts_judge_bring_back(struct ts_judge *state, size_t i)
+{
+    struct ts_scene *scene = &state->scene;
+    const size_t left = count_left(scene);
+    uint64_t layer;
+    if (left == scene->taken_count || left > FEW_LEFT || left * FEW_OF > scene->taken_count)
+        return;
+    /* what other experts gave is in the stream where the layer ends, and not before */
+    if (i == 0 || !ts_layer_of(state->pairs[i - 1].name, &layer) ||
+        ts_same_layer(state->pairs[i].name, state->pairs[i - 1].name) ||
+        state->gone[i - 1] != scene->taken_count - left || !(state->deltas[i - 1].rel_l2 < RELATED))
+        return;
+    if (!state->returned) {
+        state->returned_at = i;
+        if (!(state->returned = calloc(scene->taken_count + 1, sizeof *state->returned)))
+            return;
+    }
+    for (size_t row = 0; row < scene->taken_count; row++) {
+        state->returned[row] = state->returned[row] || scene->aside[row];
+        scene->aside[row] = false;
+    }
+}
+
 void ts_judge_note_aside(struct ts_judge *state)
 {
     struct ts_judgement *out = state->out;
@@ -102,7 +138,15 @@ void ts_judge_note_aside(struct ts_judge *state)
     }
     if (few == SIZE_MAX)
         return;
-    if (none != SIZE_MAX)
+    if (state->returned && state->returned_at < end)
+        ts_judge_note(
+            out, ts_judge_say(out,
+                              "before \"%s\", %s of the %zu tokens that are looked at have taken different %s than the "
+                              "reference's; from there on they are judged by what came into them, which tells less; a "
+                              "longer prompt leaves more",
+                              state->pairs[state->returned_at].name, none != SIZE_MAX ? "all" : "nearly all", all,
+                              out->keys_aside ? "experts or keys" : "experts"));
+    else if (none != SIZE_MAX)
         ts_judge_note(
             out, ts_judge_say(out,
                               "from \"%s\" on, all %zu tokens that are looked at have taken different %s than the "

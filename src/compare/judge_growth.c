@@ -12,6 +12,8 @@
 #define CLOSE_LIMIT    4.0
 #define LARGE_LIMIT    3.0 /* of errors that would become larger than this: there is little left for them to grow to */
 #define LARGE          0.45
+#define UNRELATED      0.9 /* error of what has no relation to the reference, */
+#define RELATED        0.7 /* and of inputs that have one; a third of the former where tokens with other experts count */
 #define FLIPPED        0.1  /* error of a token with another expert */
 #define FLIPPED_MOST   3.0  /* another expert's result is not much larger */
 #define STRAY_AGAIN    15.0 /* a token stands out in another layer too, whatever the noise has become there */
@@ -46,6 +48,10 @@
 #define SHARP_MOST  0.5
 #define SHARP_ROW   1.5
 #define SHARP_TIMES 4.0
+/* A product whose result is less than half as large as in other layers, of as much that goes in, rounds off what the
+ * others do: to how much of its error that is put down, at least. */
+#define SMALL       2.0
+#define SMALL_LEAST 0.25
 #define TOO_NOISY   0.25 /* rows that err by more are not sure to be found again in another order */
 
 /* The largest error among the pairs just before i. What attention made on the way to a context that was captured has
@@ -121,6 +127,12 @@ static bool never_recovers(const struct ts_judge *state, size_t i)
     return seen >= 2;
 }
 
+/* Tokens that took other experts are among those that are looked at, as there are no others. */
+static bool has_returned(const struct ts_judge *state, size_t i)
+{
+    return state->returned && i >= state->returned_at;
+}
+
 static bool any_aside(const struct ts_judge *state)
 {
     for (size_t row = 0; row < state->scene.taken_count; row++)
@@ -132,7 +144,7 @@ static bool any_aside(const struct ts_judge *state)
 /* Tokens that took other experts are set aside, but attention carries their error to the others. */
 static double spread_by_aside(const struct ts_judge *state, size_t i)
 {
-    const bool any = state->flipped || any_aside(state);
+    const bool any = state->flipped || has_returned(state, i) || any_aside(state);
     double most = 0;
     for (size_t back = 1; any && back <= TS_INHERIT_FROM && back <= i; back++)
         if (isfinite(state->errors[i - back]) && !state->reordered[i - back] && state->deltas[i - back].rel_l2 > most)
@@ -461,11 +473,43 @@ static double level_of_most(const struct ts_judge *state, size_t i, double level
     return one && structure->row <= row_limit(state, i) ? fmin(level, structure->calm) : level;
 }
 
+static double size_of(const struct ts_judge *state, size_t i)
+{
+    const struct ts_delta *delta = &state->deltas[i];
+    return delta->compared ? delta->a.norm / sqrt((double)delta->compared) : 0;
+}
+
+/* How large the reference's numbers are beside those of the last tensor before that is no product; 0: nobody knows. */
+static double gain_of(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = i; k-- > 0 && i - k <= TS_INHERIT_FROM;)
+        if (!ts_judge_is_free(state, k) && !state->deltas[k].exact && !state->pairs[k].problem && size_of(state, k) > 0)
+            return size_of(state, i) / size_of(state, k);
+    return 0;
+}
+
+/* What weights that are rounded, or products that are, make of an error has the size of what goes in, times that of the
+ * weights, however little of it is left when the terms cancel. Layers are alike in both: where the reference's result
+ * is far smaller than at the same point of others, its error is held against their size. */
+static double share_of_usual_size(struct ts_judge *state, size_t i)
+{
+    size_t near[2 * TS_POINTS_NEAR], count, seen = 0;
+    double gains[2 * TS_POINTS_NEAR], own = gain_of(state, i), usual;
+    if (!(own > 0) || (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
+        return 1;
+    count = ts_points_near(&state->points, i, near);
+    for (size_t n = 0; n < count; n++)
+        if (!state->pairs[near[n]].problem && (gains[seen] = gain_of(state, near[n])) > 0)
+            seen++;
+    usual = seen >= 2 ? ts_nth(gains, seen, (seen - 1) / 2) : 0;
+    return usual > 0 ? fmin(1, fmax(SMALL_LEAST, SMALL * own / usual)) : 1;
+}
+
 /* `open`: a choice that the logits do not tell is an excuse. */
 static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, sharpness, came,
+    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, large, sharpness, came,
            rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
@@ -490,7 +534,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     /* some heads, and some numbers, take more than others from tokens that are set aside */
     mixed = state->gone[i] && is_behind_scan(state, i);
-    carried = mixed || (state->gone[i] && level <= CARRIED * base);
+    carried = mixed || ((state->gone[i] || has_returned(state, i)) && level <= CARRIED * base);
     flips = are_unseen_flips(state, i, base);
     hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
     if (hidden == CHOICE_HIDDEN && !open)
@@ -507,7 +551,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
             state->out, "%zu token%s may have been routed to different experts; the choice was not captured",
             structure->strays, structure->strays == 1 ? "" : "s");
     }
-    flips = flips || state->flipped; /* attention makes channels of those tokens */
+    flips = flips || state->flipped || has_returned(state, i); /* attention makes channels of those tokens */
     if (isinf(state->deltas[i].rel_l2)) {
         ts_judge_differs(state, i, "the reference is zero everywhere, and the candidate is not");
         return;
@@ -524,14 +568,15 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     if (ts_judge_is_rounded_alone(state, i))
         return;
-    if (level > 0.9 && ts_is_gathered(state->pairs[i].name) && inherited(state, i) > TOO_NOISY &&
+    if (level > UNRELATED && ts_is_gathered(state->pairs[i].name) && inherited(state, i) > TOO_NOISY &&
         ts_judge_excused_rows(state, i)) {
         state->out->verdicts[i].why = "tokens took different experts, and the others err too much to be found again "
                                       "among the rows inside; what comes out of the experts is judged instead";
         return;
     }
-    if (level > 0.9 && !few && state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
-        inherited(state, i) < 0.7) {
+    if (level > UNRELATED * (state->gone[i] ? ts_judge_chance_left(state, i) : 1) && !few &&
+        state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
+        inherited(state, i) < (has_returned(state, i) ? UNRELATED / LARGE_LIMIT : RELATED)) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       i ? "it no longer resembles the reference (cosine %.2f), though its inputs do"
@@ -541,10 +586,12 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer; not
      * where few tokens are left, of which one makes the error of all */
-    earlier = state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
+    earlier =
+        has_returned(state, i) || state->gone[i] * 2 > state->scene.taken_count ? 0 : error_one_layer_earlier(state, i);
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
-    limit = fmin(limit, fmax(LARGE_LIMIT, LARGE / fmax(usual, inherited(state, i))));
-    grown = level_of_most(state, i, level) >
+    large = LARGE_LIMIT * sqrt(ts_judge_products_of_module(state, i));
+    limit = fmin(limit, fmax(large, LARGE / fmax(usual, inherited(state, i))));
+    grown = share_of_usual_size(state, i) * level_of_most(state, i, level) >
             fmax(limit * ts_judge_chance_left(state, i) * base, fmin(sharpness * came, SHARP_MOST));
     grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)

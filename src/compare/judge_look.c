@@ -515,6 +515,7 @@ static enum ts_status settle(struct looks *looks, size_t k, struct ts_error *err
     struct ts_actor *actor;
     enum ts_status status;
     bool hidden;
+    ts_judge_bring_back(state, looks->first + k);
     look_ahead(state, looks->first + k);
     actor = ts_scene_enter(&state->scene, &looks->actors[k]);
     hidden = ts_judge_hide_turned(state, looks->first + k, actor, looks->hidden);

@@ -19,6 +19,7 @@
 #define MOST_EXPERTS   4096
 #define BACK           8  /* earlier pairs that may hold the logits */
 #define FLIPS_BY_ERROR 12 /* of all that are chosen, times the error that came in */
+#define TELLING_TOKENS 16 /* of all routers, whose experts no bias leaves as they are */
 #define SLOTS_NEAR     32 /* pairs around a choice, whose places for experts may be those it has */
 
 /* A gap among the k largest numbers of a row, or below them, that the row's own error can close; the error being that
@@ -97,7 +98,7 @@ bool ts_judge_hide_turned(struct ts_judge *state, size_t i, const struct ts_acto
 
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess)
 {
-    if (guess && !state->scene.aside[row]) {
+    if (guess && !state->scene.aside[row] && !(state->returned && state->returned[row])) {
         if (!state->guesses)
             state->guesses = calloc(state->scene.taken_count + 1, sizeof *state->guesses);
         if (state->guesses)
@@ -415,8 +416,8 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
 }
 
 /* All of the candidate's choices follow from its own logits and biases that explain the reference's; and no more of
- * them are others than the error of the logits makes, which few tokens with few bounds would not say. */
-static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *choice, size_t *flipped)
+ * them are others than the error of the logits makes (or `few`), which few tokens with few bounds would not say. */
+static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *choice, double few, size_t *flipped)
 {
     const struct ts_actor *logits = find_logits(state, i, choice, WITH_BIASES);
     double came = logits ? state->errors[logits->pair] : 0;
@@ -427,7 +428,7 @@ static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *
         good = read_choice(choice, token) && is_own_choice(choice, token, true);
         *flipped += good && !ts_are_same_experts(choice->a, choice->b, choice->count);
     }
-    good = good && (double)*flipped <= fmax(2, FLIPS_BY_ERROR * came * (double)(state->scene.tokens * choice->count));
+    good = good && (double)*flipped <= fmax(few, FLIPS_BY_ERROR * came * (double)(state->scene.tokens * choice->count));
     for (uint64_t token = 0; token < state->scene.tokens && good; token++) {
         while (row < state->scene.taken_count && state->scene.taken[row] < token)
             row++;
@@ -469,6 +470,22 @@ static bool chooses_otherwise_elsewhere(struct ts_judge *state, size_t i, const 
     return found;
 }
 
+/* A bias that changed nothing in the reference's tokens, of which there are few, may in the candidate's: in one that is
+ * nearly tied with it. */
+static bool are_biased_after_all(struct ts_judge *state, size_t i, struct choice *choice, size_t *flipped)
+{
+    const struct ts_pair *logits = choice->logits;
+    uint64_t tokens = 0;
+    for (size_t k = 0; k < state->out->count; k++)
+        if (k == i || ts_judge_same_point(state->pairs[k].name, choice->indices->name))
+            tokens += state->scene.tokens;
+    if (tokens >= TELLING_TOKENS)
+        return false;
+    choice->replayed = !are_biased_choices(state, i, choice, 0, flipped);
+    choice->logits = logits;
+    return !choice->replayed;
+}
+
 /* Counts the tokens that chose otherwise; false when one of them had no reason to. */
 static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choice, bool exact, size_t *flipped)
 {
@@ -476,7 +493,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
     const struct ts_actor *logits = exact ? find_logits(state, i, choice, BY_LOGITS) : NULL;
     size_t row = 0, unseen = 0;
     const bool replayed = choice->replayed = logits != NULL;
-    if (!logits && (are_biased_choices(state, i, choice, flipped) || are_unseen_ties(state, i, choice, flipped)))
+    if (!logits && (are_biased_choices(state, i, choice, 2, flipped) || are_unseen_ties(state, i, choice, flipped)))
         return true;
     if (!logits)
         logits = find_logits(state, i, choice, ANY);
@@ -509,6 +526,8 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
         }
         if (replayed && chooses_otherwise_elsewhere(state, i, choice))
             return count_flipped(state, i, choice, false, flipped);
+        if (replayed && are_biased_after_all(state, i, choice, flipped))
+            return true;
         if (replayed)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out,

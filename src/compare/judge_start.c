@@ -35,7 +35,6 @@
  * and two bits one half: beyond it becomes unlikely, and beyond START_LIMIT nobody is asked. Below STRUCTURE_FROM,
  * products in another precision than what they give are what is usual. */
 #define FOUR_BITS        0.12
-#define FOUR_BITS_OF_MLP 0.20 /* through the three products of one, of which the end alone was captured */
 #define FOUR_BITS_OF_ALL 0.30
 #define UNLIKELY         1.75 /* by the factor e */
 #define START_LIMIT      0.7
@@ -336,7 +335,8 @@ static bool hides_products(const struct ts_judge *state, size_t i)
     static const char *const ends[] = {"ffn_moe_out", "ffn_shexp_out", "ffn_out", "ffn_down"};
     static const char *const inside[] = {"ffn_act",      "ffn_mid",        "ffn_gate",     "ffn_up",
                                          "ffn_gate_up",  "ffn_gate_exps",  "ffn_up_exps",  "ffn_gate_up_exps",
-                                         "ffn_act_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_act_shexp"};
+                                         "ffn_act_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_act_shexp",
+                                         "ffn_act_up"};
     if (!is_one_of(state, i, ends, sizeof ends / sizeof *ends))
         return false;
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
@@ -462,13 +462,18 @@ static bool is_behind_a_projection(const struct ts_judge *state, size_t i)
     return false;
 }
 
+double ts_judge_products_of_module(const struct ts_judge *state, size_t i)
+{
+    return hides_products(state, i) ? 3 : 1;
+}
+
 /* The error that weights of four bits make between what was captured before i and i itself. */
 static double likely_error(const struct ts_judge *state, size_t i)
 {
     uint64_t hidden = hidden_layers(state, i);
     if (is_behind_a_hole(state, i) || is_whole_layer(state, i))
         return FOUR_BITS_OF_ALL * sqrt((double)hidden + 1);
-    return hides_products(state, i) ? FOUR_BITS_OF_MLP : FOUR_BITS;
+    return FOUR_BITS * sqrt(ts_judge_products_of_module(state, i));
 }
 
 /* Products before it are equal to the last bit: both sides run the same code up to here. */
@@ -557,9 +562,10 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     /* what four bits make of a whole model is much for the first tensor of all, where no other layer has one like it */
     if (i == 0 && level > OPEN_LIMIT && likely < FOUR_BITS_OF_ALL && !evidence.asked)
         return TS_START_NONE;
-    /* a tensor by itself, that may be no run's, is believed where it has structure that could speak */
-    if (evidence.kind == 0 && evidence.others < MOST_OTHER && !state->structures[i].known &&
-        (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
+    /* a tensor by itself, that may be no run's, is believed where it has structure that could speak; but not where
+     * nobody was asked because of a bug behind it */
+    if (state->failed == state->out->count && evidence.kind == 0 && evidence.others < MOST_OTHER &&
+        !state->structures[i].known && (level > ALONE_LIMIT || state->pairs[i].a.count < ALONE_COUNT))
         return is_open(state, i, &evidence, slope, 0) ? TS_START_OPEN : TS_START_NONE;
     if (level > STRUCTURE_FROM && is_exact_before(state, i) && evidence.kind <= 0 && evidence.others <= 0 &&
         !may_be_cached(state, i, slope, sharpness))

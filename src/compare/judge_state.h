@@ -71,16 +71,18 @@ struct ts_judge {
     struct ts_points points;          /* empty until someone asks for it */
     struct ts_judge_routing *routing; /* NULL until someone asks for it */
     size_t routing_count;
-    bool experts;      /* names speak of them; known with the former */
-    bool *turned;      /* per token that is looked at: the same experts in another order; NULL until there is one */
-    size_t turned_at;  /* the pair that showed it, of the last router that has some */
-    size_t slots;      /* experts of a token there */
-    bool *guesses;     /* per token that is looked at: set aside by a guess; NULL until there is one */
-    const char *guess; /* what made the first guess about a router one, NULL when there was none */
-    bool flipped;      /* tokens seem to have taken other experts, unseen, in a run that has some */
-    size_t gathered;   /* the last pair that holds an order in which tokens were gathered; 0: none does */
-    size_t strayed;    /* where they did first, in any run; SIZE_MAX: nowhere */
-    size_t failed;     /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
+    bool experts;       /* names speak of them; known with the former */
+    bool *turned;       /* per token that is looked at: the same experts in another order; NULL until there is one */
+    size_t turned_at;   /* the pair that showed it, of the last router that has some */
+    size_t slots;       /* experts of a token there */
+    bool *guesses;      /* per token that is looked at: set aside by a guess; NULL until there is one */
+    bool *returned;     /* per token that is looked at: it was set aside and came back; NULL until there is one */
+    size_t returned_at; /* the first pair that it came back to */
+    const char *guess;  /* what made the first guess about a router one, NULL when there was none */
+    bool flipped;       /* tokens seem to have taken other experts, unseen, in a run that has some */
+    size_t gathered;    /* the last pair that holds an order in which tokens were gathered; 0: none does */
+    size_t strayed;     /* where they did first, in any run; SIZE_MAX: nowhere */
+    size_t failed;      /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
 
 /* A text that lives as long as the judgement. */
@@ -113,11 +115,14 @@ static inline double ts_judge_chance(const struct ts_judge *state, size_t i)
     return ts_judge_chance_of((double)state->pairs[i].a.count);
 }
 
-/* The same where only those count whose tokens are not set aside. */
+/* The same where only those count whose tokens are not set aside. How much a product makes of the error of a token
+ * depends on what that is: it strays by 0.4 in the logarithm, and by 0.4 / sqrt(tokens) of several. Two times that are
+ * granted; the limits hold for eight tokens and more. Few numbers of few tokens stray no further than either. */
 static inline double ts_judge_chance_left(const struct ts_judge *state, size_t i)
 {
-    const double all = (double)state->scene.taken_count, left = all - (double)state->gone[i];
-    return ts_judge_chance_of((double)state->pairs[i].a.count * (all > 0 ? left / all : 1));
+    const double all = (double)state->scene.taken_count, left = fmax(1, all - (double)state->gone[i]);
+    return fmax(ts_judge_chance_of((double)state->pairs[i].a.count * (all > 0 ? left / all : 1)),
+                exp(0.8 / sqrt(left) - 0.8 / sqrt(8)));
 }
 
 /* Not learnt, and its error is known. */
@@ -158,6 +163,9 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
  * about the product of the sizes of a number of either, whatever the heads are: an error e of them makes e times that
  * in the exponent. 1 at least, and where nothing is known; *came is the error of those around. */
 double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
+/* Products that lie between what was captured and pair i: three in experts or an MLP of which the outcome alone was
+ * (gate, up and down), by its name; else 1. */
+double ts_judge_products_of_module(const struct ts_judge *state, size_t i);
 /* What comes out of such an attention, by its name. */
 bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i);
 /* A context was replayed shortly before. */
@@ -184,6 +192,9 @@ float *ts_judge_as_scores(const struct ts_judge *state, const struct ts_scene *s
 bool ts_judge_has_nobody_left(const struct ts_judge *state, size_t i);
 /* Of more than half of what differs and was not learnt that is so. */
 bool ts_judge_is_mostly_gone(const struct ts_judge *state);
+/* Before pair i is looked at: where all tokens are set aside, or all but so few that they say less, they come back in
+ * the next layer, with what they err by as what came in, as long as that is not as large as they are. */
+void ts_judge_bring_back(struct ts_judge *state, size_t i);
 /* How many tokens are left, where that is less than half of them: for the report. */
 void ts_judge_note_aside(struct ts_judge *state);
 /* Pair i holds rows that experts gathered, the same ones in another order; *error is what is left when they are

@@ -580,6 +580,31 @@ static void find_zero_rows(struct ts_scene *scene, const struct ts_actor *actor,
     free(sizes);
 }
 
+/* Error energy of a head over its size and `added`, without its worst channel and without the token that errs most in
+ * it: near ties of one token's softmax are no matter of its head. */
+static double head_of_most(struct ts_scene *scene, const struct ts_actor *actor, size_t from, size_t head, size_t worst,
+                           double added)
+{
+    double error = 0, size = 0, most = 0, size_of_most = 0;
+    for (size_t row = 0; row < actor->rows; row++) {
+        double e = 0, s = 0;
+        for (size_t i = from; i < from + head && counts(scene, actor, row); i++) {
+            double a = (double)actor->a[row * actor->width + i], d = (double)actor->b[row * actor->width + i] - a;
+            if (i == worst || !isfinite(d))
+                continue;
+            e += d * d;
+            s += a * a;
+        }
+        error += e;
+        size += s;
+        if (e > most) {
+            most = e;
+            size_of_most = s;
+        }
+    }
+    return size > size_of_most ? (error - most) / (size - size_of_most + added) : 0;
+}
+
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
 {
     double *error, *size, *scratch, *sum, *mean, *dot, *varies, typical, median;
@@ -647,21 +672,23 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
     if (head >= 2 && actor->width % head == 0 && actor->width / head >= 2) {
         size_t blocks = actor->width / head;
         for (size_t block = 0; block < blocks; block++) {
-            double e = 0, s = 0;
             size_t worst = block * head;
+            double e = 0, z = 0, most;
             for (size_t i = block * head; i < (block + 1) * head; i++) {
                 e += error[i];
-                s += size[i];
+                z += size[i];
                 worst = error[i] > error[worst] ? i : worst;
             }
             if (head >= LONE_CHANNEL) { /* what one channel does is no matter of its head */
                 e = fmax(e - error[worst], 0);
-                s = fmax(s - size[worst], 0);
+                z = fmax(z - size[worst], 0);
             }
             /* what a product rounds off has the size of what goes in, however small the result */
-            scratch[block] = s > 0 ? e / (s + (double)head * typical) : 0;
-            if (scratch[block] > structure->block) {
-                structure->block = scratch[block];
+            scratch[block] = z > 0 ? e / (z + (double)head * typical) : 0;
+            most = head_of_most(scene, actor, block * head, head, head >= LONE_CHANNEL ? worst : SIZE_MAX,
+                                (double)head * typical);
+            if (fmin(most, scratch[block]) > structure->block) {
+                structure->block = fmin(most, scratch[block]);
                 structure->worst_block = block;
             }
         }

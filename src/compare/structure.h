@@ -45,7 +45,8 @@ struct ts_structure {
     size_t constant_channels; /* channels that are constant in the candidate alone; the first of them: */
     size_t constant_channel;
     size_t zero_rows, zero_row; /* tokens that are zero in the candidate alone; the first of them */
-    double block;               /* the worst block of channels (a head), error energy over the median block's */
+    double block;               /* the worst block of channels (a head), error energy over the median block's, its worst
+                                   channel and its worst token left out */
     size_t worst_block, block_size;
     double inherited_block; /* how far the same head stood out in the tensors before */
     double row;             /* the worst token's relative error energy over the median token's */

@@ -168,6 +168,18 @@ static void propose_temperature(struct ts_case *the_case, struct ts_variants *va
     free(scaled);
 }
 
+/* In place: a softmax over the chosen of each token. */
+static void softmax_rows(double *values, size_t rows, size_t width, double factor)
+{
+    for (double *row = values; row < values + rows * width; row += width) {
+        double sum = 0;
+        for (size_t i = 0; i < width; i++) /* none of them is large: they are scores from 0 to 1 */
+            sum += row[i] = exp(row[i]);
+        for (size_t i = 0; i < width; i++)
+            row[i] *= factor / sum;
+    }
+}
+
 /* The router's weights made otherwise from the candidate's logits. */
 static void propose_weights(struct ts_case *the_case)
 {
@@ -203,6 +215,18 @@ static void propose_weights(struct ts_case *the_case)
                    own->sigmoid ? "sigmoids" : "softmax probabilities",
                    own->flag ? " divided by their sum" : " not divided by their sum");
     propose_temperature(the_case, &variants);
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+        struct ts_operation scores = *own;
+        scores.sigmoid = sigmoid;
+        scores.flag = false;
+        scores.factor = 1;
+        ts_variants_apply(&variants, &scores, variants.inputs);
+        softmax_rows(variants.out, the_case->actor->rows, the_case->actor->width, own->factor);
+        ts_propose(the_case, "router-gate", variants.out, 0,
+                   "whether the chosen scores are put through a softmax once more",
+                   "from %s, the candidate's weights are a softmax over the chosen %s, which are scores already",
+                   ts_case_name(the_case, variants.from[0]), sigmoid ? "sigmoids" : "softmax probabilities");
+    }
     if (fabs(own->factor - 1) > 0.01) {
         struct ts_operation other = *own;
         other.factor = 1;

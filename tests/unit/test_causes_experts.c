@@ -26,6 +26,18 @@ static void all_alike(struct side *side, double *values, size_t count)
         values[i] = 1 / (double)side->size->chosen;
 }
 
+static void softmax_again(struct side *side, double *values, size_t count)
+{
+    const size_t chosen = side->size->chosen;
+    for (size_t start = 0; start < count; start += chosen) {
+        double sum = 0;
+        for (size_t i = start; i < start + chosen; i++)
+            sum += values[i] = exp(values[i]);
+        for (size_t i = start; i < start + chosen; i++)
+            values[i] /= sum;
+    }
+}
+
 static const struct row rows[] = {
     {"router-gate", "sigmoid for softmax", GATES, .candidate = {.sigmoid = true},
      .words = {"sigmoids divided by their sum"}, .near = "row-scaled activation"},
@@ -41,6 +53,9 @@ static const struct row rows[] = {
     {"router-gate", "sharper sigmoids", GATES, .reference = {.sigmoid = true},
      .candidate = {.sigmoid = true, .sharper = 0.5}, .words = {"weights of logits that are "},
      .near = "softmax row-scaled"},
+    {"router-gate", "softmax once more", GATES, .reference = {.unnormalized = true},
+     .candidate = {.unnormalized = true}, .plant = softmax_again,
+     .words = {"a softmax over the chosen softmax probabilities"}, .near = "affine row-scaled"},
     {"router-gate", "weights of one", GATES, .plant = all_ones, .words = {"the candidate ignores the router's weights"},
      .near = "unwritten", .beside = "unwritten"},
     {"router-gate", "weights alike", GATES, .plant = all_alike,

@@ -107,6 +107,87 @@ static void test_tokens_that_are_left(void **state)
     judge_left(6, 12, 4, "from \"layers.1.later_0\" on, all 12 tokens", 0);
 }
 
+/* All tokens take other experts in the first layer, whose output errs by so much, and so does all of the second. wrong:
+ * one of its products has nothing to do with the reference. */
+static void judge_back(double stream, bool wrong, size_t expected, size_t open)
+{
+    enum { BEFORE = 4, BEHIND = 6, WRONG = 3 };
+    struct judged judged;
+    int64_t chosen[2][TOKENS * CHOSEN];
+    bool said = false;
+    trace_start(&judged.trace);
+    for (int i = 0; i < BEFORE; i++)
+        add_shaken(&judged.trace, made_name("layers.0.product_%d", i), 0.1);
+    for (size_t i = 0; i < TOKENS * CHOSEN; i++) {
+        chosen[0][i] = (int64_t)(i % CHOSEN);
+        chosen[1][i] = (int64_t)(i % CHOSEN + (i % CHOSEN ? 7 : 0));
+    }
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], TOKENS, CHOSEN);
+    for (int k = -1; k < BEHIND; k++) {
+        float *a = made_values(TOKENS * WIDTH), *other = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        err(a, b, TOKENS * WIDTH, stream);
+        trace_add(&judged.trace, k < 0 ? "layers.0.output" : made_name("layers.1.later_%d", k), a,
+                  wrong && k == WRONG ? other : b, SHAPE(TOKENS, WIDTH));
+        free(a);
+        free(other);
+    }
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, expected);
+    assert_int_equal(judged.judgement.aside_count, TOKENS);
+    assert_int_equal(judged.judgement.counts[TS_JUDGED_UNKNOWN], open);
+    for (size_t i = 0; i < judged.judgement.note_count; i++)
+        said = said || strstr(judged.judgement.notes[i], "by what came into them");
+    assert_int_equal(said, !open);
+    judged_end(&judged);
+}
+
+static void test_tokens_that_come_back(void **state)
+{
+    (void)state;
+    judge_back(0.4, false, SIZE_MAX, 0);
+    judge_back(0.2, true, 9, 0);
+    judge_back(0.9, false, SIZE_MAX, 7); /* nothing is left of the reference */
+}
+
+/* Of five tokens the reference took the experts with the largest logits, whatever a bias would have changed. In the
+ * candidate's last token, whose logits err by so much, expert 2 is chosen before expert 3 all the same, by a bias that
+ * keeps it in its place in all others; far: an expert is chosen that no bias explains. */
+static void judge_few_with_a_bias(float error, bool far, size_t expected)
+{
+    enum { FEW = 5, OF = 4, WIDE = 64 };
+    static const float logits[FEW * OF] = {2, 1, -2, -1, 2, 0.5f, -3, 1, 1, 2, -2, -1, 0, 3, -1, 1, 3, -2, 0.5f, 1};
+    struct judged judged;
+    float own[FEW * OF];
+    int64_t chosen[2][FEW * CHOSEN];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++) {
+        float *a = made_values(FEW * WIDE), b[FEW * WIDE];
+        shake(a, b, FEW * WIDE, 1e-2);
+        trace_add(&judged.trace, made_name("layers.0.attn_%d", i), a, b, SHAPE(FEW, WIDE));
+        free(a);
+    }
+    for (size_t i = 0; i < FEW * OF; i++)
+        own[i] = logits[i] * (1 + 0.01f * error * (float)dice_number());
+    own[FEW * OF - 2] += 0.3f * error;
+    for (size_t row = 0; row < FEW; row++)
+        for (size_t k = 0; k < CHOSEN; k++) {
+            static const int64_t largest[FEW][CHOSEN] = {{0, 1}, {0, 3}, {1, 0}, {1, 3}, {0, 3}};
+            chosen[0][row * CHOSEN + k] = chosen[1][row * CHOSEN + k] = largest[row][k];
+        }
+    chosen[1][FEW * CHOSEN - 1] = far ? 1 : 2;
+    trace_add(&judged.trace, "layers.0.mlp.gate", logits, own, SHAPE(FEW, OF));
+    trace_add_integers(&judged.trace, "layers.0.mlp.chosen", chosen[0], chosen[1], FEW, CHOSEN);
+    expect_first(&judged, expected);
+}
+
+static void test_a_bias_that_few_tokens_hide(void **state)
+{
+    (void)state;
+    judge_few_with_a_bias(1, false, SIZE_MAX);
+    judge_few_with_a_bias(1, true, 5);
+    judge_few_with_a_bias(1e-6f, false, 5); /* nothing has changed that could exchange them */
+}
+
 /* Two layers alike, and a router between them that sends so many tokens elsewhere. The last product of the second errs
  * more in those that are left: by chance, where they are few. */
 static void judge_last(size_t moved, size_t expected)
@@ -259,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_the_last_token_that_is_left), cmocka_unit_test(test_keys_that_are_not_looked_at),
         cmocka_unit_test(test_experts_in_another_order),    cmocka_unit_test(test_tokens_that_are_left),
         cmocka_unit_test(test_growth_in_few_tokens),        cmocka_unit_test(test_a_number_beside_tokens_set_aside),
+        cmocka_unit_test(test_tokens_that_come_back),       cmocka_unit_test(test_a_bias_that_few_tokens_hide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,9 +201,35 @@ static void test_a_small_number_among_large_ones(void **state)
     judge_small_number(true, 4);
 }
 
+/* Seven tokens of two heads. The first head errs by so much, in all of them or in one: a near tie of its softmax. */
+static void judge_head(bool all, double error, size_t expected)
+{
+    enum { FEW = 7, HEADS = 2, SIZE = 8, OF = HEADS * SIZE };
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int k = 0; k < 5; k++) {
+        float *a = made_values(FEW * OF), b[FEW * OF];
+        for (size_t row = 0; row < FEW; row++)
+            for (size_t i = row * OF; i < (row + 1) * OF; i += SIZE)
+                err(a + i, b + i, SIZE, k == 4 && i == row * OF && (all || row == 4) ? error : 0.05);
+        trace_add(&judged.trace, k < 4 ? made_name("layers.0.part_%d", k) : "layers.0.attn_context", a, b,
+                  SHAPE(FEW, HEADS, SIZE));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_one_token_of_a_head(void **state)
+{
+    (void)state;
+    judge_head(false, 0.8, SIZE_MAX);
+    judge_head(true, 0.3, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_token_of_a_head),
         cmocka_unit_test(test_a_small_number_among_large_ones),
         cmocka_unit_test(test_a_norm_of_a_large_channel),
         cmocka_unit_test(test_an_offset_of_one_channel),

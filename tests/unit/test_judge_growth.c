@@ -1,0 +1,135 @@
+/* What a product may make of the error that came in, where its weight is not known. */
+#include "judged_trace.h"
+
+enum { TOKENS = 12, WIDTH = 32, TOTAL = TOKENS * WIDTH, LAYERS = 5 };
+
+static void add_erring(struct trace *trace, const char *name, double error)
+{
+    float *a = made_values(TOTAL), b[TOTAL];
+    err(a, b, TOTAL, error);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+}
+
+/* Five layers that take the same, in which one product errs by so much of its own size, which is so large beside that
+ * of the others. */
+static void judge_small(float size, double error, size_t expected)
+{
+    enum { THIS = 3 };
+    struct judged judged;
+    float *input = made_values(TOTAL), near_input[TOTAL];
+    trace_start(&judged.trace);
+    err(input, near_input, TOTAL, 0.06);
+    trace_add(&judged.trace, "embed", input, near_input, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        trace_add(&judged.trace, made_name("layers.%d.input", layer), input, near_input, SHAPE(TOKENS, WIDTH));
+        for (size_t i = 0; i < TOTAL; i++)
+            a[i] *= layer == THIS ? size : 1;
+        err(a, b, TOTAL, layer == THIS ? error : 0.06);
+        trace_add(&judged.trace, made_name("layers.%d.product", layer), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    free(input);
+    expect_first(&judged, expected);
+}
+
+/* Rounded weights make an error of the size of what goes in, however much of the result cancels. */
+static void test_a_small_result(void **state)
+{
+    (void)state;
+    judge_small(1, 0.06, SIZE_MAX);
+    judge_small(0.1f, 0.72, SIZE_MAX);
+    judge_small(1, 0.72, 8);
+    judge_small(0.6f, 0.72, 8);
+    judge_small(0.1f, 1.2, 8); /* nor does that explain any error */
+}
+
+/* A tensor behind others that err by a fifth. */
+static void judge_module(const char *name, double error, size_t expected)
+{
+    struct judged judged;
+    trace_start(&judged.trace);
+    add_erring(&judged.trace, "embed", 0.2);
+    add_erring(&judged.trace, "layers.0.q_proj", 0.2);
+    add_erring(&judged.trace, "layers.0.k_proj", 0.2);
+    add_erring(&judged.trace, "layers.0.o_proj", 0.2);
+    add_erring(&judged.trace, name, error);
+    expect_first(&judged, expected);
+}
+
+/* Three products are between what goes into experts and what comes out of them. */
+static void test_products_of_a_module(void **state)
+{
+    (void)state;
+    judge_module("layers.0.mlp.experts", 0.8, SIZE_MAX);
+    judge_module("layers.0.mlp.shared_experts", 0.8, SIZE_MAX);
+    judge_module("layers.0.mlp.down_proj", 0.8, 4);
+    judge_module("layers.0.mlp.experts", 1.3, 4);
+}
+
+/* Of so many tokens, a product that errs by more than three times what came in. */
+static void judge_tokens(size_t tokens, size_t expected)
+{
+    static const char *const names[] = {"embed", "layers.0.q_proj", "layers.0.k_proj", "layers.0.o_proj",
+                                        "layers.0.mlp.up_proj"};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        err(a, b, tokens * WIDTH, k < 4 ? 0.22 : 0.72);
+        trace_add(&judged.trace, names[k], a, b, SHAPE(tokens, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+/* How much a product makes of one token's error is chance. */
+static void test_few_tokens(void **state)
+{
+    (void)state;
+    judge_tokens(12, 4);
+    judge_tokens(4, SIZE_MAX);
+}
+
+/* The scale and shift of a model's first block, as weights of four bits make them; the replay of the norm behind it
+ * fails, of which nobody behind is asked. */
+static void judge_modulation(bool wrong, double error, size_t expected)
+{
+    enum { CHUNKS = 6 };
+    struct judged judged;
+    float *input = made_values(TOTAL), *scale = made_values(CHUNKS * WIDTH), near_scale[CHUNKS * WIDTH];
+    float modulated[2][TOTAL];
+    trace_start(&judged.trace);
+    err(scale, near_scale, CHUNKS * WIDTH, error);
+    for (size_t i = 0; i < TOTAL; i++) {
+        const float *from = near_scale + i % WIDTH;
+        modulated[0][i] = input[i] * (1 + scale[WIDTH + i % WIDTH]) + scale[i % WIDTH];
+        modulated[1][i] = input[i] * (from[WIDTH] + (wrong ? 0 : 1)) + *from;
+    }
+    trace_add(&judged.trace, "img_in", input, input, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "block_0_modulation", scale, near_scale, SHAPE(1, CHUNKS * WIDTH));
+    trace_add(&judged.trace, "block_0_normed", input, input, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "block_0_modulated", modulated[0], modulated[1], SHAPE(TOKENS, WIDTH));
+    free(input);
+    free(scale);
+    expect_first(&judged, expected);
+}
+
+static void test_a_modulation_before_a_bug(void **state)
+{
+    (void)state;
+    judge_modulation(true, 0.1, 3);
+    judge_modulation(true, 0.9, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_small_result),
+        cmocka_unit_test(test_products_of_a_module),
+        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_a_modulation_before_a_bug),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
