@@ -33,7 +33,7 @@ struct ts_expert_choice {
     struct ts_expert_takers sides[2];
     size_t *places; /* room for a number of each token; SIZE_MAX between uses */
     struct ts_pair *router;
-    bool *strayed; /* tokens that took other experts in this layer or one before */
+    bool *before, *strayed; /* tokens that took other experts in a layer before; or in this one */
 };
 
 /* A router's logits, or its choice, of at least so many experts; rows: at least so many tokens. False where it is

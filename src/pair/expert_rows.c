@@ -5,6 +5,7 @@
  * logits or the choice itself, and is proved by the rows of all experts of the layer on both sides. Rows of tokens that
  * an expert has on both sides are put beside each other; the others have no counterpart, and neither has an expert that
  * no token of the other side chose. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,10 @@
 #define GLANCE       16                /* numbers of a row that are looked at */
 #define GLANCED_ROWS 32                /* rows of an expert that tell in which order they stand */
 #define MOST_PIECES  ((size_t)1 << 22) /* stretches of rows of a run; each takes some 150 bytes */
+#define MOST_TANGLED 64                /* rows of an expert in another order */
+#define LATER        4                 /* tokens with equal logits one behind the other */
 #define CLOSE        0.25
+#define SAME_ROWS    0.1 /* relative error of rows that are the same tokens' as far as they go */
 
 /* What an expert gave out on both sides, or on one: [rows, ...]. */
 struct module {
@@ -266,10 +270,11 @@ static bool add_difference(const struct module *module, int side, uint64_t row, 
     return true;
 }
 
-static bool are_close(const struct module *module, int side, uint64_t row, uint64_t other)
+/* How far they differ, beside their size. */
+static double apart(const struct module *module, int side, uint64_t row, uint64_t other)
 {
     double error = 0, size = 0;
-    return add_difference(module, side, row, other, &error, &size) && error < CLOSE * size;
+    return add_difference(module, side, row, other, &error, &size) && size > 0 ? error / size : INFINITY;
 }
 
 /* Which of equal logits a side takes: what rows of the other side tell, or always the first or the last of them. */
@@ -281,16 +286,25 @@ static size_t rank_of(const struct ts_expert_choice *choice, const struct ts_exp
     return taking == BY_TOKEN ? 0 : member->tied ? choice->per_token - 1 : member->place;
 }
 
-/* A token with equal logits took this expert when the row that would be its own is the one that it has on the other
- * side, and else when that row is not the next one's. next: the first member behind it that surely has a row on both
- * sides, or end. The places are those of the other side. */
+/* A token with equal logits took this expert when the row that would be its own is more like the one that it has on the
+ * other side than like the next one's; and where it has none there, when the next one's row comes later. next: the
+ * first member behind it that surely has a row on both sides, or end. The places are those of the other side. */
 static bool has_row(const struct ts_expert_choice *choice, const struct module *module, int side, size_t row,
                     const struct ts_expert_member *member, const struct ts_expert_member *next,
                     const struct ts_expert_member *end)
 {
-    if (choice->places[member->token] != SIZE_MAX)
-        return are_close(module, side, row, choice->places[member->token]);
-    return next < end ? !are_close(module, side, row, choice->places[next->token]) : row < module->rows[side];
+    const size_t own = choice->places[member->token];
+    const double like = own == SIZE_MAX ? INFINITY : apart(module, side, row, own);
+    double now;
+    if (next == end)
+        return own == SIZE_MAX ? row < module->rows[side] : like < CLOSE;
+    now = apart(module, side, row, choice->places[next->token]);
+    if (own != SIZE_MAX)
+        return like < CLOSE && like <= now;
+    for (size_t later = row + 1; later <= row + (size_t)(next - member) && later <= row + LATER; later++)
+        if (apart(module, side, later, choice->places[next->token]) < now)
+            return true;
+    return false;
 }
 
 static bool follows_rule(const struct ts_expert_choice *choice, int side, const struct ts_expert_member *member,
@@ -302,6 +316,29 @@ static bool follows_rule(const struct ts_expert_choice *choice, int side, const 
                                   : member->place >= end - (choice->per_token - first);
 }
 
+/* How many tokens with equal logits may take the expert, and how many of them have a row. False where these are more.
+ */
+static bool count_tied(const struct ts_expert_choice *choice, const struct module *module, int side, size_t *tied,
+                       size_t *wanted)
+{
+    const struct ts_expert_takers *own = &choice->sides[side];
+    const size_t first = own->firsts[module->expert], end = own->firsts[module->expert + 1];
+    *tied = *wanted = 0;
+    for (size_t i = first; i < end; i++)
+        *tied += own->members[i].tied;
+    if (module->rows[side] > end - first || module->rows[side] < end - first - *tied)
+        return false;
+    *wanted = (size_t)module->rows[side] - (end - first - *tied);
+    return true;
+}
+
+/* All of them or none, so that nothing is left to find out. */
+static bool is_certain(const struct ts_expert_choice *choice, const struct module *module, int side)
+{
+    size_t tied, wanted;
+    return count_tied(choice, module, side, &tied, &wanted) && (wanted == 0 || wanted == tied);
+}
+
 /* False when they are not as many as its rows. */
 static bool list_rows(const struct ts_expert_choice *choice, const struct module *module, enum taking taking, int side,
                       enum rule rule, struct rows *rows)
@@ -309,30 +346,33 @@ static bool list_rows(const struct ts_expert_choice *choice, const struct module
     const struct ts_expert_takers *own = &choice->sides[side];
     const struct ts_expert_member *members = own->members + own->firsts[module->expert];
     const struct ts_expert_member *end = own->members + own->firsts[module->expert + 1];
-    size_t *count = &rows->count[side];
+    const bool by_count = rule == AS_ROWS_TELL || is_certain(choice, module, side);
+    size_t *count = &rows->count[side], tied, wanted;
     *count = 0;
+    if (!count_tied(choice, module, side, &tied, &wanted))
+        return false;
     for (size_t rank = 0; rank < (taking == BY_RANK ? choice->per_token : 1); rank++)
         for (const struct ts_expert_member *member = members, *next = members; member < end; member++) {
+            bool taken = !member->tied;
             if (rank_of(choice, member, taking) != rank)
                 continue;
             while (rule == AS_ROWS_TELL && member->tied && next < end &&
                    (next <= member || next->tied || rank_of(choice, next, taking) != rank ||
                     choice->places[next->token] == SIZE_MAX))
                 next++;
-            if (!member->tied || (rule == AS_ROWS_TELL ? has_row(choice, module, side, *count, member, next, end)
-                                                       : follows_rule(choice, side, member, rule)))
+            if (member->tied) {
+                if (by_count && (wanted == 0 || wanted == tied))
+                    taken = wanted > 0;
+                else
+                    taken = rule == AS_ROWS_TELL ? has_row(choice, module, side, *count, member, next, end)
+                                                 : follows_rule(choice, side, member, rule);
+                tied--;
+                wanted -= taken && wanted;
+            }
+            if (taken)
                 rows->tokens[side][(*count)++] = member->token;
         }
     return *count == module->rows[side];
-}
-
-static bool is_certain(const struct ts_expert_choice *choice, const struct module *module, int side)
-{
-    const struct ts_expert_takers *own = &choice->sides[side];
-    for (size_t i = own->firsts[module->expert]; i < own->firsts[module->expert + 1]; i++)
-        if (own->members[i].tied)
-            return false;
-    return true;
 }
 
 /* The tokens of an expert, by its rows. False where they are not as many as its rows are, or without memory; to be
@@ -369,21 +409,127 @@ static bool are_same(const struct rows *rows)
            memcmp(rows->tokens[0], rows->tokens[1], rows->count[0] * sizeof **rows->tokens) == 0;
 }
 
-/* Rows of tokens that both sides have, and that did not stray before: starts[side] gets their places, in the order of
- * A. Returns how many. */
-static size_t list_common(const struct ts_expert_choice *choice, const struct rows *rows, uint64_t *const *starts)
+/* Rows of tokens that both sides have, and that did not stray in layers before, if not `all`: starts[side] gets their
+ * places, in the order of A. Returns how many. */
+static size_t list_common(const struct ts_expert_choice *choice, const struct rows *rows, bool all,
+                          uint64_t *const *starts)
 {
     size_t common = 0;
     set_places(choice, rows, 1, true);
     for (size_t row = 0; row < rows->count[0]; row++) {
         const size_t token = rows->tokens[0][row];
-        if (choice->places[token] == SIZE_MAX || choice->strayed[token])
+        if (choice->places[token] == SIZE_MAX || (choice->before[token] && !all))
             continue;
         starts[0][common] = row;
         starts[1][common++] = choice->places[token];
     }
     set_places(choice, rows, 1, false);
     return common;
+}
+
+/* Equal logits among those of its tokens leave open in which order it took them. */
+static bool is_tangled(const struct ts_expert_choice *choice, const struct module *module, enum taking taking)
+{
+    const uint32_t last = (uint32_t)1 << (choice->per_token - 1);
+    const uint32_t mask = taking == BY_RANK ? last | (last - 1) : last;
+    for (int side = 0; side < 2; side++) {
+        const struct ts_expert_takers *own = &choice->sides[side];
+        for (size_t i = own->firsts[module->expert]; i < own->firsts[module->expert + 1]; i++)
+            if (own->equal[own->members[i].token] & mask)
+                return true;
+    }
+    return false;
+}
+
+static int by_size(const void *one, const void *other)
+{
+    const double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+/* Leaves out all but `kept` rows: those that are least alike. False without memory. */
+static bool leave_unlike(const struct module *module, uint64_t *const *starts, size_t count, size_t kept)
+{
+    double *own = calloc(2 * count + 1, sizeof *own), *sorted = own ? own + count : NULL;
+    size_t used = 0;
+    for (size_t row = 0; row < count && own; row++) {
+        const double one = apart(module, 0, starts[0][row], starts[1][row]);
+        own[row] = sorted[row] = isfinite(one) ? one : 0; /* no token becomes NaN by going elsewhere */
+    }
+    if (own)
+        qsort(sorted, count, sizeof *sorted, by_size);
+    for (size_t row = 0; row < count && own && used < kept; row++)
+        if (own[row] <= sorted[kept - 1]) {
+            starts[0][used] = starts[0][row];
+            starts[1][used++] = starts[1][row];
+        }
+    free(own);
+    return own != NULL;
+}
+
+/* Rows that have no partner yet are given the one that holds the same; those that find none get any, to be judged, as
+ * long as there should be more pairs. partners: of rows of A, and of rows of B. False where they are too many. */
+static bool match_odd(const struct module *module, const struct rows *rows, size_t *const *partners, size_t lacking)
+{
+    size_t odd[2][MOST_TANGLED], count[2] = {0, 0};
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < rows->count[side]; row++)
+            if (partners[side][row] == SIZE_MAX) {
+                if (count[side] == MOST_TANGLED)
+                    return false;
+                odd[side][count[side]++] = row;
+            }
+    for (int any = 0; any < 2; any++)
+        for (size_t i = 0; i < count[0] && lacking; i++) {
+            double least = any ? INFINITY : CLOSE;
+            size_t best = SIZE_MAX;
+            for (size_t k = 0; k < count[1] && partners[0][odd[0][i]] == SIZE_MAX; k++) {
+                const double own = apart(module, 0, odd[0][i], odd[1][k]);
+                if (partners[1][odd[1][k]] != SIZE_MAX || !(own < least || (any && best == SIZE_MAX)))
+                    continue;
+                least = own;
+                best = odd[1][k];
+            }
+            if (best == SIZE_MAX)
+                continue;
+            partners[0][odd[0][i]] = best;
+            partners[1][best] = odd[0][i];
+            lacking--;
+        }
+    return true;
+}
+
+/* Where it is open which row is whose, by what they hold: tokens that strayed before are those that changed most.
+ * common: how many pairs there are to be; fewer where a row is not finite. Whether any changed. False without memory.
+ */
+static bool match_rows(const struct ts_expert_choice *choice, const struct module *module, const struct rows *rows,
+                       uint64_t *const *starts, size_t *common, bool *moved)
+{
+    const size_t all = list_common(choice, rows, true, starts);
+    size_t *partners[2] = {calloc(rows->count[0] + 1, sizeof **partners),
+                           calloc(rows->count[1] + 1, sizeof **partners)};
+    size_t close = 0, used = 0;
+    bool done = partners[0] && partners[1];
+    for (int side = 0; side < 2 && done; side++)
+        for (size_t row = 0; row < rows->count[side]; row++)
+            partners[side][row] = SIZE_MAX;
+    for (size_t i = 0; i < all && done; i++)
+        if (apart(module, 0, starts[0][i], starts[1][i]) <= CLOSE) {
+            partners[0][starts[0][i]] = (size_t)starts[1][i];
+            partners[1][starts[1][i]] = (size_t)starts[0][i];
+            close++;
+        }
+    *moved = done && close < all && match_odd(module, rows, partners, all - close);
+    for (size_t row = 0; row < rows->count[0] && *moved; row++)
+        if (partners[0][row] != SIZE_MAX) {
+            starts[0][used] = row;
+            starts[1][used++] = partners[0][row];
+        }
+    free(partners[0]);
+    free(partners[1]);
+    used = *moved ? used : all;
+    *common = *common < used ? *common : used;
+    return done && leave_unlike(module, starts, used, *common);
 }
 
 /* How far the first numbers of rows that stand beside each other differ, beside their size. */
@@ -408,7 +554,7 @@ static enum taking order_of_rows(const struct layer *layer, const struct ts_expe
             struct rows rows;
             if (rows_of(choice, module, taking, &rows)) {
                 tells = tells || !are_same(&rows);
-                own[taking] = distance(module, starts, list_common(choice, &rows, starts));
+                own[taking] = distance(module, starts, list_common(choice, &rows, false, starts));
             }
             free_rows(&rows);
         }
@@ -426,8 +572,8 @@ static const char *words_of(const uint64_t *starts, size_t common, size_t count,
         moved = starts[row] < starts[row - 1];
     if (common == count && !moved)
         return "";
-    return ts_arena_printf(arena, "%c: rows of %zu of %zu tokens, which both sides sent the same way%s",
-                           side ? 'B' : 'A', common, count, moved ? ", in the order of A" : "");
+    return ts_arena_printf(arena, "%c: rows of %zu of %zu tokens, which both sides sent there%s", side ? 'B' : 'A',
+                           common, count, moved ? ", in the order of A" : "");
 }
 
 /* The rows at `starts`, of which those that follow each other are one piece. */
@@ -451,8 +597,16 @@ static bool take_rows(const struct ts_tensor *tensor, const uint64_t *starts, si
            ts_layout_gather(&whole, 0, firsts, lengths, 1, used, arena, out);
 }
 
+/* Rows of an expert that were put beside each other by what they hold: the first of its tensors tells for all. */
+struct matched {
+    bool known, moved;
+    uint64_t expert;
+    size_t rows[2], common;
+};
+
 /* What a run's layers have in common. */
 struct aligned {
+    struct matched matched;
     bool *gone;                 /* pairs without a common token */
     const char *changed, *idle; /* the first of them */
     size_t changed_count, idle_count;
@@ -492,8 +646,18 @@ static enum ts_status align_module(struct ts_pairer *pairer, const struct module
                                    uint64_t *const *starts, struct aligned *aligned, struct ts_error *error)
 {
     struct ts_side *sides[2] = {&pairer->a, &pairer->b};
-    const size_t common = list_common(choice, rows, starts);
-    if (are_same(rows) && common == rows->count[0])
+    struct matched *matched = &aligned->matched;
+    size_t common;
+    if (!matched->known || matched->expert != module->expert || matched->rows[0] != rows->count[0] ||
+        matched->rows[1] != rows->count[1]) {
+        *matched = (struct matched){.expert = module->expert, .rows = {rows->count[0], rows->count[1]}};
+        matched->common = list_common(choice, rows, false, starts);
+        matched->known = is_tangled(choice, module, aligned->taking);
+        if (matched->known && !match_rows(choice, module, rows, starts, &matched->common, &matched->moved))
+            return ts_fail_memory(error);
+    }
+    common = matched->common;
+    if (are_same(rows) && common == rows->count[0] && !matched->moved)
         return TS_OK;
     if (common) {
         struct ts_pair *pair = &pairer->found[module->found].pair;
@@ -529,6 +693,23 @@ static void mark_strayed(const struct rows *rows, const struct ts_expert_choice 
     }
 }
 
+/* An expert that got more tokens on one side, and nothing tells which: what stands beside each other are other tokens
+ * from the first one on that is not there, unless those are the last. */
+static enum ts_status leave_unknown(struct ts_pairer *pairer, const struct module *module, struct ts_error *error)
+{
+    struct ts_pair *pair = module->found == SIZE_MAX ? NULL : &pairer->found[module->found].pair;
+    struct ts_agreement agreement = {.error = 1};
+    if (!pair || pair->problem || module->rows[0] == module->rows[1])
+        return TS_OK;
+    TS_TRY(ts_agree(&pair->a, &pair->b, GLANCED_ROWS, &agreement, error));
+    if (!(agreement.error <= SAME_ROWS))
+        pair->problem = ts_arena_printf(&pairer->out->arena,
+                                        "%" PRIu64 " tokens of A against %" PRIu64
+                                        " of B, and no captured router tells which they are",
+                                        module->rows[0], module->rows[1]);
+    return agreement.error <= SAME_ROWS || pair->problem ? TS_OK : ts_fail_memory(error);
+}
+
 static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *layer,
                                   const struct ts_expert_choice *choice, struct aligned *aligned,
                                   struct ts_error *error)
@@ -536,6 +717,7 @@ static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *
     uint64_t *starts[2] = {ts_arena_array(&pairer->scratch, choice->tokens, sizeof **starts),
                            ts_arena_array(&pairer->scratch, choice->tokens, sizeof **starts)};
     enum ts_status status = starts[0] && starts[1] ? TS_OK : ts_fail_memory(error);
+    aligned->matched.known = false;
     if (status == TS_OK)
         aligned->taking = order_of_rows(layer, choice, starts, aligned->taking);
     for (int pass = 0; pass < 2; pass++) /* first all who stray */
@@ -544,8 +726,9 @@ static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *
             const bool told_apart = rows_of(choice, module, aligned->taking, &rows);
             if (told_apart && !pass)
                 mark_strayed(&rows, choice);
-            else if (told_apart)
-                status = align_module(pairer, module, choice, &rows, starts, aligned, error);
+            else if (pass)
+                status = told_apart ? align_module(pairer, module, choice, &rows, starts, aligned, error)
+                                    : leave_unknown(pairer, module, error);
             free_rows(&rows);
         }
     return status;
@@ -607,7 +790,7 @@ static enum ts_status list_strays(struct ts_pairer *pairer, const struct ts_expe
 static enum ts_status align_one(struct ts_pairer *pairer, const struct layer *layer, struct ts_expert_choice *choice,
                                 struct aligned *aligned, struct ts_error *error)
 {
-    bool *before = ts_arena_array(&pairer->scratch, choice->tokens, sizeof *before);
+    bool *before = choice->before = ts_arena_array(&pairer->scratch, choice->tokens, sizeof *before);
     if (!before || !carry_strayed(layer, choice, aligned))
         return ts_fail_memory(error);
     memcpy(before, choice->strayed, choice->tokens * sizeof *before);
@@ -626,6 +809,9 @@ static enum ts_status align_layers(struct ts_pairer *pairer, const struct layer 
         struct ts_expert_choice choice;
         if (find_choice(pairer, &layers[i], &choice))
             status = align_one(pairer, &layers[i], &choice, aligned, error);
+        else
+            for (const struct module *module = layers[i].modules; module && status == TS_OK; module = module->next)
+                status = leave_unknown(pairer, module, error);
         ts_arena_rewind(&pairer->scratch, mark);
     }
     free(aligned->part);
