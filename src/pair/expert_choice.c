@@ -146,9 +146,10 @@ static bool are_same_experts(const uint16_t *one, const uint16_t *other, size_t 
     return true;
 }
 
-void ts_expert_choice_strays(const struct ts_expert_choice *choice)
+bool ts_expert_choice_strays(const struct ts_expert_choice *choice)
 {
     const size_t k = choice->per_token;
+    bool all = true;
     for (size_t token = 0; token < choice->tokens; token++) {
         const size_t at = token * choice->listed;
         size_t first, end;
@@ -159,5 +160,7 @@ void ts_expert_choice_strays(const struct ts_expert_choice *choice)
         }
         if (!tied && !are_same_experts(choice->sides[0].experts + at, choice->sides[1].experts + at, k))
             choice->strayed[token] = true;
+        all = all && !tied;
     }
+    return all;
 }

@@ -44,7 +44,8 @@ bool ts_expert_choice_read(const struct ts_pair *pair, uint64_t experts, uint64_
 void ts_expert_choice_tied(const struct ts_expert_choice *choice, int side, size_t token, size_t *first, size_t *end);
 /* Lists the tokens of each expert. False without memory. */
 bool ts_expert_choice_list(struct ts_expert_choice *choice, struct ts_arena *arena);
-/* Marks tokens as strayed whose experts are others on the two sides, as far as no equal logits are among them. */
-void ts_expert_choice_strays(const struct ts_expert_choice *choice);
+/* Marks tokens as strayed whose experts are others on the two sides. False where equal logits leave some of them open.
+ */
+bool ts_expert_choice_strays(const struct ts_expert_choice *choice);
 
 #endif

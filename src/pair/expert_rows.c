@@ -768,7 +768,7 @@ static bool carry_strayed(const struct layer *layer, struct ts_expert_choice *ch
 
 /* Lists those who strayed in this layer and not before. */
 static enum ts_status list_strays(struct ts_pairer *pairer, const struct ts_expert_choice *choice, const bool *before,
-                                  struct ts_error *error)
+                                  bool all, struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->out->arena;
     struct ts_strays *strays = ts_arena_alloc(arena, sizeof *strays);
@@ -779,7 +779,7 @@ static enum ts_status list_strays(struct ts_pairer *pairer, const struct ts_expe
     tokens = ts_arena_array(arena, count, sizeof *tokens);
     if (!strays || !tokens)
         return ts_fail_memory(error);
-    *strays = (struct ts_strays){.tokens = tokens};
+    *strays = (struct ts_strays){.tokens = tokens, .all = all};
     for (size_t token = 0; token < choice->tokens; token++)
         if (choice->strayed[token] && !before[token])
             tokens[strays->count++] = token;
@@ -790,14 +790,13 @@ static enum ts_status list_strays(struct ts_pairer *pairer, const struct ts_expe
 static enum ts_status align_one(struct ts_pairer *pairer, const struct layer *layer, struct ts_expert_choice *choice,
                                 struct aligned *aligned, struct ts_error *error)
 {
-    bool *before = choice->before = ts_arena_array(&pairer->scratch, choice->tokens, sizeof *before);
+    bool all, *before = choice->before = ts_arena_array(&pairer->scratch, choice->tokens, sizeof *before);
     if (!before || !carry_strayed(layer, choice, aligned))
         return ts_fail_memory(error);
     memcpy(before, choice->strayed, choice->tokens * sizeof *before);
-    if (choice->sure)
-        ts_expert_choice_strays(choice);
+    all = choice->sure && ts_expert_choice_strays(choice);
     TS_TRY(align_layer(pairer, layer, choice, aligned, error));
-    return choice->sure ? list_strays(pairer, choice, before, error) : TS_OK;
+    return choice->sure ? list_strays(pairer, choice, before, all, error) : TS_OK;
 }
 
 static enum ts_status align_layers(struct ts_pairer *pairer, const struct layer *layers, size_t count,

@@ -23,6 +23,7 @@
 struct ts_strays {
     const uint64_t *tokens;
     size_t count;
+    bool all; /* no token has equal logits that leave open what it took */
 };
 
 struct ts_pair {

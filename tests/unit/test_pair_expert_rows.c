@@ -158,6 +158,7 @@ static void test_tokens_sent_elsewhere(void **state)
             assert_int_equal(strays->count, 2);
             assert_int_equal(strays->tokens[0], 3);
             assert_int_equal(strays->tokens[1], 8);
+            assert_true(strays->all);
         }
         paired_end(&paired);
     }
@@ -200,6 +201,7 @@ static void test_equal_logits(void **state)
     assert_rows(&paired, "model.layers.0.mlp.experts.2.up_proj", 7, 0); /* 7 and 10 went to expert 3 */
     assert_rows(&paired, "model.layers.0.mlp.experts.3.up_proj", 4, 0);
     assert_int_equal(find(&paired, "model.layers.0.mlp.gate")->strays->count, 2);
+    assert_false(find(&paired, "model.layers.0.mlp.gate")->strays->all);
     paired_end(&paired);
 }
 
