@@ -136,6 +136,17 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     return json_file_close(&file);
 }
 
+static bool is_idle(const struct ts_pairing *pairing, const char *name)
+{
+    for (size_t i = 0; i < pairing->idle_a_count; i++)
+        if (strcmp(pairing->idle_a[i]->name, name) == 0)
+            return true;
+    for (size_t i = 0; i < pairing->idle_b_count; i++)
+        if (strcmp(pairing->idle_b[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
 static int explain(const struct ts_comparison *comparison, const char *name, const struct ts_evidence *evidence,
                    const char *json)
 {
@@ -147,6 +158,8 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
     if (index == SIZE_MAX) {
         if (fits)
             ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "%zu names end with that; give more of the name", fits);
+        else if (is_idle(&comparison->pairing, name))
+            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "nothing to compare: " TS_IDLE_TEXT);
         else
             ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "no pair has that name; see: tsleuth compare --all");
         ts_error_tensor(&error, name);

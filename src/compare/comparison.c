@@ -448,6 +448,8 @@ static enum ts_status filter_pairs(struct ts_comparison *comparison, const char 
     }
     pairing->only_a_count = keep_matching(&regex, pairing->only_a, pairing->only_a_count);
     pairing->only_b_count = keep_matching(&regex, pairing->only_b, pairing->only_b_count);
+    pairing->idle_a_count = keep_matching(&regex, pairing->idle_a, pairing->idle_a_count);
+    pairing->idle_b_count = keep_matching(&regex, pairing->idle_b, pairing->idle_b_count);
     regfree(&regex);
     return TS_OK;
 }
@@ -643,8 +645,8 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
     ts_progress_finish(&progress);
     TS_TRY(status);
     ts_set_complex_aside(&comparison->pairing);
-    comparison->paired[0] = comparison->a->count - comparison->pairing.only_a_count - comparison->pairing.idle[0];
-    comparison->paired[1] = comparison->b->count - comparison->pairing.only_b_count - comparison->pairing.idle[1];
+    comparison->paired[0] = comparison->a->count - comparison->pairing.only_a_count - comparison->pairing.idle_a_count;
+    comparison->paired[1] = comparison->b->count - comparison->pairing.only_b_count - comparison->pairing.idle_b_count;
     weights = options->subject == TS_SUBJECT_GUESS
                   ? ts_judge_are_weights(comparison->pairing.pairs, comparison->pairing.count)
                   : options->subject == TS_SUBJECT_CHECKPOINTS;

@@ -214,6 +214,15 @@ static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_
     return false;
 }
 
+/* What each token took in this layer is known, and who took something else was set aside. */
+static bool is_choice_known(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);)
+        if (state->pairs[k].strays)
+            return state->pairs[k].strays->all;
+    return false;
+}
+
 /* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
  * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
 static bool are_unseen_flips(struct ts_judge *state, size_t i, double base)
@@ -222,7 +231,8 @@ static bool are_unseen_flips(struct ts_judge *state, size_t i, double base)
     size_t near[2 * TS_POINTS_NEAR], count, alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
     uint64_t layer;
     bool more = false;
-    if (ts_layer_of(state->pairs[i].name, &layer) && is_behind_calm_input(state, i, layer))
+    if ((ts_layer_of(state->pairs[i].name, &layer) && is_behind_calm_input(state, i, layer)) ||
+        is_choice_known(state, i))
         return false;
     if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED ||
         own->row_error > FLIPPED_MOST ||

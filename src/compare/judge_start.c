@@ -136,13 +136,11 @@ static double weigh(double own, double in, double out, double most)
 }
 
 /* Next to each other in order and in one layer, with nothing learnt between them: q, k and v, that share their input.
- */
-static bool are_siblings(const struct ts_judge *state, size_t i, size_t k)
+ * Asked of one after the other, away from i. */
+static bool is_sibling(const struct ts_judge *state, size_t i, size_t k)
 {
-    for (size_t at = i < k ? i : k; at <= (i < k ? k : i); at++)
-        if (!ts_judge_is_free(state, at) || !ts_same_layer(state->pairs[i].name, state->pairs[at].name))
-            return false;
-    return true;
+    return ts_judge_is_free(state, i) && ts_judge_is_free(state, k) &&
+           ts_same_layer(state->pairs[i].name, state->pairs[k].name);
 }
 
 struct evidence {
@@ -186,13 +184,15 @@ static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struc
 static void hear_before(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
     double kind = 0;
+    bool sibling = true;
     for (size_t k = i; k-- > 1;) {
+        sibling = sibling && is_sibling(state, i, k);
         if (!is_product(state, k))
             continue;
         if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name)) {
             kind += weigh(ts_judge_level(state, i), 0, ts_judge_level(state, k), MOST_SAME);
             evidence->before = true;
-        } else if (are_siblings(state, i, k)) {
+        } else if (sibling) {
             hear_sibling(state, i, k, evidence);
         }
     }
@@ -215,18 +215,20 @@ static void grant_mixed(struct evidence *evidence)
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
     double level = ts_judge_level(state, i), own = state->follows[i] ? state->updates[i] : level;
+    bool sibling = true;
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
     for (size_t k = i + 1; k < state->failed; k++) {
         double in, out = ts_judge_level(state, k), found = 0;
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
+        sibling = sibling && is_sibling(state, i, k);
         if (!is_product(state, k) || (same && ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name)))
             continue; /* a bug is in every step: its own point says nothing */
         if (!(out > 0) && state->deltas[k].unequal)
             continue; /* it differs in tokens that were set aside, and there are no others */
         if (same && state->follows[k])
             found = weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
-        else if (are_siblings(state, i, k))
+        else if (sibling)
             hear_sibling(state, i, k, evidence);
         else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
             found = weigh(level, in, out, MOST_SAME);

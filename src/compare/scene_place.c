@@ -60,12 +60,13 @@ static bool is_of_keys(const char *name, const uint64_t *shape, unsigned rank)
     return false;
 }
 
-/* Walks the squeezed shapes of the pairs that can be looked at. */
+/* Walks the squeezed shapes of the pairs that can be looked at. Experts have a row for each token that came to them,
+ * which tells nothing of how many there are; they may be most of a trace. */
 static bool next_shape(const struct ts_pair *pairs, size_t count, size_t *at, const uint64_t **shape, unsigned *rank)
 {
     for (; *at < count; ++*at) {
         unsigned dropped;
-        if (pairs[*at].problem || pairs[*at].a.rank < 2)
+        if (pairs[*at].problem || pairs[*at].a.rank < 2 || ts_is_gathered(pairs[*at].name))
             continue;
         *shape = squeezed(&pairs[*at].a, rank, &dropped);
         ++*at;
@@ -85,6 +86,9 @@ uint64_t ts_place_tokens(const struct ts_pair *pairs, size_t count)
         /* hidden states are plain matrices; [1, hidden] is a single token */
         census_add(&census, rank < 2 ? 1 : shape[is_of_keys(pairs[i - 1].name, shape, rank) ? 1 : 0],
                    rank <= 2 ? 2 : 1);
+    for (size_t i = 0; i < count && !census.used; i++) /* nothing but experts */
+        if (!pairs[i].problem && pairs[i].a.rank >= 2)
+            census_add(&census, pairs[i].a.shape[0], 1);
     return census_winner(&census, &votes);
 }
 

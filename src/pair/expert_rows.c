@@ -12,51 +12,35 @@
 
 #include "base/table.h"
 #include "base/text.h"
+#include "pair/expert_choice.h"
 #include "pair/pairing.h"
 
 #define WORD         "experts."
-#define MOST_EXPERTS 4096
-#define MOST_CHOSEN  32 /* experts of a token */
-#define MOST_NUMBERS ((uint64_t)1 << 26)
-#define NEAR_PAIRS   64 /* a router stands so near before its experts, or behind them */
-#define GLANCE       16 /* numbers of a row that are looked at */
+#define NEAR_PAIRS   64                /* a router stands so near before its experts, or behind them */
+#define GLANCE       16                /* numbers of a row that are looked at */
+#define GLANCED_ROWS 32                /* rows of an expert that tell in which order they stand */
+#define MOST_PIECES  ((size_t)1 << 22) /* stretches of rows of a run; each takes some 150 bytes */
+#define MOST_TANGLED 64                /* rows of an expert in another order */
+#define LATER        4                 /* tokens with equal logits one behind the other */
 #define CLOSE        0.25
+#define SAME_ROWS    0.1 /* relative error of rows that are the same tokens' as far as they go */
 
-/* What an expert gave out, [rows, ...]. */
+/* What an expert gave out on both sides, or on one: [rows, ...]. */
 struct module {
-    size_t found; /* index of the pair */
-    uint64_t expert;
-    struct ts_view whole[2]; /* all rows of each side */
+    size_t found;    /* index of the pair; SIZE_MAX: a tensor without a partner */
+    size_t index[2]; /* of the tensors */
+    uint64_t expert, rows[2], width;
+    struct ts_view whole[2]; /* of the sides that have it */
     struct module *next;
 };
 
 /* The experts of one layer. */
 struct layer {
-    const char *base[2]; /* their names up to the number, on each side */
+    const char *base; /* A's names up to the number */
     struct module *modules, *last;
-    uint64_t experts; /* one more than the largest number */
-};
-
-/* Of equal logits any may be taken: then it is told by the rows. */
-enum taken { NOT_TAKEN, MAY_BE_TAKEN, TAKEN };
-
-/* A token that takes an expert, or may. */
-struct member {
-    size_t token, rank; /* rank: the expert's place among those of the token */
-    enum taken taken;
-};
-
-/* Who chose whom, by side. */
-struct choice {
-    size_t tokens, listed, per_token;
-    bool whole;          /* the choice itself, not logits */
-    int64_t *experts[2]; /* [tokens, listed]: those with the largest logits, falling */
-    double *logits[2];
-    struct member *members[2]; /* expert by expert, ascending */
-    size_t *firsts[2];         /* where each one's begin, and where all of them end */
-    size_t *places;            /* room for a number of each token; SIZE_MAX between uses */
-    struct ts_pair *router;
-    bool *strayed; /* tokens that took other experts in this layer or one before */
+    size_t pairs, first; /* how many modules have a partner, and the first of those pairs */
+    uint64_t experts;    /* one more than the largest number */
+    uint64_t rows;       /* most of an expert */
 };
 
 /* Which order experts take their tokens in: by their places, or first those whose first choice it is. */
@@ -79,339 +63,338 @@ static bool module_of(const char *name, size_t *length, uint64_t *expert)
             continue;
         *length = (size_t)(number - name);
         *expert = strtoull(number, NULL, 10);
-        return *expert < MOST_EXPERTS;
+        return *expert < TS_MOST_EXPERTS;
     }
     return false;
 }
 
-static bool is_of(const char *name, const char *base, uint64_t *expert)
+/* A matrix of activations that is all there. It has no rows where a module was called without tokens. */
+static bool has_rows(const struct ts_tensor *tensor)
 {
-    size_t length;
-    return module_of(name, &length, expert) && strncmp(name, base, length) == 0 && !base[length];
+    return tensor && tensor->rank == 2 && tensor->shape[1] && !tensor->sampled && !ts_type_is_integer(tensor->type) &&
+           ts_type_info(tensor->type)->components == 1 && !ts_ends_with(tensor->name, "weight") &&
+           !ts_ends_with(tensor->name, "bias");
 }
 
-/* A matrix of activations on both sides, which may have other numbers of rows. */
-static bool has_rows(const struct ts_pair *pair)
+/* Of a pair, both sides may have other numbers of rows. */
+static bool have_rows(const struct ts_pair *pair)
 {
     const struct ts_tensor *a = ts_pair_only_tensor(&pair->a), *b = ts_pair_only_tensor(&pair->b);
-    return a && b && !pair->by_hand && a->rank == 2 && b->rank == 2 && a->shape[1] == b->shape[1] && a->count &&
-           b->count && !ts_view_is_computed(&pair->a) && !ts_view_is_computed(&pair->b) &&
-           !ts_type_is_integer(a->type) && !ts_type_is_integer(b->type) && !ts_ends_with(pair->name, "weight") &&
-           !ts_ends_with(pair->name, "bias");
+    return has_rows(a) && has_rows(b) && a->shape[1] == b->shape[1] && !pair->by_hand &&
+           !ts_view_is_computed(&pair->a) && !ts_view_is_computed(&pair->b);
+}
+
+static bool add_module(struct layer *layer, const struct ts_pairer *pairer, size_t found, const size_t *index,
+                       uint64_t expert, struct ts_arena *arena)
+{
+    const struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    struct module *module = ts_arena_alloc(arena, sizeof *module);
+    if (!module)
+        return false;
+    *module = (struct module){.found = found, .index = {index[0], index[1]}, .expert = expert};
+    for (int side = 0; side < 2; side++) {
+        if (index[side] == SIZE_MAX)
+            continue;
+        if (!ts_view_of(sides[side]->bundle->tensors[index[side]], arena, &module->whole[side]))
+            return false;
+        module->rows[side] = module->whole[side].shape[0];
+        module->width = module->whole[side].shape[1];
+        layer->rows = module->rows[side] > layer->rows ? module->rows[side] : layer->rows;
+    }
+    if (layer->last)
+        layer->last->next = module;
+    else
+        layer->modules = module;
+    layer->last = module;
+    layer->pairs += found != SIZE_MAX;
+    layer->experts = expert < layer->experts ? layer->experts : expert + 1;
+    return true;
+}
+
+/* bases: from the names of experts up to their number to the layer, by side. */
+static bool list_paired(struct ts_pairer *pairer, struct layer *layers, size_t *count, struct ts_table *bases)
+{
+    struct ts_arena *arena = &pairer->scratch;
+    for (size_t i = 0; i < pairer->count; i++) {
+        const struct ts_found *found = &pairer->found[i];
+        const char *names[2] = {pairer->a.names[found->a], pairer->b.names[found->b]};
+        size_t length[2], at = *count;
+        uint64_t expert[2];
+        char *base[2];
+        if (!module_of(names[0], &length[0], &expert[0]) || !module_of(names[1], &length[1], &expert[1]) ||
+            expert[0] != expert[1] || !have_rows(&found->pair))
+            continue;
+        for (int side = 0; side < 2; side++)
+            if (!(base[side] = ts_arena_copy(arena, names[side], length[side])))
+                return false;
+        if (ts_table_put(&bases[0], base[0], at, &at)) {
+            layers[(*count)++] = (struct layer){.base = base[0], .first = i};
+            ts_table_put(&bases[1], base[1], at, NULL);
+        }
+        if (!add_module(&layers[at], pairer, i, (const size_t[]){found->a, found->b}, expert[0], arena))
+            return false;
+    }
+    return true;
+}
+
+static bool list_lone(struct ts_pairer *pairer, int which, struct layer *layers, const struct ts_table *bases)
+{
+    const struct ts_side *side = which ? &pairer->b : &pairer->a;
+    for (size_t i = 0; i < side->count; i++) {
+        const size_t index[2] = {which ? SIZE_MAX : i, which ? i : SIZE_MAX};
+        size_t length, at;
+        uint64_t expert;
+        char *base;
+        if (side->taken[i] || !module_of(side->names[i], &length, &expert) || !has_rows(side->bundle->tensors[i]))
+            continue;
+        if (!(base = ts_arena_copy(&pairer->scratch, side->names[i], length)))
+            return false;
+        at = ts_table_get(&bases[which], base);
+        if (at != SIZE_MAX && !add_module(&layers[at], pairer, SIZE_MAX, index, expert, &pairer->scratch))
+            return false;
+    }
+    return true;
 }
 
 static enum ts_status list_layers(struct ts_pairer *pairer, struct layer **layers, size_t *count,
                                   struct ts_error *error)
 {
-    struct ts_arena *arena = &pairer->scratch;
-    struct ts_table bases = {0};
+    struct ts_table bases[2] = {{0}, {0}};
+    bool listed;
     *count = 0;
-    *layers = ts_arena_array(arena, pairer->count + 1, sizeof **layers);
-    if (!*layers || !ts_table_init(&bases, pairer->count + 1)) {
-        ts_table_release(&bases);
-        return ts_fail_memory(error);
-    }
-    for (size_t i = 0; i < pairer->count; i++) {
-        const struct ts_pair *pair = &pairer->found[i].pair;
-        size_t length[2], at = *count;
-        uint64_t expert[2];
-        struct module *module;
-        const char *base;
-        if (!module_of(pair->name, &length[0], &expert[0]) || !module_of(pair->name_b, &length[1], &expert[1]) ||
-            expert[0] != expert[1] || !has_rows(pair))
-            continue;
-        module = ts_arena_alloc(arena, sizeof *module);
-        base = ts_arena_printf(arena, "%.*s", (int)length[0], pair->name);
-        if (!module || !base || !ts_view_of(pair->a.tensor, arena, &module->whole[0]) ||
-            !ts_view_of(pair->b.tensor, arena, &module->whole[1])) {
-            ts_table_release(&bases);
-            return ts_fail_memory(error);
-        }
-        if (ts_table_put(&bases, base, at, &at))
-            (*layers)[(*count)++] =
-                (struct layer){.base = {base, ts_arena_printf(arena, "%.*s", (int)length[1], pair->name_b)}};
-        module->found = i;
-        module->expert = expert[0];
-        if ((*layers)[at].last)
-            (*layers)[at].last->next = module;
-        else
-            (*layers)[at].modules = module;
-        (*layers)[at].last = module;
-        (*layers)[at].experts = expert[0] < (*layers)[at].experts ? (*layers)[at].experts : expert[0] + 1;
-    }
-    ts_table_release(&bases);
-    return TS_OK;
+    *layers = ts_arena_array(&pairer->scratch, pairer->count, sizeof **layers);
+    listed = *layers && ts_table_init(&bases[0], pairer->count + 1) && ts_table_init(&bases[1], pairer->count + 1) &&
+             list_paired(pairer, *layers, count, bases) && list_lone(pairer, 0, *layers, bases) &&
+             list_lone(pairer, 1, *layers, bases);
+    ts_table_release(&bases[0]);
+    ts_table_release(&bases[1]);
+    return listed ? TS_OK : ts_fail_memory(error);
 }
 
-/* The largest of a token's logits, falling; of equal ones the first. */
-static void list_largest(const double *numbers, size_t count, size_t listed, int64_t *experts, double *logits)
-{
-    for (size_t i = 0; i < count; i++) {
-        size_t at = i < listed ? i : listed;
-        for (; at > 0 && numbers[i] > logits[at - 1]; at--)
-            if (at < listed) {
-                experts[at] = experts[at - 1];
-                logits[at] = logits[at - 1];
-            }
-        if (at < listed) {
-            experts[at] = (int64_t)i;
-            logits[at] = numbers[i];
-        }
-    }
-}
+enum explained { TOO_FEW, EXPLAINED, TOO_MANY };
 
-/* What a side's tokens would choose, as many as may be; false where a number is no logit, or no expert's. */
-static bool read_side(const struct ts_view *view, struct choice *choice, int side, size_t last, double *numbers)
+/* Whether every expert has as many rows as tokens took it, or may have taken; else, whether they took too few or too
+ * many. */
+static enum explained explain_rows(const struct layer *layer, const struct ts_expert_choice *choice, size_t *counts)
 {
-    struct ts_error ignored;
-    for (size_t token = 0; token < choice->tokens; token++) {
-        int64_t *experts = choice->experts[side] + token * choice->listed;
-        double *logits = choice->logits[side] + token * choice->listed;
-        if (ts_view_read_f64(view, token * last, last, numbers, &ignored) != TS_OK)
-            return false;
-        for (size_t i = 0; i < last; i++)
-            if (choice->whole ? !(numbers[i] >= 0 && numbers[i] < MOST_EXPERTS) : !isfinite(numbers[i]))
-                return false;
-        for (size_t i = 0; i < choice->listed && choice->whole; i++) {
-            experts[i] = (int64_t)numbers[i];
-            logits[i] = -(double)i;
-        }
-        if (!choice->whole)
-            list_largest(numbers, last, choice->listed, experts, logits);
-    }
-    return true;
-}
-
-/* A router's logits, or its choice. False where it is neither. */
-static bool read_choice(const struct ts_pair *pair, const struct layer *layer, struct ts_arena *arena,
-                        struct choice *choice)
-{
-    const uint64_t last = pair->a.rank ? pair->a.shape[pair->a.rank - 1] : 0, tokens = last ? pair->a.count / last : 0;
-    const bool whole = ts_type_is_integer(pair->a.tensor->type);
-    double *numbers;
-    bool good;
-    if (pair->problem || !tokens || !ts_view_same_shape(&pair->a, &pair->b) || pair->a.count > MOST_NUMBERS ||
-        whole != ts_type_is_integer(pair->b.tensor->type) || ts_type_info(pair->a.tensor->type)->components != 1 ||
-        ts_type_info(pair->b.tensor->type)->components != 1 ||
-        (whole ? last > MOST_CHOSEN : last < layer->experts || last < 2 || last > MOST_EXPERTS))
-        return false;
-    *choice = (struct choice){
-        .tokens = (size_t)tokens, .listed = last < MOST_CHOSEN ? (size_t)last : MOST_CHOSEN, .whole = whole};
-    numbers = calloc((size_t)last, sizeof *numbers);
-    good = numbers != NULL;
-    for (int side = 0; side < 2 && good; side++) {
-        choice->experts[side] = ts_arena_array(arena, choice->tokens, choice->listed * sizeof **choice->experts);
-        choice->logits[side] = ts_arena_array(arena, choice->tokens, choice->listed * sizeof **choice->logits);
-        good = choice->experts[side] && choice->logits[side] &&
-               read_side(side ? &pair->b : &pair->a, choice, side, (size_t)last, numbers);
-    }
-    free(numbers);
-    return good;
-}
-
-/* Whether a token takes the expert that is at this place of its list. */
-static enum taken is_taken(const struct choice *choice, int side, size_t token, size_t place)
-{
-    const double *logits = choice->logits[side] + token * choice->listed;
-    const size_t k = choice->per_token;
-    if (choice->whole || k == choice->listed)
-        return place < k ? TAKEN : NOT_TAKEN;
-    if (place < k)
-        return logits[place] > logits[k] ? TAKEN : MAY_BE_TAKEN;
-    return logits[place] < logits[k - 1] ? NOT_TAKEN : MAY_BE_TAKEN;
-}
-
-/* Every expert has as many rows as tokens took it, or may have taken. */
-static bool explains_rows(const struct ts_pairer *pairer, const struct layer *layer, const struct choice *choice,
-                          size_t *counts)
-{
-    memset(counts, 0, 4 * MOST_EXPERTS * sizeof *counts);
+    enum explained explained = EXPLAINED;
+    memset(counts, 0, 4 * TS_MOST_EXPERTS * sizeof *counts);
     for (int side = 0; side < 2; side++)
-        for (size_t token = 0; token < choice->tokens; token++)
-            for (size_t place = 0; place < choice->listed; place++) {
-                const enum taken taken = is_taken(choice, side, token, place);
-                if (taken == NOT_TAKEN)
-                    break;
-                counts[(size_t)(2 * side + (taken == MAY_BE_TAKEN)) * MOST_EXPERTS +
-                       (size_t)choice->experts[side][token * choice->listed + place]]++;
-            }
-    for (const struct module *module = layer->modules; module; module = module->next)
-        for (int side = 0; side < 2; side++) {
-            const struct ts_pair *pair = &pairer->found[module->found].pair;
-            const uint64_t rows = (side ? pair->b : pair->a).tensor->shape[0];
-            const size_t least = counts[(size_t)(2 * side) * MOST_EXPERTS + module->expert];
-            if (rows < least || rows - least > counts[(size_t)(2 * side + 1) * MOST_EXPERTS + module->expert])
-                return false;
+        for (size_t token = 0; token < choice->tokens; token++) {
+            const uint16_t *experts = choice->sides[side].experts + token * choice->listed;
+            size_t first, end;
+            ts_expert_choice_tied(choice, side, token, &first, &end);
+            for (size_t place = 0; place < end; place++)
+                counts[(size_t)(2 * side + (place >= first)) * TS_MOST_EXPERTS + experts[place]]++;
         }
-    return true;
+    for (const struct module *module = layer->modules; module; module = module->next)
+        for (int side = 0; side < 2 && module->found != SIZE_MAX; side++) {
+            const size_t sure = counts[(size_t)(2 * side) * TS_MOST_EXPERTS + module->expert];
+            if (module->rows[side] < sure)
+                return TOO_MANY;
+            if (module->rows[side] - sure > counts[(size_t)(2 * side + 1) * TS_MOST_EXPERTS + module->expert])
+                explained = TOO_FEW;
+        }
+    return explained;
 }
 
 /* How many experts each token takes: as many as the rows say. False where no number explains them. */
-static bool count_chosen(const struct ts_pairer *pairer, const struct layer *layer, struct choice *choice)
+static bool count_chosen(const struct layer *layer, struct ts_expert_choice *choice)
 {
-    size_t *counts = malloc(4 * MOST_EXPERTS * sizeof *counts);
-    bool found = false;
-    for (choice->per_token = choice->whole ? choice->listed : 1; choice->per_token <= choice->listed && counts;
-         choice->per_token++)
-        if ((found = explains_rows(pairer, layer, choice, counts)))
-            break;
-    free(counts);
-    return found;
-}
-
-/* The tokens of each expert. False without memory. */
-static bool list_members(struct choice *choice, struct ts_arena *arena)
-{
-    for (int side = 0; side < 2; side++) {
-        size_t *firsts = ts_arena_array(arena, MOST_EXPERTS + 2, sizeof *firsts);
-        choice->firsts[side] = firsts;
-        for (int pass = 0; pass < 2 && firsts; pass++) { /* count, then list */
-            for (size_t token = 0; token < choice->tokens; token++)
-                for (size_t place = 0; place < choice->listed; place++) {
-                    const enum taken taken = is_taken(choice, side, token, place);
-                    const size_t expert = (size_t)choice->experts[side][token * choice->listed + place];
-                    if (taken == NOT_TAKEN)
-                        break;
-                    if (pass)
-                        choice->members[side][firsts[expert + 1]] =
-                            (struct member){.token = token,
-                                            .rank = taken == MAY_BE_TAKEN ? choice->per_token - 1 : place,
-                                            .taken = taken};
-                    firsts[expert + (pass ? 1 : 2)]++; /* the second pass moves them to where they belong */
-                }
-            for (size_t expert = 2; expert < MOST_EXPERTS + 2 && !pass; expert++)
-                firsts[expert] += firsts[expert - 1];
-            if (!pass)
-                choice->members[side] = ts_arena_array(arena, firsts[MOST_EXPERTS + 1], sizeof **choice->members);
-            if (!choice->members[side])
-                return false;
-        }
+    size_t *counts = malloc(4 * TS_MOST_EXPERTS * sizeof *counts);
+    enum explained explained = TOO_FEW;
+    choice->per_token = choice->whole ? choice->listed - 1 : 0;
+    while (counts && explained == TOO_FEW && choice->per_token < choice->listed) {
+        choice->per_token++;
+        explained = explain_rows(layer, choice, counts);
     }
-    choice->places = ts_arena_array(arena, choice->tokens, sizeof *choice->places);
-    for (size_t token = 0; token < choice->tokens && choice->places; token++)
-        choice->places[token] = SIZE_MAX;
-    return choice->firsts[0] && choice->firsts[1] && choice->places;
+    choice->sure = choice->per_token == choice->listed;
+    if (explained == EXPLAINED && !choice->sure) { /* experts that were not captured might tell */
+        choice->per_token++;
+        choice->sure = explain_rows(layer, choice, counts) != EXPLAINED;
+        choice->per_token--;
+    }
+    free(counts);
+    return explained == EXPLAINED;
 }
 
-/* The router of a layer; false when nothing near it explains which rows its experts have. */
-static bool find_choice(struct ts_pairer *pairer, const struct layer *layer, struct choice *choice)
+/* The router of a layer, among what stands around its experts in the same module; false when nothing there explains
+ * which rows they have. */
+static bool find_choice(struct ts_pairer *pairer, const struct layer *layer, struct ts_expert_choice *choice)
 {
-    const size_t first = layer->modules->found, before = strlen(layer->base[0]) - strlen(WORD);
-    for (size_t step = 1; step <= NEAR_PAIRS + layer->last->found - first; step++)
+    const size_t before = strlen(layer->base) - strlen(WORD);
+    for (size_t step = 1; step <= NEAR_PAIRS + layer->pairs; step++)
         for (int behind = 0; behind < 2; behind++) {
+            const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
             struct ts_pair *pair;
             size_t length;
             uint64_t expert;
-            if (behind ? first + step >= pairer->count : step > first || step > NEAR_PAIRS)
+            if (behind ? step >= pairer->count - layer->first : step > layer->first || step > NEAR_PAIRS)
                 continue;
-            pair = &pairer->found[behind ? first + step : first - step].pair;
-            if (strncmp(pair->name, layer->base[0], before) == 0 && !module_of(pair->name, &length, &expert) &&
-                read_choice(pair, layer, &pairer->scratch, choice) && count_chosen(pairer, layer, choice) &&
-                list_members(choice, &pairer->scratch)) {
+            pair = &pairer->found[behind ? layer->first + step : layer->first - step].pair;
+            if (strncmp(pair->name, layer->base, before) != 0 || module_of(pair->name, &length, &expert))
+                continue;
+            if (ts_expert_choice_read(pair, layer->experts, layer->rows, &pairer->scratch, choice) &&
+                count_chosen(layer, choice) && ts_expert_choice_list(choice, &pairer->scratch)) {
                 choice->router = pair;
                 return true;
             }
+            ts_arena_rewind(&pairer->scratch, mark);
         }
     return false;
 }
 
-/* Two rows hold the same, by their first numbers. */
-static bool are_close(const struct module *module, int side, uint64_t row, uint64_t other)
-{
-    const uint64_t width = module->whole[0].shape[1];
-    const size_t looked = width < GLANCE ? (size_t)width : GLANCE;
-    double x[GLANCE], y[GLANCE], error = 0, size = 0;
-    struct ts_error ignored;
-    if (row >= module->whole[side].shape[0] || other >= module->whole[!side].shape[0] ||
-        ts_view_read_f64(&module->whole[side], row * width, looked, x, &ignored) != TS_OK ||
-        ts_view_read_f64(&module->whole[!side], other * width, looked, y, &ignored) != TS_OK)
-        return false;
-    for (size_t i = 0; i < looked; i++) {
-        error += (x[i] - y[i]) * (x[i] - y[i]);
-        size += x[i] * x[i] + y[i] * y[i];
-    }
-    return error < CLOSE * size;
-}
-
-static size_t place_of(const struct rows *rows, int side, size_t token)
+/* Notes where the rows of one side stand, or forgets it. */
+static void set_places(const struct ts_expert_choice *choice, const struct rows *rows, int side, bool noted)
 {
     for (size_t row = 0; row < rows->count[side]; row++)
-        if (rows->tokens[side][row] == token)
-            return row;
-    return SIZE_MAX;
+        choice->places[rows->tokens[side][row]] = noted ? row : SIZE_MAX;
 }
 
-/* A token with equal logits took this expert when the row that would be its own is the one that it has on the other
- * side, and else when that row is not the next one's. end: behind the last member. */
-static bool has_row(const struct module *module, const struct rows *rows, int side, const struct member *member,
-                    const struct member *end)
+/* Energy of the difference of two rows, and of both, by their first numbers. */
+static bool add_difference(const struct module *module, int side, uint64_t row, uint64_t other, double *error,
+                           double *size)
 {
-    const size_t row = rows->count[side], other = place_of(rows, !side, member->token);
-    if (other != SIZE_MAX)
-        return are_close(module, side, row, other);
-    for (const struct member *next = member + 1; next < end; next++)
-        if (next->taken == TAKEN && place_of(rows, !side, next->token) != SIZE_MAX)
-            return !are_close(module, side, row, place_of(rows, !side, next->token));
-    return row < module->whole[side].shape[0];
+    const size_t looked = module->width < GLANCE ? (size_t)module->width : GLANCE;
+    double x[GLANCE], y[GLANCE];
+    struct ts_error ignored;
+    if (row >= module->rows[side] || other >= module->rows[!side] ||
+        ts_view_read_f64(&module->whole[side], row * module->width, looked, x, &ignored) != TS_OK ||
+        ts_view_read_f64(&module->whole[!side], other * module->width, looked, y, &ignored) != TS_OK)
+        return false;
+    for (size_t i = 0; i < looked; i++)
+        if (isfinite(x[i]) && isfinite(y[i])) {
+            *error += (x[i] - y[i]) * (x[i] - y[i]);
+            *size += x[i] * x[i] + y[i] * y[i];
+        }
+    return true;
+}
+
+/* How far they differ, beside their size. */
+static double apart(const struct module *module, int side, uint64_t row, uint64_t other)
+{
+    double error = 0, size = 0;
+    return add_difference(module, side, row, other, &error, &size) && size > 0 ? error / size : INFINITY;
 }
 
 /* Which of equal logits a side takes: what rows of the other side tell, or always the first or the last of them. */
 enum rule { AS_ROWS_TELL, FIRST_OF_EQUAL, LAST_OF_EQUAL };
 
-static bool follows_rule(const struct choice *choice, int side, size_t token, uint64_t expert, enum rule rule)
+/* The rank by which an expert takes a token: of equal logits, any may be the last. */
+static size_t rank_of(const struct ts_expert_choice *choice, const struct ts_expert_member *member, enum taking taking)
 {
-    const int64_t *experts = choice->experts[side] + token * choice->listed;
-    size_t place = 0, first = 0, end;
-    while (experts[place] != (int64_t)expert)
-        place++;
-    while (is_taken(choice, side, token, first) == TAKEN)
-        first++;
-    end = first;
-    while (end < choice->listed && is_taken(choice, side, token, end) == MAY_BE_TAKEN)
-        end++;
-    return rule == FIRST_OF_EQUAL ? place < choice->per_token : place >= end - (choice->per_token - first);
+    return taking == BY_TOKEN ? 0 : member->tied ? choice->per_token - 1 : member->place;
+}
+
+/* A token with equal logits took this expert when the row that would be its own is more like the one that it has on the
+ * other side than like the next one's; and where it has none there, when the next one's row comes later. next: the
+ * first member behind it that surely has a row on both sides, or end. The places are those of the other side. */
+static bool has_row(const struct ts_expert_choice *choice, const struct module *module, int side, size_t row,
+                    const struct ts_expert_member *member, const struct ts_expert_member *next,
+                    const struct ts_expert_member *end)
+{
+    const size_t own = choice->places[member->token];
+    const double like = own == SIZE_MAX ? INFINITY : apart(module, side, row, own);
+    double now;
+    if (next == end)
+        return own == SIZE_MAX ? row < module->rows[side] : like < CLOSE;
+    now = apart(module, side, row, choice->places[next->token]);
+    if (own != SIZE_MAX)
+        return like < CLOSE && like <= now;
+    for (size_t later = row + 1; later <= row + (size_t)(next - member) && later <= row + LATER; later++)
+        if (apart(module, side, later, choice->places[next->token]) < now)
+            return true;
+    return false;
+}
+
+static bool follows_rule(const struct ts_expert_choice *choice, int side, const struct ts_expert_member *member,
+                         enum rule rule)
+{
+    size_t first, end;
+    ts_expert_choice_tied(choice, side, member->token, &first, &end);
+    return rule == FIRST_OF_EQUAL ? member->place < choice->per_token
+                                  : member->place >= end - (choice->per_token - first);
+}
+
+/* How many tokens with equal logits may take the expert, and how many of them have a row. False where these are more.
+ */
+static bool count_tied(const struct ts_expert_choice *choice, const struct module *module, int side, size_t *tied,
+                       size_t *wanted)
+{
+    const struct ts_expert_takers *own = &choice->sides[side];
+    const size_t first = own->firsts[module->expert], end = own->firsts[module->expert + 1];
+    *tied = *wanted = 0;
+    for (size_t i = first; i < end; i++)
+        *tied += own->members[i].tied;
+    if (module->rows[side] > end - first || module->rows[side] < end - first - *tied)
+        return false;
+    *wanted = (size_t)module->rows[side] - (end - first - *tied);
+    return true;
+}
+
+/* All of them or none, so that nothing is left to find out. */
+static bool is_certain(const struct ts_expert_choice *choice, const struct module *module, int side)
+{
+    size_t tied, wanted;
+    return count_tied(choice, module, side, &tied, &wanted) && (wanted == 0 || wanted == tied);
 }
 
 /* False when they are not as many as its rows. */
-static bool list_rows(const struct choice *choice, const struct module *module, enum taking taking, int side,
+static bool list_rows(const struct ts_expert_choice *choice, const struct module *module, enum taking taking, int side,
                       enum rule rule, struct rows *rows)
 {
-    const struct member *members = choice->members[side] + choice->firsts[side][module->expert];
-    const struct member *end = choice->members[side] + choice->firsts[side][module->expert + 1];
-    rows->count[side] = 0;
+    const struct ts_expert_takers *own = &choice->sides[side];
+    const struct ts_expert_member *members = own->members + own->firsts[module->expert];
+    const struct ts_expert_member *end = own->members + own->firsts[module->expert + 1];
+    const bool by_count = rule == AS_ROWS_TELL || is_certain(choice, module, side);
+    size_t *count = &rows->count[side], tied, wanted;
+    *count = 0;
+    if (!count_tied(choice, module, side, &tied, &wanted))
+        return false;
     for (size_t rank = 0; rank < (taking == BY_RANK ? choice->per_token : 1); rank++)
-        for (const struct member *member = members; member < end; member++) {
-            if ((taking == BY_RANK && member->rank != rank) ||
-                (member->taken == MAY_BE_TAKEN &&
-                 !(rule == AS_ROWS_TELL ? has_row(module, rows, side, member, end)
-                                        : follows_rule(choice, side, member->token, module->expert, rule))))
+        for (const struct ts_expert_member *member = members, *next = members; member < end; member++) {
+            bool taken = !member->tied;
+            if (rank_of(choice, member, taking) != rank)
                 continue;
-            rows->tokens[side][rows->count[side]++] = member->token;
+            while (rule == AS_ROWS_TELL && member->tied && next < end &&
+                   (next <= member || next->tied || rank_of(choice, next, taking) != rank ||
+                    choice->places[next->token] == SIZE_MAX))
+                next++;
+            if (member->tied) {
+                if (by_count && (wanted == 0 || wanted == tied))
+                    taken = wanted > 0;
+                else
+                    taken = rule == AS_ROWS_TELL ? has_row(choice, module, side, *count, member, next, end)
+                                                 : follows_rule(choice, side, member, rule);
+                tied--;
+                wanted -= taken && wanted;
+            }
+            if (taken)
+                rows->tokens[side][(*count)++] = member->token;
         }
-    return rows->count[side] == module->whole[side].shape[0];
-}
-
-static bool is_certain(const struct choice *choice, const struct module *module, int side)
-{
-    for (size_t i = choice->firsts[side][module->expert]; i < choice->firsts[side][module->expert + 1]; i++)
-        if (choice->members[side][i].taken == MAY_BE_TAKEN)
-            return false;
-    return true;
+    return *count == module->rows[side];
 }
 
 /* The tokens of an expert, by its rows. False where they are not as many as its rows are, or without memory; to be
  * freed. */
-static bool rows_of(const struct choice *choice, const struct module *module, enum taking taking, struct rows *rows)
+static bool rows_of(const struct ts_expert_choice *choice, const struct module *module, enum taking taking,
+                    struct rows *rows)
 {
     const int first = !is_certain(choice, module, 0); /* the side that tells about the other */
+    bool listed;
     *rows = (struct rows){0};
-    for (int side = 0; side < 2; side++)
-        rows->tokens[side] = calloc(choice->firsts[side][module->expert + 1] - choice->firsts[side][module->expert] + 1,
-                                    sizeof **rows->tokens);
-    return rows->tokens[0] && rows->tokens[1] &&
-           (list_rows(choice, module, taking, first, FIRST_OF_EQUAL, rows) ||
-            list_rows(choice, module, taking, first, LAST_OF_EQUAL, rows)) &&
-           list_rows(choice, module, taking, !first, AS_ROWS_TELL, rows);
+    for (int side = 0; side < 2; side++) {
+        const size_t *firsts = choice->sides[side].firsts + module->expert;
+        rows->tokens[side] = calloc(firsts[1] - firsts[0] + 1, sizeof **rows->tokens);
+    }
+    if (!rows->tokens[0] || !rows->tokens[1] ||
+        (!list_rows(choice, module, taking, first, FIRST_OF_EQUAL, rows) &&
+         !list_rows(choice, module, taking, first, LAST_OF_EQUAL, rows)))
+        return false;
+    set_places(choice, rows, first, true);
+    listed = list_rows(choice, module, taking, !first, AS_ROWS_TELL, rows);
+    set_places(choice, rows, first, false);
+    return listed;
 }
 
 static void free_rows(struct rows *rows)
@@ -426,57 +409,159 @@ static bool are_same(const struct rows *rows)
            memcmp(rows->tokens[0], rows->tokens[1], rows->count[0] * sizeof **rows->tokens) == 0;
 }
 
-/* Rows of tokens that both sides have, and that did not stray before: starts[side] gets their places, in the order of
- * A. Returns how many. */
-static size_t list_common(const struct choice *choice, const struct rows *rows, uint64_t *const *starts)
+/* Rows of tokens that both sides have, and that did not stray in layers before, if not `all`: starts[side] gets their
+ * places, in the order of A. Returns how many. */
+static size_t list_common(const struct ts_expert_choice *choice, const struct rows *rows, bool all,
+                          uint64_t *const *starts)
 {
     size_t common = 0;
-    for (size_t row = 0; row < rows->count[1]; row++)
-        choice->places[rows->tokens[1][row]] = row;
+    set_places(choice, rows, 1, true);
     for (size_t row = 0; row < rows->count[0]; row++) {
         const size_t token = rows->tokens[0][row];
-        if (choice->places[token] == SIZE_MAX || choice->strayed[token])
+        if (choice->places[token] == SIZE_MAX || (choice->before[token] && !all))
             continue;
         starts[0][common] = row;
         starts[1][common++] = choice->places[token];
     }
-    for (size_t row = 0; row < rows->count[1]; row++)
-        choice->places[rows->tokens[1][row]] = SIZE_MAX;
+    set_places(choice, rows, 1, false);
     return common;
+}
+
+/* Equal logits among those of its tokens leave open in which order it took them. */
+static bool is_tangled(const struct ts_expert_choice *choice, const struct module *module, enum taking taking)
+{
+    const uint32_t last = (uint32_t)1 << (choice->per_token - 1);
+    const uint32_t mask = taking == BY_RANK ? last | (last - 1) : last;
+    for (int side = 0; side < 2; side++) {
+        const struct ts_expert_takers *own = &choice->sides[side];
+        for (size_t i = own->firsts[module->expert]; i < own->firsts[module->expert + 1]; i++)
+            if (own->equal[own->members[i].token] & mask)
+                return true;
+    }
+    return false;
+}
+
+static int by_size(const void *one, const void *other)
+{
+    const double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+/* Leaves out all but `kept` rows: those that are least alike. False without memory. */
+static bool leave_unlike(const struct module *module, uint64_t *const *starts, size_t count, size_t kept)
+{
+    double *own = calloc(2 * count + 1, sizeof *own), *sorted = own ? own + count : NULL;
+    size_t used = 0;
+    for (size_t row = 0; row < count && own; row++) {
+        const double one = apart(module, 0, starts[0][row], starts[1][row]);
+        own[row] = sorted[row] = isfinite(one) ? one : 0; /* no token becomes NaN by going elsewhere */
+    }
+    if (own)
+        qsort(sorted, count, sizeof *sorted, by_size);
+    for (size_t row = 0; row < count && own && used < kept; row++)
+        if (own[row] <= sorted[kept - 1]) {
+            starts[0][used] = starts[0][row];
+            starts[1][used++] = starts[1][row];
+        }
+    free(own);
+    return own != NULL;
+}
+
+/* Rows that have no partner yet are given the one that holds the same; those that find none get any, to be judged, as
+ * long as there should be more pairs. partners: of rows of A, and of rows of B. False where they are too many. */
+static bool match_odd(const struct module *module, const struct rows *rows, size_t *const *partners, size_t lacking)
+{
+    size_t odd[2][MOST_TANGLED], count[2] = {0, 0};
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < rows->count[side]; row++)
+            if (partners[side][row] == SIZE_MAX) {
+                if (count[side] == MOST_TANGLED)
+                    return false;
+                odd[side][count[side]++] = row;
+            }
+    for (int any = 0; any < 2; any++)
+        for (size_t i = 0; i < count[0] && lacking; i++) {
+            double least = any ? INFINITY : CLOSE;
+            size_t best = SIZE_MAX;
+            for (size_t k = 0; k < count[1] && partners[0][odd[0][i]] == SIZE_MAX; k++) {
+                const double own = apart(module, 0, odd[0][i], odd[1][k]);
+                if (partners[1][odd[1][k]] != SIZE_MAX || !(own < least || (any && best == SIZE_MAX)))
+                    continue;
+                least = own;
+                best = odd[1][k];
+            }
+            if (best == SIZE_MAX)
+                continue;
+            partners[0][odd[0][i]] = best;
+            partners[1][best] = odd[0][i];
+            lacking--;
+        }
+    return true;
+}
+
+/* Where it is open which row is whose, by what they hold: tokens that strayed before are those that changed most.
+ * common: how many pairs there are to be; fewer where a row is not finite. Whether any changed. False without memory.
+ */
+static bool match_rows(const struct ts_expert_choice *choice, const struct module *module, const struct rows *rows,
+                       uint64_t *const *starts, size_t *common, bool *moved)
+{
+    const size_t all = list_common(choice, rows, true, starts);
+    size_t *partners[2] = {calloc(rows->count[0] + 1, sizeof **partners),
+                           calloc(rows->count[1] + 1, sizeof **partners)};
+    size_t close = 0, used = 0;
+    bool done = partners[0] && partners[1];
+    for (int side = 0; side < 2 && done; side++)
+        for (size_t row = 0; row < rows->count[side]; row++)
+            partners[side][row] = SIZE_MAX;
+    for (size_t i = 0; i < all && done; i++)
+        if (apart(module, 0, starts[0][i], starts[1][i]) <= CLOSE) {
+            partners[0][starts[0][i]] = (size_t)starts[1][i];
+            partners[1][starts[1][i]] = (size_t)starts[0][i];
+            close++;
+        }
+    *moved = done && close < all && match_odd(module, rows, partners, all - close);
+    for (size_t row = 0; row < rows->count[0] && *moved; row++)
+        if (partners[0][row] != SIZE_MAX) {
+            starts[0][used] = row;
+            starts[1][used++] = partners[0][row];
+        }
+    free(partners[0]);
+    free(partners[1]);
+    used = *moved ? used : all;
+    *common = *common < used ? *common : used;
+    return done && leave_unlike(module, starts, used, *common);
 }
 
 /* How far the first numbers of rows that stand beside each other differ, beside their size. */
 static double distance(const struct module *module, uint64_t *const *starts, size_t common)
 {
-    const uint64_t width = module->whole[0].shape[1];
-    const size_t looked = width < GLANCE ? (size_t)width : GLANCE;
-    double error = 0, size = 0, a[GLANCE], b[GLANCE];
-    struct ts_error ignored;
-    for (size_t row = 0; row < common; row++) {
-        if (ts_view_read_f64(&module->whole[0], starts[0][row] * width, looked, a, &ignored) != TS_OK ||
-            ts_view_read_f64(&module->whole[1], starts[1][row] * width, looked, b, &ignored) != TS_OK)
-            continue;
-        for (size_t i = 0; i < looked; i++)
-            if (isfinite(a[i]) && isfinite(b[i])) {
-                error += (b[i] - a[i]) * (b[i] - a[i]);
-                size += a[i] * a[i] + b[i] * b[i];
-            }
-    }
+    double error = 0, size = 0;
+    for (size_t row = 0; row < common && row < GLANCED_ROWS; row++)
+        add_difference(module, 0, starts[0][row], starts[1][row], &error, &size);
     return size > 0 ? error / size : 0;
 }
 
-/* The order in which the experts of this layer take their tokens: the one that makes their rows agree. */
-static enum taking order_of_rows(const struct layer *layer, const struct choice *choice, uint64_t *const *starts)
+/* The order in which the experts of this layer take their tokens: the one that makes their rows agree; as in the layers
+ * before where all of them got the same tokens, as then any would. */
+static enum taking order_of_rows(const struct layer *layer, const struct ts_expert_choice *choice,
+                                 uint64_t *const *starts, enum taking before)
 {
     double apart[TAKINGS] = {0, 0};
-    for (const struct module *module = layer->modules; module; module = module->next)
+    for (const struct module *module = layer->modules; module; module = module->next) {
+        double own[TAKINGS] = {0, 0};
+        bool tells = false;
         for (enum taking taking = BY_TOKEN; taking < TAKINGS; taking++) {
             struct rows rows;
-            if (rows_of(choice, module, taking, &rows) && !are_same(&rows))
-                apart[taking] += distance(module, starts, list_common(choice, &rows, starts));
+            if (rows_of(choice, module, taking, &rows)) {
+                tells = tells || !are_same(&rows);
+                own[taking] = distance(module, starts, list_common(choice, &rows, false, starts));
+            }
             free_rows(&rows);
         }
-    return apart[BY_RANK] < apart[BY_TOKEN] ? BY_RANK : BY_TOKEN;
+        for (enum taking taking = BY_TOKEN; taking < TAKINGS && tells; taking++)
+            apart[taking] += own[taking];
+    }
+    return apart[BY_RANK] == apart[BY_TOKEN] ? before : apart[BY_RANK] < apart[BY_TOKEN] ? BY_RANK : BY_TOKEN;
 }
 
 /* What was done to a side; "" where all of its rows stay as they are. NULL without memory. */
@@ -487,42 +572,67 @@ static const char *words_of(const uint64_t *starts, size_t common, size_t count,
         moved = starts[row] < starts[row - 1];
     if (common == count && !moved)
         return "";
-    return ts_arena_printf(arena, "%c: rows of %zu of %zu tokens, which both sides sent the same way%s",
-                           side ? 'B' : 'A', common, count, moved ? ", in the order of A" : "");
+    return ts_arena_printf(arena, "%c: rows of %zu of %zu tokens, which both sides sent there%s", side ? 'B' : 'A',
+                           common, count, moved ? ", in the order of A" : "");
 }
 
 /* The rows at `starts`, of which those that follow each other are one piece. */
-static bool take_rows(const struct ts_view *whole, const uint64_t *starts, size_t count, struct ts_arena *scratch,
-                      struct ts_arena *arena, struct ts_view *out)
+static bool take_rows(const struct ts_tensor *tensor, const uint64_t *starts, size_t count, struct ts_arena *scratch,
+                      struct ts_arena *arena, struct ts_view *out, size_t *pieces)
 {
     uint64_t *firsts = ts_arena_array(scratch, count, sizeof *firsts);
     uint64_t *lengths = ts_arena_array(scratch, count, sizeof *lengths);
-    size_t pieces = 0;
+    struct ts_view whole;
+    size_t used = 0;
     for (size_t i = 0; i < count && firsts && lengths; i++) {
         if (i && starts[i] == starts[i - 1] + 1) {
-            lengths[pieces - 1]++;
+            lengths[used - 1]++;
             continue;
         }
-        firsts[pieces] = starts[i];
-        lengths[pieces++] = 1;
+        firsts[used] = starts[i];
+        lengths[used++] = 1;
     }
-    return firsts && lengths && ts_layout_gather(whole, 0, firsts, lengths, 1, pieces, arena, out);
+    *pieces += used;
+    return firsts && lengths && ts_view_of(tensor, arena, &whole) &&
+           ts_layout_gather(&whole, 0, firsts, lengths, 1, used, arena, out);
 }
+
+/* Rows of an expert that were put beside each other by what they hold: the first of its tensors tells for all. */
+struct matched {
+    bool known, moved;
+    uint64_t expert;
+    size_t rows[2], common;
+};
+
+/* What a run's layers have in common. */
+struct aligned {
+    struct matched matched;
+    bool *gone;                 /* pairs without a common token */
+    const char *changed, *idle; /* the first of them */
+    size_t changed_count, idle_count;
+    size_t pieces; /* of all views */
+    enum taking taking;
+    char *part; /* the layers of one step of a run, in which tokens stray */
+    size_t tokens;
+    bool *strayed;
+};
 
 /* Puts the rows of tokens that both sides have beside each other. */
 static enum ts_status take_common(struct ts_pairer *pairer, const struct module *module, const struct rows *rows,
-                                  uint64_t *const *starts, size_t common, struct ts_error *error)
+                                  uint64_t *const *starts, size_t common, struct aligned *aligned,
+                                  struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->out->arena;
     struct ts_pair *pair = &pairer->found[module->found].pair;
+    const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
     const char *words[2];
     for (int side = 0; side < 2; side++) {
-        struct ts_view whole, *view = side ? &pair->b : &pair->a;
-        if (!ts_view_of(view->tensor, arena, &whole) ||
-            !take_rows(&whole, starts[side], common, &pairer->scratch, arena, view) ||
+        struct ts_view *view = side ? &pair->b : &pair->a;
+        if (!take_rows(view->tensor, starts[side], common, &pairer->scratch, arena, view, &aligned->pieces) ||
             !(words[side] = words_of(starts[side], common, rows->count[side], side, arena)))
             return ts_fail_memory(error);
     }
+    ts_arena_rewind(&pairer->scratch, mark);
     pair->recipe = !*words[0] ? words[1] : !*words[1] ? words[0] : ts_arena_printf(arena, "%s; %s", words[0], words[1]);
     pair->guess = pair->ambiguous = pair->by_size = pair->zeros = false;
     pair->padded = true; /* what was left out is told */
@@ -530,125 +640,104 @@ static enum ts_status take_common(struct ts_pairer *pairer, const struct module 
     return pair->recipe ? TS_OK : ts_fail_memory(error);
 }
 
-/* Tokens that took other experts, of one step of a run. */
-struct strayed {
-    char *part;
-    size_t tokens;
-    bool *rows;
-};
-
-/* What a note tells. */
-struct told {
-    const char *changed, *idle; /* the first of them */
-    size_t changed_count, idle_count;
-};
-
-static void set_idle(struct ts_side *side, size_t i, struct told *told)
-{
-    side->idle[i] = true;
-    told->idle = told->idle ? told->idle : side->bundle->tensors[i]->name;
-    told->idle_count++;
-}
-
-/* Tokens of one side's rows that the other does not have. */
-static void mark_strayed(const struct rows *rows, const struct choice *choice)
-{
-    for (int side = 0; side < 2; side++) {
-        for (size_t row = 0; row < rows->count[!side]; row++)
-            choice->places[rows->tokens[!side][row]] = row;
-        for (size_t row = 0; row < rows->count[side]; row++)
-            if (choice->places[rows->tokens[side][row]] == SIZE_MAX)
-                choice->strayed[rows->tokens[side][row]] = true;
-        for (size_t row = 0; row < rows->count[!side]; row++)
-            choice->places[rows->tokens[!side][row]] = SIZE_MAX;
-    }
-}
-
 /* What one expert holds, token by token. */
-static enum ts_status align_module(struct ts_pairer *pairer, const struct module *module, const struct choice *choice,
-                                   const struct rows *rows, uint64_t *const *starts, bool *gone, struct told *told,
-                                   struct ts_error *error)
+static enum ts_status align_module(struct ts_pairer *pairer, const struct module *module,
+                                   const struct ts_expert_choice *choice, const struct rows *rows,
+                                   uint64_t *const *starts, struct aligned *aligned, struct ts_error *error)
 {
-    const struct ts_found *found = &pairer->found[module->found];
-    const size_t common = list_common(choice, rows, starts);
-    if (are_same(rows) && common == rows->count[0])
+    struct ts_side *sides[2] = {&pairer->a, &pairer->b};
+    struct matched *matched = &aligned->matched;
+    size_t common;
+    if (!matched->known || matched->expert != module->expert || matched->rows[0] != rows->count[0] ||
+        matched->rows[1] != rows->count[1]) {
+        *matched = (struct matched){.expert = module->expert, .rows = {rows->count[0], rows->count[1]}};
+        matched->common = list_common(choice, rows, false, starts);
+        matched->known = is_tangled(choice, module, aligned->taking);
+        if (matched->known && !match_rows(choice, module, rows, starts, &matched->common, &matched->moved))
+            return ts_fail_memory(error);
+    }
+    common = matched->common;
+    if (are_same(rows) && common == rows->count[0] && !matched->moved)
         return TS_OK;
     if (common) {
-        told->changed = told->changed ? told->changed : found->pair.name;
-        told->changed_count++;
-        return take_common(pairer, module, rows, starts, common, error);
+        struct ts_pair *pair = &pairer->found[module->found].pair;
+        if (aligned->pieces > MOST_PIECES) {
+            pair->problem = "experts got other tokens of A than of B, in too many places to follow all of them";
+            return TS_OK;
+        }
+        aligned->changed = aligned->changed ? aligned->changed : pair->name;
+        aligned->changed_count++;
+        return take_common(pairer, module, rows, starts, common, aligned, error);
     }
-    *gone = true;
-    set_idle(&pairer->a, found->a, told);
-    set_idle(&pairer->b, found->b, told);
+    if (module->found != SIZE_MAX)
+        aligned->gone[module->found] = true;
+    for (int side = 0; side < 2; side++)
+        if (module->index[side] != SIZE_MAX) {
+            const char *name = sides[side]->bundle->tensors[module->index[side]]->name;
+            sides[side]->idle[module->index[side]] = true;
+            aligned->idle = aligned->idle ? aligned->idle : name;
+            aligned->idle_count++;
+        }
     return TS_OK;
 }
 
-/* Pairs without a common token are marked as gone. */
-static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *layer, const struct choice *choice,
-                                  bool *gone, struct told *told, struct ts_error *error)
+/* Tokens of one side's rows that the other does not have. */
+static void mark_strayed(const struct rows *rows, const struct ts_expert_choice *choice)
+{
+    for (int side = 0; side < 2; side++) {
+        set_places(choice, rows, !side, true);
+        for (size_t row = 0; row < rows->count[side]; row++)
+            if (choice->places[rows->tokens[side][row]] == SIZE_MAX)
+                choice->strayed[rows->tokens[side][row]] = true;
+        set_places(choice, rows, !side, false);
+    }
+}
+
+/* An expert that got more tokens on one side, and nothing tells which: what stands beside each other are other tokens
+ * from the first one on that is not there, unless those are the last. */
+static enum ts_status leave_unknown(struct ts_pairer *pairer, const struct module *module, struct ts_error *error)
+{
+    struct ts_pair *pair = module->found == SIZE_MAX ? NULL : &pairer->found[module->found].pair;
+    struct ts_agreement agreement = {.error = 1};
+    if (!pair || pair->problem || module->rows[0] == module->rows[1])
+        return TS_OK;
+    TS_TRY(ts_agree(&pair->a, &pair->b, GLANCED_ROWS, &agreement, error));
+    if (!(agreement.error <= SAME_ROWS))
+        pair->problem = ts_arena_printf(&pairer->out->arena,
+                                        "%" PRIu64 " tokens of A against %" PRIu64
+                                        " of B, and no captured router tells which they are",
+                                        module->rows[0], module->rows[1]);
+    return agreement.error <= SAME_ROWS || pair->problem ? TS_OK : ts_fail_memory(error);
+}
+
+static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *layer,
+                                  const struct ts_expert_choice *choice, struct aligned *aligned,
+                                  struct ts_error *error)
 {
     uint64_t *starts[2] = {ts_arena_array(&pairer->scratch, choice->tokens, sizeof **starts),
                            ts_arena_array(&pairer->scratch, choice->tokens, sizeof **starts)};
     enum ts_status status = starts[0] && starts[1] ? TS_OK : ts_fail_memory(error);
-    const enum taking taking = status == TS_OK ? order_of_rows(layer, choice, starts) : BY_TOKEN;
+    aligned->matched.known = false;
+    if (status == TS_OK)
+        aligned->taking = order_of_rows(layer, choice, starts, aligned->taking);
     for (int pass = 0; pass < 2; pass++) /* first all who stray */
         for (const struct module *module = layer->modules; module && status == TS_OK; module = module->next) {
             struct rows rows;
-            const bool told_apart = rows_of(choice, module, taking, &rows);
+            const bool told_apart = rows_of(choice, module, aligned->taking, &rows);
             if (told_apart && !pass)
                 mark_strayed(&rows, choice);
-            else if (told_apart)
-                status = align_module(pairer, module, choice, &rows, starts, &gone[module->found], told, error);
+            else if (pass)
+                status = told_apart ? align_module(pairer, module, choice, &rows, starts, aligned, error)
+                                    : leave_unknown(pairer, module, error);
             free_rows(&rows);
         }
     return status;
 }
 
-/* Tensors without a partner, of experts that no token of the other side took: those who took them here stray. */
-static void find_idle(struct ts_side *side, const struct layer *layer, const struct choice *choice, int which,
-                      struct told *told)
-{
-    for (size_t i = 0; i < side->count; i++) {
-        const struct ts_tensor *tensor = side->bundle->tensors[i];
-        size_t sure[2] = {0, 0}, unsure[2] = {0, 0};
-        uint64_t expert;
-        if (side->taken[i] || tensor->rank != 2 || !is_of(side->names[i], layer->base[which], &expert))
-            continue;
-        for (int s = 0; s < 2; s++)
-            for (size_t k = choice->firsts[s][expert]; k < choice->firsts[s][expert + 1]; k++) {
-                const struct member *member = &choice->members[s][k];
-                sure[s] += member->taken == TAKEN;
-                unsure[s] += member->taken == MAY_BE_TAKEN;
-            }
-        if (tensor->shape[0] < sure[which] || tensor->shape[0] > sure[which] + unsure[which] || sure[!which])
-            continue;
-        set_idle(side, i, told);
-        for (size_t k = choice->firsts[which][expert]; k < choice->firsts[which][expert + 1]; k++)
-            if (choice->members[which][k].taken == TAKEN)
-                choice->strayed[choice->members[which][k].token] = true;
-    }
-}
-
-static enum ts_status tell(struct ts_pairer *pairer, const struct told *told, struct ts_error *error)
-{
-    if (told->changed_count)
-        TS_TRY(
-            ts_pairer_note(pairer, error,
-                           "experts got other tokens of A than of B in %zu tensor%s, the first of them %s: only rows "
-                           "of tokens that chose them on both sides are compared there",
-                           told->changed_count, told->changed_count == 1 ? "" : "s", told->changed));
-    if (told->idle_count)
-        TS_TRY(ts_pairer_note(
-            pairer, error, "%zu tensor%s of experts hold%s no token that both sides sent there, the first of them %s",
-            told->idle_count, told->idle_count == 1 ? "" : "s", told->idle_count == 1 ? "s" : "", told->idle));
-    return TS_OK;
-}
-
 /* The name of a layer's experts without its number: the same for all layers of one step of a run. */
-static const char *part_of(const struct layer *layer, struct ts_arena *arena)
+static char *part_of(const struct layer *layer)
 {
-    char *part = ts_arena_string(arena, layer->base[0]);
+    char *part = strdup(layer->base);
     size_t end = part ? strlen(part) - strlen(WORD) : 0, start;
     while (end > 0 && !(part[end - 1] >= '0' && part[end - 1] <= '9'))
         end--;
@@ -661,25 +750,25 @@ static const char *part_of(const struct layer *layer, struct ts_arena *arena)
 }
 
 /* Who strayed in the layers before this one; nobody where another step of the run begins. */
-static enum ts_status carry_strayed(struct ts_pairer *pairer, const struct layer *layer, struct choice *choice,
-                                    struct strayed *strayed, struct ts_error *error)
+static bool carry_strayed(const struct layer *layer, struct ts_expert_choice *choice, struct aligned *aligned)
 {
-    const char *part = part_of(layer, &pairer->scratch);
-    if (!part)
-        return ts_fail_memory(error);
-    if (!strayed->part || strcmp(strayed->part, part) != 0 || strayed->tokens != choice->tokens) {
-        free(strayed->part);
-        free(strayed->rows);
-        *strayed = (struct strayed){
-            .part = strdup(part), .tokens = choice->tokens, .rows = calloc(choice->tokens, sizeof *strayed->rows)};
+    char *part = part_of(layer);
+    if (part && aligned->part && strcmp(aligned->part, part) == 0 && aligned->tokens == choice->tokens) {
+        free(part);
+    } else {
+        free(aligned->part);
+        free(aligned->strayed);
+        aligned->part = part;
+        aligned->tokens = choice->tokens;
+        aligned->strayed = calloc(choice->tokens, sizeof *aligned->strayed);
     }
-    choice->strayed = strayed->rows;
-    return strayed->part && strayed->rows ? TS_OK : ts_fail_memory(error);
+    choice->strayed = aligned->strayed;
+    return aligned->part && aligned->strayed;
 }
 
 /* Lists those who strayed in this layer and not before. */
-static enum ts_status list_strays(struct ts_pairer *pairer, const struct choice *choice, const bool *before,
-                                  struct ts_error *error)
+static enum ts_status list_strays(struct ts_pairer *pairer, const struct ts_expert_choice *choice, const bool *before,
+                                  bool all, struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->out->arena;
     struct ts_strays *strays = ts_arena_alloc(arena, sizeof *strays);
@@ -690,7 +779,7 @@ static enum ts_status list_strays(struct ts_pairer *pairer, const struct choice 
     tokens = ts_arena_array(arena, count, sizeof *tokens);
     if (!strays || !tokens)
         return ts_fail_memory(error);
-    *strays = (struct ts_strays){.tokens = tokens};
+    *strays = (struct ts_strays){.tokens = tokens, .all = all};
     for (size_t token = 0; token < choice->tokens; token++)
         if (choice->strayed[token] && !before[token])
             tokens[strays->count++] = token;
@@ -698,60 +787,70 @@ static enum ts_status list_strays(struct ts_pairer *pairer, const struct choice 
     return TS_OK;
 }
 
-static enum ts_status align_one(struct ts_pairer *pairer, const struct layer *layer, struct choice *choice,
-                                struct strayed *strayed, bool *gone, struct told *told, struct ts_error *error)
+static enum ts_status align_one(struct ts_pairer *pairer, const struct layer *layer, struct ts_expert_choice *choice,
+                                struct aligned *aligned, struct ts_error *error)
 {
-    bool *before = ts_arena_array(&pairer->scratch, choice->tokens, sizeof *before);
-    TS_TRY(carry_strayed(pairer, layer, choice, strayed, error));
-    if (!before)
+    bool all, *before = choice->before = ts_arena_array(&pairer->scratch, choice->tokens, sizeof *before);
+    if (!before || !carry_strayed(layer, choice, aligned))
         return ts_fail_memory(error);
     memcpy(before, choice->strayed, choice->tokens * sizeof *before);
-    find_idle(&pairer->a, layer, choice, 0, told);
-    find_idle(&pairer->b, layer, choice, 1, told);
-    TS_TRY(align_layer(pairer, layer, choice, gone, told, error));
-    return list_strays(pairer, choice, before, error);
+    all = choice->sure && ts_expert_choice_strays(choice);
+    TS_TRY(align_layer(pairer, layer, choice, aligned, error));
+    return choice->sure ? list_strays(pairer, choice, before, all, error) : TS_OK;
 }
 
-static enum ts_status align_layers(struct ts_pairer *pairer, const struct layer *layers, size_t count, bool *gone,
-                                   struct told *told, struct ts_error *error)
+static enum ts_status align_layers(struct ts_pairer *pairer, const struct layer *layers, size_t count,
+                                   struct aligned *aligned, struct ts_error *error)
 {
     enum ts_status status = TS_OK;
-    struct strayed strayed = {0};
     for (size_t i = 0; i < count && status == TS_OK; i++) {
         const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
-        struct choice choice;
+        struct ts_expert_choice choice;
         if (find_choice(pairer, &layers[i], &choice))
-            status = align_one(pairer, &layers[i], &choice, &strayed, gone, told, error);
+            status = align_one(pairer, &layers[i], &choice, aligned, error);
+        else
+            for (const struct module *module = layers[i].modules; module && status == TS_OK; module = module->next)
+                status = leave_unknown(pairer, module, error);
         ts_arena_rewind(&pairer->scratch, mark);
     }
-    free(strayed.part);
-    free(strayed.rows);
+    free(aligned->part);
+    free(aligned->strayed);
     return status;
+}
+
+static enum ts_status tell(struct ts_pairer *pairer, const struct aligned *aligned, struct ts_error *error)
+{
+    const size_t changed = aligned->changed_count, idle = aligned->idle_count;
+    if (changed)
+        TS_TRY(
+            ts_pairer_note(pairer, error,
+                           "experts got other tokens of A than of B in %zu tensor%s, the first of them %s: only rows "
+                           "of tokens that chose them on both sides are compared there",
+                           changed, changed == 1 ? "" : "s", aligned->changed));
+    if (idle)
+        TS_TRY(ts_pairer_note(
+            pairer, error, "%zu tensor%s of experts hold%s no token that both sides sent there, the first of them %s",
+            idle, idle == 1 ? "" : "s", idle == 1 ? "s" : "", aligned->idle));
+    return TS_OK;
 }
 
 enum ts_status ts_align_expert_rows(struct ts_pairer *pairer, struct ts_error *error)
 {
-    struct ts_side *sides[2] = {&pairer->a, &pairer->b};
-    struct told told = {0};
+    struct aligned aligned = {0};
     struct layer *layers;
     size_t count, kept = 0;
-    bool *gone;
     TS_TRY(list_layers(pairer, &layers, &count, error));
     if (!count)
         return TS_OK;
-    gone = ts_arena_array(&pairer->scratch, pairer->count, sizeof *gone);
-    for (int s = 0; s < 2; s++)
-        sides[s]->idle = ts_arena_array(&pairer->out->arena, sides[s]->count, sizeof *sides[s]->idle);
-    if (!gone || !pairer->a.idle || !pairer->b.idle)
+    aligned.gone = ts_arena_array(&pairer->scratch, pairer->count, sizeof *aligned.gone);
+    pairer->a.idle = ts_arena_array(&pairer->out->arena, pairer->a.count, sizeof *pairer->a.idle);
+    pairer->b.idle = ts_arena_array(&pairer->out->arena, pairer->b.count, sizeof *pairer->b.idle);
+    if (!aligned.gone || !pairer->a.idle || !pairer->b.idle)
         return ts_fail_memory(error);
-    TS_TRY(align_layers(pairer, layers, count, gone, &told, error));
+    TS_TRY(align_layers(pairer, layers, count, &aligned, error));
     for (size_t i = 0; i < pairer->count; i++)
-        if (!gone[i])
+        if (!aligned.gone[i])
             pairer->found[kept++] = pairer->found[i];
     pairer->count = kept;
-    pairer->out->idle[0] = pairer->out->idle[1] = 0;
-    for (int s = 0; s < 2; s++)
-        for (size_t i = 0; i < sides[s]->count; i++)
-            pairer->out->idle[s] += sides[s]->idle[i];
-    return tell(pairer, &told, error);
+    return tell(pairer, &aligned, error);
 }

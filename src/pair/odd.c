@@ -31,9 +31,10 @@ static bool is_whole(const struct ts_view *view)
 static bool is_candidate(const struct ts_pair *pair)
 {
     const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
-    return !pair->problem && !pair->by_hand && !pair->guess && !pair->members[0] && !pair->members[1] &&
-           strcmp(pair->how, "map") != 0 && strncmp(pair->how, "content", 7) != 0 && strcmp(pair->how, "tied") != 0 &&
-           is_whole(&pair->a) && is_whole(&pair->b) && !pair->a.decay && !pair->b.decay && ts_tensor_same_shape(a, b);
+    return !pair->problem && !pair->by_hand && !pair->guess && !pair->padded && !pair->members[0] &&
+           !pair->members[1] && strcmp(pair->how, "map") != 0 && strncmp(pair->how, "content", 7) != 0 &&
+           strcmp(pair->how, "tied") != 0 && is_whole(&pair->a) && is_whole(&pair->b) && !pair->a.decay &&
+           !pair->b.decay && ts_tensor_same_shape(a, b);
 }
 
 /* The name with its numbers left out. */
@@ -171,7 +172,7 @@ static enum ts_status drop_beside_shards(struct ts_pairing *pairing, struct ts_a
 /* One whole tensor against one, in whatever layout. */
 static bool may_follow(const struct ts_pair *pair)
 {
-    return !pair->problem && !pair->by_hand && !pair->members[0] && !pair->members[1] && !pair->turn &&
+    return !pair->problem && !pair->by_hand && !pair->padded && !pair->members[0] && !pair->members[1] && !pair->turn &&
            strcmp(pair->how, "map") != 0 && strncmp(pair->how, "content", 7) != 0 && strcmp(pair->how, "tied") != 0 &&
            pair->a.join == TS_JOIN_NONE && pair->b.join == TS_JOIN_NONE && !ts_view_is_computed(&pair->a) &&
            !ts_view_is_computed(&pair->b) && is_whole(&pair->a) && is_whole(&pair->b);

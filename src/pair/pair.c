@@ -257,7 +257,8 @@ static enum ts_status apply_map(struct ts_pairer *pairer, bool *alone_a, bool *a
     return status;
 }
 
-static enum ts_status list_left(struct ts_pairer *pairer, const struct ts_side *side, const bool *alone,
+/* idle: those of experts that got no token of the other side, which are not looked for there. */
+static enum ts_status list_left(struct ts_pairer *pairer, const struct ts_side *side, const bool *alone, bool idle,
                                 const struct ts_tensor ***list, size_t *count, struct ts_error *error)
 {
     *list = ts_arena_array(&pairer->out->arena, side->count, sizeof **list);
@@ -265,7 +266,7 @@ static enum ts_status list_left(struct ts_pairer *pairer, const struct ts_side *
     if (!*list)
         return ts_fail_memory(error);
     for (size_t i = 0; i < side->count; i++)
-        if ((!side->taken[i] || alone[i]) && !(side->idle && side->idle[i]))
+        if (side->idle && side->idle[i] ? idle : !idle && (!side->taken[i] || alone[i]))
             (*list)[(*count)++] = side->bundle->tensors[i];
     return TS_OK;
 }
@@ -492,8 +493,10 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_ranks_explain(pairer, error));
     TS_TRY(ts_experts_explain(pairer, error));
     TS_TRY(hand_over(pairer, error));
-    TS_TRY(list_left(pairer, &pairer->a, alone_a, &out->only_a, &out->only_a_count, error));
-    return list_left(pairer, &pairer->b, alone_b, &out->only_b, &out->only_b_count, error);
+    TS_TRY(list_left(pairer, &pairer->a, alone_a, false, &out->only_a, &out->only_a_count, error));
+    TS_TRY(list_left(pairer, &pairer->b, alone_b, false, &out->only_b, &out->only_b_count, error));
+    TS_TRY(list_left(pairer, &pairer->a, alone_a, true, &out->idle_a, &out->idle_a_count, error));
+    return list_left(pairer, &pairer->b, alone_b, true, &out->idle_b, &out->idle_b_count, error);
 }
 
 enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b, const struct ts_pair_options *options,

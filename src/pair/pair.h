@@ -23,6 +23,7 @@
 struct ts_strays {
     const uint64_t *tokens;
     size_t count;
+    bool all; /* no token has equal logits that leave open what it took */
 };
 
 struct ts_pair {
@@ -39,7 +40,7 @@ struct ts_pair {
     bool by_size;               /* nor here, but no two axes have one size, and so only this order of them fits */
     bool by_order;              /* nothing but its place says that the two belong together */
     bool zeros;                 /* what an alignment left out is zero */
-    bool padded;                /* padding was taken out of both sides, and a note says so */
+    bool padded;                /* padding was taken out, or rows of tokens put beside each other, and a note says so */
     bool partial;               /* a tensor of it has a part that no pair reads, as the other side has no such part */
     const struct ts_strays *strays; /* a router, and rows of experts tell who was sent elsewhere; or NULL */
     const char *problem;            /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
@@ -51,7 +52,9 @@ struct ts_pairing {
     size_t count;
     const struct ts_tensor **only_a, **only_b; /* without partner, each in its bundle's order */
     size_t only_a_count, only_b_count;
-    size_t idle[2];         /* further ones of A and of B: of experts that no token of the other side chose */
+    const struct ts_tensor **idle_a,
+        **idle_b; /* further ones: of experts that got no token which both sides sent there */
+    size_t idle_a_count, idle_b_count;
     size_t lacking;         /* pairs of which a side is not whole, because ranks of its run are missing */
     size_t lacking_experts; /* pairs of a stack and experts of which some are missing */
     int64_t layer_offset;   /* layer in A minus layer in B; 0 when there is none */

@@ -40,6 +40,8 @@ struct ts_report_cost;
 /* ", in 0.25 s, at most 41 MB of memory", or nothing. costs: of A and of B, or NULL. */
 void ts_put_cost(struct ts_buffer *out, const struct ts_report_cost *costs, bool candidate);
 
+/* Of tensors that are idle (pair/pair.h). */
+#define TS_IDLE_TEXT "of experts that got no token which both sides sent there"
 /* Why the pair was judged as it was, or "". */
 const char *ts_reason(const struct ts_comparison *comparison, size_t index);
 

@@ -111,17 +111,20 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, const str
 }
 
 /* A tensor without partner: its name on its side, the rest empty. */
-static void put_lone(const struct ts_tensor *tensor, bool candidate, struct ts_buffer *out)
+static void put_lone(const struct ts_tensor *tensor, bool candidate, bool idle, struct ts_buffer *out)
 {
     struct ts_buffer text;
     ts_buffer_init(&text, 65536);
     ts_buffer_string(out, candidate ? ",," : ",");
     put_text(out, tensor->name);
-    ts_buffer_string(out, candidate ? ",unmatched,," : ",,unmatched,,");
+    ts_buffer_printf(out, candidate ? ",%s,," : ",,%s,,", idle ? "idle" : "unmatched");
     ts_tensor_shape_text(tensor, &text);
     put_text(out, text.data ? text.data : "");
     ts_buffer_printf(out, candidate ? ",,%s" : ",%s,", ts_tensor_type_name(tensor));
-    ts_buffer_printf(out, ",,,,,,,,,,,,,,,,,,only in the %s,,,,\r\n", candidate ? "candidate" : "reference");
+    ts_buffer_printf(out, ",,,,,,,,,,,,,,,,,,%s,,,,\r\n",
+                     idle        ? TS_IDLE_TEXT
+                     : candidate ? "only in the candidate"
+                                 : "only in the reference");
     ts_buffer_release(&text);
 }
 
@@ -135,7 +138,11 @@ void ts_report_csv(const struct ts_comparison *comparison, const struct ts_repor
     for (size_t i = 0; i < pairing->count && !out->failed; i++)
         put_pair(comparison, i, options, out);
     for (size_t i = 0; i < pairing->only_a_count && !out->failed; i++)
-        put_lone(pairing->only_a[i], false, out);
+        put_lone(pairing->only_a[i], false, false, out);
     for (size_t i = 0; i < pairing->only_b_count && !out->failed; i++)
-        put_lone(pairing->only_b[i], true, out);
+        put_lone(pairing->only_b[i], true, false, out);
+    for (size_t i = 0; i < pairing->idle_a_count && !out->failed; i++)
+        put_lone(pairing->idle_a[i], false, true, out);
+    for (size_t i = 0; i < pairing->idle_b_count && !out->failed; i++)
+        put_lone(pairing->idle_b[i], true, true, out);
 }

@@ -229,12 +229,12 @@ static void put_divergence(const struct ts_page *page)
     ts_page_put(page, "</dl></section>\n");
 }
 
-static void put_unmatched(const struct ts_page *page, const char *side, const struct ts_tensor *const *tensors,
+static void put_unmatched(const struct ts_page *page, const char *heading, const struct ts_tensor *const *tensors,
                           size_t count)
 {
     if (!count)
         return;
-    ts_buffer_printf(page->out, "<details open><summary>only in the %s: %zu tensor%s</summary>\n<ul>\n", side, count,
+    ts_buffer_printf(page->out, "<details open><summary>%s: %zu tensor%s</summary>\n<ul>\n", heading, count,
                      count == 1 ? "" : "s");
     for (size_t i = 0; i < count && i < SOME; i++) {
         ts_page_put(page, "<li><span class=\"name\">");
@@ -274,10 +274,13 @@ static void put_rest(const struct ts_page *page)
 {
     const struct ts_comparison *comparison = page->comparison;
     const struct ts_pairing *pairing = &comparison->pairing;
-    if (pairing->only_a_count + pairing->only_b_count + comparison->a->skip_count + comparison->b->skip_count) {
+    if (pairing->only_a_count + pairing->only_b_count + pairing->idle_a_count + pairing->idle_b_count +
+        comparison->a->skip_count + comparison->b->skip_count) {
         ts_page_put(page, "<section><h2>Not compared</h2>\n");
-        put_unmatched(page, "reference", pairing->only_a, pairing->only_a_count);
-        put_unmatched(page, "candidate", pairing->only_b, pairing->only_b_count);
+        put_unmatched(page, "only in the reference", pairing->only_a, pairing->only_a_count);
+        put_unmatched(page, "only in the candidate", pairing->only_b, pairing->only_b_count);
+        put_unmatched(page, "reference, " TS_IDLE_TEXT, pairing->idle_a, pairing->idle_a_count);
+        put_unmatched(page, "candidate, " TS_IDLE_TEXT, pairing->idle_b, pairing->idle_b_count);
         for (int harmless = 0; harmless < 2; harmless++) {
             put_skips(page, "reference", comparison->a, harmless);
             put_skips(page, "candidate", comparison->b, harmless);

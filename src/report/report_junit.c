@@ -74,6 +74,14 @@ static void put_lone(const struct ts_tensor *tensor, const char *side, bool harm
     ts_buffer_printf(out, ">\n    <%s message=\"only in the %s\"/>\n  </testcase>\n", harm ? "error" : "skipped", side);
 }
 
+static void put_idle(const struct ts_tensor *const *tensors, size_t count, const char *side, struct ts_buffer *out)
+{
+    for (size_t i = 0; i < count && !out->failed; i++) {
+        begin_case(out, side, tensors[i]->name);
+        ts_buffer_string(out, ">\n    <skipped message=\"" TS_IDLE_TEXT "\"/>\n  </testcase>\n");
+    }
+}
+
 static void put_skips(const struct ts_bundle *bundle, const char *side, struct ts_buffer *out)
 {
     for (size_t i = 0; i < bundle->skip_count; i++) {
@@ -96,7 +104,9 @@ static struct totals count(const struct ts_comparison *comparison, bool harm)
         totals.errors += comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN;
     }
     totals.errors += ts_harmful_skips(comparison->a) + ts_harmful_skips(comparison->b);
-    totals.tests = pairing->count + lone + ts_harmful_skips(comparison->a) + ts_harmful_skips(comparison->b);
+    totals.skipped = pairing->idle_a_count + pairing->idle_b_count;
+    totals.tests =
+        pairing->count + lone + totals.skipped + ts_harmful_skips(comparison->a) + ts_harmful_skips(comparison->b);
     *(harm ? &totals.errors : &totals.skipped) += lone;
     return totals;
 }
@@ -124,6 +134,8 @@ void ts_report_junit(const struct ts_comparison *comparison, const struct ts_rep
         put_lone(pairing->only_a[i], "reference", harm, out);
     for (size_t i = 0; i < pairing->only_b_count && !out->failed; i++)
         put_lone(pairing->only_b[i], "candidate", harm, out);
+    put_idle(pairing->idle_a, pairing->idle_a_count, "reference", out);
+    put_idle(pairing->idle_b, pairing->idle_b_count, "candidate", out);
     put_skips(comparison->a, "reference", out);
     put_skips(comparison->b, "candidate", out);
     if (silent) {

@@ -503,7 +503,7 @@ static void put_divergence(const struct text *text)
     ts_buffer_release(&line);
 }
 
-static void put_unmatched(const struct text *text, const char *side, const struct ts_tensor *const *tensors,
+static void put_unmatched(const struct text *text, const char *heading, const struct ts_tensor *const *tensors,
                           size_t count)
 {
     size_t shown = text->options->all || count <= SOME ? count : SOME, longest = 0;
@@ -511,7 +511,7 @@ static void put_unmatched(const struct text *text, const char *side, const struc
     if (!count)
         return;
     ts_buffer_init(&shape, 65536);
-    ts_buffer_printf(&shape, "only in the %s: %zu tensor%s", side, count, plural(count));
+    ts_buffer_printf(&shape, "%s: %zu tensor%s", heading, count, plural(count));
     put_heading(text, text_of(&shape));
     for (size_t i = 0; i < shown; i++) {
         size_t columns = ts_name_columns(tensors[i]->name);
@@ -682,8 +682,12 @@ void ts_report_text(const struct ts_comparison *comparison, const struct ts_repo
     put_changes(&text);
     put_divergence(&text);
     put_rankings(&text);
-    put_unmatched(&text, "reference", pairing->only_a, pairing->only_a_count);
-    put_unmatched(&text, "candidate", pairing->only_b, pairing->only_b_count);
+    put_unmatched(&text, "only in the reference", pairing->only_a, pairing->only_a_count);
+    put_unmatched(&text, "only in the candidate", pairing->only_b, pairing->only_b_count);
+    if (options->all) { /* a note has named the first */
+        put_unmatched(&text, "reference, " TS_IDLE_TEXT, pairing->idle_a, pairing->idle_a_count);
+        put_unmatched(&text, "candidate, " TS_IDLE_TEXT, pairing->idle_b, pairing->idle_b_count);
+    }
     put_sampled(&text);
     put_skips(&text, "reference", comparison->a);
     put_skips(&text, "candidate", comparison->b);

@@ -213,6 +213,28 @@ static void test_a_norm_behind_gathered_rows(void **state)
     judge_norm_behind(false, 6);
 }
 
+/* Experts that are modules of their own are most of a trace, and have a row for each token that came: how many tokens
+ * there are is told by the others, if there are any. */
+static void test_rows_of_experts_are_no_tokens(void **state)
+{
+    (void)state;
+    for (int others = 0; others < 2; others++) {
+        struct judged judged;
+        trace_start(&judged.trace);
+        for (int i = 0; i < 3 * others; i++)
+            add_shaken(&judged.trace, made_name("layers.%d.self_attn.o_proj", i), TINY);
+        for (int i = 0; i < EXPERTS; i++) {
+            float *a = made_values(5 * WIDTH), b[5 * WIDTH];
+            shake(a, b, 5 * WIDTH, TINY);
+            trace_add(&judged.trace, made_name("layers.0.mlp.experts.%d.up_proj", i), a, b, SHAPE(5, WIDTH));
+            free(a);
+        }
+        judged_run(&judged);
+        assert_int_equal(judged.judgement.tokens, others ? TOKENS : 5);
+        judged_end(&judged);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_err_too_much_to_be_found),
         cmocka_unit_test(test_rows_that_near_ties_explain),
         cmocka_unit_test(test_a_norm_behind_gathered_rows),
+        cmocka_unit_test(test_rows_of_experts_are_no_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
