@@ -12,44 +12,21 @@
 
 #include "base/table.h"
 #include "base/text.h"
-#include "pair/expert_choice.h"
+#include "pair/expert_tokens.h"
 #include "pair/pairing.h"
 
-#define WORD         "experts."
-#define NEAR_PAIRS   64                /* a router stands so near before its experts, or behind them */
-#define GLANCE       16                /* numbers of a row that are looked at */
-#define GLANCED_ROWS 32                /* rows of an expert that tell in which order they stand */
-#define MOST_PIECES  ((size_t)1 << 22) /* stretches of rows of a run; each takes some 150 bytes */
-#define MOST_TANGLED 64                /* rows of an expert in another order */
-#define LATER        4                 /* tokens with equal logits one behind the other */
-#define CLOSE        0.25
-#define SAME_ROWS    0.1 /* relative error of rows that are the same tokens' as far as they go */
-
-/* What an expert gave out on both sides, or on one: [rows, ...]. */
-struct module {
-    size_t found;    /* index of the pair; SIZE_MAX: a tensor without a partner */
-    size_t index[2]; /* of the tensors */
-    uint64_t expert, rows[2], width;
-    struct ts_view whole[2]; /* of the sides that have it */
-    struct module *next;
-};
+#define WORD        "experts."
+#define NEAR_PAIRS  64                /* a router stands so near before its experts, or behind them */
+#define MOST_PIECES ((size_t)1 << 22) /* stretches of rows of a run; each takes some 150 bytes */
+#define SAME_ROWS   0.1               /* relative error of rows that are the same tokens' as far as they go */
 
 /* The experts of one layer. */
 struct layer {
     const char *base; /* A's names up to the number */
-    struct module *modules, *last;
+    struct ts_expert_module *modules, *last;
     size_t pairs, first; /* how many modules have a partner, and the first of those pairs */
     uint64_t experts;    /* one more than the largest number */
     uint64_t rows;       /* most of an expert */
-};
-
-/* Which order experts take their tokens in: by their places, or first those whose first choice it is. */
-enum taking { BY_TOKEN, BY_RANK, TAKINGS };
-
-/* Tokens of one expert on each side, in the order of its rows. */
-struct rows {
-    size_t *tokens[2];
-    size_t count[2];
 };
 
 /* Up to where the name says that it is in the module of the experts, and which one. */
@@ -88,10 +65,10 @@ static bool add_module(struct layer *layer, const struct ts_pairer *pairer, size
                        uint64_t expert, struct ts_arena *arena)
 {
     const struct ts_side *sides[2] = {&pairer->a, &pairer->b};
-    struct module *module = ts_arena_alloc(arena, sizeof *module);
+    struct ts_expert_module *module = ts_arena_alloc(arena, sizeof *module);
     if (!module)
         return false;
-    *module = (struct module){.found = found, .index = {index[0], index[1]}, .expert = expert};
+    *module = (struct ts_expert_module){.found = found, .index = {index[0], index[1]}, .expert = expert};
     for (int side = 0; side < 2; side++) {
         if (index[side] == SIZE_MAX)
             continue;
@@ -187,7 +164,7 @@ static enum explained explain_rows(const struct layer *layer, const struct ts_ex
             for (size_t place = 0; place < end; place++)
                 counts[(size_t)(2 * side + (place >= first)) * TS_MOST_EXPERTS + experts[place]]++;
         }
-    for (const struct module *module = layer->modules; module; module = module->next)
+    for (const struct ts_expert_module *module = layer->modules; module; module = module->next)
         for (int side = 0; side < 2 && module->found != SIZE_MAX; side++) {
             const size_t sure = counts[(size_t)(2 * side) * TS_MOST_EXPERTS + module->expert];
             if (module->rows[side] < sure)
@@ -244,326 +221,6 @@ static bool find_choice(struct ts_pairer *pairer, const struct layer *layer, str
     return false;
 }
 
-/* Notes where the rows of one side stand, or forgets it. */
-static void set_places(const struct ts_expert_choice *choice, const struct rows *rows, int side, bool noted)
-{
-    for (size_t row = 0; row < rows->count[side]; row++)
-        choice->places[rows->tokens[side][row]] = noted ? row : SIZE_MAX;
-}
-
-/* Energy of the difference of two rows, and of both, by their first numbers. */
-static bool add_difference(const struct module *module, int side, uint64_t row, uint64_t other, double *error,
-                           double *size)
-{
-    const size_t looked = module->width < GLANCE ? (size_t)module->width : GLANCE;
-    double x[GLANCE], y[GLANCE];
-    struct ts_error ignored;
-    if (row >= module->rows[side] || other >= module->rows[!side] ||
-        ts_view_read_f64(&module->whole[side], row * module->width, looked, x, &ignored) != TS_OK ||
-        ts_view_read_f64(&module->whole[!side], other * module->width, looked, y, &ignored) != TS_OK)
-        return false;
-    for (size_t i = 0; i < looked; i++)
-        if (isfinite(x[i]) && isfinite(y[i])) {
-            *error += (x[i] - y[i]) * (x[i] - y[i]);
-            *size += x[i] * x[i] + y[i] * y[i];
-        }
-    return true;
-}
-
-/* How far they differ, beside their size. */
-static double apart(const struct module *module, int side, uint64_t row, uint64_t other)
-{
-    double error = 0, size = 0;
-    return add_difference(module, side, row, other, &error, &size) && size > 0 ? error / size : INFINITY;
-}
-
-/* Which of equal logits a side takes: what rows of the other side tell, or always the first or the last of them. */
-enum rule { AS_ROWS_TELL, FIRST_OF_EQUAL, LAST_OF_EQUAL };
-
-/* The rank by which an expert takes a token: of equal logits, any may be the last. */
-static size_t rank_of(const struct ts_expert_choice *choice, const struct ts_expert_member *member, enum taking taking)
-{
-    return taking == BY_TOKEN ? 0 : member->tied ? choice->per_token - 1 : member->place;
-}
-
-/* A token with equal logits took this expert when the row that would be its own is more like the one that it has on the
- * other side than like the next one's; and where it has none there, when the next one's row comes later. next: the
- * first member behind it that surely has a row on both sides, or end. The places are those of the other side. */
-static bool has_row(const struct ts_expert_choice *choice, const struct module *module, int side, size_t row,
-                    const struct ts_expert_member *member, const struct ts_expert_member *next,
-                    const struct ts_expert_member *end)
-{
-    const size_t own = choice->places[member->token];
-    const double like = own == SIZE_MAX ? INFINITY : apart(module, side, row, own);
-    double now;
-    if (next == end)
-        return own == SIZE_MAX ? row < module->rows[side] : like < CLOSE;
-    now = apart(module, side, row, choice->places[next->token]);
-    if (own != SIZE_MAX)
-        return like < CLOSE && like <= now;
-    for (size_t later = row + 1; later <= row + (size_t)(next - member) && later <= row + LATER; later++)
-        if (apart(module, side, later, choice->places[next->token]) < now)
-            return true;
-    return false;
-}
-
-static bool follows_rule(const struct ts_expert_choice *choice, int side, const struct ts_expert_member *member,
-                         enum rule rule)
-{
-    size_t first, end;
-    ts_expert_choice_tied(choice, side, member->token, &first, &end);
-    return rule == FIRST_OF_EQUAL ? member->place < choice->per_token
-                                  : member->place >= end - (choice->per_token - first);
-}
-
-/* How many tokens with equal logits may take the expert, and how many of them have a row. False where these are more.
- */
-static bool count_tied(const struct ts_expert_choice *choice, const struct module *module, int side, size_t *tied,
-                       size_t *wanted)
-{
-    const struct ts_expert_takers *own = &choice->sides[side];
-    const size_t first = own->firsts[module->expert], end = own->firsts[module->expert + 1];
-    *tied = *wanted = 0;
-    for (size_t i = first; i < end; i++)
-        *tied += own->members[i].tied;
-    if (module->rows[side] > end - first || module->rows[side] < end - first - *tied)
-        return false;
-    *wanted = (size_t)module->rows[side] - (end - first - *tied);
-    return true;
-}
-
-/* All of them or none, so that nothing is left to find out. */
-static bool is_certain(const struct ts_expert_choice *choice, const struct module *module, int side)
-{
-    size_t tied, wanted;
-    return count_tied(choice, module, side, &tied, &wanted) && (wanted == 0 || wanted == tied);
-}
-
-/* False when they are not as many as its rows. */
-static bool list_rows(const struct ts_expert_choice *choice, const struct module *module, enum taking taking, int side,
-                      enum rule rule, struct rows *rows)
-{
-    const struct ts_expert_takers *own = &choice->sides[side];
-    const struct ts_expert_member *members = own->members + own->firsts[module->expert];
-    const struct ts_expert_member *end = own->members + own->firsts[module->expert + 1];
-    const bool by_count = rule == AS_ROWS_TELL || is_certain(choice, module, side);
-    size_t *count = &rows->count[side], tied, wanted;
-    *count = 0;
-    if (!count_tied(choice, module, side, &tied, &wanted))
-        return false;
-    for (size_t rank = 0; rank < (taking == BY_RANK ? choice->per_token : 1); rank++)
-        for (const struct ts_expert_member *member = members, *next = members; member < end; member++) {
-            bool taken = !member->tied;
-            if (rank_of(choice, member, taking) != rank)
-                continue;
-            while (rule == AS_ROWS_TELL && member->tied && next < end &&
-                   (next <= member || next->tied || rank_of(choice, next, taking) != rank ||
-                    choice->places[next->token] == SIZE_MAX))
-                next++;
-            if (member->tied) {
-                if (by_count && (wanted == 0 || wanted == tied))
-                    taken = wanted > 0;
-                else
-                    taken = rule == AS_ROWS_TELL ? has_row(choice, module, side, *count, member, next, end)
-                                                 : follows_rule(choice, side, member, rule);
-                tied--;
-                wanted -= taken && wanted;
-            }
-            if (taken)
-                rows->tokens[side][(*count)++] = member->token;
-        }
-    return *count == module->rows[side];
-}
-
-/* The tokens of an expert, by its rows. False where they are not as many as its rows are, or without memory; to be
- * freed. */
-static bool rows_of(const struct ts_expert_choice *choice, const struct module *module, enum taking taking,
-                    struct rows *rows)
-{
-    const int first = !is_certain(choice, module, 0); /* the side that tells about the other */
-    bool listed;
-    *rows = (struct rows){0};
-    for (int side = 0; side < 2; side++) {
-        const size_t *firsts = choice->sides[side].firsts + module->expert;
-        rows->tokens[side] = calloc(firsts[1] - firsts[0] + 1, sizeof **rows->tokens);
-    }
-    if (!rows->tokens[0] || !rows->tokens[1] ||
-        (!list_rows(choice, module, taking, first, FIRST_OF_EQUAL, rows) &&
-         !list_rows(choice, module, taking, first, LAST_OF_EQUAL, rows)))
-        return false;
-    set_places(choice, rows, first, true);
-    listed = list_rows(choice, module, taking, !first, AS_ROWS_TELL, rows);
-    set_places(choice, rows, first, false);
-    return listed;
-}
-
-static void free_rows(struct rows *rows)
-{
-    free(rows->tokens[0]);
-    free(rows->tokens[1]);
-}
-
-static bool are_same(const struct rows *rows)
-{
-    return rows->count[0] == rows->count[1] &&
-           memcmp(rows->tokens[0], rows->tokens[1], rows->count[0] * sizeof **rows->tokens) == 0;
-}
-
-/* Rows of tokens that both sides have, and that did not stray in layers before, if not `all`: starts[side] gets their
- * places, in the order of A. Returns how many. */
-static size_t list_common(const struct ts_expert_choice *choice, const struct rows *rows, bool all,
-                          uint64_t *const *starts)
-{
-    size_t common = 0;
-    set_places(choice, rows, 1, true);
-    for (size_t row = 0; row < rows->count[0]; row++) {
-        const size_t token = rows->tokens[0][row];
-        if (choice->places[token] == SIZE_MAX || (choice->before[token] && !all))
-            continue;
-        starts[0][common] = row;
-        starts[1][common++] = choice->places[token];
-    }
-    set_places(choice, rows, 1, false);
-    return common;
-}
-
-/* Equal logits among those of its tokens leave open in which order it took them. */
-static bool is_tangled(const struct ts_expert_choice *choice, const struct module *module, enum taking taking)
-{
-    const uint32_t last = (uint32_t)1 << (choice->per_token - 1);
-    const uint32_t mask = taking == BY_RANK ? last | (last - 1) : last;
-    for (int side = 0; side < 2; side++) {
-        const struct ts_expert_takers *own = &choice->sides[side];
-        for (size_t i = own->firsts[module->expert]; i < own->firsts[module->expert + 1]; i++)
-            if (own->equal[own->members[i].token] & mask)
-                return true;
-    }
-    return false;
-}
-
-static int by_size(const void *one, const void *other)
-{
-    const double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
-/* Leaves out all but `kept` rows: those that are least alike. False without memory. */
-static bool leave_unlike(const struct module *module, uint64_t *const *starts, size_t count, size_t kept)
-{
-    double *own = calloc(2 * count + 1, sizeof *own), *sorted = own ? own + count : NULL;
-    size_t used = 0;
-    for (size_t row = 0; row < count && own; row++) {
-        const double one = apart(module, 0, starts[0][row], starts[1][row]);
-        own[row] = sorted[row] = isfinite(one) ? one : 0; /* no token becomes NaN by going elsewhere */
-    }
-    if (own)
-        qsort(sorted, count, sizeof *sorted, by_size);
-    for (size_t row = 0; row < count && own && used < kept; row++)
-        if (own[row] <= sorted[kept - 1]) {
-            starts[0][used] = starts[0][row];
-            starts[1][used++] = starts[1][row];
-        }
-    free(own);
-    return own != NULL;
-}
-
-/* Rows that have no partner yet are given the one that holds the same; those that find none get any, to be judged, as
- * long as there should be more pairs. partners: of rows of A, and of rows of B. False where they are too many. */
-static bool match_odd(const struct module *module, const struct rows *rows, size_t *const *partners, size_t lacking)
-{
-    size_t odd[2][MOST_TANGLED], count[2] = {0, 0};
-    for (int side = 0; side < 2; side++)
-        for (size_t row = 0; row < rows->count[side]; row++)
-            if (partners[side][row] == SIZE_MAX) {
-                if (count[side] == MOST_TANGLED)
-                    return false;
-                odd[side][count[side]++] = row;
-            }
-    for (int any = 0; any < 2; any++)
-        for (size_t i = 0; i < count[0] && lacking; i++) {
-            double least = any ? INFINITY : CLOSE;
-            size_t best = SIZE_MAX;
-            for (size_t k = 0; k < count[1] && partners[0][odd[0][i]] == SIZE_MAX; k++) {
-                const double own = apart(module, 0, odd[0][i], odd[1][k]);
-                if (partners[1][odd[1][k]] != SIZE_MAX || !(own < least || (any && best == SIZE_MAX)))
-                    continue;
-                least = own;
-                best = odd[1][k];
-            }
-            if (best == SIZE_MAX)
-                continue;
-            partners[0][odd[0][i]] = best;
-            partners[1][best] = odd[0][i];
-            lacking--;
-        }
-    return true;
-}
-
-/* Where it is open which row is whose, by what they hold: tokens that strayed before are those that changed most.
- * common: how many pairs there are to be; fewer where a row is not finite. Whether any changed. False without memory.
- */
-static bool match_rows(const struct ts_expert_choice *choice, const struct module *module, const struct rows *rows,
-                       uint64_t *const *starts, size_t *common, bool *moved)
-{
-    const size_t all = list_common(choice, rows, true, starts);
-    size_t *partners[2] = {calloc(rows->count[0] + 1, sizeof **partners),
-                           calloc(rows->count[1] + 1, sizeof **partners)};
-    size_t close = 0, used = 0;
-    bool done = partners[0] && partners[1];
-    for (int side = 0; side < 2 && done; side++)
-        for (size_t row = 0; row < rows->count[side]; row++)
-            partners[side][row] = SIZE_MAX;
-    for (size_t i = 0; i < all && done; i++)
-        if (apart(module, 0, starts[0][i], starts[1][i]) <= CLOSE) {
-            partners[0][starts[0][i]] = (size_t)starts[1][i];
-            partners[1][starts[1][i]] = (size_t)starts[0][i];
-            close++;
-        }
-    *moved = done && close < all && match_odd(module, rows, partners, all - close);
-    for (size_t row = 0; row < rows->count[0] && *moved; row++)
-        if (partners[0][row] != SIZE_MAX) {
-            starts[0][used] = row;
-            starts[1][used++] = partners[0][row];
-        }
-    free(partners[0]);
-    free(partners[1]);
-    used = *moved ? used : all;
-    *common = *common < used ? *common : used;
-    return done && leave_unlike(module, starts, used, *common);
-}
-
-/* How far the first numbers of rows that stand beside each other differ, beside their size. */
-static double distance(const struct module *module, uint64_t *const *starts, size_t common)
-{
-    double error = 0, size = 0;
-    for (size_t row = 0; row < common && row < GLANCED_ROWS; row++)
-        add_difference(module, 0, starts[0][row], starts[1][row], &error, &size);
-    return size > 0 ? error / size : 0;
-}
-
-/* The order in which the experts of this layer take their tokens: the one that makes their rows agree; as in the layers
- * before where all of them got the same tokens, as then any would. */
-static enum taking order_of_rows(const struct layer *layer, const struct ts_expert_choice *choice,
-                                 uint64_t *const *starts, enum taking before)
-{
-    double apart[TAKINGS] = {0, 0};
-    for (const struct module *module = layer->modules; module; module = module->next) {
-        double own[TAKINGS] = {0, 0};
-        bool tells = false;
-        for (enum taking taking = BY_TOKEN; taking < TAKINGS; taking++) {
-            struct rows rows;
-            if (rows_of(choice, module, taking, &rows)) {
-                tells = tells || !are_same(&rows);
-                own[taking] = distance(module, starts, list_common(choice, &rows, false, starts));
-            }
-            free_rows(&rows);
-        }
-        for (enum taking taking = BY_TOKEN; taking < TAKINGS && tells; taking++)
-            apart[taking] += own[taking];
-    }
-    return apart[BY_RANK] == apart[BY_TOKEN] ? before : apart[BY_RANK] < apart[BY_TOKEN] ? BY_RANK : BY_TOKEN;
-}
-
 /* What was done to a side; "" where all of its rows stay as they are. NULL without memory. */
 static const char *words_of(const uint64_t *starts, size_t common, size_t count, int side, struct ts_arena *arena)
 {
@@ -611,16 +268,16 @@ struct aligned {
     const char *changed, *idle; /* the first of them */
     size_t changed_count, idle_count;
     size_t pieces; /* of all views */
-    enum taking taking;
+    enum ts_expert_taking taking;
     char *part; /* the layers of one step of a run, in which tokens stray */
     size_t tokens;
     bool *strayed;
 };
 
 /* Puts the rows of tokens that both sides have beside each other. */
-static enum ts_status take_common(struct ts_pairer *pairer, const struct module *module, const struct rows *rows,
-                                  uint64_t *const *starts, size_t common, struct aligned *aligned,
-                                  struct ts_error *error)
+static enum ts_status take_common(struct ts_pairer *pairer, const struct ts_expert_module *module,
+                                  const struct ts_expert_rows *rows, uint64_t *const *starts, size_t common,
+                                  struct aligned *aligned, struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->out->arena;
     struct ts_pair *pair = &pairer->found[module->found].pair;
@@ -641,8 +298,8 @@ static enum ts_status take_common(struct ts_pairer *pairer, const struct module 
 }
 
 /* What one expert holds, token by token. */
-static enum ts_status align_module(struct ts_pairer *pairer, const struct module *module,
-                                   const struct ts_expert_choice *choice, const struct rows *rows,
+static enum ts_status align_module(struct ts_pairer *pairer, const struct ts_expert_module *module,
+                                   const struct ts_expert_choice *choice, const struct ts_expert_rows *rows,
                                    uint64_t *const *starts, struct aligned *aligned, struct ts_error *error)
 {
     struct ts_side *sides[2] = {&pairer->a, &pairer->b};
@@ -651,13 +308,13 @@ static enum ts_status align_module(struct ts_pairer *pairer, const struct module
     if (!matched->known || matched->expert != module->expert || matched->rows[0] != rows->count[0] ||
         matched->rows[1] != rows->count[1]) {
         *matched = (struct matched){.expert = module->expert, .rows = {rows->count[0], rows->count[1]}};
-        matched->common = list_common(choice, rows, false, starts);
-        matched->known = is_tangled(choice, module, aligned->taking);
-        if (matched->known && !match_rows(choice, module, rows, starts, &matched->common, &matched->moved))
+        matched->common = ts_expert_common(choice, rows, false, starts);
+        matched->known = ts_expert_tangled(choice, module, aligned->taking);
+        if (matched->known && !ts_expert_match(choice, module, rows, starts, &matched->common, &matched->moved))
             return ts_fail_memory(error);
     }
     common = matched->common;
-    if (are_same(rows) && common == rows->count[0] && !matched->moved)
+    if (ts_expert_rows_same(rows) && common == rows->count[0] && !matched->moved)
         return TS_OK;
     if (common) {
         struct ts_pair *pair = &pairer->found[module->found].pair;
@@ -682,26 +339,27 @@ static enum ts_status align_module(struct ts_pairer *pairer, const struct module
 }
 
 /* Tokens of one side's rows that the other does not have. */
-static void mark_strayed(const struct rows *rows, const struct ts_expert_choice *choice)
+static void mark_strayed(const struct ts_expert_rows *rows, const struct ts_expert_choice *choice)
 {
     for (int side = 0; side < 2; side++) {
-        set_places(choice, rows, !side, true);
+        ts_expert_places(choice, rows, !side, true);
         for (size_t row = 0; row < rows->count[side]; row++)
             if (choice->places[rows->tokens[side][row]] == SIZE_MAX)
                 choice->strayed[rows->tokens[side][row]] = true;
-        set_places(choice, rows, !side, false);
+        ts_expert_places(choice, rows, !side, false);
     }
 }
 
 /* An expert that got more tokens on one side, and nothing tells which: what stands beside each other are other tokens
  * from the first one on that is not there, unless those are the last. */
-static enum ts_status leave_unknown(struct ts_pairer *pairer, const struct module *module, struct ts_error *error)
+static enum ts_status leave_unknown(struct ts_pairer *pairer, const struct ts_expert_module *module,
+                                    struct ts_error *error)
 {
     struct ts_pair *pair = module->found == SIZE_MAX ? NULL : &pairer->found[module->found].pair;
     struct ts_agreement agreement = {.error = 1};
     if (!pair || pair->problem || module->rows[0] == module->rows[1])
         return TS_OK;
-    TS_TRY(ts_agree(&pair->a, &pair->b, GLANCED_ROWS, &agreement, error));
+    TS_TRY(ts_agree(&pair->a, &pair->b, TS_GLANCED_ROWS, &agreement, error));
     if (!(agreement.error <= SAME_ROWS))
         pair->problem = ts_arena_printf(&pairer->out->arena,
                                         "%" PRIu64 " tokens of A against %" PRIu64
@@ -719,17 +377,17 @@ static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *
     enum ts_status status = starts[0] && starts[1] ? TS_OK : ts_fail_memory(error);
     aligned->matched.known = false;
     if (status == TS_OK)
-        aligned->taking = order_of_rows(layer, choice, starts, aligned->taking);
+        aligned->taking = ts_expert_order(layer->modules, choice, starts, aligned->taking);
     for (int pass = 0; pass < 2; pass++) /* first all who stray */
-        for (const struct module *module = layer->modules; module && status == TS_OK; module = module->next) {
-            struct rows rows;
-            const bool told_apart = rows_of(choice, module, aligned->taking, &rows);
+        for (const struct ts_expert_module *module = layer->modules; module && status == TS_OK; module = module->next) {
+            struct ts_expert_rows rows;
+            const bool told_apart = ts_expert_rows_of(choice, module, aligned->taking, &rows);
             if (told_apart && !pass)
                 mark_strayed(&rows, choice);
             else if (pass)
                 status = told_apart ? align_module(pairer, module, choice, &rows, starts, aligned, error)
                                     : leave_unknown(pairer, module, error);
-            free_rows(&rows);
+            ts_expert_rows_free(&rows);
         }
     return status;
 }
@@ -809,7 +467,8 @@ static enum ts_status align_layers(struct ts_pairer *pairer, const struct layer 
         if (find_choice(pairer, &layers[i], &choice))
             status = align_one(pairer, &layers[i], &choice, aligned, error);
         else
-            for (const struct module *module = layers[i].modules; module && status == TS_OK; module = module->next)
+            for (const struct ts_expert_module *module = layers[i].modules; module && status == TS_OK;
+                 module = module->next)
                 status = leave_unknown(pairer, module, error);
         ts_arena_rewind(&pairer->scratch, mark);
     }
