@@ -270,7 +270,8 @@ static void say(struct ts_attention_odds *it, const struct contender *one, doubl
                                 "in the attention between %s and this tensor: %s (the weight behind it is not at hand: "
                                 "told by how %zu tokens stand to each other)",
                                 ts_case_name(the_case, one->own.q.actor), one->guess.text, one->told_by);
-    if (!the_case->actor->whole && !one->of_pieces) /* other tokens are told by likeness */
+    ts_formula_next(the_case, &(struct ts_formula){.told_by = one->told_by});
+    if ((!the_case->actor->whole || it->listed < it->rows) && !one->of_pieces) /* the others are told by likeness */
         ts_give_moves(the_case, &moves, true, TS_MOVES_HELD);
     ts_propose_plain(the_case, one->guess.id, moves.sure,
                      "what is passed to the attention between these projections: positions, scale, mask, head counts",

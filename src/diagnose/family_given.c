@@ -454,6 +454,7 @@ static void say(struct search *search)
     const char *id = id_of(&search->best);
     bool clear = search->most - search->next > CLEAR;
     double nats = fmin(search->evidence, clear ? search->evidence : search->most - search->next + CLEAR);
+    ts_formula_next(the_case, &(struct ts_formula){.told_by = search->told_by});
     ts_propose_plain(the_case, id, ts_odds_sure(nats), check_of(id),
                      "the product that makes this is given %s instead of %s%s (its weight is not at hand: told by how "
                      "%zu tokens stand to each other)",

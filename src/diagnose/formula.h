@@ -93,6 +93,7 @@ struct ts_formula {
     unsigned pair_count;
     bool reference; /* of the earlier tensors the reference's side is wanted as well */
     bool proved;    /* there is no predictor: the family has put the claim to every element itself */
+    size_t told_by; /* there is no predictor: so many rows of the case told it; 0: all */
     bool sampled;   /* the family looked at some rows of the case alone: it is counted even where those are all */
     bool exact;     /* a prediction of the last bit: counted are the elements that are equal */
     double work;    /* multiplications for a row, where they are far more than its numbers */

@@ -234,7 +234,8 @@ static bool prove_on_some(struct ts_case_state *state, struct ts_case_entry *ent
         rows.looked += count;
     }
     share = made > 0 ? explained / made : entry->explained;
-    *shown = (struct shown){.rows = rows.looked, .of_rows = rows.count, .share = share};
+    *shown = (struct shown){
+        .rows = entry->formula.told_by ? entry->formula.told_by : rows.looked, .of_rows = rows.count, .share = share};
     if (!state->direct && state->scene.batch > 1) /* of a batch one sequence is looked at */
         shown->of_rows = state->scene.tokens;
     free(list);

@@ -352,13 +352,13 @@ void ts_report_json(const struct ts_comparison *comparison, const struct ts_repo
     ts_json_end_array(json);
     unmatched_json(json, "unmatched_a", pairing->only_a, pairing->only_a_count);
     unmatched_json(json, "unmatched_b", pairing->only_b, pairing->only_b_count);
-    unmatched_json(json, "idle_a", pairing->idle_a, pairing->idle_a_count);
-    unmatched_json(json, "idle_b", pairing->idle_b, pairing->idle_b_count);
     ts_json_key(json, "skipped");
     ts_json_begin_array(json);
     skips_json(json, "a", comparison->a);
     skips_json(json, "b", comparison->b);
     ts_json_end_array(json);
+    unmatched_json(json, "idle_a", pairing->idle_a, pairing->idle_a_count);
+    unmatched_json(json, "idle_b", pairing->idle_b, pairing->idle_b_count);
     aside_json(json, &comparison->judgement);
     ts_field_texts(json, "notes", comparison->judgement.notes, comparison->judgement.note_count);
     ts_field_texts(json, "doubts", comparison->doubts, comparison->doubt_count);
