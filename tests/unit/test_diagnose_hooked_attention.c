@@ -12,7 +12,7 @@ struct turning {
 
 struct way {
     struct turning q, k;
-    bool tiled_keys, tiled_values, masked_late;
+    bool tiled_keys, tiled_values, masked_late, half_missing;
     long window;
 };
 
@@ -56,7 +56,7 @@ static void attend(const struct way *way, int side, size_t tokens)
                 double value = 0;
                 for (size_t s = first; s <= t; s++)
                     value += weights[s] / sum * (double)operands[side][2][s * NARROW + value_head * SIZE + i];
-                out[i] = (float)value;
+                out[i] = way->half_missing && head >= HEADS / 2 ? 0 : (float)value;
             }
         }
     }
@@ -190,6 +190,23 @@ static void test_contexts(void **state)
     }
 }
 
+/* A claim that cannot be put to all tokens is no surer than those that told it. */
+static void test_told_by_some(void **state)
+{
+    struct way right = {.q = plain, .k = plain}, wrong = right;
+    const char *told, *checked;
+    struct trace trace;
+    (void)state;
+    wrong.half_missing = true;
+    make(&trace, right, wrong, MOST, 1e-7, false);
+    assert_first(&trace, "term-missing", "of 2 equal pieces of the context, piece 1 is missing");
+    told = strstr(trace.diagnosis.causes[0].summary, "told by how ");
+    checked = strstr(trace.diagnosis.causes[0].summary, "checked on ");
+    assert_true(told && checked && strstr(checked, " of 300 tokens"));
+    assert_int_equal(atoi(told + strlen("told by how ")), atoi(checked + strlen("checked on ")));
+    trace_end(&trace);
+}
+
 /* Rounding alone is nobody's fault. */
 static void test_silence(void **state)
 {
@@ -210,8 +227,8 @@ static void test_silence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart), cmocka_unit_test(test_scaled_positions),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),    cmocka_unit_test(test_scaled_positions),
                                        cmocka_unit_test(test_masks_and_heads), cmocka_unit_test(test_contexts),
-                                       cmocka_unit_test(test_silence)};
+                                       cmocka_unit_test(test_told_by_some),    cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
