@@ -163,8 +163,8 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i);
  * about the product of the sizes of a number of either, whatever the heads are: an error e of them makes e times that
  * in the exponent. 1 at least, and where nothing is known; *came is the error of those around. */
 double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
-/* Products that lie between what was captured and pair i: three in experts or an MLP of which the outcome alone was
- * (gate, up and down), by its name; else 1. */
+/* Products that lie between what was captured and pair i: three (gate, up and down) for what comes out of experts or an
+ * MLP, by its name, where nothing inside was; else 1. */
 double ts_judge_products_of_module(const struct ts_judge *state, size_t i);
 /* What comes out of such an attention, by its name. */
 bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i);

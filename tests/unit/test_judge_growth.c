@@ -45,8 +45,8 @@ static void test_a_small_result(void **state)
     judge_small(0.1f, 1.2, 8); /* nor does that explain any error */
 }
 
-/* A tensor behind others that err by a fifth. */
-static void judge_module(const char *name, double error, size_t expected)
+/* A tensor behind others that err by a fifth; inside: of its module as well. */
+static void judge_module(const char *name, bool inside, double error, size_t expected)
 {
     struct judged judged;
     trace_start(&judged.trace);
@@ -54,18 +54,23 @@ static void judge_module(const char *name, double error, size_t expected)
     add_erring(&judged.trace, "layers.0.q_proj", 0.2);
     add_erring(&judged.trace, "layers.0.k_proj", 0.2);
     add_erring(&judged.trace, "layers.0.o_proj", 0.2);
+    if (inside)
+        add_erring(&judged.trace, "layers.0.mlp.up_proj", 0.2);
     add_erring(&judged.trace, name, error);
     expect_first(&judged, expected);
 }
 
-/* Three products are between what goes into experts and what comes out of them. */
+/* Three products are between what goes into experts or an MLP and what comes out of them, unless something inside was
+ * captured. */
 static void test_products_of_a_module(void **state)
 {
     (void)state;
-    judge_module("layers.0.mlp.experts", 0.8, SIZE_MAX);
-    judge_module("layers.0.mlp.shared_experts", 0.8, SIZE_MAX);
-    judge_module("layers.0.mlp.down_proj", 0.8, 4);
-    judge_module("layers.0.mlp.experts", 1.3, 4);
+    judge_module("layers.0.mlp.experts", false, 0.8, SIZE_MAX);
+    judge_module("layers.0.mlp.shared_experts", false, 0.8, SIZE_MAX);
+    judge_module("layers.0.mlp.down_proj", false, 0.8, SIZE_MAX);
+    judge_module("layers.0.mlp.down_proj", true, 0.8, 5);
+    judge_module("layers.0.mlp.up_proj", false, 0.8, 4);
+    judge_module("layers.0.mlp.experts", false, 1.3, 4);
 }
 
 /* Of so many tokens, a product that errs by more than three times what came in. */
