@@ -378,6 +378,8 @@ static enum ts_status align_layer(struct ts_pairer *pairer, const struct layer *
     aligned->matched.known = false;
     if (status == TS_OK)
         aligned->taking = ts_expert_order(layer->modules, choice, starts, aligned->taking);
+    if (status == TS_OK && aligned->taking == TS_BY_RANK)
+        ts_expert_settle(layer->modules, choice, starts);
     for (int pass = 0; pass < 2; pass++) /* first all who stray */
         for (const struct ts_expert_module *module = layer->modules; module && status == TS_OK; module = module->next) {
             struct ts_expert_rows rows;

@@ -4,9 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GLANCE       16 /* numbers of a row that are looked at */
-#define MOST_TANGLED 64 /* rows of an expert in another order */
-#define LATER        4  /* tokens with equal logits one behind the other */
+#define GLANCE       16   /* numbers of a row that are looked at */
+#define MOST_MOVABLE 8    /* tokens whose places are tried together, */
+#define MOST_WAYS    256  /* in so many ways, */
+#define MOST_GROUPS  2    /* so often, */
+#define MOST_SETTLED 1024 /* where an expert has not too many rows */
+#define MOST_TANGLED 64   /* rows of an expert in another order */
+#define LATER        4    /* tokens with equal logits one behind the other */
 #define CLOSE        0.25
 
 void ts_expert_places(const struct ts_expert_choice *choice, const struct ts_expert_rows *rows, int side, bool noted)
@@ -321,4 +325,100 @@ enum ts_expert_taking ts_expert_order(const struct ts_expert_module *modules, co
     return apart[TS_BY_RANK] == apart[TS_BY_TOKEN]  ? before
            : apart[TS_BY_RANK] < apart[TS_BY_TOKEN] ? TS_BY_RANK
                                                     : TS_BY_TOKEN;
+}
+
+/* What rows that stand beside each other differ by, all of them added up; infinite where they cannot be listed. */
+static double apart_by_rank(const struct ts_expert_choice *choice, const struct ts_expert_module *module,
+                            uint64_t *const *starts)
+{
+    struct ts_expert_rows rows;
+    double sum = INFINITY;
+    if (ts_expert_rows_of(choice, module, TS_BY_RANK, &rows)) {
+        const size_t common = ts_expert_common(choice, &rows, true, starts);
+        sum = 0;
+        for (size_t row = 0; row < common; row++) {
+            const double own = apart(module, 0, starts[0][row], starts[1][row]);
+            sum += isfinite(own) ? own : 1;
+        }
+    }
+    ts_expert_rows_free(&rows);
+    return sum;
+}
+
+/* Places that hold the same logit as one of them, among those that are taken. */
+static void equal_places(const struct ts_expert_choice *choice, uint32_t equal, size_t place, size_t *first,
+                         size_t *last)
+{
+    *first = *last = place;
+    while (*first > 0 && equal >> (*first - 1) & 1)
+        --*first;
+    while (*last + 1 < choice->per_token && equal >> *last & 1)
+        ++*last;
+}
+
+/* A token that may stand at another place. */
+struct movable {
+    struct ts_expert_member *member;
+    size_t first, last, best;
+};
+
+/* Tries all places of some of them together. */
+static void settle(const struct ts_expert_choice *choice, const struct ts_expert_module *module,
+                   uint64_t *const *starts, struct movable *movables, size_t count)
+{
+    double least = count ? apart_by_rank(choice, module, starts) : 0;
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++)
+        movables[i].best = movables[i].member->place;
+    for (size_t i = 0; i < count; i++)
+        movables[i].member->place = (uint16_t)movables[i].first;
+    while (at < count) {
+        const double sum = apart_by_rank(choice, module, starts);
+        for (size_t i = 0; i < count && sum < least; i++)
+            movables[i].best = movables[i].member->place;
+        least = sum < least ? sum : least;
+        for (at = 0; at < count && movables[at].member->place == movables[at].last; at++)
+            movables[at].member->place = (uint16_t)movables[at].first;
+        if (at < count)
+            movables[at].member->place++;
+    }
+    for (size_t i = 0; i < count; i++)
+        movables[i].member->place = (uint16_t)movables[i].best;
+}
+
+static void settle_expert(const struct ts_expert_choice *choice, const struct ts_expert_module *module,
+                          uint64_t *const *starts)
+{
+    struct movable movables[MOST_MOVABLE];
+    size_t count = 0, ways = 1, groups = 0;
+    for (int side = 0; side < 2; side++) {
+        const struct ts_expert_takers *own = &choice->sides[side];
+        for (size_t i = own->firsts[module->expert]; i < own->firsts[module->expert + 1] && groups < MOST_GROUPS; i++) {
+            struct movable one = {.member = &own->members[i]};
+            equal_places(choice, own->equal[one.member->token], one.member->place, &one.first, &one.last);
+            if (one.member->tied || one.first == one.last)
+                continue;
+            if (count == MOST_MOVABLE || ways * (one.last - one.first + 1) > MOST_WAYS) {
+                settle(choice, module, starts, movables, count);
+                groups++;
+                count = 0;
+                ways = 1;
+            }
+            ways *= one.last - one.first + 1;
+            movables[count++] = one;
+        }
+    }
+    settle(choice, module, starts, movables, count);
+}
+
+void ts_expert_settle(const struct ts_expert_module *modules, const struct ts_expert_choice *choice,
+                      uint64_t *const *starts)
+{
+    uint64_t settled = UINT64_MAX;
+    for (const struct ts_expert_module *module = modules; module; module = module->next)
+        if (module->found != SIZE_MAX && module->expert != settled &&
+            module->rows[0] + module->rows[1] < MOST_SETTLED) {
+            settled = module->expert; /* its other tensors have the same rows */
+            settle_expert(choice, module, starts);
+        }
 }

@@ -49,5 +49,9 @@ bool ts_expert_match(const struct ts_expert_choice *choice, const struct ts_expe
  * before where all of them got the same tokens, as then any would. */
 enum ts_expert_taking ts_expert_order(const struct ts_expert_module *modules, const struct ts_expert_choice *choice,
                                       uint64_t *const *starts, enum ts_expert_taking before);
+/* Where experts take their tokens by rank: of equal logits any may be the one before, which moves a token among the
+ * rows of an expert. The places are taken that make its rows agree best. */
+void ts_expert_settle(const struct ts_expert_module *modules, const struct ts_expert_choice *choice,
+                      uint64_t *const *starts);
 
 #endif

@@ -14,6 +14,7 @@ struct habit {
     bool twice;      /* lists each token's first expert twice, and that has two rows of it */
     bool empty;      /* modules are called without tokens */
     bool wide;       /* of rows, for complex numbers */
+    bool alike;      /* all tokens of an expert are */
     size_t captured; /* how many of the experts; 0: all */
 };
 
@@ -70,7 +71,10 @@ static void add_layer(struct ts_bundle *bundle, int layer, const float *logits, 
                     if (chosen[token][k] != expert || (habit->by_rank && k != rank))
                         continue;
                     for (size_t i = 0; i < width; i++)
-                        rows[count * width + i] = (token == wrong ? -1.0F : 1.0F) * value_of(layer, token, expert, i);
+                        rows[count * width + i] =
+                            (token == wrong ? -1.0F : 1.0F) *
+                            (habit->alike ? value_of(layer, 0, expert, i) + 0.1F * value_of(layer, token, expert, i)
+                                          : value_of(layer, token, expert, i));
                     count++;
                 }
         snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%zu.up_proj", layer, expert);
@@ -267,6 +271,32 @@ static void test_first_choices_first(void **state)
     }
 }
 
+/* Of equal logits the two sides take another one for the first, so that tokens stand elsewhere among the rows of both
+ * experts, which are much alike. */
+static void test_first_of_equal_choices(void **state)
+{
+    const struct habit habits[2] = {{.by_rank = true, .alike = true}, {.by_rank = true, .alike = true, .last = true}};
+    float logits[TOKENS * EXPERTS];
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    fill(logits);
+    send(logits, 9, 0, 1); /* some token tells that they are taken by rank */
+    add_layer(paired.a, 0, logits, &habits[0], SIZE_MAX);
+    send(logits, 9, 0, 1);
+    add_layer(paired.b, 0, logits, &habits[1], SIZE_MAX);
+    for (size_t token = 3; token < TOKENS; token += 3)
+        logits[token * EXPERTS + 1] = logits[token * EXPERTS];
+    add_layer(paired.a, 1, logits, &habits[0], SIZE_MAX);
+    add_layer(paired.b, 1, logits, &habits[1], SIZE_MAX);
+    paired_run(&paired, NULL);
+    for (int layer = 0; layer < 2; layer++) {
+        assert_rows(&paired, made_name("model.layers.%d.mlp.experts.0.up_proj", layer), 5, 0);
+        assert_rows(&paired, made_name("model.layers.%d.mlp.experts.1.up_proj", layer), 10, 0);
+    }
+    paired_end(&paired);
+}
+
 /* Modules that are called without tokens have no rows: an expert that only one side's tokens took has none to compare,
  * and one that nobody took is the same. */
 static void test_called_without_tokens(void **state)
@@ -357,13 +387,10 @@ static void test_what_is_not_touched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens_sent_elsewhere),
-        cmocka_unit_test(test_wrong_rows_stay),
-        cmocka_unit_test(test_equal_logits),
-        cmocka_unit_test(test_idle_experts_and_later_layers),
-        cmocka_unit_test(test_first_choices_first),
-        cmocka_unit_test(test_called_without_tokens),
-        cmocka_unit_test(test_experts_that_were_not_captured),
+        cmocka_unit_test(test_tokens_sent_elsewhere),  cmocka_unit_test(test_wrong_rows_stay),
+        cmocka_unit_test(test_equal_logits),           cmocka_unit_test(test_idle_experts_and_later_layers),
+        cmocka_unit_test(test_first_of_equal_choices), cmocka_unit_test(test_first_choices_first),
+        cmocka_unit_test(test_called_without_tokens),  cmocka_unit_test(test_experts_that_were_not_captured),
         cmocka_unit_test(test_what_is_not_touched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
