@@ -49,9 +49,11 @@ void ts_attention_odds_close(struct ts_attention_odds *it)
 /* The odds of what follows when the reference does it in this way; all are told by the same rows. */
 static bool open_odds(struct ts_attention_odds *it, const struct ts_chain *chain, struct ts_odds *odds)
 {
-    return it->run(it->from, chain, false, it->own) && it->run(it->from, chain, true, it->other) &&
-           ts_odds_choose(odds, it->the_case, it->list, it->listed, it->basis, it->width) &&
-           ts_odds_open(odds, it->own, it->other);
+    if (!it->run(it->from, chain, false, it->own) || !it->run(it->from, chain, true, it->other) ||
+        !ts_odds_choose(odds, it->the_case, it->list, it->listed, it->basis, it->width))
+        return false;
+    odds->put_to_all = true;
+    return ts_odds_open(odds, it->own, it->other);
 }
 
 /* Evidence that the reference does it in this way. */

@@ -379,7 +379,7 @@ static double log_of_unknown(const struct ts_odds *odds, const double *covarianc
     double unknown = (double)odds->inputs - (double)odds->rows, changed = 0;
     for (size_t t = 0; t < odds->rows; t++)
         changed += covariance[t * (odds->rows + 1)] > NOISE_STEP * NOISE_LEAST * odds->energy[t];
-    if (scene->taken_count == scene->tokens)
+    if (odds->put_to_all || scene->taken_count == scene->tokens)
         changed = fmin(changed, fmax(unknown, 0));
     return fmin(0, log(changed / (double)odds->rows));
 }

@@ -29,6 +29,7 @@ struct ts_odds {
     double channels;             /* how many independent ones the outputs are worth */
     double own;                  /* evidence that x makes the reference, in nats */
     double none;                 /* log-likelihood of a number, of the best that can be said without any other input */
+    bool put_to_all;             /* what holds is put to the other tokens as well; set after rows were chosen */
     double noise;                /* least share of a token's energy that is rounding */
 };
 
