@@ -39,13 +39,24 @@ static enum ts_simd detect(void)
 #endif
 }
 
-static enum ts_simd lower(enum ts_simd there, const char *asked)
+/* What is fastest of it: Intel's processors have one unit for products of bf16 and two for everything else, so that
+ * comparing two bf16 numbers takes 0.65 cycles with these products and 0.5 without. */
+static enum ts_simd fastest(enum ts_simd there)
+{
+#if defined(__x86_64__)
+    if (there == TS_SIMD_AVX512BF16 && __builtin_cpu_is("intel"))
+        return TS_SIMD_AVX512;
+#endif
+    return there;
+}
+
+static enum ts_simd choose(enum ts_simd there, const char *asked)
 {
     const enum ts_simd most = there == TS_SIMD_NEON ? TS_SIMD_PORTABLE : there;
-    for (enum ts_simd level = TS_SIMD_PORTABLE; level <= most; level++)
+    for (enum ts_simd level = TS_SIMD_PORTABLE; asked && level <= most; level++)
         if (strcmp(asked, ts_simd_name(level)) == 0)
             return level;
-    return there;
+    return fastest(there);
 }
 
 enum ts_simd ts_simd_level(void)
@@ -54,9 +65,7 @@ enum ts_simd ts_simd_level(void)
     static atomic_int known;
     int level = atomic_load_explicit(&known, memory_order_relaxed);
     if (level == 0) {
-        const char *asked = getenv("TSLEUTH_SIMD");
-        enum ts_simd there = detect();
-        level = 1 + (int)(asked ? lower(there, asked) : there);
+        level = 1 + (int)choose(detect(), getenv("TSLEUTH_SIMD"));
         atomic_store_explicit(&known, level, memory_order_relaxed);
     }
     return (enum ts_simd)(level - 1);

@@ -1,8 +1,8 @@
 /* CPU: which instruction set the kernels may use.
  *
- * Kernels are compiled once per level from one template. The level is what the processor and the operating system
- * offer, lowered by the environment variable TSLEUTH_SIMD (portable, avx2, avx512, avx512bf16, neon), so that
- * the tests run each one. Asking for more than there is gives what there is. */
+ * Kernels are compiled once per level from one template. The level is the fastest that the processor and the operating
+ * system offer, or the one that the environment variable TSLEUTH_SIMD names (portable, avx2, avx512, avx512bf16, neon),
+ * so that the tests run each one. Asking for more than there is changes nothing. */
 #ifndef TS_BASE_CPU_H
 #define TS_BASE_CPU_H
 

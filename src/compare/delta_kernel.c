@@ -14,22 +14,18 @@
 #include "compare/delta_look.h"
 #include "compare/lanes.h"
 
-/* So many groups are added up in f32, one addition after the other: eight numbers of sixteen bits to a lane, or four
- * of f32.
+/* So many groups are added up in f32, one addition after the other: eight numbers to a lane. These sums are added up
+ * with what each addition loses kept beside it, so that nothing else is lost.
  *
- * Of f32, these sums are added up with what each addition loses kept beside it, so that no more is lost than 2^-24 in
- * each of the four additions (or fused products) of a sum, and in each difference, which counts twice in its square: at
- * most 2.4e-7 of a sum of magnitudes, 3.6e-7 of one of squares, and near 2^-24 / sqrt(count) for most.
- *
- * Of sixteen-bit numbers, whose squares f32 has, there is no time for that: six such sums (four of f16) are added up in
- * f32 too before they go to double. A number takes part in at most 7 + 5 additions, so that a sum of squares or of
- * magnitudes loses at most 7.2e-7. Few differences of theirs are no f32 numbers: that counts twice in a square, and the
- * first square of a sum is rounded as well, which makes 15 times 2^-24 at most, 9e-7. */
-#define STRETCH ((size_t)4)
-/* And so many until they go to double. Where all is in double, it is as many as the first-level cache has for the
- * vectors of a group one after another. */
-#define FLUSH(kind) ((size_t)((kind) == BF16 ? 24 : (kind) == F16 ? 16 : 64))
-#define BLOCKS      (TS_DELTA_RUN / GROUP(F16) / FLUSH(F16)) /* of so many groups, in a run of sixteen-bit numbers */
+ * It is 2^-24 in each of seven additions. Of f32, products are fused with them, which is one more, and each difference
+ * is rounded, which counts twice in its square. Of sixteen-bit numbers, whose squares f32 has, few differences are no
+ * f32 numbers, and their squares are fused: at most 4.8e-7 of a sum of magnitudes and 6e-7 of one of squares in both
+ * cases, and near 2^-24 / sqrt(count) for most. */
+#define STRETCH(kind) ((size_t)((kind) == DOUBLED ? 1 : 8 / PARTS(kind)))
+/* And so many until they go to double: as many as the first-level cache has for the vectors of a group one after
+ * another. */
+#define FLUSH  ((size_t)64)
+#define BLOCKS (TS_DELTA_RUN / GROUP(F16) / FLUSH) /* in a run of sixteen-bit numbers */
 /* As in stats_kernel.c: squares in f32 stay finite, and what underflows does not count. Where products are fused, what
  * underflows must not change a bit of the sum either. Larger numbers of f32 are masks. */
 #define LARGEST         0x1p60
@@ -71,29 +67,28 @@ struct parts {
     ts_vf32 sum_a, sum, sum_abs, squares_a, squares_b, squares; /* as in the state */
 };
 
-/* Many such sums: what rounding takes from the first is kept in the second, of f32. */
+/* Many such sums: what rounding takes from the first is kept in the second. */
 struct compensated {
     struct parts sums, rest;
 };
 
-TS_KERNEL_INLINE void add_part(enum kind kind, ts_vf32 *sum, ts_vf32 *rest, ts_vf32 part)
+TS_KERNEL_INLINE void add_part(ts_vf32 *sum, ts_vf32 *rest, ts_vf32 part)
 {
     const ts_vf32 next = *sum + part;
-    if (kind == F32)
-        *rest += part - (next - *sum);
+    *rest += part - (next - *sum);
     *sum = next;
 }
 
-TS_KERNEL_INLINE void add_parts(enum kind kind, bool same, struct compensated *all, const struct parts *parts)
+TS_KERNEL_INLINE void add_parts(bool same, struct compensated *all, const struct parts *parts)
 {
-    add_part(kind, &all->sums.sum_a, &all->rest.sum_a, parts->sum_a);
-    add_part(kind, &all->sums.squares_a, &all->rest.squares_a, parts->squares_a);
+    add_part(&all->sums.sum_a, &all->rest.sum_a, parts->sum_a);
+    add_part(&all->sums.squares_a, &all->rest.squares_a, parts->squares_a);
     if (same)
         return;
-    add_part(kind, &all->sums.sum, &all->rest.sum, parts->sum);
-    add_part(kind, &all->sums.sum_abs, &all->rest.sum_abs, parts->sum_abs);
-    add_part(kind, &all->sums.squares_b, &all->rest.squares_b, parts->squares_b);
-    add_part(kind, &all->sums.squares, &all->rest.squares, parts->squares);
+    add_part(&all->sums.sum, &all->rest.sum, parts->sum);
+    add_part(&all->sums.sum_abs, &all->rest.sum_abs, parts->sum_abs);
+    add_part(&all->sums.squares_b, &all->rest.squares_b, parts->squares_b);
+    add_part(&all->sums.squares, &all->rest.squares, parts->squares);
 }
 
 TS_KERNEL_INLINE void flush_parts(bool same, struct state *state, int k, const struct parts *parts)
@@ -173,7 +168,7 @@ TS_KERNEL_INLINE void add_single_stretch(enum kind kind, bool same, bool eager, 
         singles->unequal += COUNT_UNEQUAL(x, y);
     }
     if (kind == F32)
-        add_parts(kind, same, &singles->all, &parts);
+        add_parts(same, &singles->all, &parts);
 }
 
 /* A block of them, vector k of each group, so that the accumulators are registers at every width. */
@@ -187,7 +182,7 @@ TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const u
                               .differ = state->differ,
                               .ahead_a = limits.ahead[0].at,
                               .ahead_b = limits.ahead[1].at};
-    const size_t step = kind == DOUBLED ? 1 : STRETCH;
+    const size_t step = STRETCH(kind);
     size_t i = 0;
     a += k * TS_VECTOR_BYTES;
     b += k * TS_VECTOR_BYTES;
@@ -288,7 +283,7 @@ TS_KERNEL_INLINE void add_stretch(enum kind kind, bool same, bool eager, const u
             }
         }
     }
-    add_parts(kind, same, &couples->all, &parts);
+    add_parts(same, &couples->all, &parts);
 }
 
 /* A block of them. */
@@ -303,11 +298,12 @@ TS_KERNEL_INLINE void add_couples(enum kind kind, bool same, bool eager, const u
                               .least = none,
                               .differ = state->differ};
     size_t i = 0;
-    for (; i + STRETCH <= groups; i += STRETCH)
-        add_stretch(kind, same, eager, a + i * 64, b + i * 64, STRETCH, k, limits, &couples);
+    for (; i + STRETCH(kind) <= groups; i += STRETCH(kind))
+        add_stretch(kind, same, eager, a + i * 64, b + i * 64, STRETCH(kind), k, limits, &couples);
     for (; i < groups; i++)
         add_stretch(kind, same, eager, a + i * 64, b + i * 64, 1, k, limits, &couples);
     flush_parts(same, state, k, &couples.all.sums);
+    flush_parts(same, state, k, &couples.all.rest);
     state->most[k] = couples.most;
     state->differ = couples.differ;
     if (same)
@@ -381,7 +377,7 @@ TS_KERNEL_INLINE double steepest_of_run(enum kind kind, const uint8_t *a, const 
                                         const ts_vu16 least[TS_VECTORS], unsigned apart, double max_abs)
 {
     const double ratio = (double)limits.ratio;
-    const size_t step = FLUSH(kind) * GROUP(kind), whole = count / GROUP(kind) * GROUP(kind);
+    const size_t step = FLUSH * GROUP(kind), whole = count / GROUP(kind) * GROUP(kind);
     double most = steepest(kind, a + whole * SIZE(kind), b + whole * SIZE(kind), count - whole, max_abs, ratio);
     if (!(steepest_bound(kind, apart, least_of(least), max_abs) > ratio))
         return most;
@@ -486,15 +482,15 @@ TS_KERNEL_INLINE void add_run(enum kind kind, bool same, const uint8_t *a, const
 {
     memset(state, 0, offsetof(struct state, least));
     extremes_init(kind, &state->a);
-    for (size_t i = 0; i < groups; i += FLUSH(kind), a += FLUSH(kind) * 64, b += FLUSH(kind) * 64) {
-        size_t now = groups - i < FLUSH(kind) ? groups - i : FLUSH(kind);
+    for (size_t i = 0; i < groups; i += FLUSH, a += FLUSH * 64, b += FLUSH * 64) {
+        size_t now = groups - i < FLUSH ? groups - i : FLUSH;
         for (int k = 0; k < TS_VECTORS; k++) {
             if (same)
-                add_groups(kind, true, false, a, b, now, k, limits, state, i / FLUSH(kind));
+                add_groups(kind, true, false, a, b, now, k, limits, state, i / FLUSH);
             else if (limits.eager)
-                add_groups(kind, false, true, a, b, now, k, limits, state, i / FLUSH(kind));
+                add_groups(kind, false, true, a, b, now, k, limits, state, i / FLUSH);
             else
-                add_groups(kind, false, false, a, b, now, k, limits, state, i / FLUSH(kind));
+                add_groups(kind, false, false, a, b, now, k, limits, state, i / FLUSH);
         }
         for (int side = 0; side < 2; side++)
             limits.ahead[side].at += now * limits.ahead[side].step;
@@ -540,7 +536,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     *sums = (struct ts_delta_sums){.unequal = state.unequal, .mismatched = state.mismatched, .same = same};
     bounds = (struct bounds){.above = highest_i32((const ts_vi32 *)state.excess) > 0};
     if (PARTS(kind) == 2 && !same) {
-        join_least(state.least, (groups + FLUSH(kind) - 1) / FLUSH(kind), least);
+        join_least(state.least, (groups + FLUSH - 1) / FLUSH, least);
         bounds.apart = limits.eager ? UINT16_MAX : highest_u16(state.apart);
         if (limits.eager && most == UINT16_MAX) /* 0 and -0 are equal after all */
             sums->unequal -= count_other_zeros(a, b, groups);

@@ -1,5 +1,5 @@
-/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16. f32 is added up in
- * double; the others in f32 a few numbers at a time, with a loss of less than 1e-6 that delta_kernel.c derives.
+/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16. Sums are compensated,
+ * with a loss of less than 1e-6 that delta_kernel.c derives, or in double throughout.
  *
  * As in stats_kernel.h, a run with NaN, infinities or magnitudes that leave the accumulators' range comes back with
  * clean = false and is walked element by element by the caller. Results are the same to the last bit at every SIMD
