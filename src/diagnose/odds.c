@@ -7,6 +7,9 @@
 /* Multiplications for one table of products. */
 #define TABLE_WORK ((size_t)1 << 21)
 #define LEAST_ROWS 2
+/* Channels that are looked at, spread over all: each is worth as much as any other, and a vocabulary has more than
+ * anybody needs. */
+#define MOST_CHANNELS 4096
 /* A row counts if this much of its energy is not in those before it: what is left of it would be rounding. */
 #define OF_ITS_OWN 1e-4
 /* Added to a row's own product, over its size: what f32 makes of the reference. */
@@ -156,7 +159,7 @@ static void choose_rows(struct ts_odds *odds, const size_t *list, size_t most, c
 static bool take_values(struct ts_odds *odds, const double *x)
 {
     const struct ts_case *the_case = odds->the_case;
-    size_t width = odds->outputs, rows = odds->rows;
+    const size_t width = odds->outputs, rows = odds->rows, all = the_case->actor->width;
     odds->x = malloc((2 * rows * odds->inputs + 3 * rows * width + rows * rows) * sizeof *odds->x);
     if (!odds->x)
         return false;
@@ -168,8 +171,9 @@ static bool take_values(struct ts_odds *odds, const double *x)
     for (size_t t = 0; t < rows; t++) {
         memcpy(odds->x + t * odds->inputs, x + odds->list[t] * odds->inputs, odds->inputs * sizeof *x);
         for (size_t i = 0; i < width; i++) {
-            odds->expected[t * width + i] = (double)the_case->actor->a[odds->list[t] * width + i];
-            odds->found[t * width + i] = the_case->found[odds->list[t] * width + i];
+            const size_t at = odds->list[t] * all + i * all / width;
+            odds->expected[t * width + i] = (double)the_case->actor->a[at];
+            odds->found[t * width + i] = the_case->found[at];
         }
         odds->energy[t] = dot(odds->found + t * width, odds->found + t * width, width) / (double)width;
         if (!isfinite(odds->energy[t]) || !(odds->energy[t] > 0))
@@ -317,7 +321,9 @@ static double with_other_weights(const struct ts_odds *odds, const double *own)
 bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, const size_t *list, size_t count,
                     const double *basis, size_t inputs)
 {
-    *odds = (struct ts_odds){.the_case = the_case, .inputs = inputs, .outputs = the_case->actor->width};
+    const size_t width = the_case->actor->width;
+    *odds = (struct ts_odds){
+        .the_case = the_case, .inputs = inputs, .outputs = width < MOST_CHANNELS ? width : MOST_CHANNELS};
     choose_rows(odds, list, count, basis);
     return odds->rows >= LEAST_ROWS;
 }

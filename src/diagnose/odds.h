@@ -18,19 +18,19 @@
 
 struct ts_odds {
     struct ts_case *the_case;
-    size_t rows, inputs, outputs;
-    size_t list[TS_ODDS_ROWS];   /* which rows of the case */
-    double *expected, *found;    /* [rows, outputs] */
-    double energy[TS_ODDS_ROWS]; /* of what was found, over the outputs */
-    double *x, *other;           /* [rows, inputs]: what the reference's product is given, and the candidate's */
-    double *root;                /* [rows, rows], of the covariance of expected, without the scale */
-    double *solved;              /* [rows, outputs]: the root's inverse times expected */
-    double level, scale;         /* of the bias' variance, and of everything */
-    double channels;             /* how many independent ones the outputs are worth */
-    double own;                  /* evidence that x makes the reference, in nats */
-    double none;                 /* log-likelihood of a number, of the best that can be said without any other input */
-    bool put_to_all;             /* what holds is put to the other tokens as well; set after rows were chosen */
-    double noise;                /* least share of a token's energy that is rounding */
+    size_t rows, inputs, outputs; /* outputs: channels that are looked at, all of them or a spread */
+    size_t list[TS_ODDS_ROWS];    /* which rows of the case */
+    double *expected, *found;     /* [rows, outputs] */
+    double energy[TS_ODDS_ROWS];  /* of what was found, over the outputs */
+    double *x, *other;            /* [rows, inputs]: what the reference's product is given, and the candidate's */
+    double *root;                 /* [rows, rows], of the covariance of expected, without the scale */
+    double *solved;               /* [rows, outputs]: the root's inverse times expected */
+    double level, scale;          /* of the bias' variance, and of everything */
+    double channels;              /* how many independent ones the outputs are worth */
+    double own;                   /* evidence that x makes the reference, in nats */
+    double none;                  /* log-likelihood of a number, of the best that can be said without any other input */
+    bool put_to_all;              /* what holds is put to the other tokens as well; set after rows were chosen */
+    double noise;                 /* least share of a token's energy that is rounding */
 };
 
 struct ts_odds_fit {
