@@ -27,11 +27,16 @@ struct attention {
 /* Halves of a head that turn by position / 10000^(i / half). */
 static void turned(const float *head, size_t position, double *out)
 {
+    static double known[MOST][SIZE / 2][2]; /* cosine and sine */
     for (size_t i = 0; i < SIZE / 2; i++) {
-        double angle = (double)position * pow(10000, -(double)i / (SIZE / 2)), c = cos(angle), s = sin(angle);
-        double x = (double)head[i], y = (double)head[SIZE / 2 + i];
-        out[i] = x * c - y * s;
-        out[SIZE / 2 + i] = x * s + y * c;
+        double *turn = known[position][i], x = (double)head[i], y = (double)head[SIZE / 2 + i];
+        if (turn[0] == 0 && turn[1] == 0) {
+            double angle = (double)position * pow(10000, -(double)i / (SIZE / 2));
+            turn[0] = cos(angle);
+            turn[1] = sin(angle);
+        }
+        out[i] = x * turn[0] - y * turn[1];
+        out[SIZE / 2 + i] = x * turn[1] + y * turn[0];
     }
 }
 
