@@ -83,6 +83,14 @@ static void solve(const double *root, size_t rows, double *values, size_t width)
     }
 }
 
+static double mean_of_diagonal(const double *table, size_t rows)
+{
+    double sum = 0;
+    for (size_t t = 0; t < rows; t++)
+        sum += table[t * rows + t] / (double)rows;
+    return sum;
+}
+
 static double log_of_root(const double *root, size_t rows)
 {
     double sum = 0;
@@ -91,14 +99,30 @@ static double log_of_root(const double *root, size_t rows)
     return sum / (double)rows;
 }
 
-/* Log-likelihood of a number of values with this covariance, the best scale given; values are spoilt. All of them
- * lack the same constant. */
-static double likelihood(double *covariance, size_t rows, double *values, size_t width, double *scale)
+/* The root's inverse times the products of some rows, times the inverse again: those of the rows that it makes of them.
+ * Their trace is how far the rows are from nothing, in the covariance's own measure. */
+static void solve_products(const double *root, size_t rows, const double *products, double *solved)
+{
+    memcpy(solved, products, rows * rows * sizeof *solved);
+    solve(root, rows, solved, rows);
+    for (size_t s = 0; s < rows; s++)
+        for (size_t t = 0; t < s; t++) {
+            double above = solved[t * rows + s];
+            solved[t * rows + s] = solved[s * rows + t];
+            solved[s * rows + t] = above;
+        }
+    solve(root, rows, solved, rows);
+}
+
+/* Log-likelihood of a number with this covariance, which becomes its root, the best scale given; products: those of
+ * all rows, [rows, rows], each of `width` numbers; solved: room for as many. All of them lack the same constant. */
+static double likelihood(double *covariance, size_t rows, const double *products, size_t width, double *solved,
+                         double *scale)
 {
     if (!take_root(covariance, rows))
         return -INFINITY;
-    solve(covariance, rows, values, width);
-    *scale = dot(values, values, rows * width) / (double)(rows * width);
+    solve_products(covariance, rows, products, solved);
+    *scale = mean_of_diagonal(solved, rows) / (double)width;
     return *scale > 0 ? -0.5 * (log_of_root(covariance, rows) + log(*scale) + 1) : -INFINITY;
 }
 
@@ -107,14 +131,6 @@ static void add_products(const double *x, const double *y, size_t rows, size_t w
     for (size_t s = 0; s < rows; s++)
         for (size_t t = 0; t < rows; t++)
             out[s * rows + t] = x == y && t < s ? out[t * rows + s] : dot(x + s * width, y + t * width, width);
-}
-
-static double mean_of_diagonal(const double *table, size_t rows)
-{
-    double sum = 0;
-    for (size_t t = 0; t < rows; t++)
-        sum += table[t * rows + t] / (double)rows;
-    return sum;
 }
 
 size_t ts_odds_spread(size_t rows, size_t inputs, size_t list[TS_ODDS_ROWS])
@@ -190,19 +206,21 @@ static double most_channels(const struct ts_odds *odds)
 /* How the reference's tokens stand to each other, with what bias. */
 static bool learn(struct ts_odds *odds)
 {
-    size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
-    double *products = malloc(2 * table * sizeof *products), *trial = products ? products + table : NULL;
+    const size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
+    double *products = malloc(4 * table * sizeof *products), *expected = products ? products + table : NULL;
+    double *trial = products ? expected + table : NULL, *solved = products ? trial + table : NULL;
     double best = -INFINITY, without = 0, apart = 0, mean;
+    bool rooted;
     if (!products)
         return false;
     add_products(odds->x, odds->x, rows, odds->inputs, products);
+    add_products(odds->expected, odds->expected, rows, width, expected);
     mean = mean_of_diagonal(products, rows);
     for (size_t k = 0; k < sizeof levels / sizeof *levels; k++) {
         double scale, fit;
         for (size_t i = 0; i < table; i++)
             trial[i] = products[i] + levels[k] * mean + (i % (rows + 1) ? 0 : GRAIN * mean);
-        memcpy(odds->solved, odds->expected, rows * width * sizeof *odds->solved);
-        fit = likelihood(trial, rows, odds->solved, width, &scale);
+        fit = likelihood(trial, rows, expected, width, solved, &scale);
         if (fit > best) {
             best = fit;
             odds->level = levels[k] * mean;
@@ -211,20 +229,21 @@ static bool learn(struct ts_odds *odds)
     }
     for (size_t i = 0; i < table; i++)
         odds->root[i] = products[i] + odds->level + (i % (rows + 1) ? 0 : GRAIN * mean);
-    memcpy(odds->solved, odds->expected, rows * width * sizeof *odds->solved);
-    free(products);
-    if (!isfinite(best) || !take_root(odds->root, rows))
-        return false;
-    solve(odds->root, rows, odds->solved, width);
-    for (size_t s = 0; s < rows; s++) {
-        const double *row = odds->expected + s * width;
-        without -= 0.5 * (log(dot(row, row, width) / (double)width) + 1) / (double)rows;
+    rooted = isfinite(best) && take_root(odds->root, rows);
+    if (rooted)
+        solve_products(odds->root, rows, expected, solved);
+    for (size_t s = 0; s < rows && rooted; s++) {
+        without -= 0.5 * (log(expected[s * (rows + 1)] / (double)width) + 1) / (double)rows;
         for (size_t t = 0; t < rows; t++) {
-            double product = dot(odds->solved + s * width, odds->solved + t * width, width);
-            product = product / ((double)width * odds->scale) - (s == t);
+            const double product = solved[s * rows + t] / ((double)width * odds->scale) - (s == t);
             apart += product * product / (double)(rows * (rows + 1));
         }
     }
+    free(products);
+    if (!rooted)
+        return false;
+    memcpy(odds->solved, odds->expected, rows * width * sizeof *odds->solved);
+    solve(odds->root, rows, odds->solved, width);
     odds->channels = fmin(1 / apart, (double)width);
     odds->own = odds->channels * (double)rows * (best - without);
     return odds->channels >= CHANNELS_LEAST && odds->channels >= CHANNELS_SHARE * most_channels(odds) &&
@@ -258,23 +277,14 @@ static double best_noise(const struct ts_odds *odds, const double *covariance, c
     size_t rows = odds->rows, table = rows * rows;
     double best = -INFINITY;
     for (double noise = NOISE_LEAST; noise <= NOISE_MOST * 1.001; noise *= NOISE_STEP) {
-        double *solved = room + table, rest = 0, fit;
+        double *solved = room + table, rest, fit;
         memcpy(room, covariance, table * sizeof *room);
         for (size_t t = 0; t < rows; t++)
             room[t * rows + t] += noise * odds->energy[t];
         if (!take_root(room, rows))
             continue;
-        memcpy(solved, products, table * sizeof *solved);
-        solve(room, rows, solved, rows);
-        for (size_t s = 0; s < rows; s++) /* the trace of the inverse times the products */
-            for (size_t t = 0; t < s; t++) {
-                double above = solved[t * rows + s];
-                solved[t * rows + s] = solved[s * rows + t];
-                solved[s * rows + t] = above;
-            }
-        solve(room, rows, solved, rows);
-        for (size_t t = 0; t < rows; t++)
-            rest += solved[t * rows + t] / (double)(rows * odds->outputs);
+        solve_products(room, rows, products, solved);
+        rest = mean_of_diagonal(solved, rows) / (double)odds->outputs;
         fit = -0.5 * (log_of_root(room, rows) + rest);
         if (fit > best) {
             best = fit;
@@ -306,7 +316,7 @@ static double with_other_weights(const struct ts_odds *odds, const double *own)
         memcpy(trial, room, table * sizeof *trial);
         for (size_t t = 0; t < rows; t++) /* what the scale is found with */
             trial[t * (rows + 1)] *= 1 + NOISE_MOST;
-        if (!isfinite(likelihood(trial, rows, values, width, &scale)))
+        if (!isfinite(likelihood(trial, rows, products, width, trial + table, &scale)))
             continue;
         for (int step = -SCALES; step <= SCALES; step++) {
             for (size_t i = 0; i < table; i++)
