@@ -627,6 +627,34 @@ static void test_tokens_of_a_capture(void **state)
     }
 }
 
+/* Sums over ranks that compute in bf16 and store f32 are no better than bf16, though no sum is on its grid. */
+static void test_sums_are_as_coarse_as_their_parts(void **state)
+{
+    static const char *const names[] = {"rank0/o", "rank1/o", "rank0/x", "rank1/x"};
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    float whole[COUNT], parts[2][COUNT];
+    (void)state;
+    inputs_open(&inputs);
+    for (size_t i = 0; i < COUNT; i++) {
+        whole[i] = (float)dice_number();
+        parts[0][i] = ts_bf16_to_float(to_bf16((float)dice_number()));
+        parts[1][i] = ts_bf16_to_float(to_bf16(whole[i] - parts[0][i]));
+    }
+    sample_tensor(inputs.a, "o", 2, (uint64_t[]){ROWS, COLUMNS}, whole, COUNT);
+    for (int rank = 0; rank < 2; rank++)
+        sample_tensor(inputs.b, names[rank], 2, (uint64_t[]){ROWS, COLUMNS}, parts[rank], COUNT);
+    sample_tensor(inputs.a, "x", 2, (uint64_t[]){ROWS, COLUMNS}, parts[0], COUNT);
+    for (int rank = 0; rank < 2; rank++)
+        sample_tensor(inputs.b, names[2 + rank], 2, (uint64_t[]){ROWS, COLUMNS}, parts[0], COUNT);
+    compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+    assert_string_equal(comparison.pairing.pairs[0].recipe, "B: sum of 2 shards");
+    assert_true(comparison.deltas[0].rel_l2 > 1e-4);
+    assert_int_equal(comparison.deltas[0].precision_b, 7);
+    assert_int_equal(comparison.outcome, TS_OUTCOME_MATCH);
+    ts_comparison_release(&comparison);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -647,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_constants_on_both_sides_show_nothing),
         cmocka_unit_test(test_one_element_is_no_rounding),
         cmocka_unit_test(test_four_bits_hide_no_factor_and_no_row),
+        cmocka_unit_test(test_sums_are_as_coarse_as_their_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
