@@ -414,6 +414,35 @@ static void test_bytes_of_another_type(void **state)
     }
 }
 
+/* Halves that are declared as half as many floats, and floats as twice as many halves: every second number agrees, and
+ * it is no slice for that. */
+static void test_misread_bytes_are_no_slice(void **state)
+{
+    (void)state;
+    for (int as_halves = 0; as_halves < 2; as_halves++) {
+        const size_t columns = as_halves ? 2 * COLUMNS : COLUMNS / 2;
+        float values[COUNT];
+        uint16_t halves[COUNT];
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (size_t i = 0; i < COUNT; i++) {
+            values[i] = (float)dice_number();
+            halves[i] = to_bf16(values[i] + (float)(0.005 * dice_number()));
+        }
+        add_bytes(inputs.a, "up", TS_F32, values, sizeof values, ROWS, COLUMNS);
+        add_bytes(inputs.b, "up", as_halves ? TS_BF16 : TS_F32, as_halves ? (const void *)values : halves,
+                  as_halves ? sizeof values : sizeof halves, ROWS, columns);
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_int_equal(comparison.outcome, TS_OUTCOME_INCOMPLETE);
+        assert_string_equal(comparison.pairing.pairs[0].problem,
+                            as_halves ? "the bytes of B, read as f32 instead of bf16, are the values of A"
+                                      : "the bytes of B, read as bf16 instead of f32, are the values of A");
+        assert_true(is_doubted(&comparison, "it was written or declared with the wrong type"));
+        ts_comparison_release(&comparison);
+    }
+}
+
 /* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
 static void test_references_are_doubted_too(void **state)
 {
@@ -667,6 +696,7 @@ int main(void)
         cmocka_unit_test(test_what_quantizing_does),
         cmocka_unit_test(test_references_are_doubted_too),
         cmocka_unit_test(test_bytes_of_another_type),
+        cmocka_unit_test(test_misread_bytes_are_no_slice),
         cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),
         cmocka_unit_test(test_few_numbers_are_no_precision),
