@@ -426,6 +426,13 @@ static void test_offset_given(void **state)
     assert_int_equal(paired.pairing.layer_offset, 2);
     assert_string_equal(paired_find(&paired, "layer_2_q", "layer_0_q")->how, "layer offset +2");
     assert_int_equal(paired.pairing.count, 6);
+    assert_true(has_note(&paired, "layer n of A is compared with layer n - 2 of B, as given"));
+    paired_end(&paired);
+    options.layer_offset = -9;
+    paired_start(&paired);
+    add_shifted(&paired, 8, 0, 2, 3);
+    paired_run(&paired, &options);
+    assert_true(has_note(&paired, "pairs nothing: no layer n of A has a layer n + 9 in B"));
     paired_end(&paired);
 }
 
