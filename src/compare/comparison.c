@@ -341,11 +341,12 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
     const bool coarse =
         comparison->judgement.coarse != SIZE_MAX && !options->fixed_tolerance && !options->rules && !options->grades;
     const double large = coarse ? 0.5 * comparison->deltas[comparison->judgement.coarse].rel_l2 : 0;
-    size_t unequal = 0, masked = 0, partial = 0, so_large = 0;
+    size_t unequal = 0, masked = 0, partial = 0, so_large = 0, three_ways = 0;
     double most = 0;
     const char *but, *where;
     for (size_t i = 0; i < count; i++) {
         unequal += comparison->deltas[i].unequal > 0;
+        three_ways += comparison->deltas[i].unequal > 0 && comparison->judgement.verdicts[i].three_ways;
         so_large += comparison->deltas[i].rel_l2 >= large;
         most = fmax(most, comparison->deltas[i].rel_l2);
         partial += comparison->pairing.pairs[i].partial;
@@ -355,6 +356,7 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
     but = !unequal                            ? "except for how masks are written"
           : options->fixed_tolerance          ? "within the given tolerance"
           : options->rules || options->grades ? "by the given rules"
+          : three_ways == unequal             ? "up to the reference's own error"
                                               : "up to rounding";
     if (error > 0) {
         advise(comparison);
