@@ -133,8 +133,8 @@ static void tell_ratios(struct ts_comparison *comparison)
         return;
     judgement->notes[judgement->note_count] = ts_arena_printf(
         &comparison->arena,
-        "against the high-precision run the candidate's error is up to %.2g times the reference's own (\"%s\"), its "
-        "worst element up to %.2g times; %g and %g times are allowed",
+        "against the high-precision run the candidate's error is up to %.3g times the reference's own (\"%s\"), its "
+        "worst element up to %.3g times; %g and %g times are allowed",
         judgement->verdicts[most].over_own[0], comparison->pairing.pairs[most].name, worst, TS_THREEWAY_L2,
         TS_THREEWAY_MAX);
     judgement->note_count += judgement->notes[judgement->note_count] != NULL;
