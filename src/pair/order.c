@@ -1,6 +1,7 @@
 /* Owns the execution order of the pairs: from a file the user gives, from an input that keeps one, from sequence
  * numbers in names, from what a model of that kind does, and last the natural order of names. Never the alphabet. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,6 +144,22 @@ static const char *file_of(const struct sorted *one, bool b)
     return file ? file : "";
 }
 
+/* As folders are listed, folder by folder: "0/mlp.npy" before "0.npy". */
+static int compare_listed(const char *one, const char *other)
+{
+    char left[256], right[256];
+    size_t length = strcspn(one, "/"), other_length = strcspn(other, "/");
+    while (length == other_length && one[length] && other[length] && memcmp(one, other, length) == 0) {
+        one += length + 1;
+        other += length + 1;
+        length = strcspn(one, "/");
+        other_length = strcspn(other, "/");
+    }
+    snprintf(left, sizeof left, "%.*s", (int)length, one);
+    snprintf(right, sizeof right, "%.*s", (int)other_length, other);
+    return ts_natural_compare(left, right);
+}
+
 /* The pairs [from, to), in the order of one side, stand by name as a library sorts them, or as a folder is listed, a
  * file for each, in which layers.0.npy comes behind layers.0.mlp.npy: that order says nothing. */
 static bool looks_sorted(const struct sorted *list, size_t from, size_t to, bool b, bool listed)
@@ -151,7 +168,7 @@ static bool looks_sorted(const struct sorted *list, size_t from, size_t to, bool
     for (size_t i = from + 1; i < to && (bytes || natural || listed); i++) {
         bytes = bytes && strcmp(name_of(&list[i - 1], b), name_of(&list[i], b)) <= 0;
         natural = natural && ts_natural_compare(name_of(&list[i - 1], b), name_of(&list[i], b)) <= 0;
-        listed = listed && ts_natural_compare(file_of(&list[i - 1], b), file_of(&list[i], b)) < 0;
+        listed = listed && compare_listed(file_of(&list[i - 1], b), file_of(&list[i], b)) < 0;
     }
     return bytes || natural || listed;
 }
