@@ -225,11 +225,14 @@ static void note_masks(struct ts_comparison *comparison)
         judgement->notes[judgement->note_count++] = text;
 }
 
-static size_t lost_members(const struct ts_bundle *bundle)
+/* What could not be read: files, or tensors of files that could. */
+static size_t lost_members(const struct ts_comparison *comparison, bool inside)
 {
+    const struct ts_bundle *sides[2] = {comparison->a, comparison->b};
     size_t lost = 0;
-    for (size_t i = 0; i < bundle->skip_count; i++)
-        lost += !bundle->skips[i].harmless;
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < sides[side]->skip_count; i++)
+            lost += !sides[side]->skips[i].harmless && sides[side]->skips[i].inside == inside;
     return lost;
 }
 
@@ -249,23 +252,29 @@ static size_t uncompared_pairs(const struct ts_comparison *comparison)
     return count;
 }
 
-static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t uncompared, size_t unknown, size_t lost,
-                                   size_t sampled, const struct ts_pairing *pairing)
+/* Whether something is, and the sentence that says what. */
+static bool is_lacking(struct ts_comparison *comparison, size_t alone, const char **sentence)
 {
+    const struct ts_pairing *pairing = &comparison->pairing;
+    const size_t uncompared = uncompared_pairs(comparison);
     const struct {
         size_t count;
         const char *one, *many;
     } lacking[] = {{alone, "tensor has no partner", "tensors have no partner"},
-                   {uncompared, "could not be compared", "could not be compared"},
-                   {unknown - uncompared, "tensor could not be judged", "tensors could not be judged"},
-                   {lost, "file could not be read", "files could not be read"},
-                   {sampled, "dump is a sample", "dumps are samples"},
+                   {uncompared, "pair could not be compared", "pairs could not be compared"},
+                   {comparison->judgement.counts[TS_JUDGED_UNKNOWN] - uncompared, "tensor could not be judged",
+                    "tensors could not be judged"},
+                   {lost_members(comparison, true), "tensor could not be read", "tensors could not be read"},
+                   {lost_members(comparison, false), "file could not be read", "files could not be read"},
+                   {sampled_pairs(comparison), "dump is a sample", "dumps are samples"},
                    {pairing->lacking, "tensor lacks ranks", "tensors lack ranks"},
                    {pairing->lacking_experts, "tensor lacks experts", "tensors lack experts"}};
     char text[512] = "nothing that was compared differs, but";
     size_t used = strlen(text), parts = 0, told = 0;
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
         parts += lacking[i].count > 0;
+    if (!parts)
+        return false;
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
         if (lacking[i].count) {
             const char *join = !told ? "" : told + 1 == parts ? " and" : ",";
@@ -273,7 +282,8 @@ static const char *what_is_lacking(struct ts_arena *arena, size_t alone, size_t 
                                      lacking[i].count == 1 ? lacking[i].one : lacking[i].many);
             told++;
         }
-    return ts_arena_string(arena, text);
+    *sentence = ts_arena_string(&comparison->arena, text);
+    return true;
 }
 
 static bool is_unexplained(const struct ts_comparison *comparison, size_t i)
@@ -331,11 +341,12 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
     const bool coarse =
         comparison->judgement.coarse != SIZE_MAX && !options->fixed_tolerance && !options->rules && !options->grades;
     const double large = coarse ? 0.5 * comparison->deltas[comparison->judgement.coarse].rel_l2 : 0;
-    size_t unequal = 0, masked = 0, partial = 0, so_large = 0;
+    size_t unequal = 0, masked = 0, partial = 0, so_large = 0, three_ways = 0;
     double most = 0;
     const char *but, *where;
     for (size_t i = 0; i < count; i++) {
         unequal += comparison->deltas[i].unequal > 0;
+        three_ways += comparison->deltas[i].unequal > 0 && comparison->judgement.verdicts[i].three_ways;
         so_large += comparison->deltas[i].rel_l2 >= large;
         most = fmax(most, comparison->deltas[i].rel_l2);
         partial += comparison->pairing.pairs[i].partial;
@@ -345,6 +356,7 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
     but = !unequal                            ? "except for how masks are written"
           : options->fixed_tolerance          ? "within the given tolerance"
           : options->rules || options->grades ? "by the given rules"
+          : three_ways == unequal             ? "up to the reference's own error"
                                               : "up to rounding";
     if (error > 0) {
         advise(comparison);
@@ -371,8 +383,8 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
     if ((unequal ? unequal : masked) == count)
         return ts_arena_printf(&comparison->arena, "all %zu tensors %s %s%s", count, unequal ? "agree" : "are equal",
                                but, where);
-    return ts_arena_printf(&comparison->arena, "all %zu tensors %s, %zu of them %s%s", count,
-                           unequal ? "agree" : "are equal", unequal ? unequal : masked, but, where);
+    return ts_arena_printf(&comparison->arena, "all %zu tensors %s%s, %zu of them %s", count,
+                           unequal ? "agree" : "are equal", where, unequal ? unequal : masked, but);
 }
 
 static const char *why_nothing(const struct ts_comparison *comparison)
@@ -390,21 +402,16 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
 {
     const struct ts_judgement *judgement = &comparison->judgement;
     const struct ts_pairing *pairing = &comparison->pairing;
-    size_t lost = lost_members(comparison->a) + lost_members(comparison->b), sampled = sampled_pairs(comparison);
-    size_t alone = (options->partial ? 0 : pairing->only_a_count) + pairing->only_b_count,
-           unknown = judgement->counts[TS_JUDGED_UNKNOWN];
-    struct ts_arena *arena = &comparison->arena;
+    const size_t alone = (options->partial ? 0 : pairing->only_a_count) + pairing->only_b_count;
     if (judgement->counts[TS_JUDGED_DIFFERS]) {
         comparison->outcome = TS_OUTCOME_DIFFER;
-        comparison->outcome_text =
-            ts_arena_printf(arena, "%zu of %zu tensors differ", judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
+        comparison->outcome_text = ts_arena_printf(&comparison->arena, "%zu of %zu tensors differ",
+                                                   judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
     } else if (!pairing->count) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
         comparison->outcome_text = why_nothing(comparison);
-    } else if (lost || alone || unknown || sampled || pairing->lacking || pairing->lacking_experts) {
+    } else if (is_lacking(comparison, alone, &comparison->outcome_text)) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
-        comparison->outcome_text =
-            what_is_lacking(arena, alone, uncompared_pairs(comparison), unknown, lost, sampled, pairing);
     } else {
         comparison->outcome = TS_OUTCOME_MATCH;
         comparison->outcome_text = what_agrees(comparison, options);

@@ -204,6 +204,17 @@ enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta,
     return TS_OK;
 }
 
+/* The sum of rounded numbers is on no grid, and yet no better than they are. */
+static int coarsest_part(const struct ts_view *sum)
+{
+    int least = 23;
+    for (size_t i = 0; i < sum->part_count; i++) {
+        const int bits = ts_bits_in_use(&sum->parts[i]);
+        least = bits < least ? bits : least;
+    }
+    return least;
+}
+
 int ts_bits_in_use(const struct ts_view *view)
 {
     int declared = ts_type_info(view->tensor->type)->mantissa_bits;
@@ -212,6 +223,8 @@ int ts_bits_in_use(const struct ts_view *view)
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
+    if (view->join == TS_JOIN_SUM)
+        return coarsest_part(view);
     if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))
         return view->tensor->printed_bits;
     if (declared >= 0 && declared < 23)

@@ -8,14 +8,11 @@
 #include <xxhash.h>
 
 #include "base/json.h"
+#include "pair/misread.h"
 
 #define LONGEST_NAME 160
-/* Elements that are read as another type, of so many tensors at most; they are the same up to what bf16 and some error
- * make of them, most of them. */
-#define LOOKED_AT    512
+/* Tensors whose bytes are read as another type. */
 #define MOST_MISREAD 256
-#define SAME_VALUE   0.03
-#define SAME_SHARE   0.9
 
 struct doubts {
     const struct ts_comparison *comparison;
@@ -327,75 +324,6 @@ static void look_for_other_orders(struct doubts *doubts)
                             named(doubts, one), found > 1 ? " (and others)" : "", pairing->pairs[one].recipe));
 }
 
-/* How far apart the sizes of numbers are, in powers of two; of those that are finite and not zero. */
-static double spread_of(const double *values, size_t count)
-{
-    double sum = 0, squares = 0;
-    size_t told = 0;
-    for (size_t i = 0; i < count; i++) {
-        int exponent;
-        if (!isfinite(values[i]) || values[i] == 0)
-            continue;
-        (void)frexp(values[i], &exponent);
-        sum += exponent;
-        squares += (double)exponent * exponent;
-        told++;
-    }
-    return told ? squares / (double)told - sum / (double)told * (sum / (double)told) : 0;
-}
-
-/* Whether the first elements are the same when the bytes of one tensor are read as another type: most of those that are
- * not zero, which unrelated bits are not. Bits that are read as a wrong type have sizes all over the place, or at least
- * not less so than those that are right: that tells on which side the mistake is. */
-static bool is_same_read_as(const struct ts_tensor *tensor, enum ts_type type, const struct ts_tensor *other)
-{
-    double values[LOOKED_AT], expected[LOOKED_AT];
-    struct ts_tensor read = *tensor;
-    struct ts_error ignored;
-    uint64_t length = tensor->bytes / ts_type_info(type)->block_bytes;
-    size_t count, told = 0, near = 0;
-    read.type = type;
-    read.rank = 1;
-    read.shape = &length;
-    read.strides = NULL;
-    if (length < LOOKED_AT / 8 || ts_tensor_finish(&read, &ignored) != TS_OK)
-        return false;
-    count = length < other->count ? (size_t)(length < LOOKED_AT ? length : LOOKED_AT)
-                                  : (size_t)(other->count < LOOKED_AT ? other->count : LOOKED_AT);
-    if (ts_tensor_read_f64(other, 0, count, expected, &ignored) != TS_OK ||
-        ts_tensor_read_f64(tensor, 0, count < tensor->count ? count : (size_t)tensor->count, values, &ignored) != TS_OK)
-        return false;
-    if (spread_of(values, count < tensor->count ? count : (size_t)tensor->count) < spread_of(expected, count) / 2 ||
-        ts_tensor_read_f64(&read, 0, count, values, &ignored) != TS_OK)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(expected[i]) || expected[i] == 0)
-            continue;
-        told++;
-        near += fabs(values[i] - expected[i]) <= SAME_VALUE * fabs(expected[i]);
-    }
-    return told >= LOOKED_AT / 8 && (double)near >= SAME_SHARE * (double)told;
-}
-
-/* The type as which the bytes of a tensor are those of the other side, where it is stored as one of another width. */
-static bool find_other_type(const struct ts_tensor *tensor, const struct ts_tensor *other, enum ts_type *type)
-{
-    static const enum ts_type types[] = {TS_F32, TS_F16, TS_BF16, TS_F64};
-    bool any = false;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        any = any || tensor->type == types[i];
-    if (!any || tensor->swapped || tensor->parsed || tensor->sampled || !ts_tensor_is_contiguous(tensor) ||
-        ts_type_info(other->type)->components != 1)
-        return false;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        *type = types[i];
-        if (ts_type_info(*type)->block_bytes != ts_type_info(tensor->type)->block_bytes &&
-            is_same_read_as(tensor, *type, other))
-            return true;
-    }
-    return false;
-}
-
 /* Numbers of one type that were written as, or are read as, those of another width: a half for a float, a double for a
  * float. What is left of them resembles nothing. */
 static void look_for_other_types(struct doubts *doubts, bool candidate)
@@ -413,7 +341,7 @@ static void look_for_other_types(struct doubts *doubts, bool candidate)
             (!pair->problem && own->count == other->count && !delta->non_finite_mismatch && delta->cosine > 0.5))
             continue;
         looked_at++;
-        if (!find_other_type(own, other, &type))
+        if (!ts_misread(own, other, &type))
             continue;
         if (!found++) {
             first = i;

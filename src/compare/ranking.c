@@ -13,6 +13,14 @@
 #define MOST_WIDTH ((uint64_t)1 << 22)
 #define TOP        10
 
+/* One rank's share of the vocabulary, or some tokens' scores: the largest of these need not be the largest of all.
+ * Vocabularies are padded by less. */
+static bool is_part_of_rows(const struct ts_view *view)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    return tensor->rank > 0 && 8 * view->shape[view->rank - 1] < 7 * tensor->shape[tensor->rank - 1];
+}
+
 bool ts_ranking_applies(const struct ts_pair *pair)
 {
     static const char *const words[] = {"logits",       "lm_head",  "probs",  "probabilities",
@@ -22,6 +30,8 @@ bool ts_ranking_applies(const struct ts_pair *pair)
         pair->a.shape[pair->a.rank - 1] > MOST_WIDTH || strstr(pair->name, ".weight") || pair->a.tensor->sampled ||
         pair->b.tensor->sampled || ts_ends_with(pair->name, ".input"))
         return false; /* the largest of some numbers is no choice, nor is what a module was given */
+    if (pair->partial && (is_part_of_rows(&pair->a) || is_part_of_rows(&pair->b)))
+        return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(pair->name, words[i]))
             return true;

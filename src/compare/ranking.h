@@ -20,7 +20,7 @@ struct ts_ranking {
     double max_divergence;
 };
 
-/* The pair's name says that its rows are logits or probabilities. */
+/* The pair's name says that its rows are logits or probabilities, and they are whole. */
 bool ts_ranking_applies(const struct ts_pair *pair);
 enum ts_status ts_ranking_measure(const struct ts_pair *pair, struct ts_ranking *ranking, struct ts_error *error);
 

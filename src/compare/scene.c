@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "compare/delta_close.h"
 #include "compare/scene_place.h"
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
@@ -304,10 +305,11 @@ void ts_scene_token_text(const struct ts_scene *scene, uint64_t token, char *out
         snprintf(out, size, "token %" PRIu64, token);
 }
 
-/* What the values use, or what is left of them when they were printed. */
+/* What the values use, or what is left of them when they were printed, or what their parts use. */
 static int bits_of(const struct ts_view *view, const float *values, size_t count)
 {
-    const int bits = ts_mantissa_bits(values, count), printed = view->tensor->printed_bits;
+    const int bits = view->join == TS_JOIN_SUM ? ts_bits_in_use(view) : ts_mantissa_bits(values, count);
+    const int printed = view->tensor->printed_bits;
     return printed && printed < bits ? printed : bits;
 }
 

@@ -116,6 +116,30 @@ static size_t judge(struct ts_comparison *comparison, const struct against *a, c
     return judged;
 }
 
+/* How near the limits the candidate comes, and where: what was judged this way looks like any other verdict. */
+static void tell_ratios(struct ts_comparison *comparison)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    size_t most = SIZE_MAX;
+    double worst = 0;
+    for (size_t i = 0; i < comparison->pairing.count; i++) {
+        const struct ts_verdict *verdict = &judgement->verdicts[i];
+        if (!verdict->three_ways)
+            continue;
+        most = most == SIZE_MAX || verdict->over_own[0] > judgement->verdicts[most].over_own[0] ? i : most;
+        worst = fmax(worst, verdict->over_own[1]);
+    }
+    if (most == SIZE_MAX || judgement->note_count >= sizeof judgement->notes / sizeof *judgement->notes)
+        return;
+    judgement->notes[judgement->note_count] = ts_arena_printf(
+        &comparison->arena,
+        "against the high-precision run the candidate's error is up to %.3g times the reference's own (\"%s\"), its "
+        "worst element up to %.3g times; %g and %g times are allowed",
+        judgement->verdicts[most].over_own[0], comparison->pairing.pairs[most].name, worst, TS_THREEWAY_L2,
+        TS_THREEWAY_MAX);
+    judgement->note_count += judgement->notes[judgement->note_count] != NULL;
+}
+
 /* What the third run does not hold keeps the verdict of the judge, and that has to be said. */
 static void tell_gaps(struct ts_comparison *comparison, const char *path, size_t judged)
 {
@@ -153,8 +177,10 @@ enum ts_status ts_threeway_judge(struct ts_comparison *comparison, const char *p
     given.layer_offset = a.pairing.layer_offset + comparison->pairing.layer_offset;
     if (status == TS_OK)
         status = measure(truth, comparison->b, &given, &options->delta, pool, &b, error);
-    if (status == TS_OK)
+    if (status == TS_OK) {
         tell_gaps(comparison, path, judge(comparison, &a, &b));
+        tell_ratios(comparison);
+    }
     ts_pairing_release(&a.pairing);
     ts_pairing_release(&b.pairing);
     free(a.deltas);

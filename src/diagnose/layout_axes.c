@@ -1,5 +1,5 @@
-/* Owns axes in another order where no swap of two of them, or of neighbours taken together, says it: of four axes and
- * more that have the same sizes. */
+/* Owns axes in another order where no swap of neighbours, one or several taken together, says it: of three axes and
+ * more, some of which have the same sizes. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -98,12 +98,19 @@ static void propose_order(struct ts_case *the_case, const struct ts_view *view, 
     ts_buffer_release(&undo);
 }
 
+/* Of every token for every token: turned, they are those of queries and keys in each other's place, which says more. */
+static bool are_scores(const struct ts_case *the_case, const struct ts_view *view)
+{
+    return view->rank == 3 && view->shape[0] == the_case->scene->tokens && view->shape[2] == the_case->scene->tokens;
+}
+
 void ts_layout_axes(struct ts_case *the_case, double *prediction)
 {
     const struct ts_view *view = &ts_case_pair(the_case)->a;
     struct order order = {{0}}, best = {{0}};
     double least = WORTH;
-    if (view->rank < 4 || view->rank > MOST_AXES || !ts_case_complete(the_case) || the_case->total != view->count ||
+    if (view->rank < 3 || view->rank > MOST_AXES || are_scores(the_case, view) || !ts_case_complete(the_case) ||
+        the_case->total != view->count ||
         !(ts_case_direct(the_case) || ts_tokens_come_first(the_case) || the_case->actor->rows == 1))
         return; /* the case has its elements in another order than the pair, or not all of them */
     for (unsigned i = 0; i < view->rank; i++)

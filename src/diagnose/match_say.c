@@ -102,10 +102,14 @@ static void list_blocks(const size_t *blocks, size_t count, size_t most, char *t
 bool ts_tokens_come_first(const struct ts_case *the_case)
 {
     const struct ts_view *view = &ts_case_pair(the_case)->a;
+    struct ts_token_axis tokens;
     unsigned axis = 0;
     while (axis + 1 < view->rank && view->shape[axis] == 1)
         axis++;
-    return view->rank && view->shape[axis] == the_case->scene->tokens;
+    /* with as many heads as tokens, sizes do not tell which come first */
+    return view->rank && view->shape[axis] == the_case->scene->tokens &&
+           (!ts_scene_axis(the_case->scene, the_case->actor->pair, &tokens) ||
+            tokens.after * tokens.size == view->count);
 }
 
 const char *ts_recipe_remark(const struct ts_case *the_case)

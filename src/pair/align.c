@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "pair/align_search.h"
+#include "pair/misread.h"
 
 /* Equal shapes: the tensors are taken as they are unless their values disagree by more than this ... */
 #define DISAGREE 0.5
@@ -240,6 +241,30 @@ static enum ts_status align_complex(const struct ts_view *a, const struct ts_vie
     return TS_OK;
 }
 
+static bool is_whole(const struct ts_view *view)
+{
+    return view->join == TS_JOIN_NONE && view->count == view->tensor->count && !ts_view_is_computed(view);
+}
+
+/* Bytes under a wrong type are no part of the other side, however well every second number agrees. */
+static enum ts_status find_misread(const struct ts_view *a, const struct ts_view *b, struct ts_arena *arena,
+                                   struct ts_alignment *out, struct ts_error *error)
+{
+    const struct ts_tensor *tensors[2] = {a->tensor, b->tensor};
+    enum ts_type type;
+    if (a->count == b->count || !is_whole(a) || !is_whole(b))
+        return TS_OK;
+    for (unsigned side = 0; side < 2; side++) {
+        if (!ts_misread_whole(tensors[side], tensors[!side], &type))
+            continue;
+        out->problem =
+            ts_arena_printf(arena, "the bytes of %c, read as %s instead of %s, are the values of %c", side ? 'B' : 'A',
+                            ts_type_info(type)->name, ts_tensor_type_name(tensors[side]), side ? 'A' : 'B');
+        return out->problem ? TS_OK : ts_fail_memory(error);
+    }
+    return TS_OK;
+}
+
 enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const struct ts_align_hints *hints,
                         struct ts_arena *arena, struct ts_alignment *out, struct ts_error *error)
 {
@@ -255,5 +280,6 @@ enum ts_status ts_align(const struct ts_view *a, const struct ts_view *b, const 
     }
     if (a->count == 0 || b->count == 0)
         return ts_align_no_layout(a, b, 0, 0, arena, out, error);
-    return search_and_finish(a, b, nothing, hints, arena, out, error);
+    TS_TRY(find_misread(a, b, arena, out, error));
+    return out->problem ? TS_OK : search_and_finish(a, b, nothing, hints, arena, out, error);
 }

@@ -95,7 +95,7 @@ bool ts_cut_next(const struct ts_cut_job *job, size_t *number, struct ts_cut *cu
         if (cut->kind == TS_CUT_BY_HEAD) {
             /* the first is what the model says */
             cut->groups = way ? way : ts_layout_heads(job->pairer, "attn_k");
-            if (job->count == 3 && cut->groups && (way == 0 || job->any_heads) && cut->groups <= MAX_RANKS &&
+            if (job->count <= 3 && cut->groups && (way == 0 || job->any_heads) && cut->groups <= MAX_RANKS &&
                 job->parts[1].count % cut->groups == 0)
                 return true;
             continue;
@@ -235,12 +235,12 @@ static bool cut_latent(const struct ts_cut_job *job, const struct ts_view *fused
     return transpose(&piece, arena, out);
 }
 
-/* By head: as many groups as k has heads. */
+/* By head: as many groups as k has heads. By rank: as many as there were ranks. */
 static bool cut_heads(const struct ts_cut_job *job, uint64_t groups, const struct ts_view *fused, unsigned axis,
                       const uint64_t sizes[TS_CUT_PARTS], size_t part, struct ts_arena *arena, struct ts_view *out)
 {
     uint64_t start = 0, total = fused->shape[axis], *starts, *counts;
-    if (job->count != 3 || groups == 0 || groups > TS_MAX_HEADS || total % groups != 0 || sizes[part] % groups != 0)
+    if (job->count > 3 || groups == 0 || groups > TS_MAX_HEADS || total % groups != 0 || sizes[part] % groups != 0)
         return false;
     starts = ts_arena_array(arena, groups, sizeof *starts);
     counts = ts_arena_array(arena, groups, sizeof *counts);
@@ -354,13 +354,15 @@ const char *ts_cut_words(const struct ts_cut_job *job, const struct ts_cut *cut,
     if (job->shard_count > 1 && cut->kind != TS_CUT_PER_RANK)
         ts_buffer_printf(&out, "join %zu shards on axis %u, ", job->shard_count, cut->join);
     if (cut->kind == TS_CUT_ALTERNATING)
-        ts_buffer_printf(&out, "every %zu. row from %zu is %.*s", job->count, part, length, name);
+        ts_buffer_printf(&out, "%.*s cut out, interleaved", length, name);
     else if (cut->kind == TS_CUT_PER_RANK && copies > 1)
         ts_buffer_printf(&out, "%.*s cut out of each %" PRIu64 ". of %zu shards, joined on axis %u", length, name,
                          copies, job->shard_count, cut->join);
     else if (cut->kind == TS_CUT_PER_RANK)
         ts_buffer_printf(&out, "%.*s cut out of %zu shards, joined on axis %u", length, name, job->shard_count,
                          cut->join);
+    else if (cut->kind == TS_CUT_BY_HEAD && strncmp(name, "attn", 4) != 0) /* nothing else has heads */
+        ts_buffer_printf(&out, "%.*s cut out rank by rank (%" PRIu64 " ranks)", length, name, cut->groups);
     else
         ts_buffer_printf(&out, "%.*s cut out%s", length, name, cut->kind == TS_CUT_BLOCKS ? "" : " head by head");
     put_part(&out, job, cut, part);

@@ -12,7 +12,8 @@ enum ts_cut_kind {
     TS_CUT_BLOCKS,      /* one behind the other */
     TS_CUT_PER_RANK,    /* in every shard its share of each, one behind the other */
     TS_CUT_ALTERNATING, /* an element of each in turn */
-    TS_CUT_BY_HEAD,     /* for each head, or group of heads with its k and v, one behind the other */
+    TS_CUT_BY_HEAD,     /* for each head, or group of heads with its k and v, one behind the other; of gate and up for
+                           each rank whose shares were put together as they stood */
     TS_CUT_TURNED_HALF, /* kv_b: for each head its rows of k, stored transposed elsewhere, then those of v */
     TS_CUT_BY_KEY_HEAD, /* Qwen3-Next: for each head of keys its rows of q, k, v and z; z is the second part */
     TS_CUT_KINDS
@@ -22,7 +23,7 @@ struct ts_cut {
     enum ts_cut_kind kind;
     bool transposed; /* the fused tensor's last two axes are swapped first */
     unsigned join;   /* the axis on which shards are joined */
-    uint64_t groups; /* BY_HEAD: heads of k, each with its share of q and v */
+    uint64_t groups; /* BY_HEAD: heads of k, each with its share of q and v; or ranks */
     uint64_t of;     /* PER_RANK: ranks in all, of which some may be missing */
     uint64_t copies; /* PER_RANK: ranks that hold the same share of what stands behind the first part */
 };

@@ -115,7 +115,7 @@ enum ts_status ts_cut_choose(struct ts_cut_job *job, struct ts_cut_score *best, 
     *best = (struct ts_cut_score){0};
     *ambiguous = false;
     for (int pass = 0; pass < 2 && best->agreeing < job->count; pass++) {
-        job->any_heads = pass && !ts_layout_heads(job->pairer, "attn_k");
+        job->any_heads = pass && (job->count == 2 || !ts_layout_heads(job->pairer, "attn_k"));
         for (size_t number = 0; ts_cut_next(job, &number, &cut) && (!pass || job->any_heads);) {
             TS_TRY(try_cut(job, &cut, CHOOSE_RUNS, &now, error));
             if (now.agreeing == job->count && count < sizeof list / sizeof *list)

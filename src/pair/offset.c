@@ -237,6 +237,26 @@ static enum ts_status search(struct ts_pairer *pairer, bool scopes, struct layer
     return status;
 }
 
+/* Whether some layer of A has a partner under the offset. */
+static bool meets_a_layer(const struct ts_pairer *pairer)
+{
+    bool present[MAX_LAYERS] = {false};
+    if (pairer->offset <= -MAX_LAYERS || pairer->offset >= MAX_LAYERS)
+        return false;
+    for (size_t i = 0; i < pairer->a.count; i++) {
+        const int64_t layer = pairer->a.read.list[i].layer;
+        if (layer >= 0 && layer < MAX_LAYERS)
+            present[layer] = true;
+    }
+    for (size_t i = 0; i < pairer->b.count; i++) {
+        const int64_t layer = pairer->b.read.list[i].layer;
+        if (layer >= 0 && layer < MAX_LAYERS - pairer->offset && layer + pairer->offset >= 0 &&
+            present[layer + pairer->offset])
+            return true;
+    }
+    return false;
+}
+
 enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct layers a = {0}, b = {0};
@@ -255,7 +275,11 @@ enum ts_status ts_find_offset(struct ts_pairer *pairer, struct ts_error *error)
     if (!pairer->offset_text)
         return ts_fail_memory(error);
     if (pairer->options->layer_offset_given)
-        return ts_pairer_note(pairer, error, "layer n of A is compared with layer n %c %" PRId64 " of B, as given",
+        return ts_pairer_note(pairer, error,
+                              meets_a_layer(pairer)
+                                  ? "layer n of A is compared with layer n %c %" PRId64 " of B, as given"
+                                  : "the layer offset that was given pairs nothing: no layer n of A has a layer "
+                                    "n %c %" PRId64 " in B",
                               pairer->offset > 0 ? '-' : '+', pairer->offset > 0 ? pairer->offset : -pairer->offset);
     {
         int64_t first =

@@ -1,6 +1,7 @@
 /* Owns the execution order of the pairs: from a file the user gives, from an input that keeps one, from sequence
  * numbers in names, from what a model of that kind does, and last the natural order of names. Never the alphabet. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,15 +136,41 @@ static bool same_group(const char *one, const char *other)
     return has == other_has && (!has || (length == other_length && memcmp(one, other, length) == 0));
 }
 
-/* The pairs [from, to), in the order of one side, stand by name as a library sorts them: that order says nothing. */
-static bool looks_sorted(const struct sorted *list, size_t from, size_t to, bool b)
+static const char *file_of(const struct sorted *one, bool b)
+{
+    const struct ts_pairer *pairer = one->pairer;
+    const char *file =
+        b ? pairer->b.bundle->tensors[one->found->b]->file : pairer->a.bundle->tensors[one->found->a]->file;
+    return file ? file : "";
+}
+
+/* As folders are listed, folder by folder: "0/mlp.npy" before "0.npy". */
+static int compare_listed(const char *one, const char *other)
+{
+    char left[256], right[256];
+    size_t length = strcspn(one, "/"), other_length = strcspn(other, "/");
+    while (length == other_length && one[length] && other[length] && memcmp(one, other, length) == 0) {
+        one += length + 1;
+        other += length + 1;
+        length = strcspn(one, "/");
+        other_length = strcspn(other, "/");
+    }
+    snprintf(left, sizeof left, "%.*s", (int)length, one);
+    snprintf(right, sizeof right, "%.*s", (int)other_length, other);
+    return ts_natural_compare(left, right);
+}
+
+/* The pairs [from, to), in the order of one side, stand by name as a library sorts them, or as a folder is listed, a
+ * file for each, in which layers.0.npy comes behind layers.0.mlp.npy: that order says nothing. */
+static bool looks_sorted(const struct sorted *list, size_t from, size_t to, bool b, bool listed)
 {
     bool bytes = true, natural = true;
-    for (size_t i = from + 1; i < to && (bytes || natural); i++) {
+    for (size_t i = from + 1; i < to && (bytes || natural || listed); i++) {
         bytes = bytes && strcmp(name_of(&list[i - 1], b), name_of(&list[i], b)) <= 0;
         natural = natural && ts_natural_compare(name_of(&list[i - 1], b), name_of(&list[i], b)) <= 0;
+        listed = listed && compare_listed(file_of(&list[i - 1], b), file_of(&list[i], b)) < 0;
     }
-    return bytes || natural;
+    return bytes || natural || listed;
 }
 
 /* The same pairs jump back and forth between layers: archives of folders have the order in which the disk kept the
@@ -226,7 +253,9 @@ static bool is_of_stacks(const struct ts_pairer *pairer, const struct sorted *li
 /* Sorts by the order of one side and finds the groups in which it says something; false when it does in none. */
 static bool keeps_order(struct ts_pairer *pairer, const struct ts_side *side, struct sorted *list, size_t count, bool b)
 {
-    bool any = false, given = strcmp(side->bundle->order, "order given in the metadata") == 0;
+    const bool given = strcmp(side->bundle->order, "order given in the metadata") == 0;
+    const bool listed = strcmp(side->bundle->order, "order of the files") == 0;
+    bool any = false;
     if (strcmp(side->bundle->order, "natural order of names") == 0 || side->facts.gguf)
         return false; /* and converters write by their own tables */
     qsort(list, count, sizeof *list, b ? by_b : by_a);
@@ -236,7 +265,7 @@ static bool keeps_order(struct ts_pairer *pairer, const struct ts_side *side, st
         bool ordered;
         for (to = from + 1; to < count && same_group(name_of(&list[from], b), name_of(&list[to], b));)
             to++;
-        ordered = given || (to - from > 1 && !looks_sorted(list, from, to, b) &&
+        ordered = given || (to - from > 1 && !looks_sorted(list, from, to, b, listed) &&
                             !(side->read.list && (looks_scrambled(side, list, from, to, b) ||
                                                   looks_backward(side, list, from, to, b, &pairer->scratch))));
         any = any || ordered;

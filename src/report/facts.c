@@ -136,7 +136,7 @@ static void tally(struct tally *entries, size_t most, size_t *used, const char *
     entries[i].count++;
 }
 
-void ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle)
+size_t ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle)
 {
     struct tally types[TS_TYPE_COUNT + 32] = {{0}};
     size_t used = 0, shown;
@@ -148,6 +148,7 @@ void ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle)
         ts_buffer_printf(out, "%s%s", i == 0 ? "" : i + 1 == used ? " and " : ", ", types[i].name);
     if (shown < used)
         ts_buffer_printf(out, " and %zu more", used - shown);
+    return used;
 }
 
 static const struct ts_tensor *first_tensor(const struct ts_view *view)
@@ -204,6 +205,17 @@ void ts_put_precision(struct ts_buffer *out, int mantissa_bits)
     default:
         ts_buffer_printf(out, "%d-bit", mantissa_bits + 1); /* with the leading one that is not stored */
     }
+}
+
+void ts_put_types_in_use(struct ts_buffer *out, const struct ts_comparison *comparison, bool candidate)
+{
+    const int held = ts_held_precision(comparison, candidate);
+    const bool several = ts_put_types(out, candidate ? comparison->b : comparison->a) > 1;
+    if (held < 0)
+        return;
+    ts_buffer_string(out, several ? " (floats hold " : " holding ");
+    ts_put_precision(out, held);
+    ts_buffer_string(out, several ? " values)" : " values");
 }
 
 int ts_pair_precision(const struct ts_delta *delta)

@@ -27,12 +27,14 @@ const char *ts_view_type_name(const struct ts_view *view);
 /* A number in few characters: two significant digits, no exponent where it can be helped; "nan" and "inf". */
 void ts_put_short(struct ts_buffer *out, double value);
 
-/* Element types of a bundle by number of tensors, most first: "f32", "bf16, f32 and 3 more". */
-void ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle);
+/* Element types of a bundle by number of tensors, most first: "f32", "bf16, f32 and 3 more". Returns how many. */
+size_t ts_put_types(struct ts_buffer *out, const struct ts_bundle *bundle);
 /* The precision most of the compared tensors of one side really use, in stored mantissa bits, when it is lower than
  * what their types can hold; else -1. */
 int ts_held_precision(const struct ts_comparison *comparison, bool candidate);
 void ts_put_precision(struct ts_buffer *out, int mantissa_bits); /* "bf16", "f16", "fp8 e4m3", "f32", or "12-bit" */
+/* The types of one side and what its values really use: "f32 holding bf16 values". */
+void ts_put_types_in_use(struct ts_buffer *out, const struct ts_comparison *comparison, bool candidate);
 /* The coarser of the two precisions of a pair. */
 int ts_pair_precision(const struct ts_delta *delta);
 

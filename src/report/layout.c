@@ -37,13 +37,18 @@ static size_t prefix_of_columns(const char *text, size_t size, size_t columns)
     return at;
 }
 
-static bool has_digit(const char *text, size_t size)
+static bool is_digit(char letter)
 {
-    while (size && !(*text >= '0' && *text <= '9')) {
-        text++;
-        size--;
-    }
-    return size > 0;
+    return letter >= '0' && letter <= '9';
+}
+
+/* Where the first number begins; size when there is none. */
+static size_t number_in(const char *text, size_t size)
+{
+    size_t at = 0;
+    while (at < size && !is_digit(text[at]))
+        at++;
+    return at;
 }
 
 /* Where the longest suffix that takes at most `columns` begins, not before `from`. */
@@ -65,7 +70,8 @@ static size_t suffix_of_columns(const char *text, size_t size, size_t from, size
 size_t ts_put_name(const struct ts_layout *layout, struct ts_buffer *out, const char *name, size_t columns)
 {
     struct ts_buffer safe;
-    size_t width, tail, head, start;
+    const char *const dots = layout->unicode ? "…" : "~";
+    size_t width, tail, from = 0, head, start, number, end;
     ts_buffer_init(&safe, (size_t)16 << 20);
     ts_text_escape(&safe, name, strlen(name));
     width = ts_text_columns(safe.data ? safe.data : "", safe.size);
@@ -78,16 +84,26 @@ size_t ts_put_name(const struct ts_layout *layout, struct ts_buffer *out, const 
     head = prefix_of_columns(safe.data, safe.size, (columns - 1) / 3);
     tail = columns - 1 - ts_text_columns(safe.data, head);
     start = suffix_of_columns(safe.data, safe.size, head, tail);
-    /* the number of the layer tells even more: without a head there may be room for it */
+    /* the number of the layer tells even more: without a head there may be room for it, or in place of one */
     tail = suffix_of_columns(safe.data, safe.size, 0, columns - 1);
-    if (has_digit(safe.data, safe.size) && !has_digit(safe.data, tail)) {
+    number = end = number_in(safe.data, safe.size);
+    while (end < safe.size && is_digit(safe.data[end]))
+        end++;
+    if (number < safe.size && number >= tail) {
         head = 0;
         start = tail;
+    } else if (width <= 3 * columns && !strchr(safe.data, '/') && number < start && end > head &&
+               2 * (end - number) + 4 < columns) { /* left out, or cut in two; a path or a text has other numbers */
+        from = number;
+        head = end;
+        start = suffix_of_columns(safe.data, safe.size, end, columns - 2 - (end - number));
     }
-    width = ts_text_columns(safe.data, head) + 1 + ts_text_columns(safe.data + start, safe.size - start);
-    ts_buffer_append(out, safe.data, head);
-    ts_buffer_string(out, layout->unicode ? "…" : "~");
+    ts_buffer_string(out, from ? dots : "");
+    ts_buffer_append(out, safe.data + from, head - from);
+    ts_buffer_string(out, dots);
     ts_buffer_append(out, safe.data + start, safe.size - start);
+    width = (from > 0) + ts_text_columns(safe.data + from, head - from) + 1 +
+            ts_text_columns(safe.data + start, safe.size - start);
     ts_buffer_release(&safe);
     return width;
 }

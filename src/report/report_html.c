@@ -39,19 +39,13 @@ static void put_head(const struct ts_page *page)
 static void put_input(const struct ts_page *page, bool candidate)
 {
     const struct ts_bundle *bundle = candidate ? page->comparison->b : page->comparison->a;
-    int held = ts_held_precision(page->comparison, candidate);
     char bytes[16], count[32];
     ts_buffer_printf(page->out, "<dt>%s</dt><dd><code>", candidate ? "B (candidate)" : "A (reference)");
     ts_page_text(page, bundle->path);
     ts_buffer_printf(page->out, "</code> <span class=\"dim\">%s tensor%s, ", ts_human_count(bundle->count, count),
                      bundle->count == 1 ? "" : "s");
     if (bundle->count) {
-        ts_put_types(page->out, bundle);
-        if (held >= 0) {
-            ts_page_put(page, " holding ");
-            ts_put_precision(page->out, held);
-            ts_page_put(page, " values");
-        }
+        ts_put_types_in_use(page->out, page->comparison, candidate);
         ts_page_put(page, ", ");
     }
     ts_page_put(page, ts_human_bytes(bundle->file_bytes, bytes));

@@ -54,6 +54,12 @@ static void put_heading(const struct text *text, const char *words)
     put_sentence(text, words, 0);
 }
 
+/* How many entries of a list are shown. A single one that is left takes no more room than to say so. */
+static size_t shown_of(const struct text *text, size_t count)
+{
+    return text->options->all || count <= SOME + 1 ? count : SOME;
+}
+
 static void put_more(const struct text *text, size_t count)
 {
     char words[64];
@@ -65,16 +71,10 @@ static void put_more(const struct text *text, size_t count)
 static void put_contents(struct ts_buffer *line, const struct text *text, bool candidate)
 {
     const struct ts_bundle *bundle = candidate ? text->comparison->b : text->comparison->a;
-    int held = ts_held_precision(text->comparison, candidate);
     char count[32], bytes[16];
     ts_buffer_printf(line, "%s tensor%s, ", ts_human_count(bundle->count, count), plural(bundle->count));
     if (bundle->count) {
-        ts_put_types(line, bundle);
-        if (held >= 0) {
-            ts_buffer_string(line, " holding ");
-            ts_put_precision(line, held);
-            ts_buffer_string(line, " values");
-        }
+        ts_put_types_in_use(line, text->comparison, candidate);
         ts_buffer_string(line, ", ");
     }
     ts_buffer_string(line, ts_human_bytes(bundle->file_bytes, bytes));
@@ -197,7 +197,8 @@ static void put_recipes(const struct text *text)
         put_recipe(&line, found[0].recipe, found[0].several);
     }
     put_sentence(text, text_of(&line), 0);
-    for (size_t shown = 0; kinds > 1 && shown < RECIPES_SHOWN && shown < kinds; shown++) {
+    for (size_t shown = 0, most_shown = kinds == RECIPES_SHOWN + 1 ? kinds : RECIPES_SHOWN;
+         kinds > 1 && shown < most_shown && shown < kinds; shown++) {
         size_t most = 0;
         for (size_t k = 1; k < kinds; k++)
             most = found[k].count > found[most].count ? k : most;
@@ -506,7 +507,7 @@ static void put_divergence(const struct text *text)
 static void put_unmatched(const struct text *text, const char *heading, const struct ts_tensor *const *tensors,
                           size_t count)
 {
-    size_t shown = text->options->all || count <= SOME ? count : SOME, longest = 0;
+    size_t shown = shown_of(text, count), longest = 0;
     struct ts_buffer shape;
     if (!count)
         return;
@@ -543,25 +544,28 @@ static void put_unmatched(const struct text *text, const char *heading, const st
 static void put_sampled(const struct text *text)
 {
     const struct ts_pairing *pairing = &text->comparison->pairing;
-    size_t count = 0;
+    size_t all = 0, shown, count = 0;
+    for (size_t i = 0; i < pairing->count; i++)
+        all += ts_is_sampled(&pairing->pairs[i]);
+    shown = shown_of(text, all);
+    if (all)
+        put_heading(text, "only a sample was dumped of");
     for (size_t i = 0; i < pairing->count; i++) {
-        if (!ts_is_sampled(&pairing->pairs[i]))
-            continue;
-        if (!count)
-            put_heading(text, "only a sample was dumped of");
-        if (count++ < SOME || text->options->all) {
+        if (ts_is_sampled(&pairing->pairs[i]) && count++ < shown) {
             ts_put_spaces(text->out, 2);
             ts_put_name(text->layout, text->out, pairing->pairs[i].name, text->layout->width - 2);
             ts_buffer_byte(text->out, '\n');
         }
     }
-    if (count > SOME && !text->options->all)
-        put_more(text, count - SOME);
+    if (shown < all)
+        put_more(text, all - shown);
 }
 
 static void put_skips(const struct text *text, const char *side, const struct ts_bundle *bundle)
 {
-    size_t harmful = ts_harmful_skips(bundle), harmless = bundle->skip_count - harmful, shown = 0;
+    const size_t harmful = ts_harmful_skips(bundle), harmless = bundle->skip_count - harmful;
+    const size_t most = shown_of(text, harmful);
+    size_t shown = 0;
     struct ts_buffer line;
     if (!bundle->skip_count)
         return;
@@ -570,7 +574,7 @@ static void put_skips(const struct text *text, const char *side, const struct ts
     if (harmful)
         put_heading(text, text_of(&line));
     for (size_t i = 0; i < bundle->skip_count; i++) {
-        if (bundle->skips[i].harmless || (!text->options->all && shown >= SOME))
+        if (bundle->skips[i].harmless || shown >= most)
             continue;
         shown++;
         ts_buffer_clear(&line);

@@ -136,7 +136,9 @@ enum ts_status ts_bundle_skip_error(struct ts_bundle *bundle, const char *path, 
         snprintf(reason, sizeof reason, "at byte %" PRIu64 ": %s", why->offset, why->message);
     else
         snprintf(reason, sizeof reason, "%s", why->message);
-    return ts_bundle_skip(bundle, place, false, reason, error);
+    TS_TRY(ts_bundle_skip(bundle, place, false, reason, error));
+    bundle->skips[bundle->skip_count - 1].inside = name && name[0];
+    return TS_OK;
 }
 
 enum ts_status ts_bundle_find(struct ts_bundle *bundle, const char *tensor, struct ts_error *error, const char *format,

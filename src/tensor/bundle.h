@@ -24,6 +24,7 @@ struct ts_skip {
     const char *path;   /* member, or member:tensor */
     const char *reason; /* "truncated: ...", "not a tensor file" */
     bool harmless;      /* nothing of value was lost: a README, a tokenizer, a licence */
+    bool inside;        /* member:tensor: the rest of the member may have been read */
 };
 
 /* A finding of a reader that is no error: something a person should know and --check reports. */

@@ -56,7 +56,7 @@ for candidate in same worse; do
     for truth in layers from-0; do
         $TSLEUTH compare reference-layers.st $candidate-from-0.st --layer-offset 3 --high-precision truth-$truth.st | tail -1
     done
-    $TSLEUTH compare reference-fused.st $candidate-fused.st --high-precision truth-parts.st | tail -1
+    $TSLEUTH compare reference-fused.st $candidate-fused.st --high-precision truth-parts.st | grep -A2 "^note\|^[mdi].*:"
 done
 
 # a factor on complex numbers is found as one on real ones is, and numbers of few bits are known in both

@@ -414,6 +414,35 @@ static void test_bytes_of_another_type(void **state)
     }
 }
 
+/* Halves that are declared as half as many floats, and floats as twice as many halves: every second number agrees, and
+ * it is no slice for that. */
+static void test_misread_bytes_are_no_slice(void **state)
+{
+    (void)state;
+    for (int as_halves = 0; as_halves < 2; as_halves++) {
+        const size_t columns = as_halves ? 2 * COLUMNS : COLUMNS / 2;
+        float values[COUNT];
+        uint16_t halves[COUNT];
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (size_t i = 0; i < COUNT; i++) {
+            values[i] = (float)dice_number();
+            halves[i] = to_bf16(values[i] + (float)(0.005 * dice_number()));
+        }
+        add_bytes(inputs.a, "up", TS_F32, values, sizeof values, ROWS, COLUMNS);
+        add_bytes(inputs.b, "up", as_halves ? TS_BF16 : TS_F32, as_halves ? (const void *)values : halves,
+                  as_halves ? sizeof values : sizeof halves, ROWS, columns);
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_int_equal(comparison.outcome, TS_OUTCOME_INCOMPLETE);
+        assert_string_equal(comparison.pairing.pairs[0].problem,
+                            as_halves ? "the bytes of B, read as f32 instead of bf16, are the values of A"
+                                      : "the bytes of B, read as bf16 instead of f32, are the values of A");
+        assert_true(is_doubted(&comparison, "it was written or declared with the wrong type"));
+        ts_comparison_release(&comparison);
+    }
+}
+
 /* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
 static void test_references_are_doubted_too(void **state)
 {
@@ -627,6 +656,34 @@ static void test_tokens_of_a_capture(void **state)
     }
 }
 
+/* Sums over ranks that compute in bf16 and store f32 are no better than bf16, though no sum is on its grid. */
+static void test_sums_are_as_coarse_as_their_parts(void **state)
+{
+    static const char *const names[] = {"rank0/o", "rank1/o", "rank0/x", "rank1/x"};
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    float whole[COUNT], parts[2][COUNT];
+    (void)state;
+    inputs_open(&inputs);
+    for (size_t i = 0; i < COUNT; i++) {
+        whole[i] = (float)dice_number();
+        parts[0][i] = ts_bf16_to_float(to_bf16((float)dice_number()));
+        parts[1][i] = ts_bf16_to_float(to_bf16(whole[i] - parts[0][i]));
+    }
+    sample_tensor(inputs.a, "o", 2, (uint64_t[]){ROWS, COLUMNS}, whole, COUNT);
+    for (int rank = 0; rank < 2; rank++)
+        sample_tensor(inputs.b, names[rank], 2, (uint64_t[]){ROWS, COLUMNS}, parts[rank], COUNT);
+    sample_tensor(inputs.a, "x", 2, (uint64_t[]){ROWS, COLUMNS}, parts[0], COUNT);
+    for (int rank = 0; rank < 2; rank++)
+        sample_tensor(inputs.b, names[2 + rank], 2, (uint64_t[]){ROWS, COLUMNS}, parts[0], COUNT);
+    compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+    assert_string_equal(comparison.pairing.pairs[0].recipe, "B: sum of 2 shards");
+    assert_true(comparison.deltas[0].rel_l2 > 1e-4);
+    assert_int_equal(comparison.deltas[0].precision_b, 7);
+    assert_int_equal(comparison.outcome, TS_OUTCOME_MATCH);
+    ts_comparison_release(&comparison);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -639,6 +696,7 @@ int main(void)
         cmocka_unit_test(test_what_quantizing_does),
         cmocka_unit_test(test_references_are_doubted_too),
         cmocka_unit_test(test_bytes_of_another_type),
+        cmocka_unit_test(test_misread_bytes_are_no_slice),
         cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),
         cmocka_unit_test(test_few_numbers_are_no_precision),
@@ -647,6 +705,7 @@ int main(void)
         cmocka_unit_test(test_constants_on_both_sides_show_nothing),
         cmocka_unit_test(test_one_element_is_no_rounding),
         cmocka_unit_test(test_four_bits_hide_no_factor_and_no_row),
+        cmocka_unit_test(test_sums_are_as_coarse_as_their_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,32 @@ static void test_axes_in_another_order(void **state)
     trace_end(&trace);
 }
 
+/* The first of three axes for the last: no swap of neighbours. With as many heads as tokens it is swapped where the
+ * tokens come first, and has to be undone there. */
+static void test_outer_axes_swapped(void **state)
+{
+    static const size_t middles[] = {5, 8};
+    static float a[512], b[512];
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        const size_t side = which ? 8 : 6, middle = middles[which], count = side * side * middle;
+        struct trace trace;
+        trace_start(&trace);
+        for (size_t i = 0; i < count; i++)
+            a[i] = (float)(dice_number() + dice_number() + dice_number());
+        for (size_t i = 0; i < count; i++)
+            b[i] = a[(i % side * middle + i / side % middle) * side + i / side / middle];
+        trace_add(&trace, "x", a, a, SHAPE(which ? 8 : 4, 7));
+        trace_add(&trace, which ? "model.layers.0.self_attn.q_proj" : "volume", a, b, SHAPE(side, middle, side));
+        trace_diagnose(&trace, 1);
+        assert_first(&trace, "permuted",
+                     which ? "heads and head_dim swapped" : "axes are 2, 1, 0 of the expected ones");
+        assert_non_null(
+            strstr(trace.diagnosis.causes[0].check, which ? ", with the token axis first" : "permute(2, 1, 0)"));
+        trace_end(&trace);
+    }
+}
+
 static void test_rows_reversed(void **state)
 {
     struct scene scene;
@@ -699,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_interleaved_for_halves),
         cmocka_unit_test(test_halves_swapped),
         cmocka_unit_test(test_axes_in_another_order),
+        cmocka_unit_test(test_outer_axes_swapped),
         cmocka_unit_test(test_head_order),
         cmocka_unit_test(test_rows_reversed),
         cmocka_unit_test(test_tokens_shifted),

@@ -189,6 +189,29 @@ static void test_order_of_layers(void **state)
     paired_end(&paired);
 }
 
+/* A folder is listed by its files, and there layers.0.npy stands behind what is inside of it: by name it would not. */
+static void test_order_of_listed_files(void **state)
+{
+    static const char *const names[] = {
+        "lm_head",        "model.embed_tokens", "model.layers.0.input_layernorm", "model.layers.0.mlp.down_proj",
+        "model.layers.0", "model.norm"};
+    static const size_t order[] = {1, 2, 3, 4, 5, 0};
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int i = 0; i < 6; i++) {
+        add_layers(&paired, names[i], names[i], i, i + 1);
+        paired.a->tensors[i]->file = paired.b->tensors[i]->file = ts_arena_printf(&paired.a->arena, "%s.npy", names[i]);
+    }
+    paired.a->order = paired.b->order = "order of the files";
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 6, 0);
+    assert_string_equal(paired.pairing.order, "order of a forward pass");
+    for (int i = 0; i < 6; i++)
+        assert_string_equal(paired.pairing.pairs[i].name, names[order[i]]);
+    paired_end(&paired);
+}
+
 static void test_order_of_sequence_numbers(void **state)
 {
     static const char *const names[] = {"0002_layer_0_attn_norm_output", "0010_layer_0_q", "0001_input_embeddings",
@@ -426,6 +449,13 @@ static void test_offset_given(void **state)
     assert_int_equal(paired.pairing.layer_offset, 2);
     assert_string_equal(paired_find(&paired, "layer_2_q", "layer_0_q")->how, "layer offset +2");
     assert_int_equal(paired.pairing.count, 6);
+    assert_true(has_note(&paired, "layer n of A is compared with layer n - 2 of B, as given"));
+    paired_end(&paired);
+    options.layer_offset = -9;
+    paired_start(&paired);
+    add_shifted(&paired, 8, 0, 2, 3);
+    paired_run(&paired, &options);
+    assert_true(has_note(&paired, "pairs nothing: no layer n of A has a layer n + 9 in B"));
     paired_end(&paired);
 }
 
@@ -754,6 +784,7 @@ int main(void)
         cmocka_unit_test(test_conventions_meet),
         cmocka_unit_test(test_order_of_layers),
         cmocka_unit_test(test_order_of_sequence_numbers),
+        cmocka_unit_test(test_order_of_listed_files),
         cmocka_unit_test(test_order_of_files),
         cmocka_unit_test(test_order_of_two),
         cmocka_unit_test(test_order_file),

@@ -183,6 +183,34 @@ static void test_gate_up_in_ranks(void **state)
     }
 }
 
+/* The same, the ranks' shares in one tensor as they stood; and gate and up in turns. */
+static void test_gate_up_of_joined_ranks(void **state)
+{
+    static const char *const words[] = {"B: ffn_gate cut out rank by rank (3 ranks)",
+                                        "B: ffn_gate cut out, interleaved"};
+    (void)state;
+    for (int turns = 0; turns < 2; turns++) {
+        struct paired paired;
+        struct projection gate = made_projection(INNER, true), up = made_projection(INNER, true);
+        const int share = turns ? 1 : INNER / 3;
+        float values[2 * INNER * WIDTH];
+        paired_start(&paired);
+        add_projection(paired.a, "blk.0.ffn_gate.weight", gate.values, INNER, true);
+        add_projection(paired.a, "blk.0.ffn_up.weight", up.values, INNER, true);
+        for (int start = 0; start < INNER; start += share) {
+            put_share(&gate, true, start, share, values, 2 * start, 0);
+            put_share(&up, true, start, share, values, 2 * start + share, 0);
+        }
+        add_projection(paired.b, "model.layers.0.mlp.gate_up_proj.weight", values, 2 * INNER, true);
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 2, 0);
+        assert_string_equal(paired.pairing.pairs[0].recipe, words[turns]);
+        free(gate.values);
+        free(up.values);
+        paired_end(&paired);
+    }
+}
+
 /* Nothing agrees: the pairs are there, as guesses. One part is garbage: the others prove the cut. All rows are equal:
  * any cut fits. */
 static void test_unproved_cuts(void **state)
@@ -911,6 +939,7 @@ int main(void)
         cmocka_unit_test(test_fused_in_ranks),
         cmocka_unit_test(test_error_in_a_rank),
         cmocka_unit_test(test_gate_up_in_ranks),
+        cmocka_unit_test(test_gate_up_of_joined_ranks),
         cmocka_unit_test(test_unproved_cuts),
         cmocka_unit_test(test_other_numbers_of_ranks),
         cmocka_unit_test(test_fused_other_numbers),

@@ -118,6 +118,22 @@ static void weights_are_no_logits(void **state)
     drop(&made);
 }
 
+/* One rank's share of a vocabulary has a largest logit that need not be the largest; a padded one is whole. */
+static void shares_of_a_vocabulary_choose_nothing(void **state)
+{
+    float values[32] = {0};
+    (void)state;
+    for (uint64_t width = 8; width < 16; width += 7) {
+        struct made made;
+        make(&made, "logits", values, values, 2, 16);
+        made.pair.partial = true;
+        assert_true(ts_view_slice(&made.pair.a, 1, 0, width, 1, &made.arena, &made.pair.a));
+        assert_true(ts_view_slice(&made.pair.b, 1, 0, width, 1, &made.arena, &made.pair.b));
+        assert_true(ts_ranking_applies(&made.pair) == (width == 15));
+        drop(&made);
+    }
+}
+
 static void names_of_logits(void **state)
 {
     static const char *const names[] = {"logits", "model.lm_head", "output_probabilities", "block_2_probs"};
@@ -138,6 +154,7 @@ int main(void)
         cmocka_unit_test(logits_that_only_shift_choose_the_same),
         cmocka_unit_test(every_row_of_ordinary_logits_counts),
         cmocka_unit_test(weights_are_no_logits),
+        cmocka_unit_test(shares_of_a_vocabulary_choose_nothing),
         cmocka_unit_test(names_of_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

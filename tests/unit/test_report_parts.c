@@ -326,6 +326,12 @@ static void test_layout(void **state)
     assert_int_equal(ts_put_name(&plain, &out, "model.layers.11.self_attn", 16), 16);
     assert_string_equal(out.data, "~rs.11.self_attn");
     ts_buffer_clear(&out);
+    assert_int_equal(ts_put_name(&layout, &out, "model.layers.12.post_attention_layernorm", 20), 20);
+    assert_string_equal(out.data, "…12…ention_layernorm"); /* wherever it stands */
+    ts_buffer_clear(&out);
+    assert_int_equal(ts_put_name(&layout, &out, "layers.12.post_attention_layernorm", 25), 25);
+    assert_string_equal(out.data, "…12…t_attention_layernorm"); /* and all of it */
+    ts_buffer_clear(&out);
     assert_int_equal(ts_put_name(&layout, &out, "encoder.projection.weight", 16), 16);
     assert_string_equal(out.data, "encod…ion.weight");
     ts_buffer_clear(&out);
