@@ -315,7 +315,7 @@ static bool count_spread(struct ts_case *the_case, const struct ts_formula *form
     double most = ((const struct ts_case_state *)the_case)->settled ? TS_WEAKER_WORK : TS_PARTS_WORK;
     struct spread spread = {.the_case = the_case, .tokens = tokens_of(the_case)};
     double work = formula->work * (double)spread.tokens;
-    bool few = work > most && are_served_alike(right, wrong),
+    bool few = work > fmin(most, TS_WHOLE_WORK) && are_served_alike(right, wrong),
          good = right->heads == wrong->heads && right->size == wrong->size;
     spread.count = spread.chosen = (spread.tokens + TS_PASS_ROWS - 1) / TS_PASS_ROWS;
     work = few ? formula->work_few * (double)spread.tokens : work;

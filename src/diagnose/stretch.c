@@ -15,7 +15,7 @@
 #define TOGETHER    ((size_t)1 << 20) /* and where rows share a weight, or keys and values, that are turned for them: */
 #define TURNED      32.0              /* that takes as long as so many rows do */
 #define MOST_WORK   1.6e10            /* multiplications for a walk, where rows cost far more than their numbers */
-#define ACROSS_WORK 1.6e11            /* the same for products across captured tokens, in f32, some rows together */
+#define ACROSS_WORK 3.2e11            /* the same for products across captured tokens, in f32, some rows together */
 #define LEAST_PARTS 16                /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
 #define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
@@ -174,7 +174,7 @@ static bool open_walk(struct walk *walk)
         if (!has_parts(walk))
             return false;
         walk->step = TS_PARTS_ROWS;
-        walk->few = work * (double)walk->rows > most;
+        walk->few = work * (double)walk->rows > fmin(most, TS_WHOLE_WORK);
         work = walk->few ? walk->formula->work_few : work;
     }
     walk->parts = (walk->sequence + walk->step - 1) / walk->step;
