@@ -14,7 +14,7 @@ static const char help[] = "usage: tsleuth explain REFERENCE CANDIDATE NAME [OPT
                            "Tests hypotheses about the difference of one tensor and reports those that\n"
                            "hold, best first, each with its evidence and what to check in the candidate.\n"
                            "'tsleuth compare' does this for the first divergence; this is for any other.\n"
-                           "NAME is the reference's name of the tensor, or the end of it when only one fits.\n"
+                           "NAME is the tensor's name on either side, or the end of it when only one fits.\n"
                            "\n"
                            "  --weights PATH     the model's weights, a file or a folder: products are\n"
                            "                     replayed, and causes name the tensors of the file\n"
@@ -31,22 +31,69 @@ static const char help[] = "usage: tsleuth explain REFERENCE CANDIDATE NAME [OPT
                            "\n"
                            "Exit status: 0 no difference, 1 it differs, 3 wrong usage or unreadable input.\n";
 
-/* The pair of that name, or the only one whose name ends with it; SIZE_MAX otherwise. */
+/* The pair of that name, or the only one whose name ends with it; SIZE_MAX otherwise. What the candidate calls it does
+ * as well where the reference calls nothing so. */
 static size_t find_pair(const struct ts_pairing *pairing, const char *name, size_t *fits)
 {
-    size_t found = SIZE_MAX, length = strlen(name);
-    *fits = 0;
-    for (size_t i = 0; i < pairing->count; i++) {
-        const char *other = pairing->pairs[i].name;
-        size_t size = strlen(other);
-        if (strcmp(other, name) == 0)
-            return i;
-        if (size > length && strcmp(other + size - length, name) == 0) {
-            found = i;
-            ++*fits;
+    for (int side = 0; side < 2; side++) {
+        size_t found = SIZE_MAX;
+        *fits = 0;
+        for (size_t i = 0; i < pairing->count; i++) {
+            const char *other = side ? pairing->pairs[i].name_b : pairing->pairs[i].name;
+            if (strcmp(other, name) == 0)
+                return i;
+            if (ts_ends_with(other, name)) {
+                found = i;
+                ++*fits;
+            }
+        }
+        if (*fits)
+            return *fits == 1 ? found : SIZE_MAX;
+    }
+    return SIZE_MAX;
+}
+
+#define LONGEST 256 /* name that may be mistyped */
+
+/* How many characters are to be put in, taken out or replaced to make one of the other. */
+static size_t typing_errors(const char *a, const char *b)
+{
+    size_t costs[LONGEST + 1], width = strlen(b);
+    if (strlen(a) > LONGEST || width > LONGEST)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= width; j++)
+        costs[j] = j;
+    for (size_t i = 0; a[i]; i++) {
+        size_t before = costs[0]++;
+        for (size_t j = 0; j < width; j++) {
+            size_t best = before + (a[i] != b[j]);
+            before = costs[j + 1];
+            best = costs[j] + 1 < best ? costs[j] + 1 : best;
+            costs[j + 1] = before + 1 < best ? before + 1 : best;
         }
     }
-    return *fits == 1 ? found : SIZE_MAX;
+    return costs[width];
+}
+
+/* The name that was probably meant, or whose end was; NULL when none is near. */
+static const char *find_meant(const struct ts_pairing *pairing, const char *name)
+{
+    const char *meant = NULL;
+    size_t length = strlen(name), least = length / 6 + 2; /* so many errors are another name */
+    for (size_t i = 0; i < pairing->count; i++)
+        for (const char *end = pairing->pairs[i].name; end; end = strpbrk(end, "./_")) {
+            size_t errors, size;
+            end += end != pairing->pairs[i].name;
+            size = strlen(end);
+            if (size + least <= length)
+                break;
+            errors = size < length + least ? typing_errors(name, end) : SIZE_MAX;
+            if (errors < least) {
+                least = errors;
+                meant = pairing->pairs[i].name;
+            }
+        }
+    return meant;
 }
 
 /* "  why        ..." */
@@ -136,15 +183,34 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     return json_file_close(&file);
 }
 
-static bool is_idle(const struct ts_pairing *pairing, const char *name)
+static bool is_among(const struct ts_tensor *const *tensors, size_t count, const char *name)
 {
-    for (size_t i = 0; i < pairing->idle_a_count; i++)
-        if (strcmp(pairing->idle_a[i]->name, name) == 0)
-            return true;
-    for (size_t i = 0; i < pairing->idle_b_count; i++)
-        if (strcmp(pairing->idle_b[i]->name, name) == 0)
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(tensors[i]->name, name) == 0)
             return true;
     return false;
+}
+
+/* Why no pair is to be explained. */
+static int tell_missing(const struct ts_pairing *pairing, const char *name, size_t fits)
+{
+    const char *meant = fits ? NULL : find_meant(pairing, name);
+    struct ts_error error;
+    if (fits)
+        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "%zu names end with that; give more of the name", fits);
+    else if (is_among(pairing->idle_a, pairing->idle_a_count, name) ||
+             is_among(pairing->idle_b, pairing->idle_b_count, name))
+        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "nothing to compare: " TS_IDLE_TEXT);
+    else if (is_among(pairing->only_a, pairing->only_a_count, name))
+        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "nothing to compare: only the reference has it");
+    else if (is_among(pairing->only_b, pairing->only_b_count, name))
+        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "nothing to compare: only the candidate has it");
+    else if (meant)
+        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "no pair has that name; did you mean \"%s\"?", meant);
+    else
+        ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "no pair has that name; see: tsleuth compare --all");
+    ts_error_tensor(&error, name);
+    return tell_error(&error);
 }
 
 static int explain(const struct ts_comparison *comparison, const char *name, const struct ts_evidence *evidence,
@@ -155,16 +221,8 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
     size_t fits, index = find_pair(&comparison->pairing, name, &fits);
     const struct ts_pair *pair = &comparison->pairing.pairs[index == SIZE_MAX ? 0 : index];
     bool good;
-    if (index == SIZE_MAX) {
-        if (fits)
-            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "%zu names end with that; give more of the name", fits);
-        else if (is_idle(&comparison->pairing, name))
-            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "nothing to compare: " TS_IDLE_TEXT);
-        else
-            ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "no pair has that name; see: tsleuth compare --all");
-        ts_error_tensor(&error, name);
-        return tell_error(&error);
-    }
+    if (index == SIZE_MAX)
+        return tell_missing(&comparison->pairing, name, fits);
     if (pair->problem) {
         ts_fail(&error, TS_ERR_USAGE, TS_NO_OFFSET, "%s", pair->problem);
         ts_error_tensor(&error, pair->name);

@@ -52,6 +52,30 @@ TS_KERNEL_INLINE ts_vf32 hyperbolic_tangent(ts_vf32 x)
     return (ts_vf32)((ts_vi32)(m / (m + 2.0f)) | sign);
 }
 
+/* The largest lane, and the sum of a group's: in a tree, so that one step need not wait for all before it. */
+static float largest_of(ts_vf32 v)
+{
+    float lanes[EACH];
+    memcpy(lanes, &v, sizeof v);
+    for (size_t half = EACH / 2; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    return lanes[0];
+}
+
+static double sum_of(const ts_vf32 *group)
+{
+    float lanes[LANES];
+    double sums[LANES / 2];
+    memcpy(lanes, group, sizeof lanes);
+    for (size_t i = 0; i < LANES / 2; i++)
+        sums[i] = (double)lanes[i] + (double)lanes[i + LANES / 2];
+    for (size_t half = LANES / 4; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            sums[i] += sums[i + half];
+    return sums[0];
+}
+
 /* Scores of a query with keys [from, to) of a block become weights; it sees [low, high) of them. Tells by what its
  * earlier sums are to be multiplied. */
 static double weigh(const struct ts_attend_head *head, struct ts_attend_query *query, float *scores, size_t from,
@@ -59,7 +83,7 @@ static double weigh(const struct ts_attend_head *head, struct ts_attend_query *q
 {
     const ts_vf32 cap = ts_vf32_all(head->cap);
     ts_vf32 sums[TS_VECTORS], largest = ts_vf32_all(query->largest), before;
-    float lanes[LANES], most = query->largest;
+    float most;
     double factor;
     low = low > from ? low : from;
     if (low >= high) {
@@ -78,9 +102,7 @@ static double weigh(const struct ts_attend_head *head, struct ts_attend_query *q
         return 1;
     for (size_t i = from; i < to; i += EACH)
         largest = ts_vf32_max(ts_vf32_load(scores + i), largest);
-    memcpy(lanes, &largest, sizeof largest);
-    for (size_t i = 0; i < EACH; i++)
-        most = lanes[i] > most ? lanes[i] : most;
+    most = largest_of(largest);
     before = ts_vf32_all(most);
     memset(sums, 0, sizeof sums);
     for (size_t i = from; i < to; i += LANES)
@@ -92,10 +114,7 @@ static double weigh(const struct ts_attend_head *head, struct ts_attend_query *q
         }
     factor = query->largest < most ? exp((double)query->largest - (double)most) : 1;
     query->largest = most;
-    query->sum *= factor;
-    memcpy(lanes, sums, sizeof lanes);
-    for (size_t i = 0; i < LANES; i++)
-        query->sum += (double)lanes[i];
+    query->sum = query->sum * factor + sum_of(sums);
     return factor;
 }
 

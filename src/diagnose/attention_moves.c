@@ -165,6 +165,7 @@ struct spread {
     struct group *groups;         /* GROUPS of each stretch */
     struct ts_everywhere *results;
     double *room; /* of each worker */
+    struct ts_progress progress;
     atomic_bool failed;
 };
 
@@ -203,6 +204,7 @@ static void add_head(void *context, uint64_t index, unsigned worker)
             group->moved[mirrored] += next > row ? product : 0;
         }
     }
+    ts_progress_add(&spread->progress, rows * spread->right.chain->size);
 }
 
 /* The tables of a group beside what is expected of its tokens and what is wrong with them, which are spoilt. */
@@ -315,7 +317,7 @@ static bool count_spread(struct ts_case *the_case, const struct ts_formula *form
     double most = ((const struct ts_case_state *)the_case)->settled ? TS_WEAKER_WORK : TS_PARTS_WORK;
     struct spread spread = {.the_case = the_case, .tokens = tokens_of(the_case)};
     double work = formula->work * (double)spread.tokens;
-    bool few = work > most && are_served_alike(right, wrong),
+    bool few = work > fmin(most, TS_WHOLE_WORK) && are_served_alike(right, wrong),
          good = right->heads == wrong->heads && right->size == wrong->size;
     spread.count = spread.chosen = (spread.tokens + TS_PASS_ROWS - 1) / TS_PASS_ROWS;
     work = few ? formula->work_few * (double)spread.tokens : work;
@@ -331,7 +333,9 @@ static bool count_spread(struct ts_case *the_case, const struct ts_formula *form
         spread.room =
             malloc(ts_pool_width(spread.right.pool) * TS_PASS_ROWS * spread.right.padded * sizeof *spread.room);
     }
+    ts_progress_start_elements(&spread.progress, "proving", spread.chosen * TS_PASS_ROWS * right->heads * right->size);
     good = good && spread.groups && spread.results && spread.room && run_spread(&spread);
+    ts_progress_finish(&spread.progress);
     for (size_t i = 0; i < spread.chosen && good; i++) {
         all->rows += spread.results[i].rows;
         all->expected += spread.results[i].expected;

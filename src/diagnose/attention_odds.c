@@ -18,6 +18,7 @@
 #define MOST_NUMBERS 5
 /* Pieces of a context that ranks may hold. */
 #define MOST_PIECES 8
+#define MOST_WAYS   4 /* to cut a context into pieces */
 /* Numbers between the usual ones are looked for in such steps, as logarithms. */
 #define STEP_FIRST 0.8
 #define STEP_LEAST 0.02
@@ -233,33 +234,53 @@ static void try_chain(struct ts_attention_odds *it, const struct ts_chain *own, 
     ts_odds_close(&odds);
 }
 
-/* The right context, of which a piece does not count, or nothing else does: what one rank holds. */
+/* Pieces that a context may be cut into: as ranks do, and its heads. */
+static size_t ways_to_cut(const struct ts_attention_odds *it, const struct ts_chain *own, size_t *ways)
+{
+    size_t count = 0;
+    for (size_t pieces = 2; pieces <= MOST_PIECES && it->width % pieces == 0; pieces *= 2)
+        if (pieces != own->heads)
+            ways[count++] = pieces;
+    if (own->heads > 1 && it->width == own->heads * own->size)
+        ways[count++] = own->heads;
+    return count;
+}
+
+/* The right context, of which a piece does not count, or nothing else does: what one rank holds, or a head. */
 static void try_pieces(struct ts_attention_odds *it, const struct ts_chain *own, struct contender *best, size_t *count)
 {
+    size_t ways[MOST_WAYS], way_count = ways_to_cut(it, own, ways), total = it->rows * it->width;
+    double *right = malloc((total + 1) * sizeof *right);
     struct ts_odds odds;
-    if (!open_odds(it, own, &odds))
+    if (!right || !open_odds(it, own, &odds)) {
+        free(right);
         return;
-    for (size_t pieces = 2; pieces <= MOST_PIECES && it->width % pieces == 0; pieces *= 2)
-        for (size_t piece = 0; piece < pieces; piece++)
+    }
+    if (!it->run(it->from, own, true, right))
+        way_count = 0;
+    for (size_t way = 0; way < way_count; way++)
+        for (size_t piece = 0, pieces = ways[way]; piece < pieces; piece++)
             for (int alone = 0; alone < (pieces > 2 ? 2 : 1); alone++) {
                 struct contender one = {.guess = {.id = "term-missing"}, .own = *own, .of_pieces = true};
                 struct ts_odds_fit fit;
-                if (!it->run(it->from, own, true, it->other))
-                    break;
-                for (size_t i = 0; i < it->rows * it->width; i++)
-                    if ((i % it->width * pieces / it->width == piece) != (alone != 0))
-                        it->other[i] = 0;
+                for (size_t i = 0; i < total; i++)
+                    it->other[i] = (i % it->width * pieces / it->width == piece) != (alone != 0) ? 0 : right[i];
                 if (!ts_odds_try(&odds, it->other, &fit) || !ts_odds_hold(&fit))
                     continue;
                 one.nats = odds.own + fit.evidence;
                 one.evidence = fit.evidence;
                 one.told_by = odds.rows;
-                snprintf(one.guess.text, sizeof one.guess.text,
-                         "of %zu equal pieces of the context, piece %zu %s: what one rank adds", pieces, piece,
-                         alone ? "alone counts" : "is missing");
+                if (pieces == own->heads)
+                    snprintf(one.guess.text, sizeof one.guess.text, "of the %zu heads of the context, head %zu %s",
+                             pieces, piece, alone ? "alone counts" : "is missing");
+                else
+                    snprintf(one.guess.text, sizeof one.guess.text,
+                             "of %zu equal pieces of the context, piece %zu %s: what one rank adds", pieces, piece,
+                             alone ? "alone counts" : "is missing");
                 keep(best, count, &one);
             }
     ts_odds_close(&odds);
+    free(right);
 }
 
 static void say(struct ts_attention_odds *it, const struct contender *one, double nats)

@@ -9,6 +9,7 @@
 #include "diagnose/attention_long.h"
 
 #define HELD ((size_t)64 << 20) /* bytes of keys and values */
+#define LINE 64                 /* of the cache */
 
 struct ts_pass_worker {
     float *read, *queries, *scores, *piece; /* what is read grows as it must */
@@ -28,13 +29,19 @@ static size_t rounded(size_t count, size_t to)
     return (count + to - 1) / to * to;
 }
 
+/* Room for numbers that are read by the vector: none of those then lies in two lines of the cache. */
+static float *room_for(size_t count)
+{
+    return aligned_alloc(LINE, rounded(count * sizeof(float), LINE));
+}
+
 static bool open_worker(const struct ts_pass *pass, struct ts_pass_worker *worker)
 {
     size_t size = pass->chain->size, each = pass->chain->heads / ts_chain_serving(pass->chain);
     worker->numbers = malloc(TS_ATTEND_BLOCK * size * sizeof *worker->numbers);
-    worker->queries = malloc(TS_PASS_ROWS * size * sizeof *worker->queries);
-    worker->scores = malloc(TS_PASS_ROWS * TS_ATTEND_BLOCK * sizeof *worker->scores);
-    worker->piece = malloc(TS_PASS_ROWS * pass->padded * sizeof *worker->piece);
+    worker->queries = room_for(TS_PASS_ROWS * size);
+    worker->scores = room_for(TS_PASS_ROWS * TS_ATTEND_BLOCK);
+    worker->piece = room_for(TS_PASS_ROWS * pass->padded);
     worker->out = malloc(pass->most * each * TS_PASS_ROWS * pass->padded * sizeof *worker->out);
     worker->beside = malloc(TS_PASS_ROWS * pass->padded * sizeof *worker->beside);
     return worker->numbers && worker->queries && worker->scores && worker->piece && worker->out && worker->beside;
@@ -65,8 +72,10 @@ bool ts_pass_open(struct ts_pass *pass, struct ts_case *the_case, const struct t
     head = pass->room * (chain->size + pass->padded) * sizeof(float);
     pass->most = HELD / head < 1 ? 1 : HELD / head < serving ? HELD / head : serving;
     pass->heads = malloc(chain->heads * sizeof *pass->heads);
-    pass->keys = malloc(pass->most * pass->room * chain->size * sizeof *pass->keys);
-    pass->values = calloc(pass->most * pass->room * pass->padded, sizeof *pass->values);
+    pass->keys = room_for(pass->most * pass->room * chain->size);
+    pass->values = room_for(pass->most * pass->room * pass->padded);
+    if (pass->values)
+        memset(pass->values, 0, pass->most * pass->room * pass->padded * sizeof *pass->values);
     if (pass->projected)
         pass->directions = malloc(serving * chain->size * TS_PASS_DIRECTIONS * sizeof *pass->directions);
     pass->pool = ts_pool_new(0);

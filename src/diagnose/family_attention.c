@@ -157,7 +157,8 @@ enum way {
     ONE_MORE,       /* an extra 1 in the denominator */
     ONE_MORE_BELOW, /* the same after the largest score was subtracted */
     UNNORMALIZED_BELOW,
-    MASKED_LATE /* the mask comes after the softmax */
+    AS_THEY_ARE, /* no softmax at all: nothing where the mask hides */
+    MASKED_LATE  /* the mask comes after the softmax */
 };
 
 struct soft {
@@ -200,7 +201,9 @@ static void soft_fill(const struct ts_actor *actor, const struct soft *soft, con
             score = soft->cap * tanh(score / soft->cap);
         if (!ts_is_allowed(scores[at]) || (soft->way != MASKED_LATE && !soft->mask->allowed[row * keys + key]))
             score = -INFINITY;
-        out[at] = soft->way == SIGMOIDS ? 1 / (1 + exp(-score)) : score;
+        out[at] = soft->way == SIGMOIDS                            ? 1 / (1 + exp(-score))
+                  : soft->way == AS_THEY_ARE && score == -INFINITY ? 0
+                                                                   : score;
     }
     if (soft->way == OVER_QUERIES)
         for (size_t i = 0; i < actor->width; i++)
@@ -209,7 +212,7 @@ static void soft_fill(const struct ts_actor *actor, const struct soft *soft, con
         for (size_t row = 0; row < actor->rows; row++)
             for (size_t key = 0; key < keys; key++)
                 soft_lane(soft, NULL, out + row * actor->width + key, actor->heads, keys);
-    else if (soft->way != SIGMOIDS)
+    else if (soft->way != SIGMOIDS && soft->way != AS_THEY_ARE)
         for (size_t start = 0; start < actor->rows * actor->width; start += keys)
             soft_lane(soft, soft->sinks ? &soft->sinks[start / keys % actor->heads] : NULL, out + start, keys, 1);
     /* where the mask hides a whole lane, or comes last, hidden is zero all the same */
@@ -441,6 +444,7 @@ static void propose_ways(struct softmax_search *search)
                 {UNNORMALIZED_BELOW, 0, "the candidate does not normalize the exponentials"},
                 {ONE_MORE_BELOW, 0, "the candidate's softmax has an extra 1 in its denominator (a sink)"},
                 {SIGMOIDS, 0, "the candidate applies a sigmoid instead of the softmax"},
+                {AS_THEY_ARE, 0, "the candidate applies no softmax: it holds the scores themselves"},
                 {ONE_MORE, 0, "the candidate's softmax has an extra 1 in its denominator (a sink)"},
                 {OVER_KEYS, 20, "the candidate caps the scores at 20 before the softmax"},
                 {OVER_KEYS, 30, "the candidate caps the scores at 30 before the softmax"},
@@ -471,8 +475,10 @@ static void propose_ways(struct softmax_search *search)
         soft.cap = ways[which].cap;
         soft_fill(the_case->actor, &soft, search->scores, search->out);
         give_band(the_case, &(struct band){.soft = soft});
-        ts_propose(the_case, "softmax", search->out, 0, "the softmax: its axis and its normalization", "%s",
-                   ways[which].text);
+        ts_propose(the_case, soft.way == AS_THEY_ARE ? "skipped-op" : "softmax", search->out, 0,
+                   soft.way == AS_THEY_ARE ? "whether the softmax runs, and writes to the tensor that is read next"
+                                           : "the softmax: its axis and its normalization",
+                   "%s", ways[which].text);
     }
     soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference, .sinks = search->sinks};
     soft_fill(the_case->actor, &soft, search->scores, search->out);
@@ -582,10 +588,16 @@ static bool count_one_sided(struct ts_case *the_case, const struct ts_formula *f
 
 static const char *one_sided_text(struct ts_case *the_case, const struct ts_tally *tally)
 {
+    double shown = tally->sums[SHOWN], hidden = tally->sums[HIDDEN];
+    if (!(shown > 0) || !(hidden > 0))
+        return ts_case_text(the_case, "%.0f %s that the reference %s %s in the candidate", shown + hidden,
+                            shown + hidden > 1 ? "entries" : "entry", shown > 0 ? "masks" : "does not mask",
+                            shown > 0 ? (shown > 1 ? "are visible" : "is visible")
+                                      : (hidden > 1 ? "are masked" : "is masked"));
     return ts_case_text(the_case,
-                        "%.0f entries masked in the reference are visible in the candidate, and %.0f visible in the "
-                        "reference are masked",
-                        tally->sums[SHOWN], tally->sums[HIDDEN]);
+                        "%.0f entries that the reference masks are visible in the candidate, and %.0f that it does not "
+                        "mask are masked",
+                        shown, hidden);
 }
 
 static const char *tell_one_sided(struct ts_case *the_case, const struct ts_formula *formula,

@@ -310,7 +310,7 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
             ts_propose(
                 the_case, "skipped-op", prediction, 0,
                 ts_case_text(the_case, "whether the step from %s to this tensor runs", ts_case_name(the_case, other)),
-                "the candidate holds %s unchanged wherever that is not zero: this step was not applied",
+                "where it is not zero, the candidate holds %s unchanged: this step was not applied",
                 ts_case_name(the_case, other));
             continue;
         }

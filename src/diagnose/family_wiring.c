@@ -431,6 +431,13 @@ static bool is_behind_attention(const struct ts_case *the_case)
     return true;
 }
 
+/* The step that makes it is known, and takes nothing but what was captured. */
+static bool is_without_weights(const struct ts_case *the_case)
+{
+    const enum ts_operation_kind kind = the_case->operation.kind;
+    return ts_case_in_scene(the_case) && kind != TS_OPERATION_NONE && kind != TS_OPERATION_NORM;
+}
+
 /* Nothing in common with the reference. */
 static void propose_unrelated(struct ts_case *the_case)
 {
@@ -450,6 +457,8 @@ static void propose_unrelated(struct ts_case *the_case)
             ? "how attention splits queries, keys and values into heads and merges them again, which was not captured; "
               "and the weights behind it: whether they were loaded, are those of the right layer and file, and their "
               "layout"
+        : is_without_weights(the_case)
+            ? "the code of this step, which no weight goes into, and what it writes to: its buffer, strides and indices"
         : the_case->actor->pair
             ? "whether the weights were loaded, whether they are those of the right layer and file, and their layout"
             : "whether both runs got the same input, and loaded the same weights up to here",

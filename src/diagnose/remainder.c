@@ -210,7 +210,8 @@ static const char *rounded_text(struct ts_case *the_case, double relative)
         "the error (%.2g of the tensor's norm) is spread evenly over tokens and channels, does not follow the "
         "reference, and keeps the angles between tokens: it looks like weights rounded or quantized%s",
         relative,
-        relative > 0.03    ? " to about 4 bits"
+        relative > 0.16    ? " to 3 bits or fewer"
+        : relative > 0.03  ? " to about 4 bits"
         : relative > 0.012 ? " to about fp8"
                            : " to about 8 bits");
 }
@@ -267,8 +268,12 @@ void ts_case_say_remainder(struct ts_case_state *state)
                                                    .numbers = &spread,
                                                    .size = sizeof spread,
                                                    .sampled = tokens_compared(the_case) < the_case->actor->rows});
+    /* W x with other factors of the channels of x is no other weight to one who sees neither */
     ts_propose_plain(
         the_case, "quantization", SURE,
-        "the precision of the weights that make this tensor, and whether it is intended; --weights would tell", "%s",
-        rounded_text(the_case, spread.relative));
+        ts_case_text(the_case,
+                     "the precision of the weights that make this tensor, and whether it is intended%s; if a norm "
+                     "before it was not captured, whether that has the right weight, which would look the same",
+                     state->evidence && state->evidence->counts[TS_WEIGHTS_REFERENCE] ? "" : " (--weights would tell)"),
+        "%s", rounded_text(the_case, spread.relative));
 }

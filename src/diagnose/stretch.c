@@ -15,7 +15,7 @@
 #define TOGETHER    ((size_t)1 << 20) /* and where rows share a weight, or keys and values, that are turned for them: */
 #define TURNED      32.0              /* that takes as long as so many rows do */
 #define MOST_WORK   1.6e10            /* multiplications for a walk, where rows cost far more than their numbers */
-#define ACROSS_WORK 1.6e11            /* the same for products across captured tokens, in f32, some rows together */
+#define ACROSS_WORK 3.2e11            /* the same for products across captured tokens, in f32, some rows together */
 #define LEAST_PARTS 16                /* that such a walk has, so that some of them can be left out */
 #define MOST_ROWS   ((uint64_t)1 << 24) /* of which it is noted where the formula fails */
 #define ALONG       ((uint64_t)1 << 19) /* elements: two megabytes, where pages are large */
@@ -58,6 +58,7 @@ struct walk {
     struct worker *workers;
     struct result *results;
     bool *fails; /* per row, where there are not too many */
+    struct ts_progress *progress;
 };
 
 static size_t place_of(const struct walk *walk)
@@ -174,7 +175,7 @@ static bool open_walk(struct walk *walk)
         if (!has_parts(walk))
             return false;
         walk->step = TS_PARTS_ROWS;
-        walk->few = work * (double)walk->rows > most;
+        walk->few = work * (double)walk->rows > fmin(most, TS_WHOLE_WORK);
         work = walk->few ? walk->formula->work_few : work;
     }
     walk->parts = (walk->sequence + walk->step - 1) / walk->step;
@@ -540,6 +541,7 @@ static void walk_stretch(void *context, uint64_t index, unsigned number)
     face->total = rows * face->actor->width;
     if (walk->directed) {
         result->failed = !measure_directed(walk, worker, first, result);
+        ts_progress_add(walk->progress, face->total);
         return;
     }
     if (walk->formula->predict && !walk->formula->predict(face, walk->formula, worker->out))
@@ -551,6 +553,7 @@ static void walk_stretch(void *context, uint64_t index, unsigned number)
     ts_case_drop_scratch(&worker->state);
     measure(walk, worker, first, result);
     result->failed = false;
+    ts_progress_add(walk->progress, face->total);
 }
 
 /* Rows whose columns come one part after the other. */
@@ -599,6 +602,7 @@ static bool take_parts(void *context, uint64_t index, const struct ts_columns *c
             good = isfinite(sums.left);
         }
     }
+    ts_progress_add(walk->progress, rows * span);
     free(a);
     free(expected);
     return good;
@@ -729,10 +733,13 @@ static bool walk_stretches(struct walk *walk)
 static bool walk_all(struct walk walk, struct ts_everywhere *all)
 {
     const struct ts_case_state *state = walk.whole;
+    struct ts_progress progress;
     bool good = false;
     *all = (struct ts_everywhere){0};
     if (!open_walk(&walk))
         return false;
+    ts_progress_start_elements(&progress, "proving", walk.chosen * walk.step * state->face.actor->width);
+    walk.progress = &progress;
     walk.results = calloc((size_t)walk.chosen, sizeof *walk.results);
     walk.fails = walk.first + walk.rows < MOST_ROWS ? calloc((size_t)(walk.first + walk.rows), 1) : NULL;
     if (walk.results && (!walk.directed || open_directions(&walk)) &&
@@ -744,6 +751,7 @@ static bool walk_all(struct walk walk, struct ts_everywhere *all)
         if (state->direct && state->scene.pairs[place_of(&walk)].a.count % state->own_last)
             all->of_rows++;
     }
+    ts_progress_finish(&progress);
     free(walk.results);
     free(walk.fails);
     free(walk.directions);

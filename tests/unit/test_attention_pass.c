@@ -345,7 +345,7 @@ static void test_few(void **state)
     again = prove_dear(made, 1e12, 1e6, directed);
     assert_true(again.left == few.left && again.error == few.error);
     unsetenv("TSLEUTH_THREADS");
-    some = prove_dear(made, 1e12, 6e9, "on 288 of 600 tokens");
+    some = prove_dear(made, 1e12, 1.2e10, "on 288 of 600 tokens");
     assert_true(some.rows == 288 && some.of_rows == TOKENS);
     close_operands(made);
 }

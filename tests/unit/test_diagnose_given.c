@@ -319,6 +319,7 @@ struct attention {
     double theta, scale, key_turns, key_from;
     long ahead; /* how many tokens ahead are seen */
     bool half_missing, other_weight;
+    size_t one_missing; /* head, counted from one */
 };
 
 static void turn_head(const struct attention *how, double position, const float *from, double *out)
@@ -350,7 +351,7 @@ static float *attend(const struct attention *how, float *const *operands)
                 sum += weights[s];
             }
             for (size_t s = 0; s < TOKENS && (long)s <= (long)t + how->ahead; s++)
-                for (size_t i = 0; i < SIZE && !(how->half_missing && h >= HEADS / 2); i++)
+                for (size_t i = 0; i < SIZE && !(how->half_missing && h >= HEADS / 2) && h + 1 != how->one_missing; i++)
                     context[t * HIDDEN + h * SIZE + i] +=
                         (float)(weights[s] / sum * (double)operands[2][s * HIDDEN + h * SIZE + i]);
         }
@@ -417,6 +418,8 @@ static void test_attention_without_weights(void **state)
                          "each token sees one token ahead");
         expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .half_missing = true}, noise,
                          "term-missing", "of 2 equal pieces of the context, piece 1 is missing");
+        expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .one_missing = 2}, noise,
+                         "term-missing", "heads of the context, head 1 is missing (");
         expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1}, noise, NULL, NULL);
         expect_attention((struct attention){.theta = 1e4, .scale = 1, .key_turns = 1, .other_weight = true}, noise,
                          NULL, NULL);

@@ -391,6 +391,26 @@ static void spoil_all(float *values)
         values[i] = (float)(2 * dice_number());
 }
 
+/* Where a step takes no weights, none of them is to be looked at. */
+static void test_advice_without_weights(void **state)
+{
+    struct layer layer;
+    float *sum = plain(TOKENS * WIDTH), *found = plain(TOKENS * WIDTH);
+    (void)state;
+    start(&layer);
+    spoil_all(found);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        sum[i] = layer.q[i] + layer.v[i];
+    trace_add(&layer.trace, "layers.0", layer.q, layer.q, SHAPE(TOKENS, WIDTH));
+    trace_add(&layer.trace, "layers.1.self_attn", layer.v, layer.v, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&layer.trace, trace_add(&layer.trace, "layers.1.residual", sum, found, SHAPE(TOKENS, WIDTH)));
+    assert_first(&layer.trace, "unrelated", NULL);
+    assert_non_null(strstr(layer.trace.diagnosis.causes[0].check, "which no weight goes into"));
+    finish(&layer);
+    free(sum);
+    free(found);
+}
+
 /* Behind attention that was not captured, the weights are not all that may be wrong; behind a context they are. */
 static void test_advice_behind_attention(void **state)
 {
@@ -446,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_what_is_carried),
         cmocka_unit_test(test_where_it_begins),
         cmocka_unit_test(test_advice_about_tokens),
+        cmocka_unit_test(test_advice_without_weights),
         cmocka_unit_test(test_advice_behind_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

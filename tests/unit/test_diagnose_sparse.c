@@ -113,7 +113,7 @@ static void test_layout_before_rotation(void **state)
 }
 
 struct soft_faults {
-    bool one_more, undivided;
+    bool one_more, undivided, as_they_are;
     bool sinks;     /* on both sides */
     bool first_out; /* nobody sees the first token, but itself */
     size_t shift;   /* of the values */
@@ -136,7 +136,9 @@ static void attend(const float *scores, const float *values, const struct soft_f
             sum += faults->sinks ? exp(0.3 * (double)head - largest) : 0;
             sum += faults->one_more ? 1 : 0;
             for (size_t key = 0; key < TOKENS; key++)
-                probs[(row * HEADS + head) * TOKENS + key] = (float)(weights[key] / (faults->undivided ? 1 : sum));
+                probs[(row * HEADS + head) * TOKENS + key] =
+                    faults->as_they_are ? (key <= row ? 1.000001f * lane[key] : 0)
+                                        : (float)(weights[key] / (faults->undivided ? 1 : sum));
             for (size_t i = 0; i < SIZE; i++) {
                 double out = 0;
                 for (size_t key = 0; key < TOKENS; key++)
@@ -155,6 +157,8 @@ static void expect_soft(struct soft_faults faults, bool at_context, const char *
     trace_start(&trace);
     scores = made_values(TOKENS * HEADS * TOKENS);
     values = made_values(TOTAL);
+    for (size_t i = 0; i < TOKENS * HEADS * TOKENS && faults.as_they_are; i++) /* masked as they were captured */
+        scores[i] = i % TOKENS > i / TOKENS / HEADS ? -INFINITY : scores[i];
     attend(scores, values, &right, probs[0], context[0]);
     attend(scores, values, &faults, probs[1], context[1]);
     trace_add(&trace, "layer_0_attn_v_proj", values, values, SHAPE(TOKENS, HEADS, SIZE));
@@ -172,6 +176,7 @@ static void test_softmax(void **state)
     (void)state;
     expect_soft((struct soft_faults){.one_more = true}, false, "softmax", "an extra 1");
     expect_soft((struct soft_faults){.undivided = true}, false, "softmax", "does not normalize");
+    expect_soft((struct soft_faults){.as_they_are = true}, false, "skipped-op", "applies no softmax");
     expect_soft((struct soft_faults){.sinks = true, .first_out = true}, false, "mask", NULL);
     expect_soft((struct soft_faults){.shift = 1}, true, "shifted", "value of the token before it");
     expect_soft((struct soft_faults){0}, true, NULL, NULL);
