@@ -226,6 +226,37 @@ static void test_one_token_of_a_head(void **state)
     judge_head(true, 0.3, 4);
 }
 
+/* A sum in a stream of pictures, with numbers as low as masks are written: those of a candidate that takes a little
+ * less end just above that. Or one of them was lost. */
+static void judge_low_numbers(float lost, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *y = made_values(TOTAL), near_x[TOTAL], near_y[TOTAL], sum[2][TOTAL];
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < TOTAL; i++) {
+        x[i] = i % 9 ? 3000 * x[i] : -6004 - (float)(i % 7);
+        y[i] = i % 9 ? 3000 * y[i] : -4000;
+        near_x[i] = 0.999f * x[i];
+        near_y[i] = 0.999f * y[i];
+        sum[0][i] = x[i] + y[i];
+        sum[1][i] = near_x[i] + near_y[i];
+    }
+    sum[1][9] += lost;
+    trace_add(&judged.trace, "layers.0.residual", x, near_x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.mlp", y, near_y, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0", sum[0], sum[1], SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(y);
+    expect_first(&judged, expected);
+}
+
+static void test_numbers_as_low_as_masks(void **state)
+{
+    (void)state;
+    judge_low_numbers(0, SIZE_MAX);
+    judge_low_numbers(-8000, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_a_norm_of_a_large_channel),
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
+        cmocka_unit_test(test_numbers_as_low_as_masks),
         cmocka_unit_test(test_numbers_that_are_zero_on_both_sides),
         cmocka_unit_test(test_scattered_hits_are_no_low_precision),
         cmocka_unit_test(test_tensors_without_numbers),
