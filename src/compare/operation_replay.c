@@ -29,6 +29,7 @@
 #define WAY_SHARE  0.25
 #define WAY_TIES   0.5  /* where no more is left than another rounding of the inputs makes */
 #define TIE        1e-6 /* relative: a few roundings of f32 */
+#define CALM_BELOW 1.5  /* ratio of what is as near as rounding explains */
 
 /* Of those with scales: which numbers share one. A cache has one for each head of a token, for each token, for all of
  * it, or, of keys, for each channel. */
@@ -307,7 +308,7 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
                   double rounding, struct ts_replay *replay)
 {
     struct balance all = {0};
-    double typical;
+    double typical, calm = 0;
     *replay = (struct ts_replay){0};
     for (size_t i = 0; i < actor->rows * actor->width; i++)
         add_element(&all, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
@@ -328,12 +329,14 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
             /* nor may a few numbers that happened to move little be judged by that alone */
             part.moved = fmax(part.moved, (part.count < 8 ? 1 : 0.25) * all.moved / fmax(all.count, 1) * part.count);
             ratio = ratio_of(&part, rounding, operation->residual);
+            calm += ratio < CALM_BELOW;
             if (ratio > replay->worst_part) {
                 replay->worst_part = ratio;
                 replay->worst_row = row;
                 replay->worst_head = head;
             }
         }
+    replay->calm = calm / (double)(actor->rows * actor->heads);
 }
 
 /* Captures without an axis of heads do not show how many numbers share a scale: parts of any size are tried for what a

@@ -380,6 +380,44 @@ static void test_scores_that_were_rounded_and_not_captured(void **state)
     judge_sharp(OTHER_FACTOR, 2, 2);
 }
 
+/* Contexts in f32 of captured probabilities and values. In every layer all of them err by a hundredth, as values from a
+ * cache do, or the last token alone does, by more. */
+static void judge_contexts(bool last, size_t expected)
+{
+    enum { ROWS = 8, HEADS_HERE = 2, PART = 8, ACROSS = HEADS_HERE * PART };
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 3; layer++) {
+        float *v = made_values(ROWS * ACROSS), *p = made_values(ROWS * HEADS_HERE * ROWS), c[2][ROWS * ACROSS] = {0};
+        for (size_t lane = 0; lane < ROWS * HEADS_HERE; lane++) {
+            float *weights = p + lane * ROWS, sum = 0;
+            const size_t row = lane / HEADS_HERE;
+            for (size_t key = 0; key < ROWS; key++)
+                sum += weights[key] = key <= row ? fabsf(weights[key]) + 0.1f : 0;
+            for (size_t i = 0; i < ROWS * PART; i++) {
+                const size_t key = i / PART, to = row * ACROSS + lane % HEADS_HERE * PART + i % PART;
+                weights[key] /= i % PART ? 1 : sum;
+                c[0][to] += weights[key] * v[key * ACROSS + lane % HEADS_HERE * PART + i % PART];
+            }
+        }
+        for (size_t i = 0; i < ROWS * ACROSS; i++)
+            c[1][i] = c[0][i] + (!last ? 0.01f : i / ACROSS == ROWS - 1 ? 0.3f : 0) * (float)dice_number();
+        trace_add(&judged.trace, made_name("layers.%d.v_proj", layer), v, v, SHAPE(ROWS, HEADS_HERE, PART));
+        trace_add(&judged.trace, made_name("layers.%d.attn_probs", layer), p, p, SHAPE(ROWS, HEADS_HERE, ROWS));
+        trace_add(&judged.trace, made_name("layers.%d.attn_context", layer), c[0], c[1], SHAPE(ROWS, HEADS_HERE, PART));
+        free(v);
+        free(p);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_precision_touches_every_token(void **state)
+{
+    (void)state;
+    judge_contexts(false, SIZE_MAX);
+    judge_contexts(true, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_thirds_of_one),
         cmocka_unit_test(test_soft_caps),
         cmocka_unit_test(test_coarse_caches),
+        cmocka_unit_test(test_a_precision_touches_every_token),
         cmocka_unit_test(test_scores_that_were_rounded_and_not_captured),
         cmocka_unit_test(test_softmax_over_queries),
     };
