@@ -33,6 +33,9 @@
 #define ELEMENT_HEAD     3.0  /* times the median head's error: of the others in the head of a number that stands out */
 #define ROWS_FOR_ONE     8    /* tokens, of which one may be left out */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
+/* What a product makes of a token's error depends on which of its inputs err, where few are large: by how much of it,
+ * in energy, tokens are unlike. */
+#define ROW_GAIN 16.0
 /* One tensor that was rounded by itself: mantissa bits, how many more others have, how many layers, how many tensors
  * before it, of how many numbers. */
 #define MOST_OF_ITS_OWN   10
@@ -470,7 +473,8 @@ static bool is_token_wrong(const struct ts_judge *state, size_t i, double least)
     if (own->row <= row_limit(state, i))
         return false;
     if (is_projected(state, i))
-        return own->row > ROW_AGAIN * own->row_before && own->row_error > CLOSE_LIMIT * own->row_error_before;
+        return own->row > ROW_AGAIN * own->row_before && own->row_gain > ROW_GAIN &&
+               own->row_error > CLOSE_LIMIT * own->row_error_before;
     return own->row > ROW_AGAIN * own->inherited_row && own->row_error > least;
 }
 

@@ -257,6 +257,50 @@ static void test_numbers_as_low_as_masks(void **state)
     judge_low_numbers(-8000, 2);
 }
 
+/* Numbers with an error of this size, both as they are for a token. */
+static void add_errors(const float *a, float *b, size_t count, double error)
+{
+    for (size_t i = 0; i < count; i++)
+        b[i] = a[i] + (float)(error * dice_number());
+}
+
+/* A product of numbers few of which are large: what becomes of a token's error depends on which of them err. Half of
+ * the tokens err little there, and that stays; the others err five times as much, of which a fifth is left. The last
+ * token errs by `came`, and by `left` behind it. */
+static void judge_gain(double came, double left, size_t expected)
+{
+    enum { ODD = 17 };
+    struct judged judged;
+    float *a, b[ODD * WIDTH];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 5; i++) {
+        a = made_values(ODD * WIDTH);
+        for (size_t row = 0; row < ODD; row++) {
+            const double error = i < 3               ? 0.2
+                                 : row + 1 == ODD    ? (i == 3 ? came : left)
+                                 : i == 3 && row % 2 ? 0.02
+                                                     : 0.004;
+            for (size_t k = 0; k < WIDTH && i == 4; k++)
+                a[row * WIDTH + k] *= 0.2f;
+            add_errors(a + row * WIDTH, b + row * WIDTH, WIDTH, error);
+        }
+        trace_add(&judged.trace,
+                  i < 3    ? made_name("layers.0.product_%d", i)
+                  : i == 3 ? "layers.0.mlp.intermediate"
+                           : "layers.0.mlp.down_proj",
+                  a, b, SHAPE(ODD, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_what_becomes_of_a_token(void **state)
+{
+    (void)state;
+    judge_gain(0.2, 0.2, SIZE_MAX);
+    judge_gain(0.004, 0.2, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_a_norm_of_a_large_channel),
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
+        cmocka_unit_test(test_what_becomes_of_a_token),
         cmocka_unit_test(test_numbers_as_low_as_masks),
         cmocka_unit_test(test_numbers_that_are_zero_on_both_sides),
         cmocka_unit_test(test_scattered_hits_are_no_low_precision),
