@@ -433,6 +433,25 @@ static double score_rounding(struct ts_scene *scene, const struct ts_operation *
                                     : ts_rounding(queries->bits_b < actor->bits_b ? queries->bits_b : actor->bits_b);
 }
 
+/* Two keys that are nearly tied share a probability by what one rounding makes of the difference of two scores: a draw
+ * of that may be nearly nothing by chance, and no other number of the row makes up for it. So the row moves by what all
+ * draws make on average at least. */
+static void move_probabilities(const struct ts_actor *actor, double rounding, struct scratch *scratch)
+{
+    for (size_t start = 0; start + actor->inner <= actor->rows * actor->width; start += actor->inner) {
+        const double *scores = scratch->plain[0] + start, *expected = scratch->expected + start;
+        double *moved = scratch->moved + start, shared = 0;
+        for (size_t i = 0; i < actor->inner; i++)
+            shared += expected[i] > 0 ? pow(expected[i] * rounding * scores[i], 2) : 0;
+        for (size_t i = 0; i < actor->inner; i++) {
+            double own = expected[i] > 0 ? pow(rounding * scores[i], 2) * (1 - 2 * expected[i]) : 0;
+            double usual = fmin(1, expected[i] * sqrt(fmax(0, own + shared)));
+            if (fabs(moved[i] - expected[i]) < usual)
+                moved[i] = expected[i] + usual;
+        }
+    }
+}
+
 /* way: NULL where inputs are used as they were captured. */
 static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operation *operation,
                                 const struct ts_actor *actor, const struct way *way, struct ts_replay *replay,
@@ -450,6 +469,8 @@ static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operatio
     moved.shaken = score_rounding(scene, operation, actor);
     ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
     ts_operation_apply(scene, &moved, actor, scratch.shaken, scratch.moved);
+    if (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count == 1)
+        move_probabilities(actor, input_rounding(operation, actor, ts_operation_input(scene, operation, 0)), &scratch);
     if (way && way->inner) {
         apply_inner_sum(way, total, scratch.plain, scratch.expected);
         apply_inner_sum(way, total, scratch.shaken, scratch.moved);
