@@ -373,7 +373,8 @@ static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
 static bool is_finer_behind(const struct ts_judge *state, size_t i, int bits)
 {
     size_t finer = 0;
-    if (ts_judge_is_behind_attention(state, i) || state->kinds[i] == TS_OPERATION_ATTENTION)
+    if (ts_judge_is_behind_attention(state, i) || state->kinds[i] == TS_OPERATION_ATTENTION ||
+        state->kinds[i] == TS_OPERATION_ROTARY) /* keys that a cache gives back */
         return false;
     for (size_t k = i + 1; k < state->out->count; k++) {
         if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
