@@ -41,6 +41,22 @@ static void test_place_of_a_nan(void **state)
     free(y);
 }
 
+/* Three tokens, each in the place of the next. */
+static void test_three_tokens_that_are_shifted(void **state)
+{
+    enum { FEW = 3 };
+    struct trace trace;
+    float *x = made_values(FEW * HIDDEN), y[FEW * HIDDEN];
+    (void)state;
+    for (size_t i = 0; i < FEW * HIDDEN; i++)
+        y[(i + HIDDEN) % (FEW * HIDDEN)] = x[i];
+    trace_start(&trace);
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.k_proj", x, y, SHAPE(FEW, HIDDEN)));
+    assert_first(&trace, "shifted", "wrapping around");
+    trace_end(&trace);
+    free(x);
+}
+
 /* Whatever else is found in the numbers beside it, and proved on all of them. */
 static void test_a_nan_comes_first(void **state)
 {
@@ -310,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_nothing_to_compare_with),
         cmocka_unit_test(test_place_of_a_nan),
+        cmocka_unit_test(test_three_tokens_that_are_shifted),
         cmocka_unit_test(test_a_nan_comes_first),
         cmocka_unit_test(test_advice_for_runs),
         cmocka_unit_test(test_no_mask_without_masks),
