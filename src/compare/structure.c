@@ -297,13 +297,28 @@ static bool is_mostly_related(const struct ts_actor *actor)
     return related * 2 > actor->rows;
 }
 
+/* The same, of a tensor that is given an axis of heads right behind it, where none before it has one. */
+static size_t head_size_behind(const struct ts_scene *scene, const struct ts_actor *actor)
+{
+    const struct ts_view *own = &scene->pairs[actor->pair].a;
+    for (size_t k = actor->pair + 1; k < scene->pair_count && k <= actor->pair + INPUTS; k++) {
+        const struct ts_view *view = &scene->pairs[k].a;
+        const uint64_t inner = view->rank ? view->shape[view->rank - 1] : 0;
+        if (!scene->pairs[k].problem && view->rank > own->rank && view->count == own->count && inner > 1 &&
+            inner != actor->sequence && inner < actor->width && actor->width % inner == 0)
+            return (size_t)inner;
+    }
+    return 0;
+}
+
 /* Numbers of a head of this actor. Heads of scores and probabilities are not held against each other: near ties make of
  * one what they make of no other. 0: none. */
 static size_t own_head_size(struct ts_scene *scene, const struct ts_actor *actor)
 {
     const char *name = scene->pairs[actor->pair].name;
+    const size_t size = actor->heads < 2 ? head_size(scene) : 0;
     if (actor->heads < 2)
-        return head_size(scene);
+        return size ? size : head_size_behind(scene, actor);
     return actor->inner == actor->sequence || strstr(name, "prob") || strstr(name, "score") ? 0 : actor->inner;
 }
 

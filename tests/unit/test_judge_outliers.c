@@ -301,6 +301,35 @@ static void test_what_becomes_of_a_token(void **state)
     judge_gain(0.004, 0.2, 4);
 }
 
+/* The first projections of a run, in eight bits, which are given an axis of heads behind them. One head, of twelve,
+ * errs by so many times what the others do. */
+static void judge_projection(double times, size_t expected)
+{
+    enum { ROWS = 8, HEADS = 12, SIZE = 16, ACROSS = HEADS * SIZE };
+    static const char *const names[][2] = {{"layers.0.q_proj", "layers.0.q"}, {"layers.0.k_proj", "layers.0.k"}};
+    struct judged judged;
+    float *embed = made_values(ROWS * ACROSS);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "embed", embed, embed, SHAPE(ROWS, ACROSS));
+    free(embed);
+    for (int i = 0; i < 2; i++) {
+        float *a = made_values(ROWS * ACROSS), b[ROWS * ACROSS];
+        for (size_t k = 0; k < ROWS * ACROSS; k++)
+            b[k] = a[k] + (float)((i == 0 && k % ACROSS / SIZE == 3 ? times : 1) * 0.01 * dice_number());
+        trace_add(&judged.trace, names[i][0], a, b, SHAPE(ROWS, ACROSS));
+        trace_add(&judged.trace, names[i][1], a, b, SHAPE(ROWS, HEADS, SIZE));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_head_of_the_first_projection(void **state)
+{
+    (void)state;
+    judge_projection(1, SIZE_MAX);
+    judge_projection(8, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
         cmocka_unit_test(test_what_becomes_of_a_token),
+        cmocka_unit_test(test_a_head_of_the_first_projection),
         cmocka_unit_test(test_numbers_as_low_as_masks),
         cmocka_unit_test(test_numbers_that_are_zero_on_both_sides),
         cmocka_unit_test(test_scattered_hits_are_no_low_precision),
