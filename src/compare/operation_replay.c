@@ -1,6 +1,7 @@
 /* Owns replaying operations on the candidate's inputs: what it made of them, in units of what rounding explains. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "compare/grid.h"
 #include "compare/operation_search.h"
@@ -339,6 +340,26 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
     replay->calm = calm / (double)(actor->rows * actor->heads);
 }
 
+/* A scale for each head, the same in every token, as a cache has that was calibrated before. */
+static double grid_error_of_heads(const struct ts_actor *actor)
+{
+    const size_t size = actor->rows * actor->inner;
+    float *values = malloc(size * sizeof *values);
+    double most = 0;
+    for (size_t head = 0; values && head < actor->heads; head++) {
+        double error;
+        for (size_t row = 0; row < actor->rows; row++)
+            memcpy(values + row * actor->inner, actor->b + row * actor->width + head * actor->inner,
+                   actor->inner * sizeof *values);
+        error = ts_grid_error(values, 1, size);
+        most = error > 0 ? fmax(most, error) : 0;
+        if (!(error > 0))
+            break;
+    }
+    free(values);
+    return most;
+}
+
 /* Captures without an axis of heads do not show how many numbers share a scale: parts of any size are tried for what a
  * cache gives back, keys that were turned and values. */
 static double grid_error(const struct ts_operation *operation, const struct ts_actor *actor)
@@ -348,7 +369,7 @@ static double grid_error(const struct ts_operation *operation, const struct ts_a
     for (size_t size = actor->width / 2; size >= FEWEST_OF_SCALE && error == 0 && flat; size--)
         if (actor->width % size == 0)
             error = ts_grid_error(actor->b, actor->rows * (actor->width / size), size);
-    return error;
+    return error == 0 && actor->heads > 1 ? grid_error_of_heads(actor) : error;
 }
 
 /* What the same operation gives with something else that is usual in its place; false behind the last. */

@@ -623,8 +623,9 @@ static void test_a_sum_in_steps(void **state)
     judge_sum_in_steps(1.01f, 7);
 }
 
-/* One layer in f32: keys that were turned, as a cache of eight bits gives them back; or what comes out of a norm is. */
-static void judge_cached(bool turned, size_t expected)
+/* One layer in f32: keys that were turned, as a cache of eight bits gives them back, with scales for heads; or what
+ * comes out of a norm is. */
+static void judge_cached(bool turned, const double scales[2], size_t expected)
 {
     enum { PART = WIDTH / 2, HALF = PART / 2 };
     struct judged judged;
@@ -639,7 +640,7 @@ static void judge_cached(bool turned, size_t expected)
     if (!turned)
         normalize(x, TOKENS, WIDTH, y);
     for (size_t i = 0; i < TOKENS * WIDTH; i++)
-        y_b[i] = to_four_bits((double)y[i]);
+        y_b[i] = (float)(scales[i % WIDTH / PART] * (double)to_four_bits((double)y[i] / scales[i % WIDTH / PART]));
     trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
     trace_add(&judged.trace, "layers.0.k_proj", x, x, SHAPE(TOKENS, 2, PART));
     trace_add(&judged.trace, "layers.0.keys", y, y_b, SHAPE(TOKENS, 2, PART));
@@ -656,8 +657,9 @@ static void judge_cached(bool turned, size_t expected)
 static void test_keys_of_one_layer_from_a_cache(void **state)
 {
     (void)state;
-    judge_cached(true, SIZE_MAX);
-    judge_cached(false, 2);
+    judge_cached(true, (double[2]){1, 1}, SIZE_MAX);
+    judge_cached(true, (double[2]){0.7, 0.0123}, SIZE_MAX);
+    judge_cached(false, (double[2]){1, 1}, 2);
 }
 
 /* Products of weights of a few bits, and one behind them that errs by more. */
