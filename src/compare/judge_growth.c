@@ -33,6 +33,14 @@
 #define ELEMENT_HEAD     3.0  /* times the median head's error: of the others in the head of a number that stands out */
 #define ROWS_FOR_ONE     8    /* tokens, of which one may be left out */
 #define HEAD_AGAIN       3    /* times what the same head did before it: near ties of one head's softmax */
+/* What a product makes of a token's error depends on which of its inputs err, where few are large: by how much of it,
+ * in energy, tokens are unlike. */
+#define ROW_GAIN 16.0
+/* Honest products stand out of those at the same point of other layers by up to 1.6 times, and of the median one by
+ * 2.2. */
+#define STEADY_LIMIT  2.5
+#define STEADY_LARGER 1.5
+#define STEADY_LAYERS 4
 /* One tensor that was rounded by itself: mantissa bits, how many more others have, how many layers, how many tensors
  * before it, of how many numbers. */
 #define MOST_OF_ITS_OWN   10
@@ -365,7 +373,8 @@ static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
 static bool is_finer_behind(const struct ts_judge *state, size_t i, int bits)
 {
     size_t finer = 0;
-    if (ts_judge_is_behind_attention(state, i) || state->kinds[i] == TS_OPERATION_ATTENTION)
+    if (ts_judge_is_behind_attention(state, i) || state->kinds[i] == TS_OPERATION_ATTENTION ||
+        state->kinds[i] == TS_OPERATION_ROTARY) /* keys that a cache gives back */
         return false;
     for (size_t k = i + 1; k < state->out->count; k++) {
         if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
@@ -470,7 +479,8 @@ static bool is_token_wrong(const struct ts_judge *state, size_t i, double least)
     if (own->row <= row_limit(state, i))
         return false;
     if (is_projected(state, i))
-        return own->row > ROW_AGAIN * own->row_before && own->row_error > CLOSE_LIMIT * own->row_error_before;
+        return own->row > ROW_AGAIN * own->row_before && own->row_gain > ROW_GAIN &&
+               own->row_error > CLOSE_LIMIT * own->row_error_before;
     return own->row > ROW_AGAIN * own->inherited_row && own->row_error > least;
 }
 
@@ -515,12 +525,34 @@ static double share_of_usual_size(struct ts_judge *state, size_t i)
     return usual > 0 ? fmin(1, fmax(SMALL_LEAST, SMALL * own / usual)) : 1;
 }
 
+/* What a product makes of the error that comes in is steady from layer to layer, however large that is: far steadier
+ * than what it may be in a layer alone. More than in every other layer is made here. Where little came in, as in the
+ * first layers, what a product adds is all of it: then it is no larger than elsewhere. */
+static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level)
+{
+    size_t near[2 * TS_POINTS_NEAR], count, seen = 0;
+    double levels[2 * TS_POINTS_NEAR];
+    const double came = inherited(state, i), limit = STEADY_LIMIT * ts_judge_chance_left(state, i);
+    if (!(came > 0) || (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
+        return false;
+    count = ts_points_near(&state->points, i, near);
+    for (size_t n = 0; n < count; n++) {
+        const double before = inherited(state, near[n]), there = ts_judge_level(state, near[n]);
+        if (!isfinite(there) || !(there > 0) || !(before > 0))
+            continue;
+        if (level * before <= limit * came * there)
+            return false;
+        levels[seen++] = there;
+    }
+    return seen >= STEADY_LAYERS && level > STEADY_LARGER * ts_nth(levels, seen, seen / 2);
+}
+
 /* `open`: a choice that the logits do not tell is an excuse. */
 static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
 {
     const struct ts_structure *structure = &state->structures[i];
-    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, large, sharpness, came,
-           rounding = ts_judge_rounding(&state->deltas[i]);
+    double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, large, sharpness, came, share, most,
+           least, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
     enum hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
@@ -601,9 +633,13 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     limit = earlier > 0 && earlier < 1.5 * base ? CLOSE_LIMIT : GROWTH_LIMIT;
     large = LARGE_LIMIT * sqrt(ts_judge_products_of_module(state, i));
     limit = fmin(limit, fmax(large, LARGE / fmax(usual, inherited(state, i))));
-    grown = share_of_usual_size(state, i) * level_of_most(state, i, level) >
-            fmax(limit * ts_judge_chance_left(state, i) * base, fmin(sharpness * came, SHARP_MOST));
-    grown = grown || (!flips && !few && ts_judge_is_sudden(state, i));
+    share = share_of_usual_size(state, i);
+    most = share * level_of_most(state, i, level);
+    least = fmin(sharpness * came, SHARP_MOST);
+    grown = most > fmax(limit * ts_judge_chance_left(state, i) * base, least) ||
+            (!flips && !few && ts_judge_is_sudden(state, i)) ||
+            (!flips && !few && share == 1 && !any_aside(state) && most > fmax(CLOSE_LIMIT * rounding, least) &&
+             grows_as_nowhere_else(state, i, most));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
     if (grown)

@@ -334,6 +334,7 @@ static void apply_to_part(struct ts_scene *scene, const struct ts_operation *ope
 void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                         double *const *inputs, double *out)
 {
+    const bool scores = ts_may_be_masked(actor);
     size_t total = actor->rows * actor->width;
     const struct ts_actor *from[3] = {NULL, NULL, NULL};
     if (operation->stride) {
@@ -408,7 +409,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         break;
     }
     for (size_t i = 0; i < total; i++)
-        if (ts_is_masked((double)actor->a[i]))
+        if (isinf(actor->a[i]) ? actor->a[i] < 0 : scores && ts_is_masked((double)actor->a[i]))
             out[i] = -INFINITY;
 }
 

@@ -128,6 +128,7 @@ struct ts_replay {
     double rival;      /* one does, by this factor: it is no rounding, in whatever precision; else 0 */
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;
+    double calm;  /* share of the rows (or heads of rows) that are as near as rounding explains */
     double local; /* relative L2 of the error made here */
     double
         worst_channel_part; /* as worst_part, for the worst channel over at least four rows; 0 when there are fewer */

@@ -16,10 +16,11 @@
 static double residual_of(const struct ts_search *search, const double *values)
 {
     const float *y = search->actor->a;
+    const bool scores = ts_may_be_masked(search->actor);
     double error = 0, size = 0;
     for (size_t i = 0; i < search->total; i++) {
         double expected = (double)y[i];
-        if (expected < -1e4 || !isfinite(expected)) /* masked scores */
+        if ((scores && ts_is_masked(expected)) || !isfinite(expected))
             continue;
         error += (values[i] - expected) * (values[i] - expected);
         size += expected * expected;

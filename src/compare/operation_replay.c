@@ -1,6 +1,7 @@
 /* Owns replaying operations on the candidate's inputs: what it made of them, in units of what rounding explains. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "compare/grid.h"
 #include "compare/operation_search.h"
@@ -29,6 +30,7 @@
 #define WAY_SHARE  0.25
 #define WAY_TIES   0.5  /* where no more is left than another rounding of the inputs makes */
 #define TIE        1e-6 /* relative: a few roundings of f32 */
+#define CALM_BELOW 1.5  /* ratio of what is as near as rounding explains */
 
 /* Of those with scales: which numbers share one. A cache has one for each head of a token, for each token, for all of
  * it, or, of keys, for each channel. */
@@ -307,7 +309,7 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
                   double rounding, struct ts_replay *replay)
 {
     struct balance all = {0};
-    double typical;
+    double typical, calm = 0;
     *replay = (struct ts_replay){0};
     for (size_t i = 0; i < actor->rows * actor->width; i++)
         add_element(&all, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
@@ -328,12 +330,34 @@ static void weigh(const struct ts_operation *operation, const struct ts_actor *a
             /* nor may a few numbers that happened to move little be judged by that alone */
             part.moved = fmax(part.moved, (part.count < 8 ? 1 : 0.25) * all.moved / fmax(all.count, 1) * part.count);
             ratio = ratio_of(&part, rounding, operation->residual);
+            calm += ratio < CALM_BELOW;
             if (ratio > replay->worst_part) {
                 replay->worst_part = ratio;
                 replay->worst_row = row;
                 replay->worst_head = head;
             }
         }
+    replay->calm = calm / (double)(actor->rows * actor->heads);
+}
+
+/* A scale for each head, the same in every token, as a cache has that was calibrated before. */
+static double grid_error_of_heads(const struct ts_actor *actor)
+{
+    const size_t size = actor->rows * actor->inner;
+    float *values = malloc(size * sizeof *values);
+    double most = 0;
+    for (size_t head = 0; values && head < actor->heads; head++) {
+        double error;
+        for (size_t row = 0; row < actor->rows; row++)
+            memcpy(values + row * actor->inner, actor->b + row * actor->width + head * actor->inner,
+                   actor->inner * sizeof *values);
+        error = ts_grid_error(values, 1, size);
+        most = error > 0 ? fmax(most, error) : 0;
+        if (!(error > 0))
+            break;
+    }
+    free(values);
+    return most;
 }
 
 /* Captures without an axis of heads do not show how many numbers share a scale: parts of any size are tried for what a
@@ -345,7 +369,7 @@ static double grid_error(const struct ts_operation *operation, const struct ts_a
     for (size_t size = actor->width / 2; size >= FEWEST_OF_SCALE && error == 0 && flat; size--)
         if (actor->width % size == 0)
             error = ts_grid_error(actor->b, actor->rows * (actor->width / size), size);
-    return error;
+    return error == 0 && actor->heads > 1 ? grid_error_of_heads(actor) : error;
 }
 
 /* What the same operation gives with something else that is usual in its place; false behind the last. */
@@ -430,6 +454,25 @@ static double score_rounding(struct ts_scene *scene, const struct ts_operation *
                                     : ts_rounding(queries->bits_b < actor->bits_b ? queries->bits_b : actor->bits_b);
 }
 
+/* Two keys that are nearly tied share a probability by what one rounding makes of the difference of two scores: a draw
+ * of that may be nearly nothing by chance, and no other number of the row makes up for it. So the row moves by what all
+ * draws make on average at least. */
+static void move_probabilities(const struct ts_actor *actor, double rounding, struct scratch *scratch)
+{
+    for (size_t start = 0; start + actor->inner <= actor->rows * actor->width; start += actor->inner) {
+        const double *scores = scratch->plain[0] + start, *expected = scratch->expected + start;
+        double *moved = scratch->moved + start, shared = 0;
+        for (size_t i = 0; i < actor->inner; i++)
+            shared += expected[i] > 0 ? pow(expected[i] * rounding * scores[i], 2) : 0;
+        for (size_t i = 0; i < actor->inner; i++) {
+            double own = expected[i] > 0 ? pow(rounding * scores[i], 2) * (1 - 2 * expected[i]) : 0;
+            double usual = fmin(1, expected[i] * sqrt(fmax(0, own + shared)));
+            if (fabs(moved[i] - expected[i]) < usual)
+                moved[i] = expected[i] + usual;
+        }
+    }
+}
+
 /* way: NULL where inputs are used as they were captured. */
 static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operation *operation,
                                 const struct ts_actor *actor, const struct way *way, struct ts_replay *replay,
@@ -447,6 +490,8 @@ static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operatio
     moved.shaken = score_rounding(scene, operation, actor);
     ts_operation_apply(scene, operation, actor, scratch.plain, scratch.expected);
     ts_operation_apply(scene, &moved, actor, scratch.shaken, scratch.moved);
+    if (operation->kind == TS_OPERATION_SOFTMAX && operation->input_count == 1)
+        move_probabilities(actor, input_rounding(operation, actor, ts_operation_input(scene, operation, 0)), &scratch);
     if (way && way->inner) {
         apply_inner_sum(way, total, scratch.plain, scratch.expected);
         apply_inner_sum(way, total, scratch.shaken, scratch.moved);

@@ -297,13 +297,28 @@ static bool is_mostly_related(const struct ts_actor *actor)
     return related * 2 > actor->rows;
 }
 
+/* The same, of a tensor that is given an axis of heads right behind it, where none before it has one. */
+static size_t head_size_behind(const struct ts_scene *scene, const struct ts_actor *actor)
+{
+    const struct ts_view *own = &scene->pairs[actor->pair].a;
+    for (size_t k = actor->pair + 1; k < scene->pair_count && k <= actor->pair + INPUTS; k++) {
+        const struct ts_view *view = &scene->pairs[k].a;
+        const uint64_t inner = view->rank ? view->shape[view->rank - 1] : 0;
+        if (!scene->pairs[k].problem && view->rank > own->rank && view->count == own->count && inner > 1 &&
+            inner != actor->sequence && inner < actor->width && actor->width % inner == 0)
+            return (size_t)inner;
+    }
+    return 0;
+}
+
 /* Numbers of a head of this actor. Heads of scores and probabilities are not held against each other: near ties make of
  * one what they make of no other. 0: none. */
 static size_t own_head_size(struct ts_scene *scene, const struct ts_actor *actor)
 {
     const char *name = scene->pairs[actor->pair].name;
+    const size_t size = actor->heads < 2 ? head_size(scene) : 0;
     if (actor->heads < 2)
-        return head_size(scene);
+        return size ? size : head_size_behind(scene, actor);
     return actor->inner == actor->sequence || strstr(name, "prob") || strstr(name, "score") ? 0 : actor->inner;
 }
 
@@ -395,18 +410,26 @@ static double row_error(const struct ts_actor *actor, size_t row)
     return size > 0 ? sqrt(error / size) : 0;
 }
 
+static double square_error(const struct ts_actor *actor, size_t row)
+{
+    double error = 0;
+    for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
+        double d = (double)actor->b[i] - (double)actor->a[i];
+        error += isfinite(d) ? d * d : 0;
+    }
+    return error;
+}
+
 /* The energy of a row's error over the median row's, whatever their sizes: a product makes errors of errors, and a row
- * that comes out small of it errs by no less for that. */
-static double row_energy(struct ts_scene *scene, const struct ts_actor *actor, size_t at)
+ * that comes out small of it errs by no less for that. With `before`, what became of the row's error there. */
+static double row_energy(struct ts_scene *scene, const struct ts_actor *actor, const struct ts_actor *before, size_t at)
 {
     double *errors = calloc(actor->rows, sizeof *errors), found = 0;
     size_t used = 0;
     for (size_t row = 0; row < actor->rows && errors; row++) {
-        double error = 0;
-        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
-            double d = (double)actor->b[i] - (double)actor->a[i];
-            error += isfinite(d) ? d * d : 0;
-        }
+        double error = square_error(actor, row);
+        if (before)
+            error = ratio_to(error, square_error(before, row));
         if (row == at)
             found = error;
         if (counts(scene, actor, row))
@@ -518,11 +541,13 @@ static void inherit_structure(struct ts_scene *scene, const struct ts_actor *act
             double came = row_alone(scene, before, width, structure->worst_row, &small);
             if (small < SMALL_ROW && own > SMALL_ROW)
                 structure->inherited_row = fmax(structure->inherited_row, came * came);
-            structure->inherited_row = fmax(structure->inherited_row, row_energy(scene, before, structure->worst_row));
+            structure->inherited_row =
+                fmax(structure->inherited_row, row_energy(scene, before, NULL, structure->worst_row));
         }
         if (back == 1 && structure->row > STRAY) {
             double came = row_alone(scene, before, before->width, structure->worst_row, &small);
-            structure->row_before = fmax(came * came, row_energy(scene, before, structure->worst_row));
+            structure->row_before = fmax(came * came, row_energy(scene, before, NULL, structure->worst_row));
+            structure->row_gain = row_energy(scene, actor, before, structure->worst_row);
             structure->row_error_before = row_error(before, structure->worst_row);
         }
     }

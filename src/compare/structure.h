@@ -62,6 +62,7 @@ struct ts_structure {
                              a norm of a token that is small */
     double row_before;    /* how far the worst token stood out in the tensor just before, and */
     double row_error_before;  /* how much it erred there; 0 where that has no tokens */
+    double row_gain;          /* what became of its error's energy since, over what did of the median token's */
     double inherited_channel; /* how far the worst channel stood out in the tensors before: set by the judge; of scores,
                                  how far the key did */
     double alike;  /* share of the reference that is the same in every token: 1 / tokens when there is no such part */

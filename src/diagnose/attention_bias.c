@@ -117,6 +117,12 @@ static size_t find_relative(const struct ts_case *the_case, double *table, doubl
 }
 
 /* What is added depends on the head and the distance alone, in any way: a table of relative positions. */
+/* The reference's scores are products of queries and keys, and nothing is added to them. */
+static bool has_no_bias(const struct ts_operation *operation)
+{
+    return operation->kind == TS_OPERATION_SCORES && !operation->table;
+}
+
 static void propose_relative_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
@@ -139,12 +145,12 @@ static void propose_relative_bias(struct ts_case *the_case)
     if (table && prediction && (used = find_relative(the_case, table, &low, &high)) * 2 < the_case->total) {
         (void)predict_relative(the_case, &formula, prediction);
         ts_formula_next(the_case, &formula);
-        ts_propose(the_case, "offset", prediction, used,
+        ts_propose(the_case, has_no_bias(operation) ? "term-extra" : "offset", prediction, used,
                    "the relative position bias: whether it is added, which table it comes from (layer, encoder or "
                    "decoder), the bucketing of distances, and its sign",
-                   "the candidate adds another position bias: its scores differ by one number per head and query-key "
+                   "the candidate adds %s position bias: its scores differ by one number per head and query-key "
                    "distance, from %.4g to %.4g",
-                   low, high);
+                   has_no_bias(operation) ? "a" : "another", low, high);
     }
     free(table);
 }
@@ -173,6 +179,11 @@ void ts_propose_distance_bias(struct ts_case *the_case)
                    "the candidate does not add the position bias (ALiBi): the error grows with the query-key distance "
                    "by 2^(-8 h / %zu) in head h",
                    actor->heads);
+    else if (has_no_bias(&the_case->operation))
+        ts_propose(the_case, "term-extra", prediction, actor->heads, "whether this model has a position bias (ALiBi)",
+                   "the candidate adds a position bias (ALiBi): the error grows with the query-key distance, with one "
+                   "slope per head from %.4g to %.4g",
+                   low, high);
     else
         ts_propose(the_case, "offset", prediction, actor->heads,
                    "the slopes of the position bias (ALiBi): their sequence over the heads, and their sign",

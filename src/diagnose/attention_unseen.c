@@ -156,6 +156,10 @@ static bool propose_by_position(struct ts_case *the_case)
     return last;
 }
 
+/* How sure it is, and how much surer where it explains all. */
+#define CONTRAST_LEAST 0.35
+#define CONTRAST_MORE  0.4
+
 /* Slots of a tally: products of what differs between tokens, on both sides. */
 enum { DOT, EXPECTED, FOUND };
 
@@ -179,12 +183,13 @@ static bool count_contrast(struct ts_case *the_case, const struct ts_formula *fo
     return true;
 }
 
-/* The factor on what differs between tokens; 0 when it is none that explains it. */
-static double contrast_of(const struct ts_tally *tally)
+/* The factor on what differs between tokens, and what share of the change it explains; 0 when it is none that does. */
+static double contrast_of(const struct ts_tally *tally, double *share)
 {
     double dot = tally->sums[DOT], expected = tally->sums[EXPECTED], found = tally->sums[FOUND];
     double factor = expected > 0 ? dot / expected : 1, all = found + expected - 2 * dot, left = found - factor * dot;
-    if (!(all > 0) || !isfinite(factor) || (factor > 0.8 && factor < 1.25) || factor < 0.1 || 1 - left / all < 0.5)
+    *share = all > 0 ? 1 - left / all : 0;
+    if (!(*share >= 0.5) || !isfinite(factor) || (factor > 0.8 && factor < 1.25) || factor < 0.1)
         return 0;
     return factor;
 }
@@ -200,7 +205,7 @@ static const char *contrast_text(struct ts_case *the_case, double factor)
 static const char *tell_contrast(struct ts_case *the_case, const struct ts_formula *formula,
                                  const struct ts_tally *tally, double *share)
 {
-    double factor = contrast_of(tally);
+    double explained, factor = contrast_of(tally, &explained);
     (void)formula;
     *share = factor > 0 ? *share : 0;
     return factor > 0 ? contrast_text(the_case, factor) : NULL;
@@ -212,7 +217,7 @@ static void propose_contrast(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t width = actor->width;
-    double *means, dot = 0, expected = 0, found = 0, factor;
+    double *means, dot = 0, expected = 0, found = 0, factor, share;
     struct ts_formula formula = {.count = count_contrast, .tell = tell_contrast, .table_count = 2 * width};
     struct ts_tally tally;
     if (actor->rows < 5 || !ts_names_attention(ts_case_name(the_case, actor)) ||
@@ -230,10 +235,11 @@ static void propose_contrast(struct ts_case *the_case)
     formula.table = means;
     ts_tally_open(&tally);
     (void)count_contrast(the_case, &formula, NULL, &tally);
-    factor = contrast_of(&tally);
+    factor = contrast_of(&tally, &share);
     if (factor > 0 && dot >= 0.9 * sqrt(expected * found)) {
         ts_formula_next(the_case, &formula);
-        ts_propose_plain(the_case, "softmax", 0.55,
+        /* one factor that explains all of it says more than two numbers for each channel */
+        ts_propose_plain(the_case, "softmax", CONTRAST_LEAST + CONTRAST_MORE * share,
                          "the scale of the scores: 1 / sqrt(head_dim) left out or applied twice, or a temperature",
                          "%s", contrast_text(the_case, factor));
     }

@@ -407,7 +407,7 @@ static void moves(struct ts_case *the_case, double *prediction)
     for (int step = -3; step <= 3; step++) {
         size_t by = (size_t)abs(step);
         bool around;
-        if (step == 0 || by + LEAST_MOVED > length)
+        if (step == 0 || 2 * by > length)
             continue;
         for (size_t row = 0; row < actor->rows; row++) {
             size_t first = row / length * length, at = row - first,
@@ -418,6 +418,8 @@ static void moves(struct ts_case *the_case, double *prediction)
         if (!(left_in(the_case, prediction, new, false) < MOVED_LEFT))
             continue;
         around = left_in(the_case, prediction, new, true) < MOVED_LEFT;
+        if (!around && by + LEAST_MOVED > length) /* of so few others, chance makes what is left */
+            continue;
         for (size_t row = 0; row < actor->rows && !around; row++)
             if (new[row])
                 memcpy(prediction + row * width, the_case->found + row * width, width * sizeof *prediction);

@@ -16,6 +16,8 @@
 #define STANDS_OUT     6.0  /* times a part's share of the noise */
 #define AGREES         36.0 /* the same for parts of which noise is all that they may have */
 #define MOST_STRETCHES 32   /* of tokens */
+#define MOST_OF_HEAD   0.75
+#define AS_WRONG       0.25 /* of the relative error energy inside */
 #define BELOW_WORST    0.02 /* or this share of the worst part's error, whichever is more */
 
 struct part {
@@ -123,13 +125,31 @@ static const char *which_tokens(const bool *chosen, size_t rows, size_t number)
     return "";
 }
 
-/* The channels are those of whole heads, which was said. */
+/* The channels are those of whole heads, which was said; all but a few, as of keys that nobody looks at. */
 static bool are_heads(const struct ts_actor *actor, const bool *chosen)
 {
-    for (size_t i = 0; i < actor->width; i++)
-        if (chosen[i] != chosen[i / actor->inner * actor->inner])
+    for (size_t head = 0; head < actor->heads; head++) {
+        size_t number = 0;
+        for (size_t i = 0; i < actor->inner; i++)
+            number += chosen[head * actor->inner + i];
+        if (number && (double)number < MOST_OF_HEAD * (double)actor->inner)
             return false;
+    }
     return actor->heads > 1;
+}
+
+/* The others are as wrong as these are, by their own size: large parts hold most of any error. */
+static bool errs_everywhere(const struct ts_case *the_case, const struct part *list, size_t parts, const bool *chosen)
+{
+    struct part inside = {0}, outside = {0};
+    double rest;
+    for (size_t p = 0; p < parts; p++) {
+        struct part *sum = chosen[p] ? &inside : &outside;
+        sum->error += list[p].error;
+        sum->size += list[p].size;
+    }
+    rest = outside.error - the_case->noise;
+    return rest > 0 && inside.size > 0 && rest * inside.size > AS_WRONG * inside.error * outside.size;
 }
 
 /* Stretches of tokens, both ends included. */
@@ -249,7 +269,7 @@ static void propose(struct ts_case *the_case)
             fraction += 2 * (double)(runs - 1) / (double)parts;
             if (way == 0 && agree && is_rest(chosen, parts, number) && fraction > REST)
                 fraction = REST;
-            if (way == 2 && are_heads(actor, chosen))
+            if ((way == 2 && are_heads(actor, chosen)) || errs_everywhere(the_case, list, parts, chosen))
                 fraction = 1;
             give_formula(the_case, chosen, parts, way);
             if (share > HOLDS && fraction <= MOST_SHARE)

@@ -9,8 +9,8 @@
 #include "diagnose/memory.h"
 #include "diagnose/region.h"
 
-#define LEAST      16 /* numbers of a token, and eight tokens of a channel, of which most are not zero */
-#define LEAST_ROWS 8
+#define LEAST      16   /* numbers of a token, and eight tokens of a channel, of which most are not zero */
+#define LEAST_ROWS 8    /* fewer are enough where it is zero */
 #define ROW_SIZE   0.25 /* energy of such a token over the median one's */
 #define VARIES     0.1  /* what such a channel varies by, over the median one */
 #define SURE       0.9
@@ -69,7 +69,8 @@ static size_t steady_channels(const struct ts_case *the_case, double *varies, bo
             squares -= sum * sum / (double)rows;
             if (!pass)
                 varies[channel] = squares;
-            else if (!others && isfinite(first) && 2 * numbers > rows && squares > VARIES * typical) {
+            else if (!others && isfinite(first) && (rows >= LEAST_ROWS || first == 0) && 2 * numbers > rows &&
+                     squares > VARIES * typical) {
                 for (size_t row = 0; row < rows; row++)
                     mask[row * width + channel] = true;
                 *biased += first != 0;
@@ -109,7 +110,7 @@ void ts_propose_empty_lines(struct ts_case *the_case)
                 ts_case_text(the_case, "the candidate is zero in %s (%zu of %zu elements%s)", region.text, region.count,
                              the_case->total, ts_looked_at(the_case)));
         memset(mask, 0, the_case->total * sizeof *mask);
-        found = rows >= LEAST_ROWS ? steady_channels(the_case, sizes, mask, &biased) : 0;
+        found = steady_channels(the_case, sizes, mask, &biased);
         if (found && found * MOST_SHARE <= width && ts_region_of(the_case, mask, &region))
             say(the_case, "whether the weights of these channels are loaded",
                 biased

@@ -376,6 +376,13 @@ static void test_heads(void **state)
     layer_diagnose(&layer, PRODUCT);
     assert_first(&layer.trace, "heads", "head 2 of 4");
     trace_end(&layer.trace);
+    layer_start(&layer, 1e-6); /* all but a few of its channels */
+    EACH(i)
+    if (i % HIDDEN / SIZE == 2 && i % HIDDEN % SIZE > 1)
+        layer.product[1][i] = (float)(1.5 * dice_number());
+    layer_diagnose(&layer, PRODUCT);
+    assert_first(&layer.trace, "heads", "head 2 of 4");
+    trace_end(&layer.trace);
 }
 
 static void test_channels(void **state)

@@ -68,6 +68,29 @@ static void test_places_of_images(void **state)
     }
 }
 
+/* Embeddings of other tokens, with two channels that are far larger than the others and so hold most of any error. */
+static void test_large_channels_are_no_place(void **state)
+{
+    enum { TOKENS = 6, WIDTH = 64, TOTAL = TOKENS * WIDTH };
+    struct trace trace;
+    float *a, *b;
+    (void)state;
+    trace_start(&trace);
+    a = made_values(TOTAL);
+    b = made_values(TOTAL);
+    for (size_t i = 0; i < TOTAL; i++)
+        if (i % WIDTH == 5 || i % WIDTH == 40) {
+            a[i] *= 30;
+            b[i] *= 30;
+        }
+    trace_diagnose(&trace, trace_add(&trace, "embeddings", a, b, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "unrelated", "");
+    assert_null(trace_cause(&trace, "channels"));
+    trace_end(&trace);
+    free(a);
+    free(b);
+}
+
 /* Few wrong numbers here and there are no channels; a short line of zeros is no handful of hits. */
 static void test_seven_wrong_numbers(void **state)
 {
@@ -353,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_a_stream_that_goes_on_from_elsewhere),
         cmocka_unit_test(test_channels_of_images),
         cmocka_unit_test(test_places_of_images),
+        cmocka_unit_test(test_large_channels_are_no_place),
         cmocka_unit_test(test_seven_wrong_numbers),
         cmocka_unit_test(test_first_token_of_a_scan),
         cmocka_unit_test(test_last_token_says_no_side),

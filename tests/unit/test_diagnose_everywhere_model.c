@@ -351,7 +351,7 @@ static void test_attention(void **state)
     plan.words = "each token gets the key of the token before it";
     expect_everywhere(&plan);
     scored = BIASED;
-    plan.id = "offset";
+    plan.id = "term-extra";
     plan.words = "one slope per head from 0.011 to 0.022";
     expect_everywhere(&plan);
 }

@@ -41,6 +41,42 @@ static void test_place_of_a_nan(void **state)
     free(y);
 }
 
+/* Three tokens, each in the place of the next. */
+static void test_three_tokens_that_are_shifted(void **state)
+{
+    enum { FEW = 3 };
+    struct trace trace;
+    float *x = made_values(FEW * HIDDEN), y[FEW * HIDDEN];
+    (void)state;
+    for (size_t i = 0; i < FEW * HIDDEN; i++)
+        y[(i + HIDDEN) % (FEW * HIDDEN)] = x[i];
+    trace_start(&trace);
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.k_proj", x, y, SHAPE(FEW, HIDDEN)));
+    assert_first(&trace, "shifted", "wrapping around");
+    trace_end(&trace);
+    free(x);
+}
+
+/* Six tokens behind attention, all scores of which were halved: what differs between tokens is, around the same mean. A
+ * factor and an offset for each channel give that as well. */
+static void test_flatter_attention_of_few_tokens(void **state)
+{
+    enum { FEW = 6 };
+    struct trace trace;
+    float *x = made_values(FEW * HIDDEN), *mean = made_values(HIDDEN), y[FEW * HIDDEN];
+    (void)state;
+    for (size_t i = 0; i < FEW * HIDDEN; i++) {
+        y[i] = mean[i % HIDDEN] + 0.1f * x[i] + 0.01f * (float)dice_number();
+        x[i] = mean[i % HIDDEN] + 0.2f * x[i];
+    }
+    trace_start(&trace);
+    trace_diagnose(&trace, trace_add(&trace, "block_1_attn_out", x, y, SHAPE(FEW, HIDDEN)));
+    assert_first(&trace, "softmax", "the candidate's attention is flatter");
+    trace_end(&trace);
+    free(x);
+    free(mean);
+}
+
 /* Whatever else is found in the numbers beside it, and proved on all of them. */
 static void test_a_nan_comes_first(void **state)
 {
@@ -310,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_nothing_to_compare_with),
         cmocka_unit_test(test_place_of_a_nan),
+        cmocka_unit_test(test_three_tokens_that_are_shifted),
+        cmocka_unit_test(test_flatter_attention_of_few_tokens),
         cmocka_unit_test(test_a_nan_comes_first),
         cmocka_unit_test(test_advice_for_runs),
         cmocka_unit_test(test_no_mask_without_masks),

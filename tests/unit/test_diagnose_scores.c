@@ -116,6 +116,7 @@ static void test_position_bias(void **state)
     (void)state;
     expect(bias, none, false, "term-missing", "does not add the position bias (ALiBi)");
     expect(bias, flat, false, "offset", "other slopes");
+    expect(none, bias, false, "term-extra", "adds a position bias (ALiBi)");
     /* with the plain scores in the trace the step was left out, mask or not */
     expect(bias, none, true, "skipped-op", "layer_0_attn_scores_raw unchanged");
 }
@@ -129,6 +130,7 @@ static void test_relative_positions(void **state)
     (void)state;
     expect(bias, none, false, "term-missing", "does not add the position bias (one number per head");
     expect(bias, other, false, "offset", "another position bias");
+    expect(none, bias, false, "term-extra", "adds a position bias: ");
     expect(all, all_other, false, "offset", "another position bias");
     bias.masked = other.masked = -INFINITY;
     diagnose(sides, bias, other, false);

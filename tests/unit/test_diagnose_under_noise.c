@@ -5,31 +5,31 @@
 enum { TOKENS = 24, WIDTH = 48, TOTAL = TOKENS * WIDTH };
 
 /* Products of coarse weights, so that an error of this size is what the run makes. */
-static void add_coarse(struct trace *trace, double error)
+static void add_coarse(struct trace *trace, size_t tokens, double error)
 {
     static const char *const names[] = {"layer_0_q_proj", "layer_0_k_proj", "layer_0_v_proj", "layer_0_attn_o_proj"};
     for (int i = 0; i < 4; i++) {
         float *a = made_values(TOTAL), *errors = made_values(TOTAL), b[TOTAL];
         for (size_t k = 0; k < TOTAL; k++)
             b[k] = a[k] + (float)error * errors[k];
-        trace_add(trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
+        trace_add(trace, names[i], a, b, SHAPE(tokens, WIDTH));
         free(a);
         free(errors);
     }
 }
 
 /* One token or one channel of the next product is one number; its error is less than what the run makes of the rest. */
-static void diagnose_line(bool token, float value, const char *summary)
+static void diagnose_line(bool token, size_t tokens, float value, const char *summary)
 {
     struct trace trace;
     float *a, *errors, b[TOTAL];
     trace_start(&trace);
-    add_coarse(&trace, 0.4);
+    add_coarse(&trace, tokens, 0.4);
     a = made_values(TOTAL);
     errors = made_values(TOTAL);
     for (size_t k = 0; k < TOTAL; k++)
         b[k] = (token ? k / WIDTH : k % WIDTH) == 7 ? value : a[k] + 0.4f * errors[k];
-    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_up_proj", a, b, SHAPE(TOKENS, WIDTH)));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_up_proj", a, b, SHAPE(tokens, WIDTH)));
     assert_first(&trace, "zeros", summary);
     free(a);
     free(errors);
@@ -39,9 +39,10 @@ static void diagnose_line(bool token, float value, const char *summary)
 static void test_lines_that_are_nothing(void **state)
 {
     (void)state;
-    diagnose_line(true, 0, "zero in token 7");
-    diagnose_line(false, 0, "zero in channel 7, in every token");
-    diagnose_line(false, 0.25f, "channel 7: one value per channel, the same in every token");
+    diagnose_line(true, TOKENS, 0, "zero in token 7");
+    diagnose_line(false, TOKENS, 0, "zero in channel 7, in every token");
+    diagnose_line(false, 5, 0, "zero in channel 7, in every token");
+    diagnose_line(false, TOKENS, 0.25f, "channel 7: one value per channel, the same in every token");
 }
 
 /* The first of two heads of the values has the other sign: no rotation, though pairs keep their lengths. */
@@ -51,7 +52,7 @@ static void test_a_sign_is_no_turn(void **state)
     float *a, b[TOTAL];
     (void)state;
     trace_start(&trace);
-    add_coarse(&trace, 1e-3);
+    add_coarse(&trace, TOKENS, 1e-3);
     a = made_values(TOTAL);
     shake(a, b, TOTAL, 1e-3);
     for (size_t k = 0; k < TOTAL; k++)
@@ -87,7 +88,7 @@ static void diagnose_column(bool left_out)
             out[side][i] = (float)sum;
         }
     if (!left_out)
-        add_coarse(&trace, 0.2);
+        add_coarse(&trace, TOKENS, 0.2);
     trace_add(&trace, "layer_0_attn_context", x, x, SHAPE(TOKENS, WIDTH));
     trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_out", out[0], out[1], SHAPE(TOKENS, WIDTH)));
     if (left_out)
@@ -115,7 +116,7 @@ static void test_a_candidate_lost_in_noise(void **state)
     float *a, *other, b[TOTAL];
     (void)state;
     trace_start(&trace);
-    add_coarse(&trace, 0.4);
+    add_coarse(&trace, TOKENS, 0.4);
     a = made_values(TOTAL);
     other = made_values(TOTAL);
     for (size_t k = 0; k < TOTAL; k++)
@@ -187,7 +188,7 @@ static void test_tokens_that_are_alike_do_not_move(void **state)
     float *common, *own, *other, a[TOTAL], b[TOTAL];
     (void)state;
     trace_start(&trace);
-    add_coarse(&trace, 0.05);
+    add_coarse(&trace, TOKENS, 0.05);
     common = made_values(WIDTH);
     own = made_values(TOTAL);
     other = made_values(TOTAL);

@@ -1,5 +1,6 @@
 /* Attention in one step: queries, keys, values and the context, nothing between them captured. The judge learns what
  * the reference does and replays it on the candidate's own numbers. */
+#include "compare/operation.h"
 #include "judged_trace.h"
 
 enum { TOKENS = 14, HEADS = 4, KEY_HEADS = 2, SIZE = 8, WIDTH = HEADS * SIZE, KEY_WIDTH = KEY_HEADS * SIZE };
@@ -380,6 +381,82 @@ static void test_scores_that_were_rounded_and_not_captured(void **state)
     judge_sharp(OTHER_FACTOR, 2, 2);
 }
 
+/* Contexts in f32 of captured probabilities and values. In every layer all of them err by a hundredth, as values from a
+ * cache do, or the last token alone does, by more. */
+static void judge_contexts(bool last, size_t expected)
+{
+    enum { ROWS = 8, HEADS_HERE = 2, PART = 8, ACROSS = HEADS_HERE * PART };
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int layer = 0; layer < 3; layer++) {
+        float *v = made_values(ROWS * ACROSS), *p = made_values(ROWS * HEADS_HERE * ROWS), c[2][ROWS * ACROSS] = {0};
+        for (size_t lane = 0; lane < ROWS * HEADS_HERE; lane++) {
+            float *weights = p + lane * ROWS, sum = 0;
+            const size_t row = lane / HEADS_HERE;
+            for (size_t key = 0; key < ROWS; key++)
+                sum += weights[key] = key <= row ? fabsf(weights[key]) + 0.1f : 0;
+            for (size_t i = 0; i < ROWS * PART; i++) {
+                const size_t key = i / PART, to = row * ACROSS + lane % HEADS_HERE * PART + i % PART;
+                weights[key] /= i % PART ? 1 : sum;
+                c[0][to] += weights[key] * v[key * ACROSS + lane % HEADS_HERE * PART + i % PART];
+            }
+        }
+        for (size_t i = 0; i < ROWS * ACROSS; i++)
+            c[1][i] = c[0][i] + (!last ? 0.01f : i / ACROSS == ROWS - 1 ? 0.3f : 0) * (float)dice_number();
+        trace_add(&judged.trace, made_name("layers.%d.v_proj", layer), v, v, SHAPE(ROWS, HEADS_HERE, PART));
+        trace_add(&judged.trace, made_name("layers.%d.attn_probs", layer), p, p, SHAPE(ROWS, HEADS_HERE, ROWS));
+        trace_add(&judged.trace, made_name("layers.%d.attn_context", layer), c[0], c[1], SHAPE(ROWS, HEADS_HERE, PART));
+        free(v);
+        free(p);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_precision_touches_every_token(void **state)
+{
+    (void)state;
+    judge_contexts(false, SIZE_MAX);
+    judge_contexts(true, 2);
+}
+
+/* Probabilities of scores that were kept in f32, and captured in bf16: in some rows two keys are nearly tied, and all
+ * others are far below. wrong: of the last token, the two are exchanged. */
+static void judge_ties(bool wrong, size_t expected)
+{
+    enum { ROWS = 24, MANY = 8, LANES = ROWS * MANY };
+    struct judged judged;
+    static float scores[2][LANES * ROWS], p[2][LANES * ROWS];
+    trace_start(&judged.trace);
+    for (size_t lane = 0; lane < LANES; lane++) {
+        const size_t tied = lane * 7 % ROWS, start = lane * ROWS;
+        size_t other = (tied + 5) % ROWS;
+        const bool exchanged = wrong && lane / MANY == ROWS - 1;
+        for (size_t key = 0; key < ROWS; key++)
+            if (key != tied && fabs(ts_noise_at(1, start + key) - ts_noise_at(1, start + tied)) <
+                                   fabs(ts_noise_at(1, start + other) - ts_noise_at(1, start + tied)))
+                other = key; /* the two are moved by nearly the same */
+        for (size_t key = 0; key < ROWS; key++)
+            scores[0][start + key] =
+                (key == tied || (key == other && lane % 24 == 0) ? 120 : 5) + 0.5f * (float)dice_number();
+        for (size_t key = 0; key < ROWS; key++) {
+            const double gap = (double)(scores[0][start + tied] - scores[0][start + other]);
+            p[0][start + key] = (float)(key == tied ? 1 / (1 + exp(-gap)) : key == other ? 1 / (1 + exp(gap)) : 0);
+            p[1][start + key] = to_bf16(exchanged && p[0][start + key] > 0 ? 1 - p[0][start + key] : p[0][start + key]);
+            scores[1][start + key] = to_bf16(scores[0][start + key]);
+        }
+    }
+    trace_add(&judged.trace, "layers.0.attn_scores", scores[0], scores[1], SHAPE(ROWS, MANY, ROWS));
+    trace_add(&judged.trace, "layers.0.attn_probs", p[0], p[1], SHAPE(ROWS, MANY, ROWS));
+    expect_first(&judged, expected);
+}
+
+static void test_keys_that_are_nearly_tied(void **state)
+{
+    (void)state;
+    judge_ties(false, SIZE_MAX);
+    judge_ties(true, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +466,8 @@ int main(void)
         cmocka_unit_test(test_thirds_of_one),
         cmocka_unit_test(test_soft_caps),
         cmocka_unit_test(test_coarse_caches),
+        cmocka_unit_test(test_keys_that_are_nearly_tied),
+        cmocka_unit_test(test_a_precision_touches_every_token),
         cmocka_unit_test(test_scores_that_were_rounded_and_not_captured),
         cmocka_unit_test(test_softmax_over_queries),
     };

@@ -128,11 +128,39 @@ static void test_a_modulation_before_a_bug(void **state)
     judge_modulation(true, 0.9, 1);
 }
 
+/* Layers that take the same, each with three products, one of which makes more of it. */
+static void judge_steady(int layers, double error, size_t expected)
+{
+    static const char *const names[] = {"layers.%d.q_proj", "layers.%d.k_proj", "layers.%d.v_proj"};
+    struct judged judged;
+    float *input = made_values(TOTAL), near_input[TOTAL];
+    trace_start(&judged.trace);
+    err(input, near_input, TOTAL, 0.06);
+    trace_add(&judged.trace, "embed", input, near_input, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < layers; layer++) {
+        trace_add(&judged.trace, made_name("layers.%d.input", layer), input, near_input, SHAPE(TOKENS, WIDTH));
+        for (int i = 0; i < 3; i++)
+            add_erring(&judged.trace, made_name(names[i], layer), layer == 1 && i == 2 ? error : 0.06);
+    }
+    free(input);
+    expect_first(&judged, expected);
+}
+
+/* What other layers make of as much tells what may become of it, by less than what a layer alone could make. */
+static void test_growth_is_steady(void **state)
+{
+    (void)state;
+    judge_steady(8, 0.12, SIZE_MAX);
+    judge_steady(8, 0.23, 8);
+    judge_steady(3, 0.23, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_small_result),
         cmocka_unit_test(test_products_of_a_module),
+        cmocka_unit_test(test_growth_is_steady),
         cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_a_modulation_before_a_bug),
     };

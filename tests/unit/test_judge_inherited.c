@@ -623,6 +623,45 @@ static void test_a_sum_in_steps(void **state)
     judge_sum_in_steps(1.01f, 7);
 }
 
+/* One layer in f32: keys that were turned, as a cache of eight bits gives them back, with scales for heads; or what
+ * comes out of a norm is. */
+static void judge_cached(bool turned, const double scales[2], size_t expected)
+{
+    enum { PART = WIDTH / 2, HALF = PART / 2 };
+    struct judged judged;
+    float *x = made_values(TOKENS * WIDTH), y[TOKENS * WIDTH], y_b[TOKENS * WIDTH];
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+        const size_t pair = i % HALF, first = i / PART * PART + pair;
+        const double angle = (double)(i / WIDTH) * pow(10000, -(double)pair / HALF);
+        y[i] = (float)(i % PART < HALF ? (double)x[first] * cos(angle) - (double)x[first + HALF] * sin(angle)
+                                       : (double)x[first + HALF] * cos(angle) + (double)x[first] * sin(angle));
+    }
+    if (!turned)
+        normalize(x, TOKENS, WIDTH, y);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        y_b[i] = (float)(scales[i % WIDTH / PART] * (double)to_four_bits((double)y[i] / scales[i % WIDTH / PART]));
+    trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.k_proj", x, x, SHAPE(TOKENS, 2, PART));
+    trace_add(&judged.trace, "layers.0.keys", y, y_b, SHAPE(TOKENS, 2, PART));
+    free(x);
+    for (int i = 0; i < 7; i++) {
+        float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+        shake(a, b, TOKENS * WIDTH, 0.02);
+        trace_add(&judged.trace, made_name("layers.0.product_%d", i), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_keys_of_one_layer_from_a_cache(void **state)
+{
+    (void)state;
+    judge_cached(true, (double[2]){1, 1}, SIZE_MAX);
+    judge_cached(true, (double[2]){0.7, 0.0123}, SIZE_MAX);
+    judge_cached(false, (double[2]){1, 1}, 2);
+}
+
 /* Products of weights of a few bits, and one behind them that errs by more. */
 static void judge_last(double error, double last, size_t expected)
 {
@@ -717,6 +756,7 @@ int main(void)
         cmocka_unit_test(test_one_that_is_rounded_before_nan),
         cmocka_unit_test(test_one_tensor_that_is_rounded),
         cmocka_unit_test(test_one_replayed_tensor_that_is_rounded),
+        cmocka_unit_test(test_keys_of_one_layer_from_a_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

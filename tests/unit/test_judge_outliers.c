@@ -226,6 +226,110 @@ static void test_one_token_of_a_head(void **state)
     judge_head(true, 0.3, 4);
 }
 
+/* A sum in a stream of pictures, with numbers as low as masks are written: those of a candidate that takes a little
+ * less end just above that. Or one of them was lost. */
+static void judge_low_numbers(float lost, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *y = made_values(TOTAL), near_x[TOTAL], near_y[TOTAL], sum[2][TOTAL];
+    trace_start(&judged.trace);
+    for (size_t i = 0; i < TOTAL; i++) {
+        x[i] = i % 9 ? 3000 * x[i] : -6004 - (float)(i % 7);
+        y[i] = i % 9 ? 3000 * y[i] : -4000;
+        near_x[i] = 0.999f * x[i];
+        near_y[i] = 0.999f * y[i];
+        sum[0][i] = x[i] + y[i];
+        sum[1][i] = near_x[i] + near_y[i];
+    }
+    sum[1][9] += lost;
+    trace_add(&judged.trace, "layers.0.residual", x, near_x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.mlp", y, near_y, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0", sum[0], sum[1], SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(y);
+    expect_first(&judged, expected);
+}
+
+static void test_numbers_as_low_as_masks(void **state)
+{
+    (void)state;
+    judge_low_numbers(0, SIZE_MAX);
+    judge_low_numbers(-8000, 2);
+}
+
+/* Numbers with an error of this size, both as they are for a token. */
+static void add_errors(const float *a, float *b, size_t count, double error)
+{
+    for (size_t i = 0; i < count; i++)
+        b[i] = a[i] + (float)(error * dice_number());
+}
+
+/* A product of numbers few of which are large: what becomes of a token's error depends on which of them err. Half of
+ * the tokens err little there, and that stays; the others err five times as much, of which a fifth is left. The last
+ * token errs by `came`, and by `left` behind it. */
+static void judge_gain(double came, double left, size_t expected)
+{
+    enum { ODD = 17 };
+    struct judged judged;
+    float *a, b[ODD * WIDTH];
+    trace_start(&judged.trace);
+    for (int i = 0; i < 5; i++) {
+        a = made_values(ODD * WIDTH);
+        for (size_t row = 0; row < ODD; row++) {
+            const double error = i < 3               ? 0.2
+                                 : row + 1 == ODD    ? (i == 3 ? came : left)
+                                 : i == 3 && row % 2 ? 0.02
+                                                     : 0.004;
+            for (size_t k = 0; k < WIDTH && i == 4; k++)
+                a[row * WIDTH + k] *= 0.2f;
+            add_errors(a + row * WIDTH, b + row * WIDTH, WIDTH, error);
+        }
+        trace_add(&judged.trace,
+                  i < 3    ? made_name("layers.0.product_%d", i)
+                  : i == 3 ? "layers.0.mlp.intermediate"
+                           : "layers.0.mlp.down_proj",
+                  a, b, SHAPE(ODD, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_what_becomes_of_a_token(void **state)
+{
+    (void)state;
+    judge_gain(0.2, 0.2, SIZE_MAX);
+    judge_gain(0.004, 0.2, 4);
+}
+
+/* The first projections of a run, in eight bits, which are given an axis of heads behind them. One head, of twelve,
+ * errs by so many times what the others do. */
+static void judge_projection(double times, size_t expected)
+{
+    enum { ROWS = 8, HEADS = 12, SIZE = 16, ACROSS = HEADS * SIZE };
+    static const char *const names[][2] = {{"layers.0.q_proj", "layers.0.q"}, {"layers.0.k_proj", "layers.0.k"}};
+    struct judged judged;
+    float *embed = made_values(ROWS * ACROSS);
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "embed", embed, embed, SHAPE(ROWS, ACROSS));
+    free(embed);
+    for (int i = 0; i < 2; i++) {
+        float *a = made_values(ROWS * ACROSS), b[ROWS * ACROSS];
+        for (size_t k = 0; k < ROWS * ACROSS; k++)
+            b[k] = a[k] + (float)((i == 0 && k % ACROSS / SIZE == 3 ? times : 1) * 0.01 * dice_number());
+        trace_add(&judged.trace, names[i][0], a, b, SHAPE(ROWS, ACROSS));
+        trace_add(&judged.trace, names[i][1], a, b, SHAPE(ROWS, HEADS, SIZE));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+static void test_a_head_of_the_first_projection(void **state)
+{
+    (void)state;
+    judge_projection(1, SIZE_MAX);
+    judge_projection(8, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +338,9 @@ int main(void)
         cmocka_unit_test(test_a_norm_of_a_large_channel),
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
+        cmocka_unit_test(test_what_becomes_of_a_token),
+        cmocka_unit_test(test_a_head_of_the_first_projection),
+        cmocka_unit_test(test_numbers_as_low_as_masks),
         cmocka_unit_test(test_numbers_that_are_zero_on_both_sides),
         cmocka_unit_test(test_scattered_hits_are_no_low_precision),
         cmocka_unit_test(test_tensors_without_numbers),
