@@ -116,13 +116,13 @@ static size_t find_relative(const struct ts_case *the_case, double *table, doubl
     return used;
 }
 
-/* What is added depends on the head and the distance alone, in any way: a table of relative positions. */
 /* The reference's scores are products of queries and keys, and nothing is added to them. */
 static bool has_no_bias(const struct ts_operation *operation)
 {
     return operation->kind == TS_OPERATION_SCORES && !operation->table;
 }
 
+/* What is added depends on the head and the distance alone, in any way: a table of relative positions. */
 static void propose_relative_bias(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
