@@ -18,6 +18,9 @@
 
 /* Logarithm of how far an honest product strays from what the stories expect: weights and inputs differ. */
 #define SPREAD 0.4
+/* From what error on, and by how much of what is beyond, a carried one grows. */
+#define LARGE       0.2
+#define LARGE_GROWS 2.0
 /* One witness alone is no proof, nor are many of a kind, that err together: what they say is cut off at this. */
 #define MOST_SAME    2.0
 #define MOST_OTHER   1.0
@@ -125,14 +128,30 @@ static double cut(double value, double most)
     return fmax(-most, fmin(most, value));
 }
 
-/* What is in favour of the first story, at most `most` either way. */
-static double weigh(double own, double in, double out, double most)
+/* What is in favour of the first story, at most `most` either way. grown: the logarithm of what may have become of what
+ * came in on its way. */
+static double weigh_grown(double own, double in, double out, double grown, double most)
 {
     double carried = fmax(in, own / 50), coarse = sqrt(carried * carried + own * own);
     double met = log(fmax(out, carried)); /* a bias makes any error small */
-    double to_coarse = log(coarse) - met, to_carried = met - log(carried);
+    double to_coarse = log(coarse) - met, to_carried = fmax(0, met - log(carried) - grown);
     double found = (to_carried * to_carried - to_coarse * to_coarse) / (2 * SPREAD * SPREAD);
     return cut(found, most);
+}
+
+static double weigh(double own, double in, double out, double most)
+{
+    return weigh_grown(own, in, out, 0, most);
+}
+
+/* The same of what layers add to a stream. Behind layers that were fine a bug is the likelier story, and where its
+ * error is large, what depends on it is another thing by then: it is made more of. */
+static double weigh_update(const struct ts_judge *state, size_t i, size_t k, bool fine_before)
+{
+    const double in = state->errors[state->follows[k] - 1];
+    const double own = state->follows[i] ? state->updates[i] : ts_judge_level(state, i);
+    const double grown = fine_before ? log(1 + LARGE_GROWS * fmax(0, in - LARGE)) : 0;
+    return weigh_grown(own, in, state->updates[k], grown, MOST_SAME);
 }
 
 /* Next to each other in order and in one layer, with nothing learnt between them: q, k and v, that share their input.
@@ -167,8 +186,32 @@ static bool has_input(const struct ts_judge *state, size_t i)
            !ts_layer_of(state->pairs[i - 1].name, &layer);
 }
 
-/* What shares its input and is as coarse is of its kind; what is not may be of another. No more than q, k and v are
- * believed to share one: what comes further behind may carry its error, and errs less for that. */
+/* One of some kinds, by its name. */
+static bool is_one_of(const struct ts_judge *state, size_t i, const char *const *kinds, size_t count)
+{
+    const struct ts_arena_mark mark = ts_arena_mark(&state->out->arena);
+    struct ts_names names;
+    bool found = false;
+    if (ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
+        for (size_t k = 0; k < count; k++)
+            found = found || strcmp(names.list[0].kind, kinds[k]) == 0;
+    ts_arena_rewind(&state->out->arena, mark);
+    return found;
+}
+
+/* Projections whose weights programs store as one, or in one way: queries, keys and values, gate and up. Keys and
+ * values may have been captured as a cache gives them back. */
+static bool are_of_one_kind(const struct ts_judge *state, size_t i, size_t k)
+{
+    static const char *const attention[] = {"attn_q", "attn_k", "attn_v"};
+    static const char *const gated[] = {"ffn_gate", "ffn_up"};
+    const bool cached = ts_judge_level(state, i) < CACHED_MOST * ts_rounding(CACHED_BITS);
+    return (is_one_of(state, i, attention, cached ? 1 : 3) && is_one_of(state, k, attention, 3)) ||
+           (is_one_of(state, i, gated, 2) && is_one_of(state, k, gated, 2));
+}
+
+/* What shares its input and is as coarse is of its kind; what is not may be of another, by its name. No more than q, k
+ * and v are believed to share one: what comes further behind may carry its error, and errs less for that. */
 static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struct evidence *evidence)
 {
     double level = error_beside(state, i, k), own = ts_judge_level(state, i);
@@ -176,7 +219,7 @@ static void hear_sibling(const struct ts_judge *state, size_t i, size_t k, struc
     if (evidence->siblings++ >= SIBLINGS || (k > i && found > 0 && CARRIED * level < own) ||
         (own > UNSEEN_INPUT && !has_input(state, i)))
         return;
-    *(found > 0 ? &evidence->kind : &evidence->others) += found;
+    *(found > 0 || are_of_one_kind(state, i, k) ? &evidence->kind : &evidence->others) += found;
 }
 
 /* Those before it, that were fine. A precision that starts in the middle of a run leaves them as a bug does: they say
@@ -214,7 +257,7 @@ static void grant_mixed(struct evidence *evidence)
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
-    double level = ts_judge_level(state, i), own = state->follows[i] ? state->updates[i] : level;
+    const double level = ts_judge_level(state, i);
     bool sibling = true;
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
@@ -227,7 +270,7 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
         if (!(out > 0) && state->deltas[k].unequal)
             continue; /* it differs in tokens that were set aside, and there are no others */
         if (same && state->follows[k])
-            found = weigh(own, state->errors[state->follows[k] - 1], state->updates[k], MOST_SAME);
+            found = weigh_update(state, i, k, evidence->earlier < 0);
         else if (sibling)
             hear_sibling(state, i, k, evidence);
         else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
@@ -264,19 +307,6 @@ static bool is_taken_before(const struct ts_judge *state, size_t k, size_t i)
         if (state->takes[i] == k + 1)
             return true;
     return false;
-}
-
-/* One of some kinds, by its name. */
-static bool is_one_of(const struct ts_judge *state, size_t i, const char *const *kinds, size_t count)
-{
-    const struct ts_arena_mark mark = ts_arena_mark(&state->out->arena);
-    struct ts_names names;
-    bool found = false;
-    if (ts_names_make(&state->pairs[i].name, 1, 0, &state->out->arena, &names))
-        for (size_t k = 0; k < count; k++)
-            found = found || strcmp(names.list[0].kind, kinds[k]) == 0;
-    ts_arena_rewind(&state->out->arena, mark);
-    return found;
 }
 
 bool ts_judge_is_behind_attention(const struct ts_judge *state, size_t i)

@@ -124,7 +124,8 @@ double ts_noise_at(uint64_t seed, uint64_t index);
 
 struct ts_replay {
     double ratio;      /* error made here, in units of what rounding explains, or of what is left of it where another
-                          usual function, epsilon, soft cap or axis leaves far less */
+                          usual function, epsilon, soft cap or axis leaves far less; where each number is made of those
+                          at its place, that of the middle channel if it is larger */
     double rival;      /* one does, by this factor: it is no rounding, in whatever precision; else 0 */
     double worst_part; /* the same for the worst row (or head of a row) */
     size_t worst_row, worst_head;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "compare/grid.h"
 #include "compare/operation_search.h"
 
@@ -31,6 +32,9 @@
 #define WAY_TIES   0.5  /* where no more is left than another rounding of the inputs makes */
 #define TIE        1e-6 /* relative: a few roundings of f32 */
 #define CALM_BELOW 1.5  /* ratio of what is as near as rounding explains */
+/* A channel is looked at by itself over so many rows, and the middle one of so many. */
+#define FEWEST_ROWS     4
+#define FEWEST_CHANNELS 16
 
 /* Of those with scales: which numbers share one. A cache has one for each head of a token, for each token, for all of
  * it, or, of keys, for each channel. */
@@ -168,8 +172,15 @@ double ts_noise_at(uint64_t seed, uint64_t index)
 }
 
 /* Scratch of a replay: inputs of the candidate as doubles, the same with one more rounding each, both results. */
+/* Squares of what differs and of what rounding explains, over one part, and how many numbers it has. */
+struct balance {
+    double error, moved, size, count;
+};
+
 struct scratch {
     double *plain[3], *shaken[3], *expected, *moved;
+    struct balance *parts; /* of as many channels or heads of rows as there are */
+    double *room;          /* a number for each of these */
 };
 
 static void scratch_release(struct scratch *scratch)
@@ -180,6 +191,8 @@ static void scratch_release(struct scratch *scratch)
     }
     free(scratch->expected);
     free(scratch->moved);
+    free(scratch->parts);
+    free(scratch->room);
 }
 
 /* What one rounding of an input is. A coarse input of a fine output was exact where it is as coarse in the reference
@@ -203,10 +216,13 @@ static double input_rounding(const struct ts_operation *operation, const struct 
 static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *operation, const struct ts_actor *actor,
                          const struct way *way, struct scratch *scratch)
 {
-    size_t total = actor->rows * actor->width;
+    const size_t total = actor->rows * actor->width;
+    const size_t parts = actor->rows * actor->heads > actor->width ? actor->rows * actor->heads : actor->width;
     scratch->expected = malloc(total * sizeof(double));
     scratch->moved = malloc(total * sizeof(double));
-    if (!scratch->expected || !scratch->moved)
+    scratch->parts = malloc(parts * sizeof *scratch->parts);
+    scratch->room = malloc(parts * sizeof *scratch->room);
+    if (!scratch->expected || !scratch->moved || !scratch->parts || !scratch->room)
         return false;
     for (unsigned k = 0; k < operation->input_count; k++) {
         const struct ts_actor *input = ts_operation_input(scene, operation, k);
@@ -228,11 +244,6 @@ static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *oper
     }
     return true;
 }
-
-/* Squares of what differs and of what rounding explains, over one part, and how many numbers it has. */
-struct balance {
-    double error, moved, size, count;
-};
 
 static double ratio_of(const struct balance *balance, double rounding, double residual)
 {
@@ -264,39 +275,76 @@ static double correlation(double dot, double one, double other)
     return one > 0 && other > 0 && isfinite(one) ? dot / sqrt(one * other) : 0;
 }
 
-/* Fills in the worst channel and the slope. */
+/* What a number of a channel (or of a row) usually has of size and of what rounding moves. */
+struct usual {
+    double size, moved;
+};
+
+/* Each number is made of those at its own place: a channel or a token that is far larger than the others has roundings
+ * of its own, which are none of theirs. */
+static bool is_by_place(enum ts_operation_kind kind)
+{
+    return kind == TS_OPERATION_COPY || kind == TS_OPERATION_SUM || kind == TS_OPERATION_SCALED_SUM ||
+           kind == TS_OPERATION_GATED_SUM || kind == TS_OPERATION_MODULATE || kind == TS_OPERATION_NORM;
+}
+
+/* Where numbers are made by place, that of the middle part, else that of all numbers together. room: a number for each
+ * part. */
+static struct usual usual_of(const struct balance *parts, size_t count, const struct balance *all, bool by_place,
+                             double *room)
+{
+    struct usual usual = {all->count > 0 ? all->size / all->count : 0, all->count > 0 ? all->moved / all->count : 0};
+    if (by_place) {
+        for (size_t i = 0; i < count; i++)
+            room[i] = parts[i].count > 0 ? parts[i].size / parts[i].count : 0;
+        usual.size = fmin(usual.size, ts_nth(room, count, count / 2));
+        for (size_t i = 0; i < count; i++)
+            room[i] = parts[i].count > 0 ? parts[i].moved / parts[i].count : 0;
+        usual.moved = fmin(usual.moved, ts_nth(room, count, count / 2));
+    }
+    return usual;
+}
+
+/* Fills in the worst channel and the slope, and, where numbers are made by place, raises the ratio to that of the
+ * middle channel. */
 static void weigh_channels(const struct ts_operation *operation, const struct ts_actor *actor,
-                           const struct scratch *scratch, const struct balance *all, double rounding,
+                           const struct scratch *scratch, const struct balance *all, double rounding, bool by_place,
                            struct ts_replay *replay)
 {
-    double typical = all->count > 0 ? all->size / all->count : 0, moved = all->count > 0 ? all->moved / all->count : 0;
+    const size_t width = actor->width;
     double all_dot = 0, even_dot = 0, even_error = 0, channels = 0;
-    for (size_t channel = 0; channel < actor->width; channel++) {
-        struct balance part = {0};
-        double ratio, dot = 0;
-        for (size_t i = channel; i < actor->rows * actor->width; i += actor->width) {
+    struct usual usual;
+    memset(scratch->parts, 0, width * sizeof *scratch->parts);
+    for (size_t channel = 0; channel < width; channel++) {
+        struct balance *part = scratch->parts + channel;
+        double dot = 0;
+        for (size_t i = channel; i < actor->rows * width; i += width) {
             double found = (double)actor->b[i], expected = scratch->expected[i];
-            add_element(&part, found, expected, scratch->moved[i]);
+            add_element(part, found, expected, scratch->moved[i]);
             if (isfinite(expected) && isfinite(found))
                 dot += (found - expected) * expected;
         }
         all_dot += dot;
-        if (part.size > 0) {
-            even_dot += dot / part.size;
-            even_error += part.error / part.size;
+        if (part->size > 0) {
+            even_dot += dot / part->size;
+            even_error += part->error / part->size;
             channels++;
         }
-        if (actor->rows < 4)
-            continue;
+    }
+    usual = usual_of(scratch->parts, width, all, by_place, scratch->room);
+    for (size_t channel = 0; channel < width && actor->rows >= FEWEST_ROWS; channel++) {
+        struct balance *part = scratch->parts + channel;
         /* a channel that is small, or happened to move little, is judged by the others */
-        part.size = fmax(part.size, 1e-2 * typical * part.count);
-        part.moved = fmax(part.moved, 0.25 * moved * part.count);
-        ratio = ratio_of(&part, rounding, operation->residual);
-        if (ratio > replay->worst_channel_part) {
-            replay->worst_channel_part = ratio;
+        part->size = fmax(part->size, 1e-2 * usual.size * part->count);
+        part->moved = fmax(part->moved, 0.25 * usual.moved * part->count);
+        scratch->room[channel] = ratio_of(part, rounding, operation->residual);
+        if (scratch->room[channel] > replay->worst_channel_part) {
+            replay->worst_channel_part = scratch->room[channel];
             replay->worst_channel = channel;
         }
     }
+    if (by_place && actor->rows >= FEWEST_ROWS && width >= FEWEST_CHANNELS)
+        replay->ratio = fmax(replay->ratio, ts_nth(scratch->room, width, width / 2));
     /* with every channel counted alike, so that one far larger than the others does not decide it by how its few
      * numbers were rounded */
     all_dot = correlation(all_dot, all->error, all->size);
@@ -304,40 +352,43 @@ static void weigh_channels(const struct ts_operation *operation, const struct ts
     replay->slope = fabs(even_dot) < fabs(all_dot) ? even_dot : all_dot;
 }
 
-/* Fills in ratio, local and the worst part. */
+/* Fills in ratio, local and the worst part. by_place: as is_by_place tells, unless all numbers share a grid. */
 static void weigh(const struct ts_operation *operation, const struct ts_actor *actor, const struct scratch *scratch,
-                  double rounding, struct ts_replay *replay)
+                  double rounding, bool by_place, struct ts_replay *replay)
 {
+    const size_t parts = actor->rows * actor->heads;
     struct balance all = {0};
-    double typical, calm = 0;
+    struct usual usual;
+    double calm = 0;
     *replay = (struct ts_replay){0};
     for (size_t i = 0; i < actor->rows * actor->width; i++)
         add_element(&all, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
     replay->ratio = ratio_of(&all, rounding, operation->residual);
     replay->local = all.size > 0 ? sqrt(all.error / all.size) : all.error > 0 ? (double)INFINITY : 0;
-    weigh_channels(operation, actor, scratch, &all, rounding, replay);
-    typical = sqrt(all.size / (double)(actor->rows * actor->heads));
-    for (size_t row = 0; row < actor->rows; row++)
-        for (size_t head = 0; head < actor->heads; head++) {
-            struct balance part = {0};
-            double ratio;
-            size_t start = row * actor->width + head * actor->inner;
-            for (size_t i = start; i < start + actor->inner; i++)
-                add_element(&part, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
-            /* a part far below the others' size is judged by theirs: its own rounding says little */
-            if (part.size < typical * typical * 1e-4)
-                part.size = typical * typical * 1e-4;
-            /* nor may a few numbers that happened to move little be judged by that alone */
-            part.moved = fmax(part.moved, (part.count < 8 ? 1 : 0.25) * all.moved / fmax(all.count, 1) * part.count);
-            ratio = ratio_of(&part, rounding, operation->residual);
-            calm += ratio < CALM_BELOW;
-            if (ratio > replay->worst_part) {
-                replay->worst_part = ratio;
-                replay->worst_row = row;
-                replay->worst_head = head;
-            }
+    weigh_channels(operation, actor, scratch, &all, rounding, by_place, replay);
+    memset(scratch->parts, 0, parts * sizeof *scratch->parts);
+    for (size_t k = 0; k < parts; k++) {
+        const size_t start = k / actor->heads * actor->width + k % actor->heads * actor->inner;
+        for (size_t i = start; i < start + actor->inner; i++)
+            add_element(scratch->parts + k, (double)actor->b[i], scratch->expected[i], scratch->moved[i]);
+    }
+    usual = usual_of(scratch->parts, parts, &all, by_place, scratch->room);
+    for (size_t k = 0; k < parts; k++) {
+        struct balance *part = scratch->parts + k;
+        double ratio;
+        /* a part far below the others' size is judged by theirs: its own rounding says little */
+        part->size = fmax(part->size, 1e-4 * (by_place ? usual.size * part->count : all.size / (double)parts));
+        /* nor may a few numbers that happened to move little be judged by that alone */
+        part->moved = fmax(part->moved, (part->count < 8 ? 1 : 0.25) * usual.moved * part->count);
+        ratio = ratio_of(part, rounding, operation->residual);
+        calm += ratio < CALM_BELOW;
+        if (ratio > replay->worst_part) {
+            replay->worst_part = ratio;
+            replay->worst_row = k / actor->heads;
+            replay->worst_head = k % actor->heads;
         }
-    replay->calm = calm / (double)(actor->rows * actor->heads);
+    }
+    replay->calm = calm / (double)parts;
 }
 
 /* A scale for each head, the same in every token, as a cache has that was calibrated before. */
@@ -496,11 +547,11 @@ static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operatio
         apply_inner_sum(way, total, scratch.plain, scratch.expected);
         apply_inner_sum(way, total, scratch.shaken, scratch.moved);
     }
-    weigh(operation, actor, &scratch, rounding, replay);
+    weigh(operation, actor, &scratch, rounding, is_by_place(operation->kind), replay);
     if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM || replay->worst_channel_part > GRID_FROM) {
         double grid = grid_error(operation, actor) / GRID_SHARE;
         if (grid > rounding)
-            weigh(operation, actor, &scratch, grid, replay);
+            weigh(operation, actor, &scratch, grid, false, replay);
     }
     if (!way)
         weigh_rivals(scene, operation, actor, &scratch, rounding, replay);
@@ -538,6 +589,8 @@ enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct 
                                            struct ts_error *error)
 {
     struct way way;
+    const double part =
+        (ts_operation_is_product(operation) ? 4 : 2) * WAY_LEAVES; /* of a product a head of a token strays more */
     if (!(replay->ratio > WAY_FROM) || (replay->local > WAY_MOST && !ts_operation_is_product(operation)) ||
         actor->rows * actor->width < WAY_COUNT)
         return TS_OK;
@@ -547,7 +600,7 @@ enum ts_status ts_operation_replay_rounded(struct ts_scene *scene, const struct 
         TS_TRY(replay_by(scene, operation, actor, &way, &by_way, error));
         /* of ties more may be left than a quarter: as much as they can change */
         share = by_way.ratio <= 1 ? WAY_TIES : WAY_SHARE;
-        if (by_way.ratio <= WAY_LEAVES && by_way.worst_part <= 2 * WAY_LEAVES && by_way.local < share * replay->local) {
+        if (by_way.ratio <= WAY_LEAVES && by_way.worst_part <= part && by_way.local < share * replay->local) {
             *replay = by_way;
             replay->rounded = grid_names[way.grid];
             return TS_OK;

@@ -87,7 +87,7 @@ static const struct kind kinds[] = {
     {"inf", 0.08},
     {"zeros", 0.05},
     {"stale", 0.045},
-    {"unwritten", 0.04},
+    {"unwritten", 0.045}, /* one number to the last bit: before one offset for all */
     {"sparse", 0.04},
     {"dtype-confusion", 0.09}, /* before nan and inf, which some of the bits are bound to be */
     {"permuted", 0.05},

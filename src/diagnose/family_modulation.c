@@ -16,6 +16,7 @@ struct guess {
     unsigned scale, shift; /* chunks; the gate is `scale` */
     double constant, sign;
     bool squashed; /* the gate through tanh */
+    bool early;    /* (x + shift) * (constant + sign * scale) */
 };
 
 static double chunk_at(const struct ts_case *the_case, const struct ts_actor *from, const double *values, size_t row,
@@ -36,8 +37,12 @@ static void fill(const struct ts_variants *variants, const struct guess *guess, 
             size_t at = row * width + i;
             double scale = chunk_at(the_case, from, m, row, guess->scale, width, i);
             scale = guess->constant + guess->sign * (guess->squashed ? tanh(scale) : scale);
-            variants->out[at] = gated ? x[at] + scale * y[at]
-                                      : x[at] * scale + chunk_at(the_case, from, m, row, guess->shift, width, i);
+            if (gated) {
+                variants->out[at] = x[at] + scale * y[at];
+            } else {
+                const double shift = chunk_at(the_case, from, m, row, guess->shift, width, i);
+                variants->out[at] = guess->early ? (x[at] + shift) * scale : x[at] * scale + shift;
+            }
         }
 }
 
@@ -75,7 +80,10 @@ static void say_modulate(struct ts_case *the_case, const struct ts_variants *var
     const char *x = ts_case_name(the_case, variants->from[0]), *m = ts_case_name(the_case, variants->from[1]);
     double one = operation->flag ? 1 : 0;
     bool same_chunks = guess->scale == operation->chunk && guess->shift == operation->other_chunk;
-    if (same_chunks && guess->sign == 1 && guess->constant < one)
+    if (guess->early)
+        ts_propose(the_case, "modulation", variants->out, 0, "the order of scaling and shifting",
+                   "the candidate adds the shift of %s before it scales, the reference behind it", m);
+    else if (same_chunks && guess->sign == 1 && guess->constant < one)
         ts_propose(the_case, "term-missing", variants->out, 0, "the \"1 +\" of x * (1 + scale) + shift",
                    "the \"1 +\" is missing: the candidate computes %s * scale + shift, so the difference is minus %s",
                    x, x);
@@ -109,6 +117,13 @@ static void propose_modulate(struct ts_case *the_case, struct ts_variants *varia
     unsigned chunks = (unsigned)(variants->from[1]->width / the_case->actor->width);
     struct guess best = {0};
     double most = WORTHWHILE;
+    consider(variants,
+             &(struct guess){.scale = operation->chunk,
+                             .shift = operation->other_chunk,
+                             .constant = operation->flag ? 1 : 0,
+                             .sign = 1,
+                             .early = true},
+             &best, &most);
     for (unsigned scale = 0; scale <= chunks; scale++)
         for (unsigned shift = 0; shift <= chunks; shift++)
             for (int variant = 0; variant < 3; variant++) {

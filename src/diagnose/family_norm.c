@@ -26,8 +26,26 @@ static const double *apply(const struct norm *norm, const struct ts_operation *o
     return norm->prediction;
 }
 
-/* The same operation with another table: weight[i] becomes weights(w). */
-enum change { PLUS_ONE, MINUS_ONE, ONES, SQUARED, NO_BIAS, CHANGES };
+/* The same operation with another table. A norm with a scale and a shift that were not captured looks like one with the
+ * weight 1 + scale and the bias shift. */
+enum change { PLUS_ONE, MINUS_ONE, ONES, SQUARED, NO_BIAS, EXCHANGED, SCALE_AND_SHIFT, BIAS_FIRST, CHANGES };
+
+static void change_numbers(enum change change, double *weight, double *bias)
+{
+    const double w = *weight, b = *bias;
+    *weight = change == PLUS_ONE          ? 1 + w
+              : change == MINUS_ONE       ? w - 1
+              : change == ONES            ? 1
+              : change == SQUARED         ? w * w
+              : change == EXCHANGED       ? b
+              : change == SCALE_AND_SHIFT ? 1 + b
+                                          : w;
+    *bias = change == NO_BIAS           ? 0
+            : change == EXCHANGED       ? w
+            : change == SCALE_AND_SHIFT ? w - 1
+            : change == BIAS_FIRST      ? b * w
+                                        : b;
+}
 
 static void other_weights(const struct norm *norm)
 {
@@ -43,6 +61,14 @@ static void other_weights(const struct norm *norm)
         {"channel-scaled", "whether the weight is folded into the next layer and applied here as well",
          "each channel has the factor w: the candidate applies the norm's weight twice"},
         {"offset", "whether the norm's bias is loaded and applied", "the candidate does not apply the norm's bias"},
+        {"channel-scaled", "which of the two tensors is bound to weight and which to bias",
+         "the candidate's norm has its weight and its bias exchanged"},
+        {"modulation", "the order of scale and shift in the chunks of the modulation",
+         "scale and shift of this norm are exchanged: where the reference computes x * (1 + scale) + shift, the "
+         "candidate computes x * (1 + shift) + scale"},
+        {"modulation", "the order of scaling and shifting behind the norm",
+         "the candidate adds the bias (or shift) before it multiplies by the weight (or scale), the reference behind "
+         "it"},
     };
     struct ts_operation changed = norm->the_case->operation;
     size_t group = changed.group;
@@ -51,19 +77,11 @@ static void other_weights(const struct norm *norm)
         bias += fabs(changed.table[group + i]);
     for (int change = 0; table && change < CHANGES; change++) {
         const struct ts_operation *right = &norm->the_case->operation;
-        if (change == NO_BIAS && bias == 0)
+        if (change >= NO_BIAS && bias == 0)
             continue;
         memcpy(table, right->table, changed.table_count * sizeof *table);
-        for (size_t i = 0; i < group; i++) {
-            double w = right->table[i];
-            table[i] = change == PLUS_ONE    ? 1 + w
-                       : change == MINUS_ONE ? w - 1
-                       : change == ONES      ? 1
-                       : change == SQUARED   ? w * w
-                                             : w;
-            if (change == NO_BIAS)
-                table[group + i] = 0;
-        }
+        for (size_t i = 0; i < group; i++)
+            change_numbers((enum change)change, table + i, table + group + i);
         changed.table = table;
         ts_formula_operation(norm->the_case, &changed);
         ts_propose(norm->the_case, words[change].id, apply(norm, &changed), 0, words[change].check, "%s",

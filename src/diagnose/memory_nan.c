@@ -1,5 +1,5 @@
 /* Owns what is said about NaN and infinities that stand on one side only: how many there are in the whole tensor, which
- * is the first, and what may have made them. */
+ * is the first, and what may have made them; or that they are bits that nothing computed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,14 @@
 /* What is masked lies below this, when it is not minus infinity. */
 #define MASKED -1e4f
 
+/* Random bits are numbers of any size. An overflow leaves large ones, an underflow small ones: no computation leaves
+ * some that are this much larger than all that is expected, and others this much smaller than what is expected in their
+ * place. How many of either tell it. */
+#define APART      0x1p40
+#define FEWEST_OFF 8
+
 /* What an element has to be to be counted. */
-enum kind { A_NUMBER, IS_NAN, IS_INFINITE, ONLY_REFERENCE };
+enum kind { A_NUMBER, IS_NAN, IS_INFINITE, ONLY_REFERENCE, ARE_BITS };
 
 /* A finding about them, of some rows or of all. */
 struct finding {
@@ -22,11 +28,12 @@ struct finding {
     bool infinities; /* there are some beside the NaN */
     const char *why; /* of NaN, kept as long as the diagnosis */
     const char *before;
-    bool flipped; /* one bit makes the first NaN of what was expected */
+    bool flipped;   /* one bit makes the first NaN of what was expected */
+    double largest; /* that is expected */
 };
 
 /* Slots of a tally. */
-enum { HITS, ELEMENTS, ABOVE };
+enum { HITS, ELEMENTS, ABOVE, NON_FINITE };
 
 void ts_place_text(const struct ts_case *the_case, const struct ts_tally_place *place, char *text, size_t room)
 {
@@ -127,6 +134,24 @@ static enum kind kind_of(const struct ts_case *the_case, size_t i, bool masking)
     return isfinite(found) && (isnan(reference) || reference == INFINITY) ? ONLY_REFERENCE : A_NUMBER;
 }
 
+static bool is_tiny(const struct ts_case *the_case, size_t i)
+{
+    return the_case->found[i] != 0 && fabs(the_case->found[i]) * APART < fabs(the_case->expected[i]);
+}
+
+static bool is_huge(const struct ts_case *the_case, const struct finding *finding, size_t i)
+{
+    return isfinite(the_case->found[i]) && fabs(the_case->found[i]) > APART * finding->largest;
+}
+
+static bool is_counted(const struct ts_case *the_case, const struct finding *finding, size_t i)
+{
+    enum kind kind = kind_of(the_case, i, finding->masking);
+    return finding->kind != ARE_BITS
+               ? kind == finding->kind
+               : kind == IS_NAN || kind == IS_INFINITE || is_tiny(the_case, i) || is_huge(the_case, finding, i);
+}
+
 static bool count(struct ts_case *the_case, const struct ts_formula *formula, const double *out, struct ts_tally *tally)
 {
     const struct finding *finding = formula->numbers;
@@ -135,9 +160,12 @@ static bool count(struct ts_case *the_case, const struct ts_formula *formula, co
     for (size_t i = 0; i < the_case->total; i++) {
         if (isfinite(the_case->found[i]))
             tally->most = fmax(tally->most, fabs(the_case->found[i]));
-        if (kind_of(the_case, i, finding->masking) != finding->kind)
+        if (is_tiny(the_case, i))
+            tally->least = fmin(tally->least, fabs(the_case->found[i]));
+        if (!is_counted(the_case, finding, i))
             continue;
         tally->sums[HITS]++;
+        tally->sums[NON_FINITE] += !isfinite(the_case->found[i]);
         tally->sums[ABOVE] += fabs(the_case->expected[i]) > 0.99 * LARGEST_F16;
         ts_tally_place(tally, the_case, i);
     }
@@ -173,6 +201,12 @@ static const char *sentence(struct ts_case *the_case, const struct finding *find
                             "%" PRIu64 " of %" PRIu64 " elements%s %s NaN or infinite in the reference and %s in the "
                             "candidate",
                             number, all, among, number == 1 ? "is" : "are", number == 1 ? "a number" : "numbers");
+    if (finding->kind == ARE_BITS)
+        return ts_case_text(the_case,
+                            "%" PRIu64 " of %" PRIu64 " elements%s, the first at %s, hold bits that nothing computed: "
+                            "%snumbers from %.2g to %.2g, where the largest expected is %.4g",
+                            number, all, among, place, tally->sums[NON_FINITE] > 0 ? "NaN or infinities, and " : "",
+                            tally->least, tally->most, finding->largest);
     return ts_case_text(the_case, "%" PRIu64 " of %" PRIu64 " elements%s %s %s, %s %s%s", number, all, among,
                         number == 1 ? "is" : "are", finding->kind == IS_NAN ? "NaN" : "infinite",
                         number == 1 ? "at" : "the first at", place,
@@ -225,7 +259,9 @@ static void propose(struct ts_case *the_case, struct finding *finding)
         [IS_NAN] = {"nan", "the divisions, roots and exponentials in this step, and their precision"},
         [IS_INFINITE] = {"inf",
                          "the precision of this step: bf16 or f32 do not overflow there, or scale before and after"},
-        [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here"}};
+        [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here"},
+        [ARE_BITS] = {"unwritten", "whether all of it is written: the length of loops and copies, a stride, a race; or "
+                                   "what else these bytes are, and their type"}};
     struct ts_formula formula = {.count = count, .tell = tell, .numbers = finding, .size = sizeof *finding};
     struct ts_tally tally;
     /* beside infinities it is their child */
@@ -238,6 +274,20 @@ static void propose(struct ts_case *the_case, struct finding *finding)
     ts_propose_plain(the_case, words[finding->kind].id, confidence,
                      finding->flipped ? "memory or transport: one bit was flipped" : words[finding->kind].check, "%s",
                      sentence(the_case, finding, &tally, ts_looked_at(the_case)));
+}
+
+/* Whether there are as many that are too large as too small. */
+static bool are_bits(const struct ts_case *the_case, struct finding *finding, size_t non_finite)
+{
+    size_t tiny = 0, huge = non_finite;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (isfinite(the_case->expected[i]))
+            finding->largest = fmax(finding->largest, fabs(the_case->expected[i]));
+    for (size_t i = 0; i < the_case->total; i++) {
+        tiny += is_tiny(the_case, i);
+        huge += is_huge(the_case, finding, i);
+    }
+    return tiny >= FEWEST_OFF && huge >= FEWEST_OFF && tiny < 4 * huge && huge < 4 * tiny;
 }
 
 void ts_propose_non_finite(struct ts_case *the_case)
@@ -257,6 +307,12 @@ void ts_propose_non_finite(struct ts_case *the_case)
         finding.before = source == SIZE_MAX ? NULL : the_case->scene->pairs[source].name;
     }
     finding.infinities = number[IS_INFINITE] > 0;
+    if (are_bits(the_case, &finding, number[IS_NAN] + number[IS_INFINITE])) {
+        finding.kind = ARE_BITS;
+        propose(the_case, &finding);
+        free(mask);
+        return;
+    }
     if (number[IS_NAN]) {
         finding.kind = IS_NAN;
         finding.why = why_nan(the_case, &finding, mask, first, before);

@@ -173,19 +173,22 @@ void ts_region_trim(const struct ts_case *the_case, bool *mask)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t *rows = calloc(actor->rows + actor->width, sizeof *rows), *channels = rows + actor->rows;
-    size_t most_rows = 0, most_channels = 0, all = 0, outside = 0;
+    size_t most_rows = 0, most_channels = 0, all = 0, outside = 0, first = the_case->total, last = 0;
     if (!rows)
         return;
     for (size_t i = 0; i < the_case->total; i++)
         if (mask[i]) {
             all++;
+            first = first < i ? first : i;
+            last = i;
             most_rows = ++rows[i / actor->width] > most_rows ? rows[i / actor->width] : most_rows;
             most_channels = ++channels[i % actor->width] > most_channels ? channels[i % actor->width] : most_channels;
         }
     for (size_t i = 0; i < the_case->total; i++)
         outside +=
             mask[i] && (2 * rows[i / actor->width] < most_rows || 2 * channels[i % actor->width] < most_channels);
-    for (size_t i = 0; i < the_case->total && outside * 20 < all; i++)
+    /* one stretch of memory, which may begin and end within a row, is whole as it is */
+    for (size_t i = 0; i < the_case->total && outside * 20 < all && all && all != last - first + 1; i++)
         mask[i] = mask[i] && 2 * rows[i / actor->width] >= most_rows && 2 * channels[i % actor->width] >= most_channels;
     free(rows);
 }

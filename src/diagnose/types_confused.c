@@ -89,6 +89,25 @@ static void fill_confused(const struct ts_case *the_case, const struct reading *
     memset(told, true, total * sizeof *told);
 }
 
+static bool is_reversal(const struct reading *reading)
+{
+    return reading->fill == fill_confused && reading->confusion >= SWAPPED_F32 && reading->confusion <= SWAPPED_BF16;
+}
+
+/* Bytes in reverse order make of the last bits, which are noise, the sign and the exponent: what was found is turned
+ * back instead. A number that noise may hide tells nothing. */
+static bool is_turned_back(const struct reading *reading, double found, double expected)
+{
+    return is_reversal(reading) && fabs(expected) > 8 * reading->slack &&
+           fabs(confuse(reading->confusion, found) - expected) <= 0.02 * fabs(expected) + reading->slack;
+}
+
+static const char *what_to_check(const struct reading *reading)
+{
+    return is_reversal(reading) ? "the byte order of the file and of what reads it"
+                                : "the dtype passed to the reader, the kernel or the view";
+}
+
 /* Agreement by elements: bits read as another type range over the whole of it, and sums see the largest only. Counted
  * are the elements that are wrong. */
 static void count_agreeing(const struct ts_case *the_case, const struct reading *reading, size_t total, double *out,
@@ -106,7 +125,8 @@ static void count_agreeing(const struct ts_case *the_case, const struct reading 
         if (found == 0 && value != 0 && fabs(value) <= slack) /* never written, or too small: it tells nothing */
             continue;
         counted++;
-        near += (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) + slack;
+        near += (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) + slack ||
+                is_turned_back(reading, found, expected);
     }
     tally->sums[NEAR] += (double)near;
     tally->sums[COUNTED] += (double)counted;
@@ -190,12 +210,12 @@ static void try_reading(struct ts_case *the_case, const struct reading *reading,
             the_case,
             &(struct ts_formula){
                 .predict = predict, .count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
-        ts_propose(the_case, "dtype-confusion", prediction, 0, "the dtype passed to the reader, the kernel or the view",
-                   "%s", sentence(the_case, reading, share));
+        ts_propose(the_case, "dtype-confusion", prediction, 0, what_to_check(reading), "%s",
+                   sentence(the_case, reading, share));
     }
     ts_formula_next(the_case,
                     &(struct ts_formula){.count = count, .tell = tell, .numbers = reading, .size = sizeof *reading});
-    ts_propose_plain(the_case, "dtype-confusion", share, "the dtype passed to the reader, the kernel or the view", "%s",
+    ts_propose_plain(the_case, "dtype-confusion", share, what_to_check(reading), "%s",
                      sentence(the_case, reading, share));
 }
 

@@ -62,7 +62,7 @@ struct way {
     size_t first_rank;            /* the best so many are passed over */
     enum weighing weights;
     /* adaptive norms */
-    bool chunks_exchanged, one_missing, shift_missing, gate_missing, gate_other, gate_negative, large,
+    bool chunks_exchanged, one_missing, shift_missing, shift_early, gate_missing, gate_other, gate_negative, large,
         modulated_unnormed;
 };
 

@@ -432,8 +432,11 @@ void make_block(struct side *side)
     for (size_t at = 0; at < tokens * wide; at++) {
         double shift = modulation[(way->chunks_exchanged ? wide : 0) + at % wide];
         double scale = modulation[(way->chunks_exchanged ? 0 : wide) + at % wide];
-        modulated[at] = (way->modulated_unnormed ? x : normed)[at] * ((way->one_missing ? 0 : 1) + scale) +
-                        (way->shift_missing ? 0 : shift);
+        if (way->shift_missing)
+            shift = 0;
+        if (way->shift_early)
+            shift *= 1 + scale;
+        modulated[at] = (way->modulated_unnormed ? x : normed)[at] * ((way->one_missing ? 0 : 1) + scale) + shift;
     }
     settle(side, modulated);
     weight = weights(wide * wide, 0, way->large ? 60 : 0.7);

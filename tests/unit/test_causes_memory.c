@@ -92,6 +92,29 @@ static void filled_half(struct side *side, double *values, size_t count)
         values[i] = (double)ts_float_from_bits(0xc15a0000u);
 }
 
+/* What some allocators fill with, from within a row on. */
+static void filled_tail(struct side *side, double *values, size_t count)
+{
+    side->told[0] = (double)(side->size->tokens - 7);
+    side->told[1] = (double)((WIDE - 5) / side->size->head);
+    side->told[2] = (double)((WIDE - 5) % side->size->head);
+    side->told[3] = (double)(6 * WIDE + 5);
+    for (size_t i = count - 6 * WIDE - 5; i < count; i++)
+        values[i] = (double)ts_float_from_bits(0xcdcdcdcdu);
+}
+
+/* Whatever the memory held. */
+static void any_bits(struct side *side, double *values, size_t count)
+{
+    uint32_t bits = 12345;
+    (void)side;
+    for (size_t i = count / 2; i < count; i++) {
+        bits = bits * 1664525u + 1013904223u;
+        values[i] = (double)ts_float_from_bits(bits ^ bits >> 15);
+    }
+    values[count - 1] = NAN;
+}
+
 static void one_value(struct side *side, double *values, size_t count)
 {
     (void)side;
@@ -183,6 +206,12 @@ static const struct row rows[] = {
      .near = "affine offset heads term-missing unwritten"},
     {"unwritten", "the second half", Q, .plant = filled_half, .words = {"-13.625 (bits 0xc15a0000)"},
      .near = "rows zeros stale inf"},
+    {"unwritten", "a tail", Q, .plant = filled_tail, .clean = true, .wide = true,
+     .words = {"everything from token {0}, head {1}, channel {2} on: {3} elements", "(bits 0xcdcdcdcd)"},
+     .near = "centering offset rows"},
+    {"unwritten", "any bits", Q, .plant = any_bits, .clean = true, .wide = true,
+     .words = {"hold bits that nothing computed: NaN or infinities, and numbers from"}, .near = "nan inf",
+     .beside = "rows channels sparse heads"},
     {"unwritten", "all", Q, .plant = one_value, .words = {"every element of the candidate is 3 "},
      .near = "offset zeros affine"},
     {"stale", "channels", Q, .plant = old_channels, .words = {"head {0}: {1} elements still hold x"},

@@ -245,6 +245,8 @@ static const struct row rows[] = {
      .clean = true, .near = "inf sparse"},
     {"dtype-confusion", "bytes of f32 reversed", W, .plant = f32_reversed,
      .words = {"the bytes of f32 are in reverse order"}, .clean = true, .near = "nan inf sparse unrelated"},
+    {"dtype-confusion", "bytes of f32 reversed, and noise", Q, .plant = f32_reversed,
+     .words = {"the bytes of f32 are in reverse order"}, .check = "byte order", .clean = true, .near = "nan inf"},
     {"rounding", "bf16", W, .plant = kept_bits, .number = 7, .words = {"rounded to bf16"}, .check = "not a fault",
      .clean = true, .near = "quantization dtype-confusion"},
     {"rounding", "f16", W, .plant = to_f16, .words = {"f16"}, .clean = true},

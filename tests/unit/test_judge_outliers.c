@@ -44,6 +44,41 @@ static void test_a_norm_of_a_large_channel(void **state)
     judge_norm(0.984, 1);
 }
 
+/* A sum in bf16 of a stream with one channel that is all of its size: what that is rounded by is more than a tenth of
+ * the other channels, and none of theirs. */
+static void judge_sum(double factor, size_t expected)
+{
+    struct judged judged;
+    float *x, *y, near_x[TOTAL], near_y[TOTAL], sum[2][TOTAL];
+    trace_start(&judged.trace);
+    x = made_values(TOTAL);
+    y = made_values(TOTAL);
+    for (size_t row = 0; row < TOKENS; row++)
+        x[row * WIDTH + LARGE] = (row % 3 ? 400.0f : -600.0f) + x[row * WIDTH + LARGE];
+    memcpy(near_x, x, sizeof near_x);
+    memcpy(near_y, y, sizeof near_y);
+    round_all(near_x, TOTAL);
+    round_all(near_y, TOTAL);
+    for (size_t i = 0; i < TOTAL; i++) {
+        sum[0][i] = x[i] + y[i];
+        sum[1][i] = near_x[i] + (float)factor * near_y[i];
+    }
+    round_all(sum[1], TOTAL);
+    trace_add(&judged.trace, "layers.0.stream", x, near_x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.branch", y, near_y, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.0.sum", sum[0], sum[1], SHAPE(TOKENS, WIDTH));
+    free(x);
+    free(y);
+    expect_first(&judged, expected);
+}
+
+static void test_a_sum_beside_a_large_channel(void **state)
+{
+    (void)state;
+    judge_sum(1, SIZE_MAX);
+    judge_sum(0.9, 2);
+}
+
 /* Products of weights of three bits, the last of which has a channel that is large in every token, as its error is; or
  * every channel has the same error in every token. */
 static void judge_product(bool everywhere, size_t expected)
@@ -336,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_one_token_of_a_head),
         cmocka_unit_test(test_a_small_number_among_large_ones),
         cmocka_unit_test(test_a_norm_of_a_large_channel),
+        cmocka_unit_test(test_a_sum_beside_a_large_channel),
         cmocka_unit_test(test_an_offset_of_one_channel),
         cmocka_unit_test(test_a_token_of_few_numbers),
         cmocka_unit_test(test_what_becomes_of_a_token),

@@ -156,9 +156,17 @@ static void test_siblings_of_another_kind(void **state)
     /* and those behind it that err by half of it may carry it; those before cannot */
     JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.4}, {"layers.0.k", 0.2}, {"layers.0.v", 0.2});
     JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.11}, {"layers.0.k", 0.11}, {"layers.0.v", 0.4});
-    JUDGE(NULL, {"embed", FINE}, {"layers.0.q", 0.275}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
-    JUDGE("layers.0.q", {"embed", FINE}, {"layers.0.q", 0.32}, {"layers.0.k", FINE}, {"layers.0.v", FINE});
-    JUDGE("layers.0.v", {"embed", FINE}, {"layers.0.q", FINE}, {"layers.0.k", FINE}, {"layers.0.v", 0.32});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.x", 0.275}, {"layers.0.y", FINE}, {"layers.0.z", FINE});
+    JUDGE("layers.0.x", {"embed", FINE}, {"layers.0.x", 0.32}, {"layers.0.y", FINE}, {"layers.0.z", FINE});
+    JUDGE("layers.0.z", {"embed", FINE}, {"layers.0.x", FINE}, {"layers.0.y", FINE}, {"layers.0.z", 0.32});
+    /* but queries, keys and values are stored in one way, and so are gate and up; values may come from a cache */
+    JUDGE("layers.0.q_proj", {"embed", FINE}, {"layers.0.q_proj", 0.05}, {"layers.0.k_proj", FINE},
+          {"layers.0.v_proj", FINE});
+    JUDGE("layers.0.v_proj", {"embed", FINE}, {"layers.0.q_proj", FINE}, {"layers.0.k_proj", FINE},
+          {"layers.0.v_proj", 0.1});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q_proj", FINE}, {"layers.0.k_proj", FINE}, {"layers.0.v_proj", 0.05});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.q_proj", 0.1}, {"layers.0.k_proj", 0.1}, {"layers.0.v_proj", FINE});
+    JUDGE("layers.0.mlp.up_proj", {"embed", FINE}, {"layers.0.mlp.gate_proj", FINE}, {"layers.0.mlp.up_proj", 0.1});
     JUDGE(NULL, {"embed", FINE}, {"layers.0.norm", FINE}, {"layers.0.q", 0.335}); /* a norm is none */
 }
 
@@ -413,6 +421,32 @@ static void test_what_layers_add_to_a_stream(void **state)
     judge_stream(0.4, 0.1, 2, 1);
     /* nothing starts with as much as this, however small a part of the stream it is */
     judge_stream(0.8, 1.2, 6, 1);
+}
+
+/* A stream whose first layers are fine and whose next one is not: by what comes in, the others add more and more that
+ * is wrong. Coarse layers did so from the first on. */
+static void test_what_grows_in_a_stream(void **state)
+{
+    static const double wrong[] = {1e-6, 0.65, 0.72, 0.79, 0.84};
+    struct judged judged;
+    float *x, y[TOTAL];
+    (void)state;
+    trace_start(&judged.trace);
+    x = made_values(TOTAL);
+    memcpy(y, x, sizeof y);
+    trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    for (size_t layer = 0; layer < sizeof wrong / sizeof *wrong; layer++) {
+        float *added = made_values(TOTAL), near[TOTAL];
+        err(added, near, TOTAL, wrong[layer]);
+        for (size_t i = 0; i < TOTAL; i++) {
+            x[i] += (layer == 1 ? 1.5f : 1) * added[i];
+            y[i] += (layer == 1 ? 1.5f : 1) * near[i];
+        }
+        trace_add(&judged.trace, made_name("layers.%d", (int)layer), x, y, SHAPE(TOKENS, WIDTH));
+        free(added);
+    }
+    free(x);
+    expect_first(&judged, 2);
 }
 
 /* Outputs of layers that continue nothing: coarse weights in all of them add up; a bug in one adds once, and where it
@@ -795,6 +829,7 @@ int main(void)
         cmocka_unit_test(test_layers_that_were_left_out),
         cmocka_unit_test(test_the_last_of_two_tokens),
         cmocka_unit_test(test_what_layers_add_to_a_stream),
+        cmocka_unit_test(test_what_grows_in_a_stream),
         cmocka_unit_test(test_outputs_of_layers_alone),
         cmocka_unit_test(test_an_error_that_follows),
         cmocka_unit_test(test_tokens_err_alike),
