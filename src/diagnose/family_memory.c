@@ -723,7 +723,9 @@ static void sparse(struct ts_case *the_case)
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "sparse", hits.certain * part,
                      flips == tally.place_count ? "memory or transport: one bit of each was flipped"
-                                                : "a race, an index out of range, a kernel boundary, shared memory",
+                     : ts_is_weight(ts_case_pair(the_case)->name)
+                         ? "how the file was written, copied or edited since"
+                         : "a race, an index out of range, a kernel boundary, shared memory",
                      "%s", hits_text(the_case, &hits, &tally, part, ts_looked_at(the_case)));
 }
 
