@@ -246,9 +246,9 @@ static void propose(struct ts_case *the_case, struct finding *finding)
     (void)count(the_case, &formula, NULL, &tally);
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, words[finding->kind].id, confidence,
-                     finding->flipped      ? "memory or transport: one bit was flipped"
-                     : is_weight(the_case) ? words[finding->kind].check_file
-                                           : words[finding->kind].check,
+                     finding->flipped
+                         ? "memory or transport: one bit was flipped"
+                         : ts_case_check(the_case, words[finding->kind].check, words[finding->kind].check_file),
                      "%s", sentence(the_case, finding, &tally, ts_looked_at(the_case)));
 }
 

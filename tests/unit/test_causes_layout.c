@@ -166,6 +166,8 @@ static const struct row rows[] = {
      .words = {"rows were written {0} elements apart but are read {hidden} apart"}, .near = "zeros shifted unwritten"},
     {"shifted", "tokens", Q, .plant = moved_tokens, .words = {"tokens are shifted by 1"},
      .near = "permuted stale rows"},
+    {"shifted", "rows", WEIGHT_OF("self_attn.q_proj"), .plant = moved_tokens, .words = {"rows are shifted by 1"},
+     .check = "the order of experts, shards or rows", .near = "permuted stale rows"},
     {"shifted", "elements", Q, .plant = moved_elements, .words = {"shifted by 3 elements"},
      .near = "permuted unrelated"},
     {"permuted", "a square weight", WEIGHT_OF("self_attn.q_proj"), .plant = transposed, .undo = true,

@@ -98,6 +98,11 @@ static void one_value(struct side *side, double *values, size_t count)
     EACH values[i] = 3;
 }
 
+static void zero_rows(struct side *side, double *values, size_t count)
+{
+    EACH values[i] = i / WIDE >= 8 ? 0 : values[i];
+}
+
 static void old_channels(struct side *side, double *values, size_t count)
 {
     const double *before = value_of(side, "x");
@@ -177,6 +182,8 @@ static const struct row rows[] = {
      .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan", .beside = "rounding channels"},
     {"zeros", "a head", Q, .plant = zero_head, .words = {"zero in head {0}"},
      .near = "heads channels unwritten scaled"},
+    {"zeros", "the end of a weight", W, .plant = zero_rows, .words = {"zero in rows 8 to "},
+     .check = "whether this part was loaded", .near = "rows unwritten stale"},
     {"zeros", "the end", Q, .plant = zero_tail,
      .words = {"zero in everything from token {0}, head {1}, channel {2} on ({3} of"}, .near = "rows unwritten stale"},
     {"zeros", "all", Q, .plant = zero_all, .words = {"every element of the candidate is zero"},
