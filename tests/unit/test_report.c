@@ -676,6 +676,7 @@ static void test_html(void **state)
     assert_int_equal(count_of(out.data, "<img "), 21);
     assert_non_null(strstr(out.data, "one rounding of bf16"));
     assert_non_null(strstr(out.data, "first divergence: layer_0_attn_q_rope"));
+    assert_non_null(strstr(out.data, "chart.scrollLeft = first.")); /* in view where the window is narrow */
     /* it loads nothing */
     assert_null(strstr(out.data, "http://"));
     assert_null(strstr(out.data, "https://"));
