@@ -333,6 +333,15 @@ static void leave_open(struct ts_comparison *comparison, const struct ts_compari
     count_again(&comparison->judgement);
 }
 
+/* "all 12 tensors", of two or more. */
+static const char *all_tensors(struct ts_comparison *comparison)
+{
+    const char *text = comparison->pairing.count == 2
+                           ? "both tensors"
+                           : ts_arena_printf(&comparison->arena, "all %zu tensors", comparison->pairing.count);
+    return text ? text : "all tensors";
+}
+
 /* How much alike two inputs are that match. */
 static const char *what_agrees(struct ts_comparison *comparison, const struct ts_comparison_options *options)
 {
@@ -370,20 +379,20 @@ static const char *what_agrees(struct ts_comparison *comparison, const struct ts
         const char *by =
             comparison->judgement.aside_count ? "" : ts_arena_printf(&comparison->arena, ", up to %.2g", most);
         return ts_arena_printf(&comparison->arena,
-                               "all %zu tensors agree, provided the candidate uses low-bit weights or a low-bit cache: "
+                               "%s agree, provided the candidate uses low-bit weights or a low-bit cache: "
                                "%zu ha%s errors of that size%s%s",
-                               count, so_large, so_large == 1 ? "s" : "ve", by ? by : "", where);
+                               all_tensors(comparison), so_large, so_large == 1 ? "s" : "ve", by ? by : "", where);
     }
     if (!unequal && !masked)
         return count == 1 ? ts_arena_printf(&comparison->arena, "the only tensor is equal%s", where)
-                          : ts_arena_printf(&comparison->arena, "all %zu tensors are equal%s", count, where);
+                          : ts_arena_printf(&comparison->arena, "%s are equal%s", all_tensors(comparison), where);
     if (count == 1)
         return ts_arena_printf(&comparison->arena, "the only tensor %s %s%s", unequal ? "agrees" : "is equal", but,
                                where);
     if ((unequal ? unequal : masked) == count)
-        return ts_arena_printf(&comparison->arena, "all %zu tensors %s %s%s", count, unequal ? "agree" : "are equal",
-                               but, where);
-    return ts_arena_printf(&comparison->arena, "all %zu tensors %s%s, %zu of them %s", count,
+        return ts_arena_printf(&comparison->arena, "%s %s %s%s", all_tensors(comparison),
+                               unequal ? "agree" : "are equal", but, where);
+    return ts_arena_printf(&comparison->arena, "%s %s%s, %zu of them %s", all_tensors(comparison),
                            unequal ? "agree" : "are equal", where, unequal ? unequal : masked, but);
 }
 
@@ -405,8 +414,10 @@ static void decide(struct ts_comparison *comparison, const struct ts_comparison_
     const size_t alone = (options->partial ? 0 : pairing->only_a_count) + pairing->only_b_count;
     if (judgement->counts[TS_JUDGED_DIFFERS]) {
         comparison->outcome = TS_OUTCOME_DIFFER;
-        comparison->outcome_text = ts_arena_printf(&comparison->arena, "%zu of %zu tensors differ",
-                                                   judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
+        comparison->outcome_text = pairing->count == 1
+                                       ? "the only tensor differs"
+                                       : ts_arena_printf(&comparison->arena, "%zu of %zu tensors differ",
+                                                         judgement->counts[TS_JUDGED_DIFFERS], pairing->count);
     } else if (!pairing->count) {
         comparison->outcome = TS_OUTCOME_INCOMPLETE;
         comparison->outcome_text = why_nothing(comparison);

@@ -42,9 +42,11 @@
 #define ROW_SMALL 0x1p-13
 #define FEWEST    8 /* rows, so that there is something usual */
 
+/* Its numbers are those of the file: a step of w is several of 1 + w where that is small. */
 static bool is_plain(const struct ts_view *view)
 {
-    return ts_type_info(view->tensor->type)->kind == TS_CLASS_FLOAT && view->join != TS_JOIN_SUM && !view->decay;
+    return ts_type_info(view->tensor->type)->kind == TS_CLASS_FLOAT && view->join != TS_JOIN_SUM &&
+           !ts_view_is_computed(view);
 }
 
 static bool is_quantized(const struct ts_pair *pair)

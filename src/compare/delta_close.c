@@ -220,9 +220,12 @@ int ts_bits_in_use(const struct ts_view *view)
     int declared = ts_type_info(view->tensor->type)->mantissa_bits;
     const unsigned parts = ts_type_info(view->tensor->type)->components;
     const size_t most = 128 / (parts ? parts : 1);
+    struct ts_view stored = *view; /* 1 + w has more bits than w was rounded to */
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
+    stored.add = 0;
+    stored.decay = false;
     if (view->join == TS_JOIN_SUM)
         return coarsest_part(view);
     if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))
@@ -234,7 +237,7 @@ int ts_bits_in_use(const struct ts_view *view)
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
         uint64_t first = view->count / 8 * (uint64_t)run;
         size_t now = view->count - first < most ? (size_t)(view->count - first) : most;
-        if (parts < 1 || parts > 2 || ts_view_read_f32(view, first, now, values + count, &ignored) != TS_OK)
+        if (parts < 1 || parts > 2 || ts_view_read_f32(&stored, first, now, values + count, &ignored) != TS_OK)
             return 23;
         count += now * parts;
         if (view->count <= most)

@@ -94,7 +94,7 @@ enum ts_status ts_find_largest(const struct ts_pair *pair, uint64_t worst_run, u
 bool ts_delta_needs_cosine(const struct ts_delta *delta);
 enum ts_status ts_delta_cosine(const struct ts_pair *pair, struct ts_delta *delta, struct ts_error *error);
 
-/* Mantissa bits that the values of a view use, from a sample. */
+/* Mantissa bits that the stored values of a view use, from a sample. */
 int ts_bits_in_use(const struct ts_view *view);
 
 #endif

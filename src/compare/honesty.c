@@ -287,9 +287,9 @@ static void look_at_coverage(struct doubts *doubts)
     window = window ? window : window_of(doubts->comparison->b);
     if (window && tokens && tokens <= window)
         add(doubts, ts_arena_printf(doubts->arena,
-                                    "%" PRIu64 " tokens fit in the sliding window of %" PRIu64
+                                    "%" PRIu64 " token%s in the sliding window of %" PRIu64
                                     ": an error in the window cannot show; use a longer prompt",
-                                    tokens, window));
+                                    tokens, tokens == 1 ? " fits" : "s fit", window));
 }
 
 /* A file compared with itself agrees, and proves nothing. */

@@ -544,15 +544,49 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
     return true;
 }
 
+static bool has_word(const char *name, const char *const *words, size_t count)
+{
+    for (size_t k = 0; k < count; k++)
+        if (strstr(name, words[k]))
+            return true;
+    return false;
+}
+
 /* Positions are whole numbers from 0 on as well, and belong into their order. */
 static bool is_of_experts(const char *name)
 {
     static const char *const words[] = {"router", "expert", "moe", "sort", "permut", "dispatch"};
     uint64_t layer;
-    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
-        if (strstr(name, words[k]))
-            return ts_layer_of(name, &layer);
-    return false;
+    return has_word(name, words, sizeof words / sizeof *words) && ts_layer_of(name, &layer);
+}
+
+/* Masks, positions and places in a cache have a few numbers for each token too, and no noise changes them. They are
+ * told by their names, or by numbers that nobody ranked: negative ones (but -1 for nothing), booleans, ones and zeros
+ * where a token has more than two, and one for each token that always rises. Masks of experts, or of groups of them, do
+ * change with the choice. */
+static bool may_be_chosen(struct choice *choice, uint64_t tokens)
+{
+    static const char *const choosing[] = {"router", "expert", "moe", "gate", "group", "top", "choice", "select"};
+    static const char *const given[] = {"mask", "position",    "input_ids", "token_type", "segment",
+                                        "slot", "block_table", "seq_len",   "seqlen",     "length"};
+    const struct ts_pair *pair = choice->indices;
+    bool bits = choice->count > 2, rising = choice->count == 1;
+    int64_t last = INT64_MIN;
+    if (is_of_experts(pair->name) || has_word(pair->name, choosing, sizeof choosing / sizeof *choosing))
+        return true;
+    if (has_word(pair->name, given, sizeof given / sizeof *given) || pair->a.tensor->type == TS_BOOL ||
+        pair->b.tensor->type == TS_BOOL)
+        return false;
+    for (uint64_t token = 0; token < tokens && read_choice(choice, token); token++) {
+        for (size_t k = 0; k < choice->count; k++) {
+            if (choice->a[k] < -1 || choice->b[k] < -1)
+                return false;
+            bits = bits && (choice->a[k] == 0 || choice->a[k] == 1);
+        }
+        rising = rising && choice->a[0] > last;
+        last = choice->a[0];
+    }
+    return !bits && !rising;
 }
 
 void ts_judge_integers(struct ts_judge *state, size_t i)
@@ -575,7 +609,9 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
     }
     choice->indices = pair;
     choice->count = (size_t)width;
-    if (count_flipped(state, i, choice, true, &flipped)) {
+    if (!may_be_chosen(choice, tokens)) {
+        unequal(state, i);
+    } else if (count_flipped(state, i, choice, true, &flipped)) {
         if (flipped) {
             state->out->verdicts[i].judged = TS_JUDGED_NOISE;
             state->out->verdicts[i].why =

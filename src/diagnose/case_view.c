@@ -32,6 +32,11 @@ bool ts_is_weight(const char *name)
            strstr(name, ".weight_"); /* "gate.weights" are a router's output */
 }
 
+const char *ts_case_check(const struct ts_case *the_case, const char *of_step, const char *of_weight)
+{
+    return ts_is_weight(ts_case_pair(the_case)->name) ? of_weight : of_step;
+}
+
 const double *ts_case_values(struct ts_case *the_case, const struct ts_actor *actor, bool candidate)
 {
     struct ts_case_state *state = (struct ts_case_state *)the_case;

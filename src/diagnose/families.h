@@ -75,11 +75,13 @@ const double *ts_case_norm_input(struct ts_case *the_case);
 /* Where a norm's weights and biases are chunks of a captured tensor, as in adaptive norms, the candidate's own chunks
  * take the place of the reference's in the case's operation. In family_modulation.c. */
 void ts_adapt_norm(struct ts_case *the_case);
-/* Text in the diagnosis' arena, "" without memory. */
 /* A name that ends as parameters of a checkpoint do. */
 bool ts_is_weight(const char *name);
+/* What to check: about a step of a run, or about a weight, which no step has made and which has no tokens. */
+const char *ts_case_check(const struct ts_case *the_case, const char *of_step, const char *of_weight);
 /* Where element i of the case stands in the pair's own shape, flat; false when that cannot be told. */
 bool ts_case_index(const struct ts_case *the_case, size_t i, uint64_t *flat);
+/* Text in the diagnosis' arena, "" without memory. */
 const char *ts_case_text(struct ts_case *the_case, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -467,17 +467,18 @@ static void propose_routing(struct ts_case *the_case, const struct ts_router *ro
     ts_formula_next(the_case, &(struct ts_formula){.proved = true});
     if (ties == differing && (own || ts_case_quiet(the_case)))
         ts_propose_plain(the_case, "routing", 0.9, "nothing: near ties fall either way; judge these tokens separately",
-                         "not a bug: %zu tokens (%s) went to different experts because their scores are nearly tied",
-                         ties, tokens);
+                         "not a bug: %zu token%s (%s) went to different experts because %s scores are nearly tied",
+                         ties, ties == 1 ? "" : "s", tokens, ties == 1 ? "its" : "their");
     else if (own && permuted == differing)
         ts_propose_plain(the_case, "router-gate", 0.8, "the order in which chosen experts are listed",
-                         "in %zu tokens the candidate lists the same experts in another order", differing);
+                         "in %zu token%s the candidate lists the same experts in another order", differing,
+                         differing == 1 ? "" : "s");
     else if (own)
         ts_propose_plain(the_case, "router-gate", 0.8,
                          "how experts are chosen: groups, correction bias, sorting, number of experts per token",
-                         "%zu tokens go to different experts, %zu of them without a near tie: the scores are up to "
+                         "%zu token%s to different experts, %zu of them without a near tie: the scores are up to "
                          "%.3g apart, while the two runs differ by %.3g there",
-                         differing, differing - ties, worst_gap, worst_moved);
+                         differing, differing == 1 ? " goes" : "s go", differing - ties, worst_gap, worst_moved);
     else
         ts_formula_next(the_case, &(struct ts_formula){0});
 }

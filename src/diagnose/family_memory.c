@@ -183,15 +183,22 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
         give_left_over(the_case, mask, 0, NULL, ts_case_text(the_case, "the candidate is zero in %s (", region.text),
                        " elements)");
     if (region.whole) /* predicting nothing at all is the measure of other hypotheses, so that it cannot measure this */
-        ts_propose_measured(the_case, "zeros", 0, 0, "whether this step ran, and whether its result was written", "%s",
+        ts_propose_measured(the_case, "zeros", 0, 0,
+                            ts_case_check(the_case, "whether this step ran, and whether its result was written",
+                                          "whether this weight was loaded before it was written"),
+                            "%s",
                             all_of_it(the_case, 0,
                                       (double)(is_everything(the_case, mask) ? the_case->total : region.count),
                                       (double)the_case->total));
     else
-        ts_propose(the_case, "zeros", prediction, region.pieces,
-                   "whether this part is computed and written: the grid of a kernel, a slice, a mask, a padded length",
-                   "the candidate is zero in %s (%zu of %zu elements%s)", region.text, region.count, the_case->total,
-                   ts_looked_at(the_case));
+        ts_propose(
+            the_case, "zeros", prediction, region.pieces,
+            ts_case_check(
+                the_case,
+                "whether this part is computed and written: the grid of a kernel, a slice, a mask, a padded length",
+                "whether this part was loaded and converted: a shard, an expert or a slice that is missing"),
+            "the candidate is zero in %s (%zu of %zu elements%s)", region.text, region.count, the_case->total,
+            ts_looked_at(the_case));
 }
 
 /* Runs of one value, not zero, where different ones are expected. */
@@ -226,9 +233,12 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
                        ts_case_text(the_case, " elements are all %.9g (bits 0x%08" PRIx32 ")", value,
                                     ts_float_bits((float)value)));
     if (region.whole)
-        ts_propose_measured(the_case, "unwritten", 0, 1,
-                            "whether this step ran at all: the value looks like what the buffer was filled with", "%s",
-                            all_of_it(the_case, value, (double)the_case->total, (double)the_case->total));
+        ts_propose_measured(
+            the_case, "unwritten", 0, 1,
+            ts_case_check(
+                the_case, "whether this step ran at all: the value looks like what the buffer was filled with",
+                "whether this weight was loaded before it was written: the value looks like what it was filled with"),
+            "%s", all_of_it(the_case, value, (double)the_case->total, (double)the_case->total));
     else
         ts_propose(the_case, "unwritten", prediction, region.pieces + 1,
                    "whether all of it is written: the value looks like what the buffer was filled with",
@@ -722,8 +732,10 @@ static void sparse(struct ts_case *the_case)
     hits.least = costs[few] > 0 ? fmin(least, fmax(4 * costs[few], FEW_FLOOR * least)) : 0;
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "sparse", hits.certain * part,
-                     flips == tally.place_count ? "memory or transport: one bit of each was flipped"
-                                                : "a race, an index out of range, a kernel boundary, shared memory",
+                     flips == tally.place_count
+                         ? "memory or transport: one bit of each was flipped"
+                         : ts_case_check(the_case, "a race, an index out of range, a kernel boundary, shared memory",
+                                         "how the file was written, copied or edited since"),
                      "%s", hits_text(the_case, &hits, &tally, part, ts_looked_at(the_case)));
 }
 

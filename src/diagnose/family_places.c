@@ -221,6 +221,17 @@ struct way {
     size_t (*at)(const struct ts_actor *, size_t);
 };
 
+/* A weight's rows are no tokens, and nothing of the run has made them. */
+static const char *check_of(const struct way *way, int which, bool is_weight)
+{
+    if (which == 1 || !is_weight)
+        return way->check;
+    return which == 0
+               ? "what was done to these rows alone: a shard, a block or an expert that was converted or trained "
+                 "by itself, tokens that were added"
+               : "what was done to these columns alone: a shard or a block that was converted by itself";
+}
+
 /* Rows and columns of a weight, or what they are in a run. */
 static const char *word_of(const struct ts_case *the_case, const struct way *way, int which, size_t number)
 {
@@ -244,7 +255,7 @@ static void propose(struct ts_case *the_case)
          head_at},
         {"rows", "pixel", "pixels", "the borders: padding, stride, tile size and overlap", channel_at},
     };
-    bool image = ts_case_is_image(the_case);
+    bool image = ts_case_is_image(the_case), is_weight = ts_is_weight(ts_case_pair(the_case)->name);
     const struct way *ways = image ? planes : tokens;
     struct ts_actor own = unfolded(the_case), *actor = &own;
     size_t counts[] = {actor->rows, actor->heads, actor->width};
@@ -273,14 +284,14 @@ static void propose(struct ts_case *the_case)
                 fraction = 1;
             give_formula(the_case, chosen, parts, way);
             if (share > HOLDS && fraction <= MOST_SHARE)
-                ts_propose_plain(the_case, ways[way].id, MODESTY * share * (1 - fraction), ways[way].check,
-                                 "%s %s%s hold%s %.0f %% of the error%s", word_of(the_case, &ways[way], way, number),
-                                 text, sampled ? "" : ts_case_text(the_case, " of %zu", parts), number == 1 ? "s" : "",
-                                 100 * share,
-                                 image      ? ""
-                                 : way == 0 ? which_tokens(chosen, parts, number)
-                                 : way == 2 ? stripe(the_case, chosen, parts, number)
-                                            : "");
+                ts_propose_plain(
+                    the_case, ways[way].id, MODESTY * share * (1 - fraction), check_of(&ways[way], way, is_weight),
+                    "%s %s%s hold%s %.0f %% of the error%s", word_of(the_case, &ways[way], way, number), text,
+                    sampled ? "" : ts_case_text(the_case, " of %zu", parts), number == 1 ? "s" : "", 100 * share,
+                    image || (way == 0 && is_weight) ? ""
+                    : way == 0                       ? which_tokens(chosen, parts, number)
+                    : way == 2                       ? stripe(the_case, chosen, parts, number)
+                                                     : "");
         }
         free(list);
         free(chosen);

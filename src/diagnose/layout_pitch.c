@@ -223,7 +223,7 @@ static void read_pitches(const struct memory *memory, double *prediction)
     if (pitch == (int64_t)width)
         ts_propose(the_case, "shifted", prediction, 1 + missing,
                    "a pointer or a slice that starts at the wrong element",
-                   "everything is shifted by %" PRId64 " elements", -base);
+                   "everything is shifted by %" PRId64 " element%s", -base, base == 1 || base == -1 ? "" : "s");
     else
         ts_propose(the_case, "permuted", prediction, 2 + missing,
                    "the row pitch (leading dimension, padding): a strided view read as if it were contiguous",

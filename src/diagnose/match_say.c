@@ -241,7 +241,10 @@ void ts_lines_say(struct ts_lines *lines, const double *prediction)
         offer(lines, prediction, "shifted", 1,
               lines->columns
                   ? "an index, a slice or a pointer that is off"
-                  : "positions: a cache offset, a token prepended or dropped, padding on the other side, a roll",
+                  : ts_case_check(
+                        the_case,
+                        "positions: a cache offset, a token prepended or dropped, padding on the other side, a roll",
+                        "the order of experts, shards or rows: a roll, or one that was added or left out before them"),
               "%s are shifted by %" PRId64 ": position i holds what belongs at i %c %" PRId64, what, -step,
               step < 0 ? '-' : '+', step < 0 ? -step : step);
         return;

@@ -220,6 +220,11 @@ static const char *tell(struct ts_case *the_case, const struct ts_formula *formu
     return tally->place_count ? sentence(the_case, formula->numbers, tally, "") : NULL;
 }
 
+static bool is_weight(const struct ts_case *the_case)
+{
+    return ts_is_weight(ts_case_pair(the_case)->name);
+}
+
 static const char *why_nan(struct ts_case *the_case, struct finding *finding, const bool *mask, size_t first,
                            double before)
 {
@@ -230,6 +235,8 @@ static const char *why_nan(struct ts_case *the_case, struct finding *finding, co
     if (finding->flipped)
         return ts_case_text(the_case, "; it is one flipped bit away from %.6g (xor 0x%" PRIx32 ": bit %d)", value,
                             (uint32_t)1 << bit, bit);
+    if (is_weight(the_case)) /* nothing has made it, and no other tensor of the file has a part in it */
+        return "";
     for (unsigned k = 0; k < the_case->operation.input_count; k++) {
         const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[k]);
         size_t row = first / the_case->actor->width;
@@ -254,14 +261,20 @@ static const char *why_nan(struct ts_case *the_case, struct finding *finding, co
 static void propose(struct ts_case *the_case, struct finding *finding)
 {
     static const struct {
-        const char *id, *check;
-    } words[] = {
-        [IS_NAN] = {"nan", "the divisions, roots and exponentials in this step, and their precision"},
-        [IS_INFINITE] = {"inf",
-                         "the precision of this step: bf16 or f32 do not overflow there, or scale before and after"},
-        [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here"},
-        [ARE_BITS] = {"unwritten", "whether all of it is written: the length of loops and copies, a stride, a race; or "
-                                   "what else these bytes are, and their type"}};
+        const char *id, *check, *check_file; /* of a step in a run, of a weight */
+    } words[] = {[IS_NAN] = {"nan", "the divisions, roots and exponentials in this step, and their precision",
+                             "how the file was made: training that diverged, or memory that was never written"},
+                 [IS_INFINITE] = {"inf",
+                                  "the precision of this step: bf16 or f32 do not overflow there, or scale before and "
+                                  "after",
+                                  "how the file was made: training that diverged, or a type with a smaller range"},
+                 [ONLY_REFERENCE] = {"nan", "the reference: its own run went wrong here",
+                                     "the reference: its own file is damaged here"},
+                 [ARE_BITS] = {"unwritten",
+                               "whether all of it is written: the length of loops and copies, a stride, a race; or "
+                               "what else these bytes are, and their type",
+                               "how the file was made: memory that was never written, an offset, or the type that "
+                               "these bytes are given"}};
     struct ts_formula formula = {.count = count, .tell = tell, .numbers = finding, .size = sizeof *finding};
     struct ts_tally tally;
     /* beside infinities it is their child */
@@ -272,8 +285,10 @@ static void propose(struct ts_case *the_case, struct finding *finding)
     (void)count(the_case, &formula, NULL, &tally);
     ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, words[finding->kind].id, confidence,
-                     finding->flipped ? "memory or transport: one bit was flipped" : words[finding->kind].check, "%s",
-                     sentence(the_case, finding, &tally, ts_looked_at(the_case)));
+                     finding->flipped
+                         ? "memory or transport: one bit was flipped"
+                         : ts_case_check(the_case, words[finding->kind].check, words[finding->kind].check_file),
+                     "%s", sentence(the_case, finding, &tally, ts_looked_at(the_case)));
 }
 
 /* Whether there are as many that are too large as too small. */
@@ -302,7 +317,7 @@ void ts_propose_non_finite(struct ts_case *the_case)
         first = mask[i] && !number[IS_NAN] ? i : first;
         number[kind]++;
     }
-    if (mask && (number[IS_NAN] || number[IS_INFINITE])) {
+    if (mask && !is_weight(the_case) && (number[IS_NAN] || number[IS_INFINITE])) {
         source = born_before(the_case, &before);
         finding.before = source == SIZE_MAX ? NULL : the_case->scene->pairs[source].name;
     }

@@ -112,11 +112,22 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
     else if (outer == 1 && (first == 3 || second == 3) && inner > 1)
         snprintf(text, room, "%s: q, k and v of each of %" PRIu64 " heads are %s", what, first == 3 ? second : first,
                  first == 3 ? "together instead of all q, all k, all v" : "apart instead of together");
+    else if (first == 2 && second == 2 && outer == 1)
+        snprintf(text, room, "the second and the third quarter of the %s have changed places", what);
+    else if (first == 2 && second == 2)
+        snprintf(text, room, "the second and the third quarter of each group of %" PRIu64 " %s have changed places",
+                 4 * inner, what);
+    else if (first == second && (outer > 1 || inner > 1))
+        snprintf(text, room, "%s are transposed as a grid of [%" PRIu64 ",%" PRIu64 "] blocks of %" PRIu64 "%s", what,
+                 first, second, inner, outer > 1 ? ", again and again" : "");
     else if (outer == 1 && first * second == heads && inner > 1)
         snprintf(text, room,
                  "heads are in another order: %" PRIu64 " groups of %" PRIu64 " instead of %" PRIu64
                  " groups of %" PRIu64,
                  second, first, first, second);
+    else if (first == second)
+        snprintf(text, room, "%s are transposed as a grid of [%" PRIu64 ",%" PRIu64 "]%s", what, first, second,
+                 first == heads ? " (heads and head_dim swapped)" : "");
     else if (outer == 1 && inner == 1)
         snprintf(text, room, "%s are laid out as [%" PRIu64 ",%" PRIu64 "] instead of [%" PRIu64 ",%" PRIu64 "]%s",
                  what, second, first, first, second,

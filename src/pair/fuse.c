@@ -98,9 +98,10 @@ enum ts_status ts_cut_pair(struct ts_cut_job *job, const struct ts_slot *fused,
             return ts_fail_memory(error);
         TS_TRY(ts_cut_lay(job, &best.cut, part, trial.turned, arena, &piece, &other, &laid, &fits, error));
         if (trial.turned)
-            recipe = ts_arena_printf(arena, "%s; %c: rows un-permuted (%" PRIu64 " heads)", recipe,
+            recipe = ts_arena_printf(arena, "%s; %c: rows un-permuted (%" PRIu64 " head%s)", recipe,
                                      (trial.turned == 1) == job->fused_is_b ? 'B' : 'A',
-                                     ts_layout_heads(pairer, job->kinds[part]));
+                                     ts_layout_heads(pairer, job->kinds[part]),
+                                     ts_layout_heads(pairer, job->kinds[part]) == 1 ? "" : "s");
         if (!recipe)
             return ts_fail_memory(error);
         if (job->before)

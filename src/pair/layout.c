@@ -74,13 +74,13 @@ enum ts_status ts_agree(const struct ts_view *a, const struct ts_view *b, unsign
 #define STRANGE 4.0
 #define NEARLY  1e-4
 
-static enum ts_status note_strange(struct ts_pairer *pairer, const char *kind, enum ts_turn_kind missing,
+static enum ts_status note_strange(struct ts_pairer *pairer, const struct ts_pair *pair, enum ts_turn_kind missing,
                                    struct ts_error *error)
 {
     if (pairer->strange++)
         return TS_OK;
     return ts_pairer_note(pairer, error, "%s is not stored as llama.cpp wants it for this architecture: %s is missing",
-                          kind,
+                          (pairer->b.facts.gguf ? &pair->b : &pair->a)->tensor->name,
                           missing == TS_TURN_ADD    ? "the added 1"
                           : missing == TS_TURN_TILE ? "the other order of the heads of v"
                                                     : "the permutation of rows");
@@ -117,7 +117,7 @@ static enum ts_status choose_turn(struct ts_pairer *pairer, const char *kind, st
     if (!(least < TS_SAME_TENSOR)) /* no proof either way: as the converter does, if it does anything */
         best = expected;
     else if (expected && best != expected && !(least_expected < STRANGE * least + NEARLY))
-        TS_TRY(note_strange(pairer, kind, turns[expected].kind, error));
+        TS_TRY(note_strange(pairer, pair, turns[expected].kind, error));
     if (best) {
         struct ts_view turned;
         if (!ts_layout_turn(&turns[best], turns[best].on_b ? b : a, &pairer->out->arena, &turned))

@@ -404,8 +404,9 @@ static enum ts_status apply_file(struct ts_pairer *pairer, struct sorted *list, 
     TS_TRY(status);
     qsort(list, count, sizeof *list, by_rank);
     if (named < count)
-        TS_TRY(ts_pairer_note(pairer, error, "%zu pairs are not in the order file and come last, in the %s",
-                              count - named, *source));
+        TS_TRY(ts_pairer_note(pairer, error, "%zu pair%s not in the order file and come%s last, in the %s",
+                              count - named, count - named == 1 ? " is" : "s are", count - named == 1 ? "s" : "",
+                              *source));
     *source = "order of the --order file";
     return TS_OK;
 }

@@ -504,9 +504,9 @@ static enum ts_status place_rest(struct search *search, struct ts_error *error)
     if (!placed)
         return TS_OK;
     return ts_pairer_note(search->pairer, error,
-                          "%zu pairs with pieces of stacks were made by position alone, as neither names nor values "
-                          "tell (correct them with --map)",
-                          placed);
+                          "%zu pair%s with pieces of stacks %s made by position alone, as neither names nor values "
+                          "tell (correct %s with --map)",
+                          placed, placed == 1 ? "" : "s", placed == 1 ? "was" : "were", placed == 1 ? "it" : "them");
 }
 
 enum ts_status ts_match_stack_values(struct ts_pairer *pairer, struct ts_error *error)

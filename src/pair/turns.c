@@ -122,7 +122,8 @@ const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *are
     char side = turn->on_b ? 'B' : 'A';
     switch (turn->kind) {
     case TS_TURN_ROWS:
-        return ts_arena_printf(arena, "%c: rows un-permuted (%" PRIu64 " heads)", side, turn->heads);
+        return ts_arena_printf(arena, "%c: rows un-permuted (%" PRIu64 " head%s)", side, turn->heads,
+                               turn->heads == 1 ? "" : "s");
     case TS_TURN_UNMIX:
         return ts_arena_printf(arena, "%c: q, k and v of %" PRIu64 " %s taken apart", side, turn->heads,
                                turn->in_group == 1 ? "heads" : "groups");

@@ -299,8 +299,9 @@ static enum ts_status tell(struct probe *probe, struct ts_error *error)
                        task, level, probe->statistics);
     if (probe->statistics)
         TS_TRY(ts_bundle_find(bundle, NULL, error,
-                              "%" PRIu64 " tensors of \"%.200s\" have statistics only, and no values",
-                              probe->statistics, probe->input->member));
+                              "%" PRIu64 " tensor%s of \"%.200s\" %s statistics only, and no values", probe->statistics,
+                              probe->statistics == 1 ? "" : "s", probe->input->member,
+                              probe->statistics == 1 ? "has" : "have"));
     return TS_OK;
 }
 

@@ -545,6 +545,8 @@ static enum ts_status open_path(struct opening *opening, const char *path, struc
 {
     struct stat info;
     char resolved[PATH_MAX];
+    if (!*path) /* "$FILE", and FILE is not set */
+        return ts_fail(error, TS_ERR_USAGE, TS_NO_OFFSET, "the name of an input is empty");
     if (ts_starts_with(path, "hf://")) {
         TS_TRY(ts_hub_resolve(path, resolved, sizeof resolved, error));
         path = resolved;

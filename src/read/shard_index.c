@@ -131,7 +131,9 @@ static enum ts_status read_shard(struct ts_input *input, struct ts_bundle *bundl
     ts_error_clear(&why);
     if (ts_input_beside(input, shard->file, &source, &why) != TS_OK) {
         shard->missing = true;
-        snprintf(reason, sizeof reason, "missing shard with %" PRIu64 " tensors, among them \"%s\": %s",
+        snprintf(reason, sizeof reason,
+                 shard->promised == 1 ? "missing shard with %" PRIu64 " tensor, \"%s\": %s"
+                                      : "missing shard with %" PRIu64 " tensors, among them \"%s\": %s",
                  shard->promised, shard->first, why.message);
         return ts_bundle_skip(bundle, shard->file, false, reason, error);
     }

@@ -95,7 +95,10 @@ void ts_put_changes(struct ts_buffer *out, const struct ts_comparison *compariso
     for (size_t i = 0; i < pairing->count; i++)
         equal += ts_is_equal(comparison, i);
     if (changed == pairing->count) {
-        ts_buffer_printf(out, changed == 1 ? "the only tensor changed" : "all %zu tensors changed", changed);
+        if (changed <= 2)
+            ts_buffer_string(out, changed == 1 ? "the only tensor changed" : "both tensors changed");
+        else
+            ts_buffer_printf(out, "all %zu tensors changed", changed);
         return;
     }
     ts_buffer_printf(out, "%zu of %zu tensors changed", changed, pairing->count);

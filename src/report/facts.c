@@ -446,7 +446,7 @@ void ts_put_pairing(struct ts_buffer *out, const struct ts_comparison *compariso
         put_share(out, comparison->paired[0], comparison->a->count);
         ts_buffer_string(out, " with ");
         put_share(out, comparison->paired[1], comparison->b->count);
-        ts_buffer_printf(out, " in %zu pairs", pairs);
+        ts_buffer_printf(out, " in %zu pair%s", pairs, pairs == 1 ? "" : "s");
     } else {
         ts_buffer_printf(out, "%zu of ", pairs);
         if (comparison->b->count == comparison->a->count)

@@ -92,6 +92,9 @@ const char ts_html_style[] =
 const char ts_html_script[] =
     "(function () {\n"
     "  'use strict';\n"
+    "  var first = document.querySelector('.chart .first'), chart = first && first.closest('.scroll');\n"
+    "  if (chart) chart.scrollLeft = first.getBoundingClientRect().left - chart.getBoundingClientRect().left -\n"
+    "    chart.clientWidth / 2;\n"
     "  var body = document.querySelector('#pairs tbody');\n"
     "  if (!body) return;\n"
     "  document.documentElement.classList.add('js');\n"

@@ -637,6 +637,8 @@ static void put_verdict(const struct text *text)
     struct ts_buffer line;
     if (comparison->outcome == TS_OUTCOME_DIFFER && ts_ends_with(outcome, " differ"))
         length -= strlen(" differ"); /* said already */
+    else if (comparison->outcome == TS_OUTCOME_DIFFER && ts_ends_with(outcome, " differs"))
+        length -= strlen(" differs");
     ts_buffer_byte(text->out, '\n');
     ts_put_styled(text->layout, text->out, styles[comparison->outcome], name);
     ts_buffer_init(&line, 65536);

@@ -104,6 +104,12 @@ static void values_before_keys(struct side *side, double *values, size_t count)
     (void)side;
 }
 
+static void swapped_quarters(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    swap_axes(values, count, 2, 2, count / 4);
+}
+
 static void moved_tokens(struct side *side, double *values, size_t count)
 {
     const double *old = copy(values, count);
@@ -160,6 +166,8 @@ static const struct row rows[] = {
      .words = {"rows were written {0} elements apart but are read {hidden} apart"}, .near = "zeros shifted unwritten"},
     {"shifted", "tokens", Q, .plant = moved_tokens, .words = {"tokens are shifted by 1"},
      .near = "permuted stale rows"},
+    {"shifted", "rows", WEIGHT_OF("self_attn.q_proj"), .plant = moved_tokens, .words = {"rows are shifted by 1"},
+     .check = "the order of experts, shards or rows", .near = "permuted stale rows"},
     {"shifted", "elements", Q, .plant = moved_elements, .words = {"shifted by 3 elements"},
      .near = "permuted unrelated"},
     {"permuted", "a square weight", WEIGHT_OF("self_attn.q_proj"), .plant = transposed, .undo = true,
@@ -170,6 +178,8 @@ static const struct row rows[] = {
      .words = {"rows in each group of {head} are interleaved"}, .near = "rows rotation"},
     {"permuted", "gate and up", WEIGHT_OF("mlp.gate_up_proj"), .plant = swapped_half_rows, .undo = true,
      .words = {"halves"}, .near = "swapped-with shifted"},
+    {"permuted", "two of four parts", WEIGHT_OF("mlp.gate_proj"), .plant = swapped_quarters, .undo = true,
+     .words = {"the second and the third quarter of the rows have changed places"}, .near = "swapped-with shifted"},
     {"permuted", "q, k, v by head", WEIGHT_OF("self_attn.qkv_proj"), .plant = by_head, .undo = true,
      .words = {"q, k and v of each of {heads} heads are together"}, .near = "unrelated"},
     {"permuted", "q, k, v by number", WEIGHT_OF("self_attn.qkv_proj"), .plant = by_number, .undo = true},

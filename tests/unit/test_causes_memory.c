@@ -121,6 +121,11 @@ static void one_value(struct side *side, double *values, size_t count)
     EACH values[i] = 3;
 }
 
+static void zero_rows(struct side *side, double *values, size_t count)
+{
+    EACH values[i] = i / WIDE >= 8 ? 0 : values[i];
+}
+
 static void old_channels(struct side *side, double *values, size_t count)
 {
     const double *before = value_of(side, "x");
@@ -177,9 +182,12 @@ static void three_wrong(struct side *side, double *values, size_t count)
 }
 
 #define Q .at = "q_proj", .made = make_two
+#define W .at = "model.layers.0.self_attn.q_proj.weight", .made = make_checkpoint
 
 static const struct row rows[] = {
     {"nan", "one", Q, .plant = one_nan, .words = {"1 of ", "token 3, head 1, channel 5", "it starts here"},
+     .near = "inf sparse", .beside = "rounding"},
+    {"nan", "in a weight", W, .plant = one_nan, .words = {"1 of ", "row 3, column "}, .check = "how the file was made",
      .near = "inf sparse", .beside = "rounding"},
     {"nan", "from an infinity before", Q, .plant = nan_from_before,
      .words = {"token 3, head 1, channel 5", "x before it already holds an infinity"}, .near = "inf sparse",
@@ -197,6 +205,8 @@ static const struct row rows[] = {
      .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan", .beside = "rounding channels"},
     {"zeros", "a head", Q, .plant = zero_head, .words = {"zero in head {0}"},
      .near = "heads channels unwritten scaled"},
+    {"zeros", "the end of a weight", W, .plant = zero_rows, .words = {"zero in rows 8 to "},
+     .check = "whether this part was loaded", .near = "rows unwritten stale"},
     {"zeros", "the end", Q, .plant = zero_tail,
      .words = {"zero in everything from token {0}, head {1}, channel {2} on ({3} of"}, .near = "rows unwritten stale"},
     {"zeros", "all", Q, .plant = zero_all, .words = {"every element of the candidate is zero"},
@@ -226,6 +236,8 @@ static const struct row rows[] = {
      .near = "rows nan inf rounding", .beside = "channels rows heads"},
     {"sparse", "two bits", Q, .plant = flipped_bits, .words = {"1 of ", "token 6, head 0, channel 3"}, .clean = true,
      .near = "rows rounding", .beside = "channels rows heads"},
+    {"sparse", "a weight's", W, .plant = flipped_bits, .words = {"1 of ", "row 6, column 3"},
+     .check = "how the file was written", .clean = true, .near = "rounding", .beside = "channels rows heads"},
     {"sparse", "the sign", Q, .plant = flipped_bit, .number = 31, .words = {"xor 0x80000000: bit 31"}, .clean = true,
      .near = "sign-flipped", .beside = "channels rows heads"},
     {"sparse", "a bit, stored in 16", Q, .plant = flipped_bit, .number = 13,

@@ -124,6 +124,29 @@ static void test_edits_are_not_rounding(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* A step of w is several of 1 + w where that is small: no edit, if the other file kept what was rounded here. */
+static void test_rounding_before_one_was_added(void **state)
+{
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    float rounded[COUNT], added[COUNT];
+    struct ts_error error;
+    (void)state;
+    inputs_open(&inputs);
+    assert_int_equal(ts_bundle_meta(inputs.b, "general.architecture", "gemma3", &error), TS_OK);
+    for (size_t i = 0; i < COUNT; i++) {
+        const float w = (float)(i % 2 ? -0.8 : 0.8) + (float)(0.05 * dice_number());
+        rounded[i] = ts_bf16_to_float(to_bf16(w));
+        added[i] = 1 + w;
+    }
+    sample_tensor(inputs.a, "model.layers.0.input_layernorm.weight", 1, (uint64_t[]){COUNT}, rounded, COUNT);
+    sample_tensor(inputs.b, "blk.0.attn_norm.weight", 1, (uint64_t[]){COUNT}, added, COUNT);
+    compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+    assert_string_equal(comparison.pairing.pairs[0].recipe, "A: 1 + w");
+    assert_true(comparison.judgement.verdicts[0].judged <= TS_JUDGED_NOISE);
+    ts_comparison_release(&comparison);
+}
+
 /* What a rule or a tolerance of the user's lets pass is said to be let pass, and by what. */
 static void test_what_a_rule_allows(void **state)
 {
@@ -688,6 +711,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edits_are_not_rounding),
+        cmocka_unit_test(test_rounding_before_one_was_added),
         cmocka_unit_test(test_subject_can_be_forced),
         cmocka_unit_test(test_nan_in_a_checkpoint_differs),
         cmocka_unit_test(test_bytes),

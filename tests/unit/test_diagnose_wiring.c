@@ -545,7 +545,7 @@ static void test_experts(void **state)
     expect_mixture((struct mixture_faults){.unnormalized = true}, 2, "router-gate", "not divided by their sum");
     expect_mixture((struct mixture_faults){.ignored = true}, 4, "router-gate", "without the router's weights");
     expect_mixture((struct mixture_faults){.exchanged = 3}, 4, "router-gate", "are wrong; the other");
-    expect_mixture((struct mixture_faults){.tied = true}, 3, "routing", "not a bug: 1 tokens (3)");
+    expect_mixture((struct mixture_faults){.tied = true}, 3, "routing", "not a bug: 1 token (3)");
 }
 
 static void test_experts_are_silent(void **state)

@@ -352,7 +352,7 @@ static void test_msprobe_names(void **state)
     assert_int_equal(opened.bundle->count, 0);
     assert_int_equal(opened.bundle->skip_count, 3);
     assert_true(has_skip(&opened, "dump_tensor_data/c.pt", "no such file"));
-    assert_true(has_finding(&opened, "1 tensors of \"sample.txt\" have statistics only"));
+    assert_true(has_finding(&opened, "1 tensor of \"sample.txt\" has statistics only"));
     close_opened(&opened);
 }
 

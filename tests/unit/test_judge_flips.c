@@ -483,6 +483,37 @@ static void test_weights_in_the_places_of_experts(void **state)
     judge_scattered(2, 0.5, 0.7310586f, true, 1);
 }
 
+/* Whole numbers behind a tensor that errs: `width` of them for each token, one of which the candidate has otherwise. */
+static void judge_integers(const char *name, size_t width, const int64_t *of_row, int64_t step, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOKENS * WIDTH), y[TOKENS * WIDTH];
+    int64_t a[TOKENS * 4], b[TOKENS * 4];
+    err(x, y, TOKENS * WIDTH, NOISE);
+    for (size_t i = 0; i < TOKENS * width; i++)
+        a[i] = b[i] = of_row[i % width] + step * (int64_t)(i / width);
+    b[5 * width] += of_row[0] ? -1 : 1;
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.norm", x, y, SHAPE(TOKENS, WIDTH));
+    trace_add_integers(&judged.trace, name, a, b, TOKENS, width);
+    expect_first(&judged, expected);
+    free(x);
+}
+
+/* What no router chose is told from what one did: noise on the way does not excuse it. */
+static void test_integers_that_nobody_chose(void **state)
+{
+    (void)state;
+    judge_integers("layers.0.mlp.x", 2, (int64_t[]){3, 5}, 0, SIZE_MAX);
+    judge_integers("layers.0.mlp.x", 2, (int64_t[]){3, -1}, 0, SIZE_MAX);
+    judge_integers("layers.0.mlp.x", 2, (int64_t[]){3, -5}, 0, 1);
+    judge_integers("layers.0.attention_mask", 1, (int64_t[]){1}, 0, 1);
+    judge_integers("layers.0.moe.expert_mask", 1, (int64_t[]){1}, 0, SIZE_MAX);
+    judge_integers("layers.0.position_ids", 1, (int64_t[]){0}, 0, 1);
+    judge_integers("layers.0.x", 1, (int64_t[]){7}, 1, 1); /* positions by another name */
+    judge_integers("layers.0.x", 4, (int64_t[]){1, 0, 1, 1}, 0, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_note_of_few_tokens),
         cmocka_unit_test(test_first_reason_counts),
         cmocka_unit_test(test_weights_in_the_places_of_experts),
+        cmocka_unit_test(test_integers_that_nobody_chose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

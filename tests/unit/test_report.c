@@ -118,7 +118,7 @@ static void test_text_with_a_hint(void **state)
     terminal.width = 30; /* a command is not broken */
     sample_open(&sample, "-a", "it's b");
     sample_pair(&sample, "x", TS_JUDGED_DIFFERS, 0.5, 100, 1);
-    sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 1 tensors differ");
+    sample_outcome(&sample, TS_OUTCOME_DIFFER, "the only tensor differs");
     make_text(&sample, &terminal, &out);
     assert_non_null(strstr(out.data, "\nlook closer: tsleuth serve './-a' 'it'\\''s b'\n"));
     ts_buffer_release(&out);
@@ -177,7 +177,7 @@ static void test_text_of_a_match(void **state)
     sample_open(&sample, "a.pt", "b.pt");
     sample_pair(&sample, "first", TS_JUDGED_OK, 0, 0, 0);
     sample_pair(&sample, "second", TS_JUDGED_OK, 0, 0, 0);
-    sample_outcome(&sample, TS_OUTCOME_MATCH, "all 2 tensors are equal");
+    sample_outcome(&sample, TS_OUTCOME_MATCH, "both tensors are equal");
     sample.comparison.pairing.notes[0] = "layers 3.. of A are compared with layers 0.. of B";
     sample.comparison.pairing.note_count = 1;
     sample.comparison.judgement.notes[0] = "one token: a longer prompt shows more";
@@ -200,7 +200,7 @@ static void test_text_of_a_match(void **state)
                          "note: one token: a longer prompt shows more\n"
                          "warning: first and second hold the same values\n"
                          "\n"
-                         "match: all 2 tensors are equal\n");
+                         "match: both tensors are equal\n");
     sample_close(&sample);
 }
 
@@ -350,7 +350,7 @@ static void test_text_of_nan(void **state)
     sample.comparison.deltas[0].first_non_finite_mismatch = 3;
     sample.comparison.judgement.verdicts[0].why =
         "1 elements are NaN or infinite on one side and something else on the other";
-    sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 1 tensors differ");
+    sample_outcome(&sample, TS_OUTCOME_DIFFER, "the only tensor differs");
     make_text(&sample, &eighty, &out);
     assert_non_null(strstr(out.data, "  ✗ x       [4]    nan/inf  -          1 element at [3]\n"));
     assert_non_null(strstr(out.data, "worst      reference 0.5, candidate nan at [3]\n"));
@@ -368,7 +368,7 @@ static void test_text_of_unequal_bits(void **state)
     sample_open(&sample, "a", "b");
     sample_pair(&sample, "x", TS_JUDGED_DIFFERS, 0, 0, 0);
     sample.comparison.judgement.weights = true;
-    sample_outcome(&sample, TS_OUTCOME_DIFFER, "1 of 1 tensors differ");
+    sample_outcome(&sample, TS_OUTCOME_DIFFER, "the only tensor differs");
     make_text(&sample, &eighty, &out);
     assert_non_null(strstr(out.data, "  ✗ x       [9,4,16]  bits only  0       1.0000\n"));
     ts_buffer_release(&out);
@@ -676,6 +676,7 @@ static void test_html(void **state)
     assert_int_equal(count_of(out.data, "<img "), 21);
     assert_non_null(strstr(out.data, "one rounding of bf16"));
     assert_non_null(strstr(out.data, "first divergence: layer_0_attn_q_rope"));
+    assert_non_null(strstr(out.data, "chart.scrollLeft = first.")); /* in view where the window is narrow */
     /* it loads nothing */
     assert_null(strstr(out.data, "http://"));
     assert_null(strstr(out.data, "https://"));
