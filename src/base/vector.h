@@ -33,7 +33,11 @@ typedef uint16_t ts_vu16 __attribute__((vector_size(TS_VECTOR_BYTES)));
 typedef float ts_vf32_half __attribute__((vector_size(TS_VECTOR_BYTES / 2)));
 typedef uint16_t ts_vu16_half __attribute__((vector_size(TS_VECTOR_BYTES / 2)));
 
+#ifdef __SANITIZE_ADDRESS__ /* one copy of each is looked at: a compiler takes ten times as long over all of them */
+#define TS_KERNEL_INLINE static __attribute__((unused))
+#else
 #define TS_KERNEL_INLINE static inline __attribute__((always_inline))
+#endif
 
 TS_KERNEL_INLINE ts_vf32 ts_vf32_load(const void *from)
 {

@@ -44,6 +44,7 @@
 #define STRUCTURE_FROM   0.01
 #define USUAL            2.5
 #define EXACT_BEFORE     3
+#define FAR_BELOW        100.0
 #define SUDDEN           8.0 /* times one rounding: a kernel of another order makes one or two */
 #define ALONE_LIMIT      0.05
 #define ALONE_COUNT      16
@@ -171,7 +172,8 @@ struct evidence {
     size_t clear;        /* and do so by a good deal */
     size_t asked;        /* of so many */
     size_t siblings;
-    bool before; /* the same point of an earlier layer was asked: it did not start with the run */
+    size_t far_below; /* same points of earlier layers that err by far less */
+    bool before;      /* the same point of an earlier layer was asked: it did not start with the run */
 };
 
 /* Whether what i and its siblings take was captured. Where only products were, it is between the last of them and i,
@@ -235,6 +237,7 @@ static void hear_before(const struct ts_judge *state, size_t i, struct evidence 
         if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name)) {
             kind += weigh(ts_judge_level(state, i), 0, ts_judge_level(state, k), MOST_SAME);
             evidence->before = true;
+            evidence->far_below += FAR_BELOW * ts_judge_level(state, k) < ts_judge_level(state, i);
         } else if (sibling) {
             hear_sibling(state, i, k, evidence);
         }
@@ -253,6 +256,13 @@ static void grant_mixed(struct evidence *evidence)
         return;
     evidence->kind += fmax(said, -MOST_BEFORE) - said;
     evidence->others = fmax(evidence->others, evidence->mates);
+}
+
+/* Products in another precision than what they give are a matter of the kernel, which is the same in every layer: the
+ * last one does not start with it alone. */
+static bool is_small_and_last(double level, const struct evidence *evidence)
+{
+    return level < STRUCTURE_FROM && evidence->far_below >= 2 && !evidence->asked;
 }
 
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
@@ -287,6 +297,8 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
     }
     evidence->kind += evidence->layers;
     grant_mixed(evidence);
+    if (is_small_and_last(level, evidence))
+        evidence->kind = fmin(evidence->kind, -MOST_OF_ALL);
 }
 
 /* A slope that chance makes of so many numbers. */

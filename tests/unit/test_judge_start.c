@@ -449,6 +449,18 @@ static void test_what_grows_in_a_stream(void **state)
     expect_first(&judged, 2);
 }
 
+/* A kernel that computes in less is the same in every layer: the last one does not start with it alone. */
+static void test_a_small_error_of_the_last_layer(void **state)
+{
+    (void)state;
+    JUDGE("layers.2.o", {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.1.o", FINE},
+          {"layers.2.x", FINE}, {"layers.2.o", 2e-4});
+    /* nothing usual is known of two layers; and where others follow, these tell */
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.1.o", 2e-4});
+    JUDGE(NULL, {"embed", FINE}, {"layers.0.o", FINE}, {"layers.1.x", FINE}, {"layers.1.o", FINE}, {"layers.2.x", FINE},
+          {"layers.2.o", 2e-4}, {"layers.3.x", 1e-5}, {"layers.3.o", 2e-4});
+}
+
 /* Outputs of layers that continue nothing: coarse weights in all of them add up; a bug in one adds once, and where it
  * does not begin with the first it is none of the run's. */
 static void test_outputs_of_layers_alone(void **state)
@@ -830,6 +842,7 @@ int main(void)
         cmocka_unit_test(test_the_last_of_two_tokens),
         cmocka_unit_test(test_what_layers_add_to_a_stream),
         cmocka_unit_test(test_what_grows_in_a_stream),
+        cmocka_unit_test(test_a_small_error_of_the_last_layer),
         cmocka_unit_test(test_outputs_of_layers_alone),
         cmocka_unit_test(test_an_error_that_follows),
         cmocka_unit_test(test_tokens_err_alike),
