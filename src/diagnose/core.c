@@ -600,16 +600,25 @@ static void say_strongest(struct ts_case_state *state)
 static enum ts_status ask_families(struct ts_case_state *state, struct ts_error *error)
 {
     const struct ts_pair *pair = &state->scene.pairs[state->face.actor->pair];
+    struct ts_progress progress;
+    size_t families = 0;
+    while (ts_families[families])
+        families++;
+    ts_progress_start_elements(&progress, "looking for causes", families * state->face.total);
     for (size_t i = 0; ts_families[i]; i++) {
         state->family = i;
         ts_families[i]->propose(&state->face);
+        ts_progress_add(&progress, state->face.total);
         state->next = (struct ts_formula){0};
         ts_case_drop_scratch(state);
         ts_view_forget(&pair->a, 0, pair->a.count); /* samples touch pages everywhere */
         ts_view_forget(&pair->b, 0, pair->b.count);
         if (atomic_load(&ts_cancelled))
-            return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
+            break;
     }
+    ts_progress_finish(&progress);
+    if (atomic_load(&ts_cancelled))
+        return ts_fail(error, TS_ERR_CANCELLED, TS_NO_OFFSET, "interrupted");
     ts_case_look_at_parts(state);
     settle_doubts(state->book);
     ts_case_prove(state);

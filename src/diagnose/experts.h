@@ -33,6 +33,8 @@ bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *r
 void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits);
 /* The same for the factor of each token alone; true when it is said. */
 bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_actor *logits);
+/* What the sizes of the tokens' errors tell, where a shared expert is in their sum. In experts_sizes.c. */
+void ts_propose_experts_by_size(struct ts_case *the_case, const struct ts_actor *logits);
 /* For what is added to another tensor, a shared expert or the stream: the part of a case. */
 void ts_propose_added_experts(struct ts_case *the_case);
 /* Tokens that went to other experts on a near tie somewhere before, of which only the logits tell. */

@@ -147,6 +147,7 @@ void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logit
         if (ts_propose_some_experts(the_case, &router))
             return;
     }
+    ts_propose_experts_by_size(the_case, logits);
 }
 
 bool ts_names_router(const char *name)

@@ -78,7 +78,7 @@ def index(name, weight_map, expect):
 
 (shards / "part-1.safetensors").write_bytes(file({"x": entry()}, EIGHT))
 (shards / "part-1.safetensors.expect").write_text("")
-index("missing-shard.index.json", {"x": "part-1.safetensors", "y": "part-2.safetensors"}, "missing shard with 1 tensors")
+index("missing-shard.index.json", {"x": "part-1.safetensors", "y": "part-2.safetensors"}, "missing shard with 1 tensor,")
 index("lacking-tensor.index.json", {"x": "part-1.safetensors", "z": "part-1.safetensors"}, "which lacks it")
 index("unnamed-tensor.index.json", {}, "")
 index("traversal.index.json", {"x": "../safetensors/good.safetensors"}, "missing shard")

@@ -73,6 +73,10 @@ static const struct row rows[] = {
      .words = {"not a bug", " tokens (3, 7, 11"}, .near = "rows router-gate unrelated"},
     {"router-gate", "all experts moved", OUT, .candidate = {.rolled = true}, .words = {"experts in another order"},
      .near = "unrelated permuted"},
+    {"router-gate", "sigmoids, behind a shared expert", SUM, .reference = {.shared = true},
+     .candidate = {.shared = true, .sigmoid = true}, .hidden = "weights indices shared", .clean = true,
+     .words = {"weigh the experts that layer_0_router_logits chooses differently", "sigmoids"}, .near = "row-scaled",
+     .beside = "rows channels"},
     {"router-gate", "no tie", CHOICE, .plant = other_choice, .near = "routing shifted"},
 };
 
