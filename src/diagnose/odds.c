@@ -52,6 +52,18 @@ static double dot(const double *x, const double *y, size_t count)
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+/* out += factor times a' b, all [rows, rows]. */
+static void add_turned(const double *a, const double *b, size_t rows, double factor, double *out)
+{
+    for (size_t k = 0; k < rows; k++)
+        for (size_t s = 0; s < rows; s++) {
+            const double *from = b + k * rows, share = factor * a[k * rows + s];
+            double *to = out + s * rows;
+            for (size_t t = 0; t < rows; t++)
+                to[t] += share * from[t];
+        }
+}
+
 /* Replaces a covariance by its lower root; false when it has none. */
 static bool take_root(double *table, size_t rows)
 {
@@ -114,16 +126,14 @@ static void solve_products(const double *root, size_t rows, const double *produc
     solve(root, rows, solved, rows);
 }
 
-/* Log-likelihood of a number with this covariance, which becomes its root, the best scale given; products: those of
- * all rows, [rows, rows], each of `width` numbers; solved: room for as many. All of them lack the same constant. */
-static double likelihood(double *covariance, size_t rows, const double *products, size_t width, double *solved,
-                         double *scale)
+/* What a covariance, which becomes its root, is to be multiplied by to make some rows of `width` numbers likeliest;
+ * solved: room for a table. NaN when it has no root. */
+static double best_scale(double *covariance, size_t rows, const double *products, size_t width, double *solved)
 {
     if (!take_root(covariance, rows))
-        return -INFINITY;
+        return NAN;
     solve_products(covariance, rows, products, solved);
-    *scale = mean_of_diagonal(solved, rows) / (double)width;
-    return *scale > 0 ? -0.5 * (log_of_root(covariance, rows) + log(*scale) + 1) : -INFINITY;
+    return mean_of_diagonal(solved, rows) / (double)width;
 }
 
 static void add_products(const double *x, const double *y, size_t rows, size_t width, double *out)
@@ -172,30 +182,44 @@ static void choose_rows(struct ts_odds *odds, const size_t *list, size_t most, c
     free(basis);
 }
 
-static bool take_values(struct ts_odds *odds, const double *x)
+/* The products of the tokens of what was expected, and found if it is asked for, and the rows of x: no more of the
+ * values is needed. */
+static bool take_values(struct ts_odds *odds, const double *x, bool with_found)
 {
     const struct ts_case *the_case = odds->the_case;
-    const size_t width = odds->outputs, rows = odds->rows, all = the_case->actor->width;
-    odds->x = malloc((2 * rows * odds->inputs + 3 * rows * width + rows * rows) * sizeof *odds->x);
-    if (!odds->x)
+    const size_t width = odds->outputs, rows = odds->rows, all = the_case->actor->width, table = rows * rows;
+    double *expected = malloc(2 * rows * width * sizeof *expected), *found = expected ? expected + rows * width : NULL;
+    bool usable = true;
+    odds->x = malloc((2 * rows * odds->inputs + 6 * table) * sizeof *odds->x);
+    if (!odds->x || !expected) {
+        free(expected);
         return false;
+    }
     odds->other = odds->x + rows * odds->inputs;
     odds->expected = odds->other + rows * odds->inputs;
-    odds->found = odds->expected + rows * width;
-    odds->solved = odds->found + rows * width;
-    odds->root = odds->solved + rows * width;
+    odds->both = odds->expected + table;
+    odds->found = odds->both + table;
+    odds->root = odds->found + table;
+    odds->solved = odds->root + table;
+    odds->solved_both = odds->solved + table;
     for (size_t t = 0; t < rows; t++) {
         memcpy(odds->x + t * odds->inputs, x + odds->list[t] * odds->inputs, odds->inputs * sizeof *x);
         for (size_t i = 0; i < width; i++) {
             const size_t at = odds->list[t] * all + i * all / width;
-            odds->expected[t * width + i] = (double)the_case->actor->a[at];
-            odds->found[t * width + i] = the_case->found[at];
+            expected[t * width + i] = (double)the_case->actor->a[at];
+            found[t * width + i] = the_case->found[at];
         }
-        odds->energy[t] = dot(odds->found + t * width, odds->found + t * width, width) / (double)width;
-        if (!isfinite(odds->energy[t]) || !(odds->energy[t] > 0))
-            return false;
+        odds->energy[t] = dot(found + t * width, found + t * width, width) / (double)width;
+        usable = usable && isfinite(odds->energy[t]) && odds->energy[t] > 0;
     }
-    return true;
+    if (usable)
+        add_products(expected, expected, rows, width, odds->expected);
+    if (usable && with_found) {
+        add_products(expected, found, rows, width, odds->both);
+        add_products(found, found, rows, width, odds->found);
+    }
+    free(expected);
+    return usable;
 }
 
 static double most_channels(const struct ts_odds *odds)
@@ -203,47 +227,64 @@ static double most_channels(const struct ts_odds *odds)
     return (double)(odds->inputs < odds->outputs ? odds->inputs : odds->outputs);
 }
 
-/* How the reference's tokens stand to each other, with what bias. */
-static bool learn(struct ts_odds *odds)
+/* The bias' variance that makes the reference likeliest, and the scale of everything with it, where root and solved are
+ * those without a bias, which adds one number to all products. Returns the log-likelihood of a number. */
+static double choose_level(struct ts_odds *odds, double mean)
 {
-    const size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
-    double *products = malloc(4 * table * sizeof *products), *expected = products ? products + table : NULL;
-    double *trial = products ? expected + table : NULL, *solved = products ? trial + table : NULL;
-    double best = -INFINITY, without = 0, apart = 0, mean;
-    bool rooted;
-    if (!products)
-        return false;
-    add_products(odds->x, odds->x, rows, odds->inputs, products);
-    add_products(odds->expected, odds->expected, rows, width, expected);
-    mean = mean_of_diagonal(products, rows);
+    const size_t rows = odds->rows;
+    double ones[TS_ODDS_ROWS] = {0}, length, along = 0, best = -INFINITY;
+    for (size_t t = 0; t < rows; t++)
+        ones[t] = 1;
+    solve(odds->root, rows, ones, 1);
+    length = dot(ones, ones, rows);
+    for (size_t s = 0; s < rows; s++)
+        along += ones[s] * dot(ones, odds->solved + s * rows, rows);
     for (size_t k = 0; k < sizeof levels / sizeof *levels; k++) {
-        double scale, fit;
-        for (size_t i = 0; i < table; i++)
-            trial[i] = products[i] + levels[k] * mean + (i % (rows + 1) ? 0 : GRAIN * mean);
-        fit = likelihood(trial, rows, expected, width, solved, &scale);
-        if (fit > best) {
+        const double level = levels[k] * mean, more = 1 + level * length;
+        const double left = mean_of_diagonal(odds->solved, rows) - level * along / (more * (double)rows);
+        const double scale = left / (double)odds->outputs;
+        const double fit = -0.5 * (log_of_root(odds->root, rows) + log(more) / (double)rows + log(scale) + 1);
+        if (scale > 0 && fit > best) {
             best = fit;
-            odds->level = levels[k] * mean;
+            odds->level = level;
             odds->scale = scale;
         }
     }
-    for (size_t i = 0; i < table; i++)
+    return best;
+}
+
+/* The root of the products of x, and what it makes of those of the reference. */
+static bool root_products(struct ts_odds *odds, const double *products, double mean)
+{
+    const size_t rows = odds->rows;
+    for (size_t i = 0; i < rows * rows; i++)
         odds->root[i] = products[i] + odds->level + (i % (rows + 1) ? 0 : GRAIN * mean);
-    rooted = isfinite(best) && take_root(odds->root, rows);
-    if (rooted)
-        solve_products(odds->root, rows, expected, solved);
-    for (size_t s = 0; s < rows && rooted; s++) {
-        without -= 0.5 * (log(expected[s * (rows + 1)] / (double)width) + 1) / (double)rows;
+    if (!take_root(odds->root, rows))
+        return false;
+    solve_products(odds->root, rows, odds->expected, odds->solved);
+    return true;
+}
+
+/* How the reference's tokens stand to each other, with what bias. */
+static bool learn(struct ts_odds *odds)
+{
+    const size_t rows = odds->rows, width = odds->outputs;
+    double products[TS_ODDS_ROWS * TS_ODDS_ROWS], best, without = 0, apart = 0, mean;
+    add_products(odds->x, odds->x, rows, odds->inputs, products);
+    mean = mean_of_diagonal(products, rows);
+    odds->level = 0;
+    if (!root_products(odds, products, mean))
+        return false;
+    best = choose_level(odds, mean);
+    if (!isfinite(best) || (odds->level > 0 && !root_products(odds, products, mean)))
+        return false;
+    for (size_t s = 0; s < rows; s++) {
+        without -= 0.5 * (log(odds->expected[s * (rows + 1)] / (double)width) + 1) / (double)rows;
         for (size_t t = 0; t < rows; t++) {
-            const double product = solved[s * rows + t] / ((double)width * odds->scale) - (s == t);
+            const double product = odds->solved[s * rows + t] / ((double)width * odds->scale) - (s == t);
             apart += product * product / (double)(rows * (rows + 1));
         }
     }
-    free(products);
-    if (!rooted)
-        return false;
-    memcpy(odds->solved, odds->expected, rows * width * sizeof *odds->solved);
-    solve(odds->root, rows, odds->solved, width);
     odds->channels = fmin(1 / apart, (double)width);
     odds->own = odds->channels * (double)rows * (best - without);
     return odds->channels >= CHANNELS_LEAST && odds->channels >= CHANNELS_SHARE * most_channels(odds) &&
@@ -257,8 +298,8 @@ static double without_input(const struct ts_odds *odds)
     size_t rows = odds->rows, width = odds->outputs;
     double unrelated = 0, error = 0, scaled = 0;
     for (size_t t = 0; t < rows; t++) {
-        const double *y = odds->expected + t * width, *z = odds->found + t * width;
-        double own = dot(y, y, width), both = dot(y, z, width), found = dot(z, z, width);
+        const size_t at = t * (rows + 1);
+        const double own = odds->expected[at], both = odds->both[at], found = odds->found[at];
         double floor = odds->noise * found, off = fmax(found - 2 * both + own, floor);
         double left = fmax(own > 0 ? found - both * both / own : found, floor);
         unrelated -= 0.5 * (log(found / (double)width) + 1) / (double)rows;
@@ -269,23 +310,12 @@ static double without_input(const struct ts_odds *odds)
     return fmax(unrelated, fmax(error, scaled));
 }
 
-/* With the rounding that fits best: the likelihood of what was found, and what it leaves over what it must. products:
- * those of the errors' rows, [rows, rows]. */
-static double best_noise(const struct ts_odds *odds, const double *covariance, const double *products, double *room,
-                         double *left)
+/* With the rounding that fits best: the likelihood of what was found, and what it leaves over what it must. */
+static double best_noise(const struct ts_odds_noise *line, double scale, double *left)
 {
-    size_t rows = odds->rows, table = rows * rows;
     double best = -INFINITY;
     for (double noise = NOISE_LEAST; noise <= NOISE_MOST * 1.001; noise *= NOISE_STEP) {
-        double *solved = room + table, rest, fit;
-        memcpy(room, covariance, table * sizeof *room);
-        for (size_t t = 0; t < rows; t++)
-            room[t * rows + t] += noise * odds->energy[t];
-        if (!take_root(room, rows))
-            continue;
-        solve_products(room, rows, products, solved);
-        rest = mean_of_diagonal(solved, rows) / (double)odds->outputs;
-        fit = -0.5 * (log_of_root(room, rows) + rest);
+        double rest, fit = ts_odds_noise_try(line, scale, noise, &rest);
         if (fit > best) {
             best = fit;
             *left = rest;
@@ -297,32 +327,34 @@ static double best_noise(const struct ts_odds *odds, const double *covariance, c
 /* Other weights, or weights or a bias that are a little off, on the right input. */
 static double with_other_weights(const struct ts_odds *odds, const double *own)
 {
-    size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
     enum { WEIGHT, A_LITTLE, BIAS };
-    double *room = malloc((5 * table + rows * (width + odds->inputs)) * sizeof *room), best = -INFINITY;
-    double *products = room + table, *trial = room + 2 * table, *values = room + 5 * table, *x = values + rows * width;
+    const size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
+    double *room = malloc((5 * table + rows * odds->inputs) * sizeof *room), best = -INFINITY;
+    double *given = room, *covariance = room + table, *products = room + 2 * table, *trial = room + 3 * table;
+    double *solved = room + 4 * table, *x = room + 5 * table;
+    struct ts_odds_noise line;
     if (!room)
         return INFINITY;
     for (size_t t = 0; t < rows; t++)
         memcpy(x + t * odds->inputs, own + odds->list[t] * odds->inputs, odds->inputs * sizeof *x);
+    add_products(x, x, rows, odds->inputs, given);
     for (int what = WEIGHT; what <= BIAS; what++) {
         double scale, left;
-        for (size_t i = 0; i < rows * width; i++)
-            values[i] = odds->found[i] - (what == WEIGHT ? 0 : odds->expected[i]);
-        add_products(values, values, rows, width, products);
-        add_products(x, x, rows, odds->inputs, room);
-        for (size_t i = 0; i < table; i++)
-            room[i] = what == BIAS ? 1 : room[i] + odds->level;
-        memcpy(trial, room, table * sizeof *trial);
+        for (size_t i = 0; i < table; i++) {
+            const size_t turned = i % rows * rows + i / rows;
+            products[i] = odds->found[i];
+            if (what != WEIGHT)
+                products[i] += odds->expected[i] - odds->both[i] - odds->both[turned];
+            covariance[i] = trial[i] = what == BIAS ? 1 : given[i] + odds->level;
+        }
         for (size_t t = 0; t < rows; t++) /* what the scale is found with */
             trial[t * (rows + 1)] *= 1 + NOISE_MOST;
-        if (!isfinite(likelihood(trial, rows, products, width, trial + table, &scale)))
+        scale = best_scale(trial, rows, products, width, solved);
+        if (!(scale > 0))
             continue;
-        for (int step = -SCALES; step <= SCALES; step++) {
-            for (size_t i = 0; i < table; i++)
-                trial[i] = room[i] * scale * pow(SCALE_STEP, step);
-            best = fmax(best, best_noise(odds, trial, products, trial + table, &left));
-        }
+        ts_odds_noise_open(&line, covariance, products, rows, width, odds->energy);
+        for (int step = -SCALES; step <= SCALES; step++)
+            best = fmax(best, best_noise(&line, scale * pow(SCALE_STEP, step), &left));
     }
     free(room);
     return best;
@@ -338,20 +370,27 @@ bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, const size_t
     return odds->rows >= LEAST_ROWS;
 }
 
-bool ts_odds_learn(struct ts_odds *odds, const double *x)
+static bool take_and_learn(struct ts_odds *odds, const double *x, bool with_found)
 {
-    if (take_values(odds, x) && learn(odds))
+    if (take_values(odds, x, with_found) && learn(odds))
         return true;
     ts_odds_close(odds);
     return false;
+}
+
+bool ts_odds_learn(struct ts_odds *odds, const double *x)
+{
+    return take_and_learn(odds, x, false);
 }
 
 bool ts_odds_open(struct ts_odds *odds, const double *x, const double *own)
 {
     const struct ts_case *the_case = odds->the_case;
     double size = 0;
-    if (!ts_odds_learn(odds, x))
+    if (!take_and_learn(odds, x, true))
         return false;
+    memcpy(odds->solved_both, odds->both, odds->rows * odds->rows * sizeof *odds->both);
+    solve(odds->root, odds->rows, odds->solved_both, odds->rows);
     for (size_t i = 0; i < the_case->total; i++)
         size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
     odds->noise = fmin(fmax(the_case->noise / size, NOISE_LEAST), NOISE_MOST);
@@ -365,24 +404,22 @@ void ts_odds_close(struct ts_odds *odds)
     odds->x = NULL;
 }
 
-/* The covariance of the candidate's tokens, given the reference's, and in `means` what is expected of them. across:
- * the products of the reference's tokens with the candidate's, [rows, rows], spoilt. */
-static void condition(const struct ts_odds *odds, double *across, double *covariance, double *means)
+/* The covariance of the candidate's tokens, given the reference's, and in `left` the products of what was found less
+ * what is expected then. across: the products of the reference's tokens with the candidate's, [rows, rows], spoilt. */
+static void condition(const struct ts_odds *odds, double *across, double *covariance, double *left)
 {
-    size_t rows = odds->rows, width = odds->outputs;
+    const size_t rows = odds->rows, table = rows * rows;
+    double room[TS_ODDS_ROWS * TS_ODDS_ROWS] = {0};
     solve(odds->root, rows, across, rows);
-    memset(means, 0, rows * width * sizeof *means);
-    for (size_t t = 0; t < rows; t++)
-        for (size_t s = 0; s < rows; s++)
-            for (size_t i = 0; i < width; i++)
-                means[s * width + i] += across[t * rows + s] * odds->solved[t * width + i];
-    for (size_t s = 0; s < rows; s++)
-        for (size_t t = 0; t < rows; t++) {
-            double sum = 0;
-            for (size_t k = 0; k < rows; k++)
-                sum += across[k * rows + s] * across[k * rows + t];
-            covariance[s * rows + t] = odds->scale * (covariance[s * rows + t] - sum);
-        }
+    add_turned(across, across, rows, -1, covariance);
+    for (size_t i = 0; i < table; i++)
+        covariance[i] *= odds->scale;
+    add_turned(across, odds->solved_both, rows, 1, room);
+    for (size_t i = 0; i < table; i++)
+        left[i] = odds->found[i] - room[i] - room[i % rows * rows + i / rows];
+    memset(room, 0, sizeof room);
+    add_turned(odds->solved, across, rows, 1, room);
+    add_turned(across, room, rows, 1, left);
 }
 
 /* The logarithm of the share of its tokens in which a hypothesis must leave something: so many tokens of the reference
@@ -402,10 +439,10 @@ static double log_of_unknown(const struct ts_odds *odds, const double *covarianc
 
 bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit)
 {
-    size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
-    double *room = malloc((4 * table + rows * width) * sizeof *room), best, left = 0, off, least, evidence;
-    double error = 0, found = 0;
-    double *across = room, *covariance = room + table, *rest = room + 2 * table, *means = room + 4 * table;
+    const size_t rows = odds->rows, width = odds->outputs, table = rows * rows;
+    double *room = malloc(3 * table * sizeof *room), best, left = 0, off, least, evidence, error = 0, found = 0;
+    double *across = room, *covariance = room + table, *products = room + 2 * table;
+    struct ts_odds_noise line;
     if (!room)
         return false;
     for (size_t t = 0; t < rows; t++)
@@ -416,16 +453,14 @@ bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *
         across[i] += odds->level;
         covariance[i] += odds->level;
     }
-    condition(odds, across, covariance, means);
-    for (size_t i = 0; i < rows * width; i++)
-        means[i] = odds->found[i] - means[i];
-    add_products(means, means, rows, width, across);
+    condition(odds, across, covariance, products);
     for (size_t t = 0; t < rows; t++) {
-        error += across[t * rows + t] / (double)width;
+        error += products[t * (rows + 1)] / (double)width;
         found += odds->energy[t];
     }
-    best = best_noise(odds, covariance, across, rest, &left);
     least = log_of_unknown(odds, covariance);
+    ts_odds_noise_open(&line, covariance, products, rows, width, odds->energy);
+    best = best_noise(&line, 1, &left);
     free(room);
     off = LEFT_OFF + LEFT_CHANCES * sqrt(2 / (odds->channels * (double)rows)) +
           LEFT_UNEVEN * (1 - fmin(odds->channels / most_channels(odds), 1));

@@ -13,18 +13,18 @@
 #include <stddef.h>
 
 #include "diagnose/families.h"
-
-#define TS_ODDS_ROWS 48
+#include "diagnose/odds_noise.h"
 
 struct ts_odds {
     struct ts_case *the_case;
     size_t rows, inputs, outputs; /* outputs: channels that are looked at, all of them or a spread */
     size_t list[TS_ODDS_ROWS];    /* which rows of the case */
-    double *expected, *found;     /* [rows, outputs] */
+    double *expected, *found;     /* products of their rows, [rows, rows] */
+    double *both;                 /* those of the rows of expected with those of found */
     double energy[TS_ODDS_ROWS];  /* of what was found, over the outputs */
     double *x, *other;            /* [rows, inputs]: what the reference's product is given, and the candidate's */
     double *root;                 /* [rows, rows], of the covariance of expected, without the scale */
-    double *solved;               /* [rows, outputs]: the root's inverse times expected */
+    double *solved, *solved_both; /* products with the root's inverse times expected, instead of expected */
     double level, scale;          /* of the bias' variance, and of everything */
     double channels;              /* how many independent ones the outputs are worth */
     double own;                   /* evidence that x makes the reference, in nats */
