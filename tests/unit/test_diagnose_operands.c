@@ -163,7 +163,7 @@ static void test_the_projection_was_captured(void **state)
 {
     struct trace trace;
     (void)state;
-    expect_all(14, HEADS, false, false, SANITIZED ? 4 : 1);
+    expect_all(14, HEADS, false, false, SANITIZED ? 7 : 1);
     expect_all(19, 2, false, true, 4);
     /* more tokens than all guesses are tried on: those that reach ahead are given every key */
     diagnose(&trace, 80, 2, NO_MASK, false, true);
@@ -179,7 +179,7 @@ static void test_of_long_sequences(void **state)
 {
     struct trace trace;
     (void)state;
-    for (size_t i = 0; i < sizeof named / sizeof *named; i += SANITIZED ? 3 : 1) {
+    for (size_t i = 0; i < sizeof named / sizeof *named; i += SANITIZED ? 5 : 1) {
         diagnose(&trace, MOST, 2, named[i].fault, true, false);
         assert_first(&trace, named[i].id, named[i].words);
         assert_true(trace.diagnosis.causes[0].proof.rows == MOST);
@@ -202,7 +202,7 @@ static void test_no_operand_is_accused(void **state)
 {
     struct trace trace;
     (void)state;
-    for (size_t tokens = 9; tokens < 40; tokens += 10) {
+    for (size_t tokens = 9; tokens < 40; tokens += SANITIZED ? 20 : 10) {
         diagnose(&trace, tokens, 2, OTHER_WEIGHT, false, true);
         end_without_operands(&trace);
         diagnose(&trace, tokens, 2, NOTHING, tokens % 20 == 9, true);
