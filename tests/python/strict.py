@@ -1,5 +1,6 @@
 """Reads safetensors as strictly as the format's own library, and knows nothing of the package under test."""
 import json
+import os
 import struct
 
 try:
@@ -10,6 +11,7 @@ except ImportError:
 
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
          "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8}
+SPARE = "__tsleuth_spare__"
 LETTERS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?",
            "U16": "H", "U32": "I", "U64": "Q"}
 
@@ -20,7 +22,7 @@ class Refused(Exception):
 
 def _once(pairs):
     """No name twice, but for the room of a trace that is being written, which may: the later one counts."""
-    keys = [key for key, _ in pairs if key != "__tsleuth_spare__"]
+    keys = [key for key, _ in pairs if key != SPARE]
     if len(set(keys)) != len(keys):
         raise Refused("a key stands twice")
     return dict(pairs)
@@ -41,20 +43,23 @@ class Tensor:
 def load(path, aligned=True):
     """({name: Tensor} in the order of the header, metadata)"""
     with open(path, "rb") as file:
-        blob = file.read()
-    if len(blob) < 8:
+        return _parse(file, path, aligned)
+
+
+def _parse(file, path, aligned):
+    length = os.fstat(file.fileno()).st_size
+    if length < 8:
         raise Refused("shorter than a header")
-    size = struct.unpack("<Q", blob[:8])[0]
-    if size > 100_000_000 or 8 + size > len(blob):
+    size = struct.unpack("<Q", file.read(8))[0]
+    if size > 100_000_000 or 8 + size > length:
         raise Refused(f"a header of {size} bytes")
-    text = blob[8:8 + size].decode("utf-8")
+    text = file.read(size).decode("utf-8")
     if not text.startswith("{"):
         raise Refused("the header does not begin with {")
     header = json.loads(text, object_pairs_hook=_once)
     metadata = header.pop("__metadata__", {})
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in metadata.items()):
         raise Refused("metadata that is not text")
-    data = blob[8 + size:]
     at = 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         if set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -68,11 +73,16 @@ def load(path, aligned=True):
         if aligned and (8 + size + begin) % SIZES[entry["dtype"]]:
             raise Refused(f"{name} is not aligned")
         at = end
-    if at != len(data):
-        raise Refused(f"{len(data) - at} bytes belong to no tensor")
+    if at != length - 8 - size:
+        raise Refused(f"{length - 8 - size - at} bytes belong to no tensor")
     if safetensors:  # where the library is installed, it must agree
         with safetensors.safe_open(str(path), framework="numpy") as library:
             if sorted(library.keys()) != sorted(header):
                 raise Refused("the library sees other tensors")
-    return {name: Tensor(entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])], entry["data_offsets"][0])
-            for name, entry in header.items()}, metadata
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        file.seek(8 + size + begin)
+        data = b"" if name == SPARE else file.read(end - begin)  # megabytes of nothing
+        tensors[name] = Tensor(entry["dtype"], entry["shape"], data, begin)
+    return tensors, metadata
