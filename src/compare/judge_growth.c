@@ -652,8 +652,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
         state->out->verdicts[i].why = ts_judge_say(
             state->out,
             "low-bit weights, a low-bit cache or a bug can make the error of %.2g before it: the captures do not tell "
-            "them apart; the outputs of the layers would",
-            level);
+            "them apart; the outputs of the %s would",
+            level, ts_judge_is_whole_layer(state, i) ? "layer's parts, attention and MLP," : "layers");
     }
     if (start == TS_START_NONE) {
         ts_judge_differs(state, i,

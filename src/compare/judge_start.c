@@ -115,8 +115,7 @@ static bool came_in_nearly(const struct ts_judge *state, size_t k, double *in)
     return ts_judge_is_free(state, k - 1);
 }
 
-/* The only one of its layer that was captured: all products of the layer are in it. */
-static bool is_whole_layer(const struct ts_judge *state, size_t i)
+bool ts_judge_is_whole_layer(const struct ts_judge *state, size_t i)
 {
     uint64_t layer;
     return ts_layer_of(state->pairs[i].name, &layer) &&
@@ -393,7 +392,7 @@ static bool hides_products(const struct ts_judge *state, size_t i)
 /* Attention lies between i and what was captured before it. */
 static bool hides_softmax(const struct ts_judge *state, size_t i)
 {
-    return is_whole_layer(state, i) ||
+    return ts_judge_is_whole_layer(state, i) ||
            (is_of_attention(state->pairs[i].name) && !ts_judge_attention_is_known(state, i));
 }
 
@@ -453,16 +452,36 @@ static bool has_input_of(const struct ts_judge *state, size_t i, size_t input)
     return false;
 }
 
+/* In its own layer, that is a sum of what its layer makes, all of which was captured in the layer of i: no product lies
+ * between them and the norm. What is of another size gates, and the norms of the layer tell how coarse that is. */
+static bool is_a_sum_of_captured(const struct ts_judge *state, size_t i, size_t input)
+{
+    size_t found = 0;
+    for (size_t k = 0; k < input; k++) {
+        if (state->used[k] != input + 1 || state->pairs[k].a.count != state->pairs[input].a.count ||
+            !ts_same_layer(state->pairs[k].name, state->pairs[input].name))
+            continue;
+        if (!has_input_of(state, i, k))
+            return false;
+        found++;
+    }
+    return found > 0;
+}
+
 /* In another layer the same norm was learnt, from something that was not captured here. */
 static bool has_lost_its_input(const struct ts_judge *state, size_t i)
 {
+    bool lost = false;
     for (size_t k = 0; k < state->out->count; k++)
         if (k != i && state->kinds[k] == TS_OPERATION_NORM && state->takes[k] &&
             ts_judge_same_point(state->pairs[k].name, state->pairs[i].name) &&
             ts_same_layer(state->pairs[k].name, state->pairs[state->takes[k] - 1].name) &&
-            !has_input_of(state, i, state->takes[k] - 1))
-            return true;
-    return false;
+            !has_input_of(state, i, state->takes[k] - 1)) {
+            if (is_a_sum_of_captured(state, i, state->takes[k] - 1))
+                return false;
+            lost = true;
+        }
+    return lost;
 }
 
 /* Of no layer, with all layers behind it: embeddings are before it, which no product makes. */
@@ -515,7 +534,7 @@ double ts_judge_products_of_module(const struct ts_judge *state, size_t i)
 static double likely_error(const struct ts_judge *state, size_t i)
 {
     uint64_t hidden = hidden_layers(state, i);
-    if (is_behind_a_hole(state, i) || is_whole_layer(state, i))
+    if (is_behind_a_hole(state, i) || ts_judge_is_whole_layer(state, i))
         return FOUR_BITS_OF_ALL * sqrt((double)hidden + 1);
     return FOUR_BITS * sqrt(ts_judge_products_of_module(state, i));
 }
@@ -579,8 +598,8 @@ static bool is_open(const struct ts_judge *state, size_t i, const struct evidenc
         return false;
     if (ends_unseen_layers(state, i))
         return state->errors[i] < OPEN_LIMIT && state->structures[i].uneven < OPEN_UNEVEN;
-    return (is_behind_a_hole(state, i) || is_whole_layer(state, i)) && state->errors[i] < likely_error(state, i) &&
-           score > OPEN_FROM;
+    return (is_behind_a_hole(state, i) || ts_judge_is_whole_layer(state, i)) &&
+           state->errors[i] < likely_error(state, i) && score > OPEN_FROM;
 }
 
 /* Where an error of that size starts, whatever is exact before it, all tokens err alike and without direction. Other
@@ -618,7 +637,8 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     score += (level > STRUCTURE_FROM ? evenness(state, i, &evidence, sharpness) : USUAL) - slope * slope;
     score -= UNLIKELY * log(fmax(level, likely) / likely);
     score += state->failed < state->out->count ? EXPLAINED : 0;
+    /* of a layer that is seen by its outcome alone, and so much of it is wrong, either story may be true */
     if (score > 0)
-        return TS_START_LIKELY;
+        return ts_judge_is_whole_layer(state, i) && level > OPEN_LIMIT ? TS_START_OPEN : TS_START_LIKELY;
     return is_open(state, i, &evidence, slope, score) ? TS_START_OPEN : TS_START_NONE;
 }

@@ -318,6 +318,49 @@ static void test_blocks_of_several_precisions(void **state)
     judge_last_norm((const double[]){0.03, 0.03, 0.03}, 0.08, SIZE_MAX);
 }
 
+/* Three blocks: each adds what its attention gives to the stream, through a gate, and takes the norm of the sum. In the
+ * last one neither the gate nor the sum was captured, what attention gives was or not, and what is added errs. */
+static void judge_hidden_sum(bool captured, double error, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), sum[2][TOTAL], normed[2][TOTAL];
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "embed", x, x, SHAPE(TOKENS, WIDTH));
+    memcpy(sum[0], x, sizeof sum[0]);
+    memcpy(sum[1], x, sizeof sum[1]);
+    for (int block = 0; block < 3; block++) {
+        float *given = made_values(TOTAL), *modulation = made_values(2 * WIDTH), added[TOTAL];
+        if (block < 2)
+            trace_add(&judged.trace, made_name("block_%d_modulation", block), modulation, modulation,
+                      SHAPE(1, 2 * WIDTH));
+        err(given, added, TOTAL, block == 2 ? error : 1e-7);
+        for (size_t i = 0; i < TOTAL; i++) {
+            sum[0][i] += modulation[i % WIDTH] * given[i];
+            sum[1][i] += modulation[i % WIDTH] * added[i];
+        }
+        for (int side = 0; side < 2; side++)
+            normalize(sum[side], TOKENS, WIDTH, normed[side]);
+        if (block < 2 || captured)
+            trace_add(&judged.trace, made_name("block_%d_attn_out", block), given, block < 2 ? added : given,
+                      SHAPE(TOKENS, WIDTH));
+        if (block < 2)
+            trace_add(&judged.trace, made_name("block_%d_attn_residual", block), sum[0], sum[1], SHAPE(TOKENS, WIDTH));
+        trace_add(&judged.trace, made_name("block_%d_normed", block), normed[0], normed[1], SHAPE(TOKENS, WIDTH));
+        free(given);
+        free(modulation);
+    }
+    free(x);
+    expect_first(&judged, expected);
+}
+
+static void test_a_sum_that_was_not_captured(void **state)
+{
+    (void)state;
+    judge_hidden_sum(true, 0.3, 10);
+    judge_hidden_sum(true, 1e-7, SIZE_MAX);
+    judge_hidden_sum(false, 0.3, SIZE_MAX); /* a projection of few bits, for all that is known */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_a_modulation_that_was_not_captured),
         cmocka_unit_test(test_a_modulation_that_another_block_shows),
         cmocka_unit_test(test_blocks_of_several_precisions),
+        cmocka_unit_test(test_a_sum_that_was_not_captured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -472,6 +472,23 @@ static void test_outputs_of_layers_alone(void **state)
           {"layers.4", 0.37}, {"layers.5", 0.37});
 }
 
+/* Layers that were seen by their outputs alone, the first of which is half wrong: no capture tells coarse weights from
+ * a bug, and nothing is said to match. */
+static void test_layers_that_are_half_wrong(void **state)
+{
+    static const double errors[] = {0, 0.5, 0.75, 0.9, 1};
+    struct judged judged;
+    (void)state;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 5; i++)
+        add_erring(&judged.trace, i ? made_name("layers.%d", i - 1) : "embed", errors[i]);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.verdicts[1].judged, TS_JUDGED_UNKNOWN);
+    assert_non_null(strstr(judged.judgement.verdicts[1].why, "attention and MLP"));
+    assert_true(judged.judgement.first == SIZE_MAX);
+    judged_end(&judged);
+}
+
 enum shape { EVEN, FACTOR, FACTOR_OF_TOKEN, TOKENS_APART, LARGE_TOKENS, OFFSET };
 
 /* One product that errs by so much, everything before it fine; behind it so many layers, that err by so many times it
@@ -844,6 +861,7 @@ int main(void)
         cmocka_unit_test(test_what_grows_in_a_stream),
         cmocka_unit_test(test_a_small_error_of_the_last_layer),
         cmocka_unit_test(test_outputs_of_layers_alone),
+        cmocka_unit_test(test_layers_that_are_half_wrong),
         cmocka_unit_test(test_an_error_that_follows),
         cmocka_unit_test(test_tokens_err_alike),
         cmocka_unit_test(test_a_token_free_of_error),
