@@ -130,6 +130,8 @@ static void clamped(struct ts_case *the_case, double *prediction)
     beyond = 0;
     for (size_t i = 0; i < the_case->total; i++)
         beyond += the_case->expected[i] < limits.low || the_case->expected[i] > limits.high;
+    if (beyond == the_case->total) /* one number everywhere: no clamp would be needed to say so */
+        return;
     ts_formula_next(the_case, &(struct ts_formula){.predict = predict_limited,
                                                    .count = count_limited,
                                                    .tell = tell_limited,

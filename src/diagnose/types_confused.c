@@ -119,14 +119,17 @@ static void count_agreeing(const struct ts_case *the_case, const struct reading 
     reading->fill(the_case, reading, total, out, told);
     for (size_t i = 0; i < total; i++) {
         double found = the_case->found[i], value = out[i], expected = the_case->expected[i];
+        bool same;
         /* what is masked on both sides is right: the difference of two infinities is no number */
         if (!told[i] || found == expected || fabs(found - expected) <= 0.05 * fabs(expected) + slack)
             continue;
-        if (found == 0 && value != 0 && fabs(value) <= slack) /* never written, or too small: it tells nothing */
+        same = (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) ||
+               is_turned_back(reading, found, expected);
+        /* never written, or noise may hide either: it tells nothing */
+        if (!same && fabs(found) <= slack && fabs(value) <= slack)
             continue;
         counted++;
-        near += (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) + slack ||
-                is_turned_back(reading, found, expected);
+        near += same || fabs(found - value) <= 0.02 * fabs(value) + slack;
     }
     tally->sums[NEAR] += (double)near;
     tally->sums[COUNTED] += (double)counted;

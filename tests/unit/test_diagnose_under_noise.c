@@ -206,6 +206,44 @@ static void test_tokens_that_are_alike_do_not_move(void **state)
     trace_end(&trace);
 }
 
+/* Other weights, whose result is half as large: in the noise of such a run it is near what any reading of bits gives
+ * that makes small numbers of all. */
+static void test_noise_is_no_other_type(void **state)
+{
+    struct trace trace;
+    float *a, *b;
+    (void)state;
+    trace_start(&trace);
+    add_coarse(&trace, 7, 0.3);
+    a = made_values(TOTAL);
+    b = made_values(TOTAL);
+    for (size_t k = 0; k < TOTAL; k++)
+        b[k] *= 0.5f;
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_up_proj", a, b, SHAPE(7, WIDTH)));
+    assert_null(trace_cause(&trace, "dtype-confusion"));
+    free(a);
+    free(b);
+    trace_end(&trace);
+}
+
+/* Weights of a router that are all but alike, without their factor: one number is no border. */
+static void test_one_number_is_no_clamp(void **state)
+{
+    struct trace trace;
+    float a[2 * TOKENS], b[2 * TOKENS];
+    (void)state;
+    trace_start(&trace);
+    add_coarse(&trace, TOKENS, 0.02);
+    for (size_t k = 0; k < 2 * TOKENS; k++) {
+        a[k] = 1.25f + (k % 2 ? -0.02f : 0.02f) * (float)(k % 7);
+        b[k] = to_bf16(0.4f * a[k]);
+    }
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_router_weights", a, b, SHAPE(TOKENS, 2)));
+    assert_null(trace_cause(&trace, "clamped"));
+    assert_first(&trace, "scaled", "every element is");
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +254,8 @@ int main(void)
         cmocka_unit_test(test_attention_is_no_router),
         cmocka_unit_test(test_a_factor_of_one_head),
         cmocka_unit_test(test_tokens_that_are_alike_do_not_move),
+        cmocka_unit_test(test_noise_is_no_other_type),
+        cmocka_unit_test(test_one_number_is_no_clamp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
