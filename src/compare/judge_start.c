@@ -64,7 +64,8 @@
 #define SPEAKS_FOR         0.8
 #define CALM_ROW           0.04
 #define OFFSET_SHARE       0.4
-#define OFFSET_OF_FEW      0.9 /* of two or three tokens */
+#define OFFSET_OF_FEW      0.9  /* of two or three tokens */
+#define OFFSET_OF_LAYER    0.75 /* with an attention inside, that may look at all tokens alike and gives them the same */
 /* Where layers were left out and nobody else says anything, a score down to this is no proof of a bug. */
 #define OPEN_FROM   (-2.0)
 #define OPEN_LIMIT  0.4 /* what weights of four bits make of a whole model, at most */
@@ -359,15 +360,24 @@ double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came)
     return isfinite(largest[0] * largest[1]) ? fmax(1, largest[0] * largest[1]) : 1;
 }
 
+/* What a whole layer gives to the next one. */
+static bool is_layer_of_stream(const struct ts_judge *state, size_t i)
+{
+    bool stream = state->follows[i] != 0;
+    for (size_t k = i + 1; k < state->out->count && !stream; k++)
+        stream = state->follows[k] == i + 1;
+    return stream && ts_judge_is_whole_layer(state, i);
+}
+
 /* No token is free of the error that rounding weights or activations made, and tokens share no more of it than they
  * share of the reference. Bugs of attention leave the tokens alone that see one key, and others stand in the place of
  * the result. No honest error that starts has shown a token with less than a seventh of the median one's energy. */
-static bool has_structure(const struct ts_structure *structure, double sharpness)
+static bool has_structure(const struct ts_structure *structure, double sharpness, bool of_layer)
 {
-    const double calmer = fmin(sharpness, SHARP_CALM);
+    const double calmer = fmin(sharpness, SHARP_CALM), share = of_layer ? OFFSET_OF_LAYER : OFFSET_SHARE;
     if (structure->by_distance)
         return true;
-    return structure->known ? structure->least_row < CALM_ROW / (calmer * calmer) || structure->offset > OFFSET_SHARE
+    return structure->known ? structure->least_row < CALM_ROW / (calmer * calmer) || structure->offset > share
                             : structure->offset > OFFSET_OF_FEW;
 }
 
@@ -619,7 +629,8 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     slope /= (slope < 0 ? CLIP_SPREAD : hides_products(state, i) ? MLP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i) && !is_behind_a_projection(state, i)) ||
-        (level > STRUCTURE_FROM && (has_structure(&state->structures[i], sharpness) || is_left_behind(state, i))))
+        (level > STRUCTURE_FROM &&
+         (has_structure(&state->structures[i], sharpness, is_layer_of_stream(state, i)) || is_left_behind(state, i))))
         return TS_START_NONE;
     hear(state, i, &evidence);
     /* what four bits make of a whole model is much for the first tensor of all, where no other layer has one like it */

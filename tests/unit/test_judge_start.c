@@ -423,6 +423,41 @@ static void test_what_layers_add_to_a_stream(void **state)
     judge_stream(0.8, 1.2, 6, 1);
 }
 
+/* Layers whose attention looks at all tokens alike: what their coarse weights make of that is the same in each token. A
+ * bias that is missing once is all that its layer is wrong by. */
+static void judge_shared(double share, double later, size_t expected)
+{
+    struct judged judged;
+    float *x, y[TOTAL];
+    trace_start(&judged.trace);
+    x = made_values(TOTAL);
+    memcpy(y, x, sizeof y);
+    trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < 5; layer++) {
+        float *added = made_values(TOTAL), *shared = made_values(WIDTH), *own = made_values(TOTAL);
+        const double error = layer ? later : 0.1;
+        for (size_t i = 0; i < TOTAL; i++) {
+            x[i] += added[i];
+            y[i] += added[i] +
+                    (float)(error * (sqrt(share) * (double)shared[i % WIDTH] + sqrt(1 - share) * (double)own[i]));
+        }
+        trace_add(&judged.trace, made_name("layers.%d", layer), x, y, SHAPE(TOKENS, WIDTH));
+        free(added);
+        free(shared);
+        free(own);
+    }
+    free(x);
+    expect_first(&judged, expected);
+}
+
+static void test_layers_that_give_all_tokens_the_same(void **state)
+{
+    (void)state;
+    judge_shared(0.6, 0.1, SIZE_MAX);
+    judge_shared(0.6, 1e-6, 1);
+    judge_shared(0.95, 0.1, 1);
+}
+
 /* A stream whose first layers are fine and whose next one is not: by what comes in, the others add more and more that
  * is wrong. Coarse layers did so from the first on. */
 static void test_what_grows_in_a_stream(void **state)
@@ -858,6 +893,7 @@ int main(void)
         cmocka_unit_test(test_layers_that_were_left_out),
         cmocka_unit_test(test_the_last_of_two_tokens),
         cmocka_unit_test(test_what_layers_add_to_a_stream),
+        cmocka_unit_test(test_layers_that_give_all_tokens_the_same),
         cmocka_unit_test(test_what_grows_in_a_stream),
         cmocka_unit_test(test_a_small_error_of_the_last_layer),
         cmocka_unit_test(test_outputs_of_layers_alone),
