@@ -5,9 +5,10 @@
 #include <cpuid.h>
 #endif
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define VARIABLE "TSLEUTH_SIMD"
 
 #if defined(__x86_64__)
 /* Not every compiler knows the name "f16c". That the wide registers are saved follows from the AVX2 asked for
@@ -50,13 +51,25 @@ static enum ts_simd fastest(enum ts_simd there)
     return there;
 }
 
-static enum ts_simd choose(enum ts_simd there, const char *asked)
+bool ts_simd_has(enum ts_simd level)
 {
-    const enum ts_simd most = there == TS_SIMD_NEON ? TS_SIMD_PORTABLE : there;
-    for (enum ts_simd level = TS_SIMD_PORTABLE; asked && level <= most; level++)
-        if (strcmp(asked, ts_simd_name(level)) == 0)
-            return level;
-    return fastest(there);
+    const enum ts_simd there = detect();
+    return level == TS_SIMD_PORTABLE || level == there || (there != TS_SIMD_NEON && level < there);
+}
+
+/* The level that is asked for; TS_SIMD_LEVELS when none is, or this machine has not got it. */
+static enum ts_simd find_asked(const char *asked)
+{
+    enum ts_simd level = TS_SIMD_PORTABLE;
+    while (level < TS_SIMD_LEVELS && !(asked && strcmp(asked, ts_simd_name(level)) == 0 && ts_simd_has(level)))
+        level++;
+    return level;
+}
+
+const char *ts_simd_unmet(void)
+{
+    const char *asked = getenv(VARIABLE);
+    return asked && *asked && find_asked(asked) == TS_SIMD_LEVELS ? asked : NULL;
 }
 
 enum ts_simd ts_simd_level(void)
@@ -65,7 +78,8 @@ enum ts_simd ts_simd_level(void)
     static atomic_int known;
     int level = atomic_load_explicit(&known, memory_order_relaxed);
     if (level == 0) {
-        level = 1 + (int)choose(detect(), getenv("TSLEUTH_SIMD"));
+        const enum ts_simd asked = find_asked(getenv(VARIABLE));
+        level = 1 + (int)(asked < TS_SIMD_LEVELS ? asked : fastest(detect()));
         atomic_store_explicit(&known, level, memory_order_relaxed);
     }
     return (enum ts_simd)(level - 1);

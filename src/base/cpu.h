@@ -2,9 +2,11 @@
  *
  * Kernels are compiled once per level from one template. The level is the fastest that the processor and the operating
  * system offer, or the one that the environment variable TSLEUTH_SIMD names (portable, avx2, avx512, avx512bf16, neon),
- * so that the tests run each one. Asking for more than there is changes nothing. */
+ * so that the tests run each one. Asking for what is not there changes nothing. */
 #ifndef TS_BASE_CPU_H
 #define TS_BASE_CPU_H
+
+#include <stdbool.h>
 
 enum ts_simd {
     TS_SIMD_PORTABLE = 0, /* whatever the compiler's default target has */
@@ -14,8 +16,13 @@ enum ts_simd {
     TS_SIMD_NEON          /* ARM64: always there, so equal to the compiler's default */
 };
 
+#define TS_SIMD_LEVELS (TS_SIMD_NEON + 1)
+
 enum ts_simd ts_simd_level(void); /* decided once, on first use; thread-safe */
 const char *ts_simd_name(enum ts_simd level);
+bool ts_simd_has(enum ts_simd level); /* this machine */
+/* What the environment asks for and this machine has not; NULL when it asks for nothing of the kind. */
+const char *ts_simd_unmet(void);
 
 /* A kernel file (base/level.h) is a table at each level: TS_DECLARE_TABLES names them in its header, and TS_TABLE is
  * the address of the one to use. */

@@ -84,11 +84,6 @@ static inline size_t skip_white(const char *text, size_t at, size_t size)
     return at;
 }
 
-static inline bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* Marks with 0x80 the bytes that end plain text: quote, backslash, and below 0x20. A borrow can spill a mark
  * only into bytes above a true one, so the lowest mark is always right; bytes from 0x80 up never are. */
 static inline uint64_t mark_special(uint64_t eight)
@@ -223,30 +218,30 @@ static inline enum ts_status read_number(struct ts_json *json, size_t start, str
         if (json->allow_nan && at < size && text[at] == 'I')
             return read_word(json, start, "-Infinity", TS_JSON_NUMBER, error);
     }
-    if (at >= size || !is_digit(text[at]))
+    if (at >= size || !ts_is_digit(text[at]))
         return expected(json, at, "a digit after '-'", error);
     if (text[at] == '0') {
         at++;
-        if (at < size && is_digit(text[at]))
+        if (at < size && ts_is_digit(text[at]))
             return expected(json, at, "no digit after a leading 0", error);
     } else {
-        while (at < size && is_digit(text[at]))
+        while (at < size && ts_is_digit(text[at]))
             at++;
     }
     if (at < size && text[at] == '.') {
         at++;
-        if (at >= size || !is_digit(text[at]))
+        if (at >= size || !ts_is_digit(text[at]))
             return expected(json, at, "a digit after '.'", error);
-        while (at < size && is_digit(text[at]))
+        while (at < size && ts_is_digit(text[at]))
             at++;
     }
     if (at < size && (text[at] == 'e' || text[at] == 'E')) {
         at++;
         if (at < size && (text[at] == '+' || text[at] == '-'))
             at++;
-        if (at >= size || !is_digit(text[at]))
+        if (at >= size || !ts_is_digit(text[at]))
             return expected(json, at, "a digit in the exponent", error);
-        while (at < size && is_digit(text[at]))
+        while (at < size && ts_is_digit(text[at]))
             at++;
     }
     set_token(json, TS_JSON_NUMBER, start, at);
@@ -300,7 +295,7 @@ static inline enum ts_status read_value(struct ts_json *json, size_t at, const c
     default:
         break;
     }
-    if (is_digit(json->text[at]) || json->text[at] == '-')
+    if (ts_is_digit(json->text[at]) || json->text[at] == '-')
         return read_number(json, at, error);
     if (json->allow_nan && json->text[at] == 'N')
         return read_word(json, at, "NaN", TS_JSON_NUMBER, error);
@@ -499,7 +494,7 @@ static bool whole_number(const struct ts_json *json, bool *negative, uint64_t *v
     uint64_t result = 0;
     *negative = *at == '-';
     for (at += *negative; at < end; at++)
-        if (!is_digit(*at) || __builtin_mul_overflow(result, 10, &result) ||
+        if (!ts_is_digit(*at) || __builtin_mul_overflow(result, 10, &result) ||
             __builtin_add_overflow(result, (uint64_t)(*at - '0'), &result))
             return false;
     *value = result;
@@ -566,7 +561,7 @@ static double parse_double(const char *text, size_t size)
         return (double)NAN;
     if (*at == 'I')
         return negative ? -(double)INFINITY : (double)INFINITY;
-    for (; at < end && (is_digit(*at) || *at == '.'); at++) {
+    for (; at < end && (ts_is_digit(*at) || *at == '.'); at++) {
         if (*at == '.') {
             fraction = true;
         } else if (count == SIGNIFICANT_DIGITS) {

@@ -8,6 +8,11 @@ int ts_by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+int ts_by_falling_value(const void *a, const void *b)
+{
+    return ts_by_value(b, a);
+}
+
 int ts_by_number(const void *a, const void *b)
 {
     const uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;

@@ -4,8 +4,9 @@
 
 #include <stddef.h>
 
-/* For qsort and bsearch: double, and uint64_t. */
+/* For qsort and bsearch: double, the same with the largest first, and uint64_t. */
 int ts_by_value(const void *a, const void *b);
+int ts_by_falling_value(const void *a, const void *b);
 int ts_by_number(const void *a, const void *b);
 
 /* The number that would be at place `nth` if the values were sorted; 0 when there are none. Reorders them. */

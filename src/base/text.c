@@ -247,11 +247,6 @@ size_t ts_text_columns(const char *text, size_t size)
     return columns;
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* Compares the runs of digits at *a and *b as numbers of any length and moves both behind them. */
 static int compare_runs(const char **a, const char **b)
 {
@@ -261,9 +256,9 @@ static int compare_runs(const char **a, const char **b)
         ++*a;
     while (**b == '0')
         ++*b;
-    while (is_digit((*a)[a_length]))
+    while (ts_is_digit((*a)[a_length]))
         a_length++;
-    while (is_digit((*b)[b_length]))
+    while (ts_is_digit((*b)[b_length]))
         b_length++;
     order = a_length != b_length ? (a_length < b_length ? -1 : 1) : memcmp(*a, *b, a_length);
     *a += a_length;
@@ -275,7 +270,7 @@ int ts_natural_compare(const char *a, const char *b)
 {
     const char *x = a, *y = b;
     for (;;) {
-        if (is_digit(*x) && is_digit(*y)) {
+        if (ts_is_digit(*x) && ts_is_digit(*y)) {
             int order = compare_runs(&x, &y);
             if (order)
                 return order;

@@ -32,10 +32,16 @@ char *ts_human_count(uint64_t count, char text[32]);
 /* 7241732096 -> "7.24 B": for parameter counts; up to 999 as is, then K, M, B, T. */
 char *ts_human_params(uint64_t count, char text[16]);
 
+/* Whatever the locale says. */
+static inline bool ts_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 /* The value of a hexadecimal digit, -1 for anything else. */
 static inline int ts_hex_value(char c)
 {
-    if (c >= '0' && c <= '9')
+    if (ts_is_digit(c))
         return c - '0';
     c = (char)(c | 0x20);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "cli/inspect.h"
+#include "report/layout.h"
 
 /* Metadata entries and skipped members shown without --all. */
 #define SOME 12
@@ -26,24 +27,14 @@ static size_t shape_width(const struct ts_tensor *tensor)
     return width;
 }
 
-static size_t name_width(const char *name)
-{
-    struct ts_buffer text;
-    size_t width;
-    ts_buffer_init(&text, (size_t)16 << 20);
-    ts_text_escape(&text, name, strlen(name));
-    width = text.data ? ts_text_columns(text.data, text.size) : 0;
-    ts_buffer_release(&text);
-    return width;
-}
-
 static struct columns fit_columns(const struct inspection *inspection)
 {
     struct columns columns = {.name = 6, .type = 4, .shape = 5};
     size_t rest;
     for (size_t i = 0; i < inspection->count; i++) {
         const struct ts_tensor *tensor = inspection->tensors[i];
-        size_t name = name_width(tensor->name), shape = shape_width(tensor), type = strlen(ts_tensor_type_name(tensor));
+        size_t name = ts_name_columns(tensor->name), shape = shape_width(tensor),
+               type = strlen(ts_tensor_type_name(tensor));
         columns.name = name > columns.name ? name : columns.name;
         columns.shape = shape > columns.shape ? shape : columns.shape;
         columns.type = type > columns.type ? type : columns.type;
@@ -242,7 +233,7 @@ static void put_skips(struct ts_buffer *out, const struct inspection *inspection
         put_spaces(out, 2);
         put_name(out, skip->path, SIZE_MAX);
         ts_buffer_string(out, ": ");
-        put_wrapped(out, skip->reason, 4 + name_width(skip->path), 4);
+        put_wrapped(out, skip->reason, 4 + ts_name_columns(skip->path), 4);
         ts_buffer_byte(out, '\n');
     }
     if (shown < harmful)

@@ -113,6 +113,21 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     _exit(EXIT_TROUBLE);
 }
 
+/* Who measures one level must not measure another in its place unawares. */
+static void tell_unmet_level(void)
+{
+    const char *asked = ts_simd_unmet(), *comma = "";
+    if (!asked)
+        return;
+    fprintf(stderr, "tsleuth: TSLEUTH_SIMD is \"%s\", and this machine has only ", asked);
+    for (enum ts_simd level = TS_SIMD_PORTABLE; level < TS_SIMD_LEVELS; level++)
+        if (ts_simd_has(level)) {
+            fprintf(stderr, "%s%s", comma, ts_simd_name(level));
+            comma = ", ";
+        }
+    fprintf(stderr, "; going on with %s\n", ts_simd_name(ts_simd_level()));
+}
+
 static bool exists(const char *path)
 {
     struct stat info;
@@ -127,6 +142,7 @@ int main(int argc, char **argv)
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
     sigaction(SIGBUS, &bus_error, NULL);
+    tell_unmet_level();
     if (argc < 2)
         return help(stderr);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {

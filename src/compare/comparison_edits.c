@@ -33,10 +33,14 @@
  * is, and what is no relative of the reference has no such cosine. */
 #define PATTERN_ERROR  5.0
 #define PATTERN_COSINE 0.4
-/* A row that is wrong errs by as much as it is large, where others err by the grid's part of theirs. */
-#define ROW_ERROR 0.7
-#define ROW_TIMES 4.0
-#define ROW_LEAST 1e-6 /* of the median row's energy: what is smaller may vanish in the scale */
+/* A row that is wrong errs by as much as it is large, where others err by the grid's part of theirs. An honest grid is
+ * at its worst where a block has one large number, or one of each sign, and all others fall between two steps: of three
+ * bits (Q3_K, 16 numbers) that is sqrt(15) / 8, of four (Q4_0, 32) sqrt(31) / 16; of the four levels of Q2_K, none of
+ * which is zero then, sqrt(14 / 2) / 3. */
+#define ROW_ERROR        0.7
+#define ROW_ERROR_COARSE 0.95 /* of fewer than three bits */
+#define ROW_TIMES        4.0
+#define ROW_LEAST        1e-6 /* of the median row's energy: what is smaller may vanish in the scale */
 /* Scales are f16, whose smallest number is 2^-24, and those of Q6_K or IQ4_XS a 4096th of the largest number: rows of
  * such a size may vanish as well. */
 #define ROW_SMALL 0x1p-13
@@ -185,34 +189,109 @@ bool ts_find_edits(struct ts_comparison *comparison)
     return found;
 }
 
-/* The row that errs most beside its size, where that is far more than rows do; SIZE_MAX when none does. */
-static uint64_t odd_row(const struct ts_profile *profile, uint64_t width, double *own, double *usual)
+static bool is_odd(const struct ts_pair *pair, double own, double usual)
 {
-    double *values = malloc((size_t)(profile->size + 1) * sizeof *values), energy, least;
+    return own > (grid_of(pair) > 0.125 ? ROW_ERROR_COARSE : ROW_ERROR) && own > ROW_TIMES * usual;
+}
+
+/* Rows consist of whole blocks of a grid that is even: each has scales of its own, whatever stands beside it. */
+static bool has_own_scales(const struct ts_view *view)
+{
+    const uint64_t block = ts_type_info(view->tensor->type)->block_elements, width = view->shape[view->rank - 1];
+    if (view->join == TS_JOIN_SUM || !is_even(view->tensor->type))
+        return false;
+    for (size_t i = 0; view->join != TS_JOIN_NONE && i < view->part_count; i++)
+        if (view->parts[i].rank != view->rank || !has_own_scales(&view->parts[i]))
+            return false;
+    return view->join != TS_JOIN_NONE || block == 1 ||
+           (view->strides[view->rank - 1] == 1 && width % block == 0 && view->offset % block == 0);
+}
+
+/* The row that errs most beside its size; UINT64_MAX when there are too few. Where rows share a scale, it swallows a
+ * small one: that errs by the step of all, and by no more than they do. */
+static uint64_t worst_row(const struct ts_profile *profile, uint64_t width, bool shared, double *own, double *usual)
+{
+    double *values = malloc((size_t)(profile->size + 1) * sizeof *values), least, swallowed;
     uint64_t worst = UINT64_MAX;
     size_t count = 0;
     *own = *usual = 0;
-    for (uint64_t i = 0; values && i < profile->size; i++)
+    if (!values)
+        return worst;
+    for (uint64_t i = 0; i < profile->size; i++)
         if (profile->reference[i] > 0)
             values[count++] = profile->reference[i];
-    energy = values ? ts_nth(values, count, count / 2) : 0;
-    least = fmax(ROW_LEAST * energy, ROW_SMALL * ROW_SMALL * (double)width);
+    least = fmax(ROW_LEAST * ts_nth(values, count, count / 2), ROW_SMALL * ROW_SMALL * (double)width);
     count = 0;
-    for (uint64_t i = 0; values && i < profile->size; i++) {
+    for (uint64_t i = 0; i < profile->size && shared; i++)
+        if (profile->reference[i] > least) /* some rows were not looked at, and are zeros */
+            values[count++] = profile->error[i];
+    swallowed = ROW_TIMES * ROW_TIMES * ts_nth(values, count, count / 2);
+    count = 0;
+    for (uint64_t i = 0; i < profile->size; i++) {
         double error;
         if (!(profile->reference[i] > least))
             continue;
         error = sqrt(profile->error[i] / profile->reference[i]);
         values[count++] = error;
-        if (error > *own) {
+        if (error > *own && profile->error[i] > swallowed) {
             *own = error;
             worst = i;
         }
     }
-    if (values && count >= FEWEST)
+    if (count >= FEWEST)
         *usual = ts_nth(values, count, count / 2);
     free(values);
-    return count >= FEWEST && *own > ROW_ERROR && *own > ROW_TIMES * *usual ? worst : UINT64_MAX;
+    return count >= FEWEST ? worst : UINT64_MAX;
+}
+
+/* Error and energy of a row that starts at an element; the energy is that of the side that was quantized from. False
+ * when it cannot be read. */
+static bool measure_row(const struct ts_pair *pair, uint64_t start, uint64_t width, double *error, double *energy)
+{
+    const bool from_b = ts_type_info(pair->b.tensor->type)->kind != TS_CLASS_QUANT;
+    struct ts_error ignored;
+    double a[256], b[256];
+    *error = *energy = 0;
+    for (uint64_t from = start, end = start + width; from < end;) {
+        const size_t now = end - from < 256 ? (size_t)(end - from) : 256;
+        if (ts_view_read_f64(&pair->a, from, now, a, &ignored) != TS_OK ||
+            ts_view_read_f64(&pair->b, from, now, b, &ignored) != TS_OK)
+            return false;
+        for (size_t i = 0; i < now; i++) {
+            *error += (b[i] - a[i]) * (b[i] - a[i]);
+            *energy += from_b ? b[i] * b[i] : a[i] * a[i];
+        }
+        from += now;
+    }
+    return true;
+}
+
+/* A profile has what all experts err by in a row, and of a large tensor some rows only. But a row that is wrong errs by
+ * its largest number, and others by a step of theirs: of all rows the one that holds the largest difference is looked
+ * at by itself. */
+static bool is_worst_row_odd(const struct ts_pair *pair, const struct ts_delta *delta, double *own)
+{
+    const uint64_t width = pair->a.shape[pair->a.rank - 1], rows = width ? pair->a.count / width : 0;
+    double error, energy, least;
+    if (rows < FEWEST || delta->worst >= pair->a.count ||
+        !measure_row(pair, delta->worst / width * width, width, &error, &energy))
+        return false;
+    least = fmax(ROW_LEAST * delta->a.norm * delta->a.norm / (double)rows, ROW_SMALL * ROW_SMALL * (double)width);
+    *own = energy > 0 ? sqrt(error / energy) : 0;
+    return energy > least && is_odd(pair, *own, delta->rel_l2);
+}
+
+/* "7" of a matrix, "[3,7]" of a stack of them. */
+static const char *name_row(const struct ts_view *view, uint64_t element, struct ts_arena *arena)
+{
+    const uint64_t row = element / view->shape[view->rank - 1];
+    uint64_t rest = row;
+    const char *text = "]";
+    if (view->rank == 2)
+        return ts_arena_printf(arena, "%" PRIu64, row);
+    for (unsigned axis = view->rank - 1; axis-- > 0; rest /= view->shape[axis])
+        text = ts_arena_printf(arena, "%s%" PRIu64 "%s", axis ? "," : "[", rest % view->shape[axis], text);
+    return text;
 }
 
 bool ts_find_odd_rows(struct ts_comparison *comparison)
@@ -223,18 +302,27 @@ bool ts_find_odd_rows(struct ts_comparison *comparison)
         const struct ts_pair *pair = &comparison->pairing.pairs[i];
         const struct ts_delta *delta = &comparison->deltas[i];
         struct ts_verdict *verdict = &judgement->verdicts[i];
+        bool shared;
         double own, usual;
-        uint64_t row;
+        uint64_t row = UINT64_MAX;
         if (verdict->judged != TS_JUDGED_NOISE || verdict->allowed || verdict->three_ways || !is_quantized(pair) ||
-            !delta->profiles || pair->a.rank < 2 || !delta->profiles[0].error)
+            pair->a.rank < 2)
             continue;
-        row = odd_row(&delta->profiles[0], pair->a.count / delta->profiles[0].size, &own, &usual);
-        if (row == UINT64_MAX)
+        shared = !has_own_scales(&pair->a) || !has_own_scales(&pair->b);
+        if (delta->profiles && delta->profiles[0].error)
+            row = worst_row(&delta->profiles[0], pair->a.count / delta->profiles[0].size, shared, &own, &usual);
+        if (row != UINT64_MAX && is_odd(pair, own, usual))
+            differs(verdict, ts_arena_printf(&judgement->arena,
+                                             "%s %" PRIu64 " errs by %.3g of its size where the others err by %.3g: "
+                                             "quantizing does not do that",
+                                             pair->a.rank == 2 ? "row" : "entry", row, own, usual));
+        else if (!shared && is_worst_row_odd(pair, delta, &own))
+            differs(verdict, ts_arena_printf(&judgement->arena,
+                                             "row %s errs by %.3g of its size where all together err by %.3g: "
+                                             "quantizing does not do that",
+                                             name_row(&pair->a, delta->worst, &judgement->arena), own, delta->rel_l2));
+        else
             continue;
-        differs(verdict, ts_arena_printf(&judgement->arena,
-                                         "%s %" PRIu64 " errs by %.3g of its size where the others err by %.3g: "
-                                         "quantizing does not do that",
-                                         pair->a.rank == 2 ? "row" : "entry", row, own, usual));
         found = true;
     }
     return found;

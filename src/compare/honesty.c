@@ -132,14 +132,16 @@ static void compare_tokens(struct doubts *doubts)
             "the same input");
 }
 
-static bool is_constant(const struct ts_side *side, uint64_t compared)
-{
-    return compared >= 8 && side->min == side->max;
-}
-
 static const struct ts_side *side_of(const struct ts_delta *delta, bool candidate)
 {
     return candidate ? &delta->b : &delta->a;
+}
+
+/* Of integers beyond 2^53 the least and the largest, which are doubles here, may be neighbours. */
+static bool is_constant(const struct ts_delta *delta, bool candidate)
+{
+    const struct ts_side *side = side_of(delta, candidate);
+    return delta->compared >= 8 && side->min == side->max && !(delta->exact && fabs(side->min) >= 0x1p53);
 }
 
 /* Constant on one side and not on the other: a buffer that nobody wrote, or wrote once. A reference can lie as well. */
@@ -149,8 +151,7 @@ static void look_for_unwritten(struct doubts *doubts, bool candidate)
     size_t found = 0, first = 0;
     for (size_t i = 0; i < pairing->count; i++) {
         const struct ts_delta *delta = &doubts->comparison->deltas[i];
-        if (!pairing->pairs[i].problem && is_constant(side_of(delta, candidate), delta->compared) &&
-            !is_constant(side_of(delta, !candidate), delta->compared)) {
+        if (!pairing->pairs[i].problem && is_constant(delta, candidate) && !is_constant(delta, !candidate)) {
             first = found++ ? first : i;
         }
     }
@@ -175,7 +176,7 @@ static void look_for_nothing(struct doubts *doubts)
         if (pairing->pairs[i].problem || delta->compared < 8)
             continue;
         all++;
-        constant += is_constant(&delta->a, delta->compared) && is_constant(&delta->b, delta->compared);
+        constant += is_constant(delta, false) && is_constant(delta, true);
     }
     if (constant > 1 && constant * 2 > all)
         add(doubts, ts_arena_printf(doubts->arena,
@@ -238,7 +239,7 @@ static void look_for_copies(struct doubts *doubts, bool candidate)
         struct copy copy = {.pair = i};
         if (pair->problem || pair->a.count < 32 || ts_type_info(pair->a.tensor->type)->components != 1 ||
             ts_type_info(pair->b.tensor->type)->components != 1 ||
-            is_constant(side_of(&doubts->comparison->deltas[i], candidate), doubts->comparison->deltas[i].compared) ||
+            is_constant(&doubts->comparison->deltas[i], candidate) ||
             !sketch(candidate ? &pair->b : &pair->a, &copy.hash) ||
             !sketch(candidate ? &pair->a : &pair->b, &copy.other))
             continue;

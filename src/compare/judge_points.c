@@ -5,19 +5,15 @@
 
 #include "base/arena.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "tensor/layer.h"
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
 
 /* Steps over a number; *from: its digits without zeros in front. */
 static const char *step_over(const char *at, const char **from)
 {
-    while (*at == '0' && is_digit(at[1]))
+    while (*at == '0' && ts_is_digit(at[1]))
         at++;
-    for (*from = at; is_digit(*at);)
+    for (*from = at; ts_is_digit(*at);)
         at++;
     return at;
 }
@@ -26,7 +22,7 @@ bool ts_judge_same_point(const char *a, const char *b)
 {
     unsigned differences = 0;
     while (*a && *b && differences < 2) {
-        if (is_digit(*a) && is_digit(*b)) {
+        if (ts_is_digit(*a) && ts_is_digit(*b)) {
             const char *from_a, *from_b;
             a = step_over(a, &from_a);
             b = step_over(b, &from_b);
@@ -46,7 +42,7 @@ bool ts_judge_is_repeated(const char *a, const char *b)
         return false;
     while (a[at] == b[at]) /* they differ in one number, by its digits or by how many there are */
         at++;
-    while (at > 0 && is_digit(a[at - 1]))
+    while (at > 0 && ts_is_digit(a[at - 1]))
         at--;
     if (at > 0 && a[at - 1] == '#')
         return true;
@@ -60,7 +56,7 @@ static const char *letters_of(struct ts_arena *arena, const char *name)
     char *letters = ts_arena_alloc(arena, strlen(name) + 1), *to = letters;
     const char *ignored;
     while (letters && *name) {
-        if (is_digit(*name)) {
+        if (ts_is_digit(*name)) {
             name = step_over(name, &ignored);
             *to++ = '0';
         } else {

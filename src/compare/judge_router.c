@@ -12,6 +12,7 @@
 #include "base/ordered.h"
 #include "compare/gathered.h"
 #include "compare/judge_state.h"
+#include "compare/router.h"
 #include "compare/router_bias.h"
 #include "tensor/layer.h"
 
@@ -42,23 +43,6 @@ static bool is_near_tie(const struct ts_actor *logits, size_t row, size_t kept)
         gap = sorted[i + 1] - sorted[i] < gap ? sorted[i + 1] - sorted[i] : gap;
     free(sorted);
     return gap <= 4 * error && error < 1.2 * sqrt(spread);
-}
-
-/* The largest `count` of a row, in order; of equal ones the first. */
-static void largest(const float *row, size_t width, size_t count, int64_t *chosen)
-{
-    for (size_t k = 0; k < count; k++) {
-        chosen[k] = -1;
-        for (size_t i = 0; i < width; i++) {
-            bool taken = false;
-            if (chosen[k] >= 0 && !(row[i] > row[chosen[k]]))
-                continue;
-            for (size_t j = 0; j < k && !taken; j++)
-                taken = chosen[j] == (int64_t)i;
-            if (!taken)
-                chosen[k] = (int64_t)i;
-        }
-    }
 }
 
 static bool is_of_layer_of(const struct ts_judge *state, size_t i, size_t other)
@@ -117,8 +101,8 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
         logits->rows == 1 || logits->apart)
         return;
     for (size_t row = 0; row < logits->rows; row++) {
-        largest(logits->a + row * logits->width, logits->width, weights->width, a);
-        largest(logits->b + row * logits->width, logits->width, weights->width, b);
+        ts_choose_experts(logits->a + row * logits->width, logits->width, weights->width, a);
+        ts_choose_experts(logits->b + row * logits->width, logits->width, weights->width, b);
         if (memcmp(a, b, weights->width * sizeof *a) == 0 || !(replayed || is_near_tie(logits, row, weights->width)))
             continue;
         if (ts_are_same_experts(a, b, weights->width))

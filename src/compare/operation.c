@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "compare/operation_across.h"
 #include "compare/operation_search.h"
 
@@ -214,12 +215,6 @@ static void apply_context(const struct ts_scene *scene, const struct ts_actor *a
     }
 }
 
-static int descending(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left > right ? -1 : left < right;
-}
-
 /* Which of a row's numbers is the i-th that was chosen: of those in falling order the i-th. */
 static size_t chosen_at(const struct ts_operation *operation, size_t at, size_t i)
 {
@@ -240,7 +235,7 @@ static void apply_topk(const struct ts_operation *operation, const struct ts_act
             sum += row_values[i];
         }
         if (!operation->table)
-            qsort(row_values, logits->width, sizeof *row_values, descending);
+            qsort(row_values, logits->width, sizeof *row_values, ts_by_falling_value);
         for (size_t i = 0; i < actor->width; i++)
             kept += row_values[chosen_at(operation, row * actor->width + i, i)];
         for (size_t i = 0; i < actor->width; i++)

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/ordered.h"
+
 /* A column loses its parts along others again until little is lost: twice is enough, unless nothing is left of it. */
 #define ROUNDS 4
 #define SWEEPS 40
@@ -63,12 +65,6 @@ static void turn(double *matrix, size_t size, size_t p, size_t q)
     }
 }
 
-static int descending(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left > right ? -1 : left < right;
-}
-
 void ts_symmetric_eigenvalues(double *matrix, size_t size, double *values)
 {
     for (int sweep = 0; sweep < SWEEPS; sweep++) {
@@ -86,5 +82,5 @@ void ts_symmetric_eigenvalues(double *matrix, size_t size, double *values)
     }
     for (size_t i = 0; i < size; i++)
         values[i] = matrix[i * size + i];
-    qsort(values, size, sizeof *values, descending);
+    qsort(values, size, sizeof *values, ts_by_falling_value);
 }

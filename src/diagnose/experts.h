@@ -2,6 +2,7 @@
 #ifndef TS_DIAGNOSE_EXPERTS_H
 #define TS_DIAGNOSE_EXPERTS_H
 
+#include "compare/router.h"
 #include "diagnose/formula.h"
 
 #define TS_MOST_CHOSEN  64
@@ -24,8 +25,6 @@ bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logit
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
 /* Rows inside of experts that stand where another expert's should. In experts_rows.c. */
 void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *router);
-/* The experts with the largest logits. */
-void ts_choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out);
 /* Wrong exactly for the tokens that went to some experts; false when it is not so. */
 bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *router);
 /* The same where neither the weights nor the choice were captured, as with hooks on modules: the router's logits are

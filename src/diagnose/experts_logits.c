@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/ordered.h"
+#include "compare/gathered.h"
 #include "diagnose/experts.h"
 #include "diagnose/variant.h"
 #include "tensor/layer.h"
@@ -29,14 +30,7 @@ bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen)
         return false;
     ts_choose_experts(a, logits->width, chosen, right);
     ts_choose_experts(b, logits->width, chosen, found);
-    for (size_t i = 0; i < chosen; i++) {
-        size_t k = 0;
-        while (k < chosen && found[k] != right[i])
-            k++;
-        if (k == chosen)
-            return true;
-    }
-    return false;
+    return !ts_are_same_experts(right, found, chosen);
 }
 
 /* How the weights of the chosen experts add up. */
@@ -47,17 +41,12 @@ struct summed {
 
 static double sum_of_chosen(const float *logits, size_t experts, const struct summed *summed)
 {
-    double largest = -INFINITY, all = 0, sum = 0;
+    double weights[TS_MOST_CHOSEN], sum = 0;
     int64_t chosen[TS_MOST_CHOSEN];
     ts_choose_experts(logits, experts, summed->chosen, chosen);
-    for (size_t i = 0; i < experts; i++)
-        largest = fmax(largest, (double)logits[i]);
-    for (size_t i = 0; i < experts; i++)
-        all += exp((double)logits[i] - largest);
-    for (size_t i = 0; i < summed->chosen; i++) {
-        double x = chosen[i] < 0 ? -INFINITY : (double)logits[chosen[i]];
-        sum += summed->sigmoid ? 1 / (1 + exp(-x)) : exp(x - largest) / all;
-    }
+    ts_weigh_experts(&(struct ts_gate){.sigmoid = summed->sigmoid}, logits, experts, chosen, summed->chosen, weights);
+    for (size_t i = 0; i < summed->chosen; i++)
+        sum += weights[i];
     return sum;
 }
 

@@ -213,22 +213,6 @@ static void propose_single(struct ts_case *the_case, const struct ts_router *rou
     }
 }
 
-/* The experts with the largest logits. */
-void ts_choose_experts(const float *logits, size_t experts, size_t chosen, int64_t *out)
-{
-    for (size_t rank = 0; rank < chosen; rank++) {
-        int64_t best = -1;
-        for (size_t i = 0; i < experts; i++) {
-            bool taken = false;
-            for (size_t k = 0; k < rank; k++)
-                taken = taken || out[k] == (int64_t)i;
-            if (!taken && (best < 0 || logits[i] > logits[best]))
-                best = (int64_t)i;
-        }
-        out[rank] = best;
-    }
-}
-
 /* The experts of a token in the reference: captured, or those with the largest logits. */
 static bool experts_of(const struct ts_case *the_case, const struct ts_router *router, size_t row, int64_t *experts)
 {

@@ -30,20 +30,12 @@ static const char *const deeds[WAYS] = {[PLAIN] =
 
 static void weigh(enum way way, const float *logits, size_t experts, size_t chosen, double *out)
 {
+    const bool sigmoid = way == SIGMOIDS || way == DIVIDED_SIGMOIDS;
     int64_t list[MOST_CHOSEN];
-    double largest = -INFINITY, all = 0, sum = 0;
     ts_choose_experts(logits, experts, chosen, list);
-    for (size_t i = 0; i < experts; i++)
-        largest = fmax(largest, (double)logits[i]);
-    for (size_t i = 0; i < experts; i++)
-        all += exp((double)logits[i] - largest);
-    for (size_t i = 0; i < chosen; i++) {
-        const double x = list[i] < 0 ? -INFINITY : (double)logits[list[i]];
-        out[i] = way == SIGMOIDS || way == DIVIDED_SIGMOIDS ? 1 / (1 + exp(-x)) : exp(x - largest) / all;
-        sum += out[i];
-    }
-    for (size_t i = 0; i < chosen && way != PLAIN && way != SIGMOIDS; i++)
-        out[i] = way == EQUAL ? 1 / (double)chosen : out[i] / sum;
+    ts_weigh_experts(&(struct ts_gate){sigmoid, way != PLAIN && way != SIGMOIDS}, logits, experts, list, chosen, out);
+    for (size_t i = 0; i < chosen && way == EQUAL; i++)
+        out[i] = 1 / (double)chosen;
     for (size_t i = 0; i < chosen / 2 && way == REVERSED; i++) {
         const double first = out[i];
         out[i] = out[chosen - 1 - i];

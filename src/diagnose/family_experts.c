@@ -250,27 +250,9 @@ static void propose_weights(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
-enum gate { GATE_SOFTMAX, GATE_SIGMOID, GATES };
-#define WAYS                                                                                                           \
-    (2 * GATES) /* each as it is and divided by its sum: a softmax over the chosen ones is that of all, divided */
-
-/* Weights of the experts that were chosen, from their logits. */
-static void gate_row(enum gate gate, bool divided, const float *logits, size_t experts, const int64_t *chosen,
-                     size_t count, double *out)
-{
-    double largest = -INFINITY, sum = 0, all = 0;
-    for (size_t i = 0; i < experts; i++)
-        largest = (double)logits[i] > largest ? (double)logits[i] : largest;
-    for (size_t i = 0; i < experts; i++)
-        all += exp((double)logits[i] - largest);
-    for (size_t k = 0; k < count; k++) {
-        double x = (double)logits[chosen[k]];
-        out[k] = gate == GATE_SIGMOID ? 1 / (1 + exp(-x)) : exp(x - largest);
-        sum += out[k];
-    }
-    for (size_t k = 0; k < count; k++)
-        out[k] /= divided ? sum : gate == GATE_SOFTMAX ? all : 1;
-}
+/* Ways to make weights of logits, all that there are. */
+static const struct ts_gate gates[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+#define GATES (sizeof gates / sizeof *gates)
 
 /* Where a bias, groups or anything else decides which experts are chosen, the choice cannot be learnt from the logits.
  * Where it was captured, how the weights of the chosen ones are made still can. */
@@ -305,8 +287,8 @@ static bool find_gathered(const struct ts_case *the_case, struct gathered *gathe
 }
 
 /* One side's weights made in one way; false when an index is none. */
-static bool gate_rows(const struct ts_case *the_case, const struct gathered *gathered, bool candidate, enum gate gate,
-                      bool divided, double *out)
+static bool gate_rows(const struct ts_case *the_case, const struct gathered *gathered, bool candidate,
+                      const struct ts_gate *gate, double *out)
 {
     size_t experts = gathered->logits->width, chosen = gathered->chosen;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
@@ -316,8 +298,8 @@ static bool gate_rows(const struct ts_case *the_case, const struct gathered *gat
         for (size_t k = 0; k < chosen; k++)
             if (own[k] < 0 || (uint64_t)own[k] >= experts)
                 return false;
-        gate_row(gate, divided, (candidate ? gathered->logits->b : gathered->logits->a) + row * experts, experts, own,
-                 chosen, out + row * chosen);
+        ts_weigh_experts(gate, (candidate ? gathered->logits->b : gathered->logits->a) + row * experts, experts, own,
+                         chosen, out + row * chosen);
     }
     return true;
 }
@@ -339,7 +321,7 @@ static double fit_factor(const float *values, const double *made, size_t count, 
 /* Weights of the chosen ones, for other rows. */
 struct gating {
     size_t indices;
-    int way;
+    struct ts_gate gate;
     double factor;
 };
 
@@ -350,7 +332,7 @@ static bool predict_gathered(struct ts_case *the_case, const struct ts_formula *
                                 .indices = ts_pair_at(the_case, gating->indices),
                                 .chosen = the_case->actor->width};
     if (!gathered.logits || gathered.logits->rows != the_case->actor->rows ||
-        !gate_rows(the_case, &gathered, true, (enum gate)(gating->way / 2), gating->way % 2, out))
+        !gate_rows(the_case, &gathered, true, &gating->gate, out))
         return false;
     for (size_t i = 0; i < the_case->total; i++)
         out[i] *= gating->factor;
@@ -361,42 +343,43 @@ static bool predict_gathered(struct ts_case *the_case, const struct ts_formula *
  * candidate chose were not. */
 static void propose_gathered(struct ts_case *the_case, bool learnt)
 {
-    static const char *const names[GATES] = {"softmax probabilities", "sigmoids"};
+    static const char *const names[] = {"softmax probabilities", "sigmoids"};
     double *made = ts_case_scratch(the_case), least = 1e-4, factor = 1;
     struct gathered gathered;
     struct gating gating;
-    int own = -1;
+    const struct ts_gate *own = NULL;
     if (!made || !find_gathered(the_case, &gathered))
         return;
-    for (int way = 0; way < WAYS; way++) {
+    for (const struct ts_gate *gate = gates; gate < gates + GATES; gate++) {
         double left, one;
-        if (!gate_rows(the_case, &gathered, false, (enum gate)(way / 2), way % 2, made))
+        if (!gate_rows(the_case, &gathered, false, gate, made))
             return;
         one = fit_factor(the_case->actor->a, made, the_case->total, &left);
         if (left < least) {
             least = left;
-            own = way;
+            own = gate;
             factor = one;
         }
     }
-    for (int way = 0; way < WAYS && own >= 0; way++) {
-        if (learnt && way != own)
+    for (const struct ts_gate *gate = gates; gate < gates + GATES && own; gate++) {
+        if (learnt && gate != own)
             continue;
-        if (!gate_rows(the_case, &gathered, true, (enum gate)(way / 2), way % 2, made))
+        if (!gate_rows(the_case, &gathered, true, gate, made))
             return;
         for (size_t i = 0; i < the_case->total; i++)
             made[i] *= factor;
-        gating = (struct gating){(size_t)(gathered.indices - ts_pair_at(the_case, 0)), way, factor};
+        gating = (struct gating){(size_t)(gathered.indices - ts_pair_at(the_case, 0)), *gate, factor};
         ts_formula_next(the_case, &(struct ts_formula){.predict = predict_gathered,
                                                        .numbers = &gating,
                                                        .size = sizeof gating,
                                                        .pairs = {gathered.logits->pair},
                                                        .pair_count = 1});
-        if (way != own)
+        if (gate != own)
             ts_propose(the_case, "router-gate", made, 0,
                        "how the router turns logits into weights: the scoring function, and norm_topk_prob",
-                       "the candidate's weights are %s%s; the reference's are %s%s", names[way / 2],
-                       way % 2 ? " divided by their sum" : "", names[own / 2], own % 2 ? " divided by their sum" : "");
+                       "the candidate's weights are %s%s; the reference's are %s%s", names[gate->sigmoid],
+                       gate->divided ? " divided by their sum" : "", names[own->sigmoid],
+                       own->divided ? " divided by their sum" : "");
         else
             ts_propose(the_case, "router-gate", made, 0, "which experts are chosen: correction bias, groups, order",
                        "the candidate computes the weights as the reference does, but for other experts");

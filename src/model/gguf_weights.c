@@ -101,14 +101,9 @@ static enum ts_status part_pairs(const struct naming *naming, const struct ts_te
 
 static enum ts_status turn(const struct naming *naming, struct ts_view *view)
 {
-    unsigned order[TS_MAX_RANK];
     if (view->rank < 2)
         return TS_OK;
-    for (unsigned i = 0; i < view->rank; i++)
-        order[i] = i;
-    order[view->rank - 2] = view->rank - 1;
-    order[view->rank - 1] = view->rank - 2;
-    return ts_view_permute(view, order, &naming->weights->arena, view) ? TS_OK : ts_fail_memory(naming->error);
+    return ts_view_transpose(view, &naming->weights->arena, view) ? TS_OK : ts_fail_memory(naming->error);
 }
 
 /* Entry i of the first axis. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
 #include "pair/pairing.h"
 
 /* Numbers of a name that are tried. */
@@ -199,12 +200,6 @@ static int by_place(const void *a, const void *b)
     return left->a < right->a ? -1 : left->a > right->a;
 }
 
-static int by_error(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 static enum ts_status list_fences(const struct ts_pairer *pairer, struct ts_arena *arena, struct fences *out,
                                   struct ts_error *error)
 {
@@ -225,8 +220,7 @@ static enum ts_status list_fences(const struct ts_pairer *pairer, struct ts_aren
     }
     if (anchors < ANCHORS)
         return TS_OK;
-    qsort(errors, anchors, sizeof *errors, by_error);
-    limit = fmin(AGREES, fmax(NOTICED, UNUSUAL * errors[anchors / 2]));
+    limit = fmin(AGREES, fmax(NOTICED, UNUSUAL * ts_nth(errors, anchors, anchors / 2)));
     qsort(list, pairer->count, sizeof *list, by_place);
     list[pairer->count] = (struct fence){.a = pairer->a.count, .b = pairer->b.count};
     for (size_t i = 0; i < pairer->count; i++) {

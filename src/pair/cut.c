@@ -9,18 +9,6 @@
 /* More ranks than this share no tensor. */
 #define MAX_RANKS 512
 
-static bool transpose(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
-{
-    unsigned order[TS_MAX_RANK];
-    if (view->rank < 2)
-        return false;
-    for (unsigned i = 0; i < view->rank; i++)
-        order[i] = i;
-    order[view->rank - 1] = view->rank - 2;
-    order[view->rank - 2] = view->rank - 1;
-    return ts_view_permute(view, order, arena, out);
-}
-
 unsigned ts_cut_axis(const struct ts_cut_job *job)
 {
     unsigned rank = job->shards[0].rank;
@@ -168,7 +156,7 @@ static bool cut_shares(const struct ts_cut_job *job, const struct ts_cut *cut, s
         if (share == before)
             continue;
         before = share;
-        if ((cut->transposed && !transpose(&shard, arena, &shard)) ||
+        if ((cut->transposed && !ts_view_transpose(&shard, arena, &shard)) ||
             !ts_view_slice(&shard, axis, begin, sizes[part], 1, arena, &from[count]))
             return false;
         if (cut->of > job->shard_count &&
@@ -200,7 +188,8 @@ bool ts_cut_copy(const struct ts_cut_job *job, const struct ts_cut *cut, size_t 
         if (from == here)
             continue;
         first = job->shards[from];
-        if ((cut->transposed && (!transpose(&shard, arena, &shard) || !transpose(&first, arena, &first))) ||
+        if ((cut->transposed &&
+             (!ts_view_transpose(&shard, arena, &shard) || !ts_view_transpose(&first, arena, &first))) ||
             !ts_view_slice(&shard, cut->join, begin, sizes[part], 1, arena, copy) ||
             !ts_view_slice(&first, cut->join, begin, sizes[part], 1, arena, taken))
             return false;
@@ -232,7 +221,7 @@ static bool cut_latent(const struct ts_cut_job *job, const struct ts_view *fused
         *out = piece;
         return true;
     }
-    return transpose(&piece, arena, out);
+    return ts_view_transpose(&piece, arena, out);
 }
 
 /* By head: as many groups as k has heads. By rank: as many as there were ranks. */
@@ -292,12 +281,12 @@ bool ts_cut_out(const struct ts_cut_job *job, const struct ts_cut *cut, size_t p
         struct ts_view *shards = ts_arena_array(arena, job->shard_count, sizeof *shards);
         for (size_t i = 0; shards && i < job->shard_count; i++) {
             shards[i] = job->shards[i];
-            if (cut->transposed && !transpose(&job->shards[i], arena, &shards[i]))
+            if (cut->transposed && !ts_view_transpose(&job->shards[i], arena, &shards[i]))
                 return false;
         }
         if (!shards || !ts_view_join(TS_JOIN_CONCAT, cut->join, shards, job->shard_count, arena, &fused))
             return false;
-    } else if (cut->transposed && !transpose(&job->shards[0], arena, &fused)) {
+    } else if (cut->transposed && !ts_view_transpose(&job->shards[0], arena, &fused)) {
         return false;
     }
     if (cut->kind == TS_CUT_TURNED_HALF)

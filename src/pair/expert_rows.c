@@ -399,10 +399,10 @@ static char *part_of(const struct layer *layer)
 {
     char *part = strdup(layer->base);
     size_t end = part ? strlen(part) - strlen(WORD) : 0, start;
-    while (end > 0 && !(part[end - 1] >= '0' && part[end - 1] <= '9'))
+    while (end > 0 && !ts_is_digit(part[end - 1]))
         end--;
     start = end;
-    while (start > 0 && part[start - 1] >= '0' && part[start - 1] <= '9')
+    while (start > 0 && ts_is_digit(part[start - 1]))
         start--;
     if (part)
         memmove(part + start, part + end, strlen(part + end) + 1);

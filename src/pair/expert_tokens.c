@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ordered.h"
+
 #define GLANCE       16   /* numbers of a row that are looked at */
 #define MOST_MOVABLE 8    /* tokens whose places are tried together, */
 #define MOST_WAYS    256  /* in so many ways, */
@@ -206,25 +208,18 @@ bool ts_expert_tangled(const struct ts_expert_choice *choice, const struct ts_ex
     return false;
 }
 
-static int by_size(const void *one, const void *other)
-{
-    const double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
 /* Leaves out all but `kept` rows: those that are least alike. False without memory. */
 static bool leave_unlike(const struct ts_expert_module *module, uint64_t *const *starts, size_t count, size_t kept)
 {
-    double *own = calloc(2 * count + 1, sizeof *own), *sorted = own ? own + count : NULL;
+    double *own = calloc(2 * count + 1, sizeof *own), *sorted = own ? own + count : NULL, most;
     size_t used = 0;
     for (size_t row = 0; row < count && own; row++) {
         const double one = apart(module, 0, starts[0][row], starts[1][row]);
         own[row] = sorted[row] = isfinite(one) ? one : 0; /* no token becomes NaN by going elsewhere */
     }
-    if (own)
-        qsort(sorted, count, sizeof *sorted, by_size);
+    most = own ? ts_nth(sorted, count, kept - 1) : 0;
     for (size_t row = 0; row < count && own && used < kept; row++)
-        if (own[row] <= sorted[kept - 1]) {
+        if (own[row] <= most) {
             starts[0][used] = starts[0][row];
             starts[1][used++] = starts[1][row];
         }

@@ -145,11 +145,6 @@ static bool count_layers(struct ts_pairer *pairer, const struct ts_names *names,
     return done;
 }
 
-static bool is_digit(char letter)
-{
-    return letter >= '0' && letter <= '9';
-}
-
 /* Takes the number at `place` of every folder's name, counted from its end, for that of a stage. *numbered is false
  * where one has none there, or no other. False without memory. */
 static bool number_stages(struct ts_pairer *pairer, struct folders *folders, unsigned place, bool *numbered)
@@ -160,13 +155,13 @@ static bool number_stages(struct ts_pairer *pairer, struct folders *folders, uns
         const char *name = one->name;
         size_t end = strlen(name), start = end, others = 0, word;
         for (unsigned k = 0; k <= place; k++) {
-            for (end = start; end > 0 && !is_digit(name[end - 1]);)
+            for (end = start; end > 0 && !ts_is_digit(name[end - 1]);)
                 end--;
-            for (start = end; start > 0 && is_digit(name[start - 1]);)
+            for (start = end; start > 0 && ts_is_digit(name[start - 1]);)
                 start--;
         }
         for (size_t k = 0; name[k]; k++)
-            others += is_digit(name[k]) && (k < start || k >= end);
+            others += ts_is_digit(name[k]) && (k < start || k >= end);
         if (start == end || end - start > 9 || !others)
             return true;
         one->stage = strtoull(name + start, NULL, 10);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "pair/pairing.h"
 
 enum level {
@@ -32,7 +33,7 @@ static const char *output_of(struct ts_pairer *pairer, const struct ts_name *nam
     size_t length = strlen(kind);
     if (length >= sizeof keyword && strcmp(end - (sizeof keyword - 1), keyword) == 0)
         return ts_arena_printf(&pairer->scratch, "%.*s_input", (int)(length - (sizeof keyword - 1)), kind);
-    while (digits > kind && digits[-1] >= '0' && digits[-1] <= '9')
+    while (digits > kind && ts_is_digit(digits[-1]))
         digits--;
     if (name->weight || digits == end || (digits > kind && digits[-1] != '_'))
         return kind;

@@ -1,7 +1,8 @@
 #include "pair/misread.h"
 
 #include <math.h>
-#include <stdlib.h>
+
+#include "base/ordered.h"
 
 /* Elements that are read as another type. They are the same up to what bf16 and some error make of them; small ones
  * among larger ones carry the error of those, and some are far off. As a wrong type every second one may be right. */
@@ -28,12 +29,6 @@ static double spread_of(const double *values, size_t count)
     return told ? squares / (double)told - sum / (double)told * (sum / (double)told) : 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 /* The median size of numbers that are finite and not zero; 0 when they are too few to tell anything. */
 static double median_size(const double *values, size_t count)
 {
@@ -44,8 +39,7 @@ static double median_size(const double *values, size_t count)
             sizes[told++] = fabs(values[i]);
     if (told < LOOKED_AT / 8)
         return 0;
-    qsort(sizes, told, sizeof *sizes, by_value);
-    return sizes[told / 2];
+    return ts_nth(sizes, told, told / 2);
 }
 
 /* Most of them, and most of those that are not zero, which unrelated bits are not. */

@@ -335,7 +335,7 @@ enum ts_status ts_tags_arrange(struct ts_bundle *bundle, struct ts_error *error)
 static bool read_step(const char *name, uint64_t *step, size_t *length)
 {
     size_t end = strlen(name), from = end;
-    while (from > 0 && name[from - 1] >= '0' && name[from - 1] <= '9')
+    while (from > 0 && ts_is_digit(name[from - 1]))
         from--;
     if (from < 6 || memcmp(name + from - 5, "-step", 5) != 0 || !read_number(name + from, end - from, step))
         return false;

@@ -78,7 +78,7 @@ static char *path_of(struct ts_arena *arena, const char *key, const char **word)
     }
     if (!end && ts_ends_with(key, ".debug")) { /* "name.0.debug": saved by hand; calls are numbered anew */
         end = key + strlen(key) - strlen(".debug");
-        while (end > key && end[-1] >= '0' && end[-1] <= '9')
+        while (end > key && ts_is_digit(end[-1]))
             end--;
         if (end > key + 1 && end[-1] == '.')
             return ts_arena_copy(arena, key, (size_t)(end - key - 1));

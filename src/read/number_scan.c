@@ -22,11 +22,6 @@
 /* Every exponent beyond it gives 0 or infinity, even with a gigabyte of digits before or behind the point. */
 #define LARGEST_EXPONENT ((int64_t)1 << 40)
 
-static inline bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static double convert(const char *text, bool single)
 {
     return single ? (double)strtof(text, NULL) : strtod(text, NULL);
@@ -40,9 +35,9 @@ static size_t scan_exponent(const char *text, size_t size, int64_t *exponent)
     int64_t value = 0;
     if (at < size && (text[at] == '-' || text[at] == '+'))
         down = text[at++] == '-';
-    if (at >= size || !is_digit(text[at]))
+    if (at >= size || !ts_is_digit(text[at]))
         return 0;
-    for (; at < size && is_digit(text[at]); at++)
+    for (; at < size && ts_is_digit(text[at]); at++)
         if (value < LARGEST_EXPONENT)
             value = value * 10 + (text[at] - '0');
     *exponent = down ? -value : value;
@@ -150,7 +145,7 @@ static size_t scan_word(const char *text, size_t size, struct ts_number *number)
     number->value = (double)NAN;
     if (size < 4 || text[3] != '(')
         return 3;
-    for (at = 4; at < size && (is_digit(text[at]) || ((text[at] | 0x20) >= 'a' && (text[at] | 0x20) <= 'z')); at++)
+    for (at = 4; at < size && (ts_is_digit(text[at]) || ((text[at] | 0x20) >= 'a' && (text[at] | 0x20) <= 'z')); at++)
         ;
     return at < size && text[at] == ')' ? at + 1 : 3;
 }
@@ -175,7 +170,7 @@ static size_t scan_decimal(const char *text, size_t size, bool single, struct ts
         at++;
     first = at;
     /* Wraps after 19 digits, and is then not used. */
-    for (; at < size && is_digit(text[at]); at++)
+    for (; at < size && ts_is_digit(text[at]); at++)
         mantissa = mantissa * 10 + (uint64_t)(text[at] - '0');
     used = at - first; /* significant digits */
     if (at < size && text[at] == '.') {
@@ -185,7 +180,7 @@ static size_t scan_decimal(const char *text, size_t size, bool single, struct ts
             while (at < size && text[at] == '0')
                 at++;
         first = at;
-        for (; at < size && is_digit(text[at]); at++)
+        for (; at < size && ts_is_digit(text[at]); at++)
             mantissa = mantissa * 10 + (uint64_t)(text[at] - '0');
         used += at - first;
         if (at == 1) /* a lone point */
@@ -235,7 +230,7 @@ size_t ts_number_scan(const char *text, size_t size, bool single, struct ts_numb
     if (text[at] == '0' && size - at > 2 && (text[at + 1] | 0x20) == 'x') {
         used = scan_hex(text + at + 2, size - at - 2, single, number);
         used += used ? 2 : 0;
-    } else if (is_digit(text[at]) || text[at] == '.') {
+    } else if (ts_is_digit(text[at]) || text[at] == '.') {
         used = scan_decimal(text + at, size - at, single, number);
     } else {
         used = scan_word(text + at, size - at, number);

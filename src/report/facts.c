@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "compare/delta_close.h"
 #include "report/report.h"
 #include "tensor/layer.h"
 
@@ -34,10 +35,34 @@ struct ts_delta ts_shown_delta(const struct ts_delta *delta)
     return shown;
 }
 
-void ts_put_two(struct ts_buffer *out, double a, double b)
+static void put_integer(struct ts_buffer *out, enum ts_type type, int64_t value)
+{
+    if (type == TS_U64)
+        ts_buffer_printf(out, "%" PRIu64, (uint64_t)value);
+    else
+        ts_buffer_printf(out, "%" PRId64, value);
+}
+
+bool ts_put_integers(struct ts_buffer *out, const struct ts_pair *pair, uint64_t at)
+{
+    struct ts_error ignored;
+    int64_t a, b;
+    if (!ts_is_exact(pair) || ts_view_read_i64(&pair->a, at, 1, &a, &ignored) != TS_OK ||
+        ts_view_read_i64(&pair->b, at, 1, &b, &ignored) != TS_OK)
+        return false;
+    ts_buffer_string(out, "reference ");
+    put_integer(out, pair->a.tensor->type, a);
+    ts_buffer_string(out, ", candidate ");
+    put_integer(out, pair->b.tensor->type, b);
+    return true;
+}
+
+void ts_put_two(struct ts_buffer *out, const struct ts_pair *pair, uint64_t at, double a, double b)
 {
     char of_a[32], of_b[32];
     int digits = 6;
+    if (ts_put_integers(out, pair, at))
+        return;
     do {
         snprintf(of_a, sizeof of_a, "%.*g", digits, a);
         snprintf(of_b, sizeof of_b, "%.*g", digits, b);

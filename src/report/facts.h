@@ -64,8 +64,11 @@ size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index,
  * UINT64_MAX when there is none or it cannot be read. */
 uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b);
 
-/* "reference 1.5, candidate 2": six digits, and as many more as tell the two apart. */
-void ts_put_two(struct ts_buffer *out, double a, double b);
+/* "reference 1.5, candidate 2", which the pair holds at this place: six digits, and as many more as tell the two apart;
+ * of integers all. */
+void ts_put_two(struct ts_buffer *out, const struct ts_pair *pair, uint64_t at, double a, double b);
+/* The same of integers, which a double has only up to 2^53. False where the pair is not of integers. */
+bool ts_put_integers(struct ts_buffer *out, const struct ts_pair *pair, uint64_t at);
 
 /* The delta with NaN for its measures where no element was finite on both sides: zeros and a cosine of one would read
  * as agreement. */

@@ -212,7 +212,7 @@ static void put_words(struct ts_buffer *out, const struct ts_plane *plane, const
         ts_buffer_string(out, delta->non_finite_mismatch ? ". At " : ". Worst at ");
         ts_put_coordinates(out, &plane->pair->a, plane->mark);
         ts_buffer_string(out, ": ");
-        ts_put_two(out, plane->mark_a, plane->mark_b);
+        ts_put_two(out, plane->pair, plane->mark, plane->mark_a, plane->mark_b);
     }
     if (delta->non_finite_mismatch)
         ts_buffer_printf(out, ". %" PRIu64 " element%s NaN or infinite on one side and something else on the other",

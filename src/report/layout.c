@@ -37,16 +37,11 @@ static size_t prefix_of_columns(const char *text, size_t size, size_t columns)
     return at;
 }
 
-static bool is_digit(char letter)
-{
-    return letter >= '0' && letter <= '9';
-}
-
 /* Where the first number begins; size when there is none. */
 static size_t number_in(const char *text, size_t size)
 {
     size_t at = 0;
-    while (at < size && !is_digit(text[at]))
+    while (at < size && !ts_is_digit(text[at]))
         at++;
     return at;
 }
@@ -87,7 +82,7 @@ size_t ts_put_name(const struct ts_layout *layout, struct ts_buffer *out, const 
     /* the number of the layer tells even more: without a head there may be room for it, or in place of one */
     tail = suffix_of_columns(safe.data, safe.size, 0, columns - 1);
     number = end = number_in(safe.data, safe.size);
-    while (end < safe.size && is_digit(safe.data[end]))
+    while (end < safe.size && ts_is_digit(safe.data[end]))
         end++;
     if (number < safe.size && number >= tail) {
         head = 0;

@@ -168,6 +168,23 @@ static void measured_json(struct ts_json_writer *json, const struct ts_delta *de
     ts_json_int(json, delta->precision_b);
 }
 
+/* Of integers all digits, which a double may not have. */
+static void element_json(struct ts_json_writer *json, const char *key, const struct ts_view *view, uint64_t at,
+                         bool exact, double value)
+{
+    struct ts_error ignored;
+    int64_t integer;
+    if (!exact || ts_view_read_i64(view, at, 1, &integer, &ignored) != TS_OK) {
+        ts_field_number(json, key, value);
+        return;
+    }
+    ts_json_key(json, key);
+    if (view->tensor->type == TS_U64)
+        ts_json_uint(json, (uint64_t)integer);
+    else
+        ts_json_int(json, integer);
+}
+
 void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *measured, const struct ts_view *a,
                      const struct ts_view *b, const struct ts_metrics_form *form)
 {
@@ -181,8 +198,8 @@ void ts_metrics_json(struct ts_json_writer *json, const struct ts_delta *measure
     ts_place_json(json, "worst", a, delta->worst);
     if (delta->worst < a->count) {
         const char *in_a = ts_pair_member(a, delta->worst), *in_b = ts_pair_member(b, delta->worst);
-        ts_field_number(json, "worst_a", delta->worst_a);
-        ts_field_number(json, "worst_b", delta->worst_b);
+        element_json(json, "worst_a", a, delta->worst, delta->exact, delta->worst_a);
+        element_json(json, "worst_b", b, delta->worst, delta->exact, delta->worst_b);
         if (in_a) /* of shards: which one's */
             ts_field_text(json, "worst_in_a", in_a);
         if (in_b)

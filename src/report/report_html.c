@@ -207,7 +207,7 @@ static void put_divergence(const struct ts_page *page)
     at = ts_worst_element(comparison, first, &a, &b);
     if (at != UINT64_MAX) {
         ts_page_put(page, "<dt>worst</dt><dd>");
-        ts_put_two(page->out, a, b);
+        ts_put_two(page->out, pair, at, a, b);
         ts_page_put(page, " at ");
         ts_put_coordinates(page->out, &pair->a, at);
         ts_page_put(page, "</dd>\n");

@@ -50,7 +50,10 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, struct ts
         if (delta->worst < pair->a.count) {
             ts_buffer_string(out, " at ");
             ts_put_coordinates(out, &pair->a, delta->worst);
-            ts_buffer_printf(out, " (reference %.9g, candidate %.9g)", delta->worst_a, delta->worst_b);
+            ts_buffer_string(out, " (");
+            if (!ts_put_integers(out, pair, delta->worst))
+                ts_buffer_printf(out, "reference %.9g, candidate %.9g", delta->worst_a, delta->worst_b);
+            ts_buffer_byte(out, ')');
         }
         ts_buffer_printf(out, ", cosine %.9g", delta->cosine);
         if (delta->non_finite_mismatch)

@@ -376,7 +376,7 @@ static void put_worst(const struct text *text, size_t first)
     if (at == UINT64_MAX)
         return;
     ts_buffer_init(&line, 4096);
-    ts_put_two(&line, a, b);
+    ts_put_two(&line, pair, at, a, b);
     ts_buffer_string(&line, " at ");
     ts_put_coordinates(&line, &pair->a, at);
     for (int side = 0; side < 2; side++) {

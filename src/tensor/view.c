@@ -131,6 +131,18 @@ bool ts_view_permute(const struct ts_view *view, const unsigned *order, struct t
     return true;
 }
 
+bool ts_view_transpose(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
+{
+    unsigned order[TS_MAX_RANK];
+    if (view->rank < 2)
+        return false;
+    for (unsigned i = 0; i < view->rank; i++)
+        order[i] = i;
+    order[view->rank - 2] = view->rank - 1;
+    order[view->rank - 1] = view->rank - 2;
+    return ts_view_permute(view, order, arena, out);
+}
+
 /* Strides of the new shape. Neighbouring axes that can be merged are merged first, so that a new axis must lie inside
  * one of those that are left; walk both from the innermost. */
 static bool reshape_strides(const struct ts_view *view, const uint64_t *shape, unsigned rank, int64_t *strides)

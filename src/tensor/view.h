@@ -47,6 +47,8 @@ bool ts_view_of(const struct ts_tensor *tensor, struct ts_arena *arena, struct t
 bool ts_view_same_shape(const struct ts_view *a, const struct ts_view *b);
 /* Axes in another order: axis i of the result is axis order[i] of the view. False without memory. */
 bool ts_view_permute(const struct ts_view *view, const unsigned *order, struct ts_arena *arena, struct ts_view *out);
+/* The last two axes changed places. False without two of them or without memory. */
+bool ts_view_transpose(const struct ts_view *view, struct ts_arena *arena, struct ts_view *out);
 /* Another shape with the same elements in the same row-major order, when strides allow it; else false. */
 bool ts_view_reshape(const struct ts_view *view, const uint64_t *shape, unsigned rank, struct ts_arena *arena,
                      struct ts_view *out);

@@ -569,8 +569,10 @@ static void test_one_element_is_no_rounding(void **state)
     }
 }
 
-/* Q4_0 with scales that are powers of two: 64 rows of 128 numbers between -1 and 1, which steps of 1/4 hold. */
-static void add_q4_0(struct ts_bundle *bundle, const char *name, const float *values)
+/* Q4_0 with scales that are powers of two: 64 rows of 128 numbers between -1 and 1, which steps of 1/4 hold; as one
+ * matrix or as several experts. */
+static void add_q4_0(struct ts_bundle *bundle, const char *name, unsigned rank, const uint64_t *shape,
+                     const float *values)
 {
     unsigned char blocks[64 * 4][18];
     struct ts_source *source;
@@ -586,11 +588,10 @@ static void add_q4_0(struct ts_bundle *bundle, const char *name, const float *va
     }
     assert_int_equal(ts_source_copy(blocks, sizeof blocks, name, &source, &error), TS_OK);
     assert_int_equal(ts_bundle_keep(bundle, source, &error), TS_OK);
-    assert_int_equal(ts_bundle_add(bundle, name, 2, &tensor, &error), TS_OK);
+    assert_int_equal(ts_bundle_add(bundle, name, rank, &tensor, &error), TS_OK);
     tensor->type = ts_type_of_block(TS_BLOCK_Q4_0);
     tensor->source = source;
-    tensor->shape[0] = 64;
-    tensor->shape[1] = 128;
+    memcpy(tensor->shape, shape, rank * sizeof *shape);
     assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
     ts_source_release(source);
 }
@@ -599,27 +600,32 @@ static void add_q4_0(struct ts_bundle *bundle, const char *name, const float *va
  * whoever looks at the whole. */
 static void test_four_bits_hide_no_factor_and_no_row(void **state)
 {
-    enum { HONEST, LARGER, ROW, CASES };
+    enum { HONEST, LARGER, ROW, EXPERTS, ROW_OF_EXPERT, ZERO_ROW, CASES };
+    static const uint64_t whole[] = {64, 128}, experts[] = {4, 16, 128};
     (void)state;
     for (int kind = HONEST; kind < CASES; kind++) {
+        const bool bug = kind == LARGER || kind == ROW || kind == ROW_OF_EXPERT;
+        const unsigned rank = kind < EXPERTS ? 2 : 3;
         struct inputs inputs;
         struct ts_comparison comparison;
         float a[64 * 128], b[64 * 128];
         inputs_open(&inputs);
         for (int i = 0; i < 64 * 128; i++) {
-            a[i] = (float)dice_number();
+            a[i] = kind == ZERO_ROW && i / 128 == 33 ? 0 : (float)dice_number();
             b[i] = kind == LARGER ? a[i] * 1.1f : a[i];
-            if (kind == ROW && i / 128 == 33)
+            if ((kind == ROW || kind == ROW_OF_EXPERT) && i / 128 == 33)
                 b[i] = 0;
         }
-        sample_tensor(inputs.a, "layers.0.q.weight", 2, (uint64_t[]){64, 128}, a, 64 * 128);
-        add_q4_0(inputs.b, "layers.0.q.weight", b);
+        sample_tensor(inputs.a, "layers.0.q.weight", rank, rank == 2 ? whole : experts, a, 64 * 128);
+        add_q4_0(inputs.b, "layers.0.q.weight", rank, rank == 2 ? whole : experts, b);
         compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
         assert_true(comparison.deltas[0].rel_l2 < 0.1875); /* what is allowed to four bits and a half */
-        assert_int_equal(comparison.judgement.verdicts[0].judged, kind == HONEST ? TS_JUDGED_NOISE : TS_JUDGED_DIFFERS);
-        assert_int_equal(comparison.outcome, kind == HONEST ? TS_OUTCOME_MATCH : TS_OUTCOME_DIFFER);
+        assert_int_equal(comparison.judgement.verdicts[0].judged, bug ? TS_JUDGED_DIFFERS : TS_JUDGED_NOISE);
+        assert_int_equal(comparison.outcome, bug ? TS_OUTCOME_DIFFER : TS_OUTCOME_MATCH);
         if (kind == ROW)
             assert_non_null(strstr(comparison.judgement.verdicts[0].why, "row 33 errs by 1 of its size"));
+        if (kind == ROW_OF_EXPERT)
+            assert_non_null(strstr(comparison.judgement.verdicts[0].why, "row [2,1] errs by 1 of its size"));
         ts_comparison_release(&comparison);
     }
 }
