@@ -29,7 +29,7 @@ void ts_weigh_experts(const struct ts_gate *gate, const float *logits, size_t ex
     for (size_t i = 0; i < experts && !gate->sigmoid; i++)
         all += exp((double)logits[i] - largest);
     for (size_t k = 0; k < count; k++) {
-        const double x = (double)logits[chosen[k]];
+        const double x = chosen[k] < 0 ? -INFINITY : (double)logits[chosen[k]];
         weights[k] = gate->sigmoid ? 1 / (1 + exp(-x)) : exp(x - largest) / all;
         sum += weights[k];
     }

@@ -12,11 +12,11 @@ struct ts_gate {
     bool divided; /* by the sum over the chosen ones */
 };
 
-/* The experts with the largest logits, in falling order; of equal ones the first.
+/* The experts with the largest logits, in falling order, of equal ones the first;
  * -1 where there are no more. */
 void ts_choose_experts(const float *logits, size_t experts, size_t count, int64_t *chosen);
 
-/* The weights of the chosen experts, of which each is one. */
+/* The weights of the chosen experts; none for those of -1. */
 void ts_weigh_experts(const struct ts_gate *gate, const float *logits, size_t experts, const int64_t *chosen,
                       size_t count, double *weights);
 
