@@ -470,8 +470,10 @@ static void propose(struct ts_case *the_case)
             return;
         flips(the_case, prediction);
     }
-    if (!all)
+    if (!all) {
         ts_layout_axes(the_case, prediction);
+        ts_layout_but_bias(the_case, prediction);
+    }
     swaps_before(the_case, prediction);
     moves(the_case, prediction);
     ts_layout_batch(the_case, prediction);

@@ -13,6 +13,8 @@ void ts_layout_pitches(struct ts_case *the_case, double *prediction);
 void ts_layout_axes(struct ts_case *the_case, double *prediction);
 /* Sequences of a batch in each other's place. In layout_batch.c. */
 void ts_layout_batch(struct ts_case *the_case, double *prediction);
+/* Rows of a weight in another order than those of its bias. In layout_bias.c. */
+void ts_layout_but_bias(struct ts_case *the_case, double *prediction);
 /* Heads that are written with other strides. In layout_strides.c. */
 void ts_layout_strides(struct ts_case *the_case, double *prediction);
 /* The same values in any order whatever. In layout_values.c. */

@@ -343,6 +343,40 @@ static void test_bias_stays(void **state)
     }
 }
 
+/* The same of three to five tokens, by which no channel is known: an order that has a rule, and one that has none. */
+static void test_bias_stays_in_few_tokens(void **state)
+{
+    enum { STEP, HALVES, ANY };
+    struct trace trace;
+    (void)state;
+    for (int way = STEP; way <= ANY; way++)
+        for (size_t tokens = 3; tokens <= 5; tokens += 2) {
+            float bias[WIDTH];
+            start(&trace);
+            for (size_t i = 0; i < WIDTH; i++)
+                bias[i] = (float)(2 * dice_number());
+            for (size_t i = 0; i < tokens * WIDTH; i++)
+                a[i] = (float)(dice_number() + dice_number());
+            for (size_t i = 0; i < tokens * WIDTH; i++) {
+                const size_t column = i % WIDTH, within = column % 16;
+                const size_t from = way == STEP     ? (column + 1) % WIDTH
+                                    : way == HALVES ? column - within + within % 2 * 8 + within / 2
+                                                    : column * 11 % WIDTH;
+                b[i] = (a[i - column + from] + bias[column]) * (float)(1 + 0.01 * dice_number());
+            }
+            for (size_t i = 0; i < tokens * WIDTH; i++)
+                a[i] += bias[i % WIDTH];
+            trace_diagnose(&trace, trace_add(&trace, "layers.0.self_attn.k_proj", a, b, SHAPE(tokens, WIDTH)));
+            if (way == STEP)
+                assert_first(&trace, "shifted", "1 further back, around the end, except for a constant");
+            else if (way == HALVES)
+                assert_first(&trace, "permuted", "interleaved (0,8,1,...) instead of in halves, except for a constant");
+            else
+                assert_null(trace_cause(&trace, "permuted"));
+            trace_end(&trace);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_several_experts),
         cmocka_unit_test(test_order_of_experts),
         cmocka_unit_test(test_bias_stays),
+        cmocka_unit_test(test_bias_stays_in_few_tokens),
         cmocka_unit_test(test_function_on_top),
         cmocka_unit_test(test_other_sign),
     };
