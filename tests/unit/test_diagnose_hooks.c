@@ -287,6 +287,32 @@ static void test_routing_of_the_layer_before(void **state)
     expect_next_layer(false, "rows");
 }
 
+/* The largest numbers of a dense gate may tie as well, and choose nothing: a wrong token stays a wrong token. */
+static void test_dense_gate_is_no_router(void **state)
+{
+    struct trace trace;
+    float *x = made_values(TOKENS * HIDDEN), *gate = made_values(TOKENS * HIDDEN), *up = made_values(TOKENS * HIDDEN);
+    float near_gate[TOKENS * HIDDEN], near_up[TOKENS * HIDDEN], found[TOKENS * HIDDEN];
+    (void)state;
+    gate[4 * HIDDEN + 1] = 5;
+    gate[4 * HIDDEN + 2] = 4.999f;
+    shake(gate, near_gate, TOKENS * HIDDEN, 1e-4);
+    near_gate[4 * HIDDEN + 2] = 5.01f;
+    shake(up, near_up, TOKENS * HIDDEN, 1e-3);
+    shake(x, found, TOKENS * HIDDEN, 1e-3);
+    for (size_t i = 4 * HIDDEN; i < 5 * HIDDEN; i++)
+        found[i] += (float)dice_number();
+    trace_start(&trace);
+    trace_add(&trace, "ffn_up-1", up, near_up, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "ffn_gate-1", gate, near_gate, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "ffn_out-1", x, found, SHAPE(TOKENS, HIDDEN)));
+    assert_first(&trace, "rows", "token 4 of 22");
+    trace_end(&trace);
+    free(x);
+    free(gate);
+    free(up);
+}
+
 /* A block of a diffusion transformer, of which hooks show the stream before and behind it and what its branches make,
  * and no gate. What the candidate does with the gates, one number per channel each. */
 struct block {
@@ -505,10 +531,14 @@ static void test_streams_and_offsets(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hidden_function),     cmocka_unit_test(test_hidden_function_is_silent),
-        cmocka_unit_test(test_logits_alone),        cmocka_unit_test(test_routing_of_the_layer_before),
-        cmocka_unit_test(test_hidden_gates),        cmocka_unit_test(test_hidden_gates_are_silent),
-        cmocka_unit_test(test_streams_and_offsets), cmocka_unit_test(test_gates_before_a_norm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hidden_function),
+                                       cmocka_unit_test(test_hidden_function_is_silent),
+                                       cmocka_unit_test(test_logits_alone),
+                                       cmocka_unit_test(test_routing_of_the_layer_before),
+                                       cmocka_unit_test(test_dense_gate_is_no_router),
+                                       cmocka_unit_test(test_hidden_gates),
+                                       cmocka_unit_test(test_hidden_gates_are_silent),
+                                       cmocka_unit_test(test_streams_and_offsets),
+                                       cmocka_unit_test(test_gates_before_a_norm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
