@@ -342,6 +342,22 @@ static void test_sequences_are_others(void **state)
     }
 }
 
+/* Which part of the batch is wrong is said, though the case holds one sequence. */
+static void test_one_sequence_is_wrong(void **state)
+{
+    struct trace trace;
+    const struct ts_cause *cause;
+    (void)state;
+    diagnose_order(&trace, 3, (size_t[]){0, 9, 2}, TOKENS, 1e-3);
+    cause = trace_cause(&trace, "rows");
+    assert_non_null(cause);
+    assert_non_null(strstr(cause->summary, "sequence 1 of 3 in the batch holds 100 % of the error"));
+    trace_end(&trace);
+    diagnose_order(&trace, 3, (size_t[]){9, 9, 9}, TOKENS, 1e-3);
+    assert_null(trace_cause(&trace, "rows"));
+    trace_end(&trace);
+}
+
 /* The memory of a batch: batch and tokens in each other's place, or its rows and another tensor's in one buffer that is
  * read as if it held them alone. */
 static void test_memory_of_a_batch(void **state)
@@ -381,7 +397,7 @@ int main(void)
         cmocka_unit_test(test_a_batch_is_diagnosed),     cmocka_unit_test(test_heads_are_no_batch),
         cmocka_unit_test(test_turned_tokens_of_a_batch), cmocka_unit_test(test_coarse_weights_of_short_sequences),
         cmocka_unit_test(test_sequences_are_exchanged),  cmocka_unit_test(test_sequences_are_others),
-        cmocka_unit_test(test_memory_of_a_batch),
+        cmocka_unit_test(test_memory_of_a_batch),        cmocka_unit_test(test_one_sequence_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
