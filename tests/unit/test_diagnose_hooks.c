@@ -529,6 +529,37 @@ static void test_streams_and_offsets(void **state)
     stream_and_offset(false, "the candidate adds the same numbers to its own blocks.0 in every token");
 }
 
+/* A block that is left out hands on what it was given; where the next one is right, it was captured for another. */
+static void test_block_left_out(void **state)
+{
+    (void)state;
+    for (int captured = 0; captured < 2; captured++) {
+        struct trace trace;
+        float *x = made_values(TOKENS * HIDDEN), *a = made_values(TOKENS * HIDDEN),
+              *next = made_values(TOKENS * HIDDEN);
+        float b[TOKENS * HIDDEN], next_b[TOKENS * HIDDEN];
+        size_t index;
+        shake(x, b, TOKENS * HIDDEN, 1e-3);
+        for (size_t i = 0; i < TOKENS * HIDDEN; i++) {
+            next_b[i] = (captured ? x[i] + 1.2f * a[i] : b[i]) + next[i];
+            a[i] = x[i] + 1.2f * a[i];
+            next[i] += a[i];
+        }
+        trace_start(&trace);
+        trace_add(&trace, "model.layers.0", x, b, SHAPE(TOKENS, HIDDEN));
+        index = trace_add(&trace, "model.layers.1", a, b, SHAPE(TOKENS, HIDDEN));
+        trace_add(&trace, "model.layers.2", next, next_b, SHAPE(TOKENS, HIDDEN));
+        trace_diagnose(&trace, index);
+        assert_first(&trace, captured ? "swapped-with" : "skipped-op",
+                     captured ? "holds its own model.layers.0 here"
+                              : "holds model.layers.0 unchanged: this step was not applied");
+        trace_end(&trace);
+        free(x);
+        free(a);
+        free(next);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_hidden_function),
@@ -539,6 +570,7 @@ int main(void)
                                        cmocka_unit_test(test_hidden_gates),
                                        cmocka_unit_test(test_hidden_gates_are_silent),
                                        cmocka_unit_test(test_streams_and_offsets),
+                                       cmocka_unit_test(test_block_left_out),
                                        cmocka_unit_test(test_gates_before_a_norm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
