@@ -415,7 +415,8 @@ static void test_hidden_gates_are_silent(void **state)
 
 /* The norm of x + gate * branch, the sum not captured; the gate is chunk 2 of six, scale and shift 4 and 3. */
 struct gated_norm {
-    bool modulated, missing;
+    bool modulated, missing, squashed;
+    bool exchanged, bare; /* scale and shift; without the 1 + */
     double sign, one;
     size_t chunk;
     double noise;
@@ -439,7 +440,7 @@ static void run_norm(struct trace *trace, struct gated_norm norm)
             double values[HIDDEN], mean = 0, square = 0;
             for (size_t i = 0; i < HIDDEN; i++) {
                 double gate = (double)m[side][chunk * HIDDEN + i];
-                gate = !side ? gate : norm.missing ? 1 : norm.sign * gate + norm.one;
+                gate = !side ? gate : norm.missing ? 1 : norm.sign * (norm.squashed ? tanh(gate) : gate) + norm.one;
                 values[i] = (double)x[side][row * HIDDEN + i] + gate * (double)y[side][row * HIDDEN + i];
                 mean += values[i] / HIDDEN;
             }
@@ -447,8 +448,11 @@ static void run_norm(struct trace *trace, struct gated_norm norm)
                 square += (values[i] - mean) * (values[i] - mean) / HIDDEN;
             for (size_t i = 0; i < HIDDEN; i++) {
                 double value = (values[i] - mean) / sqrt(square + 1e-6);
-                if (norm.modulated)
-                    value = value * (1 + (double)m[side][4 * HIDDEN + i]) + (double)m[side][3 * HIDDEN + i];
+                if (norm.modulated) {
+                    const float *scale = m[side] + (side && norm.exchanged ? 3 : 4) * HIDDEN;
+                    const float *shift = m[side] + (side && norm.exchanged ? 4 : 3) * HIDDEN;
+                    value = value * ((side && norm.bare ? 0 : 1) + (double)scale[i]) + (double)shift[i];
+                }
                 out[side][row * HIDDEN + i] = (float)value;
             }
         }
@@ -471,7 +475,7 @@ static void expect_norm(struct gated_norm norm, const char *words)
 {
     static const double noises[] = {1e-7, 2e-3};
     struct trace trace;
-    for (int way = 0; way < 4; way++) {
+    for (int way = norm.exchanged || norm.bare ? 2 : 0; way < 4; way++) {
         norm.noise = noises[way % 2];
         norm.modulated = way / 2;
         run_norm(&trace, norm);
@@ -493,6 +497,10 @@ static void test_gates_before_a_norm(void **state)
     expect_norm((struct gated_norm){.sign = 1, .chunk = 5},
                 "with chunk 5 of blocks.1.adaLN, the reference with chunk 2");
     expect_norm((struct gated_norm){.sign = 1, .chunk = 2}, NULL);
+    expect_norm((struct gated_norm){.chunk = 2, .sign = 1, .squashed = true}, "tanh to the gate of blocks.1.adaLN");
+    expect_norm((struct gated_norm){.chunk = 2, .sign = 1, .exchanged = true},
+                "are swapped: the candidate takes chunk 3 of blocks.1.adaLN for the scale (1 +) and chunk 4");
+    expect_norm((struct gated_norm){.chunk = 2, .sign = 1, .bare = true}, "the \"1 +\" of an adaptive norm is missing");
 }
 
 /* A stream of which the candidate has an offset per channel more than the reference: it does not hold another block's
