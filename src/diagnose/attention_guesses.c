@@ -89,6 +89,24 @@ static void guess_apart(struct list *list)
         }
 }
 
+/* Another share of each head is rotated. */
+static void guess_share(struct list *list)
+{
+    const size_t own = list->own->group, size = list->own->size;
+    const size_t others[] = {own / 2, own * 2, own / 4, size};
+    static const char *const words[] = {"half as many", "twice as many", "a quarter of the", "all"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct ts_chain_guess *guess;
+        if (others[i] < 4 || others[i] % 2 || others[i] > size || (others[i] == size && own * 2 >= size && i == 3))
+            continue;
+        guess = add(list, "rotation");
+        guess->chain.group = others[i];
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate rotates %s channels of each head%s (%zu instead of %zu)", words[i],
+                 i < 2 ? " as it should" : "", others[i], own);
+    }
+}
+
 static void guess_rotary(struct list *list)
 {
     static const double bases[] = {1e4, 1e5, 5e5, 1e6, 5e6, 1e7}, factors[] = {0.01, 0.02, 0.1, 10, 50, 100};
@@ -154,18 +172,7 @@ static void guess_rotary(struct list *list)
     guess->chain.interleaved = !guess->chain.interleaved;
     snprintf(guess->text, sizeof guess->text, "the candidate rotates the wrong pairs (%s)",
              guess->chain.interleaved ? "interleaved" : "half-split");
-    if (list->own->group >= 8) {
-        guess = add(list, "rotation");
-        guess->chain.group /= 2;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate rotates half as many channels of each head as it should");
-    }
-    if (list->own->group * 2 <= list->own->size) {
-        guess = add(list, "rotation");
-        guess->chain.group *= 2;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate rotates twice as many channels of each head as it should");
-    }
+    guess_share(list);
 }
 
 static void guess_mask(struct list *list)

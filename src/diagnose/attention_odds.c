@@ -119,6 +119,20 @@ static void take_scaled(struct ts_attention_odds *it)
             }
 }
 
+/* Some models rotate a quarter of each head (GPT-NeoX, StableLM). Without it a reference looks as if nothing turned, or
+ * some other share of it: the likeliest one says the size of heads and the mask. */
+static void take_quarter(struct ts_attention_odds *it)
+{
+    static const double bases[] = {1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
+    struct ts_chain trial = it->chains[0];
+    trial.group = trial.size / 4;
+    for (size_t i = 0; i < 2 * sizeof bases / sizeof *bases && trial.group >= 4 && trial.group % 2 == 0; i++) {
+        trial.base = bases[i / 2];
+        trial.interleaved = i % 2;
+        ts_attention_odds_take(it, &trial);
+    }
+}
+
 /* A reference may have what few have: another scale, a cap, a theta of its own. What is usual is left only for what is
  * far likelier. */
 static void refine_reference(struct ts_attention_odds *it, size_t at)
@@ -305,8 +319,11 @@ bool ts_attention_odds_propose(struct ts_attention_odds *it)
 {
     struct contender best[MOST_IDS];
     size_t count = 0, first = 0;
-    double next = -INFINITY, top = it->evidence[0];
+    double next = -INFINITY, top;
+    if (!it->turned)
+        take_quarter(it);
     take_scaled(it);
+    top = it->evidence[0];
     for (size_t i = 0; i < it->chain_count; i++)
         refine_reference(it, i);
     for (size_t i = 1; i < it->chain_count; i++)

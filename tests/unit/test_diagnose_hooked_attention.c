@@ -136,6 +136,20 @@ static void test_turned_apart(void **state)
     }
 }
 
+/* A reference that rotates a quarter of each head, and candidates that rotate all of it, or no pairs of it rightly. */
+static void test_quarter_of_heads(void **state)
+{
+    struct way right = {.q = plain, .k = plain}, wrong;
+    (void)state;
+    right.q.group = right.k.group = SIZE / 4;
+    wrong = right;
+    wrong.q.group = wrong.k.group = SIZE;
+    expect(right, wrong, 40, "rotation", "rotates all channels of each head (16 instead of 4)");
+    wrong = right;
+    wrong.q.interleaved = wrong.k.interleaved = true;
+    expect(right, wrong, 40, "rotation", "rotates the wrong pairs (interleaved)");
+}
+
 /* A reference that divides its positions. */
 static void test_scaled_positions(void **state)
 {
@@ -227,8 +241,9 @@ static void test_silence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),    cmocka_unit_test(test_scaled_positions),
-                                       cmocka_unit_test(test_masks_and_heads), cmocka_unit_test(test_contexts),
-                                       cmocka_unit_test(test_told_by_some),    cmocka_unit_test(test_silence)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),     cmocka_unit_test(test_quarter_of_heads),
+                                       cmocka_unit_test(test_scaled_positions), cmocka_unit_test(test_masks_and_heads),
+                                       cmocka_unit_test(test_contexts),         cmocka_unit_test(test_told_by_some),
+                                       cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
