@@ -564,6 +564,8 @@ static bool propose_by_odds(const struct fused *given, const struct ts_operands 
     fused.tokens = fused.reach = (size_t)tokens;
     if (glance && glance->first >= first && glance->first < first + tokens)
         fused.onset = (size_t)(glance->first - first);
+    odds.tokens = fused.tokens;
+    odds.onset = fused.onset;
     for (size_t i = 0; i < TS_MOST_OTHERS; i++)
         fused.others[i].values = NULL; /* they are read */
     if (ts_attention_odds_open(&odds)) {

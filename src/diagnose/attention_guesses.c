@@ -175,6 +175,28 @@ static void guess_rotary(struct list *list)
     guess_share(list);
 }
 
+/* Another window than the reference's: none, one by one off, half or twice as long, or as long as nothing is wrong. */
+static void guess_window(struct list *list)
+{
+    const long own = list->own->window, onset = (long)list->onset;
+    const long others[] = {0, own - 1, own + 1, own / 2, 2 * own, onset, onset + 1};
+    for (size_t i = 0; i < sizeof others / sizeof *others && own; i++) {
+        struct ts_chain_guess *guess;
+        bool known = others[i] == own || (others[i] < 1 && i) || (i > 4 && others[i] < 2);
+        for (size_t k = 1; k < i; k++)
+            known = known || others[k] == others[i];
+        if (known)
+            continue;
+        guess = add(list, "mask");
+        guess->chain.window = others[i];
+        if (others[i])
+            snprintf(guess->text, sizeof guess->text,
+                     "the candidate's sliding window is %ld tokens, the reference's %ld", others[i], own);
+        else
+            snprintf(guess->text, sizeof guess->text, "the candidate lacks the sliding window of %ld tokens", own);
+    }
+}
+
 static void guess_mask(struct list *list)
 {
     size_t onset = list->onset;
@@ -204,17 +226,7 @@ static void guess_mask(struct list *list)
         snprintf(guess->text, sizeof guess->text,
                  "the candidate applies the mask after the softmax, which has seen every token");
     }
-    for (long change = -1; change <= 1 && list->own->window; change++) {
-        guess = add(list, "mask");
-        guess->chain.window = change ? list->own->window + change : 0;
-        if (change)
-            snprintf(guess->text, sizeof guess->text,
-                     "the candidate's sliding window is %ld tokens, the reference's %ld", guess->chain.window,
-                     list->own->window);
-        else
-            snprintf(guess->text, sizeof guess->text, "the candidate lacks the sliding window of %ld tokens",
-                     list->own->window);
-    }
+    guess_window(list);
     for (long length = (long)onset; length <= (long)onset + 1 && !list->own->window && onset > 1 && length < all;
          length++)
         for (int reversed = 0; reversed < 2; reversed++) {

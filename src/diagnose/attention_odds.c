@@ -17,8 +17,10 @@
 #define MOST_IDS     12
 #define MOST_NUMBERS 5
 /* Pieces of a context that ranks may hold. */
-#define MOST_PIECES 8
-#define MOST_WAYS   4 /* to cut a context into pieces */
+#define MOST_PIECES  8
+#define MOST_WAYS    4 /* to cut a context into pieces */
+#define LEAST_WINDOW 4
+#define MOST_WINDOWS 48
 /* Numbers between the usual ones are looked for in such steps, as logarithms. */
 #define STEP_FIRST 0.8
 #define STEP_LEAST 0.02
@@ -117,6 +119,48 @@ static void take_scaled(struct ts_attention_odds *it)
                 if (trial.group >= 4 && trial.group % 2 == 0)
                     ts_attention_odds_take(it, &trial);
             }
+}
+
+/* Windows that a reference may have: powers of two, one and a half times as many, and as far as nothing is wrong. */
+static size_t list_windows(const struct ts_attention_odds *it, long *windows)
+{
+    size_t count = 0;
+    for (size_t length = LEAST_WINDOW; length < it->tokens && count + 4 <= MOST_WINDOWS; length *= 2)
+        for (size_t more = 0; more < 2 && length + more * length / 2 < it->tokens; more++)
+            windows[count++] = (long)(length + more * length / 2);
+    for (size_t i = 0, known = count; i < 2; i++) {
+        const long length = (long)(it->onset + i);
+        bool listed = false;
+        for (size_t k = 0; k < known; k++)
+            listed = listed || windows[k] == length;
+        if (!listed)
+            windows[count++] = length;
+    }
+    return count;
+}
+
+/* Where the first tokens are right, either side may have a window. With the reference's its rotary embedding, which was
+ * chosen without it, is looked for again. */
+static void take_windows(struct ts_attention_odds *it)
+{
+    static const double bases[] = {1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
+    long windows[MOST_WINDOWS];
+    struct ts_chain own = it->chains[0];
+    const size_t count = it->onset < LEAST_WINDOW || own.shift > 0 ? 0 : list_windows(it, windows);
+    for (size_t i = 0; i < count; i++) {
+        own.window = windows[i];
+        ts_attention_odds_take(it, &own);
+    }
+    own = it->chains[0];
+    for (size_t i = 0; i < 4 * sizeof bases / sizeof *bases && own.window && !it->turned; i++) {
+        struct ts_chain trial = own;
+        trial.base = bases[i / 4];
+        trial.interleaved = i % 2;
+        trial.group = own.size >> i / 2 % 2;
+        if ((trial.base != own.base || trial.interleaved != own.interleaved || trial.group != own.group) &&
+            trial.group >= 4 && trial.group % 2 == 0)
+            ts_attention_odds_take(it, &trial);
+    }
 }
 
 /* Some models rotate a quarter of each head (GPT-NeoX, StableLM). Without it a reference looks as if nothing turned, or
@@ -320,6 +364,7 @@ bool ts_attention_odds_propose(struct ts_attention_odds *it)
     struct contender best[MOST_IDS];
     size_t count = 0, first = 0;
     double next = -INFINITY, top;
+    take_windows(it);
     if (!it->turned)
         take_quarter(it);
     take_scaled(it);

@@ -183,6 +183,17 @@ static void test_masks_and_heads(void **state)
     }
 }
 
+/* A reference that has a window, and a candidate with another one or none. */
+static void test_windows_of_both(void **state)
+{
+    struct way right = {.q = plain, .k = plain, .window = 24}, wrong = right;
+    (void)state;
+    wrong.window = 12;
+    expect(right, wrong, 60, "mask", "the candidate's sliding window is 12 tokens, the reference's 24");
+    wrong.window = 0;
+    expect(right, wrong, 60, "mask", "the candidate lacks the sliding window of 24 tokens");
+}
+
 /* Where the context was captured it is told exactly. */
 static void test_contexts(void **state)
 {
@@ -243,7 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),     cmocka_unit_test(test_quarter_of_heads),
                                        cmocka_unit_test(test_scaled_positions), cmocka_unit_test(test_masks_and_heads),
-                                       cmocka_unit_test(test_contexts),         cmocka_unit_test(test_told_by_some),
-                                       cmocka_unit_test(test_silence)};
+                                       cmocka_unit_test(test_windows_of_both),  cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_told_by_some),     cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
