@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "diagnose/attention_tables.h"
+#include "diagnose/product.h"
 #include "diagnose/variant.h"
 
 /* Ways to make the reference that are so near to the best one are followed up. */
@@ -348,9 +349,10 @@ static void say(struct ts_attention_odds *it, const struct contender *one, doubl
                              .right = one->guess.reversed ? one->guess.chain : one->own,
                              .sure = ts_odds_sure(nats)};
     moves.before = ts_case_text(the_case,
-                                "in the attention between %s and this tensor: %s (the weight behind it is not at hand: "
-                                "told by how %zu tokens stand to each other)",
-                                ts_case_name(the_case, one->own.q.actor), one->guess.text, one->told_by);
+                                "in the attention between %s and this tensor: %s (the weight behind it is not %s: told "
+                                "by how %zu tokens stand to each other)",
+                                ts_case_name(the_case, one->own.q.actor), one->guess.text,
+                                ts_case_has_weights(the_case) ? "used" : "at hand", one->told_by);
     ts_formula_next(the_case, &(struct ts_formula){.told_by = one->told_by});
     if ((!the_case->actor->whole || it->listed < it->rows) && !one->of_pieces) /* the others are told by likeness */
         ts_give_moves(the_case, &moves, true, TS_MOVES_HELD);

@@ -232,6 +232,25 @@ static void test_told_by_some(void **state)
     trace_end(&trace);
 }
 
+/* Weights that were given are not said to be missing, though these steps are told without them. */
+static void test_weights_that_are_not_used(void **state)
+{
+    struct way right = {.q = plain, .k = plain}, wrong = right;
+    struct ts_bundle *file = ts_bundle_new("weights");
+    float *weight = made_values(HIDDEN * WIDTH);
+    struct trace trace;
+    struct ts_error error;
+    (void)state;
+    wrong.q.interleaved = wrong.k.interleaved = true;
+    made_add(file, "model.layers.2.self_attn.o_proj.weight", weight, SHAPE(HIDDEN, WIDTH));
+    make(&trace, right, wrong, 40, 1e-7, false);
+    assert_int_equal(ts_evidence_make(file, NULL, NULL, &trace.evidence, &error), TS_OK);
+    trace_diagnose(&trace, trace.count - 1);
+    assert_first(&trace, "rotation", "(the weight behind it is not used: told by how ");
+    trace_end(&trace);
+    free(weight);
+}
+
 /* Rounding alone is nobody's fault. */
 static void test_silence(void **state)
 {
@@ -252,9 +271,11 @@ static void test_silence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),     cmocka_unit_test(test_quarter_of_heads),
-                                       cmocka_unit_test(test_scaled_positions), cmocka_unit_test(test_masks_and_heads),
-                                       cmocka_unit_test(test_windows_of_both),  cmocka_unit_test(test_contexts),
-                                       cmocka_unit_test(test_told_by_some),     cmocka_unit_test(test_silence)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_turned_apart),     cmocka_unit_test(test_quarter_of_heads),
+        cmocka_unit_test(test_scaled_positions), cmocka_unit_test(test_masks_and_heads),
+        cmocka_unit_test(test_windows_of_both),  cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_told_by_some),     cmocka_unit_test(test_weights_that_are_not_used),
+        cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
