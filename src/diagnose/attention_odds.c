@@ -366,6 +366,8 @@ bool ts_attention_odds_propose(struct ts_attention_odds *it)
     struct contender best[MOST_IDS];
     size_t count = 0, first = 0;
     double next = -INFINITY, top;
+    if (!it->chain_count) /* no way to do it can be weighed */
+        return false;
     take_windows(it);
     if (!it->turned)
         take_quarter(it);

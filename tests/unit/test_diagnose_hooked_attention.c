@@ -14,6 +14,7 @@ struct way {
     struct turning q, k;
     bool tiled_keys, tiled_values, masked_late, half_missing;
     long window;
+    size_t end; /* of what is written; 0: all */
 };
 
 static const struct turning plain = {1e4, 1, false, SIZE};
@@ -56,7 +57,7 @@ static void attend(const struct way *way, int side, size_t tokens)
                 double value = 0;
                 for (size_t s = first; s <= t; s++)
                     value += weights[s] / sum * (double)operands[side][2][s * NARROW + value_head * SIZE + i];
-                out[i] = way->half_missing && head >= HEADS / 2 ? 0 : (float)value;
+                out[i] = (way->half_missing && head >= HEADS / 2) || (way->end && t >= way->end) ? 0 : (float)value;
             }
         }
     }
@@ -232,6 +233,16 @@ static void test_told_by_some(void **state)
     trace_end(&trace);
 }
 
+/* Where a part is not written, no way to do attention can be weighed. */
+static void test_unwritten_end(void **state)
+{
+    const struct way right = {.q = plain, .k = plain};
+    struct way wrong = right;
+    (void)state;
+    wrong.end = 30;
+    expect(right, wrong, 37, "zeros", "zero in tokens 30 to 36");
+}
+
 /* Weights that were given are not said to be missing, though these steps are told without them. */
 static void test_weights_that_are_not_used(void **state)
 {
@@ -271,11 +282,15 @@ static void test_silence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turned_apart),     cmocka_unit_test(test_quarter_of_heads),
-        cmocka_unit_test(test_scaled_positions), cmocka_unit_test(test_masks_and_heads),
-        cmocka_unit_test(test_windows_of_both),  cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_told_by_some),     cmocka_unit_test(test_weights_that_are_not_used),
-        cmocka_unit_test(test_silence)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),
+                                       cmocka_unit_test(test_quarter_of_heads),
+                                       cmocka_unit_test(test_scaled_positions),
+                                       cmocka_unit_test(test_masks_and_heads),
+                                       cmocka_unit_test(test_windows_of_both),
+                                       cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_told_by_some),
+                                       cmocka_unit_test(test_unwritten_end),
+                                       cmocka_unit_test(test_weights_that_are_not_used),
+                                       cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
