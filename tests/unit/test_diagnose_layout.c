@@ -519,6 +519,10 @@ static void test_weight_layouts(void **state)
     }
     weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows in each group of 8 are interleaved");
 
+    for (size_t row = 0; row < ROWS; row++) /* gate and up, row by row */
+        memcpy(b + (row % (ROWS / 2) * 2 + row / (ROWS / 2)) * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows are interleaved (0,24,1,...) instead of in halves");
+
     for (size_t row = 0; row < ROWS; row++)
         memcpy(b + (row + ROWS / 2) % ROWS * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
     weight_expect(a, b, ROWS, COLUMNS, "permuted", NULL);
