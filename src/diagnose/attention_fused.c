@@ -66,16 +66,20 @@ static bool begins_with_values(const struct fused *fused, const struct ts_chain 
     return all > 0 && error < 1e-3 * all;
 }
 
-/* Calls for every way a reference may do attention; stops when one is taken. */
+/* Calls for every way a reference may do attention; stops when one is taken. It rotates whole heads, halves of them or,
+ * where a test is quick, quarters. */
 typedef bool (*chain_test)(struct fused *fused, const struct ts_chain *chain, void *context);
 
-static bool each_chain(struct fused *fused, const struct ts_operands *operands, chain_test test, void *context)
+enum share { HALVES = 2, QUARTERS };
+
+static bool each_chain(struct fused *fused, const struct ts_operands *operands, enum share shares, chain_test test,
+                       void *context)
 {
     static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
     size_t sizes[TS_MOST_HEAD_SIZES], count = ts_operands_head_sizes(fused->the_case, operands, sizes);
     for (size_t b = 0; b < (operands->turned ? 1 : sizeof bases / sizeof *bases); b++)
         for (size_t s = 0; s < count; s++)
-            for (int variant = 0; variant < (b ? 8 : 2); variant++) {
+            for (int variant = 0; variant < (b ? 4 * (int)shares : 2); variant++) {
                 struct ts_chain chain =
                     ts_chain_plain(operands->q.width / sizes[s], operands->k.width / sizes[s], sizes[s]);
                 chain.q = operands->q;
@@ -542,6 +546,7 @@ static bool propose_by_odds(const struct fused *given, const struct ts_operands 
     struct ts_attention_odds odds = {.the_case = the_case,
                                      .rows = the_case->actor->rows,
                                      .width = operands->q.width,
+                                     .turned = operands->turned,
                                      .from = &fused,
                                      .run = run_listed,
                                      .guess = guess_for};
@@ -559,10 +564,12 @@ static bool propose_by_odds(const struct fused *given, const struct ts_operands 
     fused.tokens = fused.reach = (size_t)tokens;
     if (glance && glance->first >= first && glance->first < first + tokens)
         fused.onset = (size_t)(glance->first - first);
+    odds.tokens = fused.tokens;
+    odds.onset = fused.onset;
     for (size_t i = 0; i < TS_MOST_OTHERS; i++)
         fused.others[i].values = NULL; /* they are read */
     if (ts_attention_odds_open(&odds)) {
-        each_chain(&fused, operands, take_chain, &odds);
+        each_chain(&fused, operands, HALVES, take_chain, &odds);
         said = ts_attention_odds_propose(&odds);
     }
     ts_attention_odds_close(&odds);
@@ -602,7 +609,7 @@ static void long_chains(void *from, ts_long_test test, void *context)
     struct long_search *search = from;
     search->test = test;
     search->context = context;
-    each_chain(search->fused, search->operands, test_long, search);
+    each_chain(search->fused, search->operands, QUARTERS, test_long, search);
 }
 
 static bool propose_long(struct fused *fused, const struct ts_operands *operands)
@@ -643,7 +650,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         !ts_chain_load(&fused.candidate, &chain, true, fused.tokens))
         goto done;
     exact = the_case->actor->whole && operands.q.width == the_case->actor->width &&
-            each_chain(&fused, &operands, gives_context, out);
+            each_chain(&fused, &operands, QUARTERS, gives_context, out);
     if (exact) {
         make_guesses(&fused);
         propose_exact(&fused, out);
@@ -656,7 +663,7 @@ void ts_propose_fused_attention(struct ts_case *the_case)
         if (fused.tokens >= 4 && likest_open(&likest, &fused, &operands)) {
             ts_products_of(the_case->expected, the_case->expected, fused.tokens, the_case->actor->width, true,
                            likest.wanted);
-            each_chain(&fused, &operands, is_likest, &likest);
+            each_chain(&fused, &operands, HALVES, is_likest, &likest);
             if (fused.own.heads)
                 propose_likest(&fused, &likest, operands.turned);
         }

@@ -89,6 +89,24 @@ static void guess_apart(struct list *list)
         }
 }
 
+/* Another share of each head is rotated. */
+static void guess_share(struct list *list)
+{
+    const size_t own = list->own->group, size = list->own->size;
+    const size_t others[] = {own / 2, own * 2, own / 4, size};
+    static const char *const words[] = {"half as many", "twice as many", "a quarter of the", "all"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct ts_chain_guess *guess;
+        if (others[i] < 4 || others[i] % 2 || others[i] > size || (others[i] == size && own * 2 >= size && i == 3))
+            continue;
+        guess = add(list, "rotation");
+        guess->chain.group = others[i];
+        snprintf(guess->text, sizeof guess->text,
+                 "the candidate rotates %s channels of each head%s (%zu instead of %zu)", words[i],
+                 i < 2 ? " as it should" : "", others[i], own);
+    }
+}
+
 static void guess_rotary(struct list *list)
 {
     static const double bases[] = {1e4, 1e5, 5e5, 1e6, 5e6, 1e7}, factors[] = {0.01, 0.02, 0.1, 10, 50, 100};
@@ -154,17 +172,28 @@ static void guess_rotary(struct list *list)
     guess->chain.interleaved = !guess->chain.interleaved;
     snprintf(guess->text, sizeof guess->text, "the candidate rotates the wrong pairs (%s)",
              guess->chain.interleaved ? "interleaved" : "half-split");
-    if (list->own->group >= 8) {
-        guess = add(list, "rotation");
-        guess->chain.group /= 2;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate rotates half as many channels of each head as it should");
-    }
-    if (list->own->group * 2 <= list->own->size) {
-        guess = add(list, "rotation");
-        guess->chain.group *= 2;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate rotates twice as many channels of each head as it should");
+    guess_share(list);
+}
+
+/* Another window than the reference's: none, one by one off, half or twice as long, or as long as nothing is wrong. */
+static void guess_window(struct list *list)
+{
+    const long own = list->own->window, onset = (long)list->onset;
+    const long others[] = {0, own - 1, own + 1, own / 2, 2 * own, onset, onset + 1};
+    for (size_t i = 0; i < sizeof others / sizeof *others && own; i++) {
+        struct ts_chain_guess *guess;
+        bool known = others[i] == own || (others[i] < 1 && i) || (i > 4 && others[i] < 2);
+        for (size_t k = 1; k < i; k++)
+            known = known || others[k] == others[i];
+        if (known)
+            continue;
+        guess = add(list, "mask");
+        guess->chain.window = others[i];
+        if (others[i])
+            snprintf(guess->text, sizeof guess->text,
+                     "the candidate's sliding window is %ld tokens, the reference's %ld", others[i], own);
+        else
+            snprintf(guess->text, sizeof guess->text, "the candidate lacks the sliding window of %ld tokens", own);
     }
 }
 
@@ -197,17 +226,7 @@ static void guess_mask(struct list *list)
         snprintf(guess->text, sizeof guess->text,
                  "the candidate applies the mask after the softmax, which has seen every token");
     }
-    for (long change = -1; change <= 1 && list->own->window; change++) {
-        guess = add(list, "mask");
-        guess->chain.window = change ? list->own->window + change : 0;
-        if (change)
-            snprintf(guess->text, sizeof guess->text,
-                     "the candidate's sliding window is %ld tokens, the reference's %ld", guess->chain.window,
-                     list->own->window);
-        else
-            snprintf(guess->text, sizeof guess->text, "the candidate lacks the sliding window of %ld tokens",
-                     list->own->window);
-    }
+    guess_window(list);
     for (long length = (long)onset; length <= (long)onset + 1 && !list->own->window && onset > 1 && length < all;
          length++)
         for (int reversed = 0; reversed < 2; reversed++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "diagnose/attention_tables.h"
+#include "diagnose/product.h"
 #include "diagnose/variant.h"
 
 /* Ways to make the reference that are so near to the best one are followed up. */
@@ -17,8 +18,10 @@
 #define MOST_IDS     12
 #define MOST_NUMBERS 5
 /* Pieces of a context that ranks may hold. */
-#define MOST_PIECES 8
-#define MOST_WAYS   4 /* to cut a context into pieces */
+#define MOST_PIECES  8
+#define MOST_WAYS    4 /* to cut a context into pieces */
+#define LEAST_WINDOW 4
+#define MOST_WINDOWS 48
 /* Numbers between the usual ones are looked for in such steps, as logarithms. */
 #define STEP_FIRST 0.8
 #define STEP_LEAST 0.02
@@ -117,6 +120,62 @@ static void take_scaled(struct ts_attention_odds *it)
                 if (trial.group >= 4 && trial.group % 2 == 0)
                     ts_attention_odds_take(it, &trial);
             }
+}
+
+/* Windows that a reference may have: powers of two, one and a half times as many, and as far as nothing is wrong. */
+static size_t list_windows(const struct ts_attention_odds *it, long *windows)
+{
+    size_t count = 0;
+    for (size_t length = LEAST_WINDOW; length < it->tokens && count + 4 <= MOST_WINDOWS; length *= 2)
+        for (size_t more = 0; more < 2 && length + more * length / 2 < it->tokens; more++)
+            windows[count++] = (long)(length + more * length / 2);
+    for (size_t i = 0, known = count; i < 2; i++) {
+        const long length = (long)(it->onset + i);
+        bool listed = false;
+        for (size_t k = 0; k < known; k++)
+            listed = listed || windows[k] == length;
+        if (!listed)
+            windows[count++] = length;
+    }
+    return count;
+}
+
+/* Where the first tokens are right, either side may have a window. With the reference's its rotary embedding, which was
+ * chosen without it, is looked for again. */
+static void take_windows(struct ts_attention_odds *it)
+{
+    static const double bases[] = {1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
+    long windows[MOST_WINDOWS];
+    struct ts_chain own = it->chains[0];
+    const size_t count = it->onset < LEAST_WINDOW || own.shift > 0 ? 0 : list_windows(it, windows);
+    for (size_t i = 0; i < count; i++) {
+        own.window = windows[i];
+        ts_attention_odds_take(it, &own);
+    }
+    own = it->chains[0];
+    for (size_t i = 0; i < 4 * sizeof bases / sizeof *bases && own.window && !it->turned; i++) {
+        struct ts_chain trial = own;
+        trial.base = bases[i / 4];
+        trial.interleaved = i % 2;
+        trial.group = own.size >> i / 2 % 2;
+        if ((trial.base != own.base || trial.interleaved != own.interleaved || trial.group != own.group) &&
+            trial.group >= 4 && trial.group % 2 == 0)
+            ts_attention_odds_take(it, &trial);
+    }
+}
+
+/* Some models rotate a quarter of each head (GPT-NeoX, StableLM). Without it a reference looks as if nothing turned, or
+ * some other share of it: the likeliest one says the size of heads and the mask. */
+static void take_quarter(struct ts_attention_odds *it)
+{
+    static const double bases[] = {1e4, 1e6, 5e5, 1e5, 1e7, 5e6};
+    struct ts_chain trial = it->chains[0];
+    trial.group = trial.size / 4;
+    for (size_t i = 0; i < 2 * sizeof bases / sizeof *bases && trial.group >= 4 && trial.group % 2 == 0; i++) {
+        trial.base = bases[i / 2];
+        trial.interleaved = i % 2;
+        ts_attention_odds_take(it, &trial);
+    }
 }
 
 /* A reference may have what few have: another scale, a cap, a theta of its own. What is usual is left only for what is
@@ -290,9 +349,10 @@ static void say(struct ts_attention_odds *it, const struct contender *one, doubl
                              .right = one->guess.reversed ? one->guess.chain : one->own,
                              .sure = ts_odds_sure(nats)};
     moves.before = ts_case_text(the_case,
-                                "in the attention between %s and this tensor: %s (the weight behind it is not at hand: "
-                                "told by how %zu tokens stand to each other)",
-                                ts_case_name(the_case, one->own.q.actor), one->guess.text, one->told_by);
+                                "in the attention between %s and this tensor: %s (the weight behind it is not %s: told "
+                                "by how %zu tokens stand to each other)",
+                                ts_case_name(the_case, one->own.q.actor), one->guess.text,
+                                ts_case_has_weights(the_case) ? "used" : "at hand", one->told_by);
     ts_formula_next(the_case, &(struct ts_formula){.told_by = one->told_by});
     if ((!the_case->actor->whole || it->listed < it->rows) && !one->of_pieces) /* the others are told by likeness */
         ts_give_moves(the_case, &moves, true, TS_MOVES_HELD);
@@ -305,8 +365,14 @@ bool ts_attention_odds_propose(struct ts_attention_odds *it)
 {
     struct contender best[MOST_IDS];
     size_t count = 0, first = 0;
-    double next = -INFINITY, top = it->evidence[0];
+    double next = -INFINITY, top;
+    if (!it->chain_count) /* no way to do it can be weighed */
+        return false;
+    take_windows(it);
+    if (!it->turned)
+        take_quarter(it);
     take_scaled(it);
+    top = it->evidence[0];
     for (size_t i = 0; i < it->chain_count; i++)
         refine_reference(it, i);
     for (size_t i = 1; i < it->chain_count; i++)

@@ -12,6 +12,8 @@ struct ts_attention_odds {
     struct ts_case *the_case;
     size_t rows, width;                /* of the case, numbers of a context */
     size_t list[TS_ODDS_ROWS], listed; /* rows that are looked at */
+    size_t tokens, onset;              /* of the sequence; the first that is wrong */
+    bool turned;                       /* queries and keys were captured behind the rotary embedding */
     void *from;
     /* The context of one side in those rows, in their places in [rows, width]. False when it cannot be told. */
     bool (*run)(void *from, const struct ts_chain *chain, bool candidate, double *out);

@@ -135,6 +135,12 @@ const struct ts_evidence *ts_case_evidence(const struct ts_case *the_case)
     return ((const struct ts_case_state *)the_case)->evidence;
 }
 
+bool ts_case_has_weights(const struct ts_case *the_case)
+{
+    const struct ts_evidence *evidence = ts_case_evidence(the_case);
+    return evidence && evidence->counts[TS_WEIGHTS_REFERENCE] > 0;
+}
+
 bool ts_case_direct(const struct ts_case *the_case)
 {
     return ((const struct ts_case_state *)the_case)->direct;

@@ -41,7 +41,7 @@ void ts_propose_unseen_routing(struct ts_case *the_case);
 /* Whether the two sides choose other experts for a row on a near tie: logits that agree as well as this run's do, and
  * another set of the largest ones. */
 bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen);
-/* A name that says so. */
-bool ts_names_router(const char *name);
+/* Logits of a router, by name and size. */
+bool ts_is_router(const struct ts_case *the_case, const struct ts_actor *actor);
 
 #endif

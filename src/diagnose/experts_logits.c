@@ -139,9 +139,14 @@ void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logit
     ts_propose_experts_by_size(the_case, logits);
 }
 
-bool ts_names_router(const char *name)
+/* A gate that goes through an activation is called so too, as ffn_gate is; but it is no narrower than what it is made
+ * of, or than the other half of the product, and a router is. */
+bool ts_is_router(const struct ts_case *the_case, const struct ts_actor *actor)
 {
-    return (strstr(name, "gate") || strstr(name, "router")) && !strstr(name, "proj");
+    const char *name = ts_case_name(the_case, actor);
+    const struct ts_pair *pair = &the_case->scene->pairs[actor->pair];
+    return strstr(name, "router") ||
+           (strstr(name, "gate") && !strstr(name, "proj") && !(actor->pair && pair->a.count > pair[-1].a.count / 2));
 }
 
 /* What came into the case's layer, where that is behind the layer of these logits: the first tensor there. */
@@ -184,7 +189,7 @@ static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, 
     for (size_t back = 1; errors && back < TS_SCENE_WINDOW && back <= actor->pair; back++) {
         const struct ts_actor *logits = ts_scene_actor(the_case->scene, actor->pair - back), *behind;
         if (!logits || logits->rows != actor->rows || logits->heads != 1 || logits->width <= chosen + 1 ||
-            logits->width >= TS_MOST_EXPERTS || !ts_names_router(ts_case_name(the_case, logits)))
+            logits->width >= TS_MOST_EXPERTS || !ts_is_router(the_case, logits))
             continue;
         behind = behind_layer(the_case, logits);
         if (behind)

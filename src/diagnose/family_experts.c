@@ -81,7 +81,7 @@ static const struct ts_actor *find_logits(const struct ts_case *the_case)
         const char *name = other ? ts_case_name(the_case, other) : "";
         if (other && other->rows == actor->rows && other->heads == 1 && other->width >= 2 &&
             other->width < actor->width && other->width < TS_MOST_EXPERTS && layer_of(name) == layer &&
-            ts_names_router(name))
+            ts_is_router(the_case, other))
             return other;
     }
     return NULL;

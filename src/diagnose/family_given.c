@@ -456,11 +456,11 @@ static void say(struct search *search)
     double nats = fmin(search->evidence, clear ? search->evidence : search->most - search->next + CLEAR);
     ts_formula_next(the_case, &(struct ts_formula){.told_by = search->told_by});
     ts_propose_plain(the_case, id, ts_odds_sure(nats), check_of(id),
-                     "the product that makes this is given %s instead of %s%s (its weight is not at hand: told by how "
-                     "%zu tokens stand to each other)",
+                     "the product that makes this is given %s instead of %s%s (its weight is not %s: told by how %zu "
+                     "tokens stand to each other)",
                      way_text(the_case, &search->best), way_text(the_case, &search->from),
                      clear ? "" : ts_case_text(the_case, ", or %s", way_text(the_case, &search->second)),
-                     search->told_by);
+                     ts_case_has_weights(the_case) ? "used" : "at hand", search->told_by);
 }
 
 /* Scores and probabilities are no products of a weight, and neither is what an earlier tensor was added to. */

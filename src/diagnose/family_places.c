@@ -17,7 +17,9 @@
 #define AGREES         36.0 /* the same for parts of which noise is all that they may have */
 #define MOST_STRETCHES 32   /* of tokens */
 #define MOST_OF_HEAD   0.75
+#define PART_OF_KEYS   0.25
 #define AS_WRONG       0.25 /* of the relative error energy inside */
+#define MOST_SEQUENCES 64   /* of a batch */
 #define BELOW_WORST    0.02 /* or this share of the worst part's error, whichever is more */
 
 struct part {
@@ -125,14 +127,16 @@ static const char *which_tokens(const bool *chosen, size_t rows, size_t number)
     return "";
 }
 
-/* The channels are those of whole heads, which was said; all but a few, as of keys that nobody looks at. */
+/* The channels are those of whole heads, which was said; all but a few, as of keys that nobody looks at. Of attention
+ * itself a quarter of them will do: most keys get next to nothing, and no weight makes a key's channel. */
 static bool are_heads(const struct ts_actor *actor, const bool *chosen)
 {
+    const double most = actor->inner == actor->rows ? PART_OF_KEYS : MOST_OF_HEAD;
     for (size_t head = 0; head < actor->heads; head++) {
         size_t number = 0;
         for (size_t i = 0; i < actor->inner; i++)
             number += chosen[head * actor->inner + i];
-        if (number && (double)number < MOST_OF_HEAD * (double)actor->inner)
+        if (number && (double)number < most * (double)actor->inner)
             return false;
     }
     return actor->heads > 1;
@@ -215,6 +219,73 @@ static void give_formula(struct ts_case *the_case, const bool *chosen, size_t pa
                     &(struct ts_formula){.predict = predict_tokens, .numbers = &tokens, .size = sizeof tokens});
 }
 
+/* The error of each sequence of a batch, every element of it; false where that cannot be read. */
+static bool measure_sequences(const struct ts_case *the_case, size_t sequences, struct part *list)
+{
+    enum { PIECE = 4096 };
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    const uint64_t length = pair->a.count / sequences;
+    double *a = malloc(2 * PIECE * sizeof *a), *b = a ? a + PIECE : NULL;
+    bool good = a != NULL;
+    for (uint64_t at = 0; at < pair->a.count && good;) {
+        const uint64_t rest = length - at % length;
+        const size_t count = (size_t)(rest < PIECE ? rest : PIECE);
+        struct part *part = &list[at / length];
+        struct ts_error ignored;
+        good = ts_view_read_f64(&pair->a, at, count, a, &ignored) == TS_OK &&
+               ts_view_read_f64(&pair->b, at, count, b, &ignored) == TS_OK;
+        for (size_t i = 0; i < count && good; i++) {
+            const double cost = ts_element_cost(b[i], a[i], a[i]);
+            part->error += cost > 0 ? cost : 0;
+            part->size += isfinite(a[i]) ? a[i] * a[i] : 0;
+        }
+        at += count;
+        if (at % length == 0) {
+            ts_view_forget(&pair->a, 0, pair->a.count);
+            ts_view_forget(&pair->b, 0, pair->b.count);
+        }
+    }
+    free(a);
+    return good;
+}
+
+/* Of a batch a case holds one sequence, which does not show that others are right. */
+static void propose_sequences(struct ts_case *the_case)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    struct part list[MOST_SEQUENCES] = {{0}};
+    bool chosen[MOST_SEQUENCES];
+    const uint64_t sequences = the_case->scene->batch;
+    struct ts_token_axis axis;
+    double inside = 0, all = 0, worst = 0, noise;
+    size_t number = 0;
+    char text[128];
+    if (!ts_case_wants(the_case, "") || ts_case_direct(the_case) || ts_case_is_part(the_case) || sequences < 2 ||
+        sequences > MOST_SEQUENCES || pair->a.count % sequences || pair->a.count != pair->b.count ||
+        !ts_scene_axis(the_case->scene, the_case->actor->pair, &axis) || !axis.sequence ||
+        axis.length * sequences != pair->a.count || !measure_sequences(the_case, (size_t)sequences, list))
+        return;
+    /* what a sequence of the same size may err by */
+    noise = the_case->noise * (double)axis.length / (double)the_case->total;
+    for (size_t i = 0; i < sequences; i++)
+        worst = fmax(worst, list[i].error);
+    for (size_t i = 0; i < sequences; i++) {
+        chosen[i] = list[i].error > STANDS_OUT * noise && list[i].error > BELOW_WORST * worst;
+        number += chosen[i];
+        inside += chosen[i] ? list[i].error : 0;
+        all += list[i].error;
+    }
+    if (!number || inside < HOLDS * all || 2 * number > sequences)
+        return;
+    ts_region_list(the_case, chosen, (size_t)sequences, false, text, sizeof text);
+    ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+    ts_propose_plain(the_case, "rows", MODESTY * inside / all * (1 - (double)number / (double)sequences),
+                     "what is special about this part of the batch: its length, padding and mask, its slot of the "
+                     "cache, the rank that computes it",
+                     "sequence%s %s of %" PRIu64 " in the batch hold%s %.0f %% of the error", number == 1 ? "" : "s",
+                     text, sequences, number == 1 ? "s" : "", 100 * inside / all);
+}
+
 /* One way of cutting a tensor up, and what its parts are called. */
 struct way {
     const char *id, *one, *many, *check;
@@ -261,6 +332,7 @@ static void propose(struct ts_case *the_case)
     size_t counts[] = {actor->rows, actor->heads, actor->width};
     if (!(the_case->error > 0) || ts_case_quiet(the_case))
         return;
+    propose_sequences(the_case);
     for (int way = 0; way < 3; way++) {
         size_t parts = counts[way], number, runs;
         struct part *list;

@@ -12,6 +12,8 @@
 /* Of what tells tokens apart: how much of it a stream may change by, and what of that is nothing. */
 #define STREAM  1.0
 #define MISSING 0.1
+/* Of the error of a stream: what the next layer has of it at least that was given the wrong one. */
+#define GOES_ON 0.3
 /* Times the noise: tokens that are no further apart are any other tensor's, but for a constant. */
 #define ALIKE 2.0
 /* A trial explains something worth proving on everything. */
@@ -97,6 +99,52 @@ static bool is_nearly_expected(const struct ts_case *the_case, const double *pre
     return apart * 20 < the_case->total;
 }
 
+/* What tells tokens apart: energy that is left without each channel's mean. */
+static double told_apart(const struct ts_case *the_case, const float *x, const float *minus)
+{
+    const size_t rows = the_case->actor->rows, width = the_case->actor->width;
+    double energy = 0;
+    for (size_t i = 0; i < width; i++) {
+        double sum = 0, square = 0;
+        for (size_t at = i; at < rows * width; at += width) {
+            const double value = (double)x[at] - (minus ? (double)minus[at] : 0);
+            sum += value;
+            square += value * value;
+        }
+        energy += fmax(0, square - sum * sum / (double)rows);
+    }
+    return energy;
+}
+
+/* In the reference the stream goes on from there, and this adds to it. */
+static bool is_stream(const struct ts_case *the_case, const struct ts_actor *from)
+{
+    const float *a = the_case->actor->a;
+    return told_apart(the_case, a, from->a) < STREAM * told_apart(the_case, a, NULL);
+}
+
+static bool same_shape(const struct ts_pair *a, const struct ts_pair *b)
+{
+    if (a->problem || b->problem || a->a.rank != b->a.rank || a->a.rank == 0)
+        return false;
+    for (unsigned i = 0; i < a->a.rank; i++)
+        if (a->a.shape[i] != b->a.shape[i])
+            return false;
+    return ts_type_is_integer(a->a.tensor->type) == ts_type_is_integer(b->a.tensor->type) &&
+           ts_type_info(b->a.tensor->type)->components == 1;
+}
+
+/* The next one of this shape is wrong as well: it was not merely captured in the wrong place. */
+static bool goes_on_wrong(const struct ts_case *the_case)
+{
+    const struct ts_pair *own = ts_case_pair(the_case);
+    const size_t behind = ts_case_pair_count(the_case) - the_case->actor->pair;
+    for (size_t i = 1; i < behind && the_case->delta; i++)
+        if (same_shape(own, &own[i]))
+            return the_case->delta[i].rel_l2 > GOES_ON * the_case->delta->rel_l2;
+    return false;
+}
+
 /* What was found is an earlier tensor: either the operation was left out, or another tensor stands here. */
 static void propose_equal(struct ts_case *the_case)
 {
@@ -134,7 +182,8 @@ static void propose_equal(struct ts_case *the_case)
     /* what equals another norm's result is that norm's, or the norm of its input */
     if (ts_is_input(the_case, other->pair) ||
         (operation->kind != TS_OPERATION_COPY && operation->kind != TS_OPERATION_NORM &&
-         !are_siblings(name, ts_case_name(the_case, the_case->actor))))
+         (!are_siblings(name, ts_case_name(the_case, the_case->actor)) ||
+          (is_stream(the_case, other) && goes_on_wrong(the_case)))))
         ts_propose(the_case, "skipped-op", prediction, 0,
                    ts_case_text(the_case, "whether %s is computed at all, and whether it is captured after the step",
                                 ts_case_name(the_case, the_case->actor)),
@@ -153,23 +202,6 @@ static bool predict_but_bias(struct ts_case *the_case, const struct ts_formula *
     for (size_t i = 0; i < the_case->total; i++)
         out[i] = (double)other->b[i] + formula->table[i % formula->table_count];
     return true;
-}
-
-/* What tells tokens apart: energy that is left without each channel's mean. */
-static double told_apart(const struct ts_case *the_case, const float *x, const float *minus)
-{
-    const size_t rows = the_case->actor->rows, width = the_case->actor->width;
-    double energy = 0;
-    for (size_t i = 0; i < width; i++) {
-        double sum = 0, square = 0;
-        for (size_t at = i; at < rows * width; at += width) {
-            const double value = (double)x[at] - (minus ? (double)minus[at] : 0);
-            sum += value;
-            square += value * value;
-        }
-        energy += fmax(0, square - sum * sum / (double)rows);
-    }
-    return energy;
 }
 
 /* Weights of another tensor, biases of this one: what was found is a sibling but for a constant per channel. */
@@ -213,7 +245,7 @@ static void propose_equal_but_bias(struct ts_case *the_case)
     formula.table = apart;
     (void)predict_but_bias(the_case, &formula, prediction);
     update = told_apart(the_case, actor->a, best->a);
-    stream = update < STREAM * told_apart(the_case, actor->a, NULL); /* that goes on from there in the reference, too */
+    stream = is_stream(the_case, best);
     if (!stream || told_apart(the_case, actor->b, best->b) < MISSING * update)
         ts_formula_next(the_case, &formula);
     free(apart);
@@ -251,17 +283,6 @@ static bool read_like_case(struct ts_case *the_case, struct ts_scene *scene, siz
     for (size_t i = 0; i < the_case->total; i++)
         out[i] = (double)actor->a[i];
     return true;
-}
-
-static bool same_shape(const struct ts_pair *a, const struct ts_pair *b)
-{
-    if (a->problem || b->problem || a->a.rank != b->a.rank || a->a.rank == 0)
-        return false;
-    for (unsigned i = 0; i < a->a.rank; i++)
-        if (a->a.shape[i] != b->a.shape[i])
-            return false;
-    return ts_type_is_integer(a->a.tensor->type) == ts_type_is_integer(b->a.tensor->type) &&
-           ts_type_info(b->a.tensor->type)->components == 1;
 }
 
 /* What was found is the reference of another tensor, before or after this one: projections swapped, a layer off by one,

@@ -11,7 +11,7 @@ bool ts_layout_reads_memory(const struct ts_case *the_case);
 void ts_layout_pitches(struct ts_case *the_case, double *prediction);
 /* Four axes and more in another order. In layout_axes.c. */
 void ts_layout_axes(struct ts_case *the_case, double *prediction);
-/* Sequences of a batch in each other's place. In layout_batch.c. */
+/* Sequences of a batch, or batch and tokens, in each other's place. In layout_batch.c. */
 void ts_layout_batch(struct ts_case *the_case, double *prediction);
 /* Rows of a weight in another order than those of its bias. In layout_bias.c. */
 void ts_layout_but_bias(struct ts_case *the_case, double *prediction);

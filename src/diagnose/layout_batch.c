@@ -1,6 +1,9 @@
 /* Owns sequences of a batch that stand in each other's place: guidance that takes its halves the other way round,
- * requests that were sorted, an index that is not advanced. A case may hold one sequence, which has nothing to do with
- * its own any more; so all of them are matched by content, and what comes out is proved on everything. */
+ * requests that were sorted, an index that is not advanced; and batch and tokens in each other's. A case may hold one
+ * sequence, which has nothing to do with its own any more; so all of them are matched by content, and what comes out is
+ * proved on everything. */
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +24,18 @@ struct batch {
     uint64_t length; /* numbers of one, side by side in both tensors */
     size_t from[MOST_SEQUENCES];
     size_t moved;
+    uint64_t across; /* or tokens stand in this many columns of a matrix that is read by rows, and not in sequences */
 };
+
+/* The token of the reference that stands at this one's place. */
+static uint64_t token_from(const struct batch *batch, uint64_t token)
+{
+    const struct ts_scene *scene = batch->the_case->scene;
+    const uint64_t sequence = ts_scene_sequence(scene);
+    if (batch->across)
+        return token % batch->across * (scene->tokens / batch->across) + token / batch->across;
+    return batch->from[token / sequence] * sequence + token % sequence;
+}
 
 /* False where sequences do not stand one behind the other. */
 static bool open_batch(struct batch *batch, struct ts_case *the_case)
@@ -83,16 +97,17 @@ static double left_of_all(const struct batch *batch)
 {
     const struct ts_pair *pair = ts_case_pair(batch->the_case);
     double *values = malloc(3 * PIECE * sizeof *values), error = 0, left = 0, size = 0;
+    const uint64_t together = batch->across ? pair->a.count / batch->the_case->scene->tokens : batch->length;
     bool good = values != NULL;
-    for (size_t i = 0; i < batch->count && good; i++) {
-        for (uint64_t at = 0; at < batch->length && good; at += PIECE) {
-            const size_t count = (size_t)(batch->length - at < PIECE ? batch->length - at : PIECE);
-            const uint64_t own = i * batch->length + at;
+    for (uint64_t i = 0; i * together < pair->a.count && good; i++) {
+        const uint64_t from = batch->across ? token_from(batch, i) : batch->from[i];
+        for (uint64_t at = 0; at < together && good; at += PIECE) {
+            const size_t count = (size_t)(together - at < PIECE ? together - at : PIECE);
+            const uint64_t own = i * together + at;
             struct ts_error ignored;
             good = ts_view_read_f64(&pair->b, own, count, values, &ignored) == TS_OK &&
                    ts_view_read_f64(&pair->a, own, count, values + PIECE, &ignored) == TS_OK &&
-                   ts_view_read_f64(&pair->a, batch->from[i] * batch->length + at, count, values + 2 * PIECE,
-                                    &ignored) == TS_OK;
+                   ts_view_read_f64(&pair->a, from * together + at, count, values + 2 * PIECE, &ignored) == TS_OK;
             for (size_t k = 0; k < count && good; k++) {
                 double off = values[k] - values[PIECE + k], rest = values[k] - values[2 * PIECE + k];
                 error += isfinite(off) ? off * off : 0;
@@ -100,30 +115,28 @@ static double left_of_all(const struct batch *batch)
                 size += isfinite(values[k]) ? values[k] * values[k] : 0;
             }
         }
-        ts_view_forget(&pair->a, 0, pair->a.count);
-        ts_view_forget(&pair->b, 0, pair->b.count);
+        if ((i + 1) * together % batch->length == 0) {
+            ts_view_forget(&pair->a, 0, pair->a.count);
+            ts_view_forget(&pair->b, 0, pair->b.count);
+        }
     }
     free(values);
     error = size < error ? size : error;
     return good && error > 0 ? left / error : (double)NAN;
 }
 
-/* The reference's sequence that belongs to the rows of the case. */
+/* The reference's tokens that stand in the rows of the case. */
 static bool predict(const struct batch *batch, double *prediction)
 {
     struct ts_case *the_case = batch->the_case;
     const struct ts_scene *scene = the_case->scene;
     const size_t width = the_case->actor->width;
-    const uint64_t sequence = ts_scene_sequence(scene);
     float *row_values = malloc(width * sizeof *row_values);
     bool good = row_values != NULL;
     for (size_t row = 0; row < the_case->actor->rows && good; row++) {
-        const uint64_t token = scene->taken[row];
-        const size_t own = (size_t)(token / sequence);
         struct ts_error ignored;
-        good = own < batch->count &&
-               ts_scene_read(scene, the_case->actor->pair, false, batch->from[own] * sequence + token % sequence, 1, 0,
-                             width, row_values, &ignored) == TS_OK;
+        good = ts_scene_read(scene, the_case->actor->pair, false, token_from(batch, scene->taken[row]), 1, 0, width,
+                             row_values, &ignored) == TS_OK;
         for (size_t i = 0; i < width && good; i++)
             prediction[row * width + i] = (double)row_values[i];
     }
@@ -169,19 +182,60 @@ static const char *say(const struct batch *batch)
                         batch->moved, batch->count, first, batch->from[first]);
 }
 
+/* What is left of all of it, or of the case, whichever is more; NaN where it is not explained so. */
+static double left_by(const struct batch *batch, double *prediction)
+{
+    const double share = predict(batch, prediction) ? ts_explained(batch->the_case, prediction) : 0;
+    const double left = share > 0 ? left_of_all(batch) : (double)NAN;
+    return left < 2 * MATCHES ? fmax(left, 1 - share) : (double)NAN;
+}
+
+/* [tokens, batch, ...] read as [batch, tokens, ...], or the reverse. */
+static void exchange(struct batch *batch, double *prediction)
+{
+    struct ts_case *the_case = batch->the_case;
+    const struct ts_scene *scene = the_case->scene;
+    const uint64_t sequence = ts_scene_sequence(scene);
+    struct ts_token_axis axis;
+    if (!ts_scene_axis(scene, the_case->actor->pair, &axis) ||
+        axis.after * scene->tokens != batch->length * batch->count)
+        return;
+    for (int columns = 0; columns < 2; columns++) {
+        const uint64_t across = columns ? sequence : scene->batch;
+        double left;
+        batch->across = across;
+        left = left_by(batch, prediction);
+        if (!(left >= 0))
+            continue;
+        ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+        ts_propose_measured(the_case, "permuted", left, 1,
+                            ts_case_text(the_case,
+                                         "whether the batch or the tokens come first where this is computed; to undo: "
+                                         "reshape(%" PRIu64 ", %" PRIu64 ", %" PRIu64
+                                         ").transpose(0, 1), then reshape back",
+                                         scene->tokens / across, across, axis.after),
+                            "batch and tokens are exchanged: stored as [%" PRIu64 ",%" PRIu64 ",...], read as [%" PRIu64
+                            ",%" PRIu64 ",...]",
+                            scene->tokens / across, across, across, scene->tokens / across);
+        return;
+    }
+}
+
 void ts_layout_batch(struct ts_case *the_case, double *prediction)
 {
     struct batch batch;
-    double left, share;
-    if (!ts_case_wants(the_case, "") || !open_batch(&batch, the_case) || !match_sequences(&batch) ||
-        !predict(&batch, prediction))
+    double left;
+    if (!ts_case_wants(the_case, "") || !open_batch(&batch, the_case))
         return;
-    left = left_of_all(&batch);
-    share = ts_explained(the_case, prediction);
-    if (!(left < 2 * MATCHES) || !(share > 0))
+    exchange(&batch, prediction);
+    batch.across = 0;
+    if (!match_sequences(&batch))
+        return;
+    left = left_by(&batch, prediction);
+    if (!(left >= 0))
         return;
     ts_formula_next(the_case, &(struct ts_formula){.proved = true});
-    ts_propose_measured(the_case, "permuted", fmax(left, 1 - share), 1,
+    ts_propose_measured(the_case, "permuted", left, 1,
                         "the order of the batch: the two halves of guidance, sorted or gathered requests, a batch "
                         "index that does not advance",
                         "%s", say(&batch));

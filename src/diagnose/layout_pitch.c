@@ -40,10 +40,28 @@ static double at(const struct memory *memory, bool found, uint64_t i)
                                                                                                          : (double)NAN;
 }
 
+/* The row of the memory that a row of the case is: sequences of a batch stand one behind the other. */
+static uint64_t row_of(const struct ts_case *the_case, size_t row)
+{
+    return ts_case_row(the_case, row) + (ts_case_direct(the_case) ? 0 : ts_scene_first(the_case->scene));
+}
+
 /* The flat index of element i of the case. */
 static uint64_t index_of(const struct memory *memory, size_t i)
 {
-    return memory->a ? ts_case_row(memory->the_case, i / memory->width) * memory->width + i % memory->width : i;
+    return memory->a ? row_of(memory->the_case, i / memory->width) * memory->width + i % memory->width : i;
+}
+
+/* Of a batch a case holds one sequence; all tokens are rows of one memory, and a wrong pitch runs through it. */
+static bool is_batch_in_rows(const struct ts_case *the_case)
+{
+    const struct ts_pair *pair = ts_case_pair(the_case);
+    const struct ts_actor *actor = the_case->actor;
+    struct ts_token_axis axis;
+    return the_case->scene->batch > 1 && !ts_case_direct(the_case) && !ts_case_is_part(the_case) && !actor->apart &&
+           actor->rows == the_case->scene->taken_count && pair->a.count == pair->b.count &&
+           pair->a.count == the_case->scene->tokens * actor->width &&
+           ts_scene_axis(the_case->scene, actor->pair, &axis) && axis.after == actor->width;
 }
 
 static bool open_memory(struct memory *memory, struct ts_case *the_case)
@@ -55,7 +73,7 @@ static bool open_memory(struct memory *memory, struct ts_case *the_case)
     if (!ts_case_complete(the_case)) {
         bool rows = ts_case_direct(the_case) && !ts_case_folded(the_case) && pair->a.count == pair->b.count &&
                     ts_type_info(pair->a.tensor->type)->components == 1;
-        if (!rows && !ts_layout_reads_memory(the_case))
+        if (!rows && !ts_layout_reads_memory(the_case) && !is_batch_in_rows(the_case))
             return false;
         memory->a = &pair->a;
         memory->b = &pair->b;
@@ -136,7 +154,7 @@ static bool predict_pitch(struct ts_case *the_case, const struct ts_formula *for
     const struct ts_view *view = &ts_case_pair(the_case)->a;
     size_t width = the_case->actor->width;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
-        uint64_t own = ts_case_row(the_case, row) * width, from = 0, run;
+        uint64_t own = row_of(the_case, row) * width, from = 0, run;
         for (size_t i = 0; i < width; i += (size_t)run) {
             struct ts_error ignored;
             double *values = out + row * width + i;
@@ -174,7 +192,7 @@ static bool count_reached(struct ts_case *the_case, const struct ts_formula *for
     if (!values || !predict_pitch(the_case, formula, values))
         return false;
     for (size_t i = 0; i < the_case->total; i++) {
-        uint64_t own = ts_case_row(the_case, i / width) * width + i % width, from, run;
+        uint64_t own = row_of(the_case, i / width) * width + i % width, from, run;
         double found = the_case->found[i], off = found - the_case->expected[i];
         if (!isfinite(found) || !isfinite(values[i]) || !isfinite(off) || !source_of(how, width, own, 1, &from, &run))
             continue;

@@ -10,7 +10,8 @@
 
 #define LARGEST_F16 65504.0
 /* What is masked lies below this, when it is not minus infinity. */
-#define MASKED -1e4f
+#define FILL_VARIES 0.01f /* of it: rounding, and what it is added to */
+#define MASKED      -1e4f
 
 /* Random bits are numbers of any size. An overflow leaves large ones, an underflow small ones: no computation leaves
  * some that are this much larger than all that is expected, and others this much smaller than what is expected in their
@@ -101,17 +102,38 @@ static bool by_whole_rows(const struct ts_case *the_case, const bool *mask)
     return any && actor->inner > 1;
 }
 
-/* Minus infinities that are a mask: the reference masks as well (with something far below all numbers that mean
- * anything), or every head has them at the same places. */
+/* The reference masks with a number far below all that mean anything: one for all, which was added to them once or
+ * twice. Other numbers of that size are merely large. */
+static bool fills_mask(const struct ts_case *the_case)
+{
+    const float *a = the_case->actor->a;
+    float largest = 0, fill = -INFINITY;
+    size_t filled = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        largest = isfinite(a[i]) && a[i] > largest ? a[i] : largest;
+    for (size_t i = 0; i < the_case->total; i++)
+        if (a[i] < MASKED && -a[i] > 8 * largest) {
+            fill = a[i] > fill ? a[i] : fill;
+            filled++;
+        }
+    for (size_t i = 0; i < the_case->total; i++)
+        if (a[i] < MASKED && -a[i] > 8 * largest) {
+            const float off = fminf(fabsf(a[i] - fill), fabsf(a[i] - 2 * fill));
+            if (!(off <= 8 * largest - FILL_VARIES * fill))
+                return false;
+        }
+    return filled > 1;
+}
+
+/* Minus infinities that are a mask: the reference masks as well, or every head has them at the same places. */
 static bool is_masking(const struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     size_t low = 0;
-    float largest = 0;
-    for (size_t i = 0; i < the_case->total; i++)
-        largest = isfinite(actor->a[i]) && actor->a[i] > largest ? actor->a[i] : largest;
+    if (fills_mask(the_case))
+        return true;
     for (size_t i = 0; i < the_case->total; i++) {
-        if (the_case->expected[i] == -INFINITY || (actor->a[i] < MASKED && -actor->a[i] > 8 * largest))
+        if (the_case->expected[i] == -INFINITY)
             return true;
         low += the_case->found[i] == -INFINITY;
     }
@@ -175,12 +197,13 @@ static bool count(struct ts_case *the_case, const struct ts_formula *formula, co
 /* Why they are infinite, as the first one and all of them show. */
 static const char *why_infinite(struct ts_case *the_case, const struct finding *finding, const struct ts_tally *tally)
 {
-    double wanted = fabs(tally->places[0].expected);
+    double wanted = tally->places[0].expected;
     if (tally->sums[ABOVE] == tally->sums[HITS])
-        return ts_case_text(the_case,
-                            ": %.6g is expected there, above %.0f, the largest f16 (all of them should be above it, "
-                            "and no finite element exceeds %.6g)",
-                            wanted, LARGEST_F16, fmax(tally->most, 0));
+        return ts_case_text(
+            the_case,
+            ": %.6g is expected there, %s%.0f, the largest f16 (all of them should be beyond it, and no "
+            "finite element exceeds %.6g)",
+            wanted, wanted < 0 ? "below -" : "above ", LARGEST_F16, fmax(tally->most, 0));
     if (finding->before)
         return ts_case_text(the_case, "; %s before it already holds one", finding->before);
     return ts_case_text(the_case,
@@ -252,6 +275,8 @@ static const char *why_nan(struct ts_case *the_case, struct finding *finding, co
         return "; there are infinities beside them, and inf - inf or 0 * inf makes NaN";
     if (zero_input)
         return "; its input is all zero there, so a norm without epsilon divides 0 by 0";
+    if (the_case->operation.kind == TS_OPERATION_NORM && by_whole_rows(the_case, mask))
+        return "; whole rows of them: a sum of squares that overflows, or a row that is divided by zero (0 / 0)";
     if (the_case->operation.kind == TS_OPERATION_SOFTMAX || by_whole_rows(the_case, mask))
         return "; whole rows of them: a softmax over a fully masked row (0 / 0), or a sum that overflows";
     return "; nothing before it is NaN or infinite, so it starts here: 0 / 0, the root of a negative number, an "

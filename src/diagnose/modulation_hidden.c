@@ -1,6 +1,6 @@
 /* Owns the norm of a gated sum that was not captured itself: hooks show the stream x, what a branch made, the gates,
  * and the norm of x + gate * branch, plain or with a scale and a shift from the same modulation. Which is which is
- * found on the reference; what the candidate does with the gate is tried. */
+ * found on the reference; what the candidate does with the gate, and then with scale and shift, is tried. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +20,12 @@ struct sum {
     unsigned chunks;
 };
 
-/* gate = constant + sign * chunk */
+/* gate = constant + sign * chunk, the chunk through tanh where it is squashed; then norm * (1 - bare + scale) + shift
+ */
 struct gating {
     unsigned chunk, scale, shift;
-    double constant, sign;
+    double constant, sign, bare;
+    bool squashed;
 };
 
 static double chunk_at(const struct ts_case *the_case, const struct ts_actor *from, bool candidate, size_t row,
@@ -41,7 +43,8 @@ static void fill_row(const struct ts_case *the_case, const struct ts_actor *cons
     const float *x = candidate ? from[0]->b : from[0]->a, *y = candidate ? from[1]->b : from[1]->a;
     double mean = 0, square = 0, factor;
     for (size_t i = 0; i < width; i++) {
-        const double chunk = gating->sign != 0 ? chunk_at(the_case, from[2], candidate, row, gating->chunk, i) : 0;
+        double chunk = gating->sign != 0 ? chunk_at(the_case, from[2], candidate, row, gating->chunk, i) : 0;
+        chunk = gating->squashed ? tanh(chunk) : chunk;
         out[i] = (double)x[row * width + i] + (gating->constant + gating->sign * chunk) * (double)y[row * width + i];
         mean += out[i] / (double)width;
     }
@@ -51,7 +54,7 @@ static void fill_row(const struct ts_case *the_case, const struct ts_actor *cons
     for (size_t i = 0; i < width; i++) {
         out[i] = (out[i] - mean) * factor;
         if (gating->scale != NO_CHUNK)
-            out[i] = out[i] * (1 + chunk_at(the_case, from[2], candidate, row, gating->scale, i)) +
+            out[i] = out[i] * (1 - gating->bare + chunk_at(the_case, from[2], candidate, row, gating->scale, i)) +
                      chunk_at(the_case, from[2], candidate, row, gating->shift, i);
     }
 }
@@ -150,6 +153,11 @@ static bool find(const struct ts_case *the_case, struct sum *sum, double *out)
     return false;
 }
 
+static bool has_chunk(const struct ts_case *the_case, const struct ts_actor *from, unsigned chunk)
+{
+    return chunk == NO_CHUNK || (chunk + 1) * the_case->actor->width <= from->width;
+}
+
 /* Of the stream, the branch and the modulation. */
 static bool predict(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
@@ -158,23 +166,44 @@ static bool predict(struct ts_case *the_case, const struct ts_formula *formula, 
     for (unsigned i = 0; i < 3; i++)
         from[i] = ts_scene_actor(the_case->scene, formula->pairs[i]);
     if (!ts_same_size(the_case, from[0]) || !ts_same_size(the_case, from[1]) || !from[2] ||
-        from[2]->width < (gating->chunk + 1) * the_case->actor->width)
+        from[2]->width % the_case->actor->width || !has_chunk(the_case, from[2], gating->chunk) ||
+        !has_chunk(the_case, from[2], gating->scale) || !has_chunk(the_case, from[2], gating->shift))
         return false;
     for (size_t row = 0; row < the_case->actor->rows; row++)
         fill_row(the_case, from, gating, true, row, out + row * the_case->actor->width);
     return true;
 }
 
+static void say_chunks(struct ts_case *the_case, const struct sum *sum, const struct gating *gating, const double *out)
+{
+    const bool own = gating->scale == sum->scale && gating->shift == sum->shift;
+    ts_propose(
+        the_case, "modulation", out, 0,
+        "how the modulation tensor is split into shift and scale, and whether the scale is applied as 1 + scale",
+        "%s: the candidate takes chunk %u of %s for the scale%s and chunk %u for the shift, the reference %u (1 +) "
+        "and %u",
+        own                                                          ? "the \"1 +\" of an adaptive norm is missing"
+        : gating->scale == sum->shift && gating->shift == sum->scale ? "scale and shift of an adaptive norm are swapped"
+                                                                     : "an adaptive norm takes the wrong chunks",
+        gating->scale, ts_case_name(the_case, sum->from), gating->bare > 0 ? "" : " (1 +)", gating->shift, sum->scale,
+        sum->shift);
+}
+
 static void say(struct ts_case *the_case, const struct sum *sum, const struct gating *gating, const double *out)
 {
     const char *y = ts_case_name(the_case, sum->y), *m = ts_case_name(the_case, sum->from);
     const char *check = "the gated sum before this norm: whether the gate is applied, its sign and its chunk";
-    if (gating->sign == 0 && gating->constant == 0)
+    if (gating->scale != sum->scale || gating->shift != sum->shift || gating->bare > 0)
+        say_chunks(the_case, sum, gating, out);
+    else if (gating->sign == 0 && gating->constant == 0)
         ts_propose(the_case, "term-missing", out, 0, check,
                    "before the norm, the candidate does not add the gated term %s", y);
     else if (gating->sign == 0)
         ts_propose(the_case, "modulation", out, 0, check,
                    "before the norm, the candidate does not apply the gate of %s: %s is added ungated", m, y);
+    else if (gating->squashed)
+        ts_propose(the_case, "modulation", out, 0, "the function applied to the gate",
+                   "before the norm, the candidate applies tanh to the gate of %s", m);
     else if (gating->chunk != sum->gate)
         ts_propose(the_case, "modulation", out, 0, check,
                    "before the norm, the candidate gates %s with chunk %u of %s, the reference with chunk %u", y,
@@ -192,7 +221,7 @@ void ts_propose_gated_norm(struct ts_case *the_case)
     static const struct gating ways[] = {{.sign = 1}, {.sign = -1}, {.sign = 1, .constant = 1}};
     double *out = ts_case_scratch(the_case);
     struct sum sum = {0};
-    struct gating tried[3 * MOST_CHUNKS + 2];
+    struct gating tried[3 * MOST_CHUNKS + 3 + 2 * MOST_CHUNKS * MOST_CHUNKS];
     const struct gating *best;
     size_t count = 0;
     struct ts_formula formula = {.predict = predict, .size = sizeof *tried, .pair_count = 3};
@@ -209,6 +238,14 @@ void ts_propose_gated_norm(struct ts_case *the_case)
         if (one.chunk != sum.gate || one.sign != 1 || one.constant != 0)
             tried[count++] = one;
     }
+    for (unsigned at = 0; sum.scale != NO_CHUNK && at < 2 * sum.chunks * sum.chunks; at++) {
+        const struct gating one = {
+            .chunk = sum.gate, .scale = at / 2 % sum.chunks, .shift = at / 2 / sum.chunks, .sign = 1, .bare = at % 2};
+        if (one.scale != one.shift && (one.scale != sum.scale || one.shift != sum.shift || one.bare > 0))
+            tried[count++] = one;
+    }
+    tried[count++] =
+        (struct gating){.chunk = sum.gate, .scale = sum.scale, .shift = sum.shift, .sign = 1, .squashed = true};
     best = ts_formula_best(the_case, &formula, tried, count, WORTHWHILE, out);
     if (best) {
         ts_formula_next(the_case, &formula);

@@ -59,5 +59,7 @@ const char *ts_product_name(struct ts_case *the_case, const struct ts_product *p
 /* What the weights of the file say about the case: NULL without a file, or when none makes this tensor. */
 const struct ts_product *ts_case_product(const struct ts_case *the_case);
 const struct ts_evidence *ts_case_evidence(const struct ts_case *the_case); /* may be NULL */
+/* Weights of the reference were given, whether one of them makes this tensor or not. */
+bool ts_case_has_weights(const struct ts_case *the_case);
 
 #endif

@@ -87,6 +87,9 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
     uint64_t unit = where == TS_SHUFFLE_ROWS ? columns : 1;
     uint64_t outer = where == TS_SHUFFLE_COLUMNS ? shuffle->outer / rows : shuffle->outer;
     uint64_t inner = shuffle->inner / unit, first = shuffle->first, second = shuffle->second;
+    char group[48] = "";
+    if (outer > 1)
+        snprintf(group, sizeof group, " in each group of %" PRIu64, first * second);
     if (where == TS_SHUFFLE_AXES && shuffle->outer == 1 && inner == 1)
         snprintf(text, room, "it is transposed, [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64 "]", second,
                  first, first, second);
@@ -102,13 +105,9 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
                  shuffle->outer > 1 ? "...," : "", second, first, inner, shuffle->outer > 1 ? "...," : "", first,
                  second, inner);
     else if (inner == 1 && second == 2)
-        snprintf(text, room,
-                 "%s in each group of %" PRIu64 " are in halves (0,2,4,... 1,3,5,...) instead of interleaved", what,
-                 2 * first);
+        snprintf(text, room, "%s%s are in halves (0,2,4,... 1,3,5,...) instead of interleaved", what, group);
     else if (inner == 1 && first == 2)
-        snprintf(text, room,
-                 "%s in each group of %" PRIu64 " are interleaved (0,%" PRIu64 ",1,...) instead of in halves", what,
-                 2 * second, second);
+        snprintf(text, room, "%s%s are interleaved (0,%" PRIu64 ",1,...) instead of in halves", what, group, second);
     else if (outer == 1 && (first == 3 || second == 3) && inner > 1)
         snprintf(text, room, "%s: q, k and v of each of %" PRIu64 " heads are %s", what, first == 3 ? second : first,
                  first == 3 ? "together instead of all q, all k, all v" : "apart instead of together");

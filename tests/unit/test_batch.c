@@ -342,6 +342,54 @@ static void test_sequences_are_others(void **state)
     }
 }
 
+/* Which part of the batch is wrong is said, though the case holds one sequence. */
+static void test_one_sequence_is_wrong(void **state)
+{
+    struct trace trace;
+    const struct ts_cause *cause;
+    (void)state;
+    diagnose_order(&trace, 3, (size_t[]){0, 9, 2}, TOKENS, 1e-3);
+    cause = trace_cause(&trace, "rows");
+    assert_non_null(cause);
+    assert_non_null(strstr(cause->summary, "sequence 1 of 3 in the batch holds 100 % of the error"));
+    trace_end(&trace);
+    diagnose_order(&trace, 3, (size_t[]){9, 9, 9}, TOKENS, 1e-3);
+    assert_null(trace_cause(&trace, "rows"));
+    trace_end(&trace);
+}
+
+/* The memory of a batch: batch and tokens in each other's place, or its rows and another tensor's in one buffer that is
+ * read as if it held them alone. */
+static void test_memory_of_a_batch(void **state)
+{
+    enum { BATCH = 3, SHORT = 9, COUNT = BATCH * SHORT };
+    static const char *const words[] = {"stored as [9,3,...], read as [3,9,...]",
+                                        "apart: a view into a wider buffer is read as contiguous memory; between the "
+                                        "rows is layers.0.k"};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        struct trace trace;
+        float *x = made_values(COUNT * HIDDEN), *a = made_values(COUNT * HIDDEN), *k = made_values(COUNT * HIDDEN);
+        float b[COUNT * HIDDEN];
+        for (size_t row = 0; row < COUNT; row++) {
+            const float *from = way == 0       ? a + (row % BATCH * SHORT + row / BATCH) * HIDDEN
+                                : row % 2 == 0 ? a + row / 2 * HIDDEN
+                                               : k + row / 2 * HIDDEN;
+            memcpy(b + row * HIDDEN, from, HIDDEN * sizeof *b);
+        }
+        shake(b, b, COUNT * HIDDEN, 1e-3);
+        trace_start(&trace);
+        trace_add(&trace, "layers.0.norm", x, x, SHAPE(BATCH, SHORT, HIDDEN));
+        trace_add(&trace, "layers.0.k", k, k, SHAPE(BATCH, SHORT, HIDDEN));
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.v", a, b, SHAPE(BATCH, SHORT, HIDDEN)));
+        assert_first(&trace, "permuted", words[way]);
+        trace_end(&trace);
+        free(x);
+        free(a);
+        free(k);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_a_batch_is_diagnosed),     cmocka_unit_test(test_heads_are_no_batch),
         cmocka_unit_test(test_turned_tokens_of_a_batch), cmocka_unit_test(test_coarse_weights_of_short_sequences),
         cmocka_unit_test(test_sequences_are_exchanged),  cmocka_unit_test(test_sequences_are_others),
+        cmocka_unit_test(test_memory_of_a_batch),        cmocka_unit_test(test_one_sequence_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

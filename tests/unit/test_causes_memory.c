@@ -202,7 +202,7 @@ static const struct row rows[] = {
     {"inf", "one", Q, .plant = one_inf, .words = {"1 of ", "token 4, head 1, channel 0"},
      .near = "nan sparse mask clamped", .beside = "channels rows heads rounding"},
     {"inf", "overflow of f16", .at = "y", .made = make_large, .plant = overflow, .clean = true, .wide = true,
-     .words = {"{0} of {1} elements", "above 65504"}, .near = "clamped nan", .beside = "rounding channels"},
+     .words = {"{0} of {1} elements", "65504, the largest f16"}, .near = "clamped nan", .beside = "rounding channels"},
     {"zeros", "a head", Q, .plant = zero_head, .words = {"zero in head {0}"},
      .near = "heads channels unwritten scaled"},
     {"zeros", "the end of a weight", W, .plant = zero_rows, .words = {"zero in rows 8 to "},

@@ -14,6 +14,7 @@ struct way {
     struct turning q, k;
     bool tiled_keys, tiled_values, masked_late, half_missing;
     long window;
+    size_t end; /* of what is written; 0: all */
 };
 
 static const struct turning plain = {1e4, 1, false, SIZE};
@@ -56,7 +57,7 @@ static void attend(const struct way *way, int side, size_t tokens)
                 double value = 0;
                 for (size_t s = first; s <= t; s++)
                     value += weights[s] / sum * (double)operands[side][2][s * NARROW + value_head * SIZE + i];
-                out[i] = way->half_missing && head >= HEADS / 2 ? 0 : (float)value;
+                out[i] = (way->half_missing && head >= HEADS / 2) || (way->end && t >= way->end) ? 0 : (float)value;
             }
         }
     }
@@ -136,6 +137,20 @@ static void test_turned_apart(void **state)
     }
 }
 
+/* A reference that rotates a quarter of each head, and candidates that rotate all of it, or no pairs of it rightly. */
+static void test_quarter_of_heads(void **state)
+{
+    struct way right = {.q = plain, .k = plain}, wrong;
+    (void)state;
+    right.q.group = right.k.group = SIZE / 4;
+    wrong = right;
+    wrong.q.group = wrong.k.group = SIZE;
+    expect(right, wrong, 40, "rotation", "rotates all channels of each head (16 instead of 4)");
+    wrong = right;
+    wrong.q.interleaved = wrong.k.interleaved = true;
+    expect(right, wrong, 40, "rotation", "rotates the wrong pairs (interleaved)");
+}
+
 /* A reference that divides its positions. */
 static void test_scaled_positions(void **state)
 {
@@ -167,6 +182,17 @@ static void test_masks_and_heads(void **state)
         wrong.tiled_keys = true;
         expect(right, wrong, lengths[n], "heads", "tiles the key heads instead of repeating each");
     }
+}
+
+/* A reference that has a window, and a candidate with another one or none. */
+static void test_windows_of_both(void **state)
+{
+    struct way right = {.q = plain, .k = plain, .window = 24}, wrong = right;
+    (void)state;
+    wrong.window = 12;
+    expect(right, wrong, 60, "mask", "the candidate's sliding window is 12 tokens, the reference's 24");
+    wrong.window = 0;
+    expect(right, wrong, 60, "mask", "the candidate lacks the sliding window of 24 tokens");
 }
 
 /* Where the context was captured it is told exactly. */
@@ -207,6 +233,35 @@ static void test_told_by_some(void **state)
     trace_end(&trace);
 }
 
+/* Where a part is not written, no way to do attention can be weighed. */
+static void test_unwritten_end(void **state)
+{
+    const struct way right = {.q = plain, .k = plain};
+    struct way wrong = right;
+    (void)state;
+    wrong.end = 30;
+    expect(right, wrong, 37, "zeros", "zero in tokens 30 to 36");
+}
+
+/* Weights that were given are not said to be missing, though these steps are told without them. */
+static void test_weights_that_are_not_used(void **state)
+{
+    struct way right = {.q = plain, .k = plain}, wrong = right;
+    struct ts_bundle *file = ts_bundle_new("weights");
+    float *weight = made_values(HIDDEN * WIDTH);
+    struct trace trace;
+    struct ts_error error;
+    (void)state;
+    wrong.q.interleaved = wrong.k.interleaved = true;
+    made_add(file, "model.layers.2.self_attn.o_proj.weight", weight, SHAPE(HIDDEN, WIDTH));
+    make(&trace, right, wrong, 40, 1e-7, false);
+    assert_int_equal(ts_evidence_make(file, NULL, NULL, &trace.evidence, &error), TS_OK);
+    trace_diagnose(&trace, trace.count - 1);
+    assert_first(&trace, "rotation", "(the weight behind it is not used: told by how ");
+    trace_end(&trace);
+    free(weight);
+}
+
 /* Rounding alone is nobody's fault. */
 static void test_silence(void **state)
 {
@@ -227,8 +282,15 @@ static void test_silence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),    cmocka_unit_test(test_scaled_positions),
-                                       cmocka_unit_test(test_masks_and_heads), cmocka_unit_test(test_contexts),
-                                       cmocka_unit_test(test_told_by_some),    cmocka_unit_test(test_silence)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),
+                                       cmocka_unit_test(test_quarter_of_heads),
+                                       cmocka_unit_test(test_scaled_positions),
+                                       cmocka_unit_test(test_masks_and_heads),
+                                       cmocka_unit_test(test_windows_of_both),
+                                       cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_told_by_some),
+                                       cmocka_unit_test(test_unwritten_end),
+                                       cmocka_unit_test(test_weights_that_are_not_used),
+                                       cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,6 +287,32 @@ static void test_routing_of_the_layer_before(void **state)
     expect_next_layer(false, "rows");
 }
 
+/* The largest numbers of a dense gate may tie as well, and choose nothing: a wrong token stays a wrong token. */
+static void test_dense_gate_is_no_router(void **state)
+{
+    struct trace trace;
+    float *x = made_values(TOKENS * HIDDEN), *gate = made_values(TOKENS * HIDDEN), *up = made_values(TOKENS * HIDDEN);
+    float near_gate[TOKENS * HIDDEN], near_up[TOKENS * HIDDEN], found[TOKENS * HIDDEN];
+    (void)state;
+    gate[4 * HIDDEN + 1] = 5;
+    gate[4 * HIDDEN + 2] = 4.999f;
+    shake(gate, near_gate, TOKENS * HIDDEN, 1e-4);
+    near_gate[4 * HIDDEN + 2] = 5.01f;
+    shake(up, near_up, TOKENS * HIDDEN, 1e-3);
+    shake(x, found, TOKENS * HIDDEN, 1e-3);
+    for (size_t i = 4 * HIDDEN; i < 5 * HIDDEN; i++)
+        found[i] += (float)dice_number();
+    trace_start(&trace);
+    trace_add(&trace, "ffn_up-1", up, near_up, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "ffn_gate-1", gate, near_gate, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "ffn_out-1", x, found, SHAPE(TOKENS, HIDDEN)));
+    assert_first(&trace, "rows", "token 4 of 22");
+    trace_end(&trace);
+    free(x);
+    free(gate);
+    free(up);
+}
+
 /* A block of a diffusion transformer, of which hooks show the stream before and behind it and what its branches make,
  * and no gate. What the candidate does with the gates, one number per channel each. */
 struct block {
@@ -389,7 +415,8 @@ static void test_hidden_gates_are_silent(void **state)
 
 /* The norm of x + gate * branch, the sum not captured; the gate is chunk 2 of six, scale and shift 4 and 3. */
 struct gated_norm {
-    bool modulated, missing;
+    bool modulated, missing, squashed;
+    bool exchanged, bare; /* scale and shift; without the 1 + */
     double sign, one;
     size_t chunk;
     double noise;
@@ -413,7 +440,7 @@ static void run_norm(struct trace *trace, struct gated_norm norm)
             double values[HIDDEN], mean = 0, square = 0;
             for (size_t i = 0; i < HIDDEN; i++) {
                 double gate = (double)m[side][chunk * HIDDEN + i];
-                gate = !side ? gate : norm.missing ? 1 : norm.sign * gate + norm.one;
+                gate = !side ? gate : norm.missing ? 1 : norm.sign * (norm.squashed ? tanh(gate) : gate) + norm.one;
                 values[i] = (double)x[side][row * HIDDEN + i] + gate * (double)y[side][row * HIDDEN + i];
                 mean += values[i] / HIDDEN;
             }
@@ -421,8 +448,11 @@ static void run_norm(struct trace *trace, struct gated_norm norm)
                 square += (values[i] - mean) * (values[i] - mean) / HIDDEN;
             for (size_t i = 0; i < HIDDEN; i++) {
                 double value = (values[i] - mean) / sqrt(square + 1e-6);
-                if (norm.modulated)
-                    value = value * (1 + (double)m[side][4 * HIDDEN + i]) + (double)m[side][3 * HIDDEN + i];
+                if (norm.modulated) {
+                    const float *scale = m[side] + (side && norm.exchanged ? 3 : 4) * HIDDEN;
+                    const float *shift = m[side] + (side && norm.exchanged ? 4 : 3) * HIDDEN;
+                    value = value * ((side && norm.bare ? 0 : 1) + (double)scale[i]) + (double)shift[i];
+                }
                 out[side][row * HIDDEN + i] = (float)value;
             }
         }
@@ -445,7 +475,7 @@ static void expect_norm(struct gated_norm norm, const char *words)
 {
     static const double noises[] = {1e-7, 2e-3};
     struct trace trace;
-    for (int way = 0; way < 4; way++) {
+    for (int way = norm.exchanged || norm.bare ? 2 : 0; way < 4; way++) {
         norm.noise = noises[way % 2];
         norm.modulated = way / 2;
         run_norm(&trace, norm);
@@ -467,6 +497,10 @@ static void test_gates_before_a_norm(void **state)
     expect_norm((struct gated_norm){.sign = 1, .chunk = 5},
                 "with chunk 5 of blocks.1.adaLN, the reference with chunk 2");
     expect_norm((struct gated_norm){.sign = 1, .chunk = 2}, NULL);
+    expect_norm((struct gated_norm){.chunk = 2, .sign = 1, .squashed = true}, "tanh to the gate of blocks.1.adaLN");
+    expect_norm((struct gated_norm){.chunk = 2, .sign = 1, .exchanged = true},
+                "are swapped: the candidate takes chunk 3 of blocks.1.adaLN for the scale (1 +) and chunk 4");
+    expect_norm((struct gated_norm){.chunk = 2, .sign = 1, .bare = true}, "the \"1 +\" of an adaptive norm is missing");
 }
 
 /* A stream of which the candidate has an offset per channel more than the reference: it does not hold another block's
@@ -503,12 +537,48 @@ static void test_streams_and_offsets(void **state)
     stream_and_offset(false, "the candidate adds the same numbers to its own blocks.0 in every token");
 }
 
+/* A block that is left out hands on what it was given; where the next one is right, it was captured for another. */
+static void test_block_left_out(void **state)
+{
+    (void)state;
+    for (int captured = 0; captured < 2; captured++) {
+        struct trace trace;
+        float *x = made_values(TOKENS * HIDDEN), *a = made_values(TOKENS * HIDDEN),
+              *next = made_values(TOKENS * HIDDEN);
+        float b[TOKENS * HIDDEN], next_b[TOKENS * HIDDEN];
+        size_t index;
+        shake(x, b, TOKENS * HIDDEN, 1e-3);
+        for (size_t i = 0; i < TOKENS * HIDDEN; i++) {
+            next_b[i] = (captured ? x[i] + 1.2f * a[i] : b[i]) + next[i];
+            a[i] = x[i] + 1.2f * a[i];
+            next[i] += a[i];
+        }
+        trace_start(&trace);
+        trace_add(&trace, "model.layers.0", x, b, SHAPE(TOKENS, HIDDEN));
+        index = trace_add(&trace, "model.layers.1", a, b, SHAPE(TOKENS, HIDDEN));
+        trace_add(&trace, "model.layers.2", next, next_b, SHAPE(TOKENS, HIDDEN));
+        trace_diagnose(&trace, index);
+        assert_first(&trace, captured ? "swapped-with" : "skipped-op",
+                     captured ? "holds its own model.layers.0 here"
+                              : "holds model.layers.0 unchanged: this step was not applied");
+        trace_end(&trace);
+        free(x);
+        free(a);
+        free(next);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hidden_function),     cmocka_unit_test(test_hidden_function_is_silent),
-        cmocka_unit_test(test_logits_alone),        cmocka_unit_test(test_routing_of_the_layer_before),
-        cmocka_unit_test(test_hidden_gates),        cmocka_unit_test(test_hidden_gates_are_silent),
-        cmocka_unit_test(test_streams_and_offsets), cmocka_unit_test(test_gates_before_a_norm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hidden_function),
+                                       cmocka_unit_test(test_hidden_function_is_silent),
+                                       cmocka_unit_test(test_logits_alone),
+                                       cmocka_unit_test(test_routing_of_the_layer_before),
+                                       cmocka_unit_test(test_dense_gate_is_no_router),
+                                       cmocka_unit_test(test_hidden_gates),
+                                       cmocka_unit_test(test_hidden_gates_are_silent),
+                                       cmocka_unit_test(test_streams_and_offsets),
+                                       cmocka_unit_test(test_block_left_out),
+                                       cmocka_unit_test(test_gates_before_a_norm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

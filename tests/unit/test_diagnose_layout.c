@@ -207,6 +207,19 @@ static void test_inf(void **state)
     scene_expect(&scene, "inf", "70000 is expected there, above 65504");
 }
 
+/* Large numbers are no mask because they are negative: a mask is one number. */
+static void test_negative_inf(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_start(&scene, 1e-6);
+    for (size_t t = 0; t < 3; t++) {
+        scene.a[AT(t, 1, 0)] = -70000 - 30000 * (float)t;
+        scene.b[AT(t, 1, 0)] = -INFINITY;
+    }
+    scene_expect(&scene, "inf", "-70000 is expected there, below -65504");
+}
+
 static void test_inf_that_came_in(void **state)
 {
     struct scene scene;
@@ -506,6 +519,10 @@ static void test_weight_layouts(void **state)
     }
     weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows in each group of 8 are interleaved");
 
+    for (size_t row = 0; row < ROWS; row++) /* gate and up, row by row */
+        memcpy(b + (row % (ROWS / 2) * 2 + row / (ROWS / 2)) * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
+    weight_expect(a, b, ROWS, COLUMNS, "permuted", "rows are interleaved (0,24,1,...) instead of in halves");
+
     for (size_t row = 0; row < ROWS; row++)
         memcpy(b + (row + ROWS / 2) % ROWS * COLUMNS, a + row * COLUMNS, COLUMNS * sizeof *a);
     weight_expect(a, b, ROWS, COLUMNS, "permuted", NULL);
@@ -733,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_row_pitch),
         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_inf),
+        cmocka_unit_test(test_negative_inf),
         cmocka_unit_test(test_inf_that_came_in),
         cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_unwritten),

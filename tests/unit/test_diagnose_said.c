@@ -101,6 +101,33 @@ static void test_folded_heads(void **state)
     expect("layer_0_attn_o_proj", empty_head, 1e-6, "zeros", "zero in channels 32 to 47");
 }
 
+/* One head of the probabilities looks at other tokens; most get next to nothing, and only some of the keys stand out.
+ */
+static void test_head_of_probabilities(void **state)
+{
+    enum { LENGTH = 40, PROBABILITIES = LENGTH * HEADS * LENGTH };
+    float *x = plain(LENGTH * WIDTH), *a = calloc(PROBABILITIES, sizeof *a), *b = calloc(PROBABILITIES, sizeof *b);
+    struct trace trace;
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(b);
+    for (size_t i = 0; i < PROBABILITIES; i++) {
+        const size_t head = i / LENGTH / LENGTH, query = i / LENGTH % LENGTH, key = i % LENGTH;
+        a[i] = (float)(key > query ? 0 : exp(4 * dice_number()) / 1000);
+        b[i] = head == 2 && key % 3 == 0 && key <= query ? (float)(exp(4 * dice_number()) / 1000) : a[i];
+    }
+    trace_start(&trace);
+    trace_add(&trace, "layer_0_attn_norm_output", x, x, SHAPE(LENGTH, WIDTH));
+    trace_add(&trace, "layer_0_attn_v", x, x, SHAPE(LENGTH, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_probs", a, b, SHAPE(HEADS, LENGTH, LENGTH)));
+    assert_first(&trace, "heads", "head 2 of 4");
+    assert_null(trace_cause(&trace, "channels"));
+    trace_end(&trace);
+    free(x);
+    free(a);
+    free(b);
+}
+
 static void four_times(float *values)
 {
     for (size_t i = 0; i < TOKENS * WIDTH; i++)
@@ -455,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folded_heads),
+        cmocka_unit_test(test_head_of_probabilities),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_plain_factor),
         cmocka_unit_test(test_attention_that_agrees),
