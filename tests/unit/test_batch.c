@@ -362,7 +362,7 @@ static void test_one_sequence_is_wrong(void **state)
  * read as if it held them alone. */
 static void test_memory_of_a_batch(void **state)
 {
-    enum { BATCH = 3, SHORT = 9, COUNT = BATCH * SHORT };
+    enum { SEQUENCES = 3, SHORT = 9, COUNT = SEQUENCES * SHORT };
     static const char *const words[] = {"stored as [9,3,...], read as [3,9,...]",
                                         "apart: a view into a wider buffer is read as contiguous memory; between the "
                                         "rows is layers.0.k"};
@@ -372,16 +372,16 @@ static void test_memory_of_a_batch(void **state)
         float *x = made_values(COUNT * HIDDEN), *a = made_values(COUNT * HIDDEN), *k = made_values(COUNT * HIDDEN);
         float b[COUNT * HIDDEN];
         for (size_t row = 0; row < COUNT; row++) {
-            const float *from = way == 0       ? a + (row % BATCH * SHORT + row / BATCH) * HIDDEN
+            const float *from = way == 0       ? a + (row % SEQUENCES * SHORT + row / SEQUENCES) * HIDDEN
                                 : row % 2 == 0 ? a + row / 2 * HIDDEN
                                                : k + row / 2 * HIDDEN;
             memcpy(b + row * HIDDEN, from, HIDDEN * sizeof *b);
         }
         shake(b, b, COUNT * HIDDEN, 1e-3);
         trace_start(&trace);
-        trace_add(&trace, "layers.0.norm", x, x, SHAPE(BATCH, SHORT, HIDDEN));
-        trace_add(&trace, "layers.0.k", k, k, SHAPE(BATCH, SHORT, HIDDEN));
-        trace_diagnose(&trace, trace_add(&trace, "layers.0.v", a, b, SHAPE(BATCH, SHORT, HIDDEN)));
+        trace_add(&trace, "layers.0.norm", x, x, SHAPE(SEQUENCES, SHORT, HIDDEN));
+        trace_add(&trace, "layers.0.k", k, k, SHAPE(SEQUENCES, SHORT, HIDDEN));
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.v", a, b, SHAPE(SEQUENCES, SHORT, HIDDEN)));
         assert_first(&trace, "permuted", words[way]);
         trace_end(&trace);
         free(x);
