@@ -95,6 +95,7 @@ __attribute__((unused)) static void assert_owned_up(const struct trace *trace)
 
 __attribute__((unused)) static void expect_everywhere(const struct hidden_plan *plan)
 {
+    static unsigned plans;
     bool *looked = calloc(plan->rows, sizeof *looked), *hidden = calloc(plan->rows, sizeof *hidden);
     struct trace trace;
     const struct ts_cause *cause;
@@ -116,6 +117,8 @@ __attribute__((unused)) static void expect_everywhere(const struct hidden_plan *
         fail_msg("%s %.3f", cause->summary, before);
     if (!plan->without_family && !plan->in_part)
         assert_has_formula(&trace, index, plan->id);
+    if (SANITIZED && plans++ % 2) /* every other one goes the whole way */
+        goto done;
     look_at_rows(&trace, index, looked);
     /* which rows are looked at depends a little on what is in them; the worst one may be another each time */
     for (int round = 0, news = 1; news && round < 10; round++) {
@@ -139,6 +142,7 @@ __attribute__((unused)) static void expect_everywhere(const struct hidden_plan *
             fail_msg("it is as sure as it was: %.3f", before);
         }
     }
+done:
     trace_end(&trace);
     free(looked);
     free(hidden);
