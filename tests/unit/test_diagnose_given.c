@@ -1,5 +1,6 @@
 /* What a product was given, told without its weight: each where it is planted, and silence where the weight is what is
  * wrong, the bias, or nothing. */
+#include "diagnose/odds_noise.h"
 #include "made_trace.h"
 
 enum { TOKENS = 14, HIDDEN = 48, INNER = 80, HEADS = 4 };
@@ -426,12 +427,67 @@ static void test_attention_without_weights(void **state)
     }
 }
 
+/* The likelihood of rows with a covariance, a scale and rounding, beside what elimination makes of the same. */
+static void test_noise_of_a_covariance(void **state)
+{
+    enum { COUNT = 7, NUMBERS = 20 };
+    double covariance[COUNT * COUNT], given[COUNT * COUNT], products[COUNT * COUNT], energy[COUNT];
+    struct ts_odds_noise noise;
+    (void)state;
+    for (int rank = 2; rank <= NUMBERS; rank += 9) { /* of fewer directions than rows, too */
+        float *x = made_values(COUNT * NUMBERS), *y = made_values(COUNT * NUMBERS);
+        for (size_t i = 0; i < COUNT * COUNT; i++) {
+            covariance[i] = products[i] = 0;
+            for (int k = 0; k < NUMBERS; k++) {
+                const size_t s = i / COUNT * NUMBERS + (size_t)k, t = i % COUNT * NUMBERS + (size_t)k;
+                covariance[i] += k < rank ? (double)x[s] * (double)x[t] : 0;
+                products[i] += (double)y[s] * (double)y[t];
+            }
+            given[i] = covariance[i];
+        }
+        for (size_t t = 0; t < COUNT; t++)
+            energy[t] = 0.5 + (double)t;
+        ts_odds_noise_open(&noise, given, products, COUNT, NUMBERS, energy);
+        for (int way = 0; way < 4; way++) {
+            const double scale = way % 2 ? 3 : 0.2, share = way / 2 ? 1e-6 : 0.1;
+            double table[COUNT][2 * COUNT], logs = 0, trace = 0, left, found;
+            for (size_t s = 0; s < COUNT; s++)
+                for (size_t t = 0; t < COUNT; t++) {
+                    table[s][t] = scale * covariance[s * COUNT + t] + (s == t ? share * energy[s] : 0);
+                    table[s][COUNT + t] = products[s * COUNT + t];
+                }
+            for (size_t k = 0; k < COUNT; k++) {
+                const double pivot = table[k][k];
+                logs += log(pivot);
+                for (size_t t = 0; t < 2 * COUNT; t++)
+                    table[k][t] /= pivot;
+                for (size_t s = 0; s < COUNT; s++) {
+                    const double factor = table[s][k];
+                    for (size_t t = 0; t < 2 * COUNT && s != k; t++)
+                        table[s][t] -= factor * table[k][t];
+                }
+            }
+            for (size_t k = 0; k < COUNT; k++)
+                trace += table[k][COUNT + k];
+            found = ts_odds_noise_try(&noise, scale, share, &left);
+            trace /= COUNT * NUMBERS;
+            assert_true(fabs(left - trace) < 1e-6 * trace);
+            assert_true(fabs(found + 0.5 * (logs / COUNT + trace)) < 1e-6 * (1 + trace));
+        }
+        free(x);
+        free(y);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
-        cmocka_unit_test(test_norm_that_is_passed_by),    cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
-        cmocka_unit_test(test_the_other_norm_of_a_layer), cmocka_unit_test(test_heads_in_another_order),
-        cmocka_unit_test(test_attention_without_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_noise_of_a_covariance),
+                                       cmocka_unit_test(test_functions_without_weights),
+                                       cmocka_unit_test(test_weights_are_not_inputs),
+                                       cmocka_unit_test(test_norm_that_is_passed_by),
+                                       cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
+                                       cmocka_unit_test(test_the_other_norm_of_a_layer),
+                                       cmocka_unit_test(test_heads_in_another_order),
+                                       cmocka_unit_test(test_attention_without_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
