@@ -389,16 +389,24 @@ static void test_the_last_of_two_tokens(void **state)
     judge_last_of_two("layers.1", 2);
 }
 
+/* A stream that is equal on both sides where it begins; y is the candidate's. */
+static float *start_stream(struct trace *trace, float *y)
+{
+    float *x;
+    trace_start(trace);
+    x = made_values(TOTAL);
+    memcpy(y, x, TOTAL * sizeof *y);
+    trace_add(trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    return x;
+}
+
 /* A stream that layers add to, seen through their outputs alone. Coarse layers add an error of their own each; behind
  * a bug they add what came in. The stream's own error is the same in both. */
 static void judge_stream(double own, double own_later, int layers, size_t expected)
 {
     struct judged judged;
     float *x, y[TOTAL];
-    trace_start(&judged.trace);
-    x = made_values(TOTAL);
-    memcpy(y, x, sizeof y);
-    trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    x = start_stream(&judged.trace, y);
     for (int layer = 0; layer < layers; layer++) {
         float *added = made_values(TOTAL), wrong[TOTAL];
         err(added, wrong, TOTAL, layer ? own_later : own);
@@ -429,10 +437,7 @@ static void judge_shared(double share, double later, size_t expected)
 {
     struct judged judged;
     float *x, y[TOTAL];
-    trace_start(&judged.trace);
-    x = made_values(TOTAL);
-    memcpy(y, x, sizeof y);
-    trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    x = start_stream(&judged.trace, y);
     for (int layer = 0; layer < 5; layer++) {
         float *added = made_values(TOTAL), *shared = made_values(WIDTH), *own = made_values(TOTAL);
         const double error = layer ? later : 0.1;
@@ -466,10 +471,7 @@ static void test_what_grows_in_a_stream(void **state)
     struct judged judged;
     float *x, y[TOTAL];
     (void)state;
-    trace_start(&judged.trace);
-    x = made_values(TOTAL);
-    memcpy(y, x, sizeof y);
-    trace_add(&judged.trace, "embed", x, y, SHAPE(TOKENS, WIDTH));
+    x = start_stream(&judged.trace, y);
     for (size_t layer = 0; layer < sizeof wrong / sizeof *wrong; layer++) {
         float *added = made_values(TOTAL), near[TOTAL];
         err(added, near, TOTAL, wrong[layer]);
