@@ -10,7 +10,7 @@
 #include "diagnose/families.h"
 
 #define TS_NO_INDEX     SIZE_MAX
-#define TS_MOST_GUESSES 128
+#define TS_MOST_GUESSES 128 /* there are fewer of any reference, which test_attention_guesses.c sees to */
 
 /* Some columns of every row of an earlier tensor. */
 struct ts_operand {
