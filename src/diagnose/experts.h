@@ -12,6 +12,8 @@ struct ts_router {
     const struct ts_actor *logits, *weights; /* NULL when they were not captured */
     const struct ts_pair *indices;
     size_t chosen;
+    /* A shared expert that is a term of what the experts make, and the logit of its gate; NULL: none was captured. */
+    const struct ts_actor *shared, *shared_gate;
 };
 
 const struct ts_pair *ts_pair_at(const struct ts_case *the_case, size_t index);

@@ -17,19 +17,33 @@
 #define HAS_A_SAY 0.25  /* of the largest weight */
 #define CLEARED   65536 /* tokens that are looked at for their experts alone */
 
+/* How much of a shared expert is in a row, on one side. */
+static double shared_part(const struct ts_actor *gate, bool candidate, size_t row)
+{
+    return gate ? 1 / (1 + exp(-(double)(candidate ? gate->b : gate->a)[row])) : 1;
+}
+
 /* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
  * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
- * in the proportion |v| / |w|. First what is measured: the cosine, and the logarithm of the proportion. */
-static void measure_row(const struct ts_case *the_case, size_t row, double *cosine, double *size)
+ * in the proportion |v| / |w|. First what is measured, of the chosen experts alone: the cosine, and the logarithm of
+ * the proportion. */
+static void measure_row(const struct ts_case *the_case, const struct ts_router *router, size_t row, double *cosine,
+                        double *size)
 {
+    const struct ts_actor *shared = router->shared;
+    const double part_a = shared_part(router->shared_gate, false, row);
+    const double part_b = shared_part(router->shared_gate, true, row);
     size_t width = the_case->actor->width;
     double dot = 0, expected = 0, found = 0;
-    for (size_t i = row * width; i < (row + 1) * width; i++)
-        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-            dot += the_case->found[i] * the_case->expected[i];
-            expected += the_case->expected[i] * the_case->expected[i];
-            found += the_case->found[i] * the_case->found[i];
+    for (size_t i = row * width; i < (row + 1) * width; i++) {
+        double a = the_case->expected[i] - (shared ? part_a * (double)shared->a[i] : 0);
+        double b = the_case->found[i] - (shared ? part_b * (double)shared->b[i] : 0);
+        if (isfinite(a) && isfinite(b)) {
+            dot += b * a;
+            expected += a * a;
+            found += b * b;
         }
+    }
     *cosine = expected > 0 && found > 0 ? dot / sqrt(expected * found) : 0;
     *size = expected > 0 && found > 0 ? 0.5 * log(found / expected) : 0;
 }
@@ -78,14 +92,15 @@ enum { ROWS = MIXINGS, COSINES, SPARED_ROWS };
 _Static_assert(SPARED_ROWS < TS_TALLY_SUMS, "a tally has so many sums");
 
 /* Adds rows; spared are those of one way. */
-static void add_mixings(const struct ts_case *the_case, const struct ts_actor *weights, int way, struct ts_tally *tally)
+static void add_mixings(const struct ts_case *the_case, const struct ts_router *router, int way, struct ts_tally *tally)
 {
+    const struct ts_actor *weights = router->weights;
     size_t chosen = weights->width;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
         double cosine, size;
         if (ts_case_aside(the_case, row))
             continue;
-        measure_row(the_case, row, &cosine, &size);
+        measure_row(the_case, router, row, &cosine, &size);
         tally->sums[COSINES] += cosine;
         tally->sums[ROWS]++;
         for (int mixing = 0; mixing < MIXINGS; mixing++) {
@@ -137,11 +152,19 @@ static const char *mixing_text(struct ts_case *the_case, const struct ts_tally *
 static bool count_mixing(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
                          struct ts_tally *tally)
 {
-    const struct ts_actor *weights = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    const size_t rows = the_case->actor->rows;
+    const struct ts_actor *actors[3] = {NULL};
+    struct ts_router router;
     (void)out;
-    if (!weights || weights->rows != the_case->actor->rows || weights->width > TS_MOST_CHOSEN)
+    for (size_t i = 0; i < formula->pair_count; i++) {
+        actors[i] = ts_scene_actor(the_case->scene, formula->pairs[i]);
+        if (!actors[i] || actors[i]->rows != rows)
+            return false;
+    }
+    router = (struct ts_router){.weights = actors[0], .shared = actors[1], .shared_gate = actors[2]};
+    if (router.weights->width > TS_MOST_CHOSEN || (router.shared && router.shared->width != the_case->actor->width))
         return false;
-    add_mixings(the_case, weights, *(const int *)formula->numbers, tally);
+    add_mixings(the_case, &router, *(const int *)formula->numbers, tally);
     return true;
 }
 
@@ -156,23 +179,25 @@ static const char *tell_mixing(struct ts_case *the_case, const struct ts_formula
 /* The experts' output is wrong although the router agrees. */
 static void propose_mixing(struct ts_case *the_case, const struct ts_router *router)
 {
+    struct ts_formula formula = {.count = count_mixing, .tell = tell_mixing, .size = sizeof(int), .pair_count = 1};
     struct ts_tally tally;
     int best;
     if (!router->weights || router->chosen > TS_MOST_CHOSEN || !is_spread(the_case))
         return;
     ts_tally_open(&tally);
-    add_mixings(the_case, router->weights, -1, &tally);
+    add_mixings(the_case, router, -1, &tally);
     best = best_mixing(&tally);
     ts_tally_open(&tally);
-    add_mixings(the_case, router->weights, best, &tally);
+    add_mixings(the_case, router, best, &tally);
     if (!(sure_of_mixing(&tally, best) > 0))
         return;
-    ts_formula_next(the_case, &(struct ts_formula){.count = count_mixing,
-                                                   .tell = tell_mixing,
-                                                   .numbers = &best,
-                                                   .size = sizeof best,
-                                                   .pairs = {router->weights->pair},
-                                                   .pair_count = 1});
+    formula.numbers = &best;
+    formula.pairs[0] = router->weights->pair;
+    if (router->shared)
+        formula.pairs[formula.pair_count++] = router->shared->pair;
+    if (router->shared && router->shared_gate)
+        formula.pairs[formula.pair_count++] = router->shared_gate->pair;
+    ts_formula_next(the_case, &formula);
     ts_propose_plain(the_case, "router-gate", sure_of_mixing(&tally, best),
                      "how the router's weights and indices reach the experts, and the order of the experts' weights",
                      "%s", mixing_text(the_case, &tally, best));

@@ -497,6 +497,23 @@ static bool is_shared(const char *name)
     return strstr(name, "shared") || strstr(name, "shexp");
 }
 
+/* What a shared expert adds to the case's tensor. */
+static void find_shared(const struct ts_case *the_case, struct ts_router *router)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const int64_t layer = layer_of(ts_case_name(the_case, actor));
+    for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair; back++) {
+        const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
+        if (!other || other->rows != actor->rows || other->heads != 1 || !is_shared(ts_case_name(the_case, other)) ||
+            layer_of(ts_case_name(the_case, other)) != layer)
+            continue;
+        if (other->width == actor->width && !router->shared)
+            router->shared = other;
+        else if (other->width == 1 && !router->shared_gate)
+            router->shared_gate = other;
+    }
+}
+
 void ts_propose_added_experts(struct ts_case *the_case)
 {
     struct ts_router router;
@@ -557,6 +574,7 @@ static void propose(struct ts_case *the_case)
         is_shared(ts_case_name(the_case, the_case->actor)) ||
         ts_names_attention(ts_case_name(the_case, the_case->actor)))
         return;
+    find_shared(the_case, &router);
     ts_propose_mixed(the_case, &router);
 }
 
