@@ -12,7 +12,7 @@ struct ts_router {
     const struct ts_actor *logits, *weights; /* NULL when they were not captured */
     const struct ts_pair *indices;
     size_t chosen;
-    /* A shared expert that is a term of what the experts make, and the logit of its gate; NULL: none was captured. */
+    /* A shared expert that may be a term of what the experts make, and its gate's logit; NULL: none was captured. */
     const struct ts_actor *shared, *shared_gate;
 };
 

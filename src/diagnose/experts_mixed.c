@@ -23,6 +23,38 @@ static double shared_part(const struct ts_actor *gate, bool candidate, size_t ro
     return gate ? 1 / (1 + exp(-(double)(candidate ? gate->b : gate->a)[row])) : 1;
 }
 
+/* What is left of the reference without it. */
+static double left_without(const struct ts_case *the_case, const struct ts_actor *shared, const struct ts_actor *gate)
+{
+    const size_t width = the_case->actor->width;
+    double left = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double rest = the_case->expected[i];
+        if (shared)
+            rest -= shared_part(gate, false, i / width) * (double)shared->a[i];
+        left += isfinite(rest) ? rest * rest : 0;
+    }
+    return left;
+}
+
+/* A shared expert was captured in this layer; whether it is a term of this tensor, and what its gate does to it, the
+ * reference tells: experts are unrelated, so that least is left without what is in the sum. */
+static struct ts_router with_its_terms(const struct ts_case *the_case, const struct ts_router *router)
+{
+    struct ts_router found = *router;
+    double least = left_without(the_case, NULL, NULL), left;
+    found.shared = found.shared_gate = NULL;
+    if (router->shared && (left = left_without(the_case, router->shared, NULL)) < least) {
+        least = left;
+        found.shared = router->shared;
+    }
+    if (router->shared && router->shared_gate && left_without(the_case, router->shared, router->shared_gate) < least) {
+        found.shared = router->shared;
+        found.shared_gate = router->shared_gate;
+    }
+    return found;
+}
+
 /* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
  * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
  * in the proportion |v| / |w|. First what is measured, of the chosen experts alone: the cosine, and the logarithm of
@@ -177,8 +209,9 @@ static const char *tell_mixing(struct ts_case *the_case, const struct ts_formula
 }
 
 /* The experts' output is wrong although the router agrees. */
-static void propose_mixing(struct ts_case *the_case, const struct ts_router *router)
+static void propose_mixing(struct ts_case *the_case, const struct ts_router *all)
 {
+    const struct ts_router known = with_its_terms(the_case, all), *router = &known;
     struct ts_formula formula = {.count = count_mixing, .tell = tell_mixing, .size = sizeof(int), .pair_count = 1};
     struct ts_tally tally;
     int best;

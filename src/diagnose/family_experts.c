@@ -497,7 +497,7 @@ static bool is_shared(const char *name)
     return strstr(name, "shared") || strstr(name, "shexp");
 }
 
-/* What a shared expert adds to the case's tensor. */
+/* The shared expert of the layer, as far as it was captured. */
 static void find_shared(const struct ts_case *the_case, struct ts_router *router)
 {
     const struct ts_actor *actor = the_case->actor;

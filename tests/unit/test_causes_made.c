@@ -369,7 +369,7 @@ void make_mixture(struct side *side)
     double *x = start(side, "layer_0_mlp_norm_output", 0), *random = weights(size->tokens * size->experts, 0, 1.5);
     double *experts = weights(size->experts * wide * wide, 0, 1), *common = weights(wide * wide, 0, 1);
     double *logits = point(side, "layer_0_router_logits", SHAPED(size->tokens, size->experts)), *gates, *indices;
-    double *out, *shared = NULL;
+    double *out, *shared = NULL, *share = weights(size->tokens, 0, 1.5);
     for (size_t at = 0; at < size->tokens * size->experts; at++)
         logits[at] = random[at] + (side->candidate ? 1e-6 * drawn() : 0);
     for (size_t row = 3; row < size->tokens; row += 4) { /* tied between two experts: rounding decides */
@@ -392,6 +392,11 @@ void make_mixture(struct side *side)
     settle(side, indices);
     if (way->shared)
         shared = project(side, "layer_0_shared_expert_output", x, common, wide, wide, false, NULL, 0);
+    if (way->shared_gated) {
+        double *gate = point(side, "layer_0_shared_expert_gate", SHAPED(size->tokens, 1));
+        memcpy(gate, share, size->tokens * sizeof *gate);
+        settle(side, gate);
+    }
     out = point(side, way->shared ? "layer_0_mlp_output" : "layer_0_experts_output", SHAPED(size->tokens, wide));
     for (size_t at = 0; at < size->tokens * wide; at++) {
         size_t row = at / wide;
@@ -404,7 +409,8 @@ void make_mixture(struct side *side)
             out[at] += (way->ignored ? 1 : gate) *
                        dot(side, x + row * wide, experts + (expert * wide + at % wide) * wide, wide, 1);
         }
-        out[at] += shared && !way->shared_missing ? shared[at] : 0;
+        if (shared && !way->shared_missing)
+            out[at] += shared[at] * (way->shared_gated ? 1 / (1 + exp(-share[row])) : 1);
     }
     settle(side, out);
 }
