@@ -2,8 +2,8 @@
  *
  *   names        a safetensors file of COUNT small tensors, named as a mixture of experts names them
  *   f32 bf16 f16 one tensor of about BYTES bytes with numbers such as weights are
- *   q4_k         a GGUF file: one tensor of about BYTES bytes of Q4_K blocks
- *   q4_k.bf16    the values of that tensor, cut to bf16: what a reference for it looks like; BYTES are those of q4_k
+ *   q4_k         a GGUF file: one tensor of about BYTES bytes of Q4_K blocks, quantized from numbers as weights are
+ *   q4_k.bf16    those numbers in bf16, which is what was quantized; BYTES are those of q4_k
  *   sparse       one f32 tensor of about BYTES bytes, all of it a hole in the file
  *
  * A variation is the other file of a pair: the same numbers (`equal`), another last bit of about two in three (`near`;
@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -165,22 +166,54 @@ static void write_numbers(int file, const char *kind, uint64_t bytes, enum varia
     free(tile);
 }
 
-/* Any bytes are valid but for the two f16 factors in front of each block. */
-static uint8_t *make_blocks(const struct ts_block_info *info, size_t blocks)
+/* A bf16 number such as weights are. */
+static float next_weight(void)
 {
-    uint8_t *data = malloc(blocks * info->bytes + 8);
-    if (!data)
-        give_up("no memory");
-    for (size_t i = 0; i < blocks * info->bytes; i += 8) {
-        uint64_t bits = dice();
-        memcpy(data + i, &bits, 8);
+    return ts_float_from_bits(ts_float_bits(weight_of(dice())) & 0xffff0000u);
+}
+
+/* Eight ranges of six bits each for their scales and minimums, packed as a Q4_K block has them. */
+static void put_ranges(uint8_t *to, const unsigned scales[8], const unsigned minimums[8])
+{
+    for (int i = 0; i < 4; i++) {
+        to[i] = (uint8_t)(scales[i] | scales[i + 4] >> 4 << 6);
+        to[4 + i] = (uint8_t)(minimums[i] | minimums[i + 4] >> 4 << 6);
+        to[8 + i] = (uint8_t)((scales[i + 4] & 15) | (minimums[i + 4] & 15) << 4);
     }
-    for (size_t i = 0; i < blocks; i++)
-        for (unsigned factor = 0; factor < 2; factor++) {
-            uint16_t half = (uint16_t)(0x0800 + dice() % 0x800);
-            memcpy(data + i * info->bytes + 2 * factor, &half, 2);
+}
+
+/* The 256 numbers in codes of four bits: each 32 from their least number to their largest. */
+static void quantize(const float *values, uint8_t *block)
+{
+    float least[8], step[8], most_least = 0, most_step = 0;
+    unsigned scales[8], minimums[8];
+    uint16_t factors[2];
+    for (int i = 0; i < 8; i++) {
+        float low = 0, high = 0;
+        for (int k = 0; k < 32; k++) {
+            low = fminf(low, values[32 * i + k]);
+            high = fmaxf(high, values[32 * i + k]);
         }
-    return data;
+        least[i] = -low;
+        step[i] = (high - low) / 15;
+        most_least = fmaxf(most_least, least[i]);
+        most_step = fmaxf(most_step, step[i]);
+    }
+    factors[0] = to_f16(most_step / 63);
+    factors[1] = to_f16(most_least / 63);
+    memcpy(block, factors, sizeof factors);
+    memset(block + 16, 0, 128);
+    for (int i = 0; i < 8; i++) {
+        const float scale = ts_f16_to_float(factors[0]), minimum = ts_f16_to_float(factors[1]);
+        scales[i] = (unsigned)fminf(63, roundf(step[i] / scale));
+        minimums[i] = (unsigned)fminf(63, roundf(least[i] / minimum));
+        for (int k = 0; k < 32; k++) {
+            const float from_least = values[32 * i + k] + minimum * (float)minimums[i];
+            const float code = roundf(from_least / (scale * fmaxf(1, (float)scales[i])));
+            block[16 + 32 * (i / 2) + k] |= (uint8_t)((unsigned)fmaxf(0, fminf(15, code)) << 4 * (i % 2));
+        }
+    }
+    put_ranges(block + 4, scales, minimums);
 }
 
 static void put_integer(struct ts_buffer *buffer, uint64_t value, size_t size)
@@ -194,22 +227,23 @@ static void write_blocks(int file, uint64_t bytes, bool decoded)
     const size_t blocks = TILE / info->elements; /* of a tile */
     const uint64_t tiles = bytes / (blocks * info->bytes) ? bytes / (blocks * info->bytes) : 1;
     const uint64_t elements = tiles * blocks * info->elements;
-    uint8_t *data = make_blocks(info, blocks);
-    if (decoded) {
-        uint16_t *values = malloc(blocks * info->elements * sizeof *values);
-        float *block = malloc(info->elements * sizeof *block);
-        if (!values || !block)
-            give_up("no memory");
-        for (size_t i = 0; i < blocks; i++) {
-            ts_decode_blocks(TS_BLOCK_Q4_K, data + i * info->bytes, 1, block);
-            for (size_t k = 0; k < info->elements; k++)
-                values[i * info->elements + k] = (uint16_t)(ts_float_bits(block[k]) >> 16);
+    const size_t width = decoded ? info->elements * sizeof(uint16_t) : info->bytes;
+    uint8_t *data = malloc(blocks * width);
+    float *values = malloc(info->elements * sizeof *values);
+    if (!data || !values)
+        give_up("no memory");
+    for (uint8_t *to = data; to < data + blocks * width; to += width) {
+        for (size_t k = 0; k < info->elements; k++)
+            values[k] = next_weight();
+        for (size_t k = 0; k < info->elements && decoded; k++) {
+            const uint16_t bits = (uint16_t)(ts_float_bits(values[k]) >> 16);
+            memcpy(to + 2 * k, &bits, sizeof bits);
         }
+        if (!decoded)
+            quantize(values, to);
+    }
+    if (decoded) {
         write_one_header(file, "BF16", 2, elements * 2);
-        for (uint64_t i = 0; i < tiles; i++)
-            write_all(file, values, blocks * info->elements * sizeof *values);
-        free(values);
-        free(block);
     } else {
         struct ts_buffer header;
         ts_buffer_init(&header, 4096);
@@ -228,9 +262,10 @@ static void write_blocks(int file, uint64_t bytes, bool decoded)
             ;
         write_all(file, header.data, header.size);
         ts_buffer_release(&header);
-        for (uint64_t i = 0; i < tiles; i++)
-            write_all(file, data, blocks * info->bytes);
     }
+    for (uint64_t i = 0; i < tiles; i++)
+        write_all(file, data, blocks * width);
+    free(values);
     free(data);
 }
 
