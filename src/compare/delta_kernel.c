@@ -12,7 +12,7 @@
 
 #include "base/level.h"
 #include "compare/delta_look.h"
-#include "compare/lanes.h"
+#include "compare/delta_parts.h"
 
 /* So many groups are added up in f32, one addition after the other: eight numbers to a lane. These sums are added up
  * with what each addition loses kept beside it, so that nothing else is lost.
@@ -21,17 +21,9 @@
  * is rounded, which counts twice in its square. Of sixteen-bit numbers, whose squares f32 has, few differences are no
  * f32 numbers, and their squares are fused: at most 4.8e-7 of a sum of magnitudes and 6e-7 of one of squares in both
  * cases, and near 2^-24 / sqrt(count) for most. */
-#define STRETCH(kind) ((size_t)((kind) == DOUBLED ? 1 : 8 / PARTS(kind)))
-/* And so many until they go to double: as many as the first-level cache has for the vectors of a group one after
- * another. */
-#define FLUSH  ((size_t)64)
-#define BLOCKS (TS_DELTA_RUN / GROUP(F16) / FLUSH) /* in a run of sixteen-bit numbers */
-/* As in stats_kernel.c: squares in f32 stay finite, and what underflows does not count. Where products are fused, what
- * underflows must not change a bit of the sum either. Larger numbers of f32 are masks. */
-#define LARGEST         0x1p60
-#define SMALLEST        0x1p-50
-#define SMALLEST_FUSED  0x1p-30
-#define FRACTION(kind)  ((kind) == BF16 ? 7 : 10) /* bits behind the point of the sixteen-bit types */
+#define STRETCH(kind)   ((size_t)((kind) == DOUBLED ? 1 : 8 / PARTS(kind)))
+#define BLOCKS          (TS_DELTA_RUN / GROUP(F16) / FLUSH) /* in a run of sixteen-bit numbers */
+#define FRACTION(kind)  ((kind) == BF16 ? 7 : 10)           /* bits behind the point of the sixteen-bit types */
 #define SUBNORMAL(kind) ((kind) == BF16 ? 0x1p-133 : 0x1p-24)
 /* Instead of differences the numbers of b are added up: sums of few bf16 numbers are nearly always exact in f32, and
  * one operation adds two of them. */
@@ -47,8 +39,8 @@
 
 /* What is kept over a whole run. */
 struct state {
-    struct wide sum_a, sum, sum_abs, squares_a, squares_b, squares; /* sum: of d, or of b; see SUMS_B */
-    struct extremes a;                                              /* of f32 */
+    struct run_sums run; /* sum: of d, or of b; see SUMS_B */
+    struct extremes a;   /* of f32 */
     ts_vf32
         excess[TS_VECTORS];   /* of f32: the most that |d| has beyond the ratio given times |a|, or something below 0 */
     ts_vu32 most[TS_VECTORS]; /* of sixteen bits: the largest magnitude of a; unless same, as `least` has them */
@@ -61,47 +53,6 @@ struct state {
      * any. Small numbers are rare, so that few blocks have to be looked at again because of them. */
     ts_vu16 least[BLOCKS][TS_VECTORS];
 };
-
-/* Sums of a few numbers, in f32. */
-struct parts {
-    ts_vf32 sum_a, sum, sum_abs, squares_a, squares_b, squares; /* as in the state */
-};
-
-/* Many such sums: what rounding takes from the first is kept in the second. */
-struct compensated {
-    struct parts sums, rest;
-};
-
-TS_KERNEL_INLINE void add_part(ts_vf32 *sum, ts_vf32 *rest, ts_vf32 part)
-{
-    const ts_vf32 next = *sum + part;
-    *rest += part - (next - *sum);
-    *sum = next;
-}
-
-TS_KERNEL_INLINE void add_parts(bool same, struct compensated *all, const struct parts *parts)
-{
-    add_part(&all->sums.sum_a, &all->rest.sum_a, parts->sum_a);
-    add_part(&all->sums.squares_a, &all->rest.squares_a, parts->squares_a);
-    if (same)
-        return;
-    add_part(&all->sums.sum, &all->rest.sum, parts->sum);
-    add_part(&all->sums.sum_abs, &all->rest.sum_abs, parts->sum_abs);
-    add_part(&all->sums.squares_b, &all->rest.squares_b, parts->squares_b);
-    add_part(&all->sums.squares, &all->rest.squares, parts->squares);
-}
-
-TS_KERNEL_INLINE void flush_parts(bool same, struct state *state, int k, const struct parts *parts)
-{
-    flush(&state->sum_a, k, parts->sum_a);
-    flush(&state->squares_a, k, parts->squares_a);
-    if (same)
-        return;
-    flush(&state->sum, k, parts->sum);
-    flush(&state->sum_abs, k, parts->sum_abs);
-    flush(&state->squares_b, k, parts->squares_b);
-    flush(&state->squares, k, parts->squares);
-}
 
 /* What is kept of vector k of f32 numbers over the groups of a block. */
 struct singles {
@@ -191,11 +142,10 @@ TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const u
     for (; i < groups; i++)
         add_single_stretch(kind, same, eager, a + i * 64, b + i * 64, 1, limits, &singles);
     if (kind == DOUBLED) {
-        keep(&state->sum_a, k, singles.sum_a);
-        keep(&state->squares_a, k, singles.squares_a);
+        keep(&state->run.sum_a, k, singles.sum_a);
+        keep(&state->run.squares_a, k, singles.squares_a);
     } else {
-        flush_parts(same, state, k, &singles.all.sums);
-        flush_parts(same, state, k, &singles.all.rest);
+        flush_all(same, &state->run, k, &singles.all);
     }
     state->a.as_signed[k] = singles.signed_a;
     state->a.as_unsigned[k] = singles.unsigned_a;
@@ -203,10 +153,10 @@ TS_KERNEL_INLINE void add_singles(enum kind kind, bool same, bool eager, const u
     if (same)
         return;
     if (kind == DOUBLED) {
-        keep(&state->sum, k, singles.sum);
-        keep(&state->sum_abs, k, singles.sum_abs);
-        keep(&state->squares_b, k, singles.squares_b);
-        keep(&state->squares, k, singles.squares);
+        keep(&state->run.sum, k, singles.sum);
+        keep(&state->run.sum_abs, k, singles.sum_abs);
+        keep(&state->run.squares_b, k, singles.squares_b);
+        keep(&state->run.squares, k, singles.squares);
     }
     state->furthest[k] = singles.furthest;
     state->excess[k] = singles.excess;
@@ -302,8 +252,7 @@ TS_KERNEL_INLINE void add_couples(enum kind kind, bool same, bool eager, const u
         add_stretch(kind, same, eager, a + i * 64, b + i * 64, STRETCH(kind), k, limits, &couples);
     for (; i < groups; i++)
         add_stretch(kind, same, eager, a + i * 64, b + i * 64, 1, k, limits, &couples);
-    flush_parts(same, state, k, &couples.all.sums);
-    flush_parts(same, state, k, &couples.all.rest);
+    flush_all(same, &state->run, k, &couples.all);
     state->most[k] = couples.most;
     state->differ = couples.differ;
     if (same)
@@ -354,12 +303,6 @@ TS_KERNEL_INLINE double steepest_bound(enum kind kind, unsigned apart, unsigned 
     return by_bits < by_size ? by_bits : by_size;
 }
 
-/* Of a block, or of all. */
-TS_KERNEL_INLINE unsigned least_of(const ts_vu16 least[TS_VECTORS])
-{
-    return (uint16_t)(lowest_u16(least) + 1);
-}
-
 /* The least of all blocks, in lanes as theirs are. */
 TS_KERNEL_INLINE void join_least(const ts_vu16 least[BLOCKS][TS_VECTORS], size_t blocks, ts_vu16 out[TS_VECTORS])
 {
@@ -404,77 +347,31 @@ TS_KERNEL_INLINE bool cannot_mismatch(enum kind kind, const struct bounds *bound
            2 * bounds->apart * SUBNORMAL(kind) <= (double)limits.atol;
 }
 
-/* The sums of a tail, in double; of one side or of both. */
-struct tail {
-    double sum_a, squares_a, squares_b, sum, sum_abs, squares;
-    double largest; /* magnitude of a */
-};
-
 /* No number of a is larger than `largest`, and none of b further from one of a than max_abs. Where these bounds are
- * inside of what runs before have shown, nobody has to look. Numbers that are close together are looked at all the
- * same: whether they are constant is to be known. */
+ * inside of what runs before have shown, nobody has to look. */
 TS_KERNEL_INLINE void find_bounds_a(enum kind kind, const uint8_t *a, size_t count, struct ts_delta_limits limits,
-                                    const struct state *state, const struct tail *total, struct ts_delta_sums *sums)
+                                    const struct state *state, const struct total *total, struct ts_delta_sums *sums)
 {
-    const double largest = total->largest, sum = total->sum_a, squares = total->squares_a;
     if (PARTS(kind) == 1) {
         const size_t groups = count / GROUP(kind);
         find_extremes(kind, &state->a, a, groups, &sums->min_a, &sums->max_a);
         add_extremes(kind, a, groups * GROUP(kind), count, &sums->min_a, &sums->max_a);
         return;
     }
-    sums->min_a = -largest;
-    sums->max_a = largest;
-    if (!(-largest >= limits.min_a && largest <= limits.max_a && is_spread(sum, squares, count)))
-        look_for_extremes(kind, a, count, &sums->min_a, &sums->max_a);
-}
-
-TS_KERNEL_INLINE bool is_inside(struct ts_delta_limits limits, struct ts_delta_sums *sums)
-{
-    const double reach = sums->max_abs * (1 + 0x1p-20);
-    sums->min_b = sums->min_a - reach;
-    sums->max_b = sums->max_a + reach;
-    return sums->min_b >= limits.min_b && sums->max_b <= limits.max_b;
+    find_bounds_of_largest(kind, a, count, limits, total, sums);
 }
 
 TS_KERNEL_INLINE void add_tail(enum kind kind, const uint8_t *a, const uint8_t *b, struct ts_delta_limits limits,
-                               struct tail *tail, struct bounds *bounds, struct ts_delta_sums *sums)
+                               struct total *total, struct bounds *bounds, struct ts_delta_sums *sums)
 {
-    float low = scalar(kind, a), high = scalar(kind, b), distance = fabsf(high - low);
-    double x = (double)low, y = (double)high, d = y - x;
-    tail->sum_a += x;
-    tail->squares_a += x * x;
-    tail->squares_b += y * y;
-    tail->sum += d;
-    tail->sum_abs += fabs(d);
-    tail->squares += d * d;
-    tail->largest = fabs(x) > tail->largest ? fabs(x) : tail->largest;
-    sums->max_abs = (double)distance > sums->max_abs ? (double)distance : sums->max_abs;
-    sums->unequal += x != y;
-    sums->mismatched += limits.eager && distance > fused(fabsf(low), limits.rtol, limits.atol);
-    bounds->above = bounds->above || distance > fabsf(low) * limits.ratio;
+    const float x = scalar(kind, a), y = scalar(kind, b);
+    add_to_total(total, x, y, limits, sums);
+    bounds->above = bounds->above || fabsf(y - x) > fabsf(x) * limits.ratio;
     if (PARTS(kind) == 2) {
         unsigned apart = (uint16_t)(ts_load_le16(a) - ts_load_le16(b));
         apart = apart > 0x8000 ? 0x10000 - apart : apart;
         bounds->apart = apart > bounds->apart ? apart : bounds->apart;
     }
-}
-
-/* All zero, or some number whose square does not vanish. */
-TS_KERNEL_INLINE bool is_visible(double min, double max)
-{
-    return (min == 0 && max == 0) || max > SMALLEST_FUSED || min < -SMALLEST_FUSED;
-}
-
-TS_KERNEL_INLINE bool within_range(enum kind kind, const struct ts_delta_sums *sums, const struct tail *total)
-{
-    /* each for itself: a NaN would slip through a maximum */
-    if (!(sums->max_a < LARGEST && sums->min_a > -LARGEST && sums->max_b < LARGEST && sums->min_b > -LARGEST))
-        return false;
-    if (!isfinite(total->squares_a) || !isfinite(total->squares_b) || !isfinite(total->squares))
-        return false;
-    return kind == DOUBLED || (is_visible(sums->min_a, sums->max_a) && is_visible(sums->min_b, sums->max_b) &&
-                               (sums->max_abs == 0 || sums->max_abs > SMALLEST));
 }
 
 TS_KERNEL_INLINE void add_run(enum kind kind, bool same, const uint8_t *a, const uint8_t *b, size_t groups,
@@ -504,12 +401,10 @@ TS_KERNEL_INLINE bool is_near(enum kind kind, const struct state *state)
     return highest_u16(state->apart) < 1u << FRACTION(kind) && (furthest == 0 || furthest > (float)SMALLEST_FUSED);
 }
 
-/* The largest magnitude of a, out of what was kept of it; infinity: not known, since there are zeros. */
+/* The largest magnitude of a, out of what was kept of it. */
 TS_KERNEL_INLINE double largest_of(enum kind kind, bool same, uint32_t most)
 {
-    if (PARTS(kind) == 1 || same)
-        return number_of(kind, most);
-    return most == UINT16_MAX ? (double)INFINITY : number_of(kind, most + 1);
+    return PARTS(kind) == 1 || same ? number_of(kind, most) : largest_beside_zeros(kind, most);
 }
 
 TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b, size_t count,
@@ -519,7 +414,7 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
     const size_t tail = groups * STRIDE(kind); /* where it begins */
     bool same = limits.same || memcmp(a, b, count * SIZE(kind)) == 0;
     struct state state;
-    struct tail total;
+    struct total total;
     struct bounds bounds;
     ts_vu16 least[TS_VECTORS] = {{0}};
     uint32_t most;
@@ -542,16 +437,16 @@ TS_KERNEL_INLINE void measure(enum kind kind, const uint8_t *a, const uint8_t *b
             sums->unequal -= count_other_zeros(a, b, groups);
     }
     sums->max_abs = (double)highest(state.furthest);
-    total = (struct tail){.sum_a = total_of(&state.sum_a),
-                          .squares_a = total_of(&state.squares_a),
-                          .largest = largest_of(kind, same, most)};
+    total = (struct total){.sum_a = total_of(&state.run.sum_a),
+                           .squares_a = total_of(&state.run.squares_a),
+                           .largest = largest_of(kind, same, most)};
     if (same) {
         total.squares_b = total.squares_a;
     } else {
-        total.squares_b = total_of(&state.squares_b);
-        total.sum = total_of(&state.sum) - (SUMS_B(kind) ? total.sum_a : 0);
-        total.sum_abs = total_of(&state.sum_abs);
-        total.squares = total_of(&state.squares);
+        total.squares_b = total_of(&state.run.squares_b);
+        total.sum = total_of(&state.run.sum) - (SUMS_B(kind) ? total.sum_a : 0);
+        total.sum_abs = total_of(&state.run.sum_abs);
+        total.squares = total_of(&state.run.squares);
     }
     for (size_t i = groups * GROUP(kind); i < count; i++)
         add_tail(kind, a + i * SIZE(kind), b + i * SIZE(kind), limits, &total, &bounds, sums);
@@ -606,8 +501,8 @@ KERNEL(bf16, BF16)
 KERNEL(f16, F16)
 
 const struct ts_delta_kernels TS_AT_LEVEL(ts_delta_kernels) = {
-    .of = {{measure_f32, beyond_f32},
-           {measure_doubled, beyond_doubled},
-           {measure_bf16, beyond_bf16},
-           {measure_f16, beyond_f16}},
+    .of = {[TS_DELTA_F32] = {measure_f32, beyond_f32},
+           [TS_DELTA_DOUBLED] = {measure_doubled, beyond_doubled},
+           [TS_DELTA_BF16] = {measure_bf16, beyond_bf16},
+           [TS_DELTA_F16] = {measure_f16, beyond_f16}},
 };

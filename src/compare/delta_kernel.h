@@ -1,5 +1,5 @@
-/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16. Sums are compensated,
- * with a loss of less than 1e-6 that delta_kernel.c derives, or in double throughout.
+/* The inner loops of measuring a difference: two runs of numbers of one type, f32, bf16 or f16, or bf16 beside f32.
+ * Sums are compensated, with a loss of less than 1e-6 that delta_kernel.c derives, or in double throughout.
  *
  * As in stats_kernel.h, a run with NaN, infinities or magnitudes that leave the accumulators' range comes back with
  * clean = false and is walked element by element by the caller. Results are the same to the last bit at every SIMD
@@ -25,8 +25,8 @@ struct ts_delta_limits {
     /* What was true of the run before, and may be of this one; results are the same, only sooner when it is. */
     bool eager; /* some elements may be beyond the tolerance: count them on the way */
     bool same;  /* both sides are equal, bit for bit */
-    /* f32: bytes of a and of b to be asked for on the way, so many for each sixteen numbers. Memory is idle while
-     * numbers are worked on that were decoded, and what is decoded next can come meanwhile. */
+    /* Where b is f32: bytes of a and of b to be asked for on the way, so many for each sixteen numbers. Memory is idle
+     * while numbers are worked on that were decoded, and what is decoded next can come meanwhile. */
     struct ts_ahead {
         uintptr_t at; /* no pointer: it may lie beyond the end */
         size_t step;
@@ -64,5 +64,8 @@ struct ts_delta_kernels {
 };
 
 TS_DECLARE_TABLES(const struct ts_delta_kernels, ts_delta_kernels);
+
+/* A bf16 tensor beside numbers of f32. */
+TS_DECLARE_TABLES(const struct ts_delta_kernel, ts_delta_mixed_kernel);
 
 #endif

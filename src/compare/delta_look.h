@@ -33,8 +33,15 @@ TS_KERNEL_INLINE float fused(float a, float b, float c)
 
 /* How many lanes of a are not equal to b, and how many are above it. */
 #if defined(__AVX512F__)
-#define COUNT_UNEQUAL(a, b) ((uint64_t)__builtin_popcount(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_NEQ_UQ)))
-#define COUNT_ABOVE(a, b)   ((uint64_t)__builtin_popcount(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_GT_OQ)))
+/* GCC 12, short of registers, writes the sixteen bits of a mask to memory and counts thirty-two there: the mask is to
+ * be in a register before. */
+TS_KERNEL_INLINE uint64_t count_mask(uint32_t mask)
+{
+    __asm__("" : "+r"(mask));
+    return (uint64_t)__builtin_popcount(mask);
+}
+#define COUNT_UNEQUAL(a, b) count_mask(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_NEQ_UQ))
+#define COUNT_ABOVE(a, b)   count_mask(_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_GT_OQ))
 #elif defined(__AVX2__)
 #define COUNT_LANES(how, a, b)                                                                                         \
     ((uint64_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)(a), (__m256)(b), how))))

@@ -389,24 +389,34 @@ static bool is_small(const struct ts_pair *pair)
     return pair->a.count < (uint64_t)1 << 16;
 }
 
-/* The type in which a pair is measured: its own where kernels know it and both sides lie there, else f32. */
-static enum ts_type meeting_type(const struct ts_pair *pair)
+static bool lies_there(const struct ts_view *view, enum ts_type type)
 {
-    const enum ts_type type = pair->a.tensor->type;
-    const bool known = (type == TS_BF16 || type == TS_F16) && !is_small(pair);
-    return known && type == pair->b.tensor->type && ts_view_bytes(&pair->a) && ts_view_bytes(&pair->b) ? type : TS_F32;
+    return view->tensor->type == type && ts_view_bytes(view);
 }
+
+/* How a pair is measured. A side is `plain` that lies there as the kernel takes it; others are decoded to f32. */
+struct manner {
+    const struct ts_delta_kernel *kernel;
+    bool plain_a, plain_b;
+};
 
 static const struct ts_delta_kernel *kernel_of(enum ts_delta_kind kind)
 {
     return &TS_TABLE(ts_delta_kernels)->of[kind];
 }
 
-static enum ts_delta_kind kind_of(const struct ts_pair *pair, enum ts_type type)
+static struct manner manner_of(const struct ts_pair *pair)
 {
+    const bool single_a = lies_there(&pair->a, TS_F32), single_b = lies_there(&pair->b, TS_F32);
     if (is_small(pair))
-        return TS_DELTA_DOUBLED;
-    return type == TS_BF16 ? TS_DELTA_BF16 : type == TS_F16 ? TS_DELTA_F16 : TS_DELTA_F32;
+        return (struct manner){kernel_of(TS_DELTA_DOUBLED), single_a, single_b};
+    if (lies_there(&pair->a, TS_BF16) && lies_there(&pair->b, TS_BF16))
+        return (struct manner){kernel_of(TS_DELTA_BF16), true, true};
+    if (lies_there(&pair->a, TS_F16) && lies_there(&pair->b, TS_F16))
+        return (struct manner){kernel_of(TS_DELTA_F16), true, true};
+    if (lies_there(&pair->a, TS_BF16))
+        return (struct manner){TS_TABLE(ts_delta_mixed_kernel), true, single_b};
+    return (struct manner){kernel_of(TS_DELTA_F32), single_a, single_b};
 }
 
 /* One side of a run: where it stands, or decoded into the buffer. */
@@ -428,7 +438,7 @@ static struct ts_ahead look_ahead(const struct ts_view *view, bool plain, uint64
     const struct ts_tensor *tensor = view->tensor;
     const struct ts_type_info *info = ts_type_info(tensor->type);
     if (plain)
-        return (struct ts_ahead){(uintptr_t)run + AHEAD, 64};
+        return (struct ts_ahead){(uintptr_t)run + AHEAD, (size_t)info->block_bytes * 16};
     if (view->join != TS_JOIN_NONE || view->count != tensor->count || !ts_tensor_is_contiguous(tensor))
         return (struct ts_ahead){(uintptr_t)run, 0};
     return (struct ts_ahead){(uintptr_t)ts_tensor_bytes(tensor) + next / info->block_elements * info->block_bytes,
@@ -499,10 +509,9 @@ static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint
                                 struct ts_delta_piece *piece, const struct ts_tolerance *tolerance,
                                 struct ts_error *error)
 {
-    const enum ts_type type = meeting_type(pair);
-    const bool plain_a = pair->a.tensor->type == type && ts_view_bytes(&pair->a);
-    const bool plain_b = pair->b.tensor->type == type && ts_view_bytes(&pair->b);
-    const struct ts_delta_kernel *kernel = kernel_of(kind_of(pair, type));
+    const struct manner manner = manner_of(pair);
+    const bool plain_a = manner.plain_a, plain_b = manner.plain_b;
+    const struct ts_delta_kernel *kernel = manner.kernel;
     const size_t run = plain_a && plain_b ? TS_DELTA_RUN : plain_a || plain_b ? DECODED : DECODED / 2;
     float x[DECODED], y[DECODED];
     struct ts_delta_limits limits = {.rtol = (float)tolerance->rtol, .atol = (float)tolerance->atol};

@@ -242,15 +242,15 @@ static uint64_t dice(uint64_t *state)
 /* Several runs, added up in double, and several pieces; counted by a plain loop in long double. */
 static void pairs_equal_a_plain_loop(void **state)
 {
-    static const enum ts_type types[] = {TS_F32, TS_BF16, TS_F16};
+    static const enum ts_type types[] = {TS_F32, TS_BF16, TS_F16, TS_BF16};
     enum { SMALL = 3 * 16384 + 77, LARGE = 3 * 524288 + 77 };
     float *x = malloc(LARGE * 4), *y = malloc(LARGE * 4);
     uint8_t *bytes_x = malloc(LARGE * 4), *bytes_y = malloc(LARGE * 4);
     (void)state;
-    for (int t = 0; t < 6; t++) {
-        const enum ts_type type = types[t % 3];
-        const size_t count = t < 3 ? SMALL : LARGE;
-        const double digits = t < 3 ? 1e-12 : 1e-6;
+    for (int t = 0; t < 8; t++) {
+        const enum ts_type type = types[t % 4], type_b = t % 4 == 3 ? TS_F32 : type;
+        const size_t count = t < 4 ? SMALL : LARGE;
+        const double digits = t < 4 ? 1e-12 : 1e-6;
         struct made made;
         struct ts_delta one, four;
         long double squares = 0, absolute = 0, size = 0;
@@ -272,6 +272,10 @@ static void pairs_equal_a_plain_loop(void **state)
         }
         ts_type_decode_f32(type, false, bytes_x, count, x);
         ts_type_decode_f32(type, false, bytes_y, count, y);
+        for (size_t i = 0; i < count && type_b != type; i++) { /* numbers that b's type alone has */
+            y[i] *= 1 + (float)(dice(&random) % 512) * 0x1p-16f;
+            memcpy(bytes_y + i * 4, &y[i], 4);
+        }
         for (size_t i = 0; i < count; i++) {
             double d = (double)y[i] - (double)x[i];
             squares += (long double)d * d;
@@ -284,7 +288,7 @@ static void pairs_equal_a_plain_loop(void **state)
                 worst = i;
             }
         }
-        make_pair(&made, type, bytes_x, bytes_y, count * (type == TS_F32 ? 4 : 2), 1, count);
+        make_mixed_pair(&made, type, bytes_x, type_b, bytes_y, 1, count);
         one = measure(&made, 1);
         four = measure(&made, 4);
         assert_int_equal(one.unequal, unequal);

@@ -21,26 +21,39 @@ enum kind {
     DOUBLED = TS_DELTA_DOUBLED,
     BF16 = TS_DELTA_BF16,
     F16 = TS_DELTA_F16,
-    KINDS = TS_DELTA_KINDS
+    MIXED = TS_DELTA_KINDS, /* a is bf16, b f32 */
+    KINDS
 };
 
-/* The tables this machine can run (and TSLEUTH_SIMD leaves), portable first. */
-static size_t levels(const struct ts_delta_kernels *out[4])
+/* The kernels of a kind that this machine can run (and TSLEUTH_SIMD leaves), portable first. */
+static size_t levels(int kind, const struct ts_delta_kernel *out[4])
 {
     size_t count = 0;
-    out[count++] = &ts_delta_kernels_portable;
+#define LEVEL(name) kind == MIXED ? &ts_delta_mixed_kernel_##name : &ts_delta_kernels_##name.of[kind]
+    out[count++] = LEVEL(portable);
 #if defined(__x86_64__)
     if (ts_simd_level() >= TS_SIMD_AVX2)
-        out[count++] = &ts_delta_kernels_avx2;
+        out[count++] = LEVEL(avx2);
     if (ts_simd_level() >= TS_SIMD_AVX512)
-        out[count++] = &ts_delta_kernels_avx512;
+        out[count++] = LEVEL(avx512);
     if (ts_simd_level() >= TS_SIMD_AVX512BF16)
-        out[count++] = &ts_delta_kernels_avx512bf16;
+        out[count++] = LEVEL(avx512bf16);
 #elif defined(__aarch64__)
     if (ts_simd_level() == TS_SIMD_NEON)
-        out[count++] = &ts_delta_kernels_neon;
+        out[count++] = LEVEL(neon);
 #endif
     return count;
+}
+
+/* Of each side. */
+static int kind_a(int kind)
+{
+    return kind == MIXED ? BF16 : kind;
+}
+
+static int kind_b(int kind)
+{
+    return kind == MIXED ? F32 : kind;
 }
 
 static size_t size_of(int kind)
@@ -90,7 +103,7 @@ static void check(int kind, const uint8_t *a, const uint8_t *b, size_t count, st
     float max_abs = 0, max_rel = 0;
     uint64_t unequal = 0, mismatched = 0;
     for (size_t i = 0; i < count; i++) {
-        float x = value_at(kind, a, i), y = value_at(kind, b, i), distance = fabsf(y - x);
+        float x = value_at(kind_a(kind), a, i), y = value_at(kind_b(kind), b, i), distance = fabsf(y - x);
         sum_a += (double)x;
         size_a += fabs((double)x);
         sum_b += (double)y;
@@ -110,8 +123,8 @@ static void check(int kind, const uint8_t *a, const uint8_t *b, size_t count, st
         mismatched += distance > fabsf(x) * limits.rtol + limits.atol;
     }
     for (size_t i = 0; i < count; i++) {
-        double x = (double)value_at(kind, a, i) - sum_a / (double)count;
-        double y = (double)value_at(kind, b, i) - sum_b / (double)count;
+        double x = (double)value_at(kind_a(kind), a, i) - sum_a / (double)count;
+        double y = (double)value_at(kind_b(kind), b, i) - sum_b / (double)count;
         deviation_a += x * x;
         deviation_b += y * y;
     }
@@ -151,9 +164,9 @@ static void same_bits(const struct ts_delta_sums *one, const struct ts_delta_sum
 static void try(int kind, const uint8_t *a, const uint8_t *b, size_t count, float rtol, float atol, float ratio,
                 bool must_be_clean)
 {
-    const struct ts_delta_kernels *tables[4];
+    const struct ts_delta_kernel *kernels[4];
     struct ts_delta_sums first = {0}, sums;
-    size_t found = levels(tables);
+    size_t found = levels(kind, kernels);
     for (size_t level = 0; level < found; level++)
         for (int hints = 0; hints < 8; hints++) {
             const bool known = hints & 4 && first.clean; /* all that both can be, and more */
@@ -167,7 +180,7 @@ static void try(int kind, const uint8_t *a, const uint8_t *b, size_t count, floa
                                                    .max_b = known ? reach : -INFINITY,
                                                    .eager = hints & 1,
                                                    .same = hints & 2};
-            tables[level]->of[kind].measure(a, b, count, limits, &sums);
+            kernels[level]->measure(a, b, count, limits, &sums);
             if (level == 0 && hints == 0)
                 first = sums;
             same_bits(&first, &sums);
@@ -185,7 +198,7 @@ static void try(int kind, const uint8_t *a, const uint8_t *b, size_t count, floa
             }
             if (sums.clean) {
                 check(kind, a, b, count, limits, &sums);
-                assert_int_equal(tables[level]->of[kind].beyond(a, b, count, rtol, atol), sums.mismatched);
+                assert_int_equal(kernels[level]->beyond(a, b, count, rtol, atol), sums.mismatched);
             }
         }
 }
@@ -231,13 +244,14 @@ static void fill(int kind, enum data data, uint8_t *a, uint8_t *b, size_t count)
         } else if (data == EQUAL || (data == HALF_EQUAL && dice() % 2)) {
             y = x;
         }
-        put(kind, a, i, x);
-        put(kind, b, i, y);
+        put(kind_a(kind), a, i, x);
+        put(kind_b(kind), b, i, y);
         if (data == LAST_BITS) {
-            memcpy(b + i * size_of(kind), a + i * size_of(kind), size_of(kind));
-            bits = (uint16_t)(ts_load_le16(a + i * size_of(kind)) + dice() % 3 - 1);
-            if ((bits ^ ts_load_le16(a + i * size_of(kind))) < 0x8000)
-                memcpy(b + i * size_of(kind), &bits, 2);
+            uint8_t *at = b + i * size_of(kind_b(kind));
+            put(kind_b(kind), b, i, value_at(kind_a(kind), a, i));
+            bits = (uint16_t)(ts_load_le16(at) + dice() % 3 - 1);
+            if ((bits ^ ts_load_le16(at)) < 0x8000)
+                memcpy(at, &bits, 2);
         }
     }
 }
@@ -266,7 +280,8 @@ static void test_special_numbers(void **state)
         {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000}, /* the upper half of f32 */
         {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000},
         {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000},
-        {0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000}};
+        {0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000},
+        {0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f7f, 0xff7f, 0x0001, 0x8001, 0x0000, 0x8000}};
     enum { COUNT = 64 + 7 };
     uint8_t a[4 * COUNT], b[4 * COUNT];
     (void)state;
@@ -275,24 +290,24 @@ static void test_special_numbers(void **state)
         for (size_t place = 0; place < COUNT; place++)
             for (int special = 0; special < 10; special++)
                 for (int where = 0; where < 6; where++) { /* in a, in b, in both; among numbers, among zeros */
-                    const struct ts_delta_kernels *tables[4];
+                    const struct ts_delta_kernel *kernels[4];
                     struct ts_delta_sums sums;
                     const struct ts_delta_limits limits = {
                         .rtol = 1e-2f, .atol = 1e-5f, .min_b = -INFINITY, .max_b = INFINITY};
                     const bool in_a = where % 3 != 1, in_b = where % 3 != 0, finite = special >= 4;
                     const bool moderate = special >= 6 || kind == F16;
-                    size_t found = levels(tables);
+                    size_t found = levels(kind, kernels);
                     fill(kind, NOISE, a, b, COUNT);
                     if (where >= 3) {
                         memset(a, 0, sizeof a);
                         memset(b, 0, sizeof b);
                     }
                     if (in_a)
-                        memcpy(a + (place + 1) * size_of(kind) - 2, &specials[kind][special], 2);
+                        memcpy(a + (place + 1) * size_of(kind_a(kind)) - 2, &specials[kind][special], 2);
                     if (in_b)
-                        memcpy(b + (place + 1) * size_of(kind) - 2, &specials[kind][special], 2);
+                        memcpy(b + (place + 1) * size_of(kind_b(kind)) - 2, &specials[kind][special], 2);
                     for (size_t level = 0; level < found && !finite; level++) {
-                        tables[level]->of[kind].measure(a, b, COUNT, limits, &sums);
+                        kernels[level]->measure(a, b, COUNT, limits, &sums);
                         assert_false(sums.clean);
                     }
                     if (finite)
@@ -313,13 +328,13 @@ static void test_rare_numbers(void **state)
         const size_t small = dice() % count, zero = (small + 1 + dice() % (count - 1)) % count;
         for (size_t i = 0; i < count; i++) {
             const float x = (dice() % 2 ? 1.0f : -1.0f) * (1 + (float)(dice() % 100) / 100);
-            put(kind, a, i, x);
-            put(kind, b, i, x * (1 + (float)(dice() % 64) / 640));
+            put(kind_a(kind), a, i, x);
+            put(kind_b(kind), b, i, x * (1 + (float)(dice() % 64) / 640));
         }
-        put(kind, a, small, 0.125f);
-        put(kind, b, small, turn % 2 ? 0.25f : -0.125f);
-        put(kind, a, zero, turn % 4 < 2 ? 0.0f : -0.0f);
-        put(kind, b, zero, turn % 4 < 2 ? -0.0f : 0.0f);
+        put(kind_a(kind), a, small, 0.125f);
+        put(kind_b(kind), b, small, turn % 2 ? 0.25f : -0.125f);
+        put(kind_a(kind), a, zero, turn % 4 < 2 ? 0.0f : -0.0f);
+        put(kind_b(kind), b, zero, turn % 4 < 2 ? -0.0f : 0.0f);
         try(kind, a, b, count, 1.6e-2f, 1e-5f, 0.5f, true);
     }
 }
@@ -337,8 +352,8 @@ static void test_adverse_sums(void **state)
             for (size_t which = 0; which < sizeof small / sizeof *small; which++) {
                 for (size_t i = 0; i < TS_DELTA_RUN; i++) {
                     const float x = i % period < 32 ? 1 : small[which];
-                    put(kind, a, i, x);
-                    put(kind, b, i, i % 2 ? 0 : 2 * x);
+                    put(kind_a(kind), a, i, x);
+                    put(kind_b(kind), b, i, i % 2 ? 0 : 2 * x);
                 }
                 try(kind, a, b, TS_DELTA_RUN, 0.5f, 0, 0, true);
             }
@@ -349,8 +364,6 @@ static void test_adverse_sums(void **state)
 static void test_rounded_once(void **state)
 {
     const float x = 0x1.000002p-12f, rtol = 0x1.fffffcp-13f, atol = 0x1.000002p0f, y = 0x1.001004p0f;
-    const struct ts_delta_kernels *tables[4];
-    size_t found = levels(tables);
     uint8_t a[4 * 33], b[4 * 33];
     (void)state;
     assert_true(y - x == 0x1.000004p0f);
@@ -359,38 +372,42 @@ static void test_rounded_once(void **state)
         put(F32, a, i, x);
         put(F32, b, i, y);
     }
-    for (size_t level = 0; level < found; level++)
-        for (int kind = F32; kind <= DOUBLED; kind++) {
+    for (int kind = F32; kind <= DOUBLED; kind++) {
+        const struct ts_delta_kernel *kernels[4];
+        const size_t found = levels(kind, kernels);
+        for (size_t level = 0; level < found; level++) {
             const struct ts_delta_limits limits = {.rtol = rtol, .atol = atol, .eager = true};
             struct ts_delta_sums sums;
-            tables[level]->of[kind].measure(a, b, 33, limits, &sums);
+            kernels[level]->measure(a, b, 33, limits, &sums);
             assert_int_equal(sums.mismatched, 33);
-            assert_int_equal(tables[level]->of[kind].beyond(a, b, 33, rtol, atol), 33);
+            assert_int_equal(kernels[level]->beyond(a, b, 33, rtol, atol), 33);
         }
+    }
 }
 
 static void test_bounds(void **state)
 {
-    const struct ts_delta_kernels *tables[4];
-    size_t found = levels(tables);
     enum { COUNT = 32 + 16 + 5 };
     (void)state;
-    for (size_t level = 0; level < found; level++)
-        for (int kind = 0; kind < KINDS; kind++) {
-            const struct ts_delta_kernel *kernel = &tables[level]->of[kind];
+    for (int kind = 0; kind < KINDS; kind++) {
+        const struct ts_delta_kernel *kernels[4];
+        const size_t found = levels(kind, kernels);
+        for (size_t level = 0; level < found; level++) {
+            const struct ts_delta_kernel *kernel = kernels[level];
             const struct ts_delta_limits limits = {0};
             struct ts_delta_sums sums;
             /* a sanitizer sees one byte more than asked for */
-            uint8_t *a = calloc(COUNT, size_of(kind)), *b = calloc(COUNT, size_of(kind));
+            uint8_t *a = calloc(COUNT, size_of(kind_a(kind))), *b = calloc(COUNT, size_of(kind_b(kind)));
             assert_non_null(a);
             assert_non_null(b);
-            b[COUNT * size_of(kind) - 1] = 0x3f;
+            b[COUNT * size_of(kind_b(kind)) - 1] = 0x3f;
             kernel->measure(a, b, COUNT, limits, &sums);
             assert_true(sums.clean && sums.unequal == 1 && sums.mismatched == 1 && sums.max_rel == 0);
             assert_int_equal(kernel->beyond(a, b, COUNT - 1, 0, 0), 0);
             free(a);
             free(b);
         }
+    }
 }
 
 int main(void)
