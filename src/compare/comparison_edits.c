@@ -121,19 +121,18 @@ static double grid_of(const struct ts_pair *pair)
     return grid;
 }
 
-/* The candidate as a multiple of the reference, by least squares. */
-static bool is_multiple(const struct ts_pair *pair, const struct ts_delta *delta, double *slope)
+bool ts_is_multiple(const struct ts_pair *pair, const struct ts_delta *delta, double *slope, double *beside)
 {
     const double error = delta->rel_l2, chance = SLOPE_CHANCE * error / sqrt((double)delta->compared + 1);
-    double room = chance + SCALE_STEP, beside;
-    *slope = delta->cosine * delta->norm_ratio;
-    beside = sqrt(fmax(0, error * error - (*slope - 1) * (*slope - 1)));
+    double room = chance + SCALE_STEP;
+    *slope = delta->cosine * delta->norm_ratio; /* by least squares */
+    *beside = sqrt(fmax(0, error * error - (*slope - 1) * (*slope - 1)));
     if (is_even_pair(pair) && *slope > 1)
         room += SLOPE_EVEN * error;
     else if (is_even_pair(pair))
         room += (cuts_off(pair, delta) ? SLOPE_BELOW : SLOPE_EVEN) * error + error * error;
     else
-        room += error * error + fmax(beside < ALIKE * grid_of(pair) ? PATTERN_STEP : 0,
+        room += error * error + fmax(*beside < ALIKE * grid_of(pair) ? PATTERN_STEP : 0,
                                      (*slope > 1 ? SLOPE_ABOVE : SLOPE_BELOW) * error);
     return is_quantized(pair) && delta->compared && fabs(*slope - 1) > room;
 }
@@ -161,7 +160,7 @@ bool ts_find_edits(struct ts_comparison *comparison)
         const struct ts_pair *pair = &comparison->pairing.pairs[i];
         struct ts_verdict *verdict = &judgement->verdicts[i];
         const struct ts_delta *delta = &comparison->deltas[i];
-        double slope;
+        double slope, beside;
         if (verdict->judged == TS_JUDGED_DIFFERS && is_badly_quantized(pair, delta)) {
             verdict->judged = TS_JUDGED_NOISE;
             verdict->made_here = false;
@@ -179,11 +178,11 @@ bool ts_find_edits(struct ts_comparison *comparison)
                                     100 * (double)delta->unequal / (double)delta->count, steps_of(pair, delta),
                                     pair->a.tensor->type == pair->b.tensor->type ? "type that both files have"
                                                                                  : "coarser type"));
-        else if (is_multiple(pair, delta, &slope))
+        else if (ts_is_multiple(pair, delta, &slope, &beside))
             differs(verdict, ts_arena_printf(&judgement->arena,
                                              "it is %.4g times the reference, beside an error of %.3g that quantizing "
                                              "explains",
-                                             slope, delta->rel_l2));
+                                             slope, beside));
         found = found || verdict->judged == TS_JUDGED_DIFFERS;
     }
     return found;

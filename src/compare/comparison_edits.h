@@ -5,6 +5,9 @@
 
 #include "compare/comparison.h"
 
+/* Whether a quantized tensor is a multiple of what it was quantized from by more than quantizing makes of it: the
+ * factor, and the error beside it. */
+bool ts_is_multiple(const struct ts_pair *pair, const struct ts_delta *delta, double *slope, double *beside);
 /* Elements further off than a step of the coarser type, and quantized tensors that are a multiple of the reference; the
  * other way round, those that differ by no more than quantizing does to tensors of their kind. */
 bool ts_find_edits(struct ts_comparison *comparison);

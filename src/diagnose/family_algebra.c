@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/comparison_edits.h"
 #include "diagnose/factor.h"
 #include "diagnose/formula.h"
 #include "diagnose/product.h"
@@ -28,6 +29,10 @@
 #define ONE_NUMBER  0.33
 #define TWO_NUMBERS 0.08
 #define RESEMBLES   0.5 /* cosine */
+/* Of a factor that shows in all numbers of a quantized weight together. */
+#define QUANTIZED_SURE 0.9
+#define QUANTIZED_CHECK                                                                                                \
+    "a scale that is missing, applied twice or computed from another size; the file that was quantized"
 
 /* Sums of one part, over the elements that count. */
 struct sums {
@@ -153,6 +158,14 @@ static bool are_multiples(const struct sums *sums, size_t parts, const bool *cho
     return given > LEAST_GIVEN * held;
 }
 
+/* A weight whose error as a whole is no more than quantizing makes: all of its numbers together show the factor. */
+static bool is_quantized_multiple(const struct ts_case *the_case)
+{
+    double slope, beside;
+    return ts_case_quiet(the_case) && ts_case_direct(the_case) && the_case->delta &&
+           ts_is_multiple(&the_case->scene->pairs[the_case->actor->pair], the_case->delta, &slope, &beside);
+}
+
 /* What a factor is, in words: the usual suspects and the model's own sizes. */
 static void whole_tensor(struct ts_case *the_case, double *prediction)
 {
@@ -176,6 +189,11 @@ static void whole_tensor(struct ts_case *the_case, double *prediction)
      * twentieth has no name */
     inherited = fmin(0.5 * sqrt(the_case->noise / all->xx) / fabs(factor), 0.01);
     ts_factor_text(the_case, factor, fmin(fmax(spread / fabs(factor), fmax(inherited, 2e-3)), 0.05), what, sizeof what);
+    if (is_quantized_multiple(the_case))
+        ts_propose_below_noise(the_case, "scaled", QUANTIZED_SURE, QUANTIZED_CHECK,
+                               "every element is %.4g times what it should be%s, beside an error that quantizing "
+                               "explains",
+                               factor, what);
     ts_formula_affine(the_case, factor, 0);
     /* a tenth of it and more under coarse weights */
     if (fabs(factor + 1) < 0.02 + spread + 0.5 * sqrt(the_case->noise / all->xx))

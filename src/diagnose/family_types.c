@@ -444,7 +444,8 @@ static void propose(struct ts_case *the_case)
     rounded_to(the_case);
     if (!the_case->delta || !the_case->delta->exact) { /* integers are a grid by themselves */
         ts_propose_quantized(the_case);
-        ts_propose_float_grid(the_case);
+        if (ts_type_info(the_case->scene->pairs[the_case->actor->pair].b.tensor->type)->kind != TS_CLASS_QUANT)
+            ts_propose_float_grid(the_case); /* else it is known what it was quantized to */
     }
     if (ts_case_quiet(the_case) || !(the_case->error > 0))
         return;

@@ -320,6 +320,16 @@ static void measure_one(const struct ts_case *the_case, struct grid *grid, struc
     grid->origin = origin_of(the_case->found, the_case->total);
 }
 
+/* The levels of a block in the type that the candidate's file declares, whole bits of it: that these are used is known,
+ * and was taken into account before anything was said to differ. 0: it declares none. */
+static double levels_declared(const struct ts_case *the_case)
+{
+    const struct ts_tensor *tensor = the_case->scene->pairs[the_case->actor->pair].b.tensor;
+    if (ts_type_info(tensor->type)->kind != TS_CLASS_QUANT || !tensor->count)
+        return 0;
+    return exp2(floor((double)tensor->bytes * 8 / (double)tensor->count));
+}
+
 /* Blocks of one size: true when it is said of them. The first ones tell whether an unusual size is worth the others. */
 static bool quantized_blocks(struct ts_case *the_case, size_t size, bool usual)
 {
@@ -336,6 +346,8 @@ static bool quantized_blocks(struct ts_case *the_case, size_t size, bool usual)
     }
     if (tally.sums[LOOKED] < 2 || tally.sums[GOOD] < 0.9 * tally.sums[LOOKED] || tally.most < 2)
         return false;
+    if (tally.most > levels_declared(the_case) / 2 && levels_declared(the_case) > 0)
+        return true;
     grid.step = tally.sums[STEPS] / tally.sums[GOOD];
     if (size == actor->width && -tally.least < ONE_STEP * finest) {
         grid.spread = ALL;

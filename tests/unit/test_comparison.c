@@ -596,6 +596,17 @@ static void add_q4_0(struct ts_bundle *bundle, const char *name, unsigned rank, 
     ts_source_release(source);
 }
 
+/* The four bits themselves are known from the type, and no cause. */
+static void first_cause_is(const struct ts_comparison *comparison, const char *id)
+{
+    struct ts_diagnosis diagnosis;
+    struct ts_error error;
+    assert_int_equal(ts_diagnose(comparison->pairing.pairs, comparison->deltas, 1, 0, &diagnosis, &error), TS_OK);
+    assert_true(diagnosis.count > 0);
+    assert_string_equal(diagnosis.causes[0].id, id);
+    ts_diagnosis_release(&diagnosis);
+}
+
 /* Four bits err by an eighth of such numbers. A tenth more of everything, or a row that is lost, is hidden in that from
  * whoever looks at the whole. */
 static void test_four_bits_hide_no_factor_and_no_row(void **state)
@@ -622,6 +633,8 @@ static void test_four_bits_hide_no_factor_and_no_row(void **state)
         assert_true(comparison.deltas[0].rel_l2 < 0.1875); /* what is allowed to four bits and a half */
         assert_int_equal(comparison.judgement.verdicts[0].judged, bug ? TS_JUDGED_DIFFERS : TS_JUDGED_NOISE);
         assert_int_equal(comparison.outcome, bug ? TS_OUTCOME_DIFFER : TS_OUTCOME_MATCH);
+        if (kind == LARGER)
+            first_cause_is(&comparison, "scaled");
         if (kind == ROW)
             assert_non_null(strstr(comparison.judgement.verdicts[0].why, "row 33 errs by 1 of its size"));
         if (kind == ROW_OF_EXPERT)
