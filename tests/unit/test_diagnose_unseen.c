@@ -166,10 +166,62 @@ static void test_rows_of_the_other_end(void **state)
     free(y);
 }
 
+/* Behind the softmax a mask takes from each token what it gave to those that come later. */
+static void test_mask_behind_the_softmax(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        struct trace trace;
+        float *before = made_values(TOKENS * WIDTH), *x = made_values(TOKENS * WIDTH), y[TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            const size_t row = way ? i / WIDTH * 7 % TOKENS : i / WIDTH; /* or in no order */
+            y[i] = x[i] * (float)(row + 1) / TOKENS * (float)(1 + 0.02 * dice_number());
+        }
+        trace_start(&trace);
+        trace_add(&trace, "layers.0.norm", before, before, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.self_attn.o_proj", x, y, SHAPE(TOKENS, WIDTH)));
+        if (way)
+            assert_null(trace_cause(&trace, "mask"));
+        else
+            assert_first(&trace, "mask", "rises from 0.04");
+        trace_end(&trace);
+        free(before);
+        free(x);
+    }
+}
+
+/* What goes into a product is multiplied, and its bias is not. */
+static void test_factors_beside_a_bias(void **state)
+{
+    static const double factors[] = {-1, 4, 0.25};
+    (void)state;
+    for (size_t k = 0; k < sizeof factors / sizeof *factors; k++) {
+        struct trace trace;
+        float *before = made_values(TOKENS * WIDTH), *x = made_values(TOKENS * WIDTH), *bias = made_values(WIDTH);
+        float y[TOKENS * WIDTH];
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            y[i] = (float)factors[k] * x[i] * (float)(1 + 0.02 * dice_number()) + bias[i % WIDTH];
+            x[i] += bias[i % WIDTH];
+        }
+        trace_start(&trace);
+        trace_add(&trace, "layers.0.norm", before, before, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.down_proj", x, y, SHAPE(TOKENS, WIDTH)));
+        assert_first(&trace, k ? "scaled" : "sign-flipped", k ? "what differs between tokens is" : NULL);
+        trace_end(&trace);
+        free(before);
+        free(x);
+        free(bias);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token), cmocka_unit_test(test_rising),
-                                       cmocka_unit_test(test_last_token), cmocka_unit_test(test_flipped),
-                                       cmocka_unit_test(test_rows_of_the_other_end)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
+                                       cmocka_unit_test(test_rising),
+                                       cmocka_unit_test(test_last_token),
+                                       cmocka_unit_test(test_flipped),
+                                       cmocka_unit_test(test_rows_of_the_other_end),
+                                       cmocka_unit_test(test_mask_behind_the_softmax),
+                                       cmocka_unit_test(test_factors_beside_a_bias)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
