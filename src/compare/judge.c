@@ -179,6 +179,21 @@ static bool errs_as_modulations_do(const struct ts_judge *state, size_t i)
     return false;
 }
 
+/* By its name a scale and a shift are applied there, which were captured nowhere: products made them, as coarse as
+ * those before it. */
+static bool errs_as_products_before(const struct ts_judge *state, size_t i)
+{
+    double errors[64];
+    size_t count = 0;
+    if (!state->adaptive[i] || state->modulated[i] > 0 || !strstr(state->pairs[i].name, "modulat"))
+        return false;
+    for (size_t k = i; k-- > 0 && count < 64;)
+        if (ts_judge_is_free(state, k) && !ts_judge_is_norm(state->pairs[k].name))
+            errors[count++] = state->errors[k];
+    return count && fabs(state->replays[i].slope) < FOLLOWS_SLOPE &&
+           state->replays[i].local < ts_nth(errors, count, count / 4);
+}
+
 static bool follows(const struct ts_judge *state, size_t i)
 {
     double ratio = state->replays[i].ratio, slope = fabs(state->replays[i].slope);
@@ -206,7 +221,7 @@ static enum failure replay_fails(const struct ts_judge *state, size_t i)
     if (kind == TS_OPERATION_NONE || !state->deltas[i].unequal ||
         (replay->local < 0.01 && replay->local < 2.5 * level_of_hidden_products(state, i)) ||
         (state->adaptive[i] && replay->local < MODULATED_MOST * state->modulated[i]) || errs_as_layers_do(state, i) ||
-        errs_as_modulations_do(state, i))
+        errs_as_modulations_do(state, i) || errs_as_products_before(state, i))
         return NO_FAILURE;
     if (state->products[i] || kind == TS_OPERATION_ROTARY || ts_judge_rounding(&state->deltas[i]) < ts_rounding(10))
         room = TS_REPLAY_FINE;

@@ -16,12 +16,13 @@
 #include "compare/router_bias.h"
 #include "tensor/layer.h"
 
-#define MOST_CHOSEN    64
-#define MOST_EXPERTS   4096
-#define BACK           8  /* earlier pairs that may hold the logits */
-#define FLIPS_BY_ERROR 12 /* of all that are chosen, times the error that came in */
-#define TELLING_TOKENS 16 /* of all routers, whose experts no bias leaves as they are */
-#define SLOTS_NEAR     32 /* pairs around a choice, whose places for experts may be those it has */
+#define MOST_CHOSEN     64
+#define MOST_EXPERTS    4096
+#define BACK            8  /* earlier pairs that may hold the logits */
+#define FLIPS_BY_ERROR  12 /* of all that are chosen, times the error that came in */
+#define NEARLY_IN_ORDER 0.75
+#define TELLING_TOKENS  16 /* of all routers, whose experts no bias leaves as they are */
+#define SLOTS_NEAR      32 /* pairs around a choice, whose places for experts may be those it has */
 
 /* A gap among the k largest numbers of a row, or below them, that the row's own error can close; the error being that
  * of a run, not of a bug: not beyond the spread of the row. */
@@ -454,8 +455,25 @@ static bool chooses_otherwise_elsewhere(struct ts_judge *state, size_t i, const 
     return found;
 }
 
+/* The reference's experts are the largest of its logits and stand in their order, but for some tokens: what ranks them
+ * is not the logits alone, even where it took none of the others. Experts in no order follow by chance, in half of the
+ * tokens at most. */
+static bool are_nearly_in_order(const struct ts_judge *state, const struct choice *choice)
+{
+    struct choice *other = choice->ordered ? NULL : malloc(sizeof *other);
+    size_t follow = 0;
+    if (!other)
+        return false;
+    *other = *choice;
+    other->ordered = true;
+    for (size_t row = 0; row < state->scene.taken_count; row++)
+        follow += read_choice(other, state->scene.taken[row]) && is_own_choice(other, state->scene.taken[row], false);
+    free(other);
+    return (double)follow >= NEARLY_IN_ORDER * (double)state->scene.taken_count;
+}
+
 /* A bias that changed nothing in the reference's tokens, of which there are few, may in the candidate's: in one that is
- * nearly tied with it. */
+ * nearly tied with it. So may one that changed no more than their order. */
 static bool are_biased_after_all(struct ts_judge *state, size_t i, struct choice *choice, size_t *flipped)
 {
     const struct ts_pair *logits = choice->logits;
@@ -463,7 +481,7 @@ static bool are_biased_after_all(struct ts_judge *state, size_t i, struct choice
     for (size_t k = 0; k < state->out->count; k++)
         if (k == i || ts_judge_same_point(state->pairs[k].name, choice->indices->name))
             tokens += state->scene.tokens;
-    if (tokens >= TELLING_TOKENS)
+    if (tokens >= TELLING_TOKENS && !are_nearly_in_order(state, choice))
         return false;
     choice->replayed = !are_biased_choices(state, i, choice, 0, flipped);
     choice->logits = logits;

@@ -35,7 +35,8 @@
 #define SCORES_MOST  ((uint64_t)1 << 21)
 #define ALL_MOST     ((uint64_t)1 << 22)
 #define ALL_TOGETHER ((uint64_t)3 << 22)
-/* A sequence of its own shows in the tensors around one of its own; so many after it are looked at. */
+/* A sequence of its own shows in other tensors with as many rows: half as many of these as this. Of the other end of
+ * cross-attention each layer has keys and values. */
 #define NEIGHBOURS 8
 
 double ts_rounding(int mantissa_bits)
@@ -255,7 +256,6 @@ static void hide_mask(struct ts_actor *actor)
 enum ts_status ts_scene_open_near(struct ts_scene *scene, const struct ts_pair *pairs, size_t count, size_t index,
                                   struct ts_error *error)
 {
-    size_t first = index > TS_SCENE_WINDOW ? index - TS_SCENE_WINDOW : 0;
     struct ts_place place;
     TS_TRY(ts_scene_open(scene, pairs, count, error));
     if (index >= count || scene->batch > 1 || pairs[index].problem || pairs[index].a.rank < 2)
@@ -267,7 +267,7 @@ enum ts_status ts_scene_open_near(struct ts_scene *scene, const struct ts_pair *
     for (unsigned axis = 0; axis < 2 && axis + 1 < place.rank; axis++) {
         uint64_t own = place.shape[axis];
         size_t votes = 0;
-        for (size_t i = first; i < count && i < index + NEIGHBOURS && own > 1; i++) {
+        for (size_t i = 0; i < count && votes < NEIGHBOURS / 2 && own > 1; i++) {
             struct ts_place other;
             if (i == index || pairs[i].problem || pairs[i].a.rank < 2)
                 continue;

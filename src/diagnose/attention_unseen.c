@@ -7,6 +7,15 @@
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
+#define FEWEST_ROWS 3
+#define ENOUGH_ROWS 5    /* to say that all agree but one */
+#define NEARLY      0.2  /* of the tokens may be otherwise, where nearly all are said to be so */
+#define SPARED      0.04 /* of what others err by, in energy */
+#define ALIKE       4.0  /* rows that noise alone made differ by less, in energy */
+#define AT_ONCE     0.4  /* the least that one key counts for, times the number of keys */
+#define RISING_ROWS 16
+#define RISES       2.0
+
 /* No attention lies between this tensor and those before it. */
 static bool is_before_or_beside(const char *name)
 {
@@ -48,6 +57,7 @@ static bool is_of_a_scan(const struct ts_case *the_case)
 struct position {
     double mean, limit; /* size of a row, and what one that agrees errs by, of its own size */
     uint64_t onset;     /* those before it agree, and all others are wrong */
+    bool nearly;        /* not all others, but most */
     bool sees_ahead;    /* or: all are wrong but the last; those from `late` on may agree */
     uint64_t late, last;
 };
@@ -84,10 +94,108 @@ static bool count_positions(struct ts_case *the_case, const struct ts_formula *f
 static const char *tell_positions(struct ts_case *the_case, const struct ts_formula *formula,
                                   const struct ts_tally *tally, double *share)
 {
+    const struct position *position = formula->numbers;
+    const double unlike = tally->sums[UNLIKE] / fmax(tally->sums[TOKENS], 1);
     (void)the_case;
-    (void)formula;
-    *share *= 1 - tally->sums[UNLIKE] / fmax(tally->sums[TOKENS], 1);
+    *share *= position->nearly && unlike > NEARLY ? 0 : 1 - unlike;
     return NULL;
+}
+
+/* How wrong each row is. */
+struct levels {
+    const double *of;
+    size_t rows;
+    double limit; /* rows that agree err by less, as noise does */
+};
+
+/* Of rows from `first` on, what nine in ten err by and more; the least of a few. */
+static double nearly_all(const struct levels *levels, size_t first, size_t end, double *scratch)
+{
+    memcpy(scratch, levels->of + first, (end - first) * sizeof *scratch);
+    return ts_nth(scratch, end - first, (end - first) / 10);
+}
+
+/* The first `onset` rows agree because nothing of what they need is missing: alike, as noise is, and the next ones lack
+ * one key of a few, which counts. Angles and scales make more of an error the more keys there are, and the further. */
+static bool begins_at_once(const struct levels *levels, size_t onset, double *scratch)
+{
+    const double step = AT_ONCE / (double)(onset + 1);
+    double calm, most = 0, usual;
+    memcpy(scratch, levels->of, onset * sizeof *scratch);
+    calm = ts_nth(scratch, onset, (onset - 1) / 2);
+    for (size_t row = 0; row < onset; row++)
+        most = levels->of[row] > most ? levels->of[row] : most;
+    memcpy(scratch, levels->of + onset, (levels->rows - onset) * sizeof *scratch);
+    usual = ts_nth(scratch, levels->rows - onset, (levels->rows - onset) / 2);
+    return most <= ALIKE * calm && levels->of[onset] >= step * step * usual;
+}
+
+/* The first row errs far less than the others, whatever noise there is: than nearly all of them, or than nearly all of
+ * the later ones while the early ones err the more the later they stand. */
+static bool spares_the_first(const struct levels *levels, double *scratch)
+{
+    const size_t rows = levels->rows, early = rows / 4;
+    double halves[2] = {0, 0};
+    if (levels->of[0] <= SPARED * nearly_all(levels, 1, rows, scratch))
+        return true;
+    if (rows < RISING_ROWS || levels->of[0] > SPARED * nearly_all(levels, early, rows, scratch))
+        return false;
+    for (size_t row = 0; row < early / 2 * 2; row++)
+        halves[row >= early / 2] += levels->of[row];
+    return halves[1] > RISES * halves[0];
+}
+
+/* The last row agrees, and those before it do not, but for the very last ones, which miss next to nothing. */
+static bool spares_the_last(const struct ts_case *the_case, const struct levels *levels, double *scratch)
+{
+    const size_t rows = levels->rows;
+    const uint64_t late = (uint64_t)the_case->actor->sequence * 3 / 4;
+    const double last = levels->of[rows - 1];
+    size_t wrong = 0, first_late = rows - 1;
+    for (size_t row = 0; row + 1 < rows; row++) {
+        bool is_late = ts_case_row(the_case, row) > late;
+        wrong += levels->of[row] > levels->limit || is_late;
+        first_late = is_late && row < first_late ? row : first_late;
+    }
+    if (last < levels->limit && wrong == rows - 1)
+        return true;
+    return last <= SPARED * nearly_all(levels, 0, first_late, scratch);
+}
+
+enum found { NOTHING, FIRST_AGREES, FIRST_SPARED, WINDOW, LAST_SPARED };
+
+static enum found find_position(const struct ts_case *the_case, const struct levels *levels, double *scratch,
+                                size_t *onset)
+{
+    const size_t rows = levels->rows;
+    bool after = true;
+    *onset = 0;
+    while (*onset < rows && levels->of[*onset] < levels->limit)
+        ++*onset;
+    for (size_t row = *onset; row < rows; row++)
+        after = after && levels->of[row] > levels->limit;
+    if (rows >= ENOUGH_ROWS && *onset == 1 && after)
+        return FIRST_AGREES;
+    if (rows >= ENOUGH_ROWS && *onset > 1 && after && rows - *onset >= 3)
+        return *onset > rows / 4 || begins_at_once(levels, *onset, scratch) ? WINDOW : FIRST_SPARED;
+    if (rows >= ENOUGH_ROWS && spares_the_last(the_case, levels, scratch))
+        return LAST_SPARED;
+    return spares_the_first(levels, scratch) ? FIRST_SPARED : NOTHING;
+}
+
+static void say_first_spared(struct ts_case *the_case, bool alone)
+{
+    const char *how = alone ? "agrees and every later one is wrong" : "errs far less than nearly all later ones";
+    if (is_of_a_scan(the_case))
+        ts_propose_plain(
+            the_case, "rows", alone ? 0.5 : 0.4,
+            "what carries information from token to token: the scan or recurrence, its inputs and its state",
+            "the first token %s: the candidate carries earlier tokens on differently", how);
+    else
+        ts_propose_plain(the_case, "softmax", alone ? 0.5 : 0.4,
+                         "the steps from queries and keys to probabilities: rotary angles, scale, softmax; capture "
+                         "them to see which",
+                         "the first token, which sees only itself, %s: the candidate's attention weights differ", how);
 }
 
 /* What lies between queries, keys and the output was not captured. Which tokens are wrong still tells something: the
@@ -96,64 +204,51 @@ static const char *tell_positions(struct ts_case *the_case, const struct ts_form
  */
 static bool propose_by_position(struct ts_case *the_case)
 {
-    const struct ts_actor *actor = the_case->actor;
-    size_t rows = actor->rows, onset = 0;
-    double *levels = calloc(2 * rows, sizeof *levels), *sorted = levels ? levels + rows : NULL, middle, limit, all = 0;
-    bool after = true, before = true, last = false;
+    const size_t rows = the_case->actor->rows;
+    double *of = calloc(2 * rows + 1, sizeof *of), *scratch = of ? of + rows : NULL, middle, all = 0;
+    struct levels levels = {.of = of, .rows = rows};
     struct position position;
-    for (size_t i = 0; i < the_case->total; i++)
-        all += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] / (double)rows : 0;
-    for (size_t row = 0; row < rows && levels; row++)
-        sorted[row] = levels[row] = level_of(the_case, row, all);
-    if (!levels || rows < 5) {
-        free(levels);
+    enum found found;
+    size_t onset;
+    if (!of || rows < FEWEST_ROWS) {
+        free(of);
         return false;
     }
-    middle = ts_nth(sorted, rows, rows - rows / 4 - 1);
-    limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
-    limit = limit > 1e-4 * middle ? limit : 1e-4 * middle;
-    limit = limit < 0.04 * middle ? limit : 0.04 * middle;
-    while (onset < rows && levels[onset] < limit)
-        onset++;
-    for (size_t row = onset; row < rows; row++)
-        after = after && levels[row] > limit;
-    /* of many tokens the last ones miss next to nothing */
-    for (size_t row = 0; row + 1 < rows; row++)
-        before = before && (levels[row] > limit ||
-                            (!actor->whole && ts_case_row(the_case, row) > (uint64_t)actor->sequence * 3 / 4));
+    for (size_t i = 0; i < the_case->total; i++)
+        all += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] / (double)rows : 0;
+    for (size_t row = 0; row < rows; row++)
+        scratch[row] = of[row] = level_of(the_case, row, all);
+    middle = ts_nth(scratch, rows, rows - rows / 4 - 1);
+    levels.limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
+    levels.limit = fmin(fmax(levels.limit, 1e-4 * middle), SPARED * middle);
+    found = find_position(the_case, &levels, scratch, &onset);
     position.mean = all;
-    position.limit = limit;
-    position.onset = ts_case_row(the_case, onset < rows ? onset : rows - 1);
-    position.late = (uint64_t)actor->sequence * 3 / 4;
-    position.last = (uint64_t)actor->sequence - 1;
-    position.sees_ahead = !(onset >= 1 && after);
-    if ((onset == 1 && after) || (onset > 1 && after && rows - onset >= 3) || (before && levels[rows - 1] < limit))
+    position.limit = levels.limit;
+    position.onset = ts_case_row(the_case, found == WINDOW || found == FIRST_AGREES ? onset : 1);
+    position.sees_ahead = found == LAST_SPARED;
+    position.nearly = found == FIRST_SPARED;
+    if (position.nearly)
+        position.limit = fmax(levels.limit, 2 * of[0]);
+    position.late = (uint64_t)the_case->actor->sequence * 3 / 4;
+    position.last = (uint64_t)the_case->actor->sequence - 1;
+    if (found != NOTHING)
         ts_formula_next(the_case, &(struct ts_formula){.count = count_positions,
                                                        .tell = tell_positions,
                                                        .numbers = &position,
                                                        .size = sizeof position});
-    if (onset == 1 && after && is_of_a_scan(the_case))
-        ts_propose_plain(
-            the_case, "rows", 0.5,
-            "what carries information from token to token: the scan or recurrence, its inputs and its state",
-            "the first token agrees and every later one is wrong: the candidate carries earlier tokens on differently");
-    else if (onset == 1 && after)
-        ts_propose_plain(the_case, "softmax", 0.5,
-                         "the steps from queries and keys to probabilities: rotary angles, scale, softmax; capture "
-                         "them to see which",
-                         "the first token, which sees only itself, agrees and every later one is wrong: the "
-                         "candidate's attention weights differ");
-    else if (onset > 1 && after && rows - onset >= 3)
+    if (found == FIRST_AGREES || found == FIRST_SPARED)
+        say_first_spared(the_case, found == FIRST_AGREES);
+    else if (found == WINDOW)
         ts_propose_plain(the_case, "mask", 0.4, "the sliding window, the mask, and the cache at this position",
                          "the first %zu tokens agree and all later ones are wrong: something starts to matter at "
                          "position %zu, such as a sliding window of that length",
-                         (size_t)ts_case_row(the_case, onset), (size_t)ts_case_row(the_case, onset));
-    else if ((last = before && levels[rows - 1] < limit))
+                         (size_t)position.onset, (size_t)position.onset);
+    else if (found == LAST_SPARED)
         ts_propose_plain(the_case, "mask", 0.5, "whether the causal mask is applied",
                          "only the last token agrees: it sees all tokens anyway, while the others see tokens ahead of "
                          "them on one side only");
-    free(levels);
-    return last;
+    free(of);
+    return found == LAST_SPARED;
 }
 
 /* How sure it is, and how much surer where it explains all. */

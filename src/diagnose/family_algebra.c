@@ -33,6 +33,16 @@
 #define QUANTIZED_SURE 0.9
 #define QUANTIZED_CHECK                                                                                                \
     "a scale that is missing, applied twice or computed from another size; the file that was quantized"
+/* Tokens whose factors rise: so many, from less than that, to one within that. */
+#define RISING_ROWS  8
+#define BEGINS_BELOW 0.5
+#define ABOUT_ONE    0.1
+/* A factor beside a bias: of so many tokens, that far from one and from zero, which explains so much; how far means
+ * move at least, in energy, beside what the factor would move them. */
+#define FEWEST_ROWS 5
+#define NO_FACTOR   0.05
+#define BUT_BIAS    0.9
+#define SAME_MEAN   0.1
 
 /* Sums of one part, over the elements that count. */
 struct sums {
@@ -421,6 +431,29 @@ static const char *parts_text(struct ts_case *the_case, enum partition partition
                         what, which, low, high, words->per);
 }
 
+static bool is_attended(const struct ts_case *the_case)
+{
+    return the_case->operation.kind == TS_OPERATION_NONE && ts_names_attention(ts_case_name(the_case, the_case->actor));
+}
+
+/* Factors of tokens that rise from little to one: the first ones miss what they gave to all that come behind them, and
+ * the last one has nothing behind it. */
+static bool rise_to_one(const struct ts_case *the_case, const double *factors)
+{
+    const size_t rows = the_case->actor->rows, part = rows / 4;
+    double sums[4] = {0};
+    if (rows < RISING_ROWS || the_case->actor->sequence < rows ||
+        ts_case_row(the_case, rows - 1) + 1 != (uint64_t)the_case->actor->sequence)
+        return false;
+    for (size_t row = 0; row < 4 * part; row++) {
+        if (!(factors[row] > 0 && factors[row] < 1 + ABOUT_ONE))
+            return false;
+        sums[row / part] += factors[row] / (double)part;
+    }
+    return factors[0] < BEGINS_BELOW && fabs(factors[rows - 1] - 1) < ABOUT_ONE && sums[1] > sums[0] &&
+           sums[2] > sums[1] && sums[3] > sums[2];
+}
+
 /* A factor, then an offset, for each part that errs. */
 static void by_part(struct ts_case *the_case, enum partition partition, const struct words *words, double *prediction)
 {
@@ -451,6 +484,16 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
         one = are_of_one_head(actor, chosen, parts);
     if (partition == BY_CHANNEL)
         one = one_run(the_case, sums, chosen, parts, ts_explained(the_case, prediction), ts_case_scratch(the_case));
+    if (partition == BY_ROW && is_attended(the_case) && rise_to_one(the_case, numbers)) {
+        give_formula(the_case, partition, numbers, false, low, high);
+        ts_propose(
+            the_case, "mask", prediction, number,
+            "where the mask is applied: in front of the softmax, not behind it, so that the probabilities of "
+            "what a token sees add up to one",
+            "each token is smaller by a factor that rises from %.4g in the first to %.4g in the last, as if keys "
+            "that come later took their share of the softmax and gave nothing",
+            numbers[0], numbers[parts - 1]);
+    }
     give_formula(the_case, partition, numbers, false, low, high);
     if (!one && (fabs(low) > 1e-3 || fabs(high) > 1e-3) && /* all near zero: that is for "zeros" to say */
         are_multiples(sums, parts, chosen) &&
@@ -528,6 +571,46 @@ static void affine_by_channel(struct ts_case *the_case, enum partition partition
     free(factors);
 }
 
+/* One factor for all that differs between tokens, and a constant for each channel: a factor on what goes into a product
+ * with a bias, or on its weight. Half as many numbers as a factor and an offset for each channel are. */
+static void scaled_but_bias(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t parts;
+    struct sums *sums = actor->rows < FEWEST_ROWS ? NULL : add_up(the_case, BY_CHANNEL, &parts);
+    double *factors = sums ? calloc(2 * parts, sizeof *factors) : NULL, xx = 0, xy = 0, factor, kept = 0, moved = 0;
+    for (size_t p = 0; factors && p < parts; p++)
+        if (sums[p].count > 0) {
+            xx += sums[p].xx - sums[p].x * sums[p].x / sums[p].count;
+            xy += sums[p].xy - sums[p].x * sums[p].y / sums[p].count;
+        }
+    factor = xx > 0 ? xy / xx : 1;
+    for (size_t p = 0; factors && p < parts; p++)
+        if (sums[p].count > 0) {
+            const double x = sums[p].x / sums[p].count, y = sums[p].y / sums[p].count;
+            factors[p] = factor;
+            factors[parts + p] = y - factor * x;
+            moved += (y - factor * x) * (y - factor * x); /* what a factor without a bias would leave */
+            kept += (y - x) * (y - x);
+        }
+    /* around the same mean, that is another temperature of attention; and with no constant it is a factor */
+    if (factors && fabs(factor - 1) > NO_FACTOR && fabs(factor) > NO_FACTOR &&
+        (!is_attended(the_case) || kept > SAME_MEAN * moved)) {
+        for (size_t i = 0; i < the_case->total; i++)
+            prediction[i] = factor * the_case->expected[i] + factors[parts + i % actor->width];
+        if (ts_explained(the_case, prediction) > BUT_BIAS && follows_tokens(the_case, prediction, TWO_NUMBERS)) {
+            ts_formula_channels(the_case, factors, factors + parts);
+            ts_propose(the_case, factor < 0 && fabs(factor + 1) < NO_FACTOR ? "sign-flipped" : "scaled", prediction,
+                       1 + parts, "a factor on what goes into this product, or on its weight, and not on its bias",
+                       "what differs between tokens is %.4g times what it should be, and each channel has a constant "
+                       "beside it that is not: a bias",
+                       factor);
+        }
+    }
+    free(sums);
+    free(factors);
+}
+
 /* What a product makes, by its name: it has no weight of a norm. */
 static bool is_projection(const struct ts_case *the_case)
 {
@@ -535,11 +618,6 @@ static bool is_projection(const struct ts_case *the_case)
     return the_case->operation.kind == TS_OPERATION_NONE && !strstr(name, "norm") && !strstr(name, "rope") &&
            (strstr(name, "proj") || strstr(name, "c_fc") || strstr(name, "fc1") || strstr(name, "fc2") ||
             ts_names_operand(name));
-}
-
-static bool is_attended(const struct ts_case *the_case)
-{
-    return the_case->operation.kind == TS_OPERATION_NONE && ts_names_attention(ts_case_name(the_case, the_case->actor));
 }
 
 static void propose(struct ts_case *the_case)
@@ -604,6 +682,8 @@ static void propose(struct ts_case *the_case)
         by_part(the_case, BY_CHANNEL_OF_HEAD, &channel_of_head, prediction);
         by_part(the_case, BY_HEAD, &head, prediction);
     }
+    if (is_projection(the_case))
+        scaled_but_bias(the_case, prediction);
     affine_by_channel(the_case, BY_CHANNEL, prediction);
 }
 

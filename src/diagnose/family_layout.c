@@ -25,6 +25,9 @@
 /* Of tokens that are moved: how many must be, so that it is no chance, and what may be left of their error. */
 #define LEAST_MOVED 3
 #define MOVED_LEFT  0.03
+/* Numbers that stand the other way round: so many at least, and what that must explain. */
+#define LEAST_FLIPPED 4
+#define FLIP_EXPLAINS 0.5
 
 /* The values that are shuffled: in memory, or of a pair too large for it. */
 struct source {
@@ -436,6 +439,40 @@ static void moves(struct ts_case *the_case, double *prediction)
     free(new);
 }
 
+/* Channels the other way round, all of them or those of each head. Nothing is fitted, so that noise hides none of it:
+ * by content a channel is known again where few tokens or coarse weights leave it unlike the others. */
+static void flips_channels(struct ts_case *the_case, double *prediction, size_t length)
+{
+    const size_t width = the_case->actor->width;
+    size_t *order = malloc(width * sizeof *order);
+    for (size_t i = 0; order && i < width; i++)
+        order[i] = i / length * length + length - 1 - i % length;
+    for (size_t i = 0; order && i < the_case->total; i++)
+        prediction[i] = the_case->expected[i / width * width + order[i % width]];
+    if (order && ts_explained(the_case, prediction) > FLIP_EXPLAINS) {
+        ts_formula_order(the_case, order, NULL);
+        ts_propose(the_case, "permuted", prediction, 0,
+                   ts_case_text(the_case,
+                                "a flip, a negative stride, or rows of a weight that are read from the wrong end; to "
+                                "undo: reshape(-1, %zu).flip(1), then reshape back",
+                                length),
+                   length == width ? "channels are in reverse order"
+                                   : "the channels of each head are in reverse order");
+    }
+    free(order);
+}
+
+static void flips_tokens(struct ts_case *the_case, double *prediction, uint64_t tokens)
+{
+    ts_formula_moved(the_case, &(struct ts_rows_moved){.reversed = true});
+    ts_propose(the_case, "permuted", prediction, 0,
+               ts_case_text(the_case,
+                            "a flip, a negative stride, or the wrong end of an axis; to undo: reshape(%" PRIu64
+                            ", %zu).flip(0), then reshape back",
+                            tokens, the_case->actor->width),
+               "tokens are in reverse order");
+}
+
 /* The last token first: of a long sequence, where matching by content sees single tokens only. */
 static void flips(struct ts_case *the_case, double *prediction)
 {
@@ -446,15 +483,24 @@ static void flips(struct ts_case *the_case, double *prediction)
         if (ts_view_read_f64(&pair->a, (tokens - 1 - ts_case_row(the_case, row)) * width, (size_t)width,
                              prediction + row * width, &ignored) != TS_OK)
             return;
-    if (!(ts_explained(the_case, prediction) > 0.97))
-        return;
-    ts_formula_moved(the_case, &(struct ts_rows_moved){.reversed = true});
-    ts_propose(the_case, "permuted", prediction, 0,
-               ts_case_text(the_case,
-                            "a flip, a negative stride, or the wrong end of an axis; to undo: reshape(%" PRIu64
-                            ", %" PRIu64 ").flip(0), then reshape back",
-                            tokens, width),
-               "tokens are in reverse order");
+    if (ts_explained(the_case, prediction) > FLIP_EXPLAINS)
+        flips_tokens(the_case, prediction, tokens);
+}
+
+static void flips_in_memory(struct ts_case *the_case, double *prediction)
+{
+    const struct ts_actor *actor = the_case->actor;
+    const size_t rows = actor->rows, width = actor->width;
+    if (!ts_case_direct(the_case) && actor->whole && actor->sequence == rows && rows >= LEAST_MOVED) {
+        for (size_t row = 0; row < rows; row++)
+            memcpy(prediction + row * width, the_case->expected + (rows - 1 - row) * width, width * sizeof *prediction);
+        if (ts_explained(the_case, prediction) > FLIP_EXPLAINS)
+            flips_tokens(the_case, prediction, rows);
+    }
+    if (width >= LEAST_FLIPPED)
+        flips_channels(the_case, prediction, width);
+    if (actor->inner >= LEAST_FLIPPED && actor->inner < width && width % actor->inner == 0)
+        flips_channels(the_case, prediction, actor->inner);
 }
 
 static void propose(struct ts_case *the_case)
@@ -482,6 +528,7 @@ static void propose(struct ts_case *the_case)
     ts_match_rows(the_case, prediction);
     ts_match_columns(the_case, prediction);
     ts_match_blocks(the_case, prediction);
+    flips_in_memory(the_case, prediction);
     ts_layout_values(the_case, prediction);
 }
 

@@ -24,7 +24,7 @@ struct centred {
     double *offsets;          /* the mean of what was found, of each channel */
     size_t rows, width, tokens;
     struct ts_shuffle best;
-    size_t step; /* in place of a swap; 0: none */
+    size_t step; /* in place of a swap; 0: none, the width: all the other way round */
     double left, size;
 };
 
@@ -60,6 +60,8 @@ static bool open_centred(struct centred *centred, struct ts_case *the_case)
 
 static size_t source_of(const struct centred *centred, const struct ts_shuffle *swap, size_t step, size_t channel)
 {
+    if (step == centred->width)
+        return centred->width - 1 - channel;
     return step ? (channel + centred->width - step) % centred->width : (size_t)ts_shuffle_source(swap, channel);
 }
 
@@ -103,6 +105,7 @@ static void propose_best(const struct centred *centred, double *prediction)
     const size_t width = centred->width;
     size_t *order = malloc(width * sizeof *order);
     double *offsets = calloc(width, sizeof *offsets);
+    const bool flipped = centred->step == width;
     const bool heads = the_case->actor->heads > 1 && centred->step % the_case->actor->inner == 0;
     char text[256];
     for (size_t i = 0; order && offsets && i < width; i++) {
@@ -115,14 +118,16 @@ static void propose_best(const struct centred *centred, double *prediction)
             prediction[row * width + i] = the_case->expected[row * width + order[i]] + offsets[i];
     }
     if (order && offsets) {
-        if (centred->step)
+        if (flipped)
+            snprintf(text, sizeof text, "channels are in reverse order");
+        else if (centred->step)
             snprintf(text, sizeof text, "channels are %zu further %s, around the end",
                      centred->step <= width / 2 ? centred->step : width - centred->step,
                      centred->step <= width / 2 ? "on" : "back");
         else
             ts_shuffle_text(&centred->best, 1, width, the_case->actor->heads, text, sizeof text);
         ts_formula_order(the_case, order, offsets);
-        ts_propose(the_case, centred->step && !heads ? "shifted" : "permuted", prediction, width,
+        ts_propose(the_case, centred->step && !flipped && !heads ? "shifted" : "permuted", prediction, width,
                    "the order of the rows of the weight, and that of its bias",
                    "%s, except for a constant added to each in every token: the weights are out of place, the bias is "
                    "not",
@@ -141,7 +146,7 @@ void ts_layout_but_bias(struct ts_case *the_case, double *prediction)
         return;
     if (open_centred(&centred, the_case)) {
         ts_shuffle_each(1, actor->width, false, NULL, 0, MOST_TRIED, try_swap, &centred);
-        for (size_t step = 1; step < actor->width; step++)
+        for (size_t step = 1; step <= actor->width; step++)
             consider(&centred, NULL, step);
         if (isfinite(centred.left) && left_by(&centred, &centred.best, centred.step, actor->width) < MATCHES)
             propose_best(&centred, prediction);

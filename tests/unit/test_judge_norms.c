@@ -275,6 +275,42 @@ static void test_a_modulation_that_another_block_shows(void **state)
     judge_blocks(1e-7, 0.02, 1);
 }
 
+/* A projection that errs by `product`, and a norm that is scaled and shifted by what nobody captured and errs by
+ * `made`. */
+static void judge_unseen_modulation(const char *name, double product, double made, size_t expected)
+{
+    struct judged judged;
+    float *x = made_values(TOTAL), *modulation = made_values(2 * WIDTH), own[2 * WIDTH], normed[TOTAL], out[2][TOTAL];
+    trace_start(&judged.trace);
+    err(modulation, own, 2 * WIDTH, made);
+    normalize(x, TOKENS, WIDTH, normed);
+    for (size_t i = 0; i < TOTAL; i++) {
+        const size_t at = i % WIDTH;
+        out[0][i] = normed[i] * (1 + modulation[at]) + modulation[WIDTH + at];
+        out[1][i] = normed[i] * (1 + own[at]) + own[WIDTH + at];
+    }
+    for (int i = 0; i < 3; i++) {
+        float *projected = made_values(TOTAL), found[TOTAL];
+        err(projected, found, TOTAL, product);
+        trace_add(&judged.trace, made_name("block_0_proj_%d", i), projected, found, SHAPE(TOKENS, WIDTH));
+        free(projected);
+    }
+    trace_add(&judged.trace, "block_0_normed", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, name, out[0], out[1], SHAPE(TOKENS, WIDTH));
+    expect_first(&judged, expected);
+    free(x);
+    free(modulation);
+}
+
+static void test_a_modulation_that_nobody_captured(void **state)
+{
+    (void)state;
+    judge_unseen_modulation("block_0_modulated", 0.08, 0.07, SIZE_MAX);
+    judge_unseen_modulation("block_0_modulated", 0.08, 0.5, 4);
+    judge_unseen_modulation("block_0_modulated", 1e-3, 0.07, 4);
+    judge_unseen_modulation("layer_0_attn_norm", 0.08, 0.07, 4);
+}
+
 /* Blocks with captured modulations, some of coarse products and some not, and a last norm whose scale and shift nobody
  * captured and that err by `made`. */
 static void judge_last_norm(const double *coarse, double made, size_t expected)
@@ -371,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_a_large_number_that_was_rounded),
         cmocka_unit_test(test_a_modulation_that_was_not_captured),
         cmocka_unit_test(test_a_modulation_that_another_block_shows),
+        cmocka_unit_test(test_a_modulation_that_nobody_captured),
         cmocka_unit_test(test_blocks_of_several_precisions),
         cmocka_unit_test(test_a_sum_that_was_not_captured),
     };

@@ -52,6 +52,11 @@ class Shop:
     def weight(self, how, causes, change, names=None, **more):
         self.add("weight_" + how, causes, part=self.chance.choice(names or self.weights), change=change, **more)
 
+    def weight_of(self, how, causes, name, other):
+        """The weight of another projection of the same layer."""
+        layer = self.layer()
+        self.weight("of_" + how, causes, lambda _, model: model.weights[f"{layer}.{other}"], [name], layer=layer)
+
     def of_another_layer(self, kind, name):
         layer = self.layer()
         other = self.beside(layer)
@@ -101,18 +106,15 @@ def weight_bugs(shop):
     shop.weight("rows_reversed", "permuted", lambda w, _: w.flip(0).contiguous())
     shop.weight("columns_reversed", "unrelated permuted wrong-input", lambda w, _: w.flip(1).contiguous())
     shop.weight("half_used", "term-missing unrelated wrong-input scaled", without_second_half)
-    shop.weight("halves", "permuted", halves_exchanged)
+    shop.weight("halves", "permuted shifted", halves_exchanged)  # further on by a half, around the end
     name = chance.choice(shop.weights)
     shop.weight("row_zero", "zeros channels channel-scaled",
                 without_row(chance.randrange(weights[f"0.{name}"].shape[0])), [name])
     if not c.latent:
         shop.weight("interleaved", "permuted rotation", interleaved(c.head_size), ["q", "k"])
-        layer = shop.layer()
-        shop.weight("of_values", "swapped-with", lambda w, model: model.weights[f"{layer}.v"], ["k"], layer=layer)
+        shop.weight_of("values", "swapped-with", "k", "v")
     if "gate" in shop.weights:
-        layer = shop.layer()
-        shop.weight("of_up", "swapped-with permuted", lambda w, model: model.weights[f"{layer}.up"], ["gate"],
-                    layer=layer)
+        shop.weight_of("up", "swapped-with permuted", "gate", "up")
     for name in ("q", "up", "down", "o", "v"):
         offset = "offset channels heads"
         if f"0.{name}.bias" in weights:
@@ -343,7 +345,7 @@ def damages(config, chance):
         "scaled": ("scaled", lambda x, _: x * factor), "offset": ("offset", lambda x, _: x + 0.3 * x.std()),
         "negated": ("sign-flipped scaled", lambda x, _: -x), "summed_over_ranks": ("scaled", lambda x, _: x * ranks),
         "divided_by_ranks": ("scaled", lambda x, _: x / ranks),
-        "halves": ("permuted", d.flat(lambda x: x.roll(x.shape[1] // 2, 1))),
+        "halves": ("permuted shifted", d.flat(lambda x: x.roll(x.shape[1] // 2, 1))),
         "channels_reversed": ("permuted", d.flat(lambda x: x.flip(1))),
         "channels_rolled": ("permuted shifted", d.flat(lambda x: x.roll(1, 1))),
         "interleaved": ("permuted", d.flat(lambda x: torch.stack(x.chunk(2, 1), -1).flatten(1)

@@ -54,6 +54,8 @@ MODULES.update({f"cross_attn_{name}": f"encoder_attn.{name}"
                 for name in ("norm_output", "q_proj", "k_proj", "v_proj", "o_proj")})
 # Steps from which attention's weights follow, and those weights.
 SCORES = ("_q_", "_k_", "_kv_", "_scores", "_probs")
+# Damage to some tokens, which stays in these.
+WITHIN_TOKENS = ("token_scaled", "token_zero", "token_random", "end_zero", "unwritten", "bit_flipped", "overwritten")
 OUTSIDE = {"input_embeddings": "model.embed_tokens", "final_norm_output": "model.norm", "logits": "lm_head"}
 
 
@@ -133,6 +135,7 @@ class Case:
         names = names_kept(self.captured, list(reference.captures), self.family, random.Random(self.seed))
         inside = (f"layer_{self.bug.layer}_", f"block_{self.bug.layer}_") if self.bug else ()
         self.sees_scores = any(name.startswith(inside) and any(step in name + "_" for step in SCORES) for name in names)
+        self.sees_part = any(start + str(self.bug.part) in names for start in inside)
         half = {"bf16": torch.bfloat16, "f16": torch.float16}.get(precision.type)
         half = half if self.half and "res32" not in precision.details else None
         base = self.pack(reference, names, None)
@@ -160,15 +163,23 @@ def judged(binary, folder):
         return {"verdict": f"no report (exit {done.returncode}): {done.stderr.strip()[:160]}"}
 
 
-def accepted(case):
-    """The causes that explain the bug, as far as what was captured tells."""
-    causes = list(case.bug.causes)
-    if case.bug.is_in_queries_or_keys() and not case.sees_scores:
+def accepted(case, expected):
+    """The causes that explain the bug, as far as what was captured tells; `expected` is the first tensor that shows it."""
+    bug, causes = case.bug, list(case.bug.causes)
+    if bug.is_in_queries_or_keys() and not case.sees_scores:
         # of queries and keys nothing is there, nor of what is made of them: that attention weighs the values otherwise
         # is all that anybody can tell
         causes.append("softmax")
-    if case.bug.how == "unwritten" and case.precision.startswith("f16"):
+    if bug.how == "unwritten" and case.precision.startswith("f16"):
         causes.append("inf")  # what the memory was filled with is beyond the largest f16
+    if bug.name == "tampered" and not case.sees_part:
+        if "inf" in causes:
+            causes.append("nan")  # which is what a norm or a product makes of an infinity
+        if bug.how in WITHIN_TOKENS:
+            causes.append("rows")  # behind a norm or a product all numbers of these tokens are wrong, and which they
+            # were is not to be seen any more
+    if bug.name in ("norm_skipped", "norm_not_divided") and "norm" not in expected:
+        causes.append("wrong-input")  # what comes out of the norm is not there: the next step takes what went into it
     return causes
 
 
@@ -186,11 +197,11 @@ def score(case, expected, report):
             row["text"] = f"ALARM verdict {row['verdict']}, first {found}: {why}"
         return row
     row["located"] = found == expected
-    row["named"] = row["located"] and cause.get("id") in accepted(case)
+    row["named"] = row["located"] and cause.get("id") in accepted(case, expected)
     if not row["located"]:
         row["text"] = f"MISS  first {found}, is {expected} ({row['verdict']})"
     elif not row["named"]:
-        row["text"] = f"NAME  cause {cause.get('id')}, one of {', '.join(accepted(case))}, at {found}"
+        row["text"] = f"NAME  cause {cause.get('id')}, one of {', '.join(accepted(case, expected))}, at {found}"
     return row
 
 
