@@ -954,6 +954,40 @@ static void put_turned(const float *from, size_t heads, size_t tokens, size_t si
             memcpy(to + (t * heads + h) * size, from + (h * tokens + t) * size, size * sizeof *to);
 }
 
+/* Captured queries and keys of llama.cpp, which turns pairs where others turn halves: [tokens, heads, size] against [1,
+ * heads, tokens, size], for any number of tokens. */
+static void check_turned_heads(size_t tokens, bool pairs)
+{
+    enum { HEADS = 4, SIZE = 16, MOST = 9 };
+    static const char *const names[2][2] = {{"model.layers.%d.self_attn.q_rope", "Qcur_rope-%d"},
+                                            {"model.layers.%d.self_attn.k_rope", "Kcur_rope-%d"}};
+    struct paired paired;
+    paired_start(&paired);
+    for (int i = 0; i < 4; i++) {
+        float *values = made_values(HEADS * tokens * SIZE), turned[MOST * HEADS * SIZE], out[MOST * HEADS * SIZE];
+        put_turned(values, HEADS, tokens, SIZE, turned);
+        for (size_t k = 0; k < tokens * HEADS * SIZE; k++) {
+            const size_t place = k % SIZE, from = place % 2 * (SIZE / 2) + place / 2;
+            out[k] = turned[pairs ? k - place + from : k];
+        }
+        made_add(paired.a, made_name(names[i % 2][0], i / 2), values, SHAPE(1, HEADS, tokens, SIZE));
+        made_add(paired.b, made_name(names[i % 2][1], i / 2), out, SHAPE(tokens, HEADS, SIZE));
+        free(values);
+    }
+    paired_run(&paired, NULL);
+    assert_all_equal(&paired, 4, 0);
+    paired_end(&paired);
+}
+
+static void test_turned_heads(void **state)
+{
+    (void)state;
+    check_turned_heads(9, true);
+    check_turned_heads(4, true);
+    check_turned_heads(9, false);
+    check_turned_heads(1, true);
+}
+
 /* As many tokens as heads, and heads before tokens on one side: queries and keys of `layers` layers, and what is made
  * of them, which `agrees` or not. One layer's queries may be `plain` on both sides. */
 static void add_square(struct paired *paired, int layers, size_t key_heads, bool agrees, int plain)
@@ -1039,6 +1073,7 @@ int main(void)
         cmocka_unit_test(test_tied),
         cmocka_unit_test(test_what_most_layers_need),
         cmocka_unit_test(test_as_many_tokens_as_heads),
+        cmocka_unit_test(test_turned_heads),
         cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
