@@ -116,11 +116,27 @@ static void count_again(struct ts_judgement *judgement)
     }
 }
 
+/* What carries the error of a tensor that a rule lets pass still differs, and from where is said. */
+static enum ts_status name_source(struct ts_comparison *comparison, size_t first, struct ts_error *error)
+{
+    struct ts_judgement *judgement = &comparison->judgement;
+    const char *why;
+    if (first == SIZE_MAX || judgement->verdicts[first].judged == TS_JUDGED_DIFFERS)
+        return TS_OK;
+    why = ts_arena_printf(&judgement->arena, "carried from %s, which a rule allows",
+                          comparison->pairing.pairs[first].name);
+    for (size_t i = first + 1; i < judgement->count && why; i++)
+        if (judgement->verdicts[i].judged == TS_JUDGED_DIFFERS && !judgement->verdicts[i].made_here)
+            judgement->verdicts[i].why = why;
+    return why ? TS_OK : ts_fail_memory(error);
+}
+
 /* Fixed tolerances and grades stand for the judge everywhere; a rule where its expression matches. */
 static enum ts_status apply_rules(struct ts_comparison *comparison, const struct ts_comparison_options *options,
                                   struct ts_error *error)
 {
     struct ts_judgement *judgement = &comparison->judgement;
+    const size_t first = judgement->first;
     enum ts_status status = TS_OK;
     for (size_t i = 0; i < judgement->count; i++) {
         const struct ts_delta *delta = &comparison->deltas[i];
@@ -156,7 +172,7 @@ static enum ts_status apply_rules(struct ts_comparison *comparison, const struct
     }
     if (options->fixed_tolerance || options->grades || options->rules)
         count_again(judgement);
-    return TS_OK;
+    return options->rules ? name_source(comparison, first, error) : TS_OK;
 }
 
 /* A rule that cannot be understood is told of before hours of reading. */

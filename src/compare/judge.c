@@ -301,7 +301,8 @@ static void first_look(struct ts_judge *state, size_t i)
     }
 }
 
-/* After the first divergence everything carries its error; what stands above the noise before it differs. */
+/* After the first divergence everything carries its error; what stands above the noise before it differs, and so does
+ * what has no relation to the reference, as large as that noise may be. */
 static void judge_downstream(struct ts_judge *state)
 {
     struct ts_judgement *out = state->out;
@@ -314,7 +315,8 @@ static void judge_downstream(struct ts_judge *state)
         double level = state->reordered[i] ? state->errors[i] : state->deltas[i].rel_l2;
         if (verdict->judged == TS_JUDGED_DIFFERS || verdict->judged == TS_JUDGED_UNKNOWN)
             continue;
-        if (level > 3 * before && level > 4 * ts_judge_rounding(&state->deltas[i])) {
+        if ((level > 3 * before && level > 4 * ts_judge_rounding(&state->deltas[i])) ||
+            (level > TS_UNRELATED && state->deltas[i].cosine < TS_RESEMBLES)) {
             verdict->judged = TS_JUDGED_DIFFERS;
             verdict->why = "carried from the first divergence";
         }
@@ -347,7 +349,7 @@ static void sum_up(struct ts_judge *state)
                 out->guessed[out->aside_count] = state->guesses[row];
             out->aside[out->aside_count++] = state->scene.taken[row];
         }
-    if (out->first == SIZE_MAX && out->coarse != SIZE_MAX)
+    if (out->coarse != SIZE_MAX && out->coarse < out->first)
         ts_judge_note(
             out, ts_judge_say(out,
                               "from \"%s\" on, errors are as large as low-bit weights or a low-bit cache make them "

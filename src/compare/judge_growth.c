@@ -8,12 +8,13 @@
 #include "tensor/layer.h"
 
 /* Growth over what came in, where no operation could be learnt. */
-#define GROWTH_LIMIT   8.0
-#define CLOSE_LIMIT    4.0
-#define LARGE_LIMIT    3.0 /* of errors that would become larger than this: there is little left for them to grow to */
-#define LARGE          0.45
-#define UNRELATED      0.9 /* error of what has no relation to the reference, */
-#define RELATED        0.7 /* and of inputs that have one; a third of the former where tokens with other experts count */
+#define GROWTH_LIMIT 8.0
+#define CLOSE_LIMIT  4.0
+#define LARGE_LIMIT  3.0 /* of errors that would become larger than this: there is little left for them to grow to */
+#define LARGE        0.45
+/* Error of inputs that have a relation to the reference; a third of TS_UNRELATED where tokens with other experts count.
+ */
+#define RELATED        0.7
 #define FLIPPED        0.1  /* error of a token with another expert */
 #define FLIPPED_MOST   3.0  /* another expert's result is not much larger */
 #define STRAY_AGAIN    15.0 /* a token stands out in another layer too, whatever the noise has become there */
@@ -610,15 +611,15 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     if (ts_judge_is_rounded_alone(state, i))
         return;
-    if (level > UNRELATED && ts_is_gathered(state->pairs[i].name) && inherited(state, i) > TOO_NOISY &&
+    if (level > TS_UNRELATED && ts_is_gathered(state->pairs[i].name) && inherited(state, i) > TOO_NOISY &&
         ts_judge_excused_rows(state, i)) {
         state->out->verdicts[i].why = "tokens took different experts, and the others err too much to be found again "
                                       "among the rows inside; what comes out of the experts is judged instead";
         return;
     }
-    if (level > UNRELATED * (state->gone[i] ? ts_judge_chance_left(state, i) : 1) && !few &&
-        state->deltas[i].cosine < 0.3 && !structure->mostly_related &&
-        inherited(state, i) < (has_returned(state, i) ? UNRELATED / LARGE_LIMIT : RELATED)) {
+    if (level > TS_UNRELATED * (state->gone[i] ? ts_judge_chance_left(state, i) : 1) && !few &&
+        state->deltas[i].cosine < TS_RESEMBLES && !structure->mostly_related &&
+        inherited(state, i) < (has_returned(state, i) ? TS_UNRELATED / LARGE_LIMIT : RELATED)) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
                                       i ? "it no longer resembles the reference (cosine %.2f), though its inputs do"

@@ -99,6 +99,9 @@ void ts_judge_differs(struct ts_judge *state, size_t i, const char *why);
 /* One rounding of the coarser side. */
 double ts_judge_rounding(const struct ts_delta *delta);
 
+/* Error and cosine of what has no relation to the reference. */
+#define TS_UNRELATED   0.9
+#define TS_RESEMBLES   0.3
 #define TS_FEW_NUMBERS 64 /* fewer say little about their distribution */
 
 /* How much further the error of pair i may stray by chance because it has few numbers: errors and what they are

@@ -111,6 +111,13 @@ void ts_operands_others(const struct ts_operands *operands, struct ts_other_valu
             (struct ts_other_values){operands->earlier_v, NULL, "the candidate uses the values of an earlier layer"};
 }
 
+/* Heads of so many numbers, of which each key head serves as many as any other. */
+static bool fits_heads(const struct ts_operands *operands, size_t size)
+{
+    return operands->q.width % size == 0 && operands->k.width % size == 0 && operands->k.width >= size &&
+           operands->q.width / size % (operands->k.width / size) == 0;
+}
+
 size_t ts_operands_head_sizes(const struct ts_case *the_case, const struct ts_operands *operands,
                               size_t sizes[TS_MOST_HEAD_SIZES])
 {
@@ -118,13 +125,13 @@ size_t ts_operands_head_sizes(const struct ts_case *the_case, const struct ts_op
     const struct ts_actor *shown[3] = {operands->q.actor, operands->k.actor, the_case->actor};
     size_t count = 0;
     for (int i = 0; i < 3; i++)
-        if (shown[i]->heads > 1 && shown[i]->inner >= 4 && (i < 2 || shown[i]->width == operands->q.width)) {
+        if (shown[i]->heads > 1 && shown[i]->inner >= 4 && (i < 2 || shown[i]->width == operands->q.width) &&
+            fits_heads(operands, shown[i]->inner)) {
             sizes[count++] = shown[i]->inner;
             return count;
         }
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (operands->q.width % usual[i] == 0 && operands->k.width % usual[i] == 0 &&
-            operands->q.width / usual[i] % (operands->k.width / usual[i]) == 0)
+        if (fits_heads(operands, usual[i]))
             sizes[count++] = usual[i];
     return count;
 }

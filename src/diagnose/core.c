@@ -530,6 +530,17 @@ static const char *where_it_stands(struct ts_case *the_case)
     return text ? text : what_it_follows(the_case);
 }
 
+/* The input of the case's operation that errs the most. */
+static const char *worst_input(const struct ts_case_state *state)
+{
+    const struct ts_operation *operation = &state->face.operation;
+    size_t worst = operation->inputs[0];
+    for (unsigned k = 1; k < operation->input_count; k++)
+        if (!(state->deltas[operation->inputs[k]].rel_l2 <= state->deltas[worst].rel_l2))
+            worst = operation->inputs[k];
+    return state->face.scene->pairs[worst].name;
+}
+
 /* When no cause holds: the most telling thing there is to say. */
 static void say_strongest(struct ts_case_state *state)
 {
@@ -551,7 +562,7 @@ static void say_strongest(struct ts_case_state *state)
         text = ts_case_text(the_case,
                             "replayed on the candidate's own inputs, the operation gives the candidate's values up to "
                             "rounding: the error comes from %s",
-                            the_case->scene->pairs[the_case->operation.inputs[0]].name);
+                            worst_input(state));
     else if (state->quiet && state->replayed)
         text = ts_case_text(
             the_case,

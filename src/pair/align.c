@@ -102,6 +102,7 @@ static enum ts_status align_equal(struct ts_align_search *search, struct ts_alig
     if (search->hints->weights) {
         ts_align_add_row_orders(search, layouts);
         ts_align_add_groups(search, layouts);
+        ts_align_add_turned_heads(search, layouts);
     }
     TS_TRY(ts_align_choose(search, &others, &other, error));
     if (!other)
@@ -125,6 +126,8 @@ static enum ts_status add_equal_counts(struct ts_align_search *search, struct ts
     if (score >= TS_ALIGN_AGREES) {
         layouts->deep = true;
         ts_align_add_layouts(search, layouts);
+        if (search->hints->weights)
+            ts_align_add_turned_heads(search, layouts);
     }
     return TS_OK;
 }

@@ -12,11 +12,12 @@
 #include "base/buffer.h"
 #include "pair/align_search.h"
 
-#define MAX_AXES   6 /* that are not 1; 720 orders */
-#define MAX_PIECES 12
-#define MAX_FOUND  2000
-#define MAX_STEPS  200000 /* of the search, which may run into dead ends */
-#define MAX_FACTOR 65536  /* of an axis whose rows are in another order: no head is wider, no model has more heads */
+#define MAX_AXES    6 /* that are not 1; 720 orders */
+#define MAX_PIECES  12
+#define MAX_FOUND   2000
+#define MAX_STEPS   200000 /* of the search, which may run into dead ends */
+#define MOST_TURNED 24     /* orders of the axes beside which heads are turned */
+#define MAX_FACTOR  65536  /* of an axis whose rows are in another order: no head is wider, no model has more heads */
 
 /* What plainness is made of; only the order matters. An inversion of two axes costs 1. */
 #define COST_SPLIT  2  /* of the moving side */
@@ -595,5 +596,37 @@ void ts_align_add_row_orders(struct ts_align_search *search, const struct ts_ali
                 if (parts != heads)
                     add_row_order(search, &frame, axis, (uint64_t[4]){1, heads, parts, size / parts / heads});
             }
+    }
+}
+
+/* Axes in another order, and the last one as halves on one side and as pairs on the other. */
+void ts_align_add_turned_heads(struct ts_align_search *search, const struct ts_align_layouts *given)
+{
+    struct ts_align_layouts orders = *given;
+    const size_t first = search->count;
+    size_t end;
+    orders.whole_axes = true;
+    orders.limit = MOST_TURNED;
+    ts_align_add_layouts(search, &orders);
+    end = search->count;
+    for (size_t i = first; i < end; i++) {
+        const struct ts_align_candidate one = search->list[i];
+        struct ts_align_layouts layouts = {.view = {one.view[0], one.view[1]},
+                                           .words = {one.words[0], one.words[1]},
+                                           .moving = given->moving,
+                                           .cost = one.cost};
+        struct frame frame;
+        uint64_t size;
+        unsigned last;
+        frame_init(&layouts, &frame);
+        if (!frame.rank[0])
+            continue;
+        last = frame.rank[0] - 1;
+        size = frame.shape[0][last];
+        if (size % 2 || size < 4)
+            continue;
+        add_row_order(search, &frame, last, (uint64_t[4]){1, 2, size / 2, 1});
+        if (size > 4)
+            add_row_order(search, &frame, last, (uint64_t[4]){1, size / 2, 2, 1});
     }
 }

@@ -95,6 +95,8 @@ struct ts_align_layouts {
 void ts_align_add_layouts(struct ts_align_search *search, const struct ts_align_layouts *layouts);
 /* Views of equal shapes: rows permuted inside an axis, as rotary embeddings and fused weights have them. */
 void ts_align_add_row_orders(struct ts_align_search *search, const struct ts_align_layouts *layouts);
+/* Captured queries and keys of two programs: axes in another order, rotary embeddings as halves or as pairs. */
+void ts_align_add_turned_heads(struct ts_align_search *search, const struct ts_align_layouts *layouts);
 
 /* The same: fused projections group by group. */
 void ts_align_add_groups(struct ts_align_search *search, const struct ts_align_layouts *layouts);

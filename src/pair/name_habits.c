@@ -8,58 +8,66 @@
 #include "pair/caches.h"
 #include "pair/namer.h"
 
-/* Numbers in front count the dumps when no two are equal and they are not simply layers: a layer is named besides, or
- * the rest of the names differs as well. */
-static bool look_for_sequences(const char *const *names, size_t count, size_t folder, struct ts_arena *arena,
-                               bool *sequences)
+/* How many words, besides those that are gone, stand before the file's or the tensor's own name. */
+static unsigned words_in_front(const struct ts_words *words)
 {
+    unsigned in_front = 0, met = 0;
+    for (unsigned i = 0; i < words->count; i++) {
+        if (words->list[i].before == '/' || words->list[i].before == ':')
+            in_front = met;
+        met += !words->list[i].gone;
+    }
+    return in_front;
+}
+
+/* Numbers in front count the dumps when no two of a rank are equal and they are not simply layers: a layer is named
+ * besides, or the rest of the names differs as well. Before them stand the words of a rank, rank0/0003_x, or words that
+ * are the same in all names: these are counted by namer->in_front. */
+static bool look_for_sequences(struct ts_namer *namer, const char *const *names, size_t count, struct ts_words *words)
+{
+    struct ts_arena *arena = namer->arena;
     const struct ts_arena_mark mark = ts_arena_mark(arena);
-    struct ts_table numbers = {0}, rests = {0};
-    size_t opened = 0, distinct = 0, others = 0, layers = 0;
-    struct ts_words words;
-    bool done = ts_table_init(&numbers, count) && ts_table_init(&rests, count);
-    for (size_t i = 0; i < count && done; i++) {
-        unsigned first, behind;
+    struct ts_table numbers = {0}, of_ranks = {0}, rests = {0};
+    size_t opened = 0, several = 0, distinct = 0, others = 0, layers = 0;
+    const char *front = NULL;
+    bool done = ts_table_init(&numbers, count) && ts_table_init(&of_ranks, count) && ts_table_init(&rests, count);
+    for (size_t i = 0; i < count && opened == i && done; i++) {
+        unsigned first, behind, opening;
         uint64_t layer;
+        int64_t rank;
         char text[TS_NAME_ROOM];
-        const char *key;
-        if (!names[i] || !isdigit((unsigned char)names[i][folder])) {
-            if (i == 0)
-                break;
-            continue;
-        }
-        if (!ts_words_split(names[i] + folder, &words) || words.count < 2 || !words.list[0].number)
-            continue;
+        const char *number, *key;
+        if (!names[i] || !ts_words_split(names[i], words))
+            break;
+        rank = ts_namer_take_rank(namer, words);
+        ts_words_drop_wrappers(words);
+        ts_namer_strip(words, namer->strip);
+        opening = ts_words_next(words, 0);
+        for (unsigned left = namer->in_front; left && opening < words->count; left--)
+            opening = ts_words_next(words, opening + 1);
+        ts_words_join(words, 0, opening, text);
+        if (opening + 1 >= words->count || !words->list[opening].number || (front && strcmp(front, text) != 0))
+            break;
         opened++;
-        key = ts_arena_printf(arena, "%" PRIu64, words.list[0].value);
-        done = key != NULL;
-        distinct += done && ts_table_put(&numbers, key, i, NULL);
-        words.list[0].gone = true;
-        layers += ts_words_find_layer(&words, true, &first, &behind, &layer);
-        key = ts_arena_string(arena, ts_words_join(&words, 1, words.count, text));
+        front = front ? front : ts_arena_string(arena, text);
+        number = ts_arena_printf(arena, "%" PRIu64, words->list[opening].value);
+        key = ts_arena_printf(arena, "%" PRId64 " %" PRIu64, rank, words->list[opening].value);
+        done = front && number && key;
+        several += done && ts_table_put(&numbers, number, i, NULL);
+        distinct += done && ts_table_put(&of_ranks, key, i, NULL);
+        words->list[opening].gone = true;
+        layers += ts_words_find_layer(words, true, &first, &behind, &layer);
+        key = ts_arena_printf(arena, "%" PRId64 " %s", rank, ts_words_join(words, opening, words->count, text));
         done = done && key != NULL;
         others += done && ts_table_put(&rests, key, i, NULL);
     }
-    *sequences = opened > 1 && opened == count && distinct == count && (layers * 2 > count || others * 5 >= count * 4);
+    namer->sequences =
+        several > 1 && opened == count && distinct == count && (layers * 2 > count || others * 5 >= count * 4);
     ts_table_release(&numbers);
+    ts_table_release(&of_ranks);
     ts_table_release(&rests);
     ts_arena_rewind(arena, mark);
     return done;
-}
-
-/* The length of the folders, with their last '/', in which all names stand; 0: none. */
-static size_t common_folder(const char *const *names, size_t count)
-{
-    size_t length = count > 1 && names[0] ? strlen(names[0]) : 0;
-    for (size_t i = 1; i < count && length; i++) {
-        size_t same = 0;
-        while (names[i] && same < length && names[i][same] == names[0][same])
-            same++;
-        length = same;
-    }
-    while (length && names[0][length - 1] != '/')
-        length--;
-    return length;
 }
 
 /* model_0/, model_1/ or part0:, part1: are ranks when every tensor stands under such a number, and most stand under all
@@ -275,18 +283,19 @@ size_t ts_namer_same_ending(const char *const *names, size_t count, struct ts_wo
 bool ts_namer_find_habits(struct ts_namer *namer, const char *const *names, size_t count, bool folders,
                           struct ts_words *words, unsigned *common)
 {
-    size_t folder = common_folder(names, count);
-    bool done;
-    if (folder && (!ts_words_split(names[0], words) || ts_words_take_rank(words) >= 0))
-        folder = 0; /* it says more */
-    done = look_for_sequences(names, count, 0, namer->arena, &namer->sequences) &&
-           (namer->sequences || !folder || look_for_sequences(names, count, folder, namer->arena, &namer->sequences)) &&
-           (!folders || look_for_folders(names, count, words, namer->arena, false, &namer->folders));
-    if (done && namer->sequences && folder && isdigit((unsigned char)names[0][folder]))
-        namer->folder = folder;
+    bool done = !folders || look_for_folders(names, count, words, namer->arena, false, &namer->folders);
     if (done && folders && !namer->folders) {
         namer->any_word = true;
         done = look_for_folders(names, count, words, namer->arena, true, &namer->folders);
+    }
+    done = done && look_for_sequences(namer, names, count, words);
+    if (done && !namer->sequences && count && names[0] && ts_words_split(names[0], words)) {
+        (void)ts_namer_take_rank(namer, words);
+        ts_words_drop_wrappers(words);
+        ts_namer_strip(words, namer->strip);
+        namer->in_front = words_in_front(words);
+        done = !namer->in_front || look_for_sequences(namer, names, count, words);
+        namer->in_front = namer->sequences ? namer->in_front : 0;
     }
     done = done && (namer->sequences || look_for_own_layers(namer, names, count, words));
     done = done && (namer->sequences || namer->own || look_for_trailing(namer, names, count, words));

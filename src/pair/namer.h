@@ -28,7 +28,7 @@ struct ts_namer {
     size_t place_count, place_room;
     bool habits[TS_NAME_HABITS], scopes[TS_NAME_HABITS]; /* rows of ts_name_habits and ts_scope_rows that hold */
     bool sequences;                                      /* leading numbers are sequence numbers */
-    size_t folder;                                       /* ... behind a folder of this length, in which all stand */
+    unsigned in_front;                                   /* ... behind so many words, which all names have */
     bool folders;                                        /* numbers of folders or files are those of ranks */
     bool any_word;                                       /* ... whatever stands before them */
     unsigned strip;
@@ -47,6 +47,8 @@ const char *ts_namer_ending(const struct ts_words *words, unsigned last);
 /* The tower of a model that word i speaks of, "vision" or "audio"; or NULL. */
 const char *ts_namer_tower(const struct ts_words *words, unsigned i);
 int64_t ts_namer_take_rank(const struct ts_namer *namer, struct ts_words *words);
+/* Leaves out the first words, not the last one. */
+void ts_namer_strip(struct ts_words *words, unsigned left);
 /* Takes a name apart, without what says nothing. False for one that cannot be. */
 bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_words *words, int64_t *rank,
                    int64_t *sequence);

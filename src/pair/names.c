@@ -411,20 +411,25 @@ static bool find_own_layer(const struct ts_namer *namer, const struct ts_words *
     return namer->own && ts_words_find_number(words, first, behind, layer, own) && strcmp(own, namer->own) == 0;
 }
 
+void ts_namer_strip(struct ts_words *words, unsigned left)
+{
+    for (unsigned i = 0; left && i + 1 < words->count; i++)
+        if (!words->list[i].gone) {
+            words->list[i].gone = true;
+            left--;
+        }
+}
+
 /* Takes a name apart, without what says nothing. False for one that cannot be. */
 bool ts_namer_open(const struct ts_namer *namer, const char *from, struct ts_words *words, int64_t *rank,
                    int64_t *sequence)
 {
     unsigned opening;
-    if (!from || !ts_words_split(from + namer->folder, words))
+    if (!from || !ts_words_split(from, words))
         return false;
     *rank = ts_namer_take_rank(namer, words);
     ts_words_drop_wrappers(words);
-    for (unsigned i = 0, left = namer->strip; left && i + 1 < words->count; i++)
-        if (!words->list[i].gone) {
-            words->list[i].gone = true;
-            left--;
-        }
+    ts_namer_strip(words, namer->strip + namer->in_front);
     opening = ts_words_next(words, 0);
     if (namer->sequences && opening + 1 < words->count && words->list[opening].number) {
         *sequence = (int64_t)words->list[opening].value;

@@ -11,6 +11,12 @@
 #include "base/table.h"
 #include "pair/pairing.h"
 
+/* Relative error of two captures, in this order of their axes or in that: where they are compared in so many places. */
+#define DISAGREES 0.5
+#define LOOK_RUNS 32
+/* Tensors behind a capture that are enough to tell that nothing took it in another order. */
+#define BEHIND 2
+
 struct kin {
     size_t plain, turned;
     size_t converted;           /* of those that are turned, by a converter */
@@ -278,6 +284,154 @@ static enum ts_status follow_siblings(struct ts_pairing *pairing, struct ts_aren
     return done ? TS_OK : ts_fail_memory(error);
 }
 
+/* Captures of equal shapes, two axes of which are equally long, that disagree as they stand and agree in another order
+ * of these axes. */
+struct turned {
+    size_t family;     /* the first of the kind, in whatever layer; SIZE_MAX: it is none of these */
+    bool plain, found; /* agrees as it stands; or in another order, which is: */
+    struct ts_alignment alignment;
+};
+
+/* Another order of the axes and nothing else. */
+static bool is_reordered(const struct ts_view *view)
+{
+    return view->join == TS_JOIN_NONE && view->rank == view->tensor->rank && view->count == view->tensor->count &&
+           !ts_view_is_computed(view);
+}
+
+static bool has_equal_axes(const struct ts_tensor *tensor)
+{
+    for (unsigned i = 0; i < tensor->rank; i++)
+        for (unsigned k = 0; k < i; k++)
+            if (tensor->shape[i] > 1 && tensor->shape[i] == tensor->shape[k])
+                return true;
+    return false;
+}
+
+static enum ts_status look_turned(struct ts_pairing *pairing, const struct ts_pair *pair, struct turned *turned,
+                                  struct ts_error *error)
+{
+    const struct ts_align_hints hints = {.weights = true}; /* for which other orders are tried */
+    struct ts_agreement agreement;
+    TS_TRY(ts_agree(&pair->a, &pair->b, LOOK_RUNS, &agreement, error));
+    turned->plain = agreement.error <= DISAGREES;
+    if (turned->plain)
+        return TS_OK;
+    TS_TRY(ts_align(&pair->a, &pair->b, &hints, &pairing->arena, &turned->alignment, error));
+    turned->found = !turned->alignment.problem && !turned->alignment.guess && !turned->alignment.ambiguous &&
+                    *turned->alignment.recipe && is_reordered(&turned->alignment.a) &&
+                    is_reordered(&turned->alignment.b);
+    return TS_OK;
+}
+
+/* A pair whose sizes leave no choice stands in that order. */
+static bool is_shown_elsewhere(const struct ts_pairing *pairing, const struct ts_pair *pair, const char *recipe)
+{
+    for (size_t i = 0; i < pairing->count; i++) {
+        const struct ts_pair *other = &pairing->pairs[i];
+        if (strcmp(other->recipe, recipe) == 0 && may_follow(other) && !other->guess && !other->ambiguous &&
+            !other->by_size && other->a.tensor->rank == pair->a.tensor->rank &&
+            other->b.tensor->rank == pair->b.tensor->rank && !ts_tensor_same_shape(other->a.tensor, other->b.tensor))
+            return true;
+    }
+    return false;
+}
+
+/* Everything behind pair i agrees, up to the next of its kind: what was computed of it was not in another order. */
+static enum ts_status is_borne_out(const struct ts_pairing *pairing, const struct turned *list, size_t i, bool *out,
+                                   struct ts_error *error)
+{
+    size_t agree = 0;
+    *out = false;
+    for (size_t k = i + 1; k < pairing->count && list[k].family != list[i].family; k++) {
+        const struct ts_pair *pair = &pairing->pairs[k];
+        struct ts_agreement agreement;
+        if (pair->problem || list[k].found)
+            continue;
+        TS_TRY(ts_agree(&pair->a, &pair->b, LOOK_RUNS, &agreement, error));
+        if (!(agreement.error <= DISAGREES))
+            return TS_OK;
+        agree++;
+    }
+    *out = agree >= BEHIND;
+    return TS_OK;
+}
+
+/* The order of axes that all of a kind need, in two layers or more, and that is no fault: the first that was found in
+ * it, or SIZE_MAX. Behind a fault no order is found. */
+static enum ts_status find_habit(const struct ts_pairing *pairing, const struct turned *list, size_t family,
+                                 size_t *habit, struct ts_error *error)
+{
+    size_t members = 0, plain = 0, found = 0, same = 0, first = SIZE_MAX;
+    bool borne_out = false;
+    *habit = SIZE_MAX;
+    for (size_t i = family; i < pairing->count; i++) {
+        if (list[i].family != family)
+            continue;
+        members++;
+        plain += list[i].plain;
+        if (!list[i].found)
+            continue;
+        found++;
+        first = first == SIZE_MAX ? i : first;
+        same += strcmp(list[first].alignment.recipe, list[i].alignment.recipe) == 0;
+        if (!borne_out)
+            TS_TRY(is_borne_out(pairing, list, i, &borne_out, error));
+    }
+    if (2 * same > found && same >= plain &&
+        ((members > 1 && same > plain && borne_out) ||
+         is_shown_elsewhere(pairing, &pairing->pairs[first], list[first].alignment.recipe)))
+        *habit = first;
+    return TS_OK;
+}
+
+static void take_order(struct ts_pair *pair, const struct ts_alignment *order)
+{
+    const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
+    pair->a = order->a;
+    pair->b = order->b;
+    pair->a.tensor = a;
+    pair->b.tensor = b;
+    pair->recipe = order->recipe;
+}
+
+/* Where the run shows that one side is captured in another order of axes that are equally long, heads and tokens of a
+ * prompt of as many tokens as heads, that is its layout and no fault. */
+static enum ts_status take_captured_order(struct ts_pairing *pairing, struct ts_arena *scratch, struct ts_error *error)
+{
+    struct turned *list = ts_arena_array(scratch, pairing->count + 1, sizeof *list);
+    struct ts_table table = {0};
+    enum ts_status status = TS_OK;
+    bool any = false;
+    if (!list || !ts_table_init(&table, pairing->count + 1))
+        return ts_fail_memory(error);
+    for (size_t i = 0; i < pairing->count && status == TS_OK; i++) {
+        const struct ts_pair *pair = &pairing->pairs[i];
+        const char *kind;
+        list[i].family = SIZE_MAX;
+        if (*pair->recipe || pair->turn || !is_candidate(pair) || ts_is_parameter(pair->name) ||
+            !has_equal_axes(pair->a.tensor))
+            continue;
+        kind = kind_of(pair->name, scratch);
+        if (!kind || !first_with(&table, kind, i, scratch, &list[i].family))
+            status = ts_fail_memory(error);
+        else
+            status = look_turned(pairing, pair, &list[i], error);
+        any = any || list[i].found;
+    }
+    for (size_t family = 0; any && family < pairing->count && status == TS_OK; family++) {
+        size_t habit = SIZE_MAX;
+        if (list[family].family == family)
+            status = find_habit(pairing, list, family, &habit, error);
+        for (size_t i = family; i < pairing->count && habit != SIZE_MAX; i++)
+            if (list[i].family == family &&
+                (list[i].found || ts_tensor_same_shape(pairing->pairs[i].a.tensor, pairing->pairs[habit].a.tensor)))
+                take_order(&pairing->pairs[i], &list[list[i].found ? i : habit].alignment);
+    }
+    ts_table_release(&table);
+    return status;
+}
+
 enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *error)
 {
     struct kin *kin = calloc(pairing->count + 1, sizeof *kin);
@@ -320,6 +474,8 @@ enum ts_status ts_drop_odd_layouts(struct ts_pairing *pairing, struct ts_error *
     }
     if (status == TS_OK)
         status = drop_beside_shards(pairing, &scratch, error);
+    if (status == TS_OK)
+        status = take_captured_order(pairing, &scratch, error);
     if (status == TS_OK)
         status = follow_siblings(pairing, &scratch, error);
     ts_table_release(&table);

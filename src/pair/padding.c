@@ -148,7 +148,18 @@ static bool is_moved(const struct glance *glance, int left, struct batch *batch)
 struct mask {
     uint64_t sequences, rows;
     bool *hidden;
+    bool square; /* [rows, rows] */
 };
+
+/* Each row hides one token less than the one before it: a causal mask of one sequence, and no batch of as many
+ * sequences as the longest has tokens. */
+static bool is_causal(const struct mask *mask, const struct batch *batch)
+{
+    bool causal = mask->square && mask->rows >= 3;
+    for (uint64_t s = 0; s < mask->sequences && causal; s++)
+        causal = batch->pads[s] == mask->rows - 1 - s;
+    return causal;
+}
 
 /* Hidden rows at one end of each sequence, and tokens in all of them. */
 static bool is_masked(const struct mask *mask, bool behind, struct batch *batch)
@@ -167,7 +178,7 @@ static bool is_masked(const struct mask *mask, bool behind, struct batch *batch)
         batch->pads[s] = hidden;
         batch->all += hidden;
     }
-    return batch->all > 0;
+    return batch->all > 0 && !is_causal(mask, batch);
 }
 
 /* [sequences, rows], or for each of its rows, or for one that stands for all: [sequences, 1, rows, rows]. */
@@ -178,6 +189,7 @@ static bool is_mask(const struct ts_view *view, struct mask *mask)
         ts_type_info(view->tensor->type)->components != 1)
         return false;
     *mask = (struct mask){.sequences = view->shape[0], .rows = view->shape[rank - 1]};
+    mask->square = rank == 2 && mask->sequences == mask->rows;
     return mask->rows >= 2 && mask->sequences <= MOST_SEQUENCES && mask->rows <= MOST_ROWS / mask->sequences &&
            (rank == 2 || view->shape[rank - 2] == 1 || view->shape[rank - 2] == mask->rows);
 }

@@ -1,4 +1,5 @@
-/* Owns what the steps of a dump have to do with each other: names that begin with "step_3/" (or step3/, step=3/).
+/* Owns what the steps of a dump have to do with each other: names that begin with "step_3/" (or step3/, step=3/), or
+ * have it behind the folder of a rank.
  *
  * A dump of a server holds a warm-up, a prefill and some tokens; the reference often is one pass. Then the step that
  * has its sizes, and its token ids where both have them, stands against it; where all of them together have, all. Dumps
@@ -11,6 +12,7 @@
 
 #include "base/ordered.h"
 #include "pair/pairing.h"
+#include "pair/words.h"
 
 #define MAX_STEPS 4096
 /* Token ids are compared up to here; an equal tensor of them says more than any number of equal sizes. */
@@ -240,13 +242,38 @@ static enum ts_status renumber(struct ts_pairer *pairer, const struct steps *a, 
                           a->list[0].number, b->list[0].number);
 }
 
+/* rank_0/step_3/x is step_3/rank_0/x: whoever dumps may have either folder in the other. */
+static enum ts_status put_steps_first(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
+{
+    struct ts_words *words = calloc(1, sizeof *words);
+    enum ts_status status = words ? TS_OK : ts_fail_memory(error);
+    for (size_t i = 0; i < side->count && status == TS_OK; i++) {
+        const char *name = side->names[i], *step = strstr(name, "/step");
+        char folder[TS_NAME_LENGTH];
+        uint64_t number;
+        size_t length;
+        if (!step || (size_t)(++step - name) >= sizeof folder || !step_of(step, &number, &length))
+            continue;
+        memcpy(folder, name, (size_t)(step - name));
+        folder[step - name] = '\0';
+        if (!ts_words_split(folder, words) || ts_words_take_rank(words) < 0)
+            continue;
+        side->names[i] = ts_arena_printf(&pairer->scratch, "step_%" PRIu64 "/%s%s", number, folder, step + length);
+        if (!side->names[i])
+            status = ts_fail_memory(error);
+    }
+    free(words);
+    return status;
+}
+
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct steps *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
     enum ts_status status = TS_OK;
     if (!a || !b) {
         status = ts_fail_memory(error);
-    } else {
+    } else if ((status = put_steps_first(pairer, &pairer->a, error)) == TS_OK &&
+               (status = put_steps_first(pairer, &pairer->b, error)) == TS_OK) {
         list_steps(&pairer->a, a);
         list_steps(&pairer->b, b);
         if (a->many || b->many || (!a->count && !b->count))

@@ -329,9 +329,13 @@ static bool put_inputs(struct ts_buffer *line, const struct ts_comparison *compa
 /* What comes before the first divergence, when its inputs are not known by name. */
 static void put_before(struct ts_buffer *line, const struct ts_comparison *comparison, size_t first)
 {
+    const bool coarse = comparison->judgement.coarse < first; /* their noise is large */
     size_t agreeing = 0, unknown = 0;
     bool allowed = false;
+    double most = 0;
     for (size_t i = 0; i < first; i++) {
+        if (coarse && comparison->judgement.verdicts[i].judged == TS_JUDGED_NOISE)
+            most = fmax(most, comparison->deltas[i].rel_l2);
         *(comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN ? &unknown : &agreeing) += 1;
         allowed = allowed || comparison->judgement.verdicts[i].allowed;
     }
@@ -342,6 +346,10 @@ static void put_before(struct ts_buffer *line, const struct ts_comparison *compa
         ts_buffer_printf(line, "The tensor before it %s.", allowed ? "is allowed" : "agrees");
     else if (agreeing)
         ts_buffer_printf(line, "The %zu tensors before it %s.", agreeing, allowed ? "are allowed" : "agree");
+    if (agreeing && most > 0 && !allowed) {
+        line->size--; /* the stop */
+        ts_buffer_printf(line, ", with errors of up to %.2g.", most);
+    }
     if (unknown)
         ts_buffer_printf(line, "%s%zu before it could not be compared.", line->size ? " " : "", unknown);
 }

@@ -10,3 +10,5 @@ $TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors"
 $TSLEUTH compare "$GOLDEN/compare/a.safetensors" "$GOLDEN/compare/b.safetensors" --grades --rtol 1e-3; echo "exit $?"
 # an input that a rule lets pass need not agree, and where the error is made is not told by it
 $TSLEUTH compare "$GOLDEN/trace/reference.safetensors" "$GOLDEN/trace/rope_theta.safetensors" --rule 'layer_1_attn_(q_rope|k_rope|scores): rel_l2 < 1' | sed -n '/^First/,/^  cause\|^  structure/p' | head -2
+# what carries its error says from where
+$TSLEUTH compare "$GOLDEN/trace/reference.safetensors" "$GOLDEN/trace/rope_theta.safetensors" --rule 'layer_1_attn_(q_rope|k_rope|scores): rel_l2 < 1' | sed -n '/^  structure/,/^  operation/p'

@@ -429,6 +429,31 @@ static void test_carried_error_is_no_cause(void **state)
     trace_end(&layer.trace);
 }
 
+/* Of two inputs it came in with the one that errs. */
+static void test_error_of_the_second_input(void **state)
+{
+    float *gate = made_values(TOKENS * HIDDEN), *up = made_values(TOKENS * HIDDEN), wrong[TOKENS * HIDDEN];
+    float out[2][TOKENS * HIDDEN];
+    struct trace trace;
+    (void)state;
+    trace_start(&trace);
+    EACH(i)
+    {
+        const double silu = (double)gate[i] / (1 + exp(-(double)gate[i]));
+        wrong[i] = up[i] + (float)dice_number();
+        out[0][i] = (float)(silu * (double)up[i]);
+        out[1][i] = (float)(silu * (double)wrong[i]);
+    }
+    trace_add(&trace, "layers.0.mlp.gate_proj", gate, gate, SHAPE(TOKENS, HIDDEN));
+    trace_add(&trace, "layers.0.mlp.up_proj", up, wrong, SHAPE(TOKENS, HIDDEN));
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.act", out[0], out[1], SHAPE(TOKENS, HIDDEN)));
+    assert_silent(&trace);
+    assert_non_null(strstr(trace.diagnosis.strongest, "the error comes from layers.0.mlp.up_proj"));
+    trace_end(&trace);
+    free(gate);
+    free(up);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_channels),
         cmocka_unit_test(test_input_channel),
+        cmocka_unit_test(test_error_of_the_second_input),
         cmocka_unit_test(test_carried_error_is_no_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

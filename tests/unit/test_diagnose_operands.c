@@ -255,12 +255,38 @@ static void test_tokens_are_moved(void **state)
     trace_end(&trace);
 }
 
+/* Queries laid out in heads wider than the one key head, as a recipe may leave them, say nothing about heads. */
+static void test_heads_of_another_size(void **state)
+{
+    static float context[2][20 * WIDTH];
+    const size_t tokens = 20;
+    struct attention from = {.tokens = tokens, .served = 1};
+    struct trace trace;
+    (void)state;
+    from.q = made_values(tokens * WIDTH);
+    from.k = made_values(tokens * SIZE);
+    from.v = made_values(tokens * SIZE);
+    attend(&from, NOTHING, context[0]);
+    attend(&from, NO_MASK, context[1]);
+    trace_start(&trace);
+    trace_add(&trace, "model.layers.3.self_attn.q_proj", from.q, from.q, SHAPE(1, tokens, 4, WIDTH / 4));
+    trace_add(&trace, "model.layers.3.self_attn.k_proj", from.k, from.k, SHAPE(1, tokens, SIZE));
+    trace_add(&trace, "model.layers.3.self_attn.v_proj", from.v, from.v, SHAPE(1, tokens, SIZE));
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.3.self_attn.attn_context", context[0], context[1],
+                                     SHAPE(1, tokens, WIDTH)));
+    assert_first(&trace, "mask", "no causal mask");
+    trace_end(&trace);
+    free(from.q);
+    free(from.k);
+    free(from.v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_context_was_captured), cmocka_unit_test(test_the_projection_was_captured),
         cmocka_unit_test(test_of_long_sequences),        cmocka_unit_test(test_no_operand_is_accused),
-        cmocka_unit_test(test_tokens_are_moved),
+        cmocka_unit_test(test_tokens_are_moved),         cmocka_unit_test(test_heads_of_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -318,6 +318,38 @@ static void test_an_error_that_follows_and_grows(void **state)
     judge_logits(true, true, SIZE_MAX);
 }
 
+/* Captures that begin inside of a run, of two streams that are far apart: the first norm may have been made of noise,
+ * but what has no relation to the reference behind the first divergence is none, and the report tells of both. */
+static void test_unrelated_is_no_noise(void **state)
+{
+    static const char *const names[] = {"q_proj", "k_proj", "v_proj", "o_proj"};
+    struct judged judged;
+    (void)state;
+    trace_start(&judged.trace);
+    for (int layer = 1; layer < 3; layer++) {
+        float *a = made_values(TOKENS * WIDTH), *b = malloc(TOKENS * WIDTH * sizeof *b);
+        err(a, b, TOKENS * WIDTH, 0.62);
+        trace_add(&judged.trace, made_name("model.layers.%d.input_layernorm", layer), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+        free(b);
+        for (int i = 0; i < 4; i++) {
+            char name[64];
+            a = made_values(TOKENS * WIDTH);
+            b = made_values(TOKENS * WIDTH);
+            snprintf(name, sizeof name, "model.layers.%d.self_attn.%s", layer, names[i]);
+            trace_add(&judged.trace, name, a, b, SHAPE(TOKENS, WIDTH));
+            free(a);
+            free(b);
+        }
+    }
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, 1);
+    for (size_t i = 1; i < judged.judgement.count; i++)
+        assert_int_equal(judged.judgement.verdicts[i].judged, i == 5 ? TS_JUDGED_NOISE : TS_JUDGED_DIFFERS);
+    assert_non_null(strstr(judged.judgement.notes[0], "from \"model.layers.1.input_layernorm\" on"));
+    judged_end(&judged);
+}
+
 /* A factor that f32 makes by adding up a token's numbers in another order is none; a larger one is. */
 static void judge_factor(double by, size_t expected)
 {
@@ -436,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_the_worst_tokens_of_a_long_run_are_seen),
         cmocka_unit_test(test_one_number_of_one_token),
         cmocka_unit_test(test_an_error_that_follows_and_grows),
+        cmocka_unit_test(test_unrelated_is_no_noise),
         cmocka_unit_test(test_factor_of_a_sum),
         cmocka_unit_test(test_a_constant_channel),
     };

@@ -145,9 +145,38 @@ static void test_experts_that_changed_places(void **state)
     paired_end(&paired);
 }
 
+/* A causal mask of one sequence is no batch of as many sequences as the longest has tokens: where there are as many
+ * heads as tokens, nothing of their scores is padding. */
+static void test_causal_mask_is_no_batch(void **state)
+{
+    float mask[2][ROWS * ROWS], *scores = made_values(ROWS * ROWS * ROWS), *others = made_values(ROWS * ROWS * ROWS);
+    struct paired paired;
+    (void)state;
+    for (int i = 0; i < ROWS * ROWS; i++) {
+        mask[0][i] = i % ROWS <= i / ROWS ? 0 : -FLT_MAX;
+        mask[1][i] = i % ROWS <= i / ROWS ? 0 : -65504;
+    }
+    for (int i = 0; i < ROWS * ROWS * ROWS; i++)
+        others[i] = i / ROWS % ROWS <= i / (ROWS * ROWS) ? scores[i] : others[i];
+    paired_start(&paired);
+    made_add(paired.a, "attn_mask", mask[0], SHAPE(ROWS, ROWS));
+    made_add(paired.b, "attn_mask", mask[1], SHAPE(ROWS, ROWS));
+    made_add(paired.a, "layers.0.scores", scores, SHAPE(ROWS, ROWS, ROWS));
+    made_add(paired.b, "layers.0.scores", others, SHAPE(ROWS, ROWS, ROWS));
+    paired_run(&paired, NULL);
+    assert_int_equal(paired.pairing.count, 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_false(paired.pairing.pairs[i].padded);
+    assert_true(pair_error(paired_find(&paired, "layers.0.scores", NULL)) > 0.1);
+    paired_end(&paired);
+    free(scores);
+    free(others);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_causal_mask_is_no_batch),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_masks_that_tell_nothing),
         cmocka_unit_test(test_experts_that_changed_places),

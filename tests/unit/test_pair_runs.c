@@ -78,6 +78,47 @@ static void test_ranks_in_folders(void **state)
     }
 }
 
+/* Every rank counts its dumps from 0, and the folder of a step may stand inside of that of a rank. */
+static void test_counted_dumps_of_ranks(void **state)
+{
+    static const char *const kinds[] = {"model.layers.0.input_layernorm", "model.layers.0.self_attn.q_proj",
+                                        "model.layers.0.mlp.gate_proj"};
+    static const char *const forms[] = {"rank%d/%04d_",         "rank_%d/%d-",           "run/tp%d/%d.",
+                                        "gpu%d_%03d_",          "model_%d/%04d_",        "dump_rank%d/tensors/%04d_",
+                                        "rank_%d/step_5/%04d_", "tp_rank_%d/step0:%04d_"};
+    (void)state;
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++) {
+        struct paired paired;
+        float *values = made_values(4 * TOKENS * WIDTH);
+        paired_start(&paired);
+        made_add(paired.a, "model.embed_tokens", values + 3 * TOKENS * WIDTH, SHAPE(TOKENS, WIDTH));
+        for (int i = 0; i < 3; i++)
+            made_add(paired.a, kinds[i], values + i * TOKENS * WIDTH, SHAPE(TOKENS, WIDTH));
+        for (int rank = 0; rank < RANKS; rank++) {
+            char name[128];
+            size_t length;
+            snprintf(name, sizeof name, forms[form], rank, 0);
+            length = strlen(name);
+            snprintf(name + length, sizeof name - length, "model.embed_tokens");
+            made_add(paired.b, name, values + 3 * TOKENS * WIDTH, SHAPE(TOKENS, WIDTH));
+            for (int i = 0; i < 3; i++) {
+                float share[TOKENS * WIDTH];
+                const int width = i ? WIDTH / RANKS : WIDTH;
+                for (int k = 0; k < TOKENS * width; k++)
+                    share[k] = values[i * TOKENS * WIDTH + k / width * WIDTH + (i ? rank * width : 0) + k % width];
+                snprintf(name, sizeof name, forms[form], rank, i + 1);
+                length = strlen(name);
+                snprintf(name + length, sizeof name - length, "%s", kinds[i]);
+                made_add(paired.b, name, share, SHAPE(TOKENS, (uint64_t)width));
+            }
+        }
+        paired_run(&paired, NULL);
+        assert_all_equal(&paired, 4, 0);
+        paired_end(&paired);
+        free(values);
+    }
+}
+
 /* Layers that give what they computed and the stream apart, in every rank; the last one is wrong. A run whose layers
  * give their outputs beside something else of the same size is left as it is. */
 static void test_streams_in_two_parts(void **state)
@@ -1081,6 +1122,7 @@ int main(void)
         cmocka_unit_test(test_share_that_differs),
         cmocka_unit_test(test_same_ranks_in_other_folders),
         cmocka_unit_test(test_ranks_in_folders),
+        cmocka_unit_test(test_counted_dumps_of_ranks),
         cmocka_unit_test(test_streams_in_two_parts),
         cmocka_unit_test(test_one_stream_is_whole),
         cmocka_unit_test(test_crowd_without_partners),
