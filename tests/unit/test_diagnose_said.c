@@ -253,6 +253,7 @@ static void test_bits(void **state)
     finish(&layer);
 }
 
+/* Below zero: added behind the root. */
 static void normalize(const float *x, float *y, size_t piece, double epsilon)
 {
     for (size_t start_at = 0; start_at < TOKENS * WIDTH; start_at += piece) {
@@ -260,7 +261,8 @@ static void normalize(const float *x, float *y, size_t piece, double epsilon)
         for (size_t i = start_at; i < start_at + piece; i++)
             squares += (double)x[i] * (double)x[i] / (double)piece;
         for (size_t i = start_at; i < start_at + piece; i++)
-            y[i] = (float)((double)x[i] / sqrt(squares + epsilon) * (1 + 0.3 * sin((double)(i % WIDTH))));
+            y[i] = (float)((double)x[i] / (epsilon < 0 ? sqrt(squares) - epsilon : sqrt(squares + epsilon)) *
+                           (1 + 0.3 * sin((double)(i % WIDTH))));
     }
 }
 
@@ -295,6 +297,10 @@ static void test_norms(void **state)
     expect_norm(WIDTH / 4, 1e-6, true, "pieces of 16 channels instead of all 64");
     expect_norm(WIDTH, 1e-3, true, "another epsilon: 0.001 in the candidate");
     expect_norm(WIDTH, 3e-3, true, "another epsilon: 0.003 in the candidate");
+    expect_norm(WIDTH, 1, false, "another epsilon: 1 in the candidate");
+    expect_norm(WIDTH, 2.5, true, "another epsilon: 2.5 in the candidate");
+    expect_norm(WIDTH, -0.3, false, "the candidate adds an epsilon of 0.3 behind the root, x / (root + eps)");
+    expect_norm(WIDTH, -0.01, true, "the candidate adds an epsilon of 0.01 behind the root, x / (root + eps)");
 }
 
 /* A product of an activation, captured behind it, and something else. */
