@@ -4,149 +4,12 @@
 #include <string.h>
 
 #include "diagnose/attention_long.h"
+#include "diagnose/attention_mask.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
 /* Of this tensor's error, what one that agrees may have. */
 #define AGREES 0.2
-
-/* Which keys each query may see: [rows, keys]. */
-struct mask {
-    size_t rows, keys;
-    unsigned char *allowed;
-    size_t *at; /* which token each row is */
-};
-
-static void mask_close(struct mask *mask)
-{
-    free(mask->allowed);
-    free(mask->at);
-}
-
-static bool mask_open(struct mask *mask, const struct ts_case *the_case)
-{
-    const struct ts_actor *actor = the_case->actor;
-    *mask = (struct mask){.rows = actor->rows, .keys = actor->inner};
-    mask->allowed = calloc(actor->rows * actor->inner + 1, 1);
-    mask->at = calloc(actor->rows + 1, sizeof *mask->at);
-    for (size_t row = 0; row < actor->rows && mask->at; row++)
-        mask->at[row] = (size_t)ts_case_row(the_case, row);
-    return mask->allowed && mask->at;
-}
-
-/* Keys from row - window + 1 to row + shift; window 0: all before. */
-static void mask_band(struct mask *mask, long window, long shift)
-{
-    for (size_t row = 0; row < mask->rows; row++)
-        for (size_t key = 0; key < mask->keys; key++) {
-            long distance = (long)mask->at[row] - (long)key;
-            mask->allowed[row * mask->keys + key] = distance >= -shift && (window <= 0 || distance < window);
-        }
-}
-
-/* A row that sees nothing cannot be: what it does then is up to the program, and taken as it is. */
-static void mask_fill_empty(struct mask *mask, const struct mask *found)
-{
-    for (size_t row = 0; row < mask->rows; row++)
-        if (!memchr(mask->allowed + row * mask->keys, 1, mask->keys))
-            memcpy(mask->allowed + row * mask->keys, found->allowed + row * mask->keys, mask->keys);
-}
-
-/* The mask that values show, in any head. `scores`: masked are those far below zero; else those that are zero. */
-static void mask_read(struct mask *mask, const struct ts_actor *actor, const float *values, bool scores)
-{
-    memset(mask->allowed, 0, mask->rows * mask->keys);
-    for (size_t row = 0; row < mask->rows; row++)
-        for (size_t head = 0; head < actor->heads; head++)
-            for (size_t key = 0; key < mask->keys; key++) {
-                float value = values[row * actor->width + head * actor->inner + key];
-                if (scores ? ts_is_allowed((double)value) : value > 0)
-                    mask->allowed[row * mask->keys + key] = 1;
-            }
-}
-
-static size_t mask_differences(const struct mask *a, const struct mask *b)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < a->rows * a->keys; i++)
-        count += a->allowed[i] != b->allowed[i];
-    return count;
-}
-
-/* The band that fits best: how far ahead most rows see, and how far back the later ones do, unless others see the first
- * key from further away. */
-static void mask_describe(const struct mask *mask, long *window, long *shift)
-{
-    long ahead = 0, reach = 0;
-    size_t votes = 0;
-    *window = 0;
-    *shift = (long)mask->keys;
-    for (size_t row = 0; row < mask->rows; row++) {
-        long last = -1, first = -1, before = 0;
-        size_t same = 0;
-        for (size_t key = 0; key < mask->keys; key++)
-            if (mask->allowed[row * mask->keys + key]) {
-                last = (long)key;
-                first = first < 0 ? (long)key : first;
-            }
-        if (first > 0 && (long)mask->at[row] - first + 1 > *window)
-            *window = (long)mask->at[row] - first + 1;
-        if (first == 0 && (long)mask->at[row] + 1 > reach)
-            reach = (long)mask->at[row] + 1;
-        if (last < 0 || last + 1 == (long)mask->keys) /* sees to the end: that tells nothing about how far */
-            continue;
-        before = last - (long)mask->at[row];
-        for (size_t other = 0; other < mask->rows; other++) {
-            size_t key = mask->at[other] + (size_t)before;
-            if (key < mask->keys && mask->allowed[other * mask->keys + key] &&
-                (key + 1 == mask->keys || !mask->allowed[other * mask->keys + key + 1]))
-                same++;
-        }
-        if (same > votes) {
-            votes = same;
-            ahead = before;
-        }
-    }
-    if (reach > *window)
-        *window = 0;
-    if (votes)
-        *shift = ahead;
-    if (!votes && mask->rows) { /* everything ahead is visible; is everything behind? */
-        size_t row = mask->rows - 1, key = 0;
-        while (key < mask->keys && !mask->allowed[row * mask->keys + key])
-            key++;
-        *window = key > 0 && key < mask->keys ? (long)(mask->at[row] - key) + 1 : 0;
-    }
-}
-
-static const char *mask_text(struct ts_case *the_case, long window, long shift, size_t keys)
-{
-    const char *back =
-        window > 0 ? ts_case_text(the_case, ", at most %ld tokens back (a window of %ld)", window - 1, window) : "";
-    if (shift >= (long)keys - 1)
-        return ts_case_text(the_case, "each token sees every token%s", back);
-    if (shift == 0)
-        return ts_case_text(the_case, "each token sees itself and the tokens before it%s", back);
-    if (shift > 0)
-        return ts_case_text(the_case, "each token sees %ld token%s ahead%s", shift, shift == 1 ? "" : "s", back);
-    if (shift == -1)
-        return ts_case_text(the_case, "each token sees the tokens before it but not itself%s", back);
-    return ts_case_text(the_case, "each token sees only tokens at least %ld before it%s", -shift, back);
-}
-
-/* Where two masks that are the same band differ first: a stretch of keys. */
-static const char *first_difference(struct ts_case *the_case, const struct mask *a, const struct mask *b)
-{
-    for (size_t i = 0; i < a->rows * a->keys; i++)
-        if (a->allowed[i] != b->allowed[i]) {
-            size_t row = i / a->keys, key = i % a->keys, end = key;
-            while (end + 1 < a->keys && a->allowed[row * a->keys + end + 1] != b->allowed[row * a->keys + end + 1])
-                end++;
-            return ts_case_text(the_case, ": from token %zu on, keys %zu to %zu are %s in the candidate", a->at[row],
-                                key, end, b->allowed[i] ? "visible" : "masked");
-        }
-    return "";
-}
 
 enum way {
     OVER_KEYS,
@@ -165,7 +28,7 @@ struct soft {
     enum way way;
     double factor; /* on the scores */
     double cap;    /* cap * tanh(score / cap) when above 0 */
-    const struct mask *mask;
+    const struct ts_mask *mask;
     const double *sinks; /* per head, one more score that nothing is taken of; or NULL */
 };
 
@@ -270,21 +133,39 @@ static const char *factor_text(struct ts_case *the_case, double factor)
 
 /* What a claim about masks or softmaxes says of any row. */
 struct band {
-    long window, shift;
+    struct ts_mask_shape shape;
+    bool kept;  /* with the reference's padding, which each sequence has for itself */
     bool used;  /* else the mask is the reference's, */
     bool found; /* or what the candidate's own rows show */
     struct soft soft;
 };
 
-/* The mask of some rows; to be closed. */
-static bool band_open(struct mask *mask, const struct band *band, const struct ts_case *the_case, bool scores)
+/* The band that is claimed, and of padding what was found. */
+static bool band_of_shape(struct ts_mask *mask, const struct band *band, const struct ts_case *the_case, bool scores)
 {
-    if (!mask_open(mask, the_case))
+    struct ts_mask_shape shape = band->shape, own;
+    struct ts_mask found = {0};
+    ts_mask_read(mask, the_case->actor, the_case->actor->a, scores);
+    own = ts_mask_describe(mask);
+    shape.front = band->kept ? own.front : 0;
+    shape.back = band->kept ? own.back : 0;
+    ts_mask_band(mask, &shape);
+    if (ts_is_padded(&own) && ts_mask_open(&found, the_case)) {
+        ts_mask_read(&found, the_case->actor, the_case->actor->b, scores);
+        ts_mask_fill(mask, &own, &found, NULL);
+    }
+    ts_mask_close(&found);
+    return true;
+}
+
+/* The mask of some rows; to be closed. */
+static bool band_open(struct ts_mask *mask, const struct band *band, const struct ts_case *the_case, bool scores)
+{
+    if (!ts_mask_open(mask, the_case))
         return false;
     if (band->used)
-        mask_band(mask, band->window, band->shift);
-    else
-        mask_read(mask, the_case->actor, band->found ? the_case->actor->b : the_case->actor->a, scores);
+        return band_of_shape(mask, band, the_case, scores);
+    ts_mask_read(mask, the_case->actor, band->found ? the_case->actor->b : the_case->actor->a, scores);
     return true;
 }
 
@@ -314,12 +195,12 @@ static bool predict_masked(struct ts_case *the_case, const struct ts_formula *fo
 {
     const struct band *band = formula->numbers;
     const struct ts_actor *actor = the_case->actor;
-    struct mask mask = {0};
+    struct ts_mask mask = {0};
     bool good = band_open(&mask, band, the_case, true) && bare_scores(the_case, out);
     for (size_t at = 0; at < the_case->total && good; at++)
         if (!mask.allowed[at / actor->width * actor->inner + at % actor->inner])
             out[at] = -(double)INFINITY;
-    mask_close(&mask);
+    ts_mask_close(&mask);
     return good;
 }
 
@@ -327,14 +208,14 @@ static bool predict_soft(struct ts_case *the_case, const struct ts_formula *form
 {
     const struct band *band = formula->numbers;
     struct soft soft = band->soft;
-    struct mask mask = {0};
+    struct ts_mask mask = {0};
     double *scores = malloc(the_case->total * sizeof *scores);
     bool good = scores && band_open(&mask, band, the_case, false) && bare_scores(the_case, scores);
     soft.mask = &mask;
     soft.sinks = the_case->operation.table;
     if (good)
         soft_fill(the_case->actor, &soft, scores, out);
-    mask_close(&mask);
+    ts_mask_close(&mask);
     free(scores);
     return good;
 }
@@ -351,10 +232,19 @@ static void give_band(struct ts_case *the_case, const struct band *band)
                                                        .work = ts_operation_work(the_case, &the_case->operation)});
 }
 
+/* Other sequences have another padding, or none: as the reference shows it there, or, where the candidate hides
+ * something of its own, as its own rows do. */
+static void give_shape(struct ts_case *the_case, const struct ts_mask_shape *shape, const struct ts_mask_shape *own,
+                       const struct soft *soft)
+{
+    bool kept = shape->front == own->front && shape->back == own->back, used = kept || !ts_is_padded(shape);
+    give_band(the_case, &(struct band){.shape = *shape, .kept = kept, .used = used, .found = !used, .soft = *soft});
+}
+
 struct softmax_search {
     struct ts_case *the_case;
     const double *scores, *sinks;
-    struct mask reference, found, trial;
+    struct ts_mask reference, found, trial;
     double *out;
 };
 
@@ -364,12 +254,12 @@ static void propose_masks(struct softmax_search *search)
     struct ts_case *the_case = search->the_case;
     const struct ts_actor *actor = the_case->actor;
     struct soft soft = {.way = OVER_KEYS, .factor = 1, .mask = &search->trial, .sinks = search->sinks};
-    long window, shift, own_window, own_shift;
-    size_t differing = mask_differences(&search->reference, &search->found);
+    struct ts_mask_shape shape, own;
+    size_t differing = ts_mask_differences(&search->reference, &search->found);
     double banded = 0, read;
     const char *reference;
-    mask_describe(&search->reference, &own_window, &own_shift);
-    reference = mask_text(the_case, own_window, own_shift, actor->inner);
+    own = ts_mask_describe(&search->reference);
+    reference = ts_mask_text(the_case, &own, actor->inner);
     soft.mask = &search->reference;
     soft.way = MASKED_LATE;
     soft_fill(actor, &soft, search->scores, search->out);
@@ -379,14 +269,16 @@ static void propose_masks(struct softmax_search *search)
     soft.way = OVER_KEYS;
     soft.mask = &search->trial;
     if (differing) {
-        mask_describe(&search->found, &window, &shift);
-        mask_band(&search->trial, window, shift);
-        mask_fill_empty(&search->trial, &search->found);
+        shape = ts_mask_describe(&search->found);
+        ts_mask_band(&search->trial, &shape);
+        ts_mask_fill(&search->trial, &shape, &search->found, &search->reference);
+        if (ts_is_padded(&own)) /* what padding itself sees is up to the program */
+            ts_mask_fill(&search->trial, &own, &search->found, NULL);
         soft_fill(actor, &soft, search->scores, search->out);
-        give_band(the_case, &(struct band){.window = window, .shift = shift, .used = true, .soft = soft});
-        banded = ts_propose(
-            the_case, "mask", search->out, 0, "the attention mask: its diagonal, and the sliding window of this layer",
-            "in the candidate %s; in the reference %s", mask_text(the_case, window, shift, actor->inner), reference);
+        give_shape(the_case, &shape, &own, &soft);
+        banded = ts_propose(the_case, "mask", search->out, 0, ts_mask_check(&shape, &own),
+                            "in the candidate %s; in the reference %s", ts_mask_text(the_case, &shape, actor->inner),
+                            reference);
         memcpy(search->trial.allowed, search->found.allowed, search->found.rows * search->found.keys);
         soft_fill(actor, &soft, search->scores, search->out);
         read = ts_explained(the_case, search->out);
@@ -504,16 +396,16 @@ static void propose_softmax(struct ts_case *the_case, struct ts_variants *varian
         if (scores)
             ts_operation_apply(the_case->scene, &product, actor, variants->inputs, scores);
     }
-    if (search.scores && mask_open(&search.reference, the_case) && mask_open(&search.found, the_case) &&
-        mask_open(&search.trial, the_case)) {
-        mask_read(&search.reference, actor, actor->a, false);
-        mask_read(&search.found, actor, actor->b, false);
+    if (search.scores && ts_mask_open(&search.reference, the_case) && ts_mask_open(&search.found, the_case) &&
+        ts_mask_open(&search.trial, the_case)) {
+        ts_mask_read(&search.reference, actor, actor->a, false);
+        ts_mask_read(&search.found, actor, actor->b, false);
         propose_masks(&search);
         propose_ways(&search);
     }
-    mask_close(&search.reference);
-    mask_close(&search.found);
-    mask_close(&search.trial);
+    ts_mask_close(&search.reference);
+    ts_mask_close(&search.found);
+    ts_mask_close(&search.trial);
     free(scores);
 }
 
@@ -521,45 +413,41 @@ static void propose_softmax(struct ts_case *the_case, struct ts_variants *varian
 static void propose_score_mask(struct ts_case *the_case, struct ts_variants *variants)
 {
     const struct ts_actor *actor = the_case->actor;
-    struct mask reference = {0}, found = {0};
+    struct ts_mask reference = {0}, found = {0};
     size_t differing;
-    long window, shift, own_window, own_shift;
-    if (mask_open(&reference, the_case) && mask_open(&found, the_case)) {
-        mask_read(&reference, actor, actor->a, true);
-        mask_read(&found, actor, actor->b, true);
-        differing = mask_differences(&reference, &found);
+    if (ts_mask_open(&reference, the_case) && ts_mask_open(&found, the_case)) {
+        ts_mask_read(&reference, actor, actor->a, true);
+        ts_mask_read(&found, actor, actor->b, true);
+        differing = ts_mask_differences(&reference, &found);
         if (differing) {
             struct ts_actor bare = *actor;
             struct ts_operation scores = the_case->operation;
             float *unmasked = calloc(the_case->total, sizeof *unmasked);
             bare.a = unmasked;
-            mask_describe(&reference, &own_window, &own_shift);
-            mask_describe(&found, &window, &shift);
+            struct ts_mask_shape own = ts_mask_describe(&reference), shape = ts_mask_describe(&found);
             if (unmasked) {
                 ts_operation_apply(the_case->scene, &scores, &bare, variants->inputs, variants->out);
                 for (size_t at = 0; at < the_case->total; at++)
                     if (!found.allowed[at / actor->width * actor->inner + at % actor->inner])
                         variants->out[at] = -(double)INFINITY;
-                if (window != own_window || shift != own_shift)
-                    give_band(the_case, &(struct band){.window = window, .shift = shift, .used = true});
+                if (!ts_is_one_shape(&shape, &own))
+                    give_shape(the_case, &shape, &own, &(struct soft){0});
                 else
                     give_band(the_case, &(struct band){.found = true});
-                if (window == own_window && shift == own_shift)
+                if (ts_is_one_shape(&shape, &own))
                     ts_propose(the_case, "mask", variants->out, 1, "the attention mask: what else it hides",
                                "%zu of %zu mask entries are visible on one side only%s", differing,
-                               found.rows * found.keys, first_difference(the_case, &reference, &found));
+                               found.rows * found.keys, ts_mask_first_difference(the_case, &reference, &found));
                 else
-                    ts_propose(the_case, "mask", variants->out, 1,
-                               "the attention mask: its diagonal, and the sliding window of this layer",
-                               "in the candidate %s; in the reference %s",
-                               mask_text(the_case, window, shift, actor->inner),
-                               mask_text(the_case, own_window, own_shift, actor->inner));
+                    ts_propose(the_case, "mask", variants->out, 1, ts_mask_check(&shape, &own),
+                               "in the candidate %s; in the reference %s", ts_mask_text(the_case, &shape, actor->inner),
+                               ts_mask_text(the_case, &own, actor->inner));
             }
             free(unmasked);
         }
     }
-    mask_close(&reference);
-    mask_close(&found);
+    ts_mask_close(&reference);
+    ts_mask_close(&found);
 }
 
 /* Slots of a tally of masks: elements that are visible or masked on one side only, what those and all of them cost. */
@@ -621,33 +509,31 @@ static const char *tell_bare_mask(struct ts_case *the_case, const struct ts_form
 static void propose_bare_mask(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
-    struct mask reference = {0}, found = {0};
-    if (actor->inner != actor->sequence || !mask_open(&reference, the_case) || !mask_open(&found, the_case)) {
-        mask_close(&reference);
-        mask_close(&found);
+    struct ts_mask reference = {0}, found = {0};
+    if (actor->inner != actor->sequence || !ts_mask_open(&reference, the_case) || !ts_mask_open(&found, the_case)) {
+        ts_mask_close(&reference);
+        ts_mask_close(&found);
         return;
     }
-    mask_read(&reference, actor, actor->a, true);
-    mask_read(&found, actor, actor->b, true);
-    if (mask_differences(&reference, &found)) {
+    ts_mask_read(&reference, actor, actor->a, true);
+    ts_mask_read(&found, actor, actor->b, true);
+    if (ts_mask_differences(&reference, &found)) {
+        struct ts_mask_shape own = ts_mask_describe(&reference), shape = ts_mask_describe(&found);
         double cost = 0;
-        long window, shift, own_window, own_shift;
         for (size_t at = 0; at < the_case->total; at++) {
             size_t place = at / actor->width * actor->inner + at % actor->inner;
-            double own = ts_element_cost(the_case->found[at], the_case->expected[at], the_case->expected[at]);
-            cost += reference.allowed[place] != found.allowed[place] && own > 0 ? own : 0;
+            double one = ts_element_cost(the_case->found[at], the_case->expected[at], the_case->expected[at]);
+            cost += reference.allowed[place] != found.allowed[place] && one > 0 ? one : 0;
         }
-        mask_describe(&reference, &own_window, &own_shift);
-        mask_describe(&found, &window, &shift);
         ts_formula_next(the_case, &(struct ts_formula){.count = count_one_sided, .tell = tell_bare_mask});
         ts_propose_plain(the_case, "mask", the_case->error > 0 ? cost / the_case->error : 0,
-                         "the attention mask: its diagonal, and the sliding window of this layer",
+                         ts_mask_check(&shape, &own),
                          "%zu entries are masked on one side only: in the candidate %s; in the reference %s",
-                         mask_differences(&reference, &found), mask_text(the_case, window, shift, actor->inner),
-                         mask_text(the_case, own_window, own_shift, actor->inner));
+                         ts_mask_differences(&reference, &found), ts_mask_text(the_case, &shape, actor->inner),
+                         ts_mask_text(the_case, &own, actor->inner));
     }
-    mask_close(&reference);
-    mask_close(&found);
+    ts_mask_close(&reference);
+    ts_mask_close(&found);
 }
 
 /* Whatever the axes are: elements that are masked on one side only. */

@@ -26,7 +26,21 @@
 /* Nats between two answers from which on only the first is named. */
 #define CLEAR 3.0
 
-enum shape { TENSOR, PRODUCT, SWAPPED, ALONE, OTHER_ALONE, SUM, CLIPPED, CLIPPED_ONE, SHAPES };
+enum shape {
+    TENSOR,
+    PRODUCT,
+    SWAPPED,
+    ALONE,
+    OTHER_ALONE,
+    SUM,
+    AFTERWARDS, /* f(x y) */
+    BOTH,       /* f(x) f(y) */
+    ONE_MORE,   /* f(x) (y + 1) */
+    CLIPPED,
+    CLIPPED_ONE,
+    CLIPPED_OTHER,
+    CLIPPED_RESULT
+};
 enum order { AS_IT_IS, NEGATED, REVERSED, HALVES, INTERLEAVED, TAKEN_APART, BY_HEAD, NUMBERS_FIRST, ORDERS };
 /* Of some equal pieces of a row one counts for nothing, or all others do. */
 enum lacking { NOTHING, ONE, ALL_BUT_ONE };
@@ -82,6 +96,16 @@ static double value_of(const struct way *way, double x, double y)
         return ts_function_value(way->function, x < way->limit ? x : way->limit) * (way->y ? clip(y, way->limit) : 1);
     case CLIPPED_ONE:
         return ts_function_value(way->function, x < way->limit ? x : way->limit) * (way->y ? y : 1);
+    case CLIPPED_OTHER:
+        return ts_function_value(way->function, x) * clip(y, way->limit);
+    case CLIPPED_RESULT:
+        return clip(ts_function_value(way->function, x) * (way->y ? y : 1), way->limit);
+    case AFTERWARDS:
+        return ts_function_value(way->function, x * y);
+    case BOTH:
+        return ts_function_value(way->function, x) * ts_function_value(way->function, y);
+    case ONE_MORE:
+        return ts_function_value(way->function, x) * (y + 1);
     default:
         return x;
     }
@@ -248,11 +272,18 @@ static bool is_the_same(const struct search *search, const struct ts_odds *odds,
     return apart <= THE_SAME * THE_SAME * size;
 }
 
+static bool is_clipped(const struct way *way)
+{
+    return way->shape == CLIPPED || way->shape == CLIPPED_ONE || way->shape == CLIPPED_OTHER ||
+           way->shape == CLIPPED_RESULT;
+}
+
+/* Whatever the limit of a clip. */
 static bool is_one_way(const struct way *one, const struct way *other)
 {
     return one->x == other->x && one->y == other->y && one->shape == other->shape && one->function == other->function &&
            one->order == other->order && one->lacking == other->lacking && one->piece == other->piece &&
-           one->pieces == other->pieces && !(one->limit < other->limit) && !(one->limit > other->limit);
+           one->pieces == other->pieces;
 }
 
 static void try_way(struct search *search, struct ts_odds *odds, const struct source *source, const struct way *way)
@@ -286,9 +317,50 @@ static void try_way(struct search *search, struct ts_odds *odds, const struct so
 static const double limits[] = {0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 20, 32, 50, 100};
 enum { LIMITS = sizeof limits / sizeof *limits };
 
+/* What is told by a limit, whether it fits or not. */
+static double evidence_at(struct search *search, struct ts_odds *odds, struct way *way, double limit)
+{
+    struct ts_odds_fit fit;
+    way->limit = limit;
+    make(way, odds, search->the_case->actor->rows, true, search->values[2]);
+    return !is_the_same(search, odds, search->values[2], way->width) && ts_odds_try(odds, search->values[2], &fit)
+               ? fit.evidence
+               : -(double)INFINITY;
+}
+
+/* A limit is any number. The usual ones show where to look; another one must tell clearly more than they do. */
+static void try_limits(struct search *search, struct ts_odds *odds, const struct source *source, enum shape shape)
+{
+    struct way way = source->way;
+    double best = 0, most = -(double)INFINITY, at, here;
+    way.shape = shape;
+    for (size_t k = 0; k < LIMITS; k++) {
+        double evidence = evidence_at(search, odds, &way, limits[k]);
+        if (evidence > most) {
+            most = evidence;
+            best = limits[k];
+        }
+    }
+    if (!isfinite(most))
+        return;
+    at = best;
+    here = most;
+    for (double step = 0.4; step > 0.002; step /= 2)
+        for (int side = -1; side <= 1; side += 2) {
+            double limit = at * exp(side * step), evidence = evidence_at(search, odds, &way, limit);
+            if (evidence > here) {
+                here = evidence;
+                at = limit;
+            }
+        }
+    way.limit = here > most + CLEAR ? at : best;
+    try_way(search, odds, source, &way);
+}
+
 static void try_functions(struct search *search, struct ts_odds *odds, const struct source *source)
 {
-    static const enum shape gated[] = {PRODUCT, SWAPPED, ALONE, OTHER_ALONE, SUM};
+    static const enum shape gated[] = {PRODUCT, SWAPPED, ALONE, OTHER_ALONE, SUM, AFTERWARDS, BOTH, ONE_MORE};
+    static const enum shape clipped[] = {CLIPPED, CLIPPED_RESULT, CLIPPED_ONE, CLIPPED_OTHER};
     struct way way = source->way;
     for (size_t f = 0; f < TS_FUNCTIONS; f++)
         for (size_t s = 0; s < (way.y ? sizeof gated / sizeof *gated : 1); s++) {
@@ -300,12 +372,8 @@ static void try_functions(struct search *search, struct ts_odds *odds, const str
                 try_way(search, odds, source, &way);
         }
     way.function = source->way.function;
-    for (size_t k = 0; k < LIMITS; k++)
-        for (int one = 0; one < (way.y ? 2 : 1); one++) {
-            way.limit = limits[k];
-            way.shape = one ? CLIPPED_ONE : CLIPPED;
-            try_way(search, odds, source, &way);
-        }
+    for (size_t s = 0; s < (way.y ? sizeof clipped / sizeof *clipped : 2); s++)
+        try_limits(search, odds, source, clipped[s]);
 }
 
 static void try_orders(struct search *search, struct ts_odds *odds, const struct source *source)
@@ -405,11 +473,26 @@ static const char *way_text(struct ts_case *the_case, const struct way *way)
         text = ts_case_text(the_case, "%s + %s", fx, y);
         break;
     case CLIPPED:
-        text = ts_case_text(the_case, "%s(%s)%s%s with %s clipped at %.4g", f, x, *y ? " * " : "", y,
+        text = ts_case_text(the_case, "%s(%s)%s%s with %s clipped at %.2g", f, x, *y ? " * " : "", y,
                             *y ? "both of them" : "it", way->limit);
         break;
     case CLIPPED_ONE:
-        text = ts_case_text(the_case, "%s(%s) * %s with %s clipped at %.4g", f, x, y, x, way->limit);
+        text = ts_case_text(the_case, "%s(%s) * %s with %s clipped at %.2g", f, x, y, x, way->limit);
+        break;
+    case CLIPPED_OTHER:
+        text = ts_case_text(the_case, "%s * %s with %s clipped at %.2g", fx, y, y, way->limit);
+        break;
+    case CLIPPED_RESULT:
+        text = ts_case_text(the_case, "%s%s%s, clipped at %.2g", fx, *y ? " * " : "", y, way->limit);
+        break;
+    case AFTERWARDS:
+        text = ts_case_text(the_case, "%s(%s * %s)", f, x, y);
+        break;
+    case BOTH:
+        text = ts_case_text(the_case, "%s * %s", fx, fy);
+        break;
+    case ONE_MORE:
+        text = ts_case_text(the_case, "%s * (%s + 1)", fx, y);
         break;
     default:
         text = x;
@@ -430,7 +513,7 @@ static const char *id_of(const struct way *way)
         return "permuted";
     if (way->shape == TENSOR)
         return "wrong-input";
-    return way->shape == CLIPPED || way->shape == CLIPPED_ONE ? "clamped" : "activation";
+    return is_clipped(way) ? "clamped" : "activation";
 }
 
 static const char *check_of(const char *id)
@@ -442,7 +525,7 @@ static const char *check_of(const char *id)
     if (strcmp(id, "permuted") == 0)
         return "the reshape and transpose between the step before and this product";
     if (strcmp(id, "clamped") == 0)
-        return "a limit on the inputs of the activation (swiglu_limit)";
+        return "a limit on the inputs of the activation (swiglu_limit), or on what it makes";
     if (strcmp(id, "sign-flipped") == 0)
         return "a subtraction in the other order before this product";
     return "the activation function (hidden_act), and which projection it is applied to";

@@ -10,6 +10,7 @@
 
 #define BETTER           1.1 /* an epsilon that is not a usual one must leave that many times less */
 #define MOST_OTHER_NORMS 12
+#define WORTHWHILE       0.3
 
 struct norm {
     struct ts_case *the_case;
@@ -193,6 +194,63 @@ static void pieces(const struct norm *norm)
                "the candidate normalizes pieces of %zu channels instead of all %zu together", best, group);
 }
 
+/* The epsilon behind the root, or below it as it should be. */
+static void behind_root(const struct ts_case *the_case, const double *input, double epsilon, double *out)
+{
+    const struct ts_operation *right = &the_case->operation;
+    size_t group = right->group;
+    for (size_t start = 0; start + group <= the_case->total; start += group) {
+        double mean = 0, squares = 0, root;
+        for (size_t i = start; right->centred && i < start + group; i++)
+            mean += input[i] / (double)group;
+        for (size_t i = start; i < start + group; i++)
+            squares += (input[i] - mean) * (input[i] - mean) / (double)group;
+        root = sqrt(squares) + epsilon;
+        for (size_t i = 0; i < group; i++)
+            out[start + i] =
+                (root > 0 ? (input[start + i] - mean) / root : 0) * right->table[i] + right->table[group + i];
+    }
+}
+
+static bool predict_behind_root(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const double *input = ts_case_norm_input(the_case);
+    if (input)
+        behind_root(the_case, input, *(const double *)formula->numbers, out);
+    return input != NULL;
+}
+
+static double left_behind_root(const struct norm *norm, double epsilon)
+{
+    behind_root(norm->the_case, norm->input, epsilon, norm->prediction);
+    return ts_rows_cost(norm->the_case, norm->prediction, 0, norm->the_case->actor->rows);
+}
+
+/* root(squares) + epsilon where the root of both is meant: an epsilon that counts shrinks large rows as well. */
+static bool epsilon_behind_root(const struct norm *norm, double left_below)
+{
+    double low = log(1e-8), high = log(100.0), best;
+    for (int step = 0; step < 60; step++) {
+        double left = low + (high - low) / 3, right = high - (high - low) / 3;
+        if (left_behind_root(norm, exp(left)) > left_behind_root(norm, exp(right)))
+            low = left;
+        else
+            high = right;
+    }
+    best = exp((low + high) / 2);
+    if (left_behind_root(norm, best) * BETTER >= left_below ||
+        ts_explained(norm->the_case, norm->prediction) < WORTHWHILE)
+        return false;
+    ts_formula_next(norm->the_case,
+                    &(struct ts_formula){.predict = predict_behind_root, .numbers = &best, .size = sizeof best});
+    ts_propose(norm->the_case, "row-scaled", norm->prediction, 1,
+               "where the epsilon of this norm is added, and which it is (rms_norm_eps)",
+               "the candidate adds an epsilon of %.3g behind the root, x / (root + eps), where the reference adds %.3g "
+               "below it",
+               best, norm->the_case->operation.epsilon);
+    return true;
+}
+
 /* What is left with another epsilon. Not the share it explains, which is one for all that noise cannot tell apart. */
 static double left_with(const struct norm *norm, double epsilon)
 {
@@ -203,7 +261,7 @@ static double left_with(const struct norm *norm, double epsilon)
 
 static void other_epsilon(const struct norm *norm)
 {
-    static const double usual[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1};
+    static const double usual[] = {0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 10};
     struct ts_operation changed = norm->the_case->operation;
     double best = 0, least = INFINITY, low, high, between;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -213,9 +271,6 @@ static void other_epsilon(const struct norm *norm)
             best = usual[i];
         }
     }
-    changed.epsilon = best;
-    if (ts_explained(norm->the_case, apply(norm, &changed)) < 0.3)
-        return;
     /* none of the usual ones: between its neighbours, by ternary search on the logarithm */
     low = log(best > 0 ? best / 10 : 1e-14);
     high = log(best > 0 ? best * 10 : 1e-6);
@@ -229,7 +284,11 @@ static void other_epsilon(const struct norm *norm)
     between = exp((low + high) / 2);
     if (left_with(norm, between) * BETTER < least)
         best = between;
+    if (epsilon_behind_root(norm, fmin(least, left_with(norm, best))))
+        return;
     changed.epsilon = best;
+    if (ts_explained(norm->the_case, apply(norm, &changed)) < WORTHWHILE)
+        return;
     ts_formula_operation(norm->the_case, &changed);
     ts_propose(norm->the_case, "row-scaled", apply(norm, &changed), 1, "the epsilon of this norm (rms_norm_eps)",
                "another epsilon: %.3g in the candidate, %.3g in the reference (each row's factor fits it)", best,

@@ -10,57 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "diagnose/turning.h"
+#include "diagnose/rotary.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
 /* A simpler explanation is preferred unless another explains this much more. */
 #define SIMPLER    0.02
 #define FAR_OFFSET 256
-/* Bases that are looked for: from far below to far above what models use. */
-#define LOWEST_BASE  10.0
-#define HIGHEST_BASE 1e9
-
-struct rotary {
-    struct ts_case *the_case;
-    const struct ts_actor *input;
-    size_t offset;                  /* of the columns of input in their tensor */
-    struct ts_actor slice;          /* what input points to when it is a part of a fused projection; owns its values */
-    struct ts_turned_pairs pairing; /* the reference's */
-    double *angles;                 /* the reference's: [rows, group / 2] */
-    double *steps;                  /* per pair: its angle per position, in the reference */
-    double *places;                 /* position of each row */
-    double base;                    /* theta that the reference's angles fit, 0 when they fit none */
-    float *turned;                  /* the candidate's input, times what the reference multiplies it with */
-};
-
+/* Two bases that are one: what else differs between the angles is no base. */
+#define SAME_BASE 0.02
 struct guess {
     struct ts_turned_pairs pairing;
     struct ts_angles how;
     size_t freedom;
     double share;
     double *angles; /* [rows, pairing.group / 2] */
+    bool order;     /* it is the order that is wrong, no angle */
     char text[400];
 };
-
-/* Relative error of turning `from` by the angles against `to`. */
-static double turned_error(const struct ts_actor *actor, const struct ts_turned_pairs *pairing, const float *from,
-                           const double *angles, const float *to, double *scratch)
-{
-    double error = 0, size = 0;
-    ts_turn_by(actor, pairing, from, angles, scratch);
-    for (size_t i = 0; i < actor->rows * actor->width; i++) {
-        error += (scratch[i] - (double)to[i]) * (scratch[i] - (double)to[i]);
-        size += (double)to[i] * (double)to[i];
-    }
-    return size > 0 ? sqrt(error / size) : 1;
-}
-
-static void angles_of(const double complex *turns, size_t count, double *angles)
-{
-    for (size_t i = 0; i < count; i++)
-        angles[i] = turns[i] != 0 ? carg(turns[i]) : 0;
-}
 
 /* How much of the turning a table explains: sum of Re(z exp(-i p)). */
 static double agreement(const double complex *turns, const double *angles, size_t count)
@@ -69,53 +36,6 @@ static double agreement(const double complex *turns, const double *angles, size_
     for (size_t i = 0; i < count; i++)
         sum += creal(turns[i]) * cos(angles[i]) + cimag(turns[i]) * sin(angles[i]);
     return sum;
-}
-
-/* Sum over tokens up to `reach` of the agreement with angles place * base^(-2 i / group). */
-static double base_agreement(const struct rotary *rotary, const double complex *turns, size_t pairs, double logarithm,
-                             double reach)
-{
-    size_t rows = rotary->the_case->actor->rows;
-    double sum = 0;
-    for (size_t i = 0; i < pairs; i++) {
-        double step = exp(-logarithm * (double)i / (double)pairs);
-        for (size_t row = 0; row < rows && rotary->places[row] - rotary->places[0] <= reach; row++) {
-            double complex z = turns[row * pairs + i];
-            double angle = rotary->places[row] * step;
-            sum += creal(z) * cos(angle) + cimag(z) * sin(angle);
-        }
-    }
-    return sum;
-}
-
-/* The base whose table fits best: a coarse look at the first tokens, where angles are not ambiguous, then ever finer
- * with ever more of them. */
-static double find_base(const struct rotary *rotary, const double complex *turns, size_t pairs)
-{
-    double step = 0.02, best = log(LOWEST_BASE), most = -INFINITY, last;
-    size_t rows = rotary->the_case->actor->rows;
-    last = rotary->places[rows - 1] - rotary->places[0];
-    for (double logarithm = log(LOWEST_BASE); logarithm <= log(HIGHEST_BASE); logarithm += step) {
-        double sum = base_agreement(rotary, turns, pairs, logarithm, 16);
-        if (sum > most) {
-            most = sum;
-            best = logarithm;
-        }
-    }
-    for (double reach = 16; step > 1e-7; reach *= 2, step /= 2) {
-        double low = best - 1.5 * step, high = best + 1.5 * step;
-        for (int i = 0; i < 12; i++) { /* golden section */
-            double left = high - 0.618034 * (high - low), right = low + 0.618034 * (high - low);
-            if (base_agreement(rotary, turns, pairs, left, reach) > base_agreement(rotary, turns, pairs, right, reach))
-                high = right;
-            else
-                low = left;
-        }
-        best = 0.5 * (low + high);
-        if (reach > last && step < 1e-4)
-            break;
-    }
-    return exp(best);
 }
 
 /* The usual base that is meant, where rounding left a little of it; 0 when it is none. */
@@ -135,8 +55,8 @@ static double usual_base(double base)
 }
 
 /* Share of the case's error that a table leaves explained, from the turns alone. */
-static double share_of(const struct rotary *rotary, const struct ts_turned_pairs *pairing, const double complex *turns,
-                       const double *angles)
+static double share_of(const struct ts_rotary *rotary, const struct ts_turned_pairs *pairing,
+                       const double complex *turns, const double *angles)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = pairing->group / 2;
@@ -148,7 +68,7 @@ static double share_of(const struct rotary *rotary, const struct ts_turned_pairs
                 double x = (double)rotary->turned[at], y = (double)actor->b[at];
                 if (!isfinite(x) || !isfinite(y))
                     continue;
-                left += i < pairing->group ? x * x + y * y : (x - y) * (x - y);
+                left += ts_turns_at(pairing, i) ? x * x + y * y : (x - y) * (x - y);
             }
     left -= 2 * agreement(turns, angles, actor->rows * pairs);
     left = left > rotary->the_case->noise ? left - rotary->the_case->noise : 0;
@@ -165,7 +85,7 @@ static void keep(struct guess *best, struct guess *guess)
     }
 }
 
-static bool make_angles(const struct rotary *rotary, struct guess *guess)
+static bool make_angles(const struct ts_rotary *rotary, struct guess *guess)
 {
     free(guess->angles);
     guess->angles = calloc(rotary->the_case->actor->rows * guess->pairing.group / 2 + 1, sizeof *guess->angles);
@@ -178,7 +98,7 @@ static const char *pairing_text(const struct ts_turned_pairs *pairing)
 }
 
 /* The reference's own angles, used otherwise. */
-static void try_fixed(const struct rotary *rotary, const double complex *turns, struct guess *best)
+static void try_fixed(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
 {
     size_t count = rotary->the_case->actor->rows * rotary->pairing.group / 2;
     static const struct {
@@ -203,11 +123,12 @@ static void try_fixed(const struct rotary *rotary, const double complex *turns, 
 }
 
 /* The other pairing with the same angles. */
-static void try_pairing(const struct rotary *rotary, double complex *scratch, struct guess *best)
+static void try_pairing(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
 {
     size_t count = rotary->the_case->actor->rows * rotary->pairing.group / 2;
     struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_REFERENCE, 1, 0, 0}};
     guess.pairing.interleaved = !guess.pairing.interleaved;
+    guess.pairing.gathered = false;
     if (!make_angles(rotary, &guess))
         return;
     memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
@@ -220,36 +141,57 @@ static void try_pairing(const struct rotary *rotary, double complex *scratch, st
     free(guess.angles);
 }
 
-/* Where neighbours turn in pairs, pairs that do not turn look as if they had an angle of zero. How many numbers of a
- * head turn: those behind are what went in, to the last bit, and these angles would have moved them; or more than these
- * angles are for have moved. */
-static size_t numbers_that_turn(const struct rotary *rotary, const float *from, const float *to, int bits,
-                                const double *angles, double base)
+/* The same angles for other numbers of each head: the first, or the last. */
+static void try_start(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
 {
-    const struct ts_actor *actor = rotary->the_case->actor;
-    size_t inner = rotary->pairing.inner, own = rotary->pairing.group, count = 0;
-    double seen = ldexp(4, -bits), moved = 0;
-    if (!rotary->pairing.interleaved)
-        return own;
-    for (size_t i = 0; i < actor->rows * actor->width; i++) {
-        double by = fabs((double)to[i] - (double)from[i]);
-        if (i % inner >= count && by > (i % inner < own ? 0 : seen * fabs((double)from[i])))
-            count = i % inner + 1;
+    const struct ts_turned_pairs *own = &rotary->pairing;
+    size_t count = rotary->the_case->actor->rows * own->group / 2, starts[2] = {0, own->inner - own->group};
+    for (size_t k = 0; k < 2; k++) {
+        struct guess guess = {.pairing = *own, .how = {TS_FROM_REFERENCE, 1, 0, 0}};
+        guess.pairing.start = starts[k];
+        if (starts[k] == own->start || !make_angles(rotary, &guess))
+            continue;
+        memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
+        ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
+        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+        snprintf(guess.text, sizeof guess.text,
+                 "the candidate rotates the %s %zu of %zu channels of each head, the reference those from %zu on",
+                 k ? "last" : "first", own->group, own->inner, own->start);
+        keep(best, &guess);
+        free(guess.angles);
     }
-    count = (count + 1) / 2 * 2;
-    for (size_t row = 0; row < actor->rows && count < own; row++)
-        moved = fmax(moved, angles ? fabs(angles[row * own / 2 + count / 2])
-                                   : rotary->places[row] * pow(base, -(double)count / (double)own));
-    return count > own || (count >= 4 && count < own && moved > seen) ? count : own;
+}
+
+/* Pairs that come as neighbours leave as such, or as halves. */
+static void try_gathered(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
+{
+    const struct ts_turned_pairs *own = &rotary->pairing;
+    size_t count = rotary->the_case->actor->rows * own->group / 2;
+    struct guess guess = {.pairing = *own, .how = {TS_FROM_REFERENCE, 1, 0, 0}, .order = true};
+    guess.pairing.gathered = !own->gathered;
+    if (!own->interleaved || !make_angles(rotary, &guess))
+        return;
+    memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
+    ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
+    guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+    snprintf(guess.text, sizeof guess.text,
+             "the candidate turns the right pairs (2i, 2i + 1) by the right angles and %s, where the reference %s: of "
+             "each head, %zu channels from %zu on",
+             own->gathered ? "leaves them side by side" : "leaves them as halves (i, i + half)",
+             own->gathered ? "leaves them as halves (i, i + half)" : "leaves them side by side", own->group,
+             own->start);
+    keep(best, &guess);
+    free(guess.angles);
 }
 
 /* Another number of turning dimensions: with the reference's base for that number, or with its first angles. */
-static void try_group(const struct rotary *rotary, double complex *scratch, size_t group, size_t freedom,
+static void try_group(const struct ts_rotary *rotary, double complex *scratch, size_t group, size_t freedom,
                       struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t own_pairs = rotary->pairing.group / 2, pairs = group / 2;
-    if (group < 4 || group % 2 || group == rotary->pairing.group)
+    if (group < 4 || group % 2 || group == rotary->pairing.group ||
+        rotary->pairing.start + group > rotary->pairing.inner)
         return;
     for (int variant = 0; variant < 2; variant++) {
         struct guess guess = {.pairing = rotary->pairing,
@@ -274,7 +216,7 @@ static void try_group(const struct rotary *rotary, double complex *scratch, size
 }
 
 /* The shares of a head that most models turn. */
-static void try_partial(const struct rotary *rotary, double complex *scratch, struct guess *best)
+static void try_partial(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
 {
     for (size_t n = 0; n < 3; n++)
         try_group(rotary, scratch, ts_turning_numbers(rotary->pairing.inner, n), 0, best);
@@ -282,12 +224,12 @@ static void try_partial(const struct rotary *rotary, double complex *scratch, st
 
 /* Any other share, where nothing simpler holds. Another base fits nearly as well where neighbours turn in pairs, and is
  * refuted by numbers that it would turn and that did not, or the other way round. */
-static void try_any_part(const struct rotary *rotary, double complex *scratch, struct guess *best)
+static void try_any_part(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t group;
     if (best->angles && best->pairing.group == rotary->pairing.group) {
-        group = numbers_that_turn(rotary, rotary->turned, actor->b, actor->bits_b, best->angles, 0);
+        group = ts_rotary_numbers(rotary, rotary->turned, actor->b, actor->bits_b, best->angles, 0);
         best->share -= group != rotary->pairing.group ? 2 * SIMPLER : 0;
     }
     for (size_t n = 3; (group = ts_turning_numbers(rotary->pairing.inner, n)) > 0; n++)
@@ -295,7 +237,7 @@ static void try_any_part(const struct rotary *rotary, double complex *scratch, s
 }
 
 /* All positions moved by the same number. */
-static void try_offset(const struct rotary *rotary, const double complex *turns, struct guess *best)
+static void try_offset(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = rotary->pairing.group / 2;
@@ -341,7 +283,7 @@ static size_t exponents_over(double reference, double base, size_t group)
 }
 
 /* Another base, or every angle times one factor. */
-static void try_base(const struct rotary *rotary, const double complex *turns, struct guess *best)
+static void try_base(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = rotary->pairing.group / 2, over;
@@ -351,7 +293,7 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
         free(steps);
         return;
     }
-    base = find_base(rotary, turns, pairs);
+    base = ts_rotary_find_base(rotary, turns, pairs);
     guess.how.follows = TS_FROM_POSITION;
     for (size_t k = 0; k < actor->rows * pairs; k++)
         guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
@@ -366,7 +308,7 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
                  near_usual(base) > 0           ? " or rope_theta is different"
                  : over < rotary->pairing.group ? " is wrong, or only that many of its channels are rotated"
                                                 : " is wrong");
-    else if (rotary->base > 0)
+    else if (rotary->base > 0 && fabs(base / rotary->base - 1) > SAME_BASE)
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles fit theta = %s, the reference's theta = %s (%zu rotated channels per head)",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}),
@@ -400,23 +342,34 @@ static void try_base(const struct rotary *rotary, const double complex *turns, s
     free(steps);
 }
 
-/* A frequency for each pair. */
-static void try_frequencies(const struct rotary *rotary, const double complex *turns, struct guess *best)
+/* A frequency for each pair, of those that turn in the reference or of those in front of them as well. */
+static void try_frequencies(const struct ts_rotary *rotary, double complex *turns, bool front, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
-    size_t pairs = rotary->pairing.group / 2;
-    double *steps = calloc(pairs, sizeof *steps);
-    struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_POSITION, 1, 0, 0}, .freedom = pairs};
+    struct ts_turned_pairs pairing = rotary->pairing;
+    size_t before = front ? pairing.start / 2 : 0, pairs = pairing.group / 2 + before;
+    double *steps = calloc(2 * pairs, sizeof *steps), *own = steps ? steps + pairs : NULL;
+    struct guess guess = {.how = {TS_FROM_POSITION, 1, 0, 0}, .freedom = pairs};
+    pairing.start -= 2 * before;
+    pairing.group = 2 * pairs;
+    guess.pairing = pairing;
     if (steps && make_angles(rotary, &guess)) {
+        ts_find_turns(actor, &pairing, rotary->turned, actor->b, turns);
+        memcpy(own + before, rotary->steps, (pairs - before) * sizeof *own);
         ts_find_steps(turns, rotary->places, actor->rows, pairs, steps);
         for (size_t k = 0; k < actor->rows * pairs; k++)
             guess.angles[k] = rotary->places[k / pairs] * steps[k % pairs];
         guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
-        snprintf(guess.text, sizeof guess.text,
-                 "the frequencies differ: per position the first pair rotates by %.5g (reference %.5g), the middle one "
-                 "by %.5g (%.5g), the last by %.5g (%.5g)",
-                 steps[0], rotary->steps[0], steps[pairs / 2], rotary->steps[pairs / 2], steps[pairs - 1],
-                 rotary->steps[pairs - 1]);
+        if (front)
+            snprintf(guess.text, sizeof guess.text,
+                     "the candidate rotates the first %zu channels of each head as well, which do not turn in the "
+                     "reference",
+                     rotary->pairing.start);
+        else
+            snprintf(guess.text, sizeof guess.text,
+                     "the frequencies differ: per position the first pair rotates by %.5g (reference %.5g), the middle "
+                     "one by %.5g (%.5g), the last by %.5g (%.5g)",
+                     steps[0], own[0], steps[pairs / 2], own[pairs / 2], steps[pairs - 1], own[pairs - 1]);
         keep(best, &guess);
     }
     free(guess.angles);
@@ -424,7 +377,7 @@ static void try_frequencies(const struct rotary *rotary, const double complex *t
 }
 
 /* Each token at a position of its own. */
-static void try_positions(const struct rotary *rotary, const double complex *turns, struct guess *best)
+static void try_positions(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = rotary->pairing.group / 2, moved = 0, said = 0;
@@ -441,7 +394,7 @@ static void try_positions(const struct rotary *rotary, const double complex *tur
             char token[64];
             moved++;
             (void)ts_case_index(rotary->the_case, row * actor->width, &flat);
-            ts_turned_token_text(rotary->the_case, (uint64_t)rotary->places[row], flat, token, sizeof token);
+            ts_turned_token_text(rotary->the_case, ts_case_row(rotary->the_case, row), flat, token, sizeof token);
             if (said < sizeof guess.text - 80)
                 said += (size_t)snprintf(guess.text + said, sizeof guess.text - said,
                                          "%s%s is rotated as if at position %.0f", said ? ", " : "", token,
@@ -455,18 +408,19 @@ static void try_positions(const struct rotary *rotary, const double complex *tur
 }
 
 /* Any angles at all: pairs keep their length and that is all there is to say. */
-static void try_free(const struct rotary *rotary, double complex *scratch, struct guess *best)
+static void try_free(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
         struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_FREE, 1, 0, 0}};
         size_t pairs = guess.pairing.group / 2;
         guess.pairing.interleaved = interleaved;
+        guess.pairing.gathered = guess.pairing.gathered && interleaved;
         guess.freedom = actor->rows * pairs;
         if (!make_angles(rotary, &guess))
             return;
         ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
-        angles_of(scratch, actor->rows * pairs, guess.angles);
+        ts_angles_of(scratch, actor->rows * pairs, guess.angles);
         guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
         snprintf(guess.text, sizeof guess.text, "%s keep their length but are rotated by other angles",
                  pairing_text(&guess.pairing));
@@ -478,7 +432,7 @@ static void try_free(const struct rotary *rotary, double complex *scratch, struc
 
 /* The reference does not turn (a layer without rotary, or a single token at position 0) and the candidate does. Heads
  * and pairing are those that keep the lengths; then the base and where the first token would be. */
-static void try_unturned(struct rotary *rotary, double complex *turns, double *scratch, struct guess *best)
+static void try_unturned(struct ts_rotary *rotary, double complex *turns, double *scratch, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     for (size_t heads = actor->heads > 1     ? actor->heads
@@ -486,15 +440,17 @@ static void try_unturned(struct rotary *rotary, double complex *turns, double *s
                                              : 128;
          heads >= 1; heads = actor->heads > 1 ? 0 : heads - 1)
         for (int variant = 0; variant < 4 && actor->width % heads == 0 && !best->angles; variant++) {
-            struct ts_turned_pairs pairing = {heads, actor->width / heads, (actor->width / heads) >> variant / 2,
-                                              variant % 2};
+            struct ts_turned_pairs pairing = {.heads = heads,
+                                              .inner = actor->width / heads,
+                                              .group = (actor->width / heads) >> variant / 2,
+                                              .interleaved = variant % 2};
             size_t pairs = pairing.group / 2, count = actor->rows * pairs;
             if (pairing.group < 4 || pairing.group % 2)
                 continue;
             ts_find_turns(actor, &pairing, rotary->turned, actor->b, turns);
-            angles_of(turns, count, rotary->angles);
+            ts_angles_of(turns, count, rotary->angles);
             rotary->pairing = pairing;
-            if (turned_error(actor, &pairing, rotary->turned, rotary->angles, actor->b, scratch) > 0.02)
+            if (ts_turned_error(actor, &pairing, rotary->turned, rotary->angles, actor->b, scratch) > 0.02)
                 continue;
             for (int first = -2; first <= 4 && actor->rows * pairs < rotary->the_case->total / 2; first++) {
                 struct guess guess = {.pairing = pairing, .how = {TS_FROM_POSITION, 1, 0, first}, .freedom = 2};
@@ -503,7 +459,7 @@ static void try_unturned(struct rotary *rotary, double complex *turns, double *s
                     rotary->places[row] = (double)(ts_case_row(rotary->the_case, row)) + first;
                 if ((first == 0 && actor->rows == 1) || !make_angles(rotary, &guess))
                     continue;
-                base = find_base(rotary, turns, pairs);
+                base = ts_rotary_find_base(rotary, turns, pairs);
                 for (size_t k = 0; k < count; k++)
                     guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
                 guess.share = share_of(rotary, &pairing, turns, guess.angles);
@@ -517,177 +473,35 @@ static void try_unturned(struct rotary *rotary, double complex *turns, double *s
         }
 }
 
-static void release(struct rotary *rotary)
+static void give_formula(const struct ts_rotary *rotary, const struct guess *guess, double factor)
 {
-    free(rotary->angles);
-    free(rotary->steps);
-    free(rotary->places);
-    free(rotary->turned);
-    free(rotary->slice.a);
-    free(rotary->slice.b);
-}
-
-/* Turning changes no row's length: a quick look before many pairings are tried. */
-static bool rows_keep_length(const struct ts_actor *input, const struct ts_actor *actor)
-{
-    for (size_t row = 0; row < actor->rows; row++) {
-        double before = 0, after = 0;
-        for (size_t i = row * actor->width; i < (row + 1) * actor->width; i++) {
-            before += (double)input->a[i] * (double)input->a[i];
-            after += (double)actor->a[i] * (double)actor->a[i];
-        }
-        if (!(fabs(before - after) <= 0.02 * before))
-            return false;
-    }
-    return true;
-}
-
-/* Makes rotary->input the columns [offset, offset + width of the case) of a tensor. */
-static bool take_slice(struct rotary *rotary, const struct ts_actor *whole, size_t offset)
-{
-    const struct ts_actor *actor = rotary->the_case->actor;
-    size_t total = actor->rows * actor->width;
-    rotary->input = whole;
-    rotary->offset = offset;
-    if (whole->width == actor->width)
-        return rows_keep_length(whole, actor);
-    if (!rotary->slice.a) {
-        rotary->slice = *whole;
-        rotary->slice.a = malloc(total * sizeof(float));
-        rotary->slice.b = malloc(total * sizeof(float));
-    }
-    rotary->slice.pair = whole->pair;
-    rotary->slice.width = actor->width;
-    rotary->input = &rotary->slice;
-    for (size_t i = 0; i < total && rotary->slice.a && rotary->slice.b; i++) {
-        size_t at = i / actor->width * whole->width + offset + i % actor->width;
-        rotary->slice.a[i] = whole->a[at];
-        rotary->slice.b[i] = whole->b[at];
-    }
-    return rotary->slice.a && rotary->slice.b && rows_keep_length(&rotary->slice, actor);
-}
-
-/* Looks for heads and pairs that turn rotary->input into the reference. */
-static bool fits_turning(struct rotary *rotary, double complex *turns, double *scratch, double limit)
-{
-    const struct ts_actor *actor = rotary->the_case->actor, *input = rotary->input;
-    size_t last = (actor->rows - 1) * actor->width, fitted = 0;
-    /* most heads first: with fewer the same turns fit as well, with more freedom */
-    for (size_t heads = actor->width < 512 ? actor->width / 4 : 128; heads >= 1; heads--)
-        for (size_t variant = 0; actor->width % heads == 0 && fitted < TS_TURNS_FITTED; variant++) {
-            struct ts_turned_pairs pairing = {heads, actor->width / heads,
-                                              ts_turning_numbers(actor->width / heads, variant / 2), variant % 2};
-            const struct ts_operation guess = {
-                .heads = heads, .group = pairing.group, .interleaved = pairing.interleaved};
-            if (!pairing.group)
-                break;
-            if (pairing.group < 4 || pairing.group % 2 ||
-                !ts_may_turn(input->a + last, actor->a + last, actor->width, &guess, limit))
-                continue;
-            fitted++;
-            ts_find_turns(actor, &pairing, input->a, actor->a, turns);
-            angles_of(turns, actor->rows * pairing.group / 2, rotary->angles);
-            if (turned_error(actor, &pairing, input->a, rotary->angles, actor->a, scratch) > limit)
-                continue;
-            rotary->pairing = pairing;
-            return true;
-        }
-    return false;
-}
-
-/* What the turn was in the reference: from the learnt operation, or found here where heads are folded into one axis, or
- * there is a single head. */
-static bool find_reference(struct rotary *rotary, double complex *turns, double *scratch)
-{
-    const struct ts_case *the_case = rotary->the_case;
-    const struct ts_actor *actor = the_case->actor;
-    const struct ts_operation *operation = &the_case->operation;
-    double limit = 6 * ts_rounding(actor->bits_a);
-    limit = limit > 2e-5 ? limit : 2e-5;
-    if (operation->kind == TS_OPERATION_ROTARY) {
-        size_t count = actor->rows * operation->group / 2;
-        rotary->input = ts_scene_actor(the_case->scene, operation->inputs[0]);
-        rotary->pairing = (struct ts_turned_pairs){operation->heads, actor->width / operation->heads, operation->group,
-                                                   operation->interleaved};
-        for (size_t i = 0; i < count; i++)
-            rotary->angles[i] = atan2(operation->table[count + i], operation->table[i]);
-        return rotary->input != NULL;
-    }
-    if (operation->kind != TS_OPERATION_NONE)
-        return false;
-    for (size_t back = 1; back <= 12 && back <= actor->pair; back++) {
-        const struct ts_actor *whole = ts_scene_actor(the_case->scene, actor->pair - back);
-        size_t spare = whole && whole->rows == actor->rows && whole->width >= actor->width ? whole->width - actor->width
-                                                                                           : SIZE_MAX;
-        /* the whole tensor, or queries, keys or values of a fused one: from the front or from the back */
-        size_t offsets[4] = {0, actor->width, spare, spare >= actor->width ? spare - actor->width : 0};
-        for (int o = 0; o < (spare == SIZE_MAX ? 0 : spare ? 4 : 1); o++)
-            if (offsets[o] <= spare && take_slice(rotary, whole, offsets[o]) &&
-                fits_turning(rotary, turns, scratch, limit))
-                return true;
-    }
-    return false;
-}
-
-/* Steps per position and base of the reference's angles. */
-static void fit_reference(struct rotary *rotary, double complex *turns)
-{
-    const struct ts_actor *actor = rotary->the_case->actor;
-    size_t pairs = rotary->pairing.group / 2;
-    for (size_t k = 0; k < actor->rows * pairs; k++)
-        turns[k] = cexp(I * rotary->angles[k]);
-    ts_find_steps(turns, rotary->places, actor->rows, pairs, rotary->steps);
-    rotary->base = find_base(rotary, turns, pairs);
-}
-
-static void study_reference(struct rotary *rotary, double complex *turns)
-{
-    const struct ts_actor *actor = rotary->the_case->actor;
-    size_t own = rotary->pairing.group, group, pairs;
-    double sum;
-    for (size_t row = 0; row < actor->rows; row++)
-        rotary->places[row] = (double)ts_case_row(rotary->the_case, row);
-    fit_reference(rotary, turns);
-    group = numbers_that_turn(rotary, rotary->input->a, actor->a, actor->bits_a, NULL, rotary->base);
-    group = group < own ? group : own;
-    pairs = group / 2;
-    for (size_t k = 0; group < own && k < actor->rows * pairs; k++)
-        rotary->angles[k] = rotary->angles[k / pairs * (own / 2) + k % pairs];
-    rotary->pairing.group = group;
-    if (group < own)
-        fit_reference(rotary, turns);
-    sum = base_agreement(rotary, turns, pairs, log(rotary->base), INFINITY);
-    if (sum < 0.999 * (double)(actor->rows * pairs)) /* the table is not of that kind: scaled, or moved */
-        rotary->base = 0;
-}
-
-static void give_formula(const struct rotary *rotary, const struct guess *guess, double factor)
-{
-    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how, rotary->offset, factor, FAR_OFFSET};
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,    rotary->offset,
+                                 factor,          FAR_OFFSET,     rotary->placed};
     bool places = guess->how.follows == TS_FROM_PLACES;
     size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
     size_t last = rotary->the_case->actor->rows - 1;
-    double *table, place = (double)ts_case_row(rotary->the_case, last) + guess->how.positions;
+    double *table, place = rotary->places[last] + guess->how.positions;
     if (!(table = calloc(own + pairs, sizeof *table)))
         return;
     memcpy(table, rotary->steps, own * sizeof *table);
     for (size_t i = 0; i < pairs; i++)
         table[own + i] = place != 0 ? guess->angles[last * pairs + i] / place : 0;
-    ts_formula_next(rotary->the_case, &(struct ts_formula){.predict = ts_predict_turned,
-                                                           .count = places ? ts_count_places : NULL,
-                                                           .tell = places ? ts_tell_places : NULL,
-                                                           .numbers = &turning,
-                                                           .size = sizeof turning,
-                                                           .table = table,
-                                                           .table_count = own + pairs,
-                                                           .pairs = {rotary->input->pair},
-                                                           .pair_count = 1,
-                                                           .reference = guess->how.follows != TS_FROM_POSITION &&
-                                                                        guess->how.follows != TS_FROM_FREE});
+    ts_formula_next(rotary->the_case,
+                    &(struct ts_formula){.predict = ts_predict_turned,
+                                         .count = places ? ts_count_places : NULL,
+                                         .tell = places ? ts_tell_places : NULL,
+                                         .numbers = &turning,
+                                         .size = sizeof turning,
+                                         .table = table,
+                                         .table_count = own + pairs,
+                                         .pairs = {rotary->input->pair},
+                                         .pair_count = 1,
+                                         .reference = rotary->placed || (guess->how.follows != TS_FROM_POSITION &&
+                                                                         guess->how.follows != TS_FROM_FREE)});
     free(table);
 }
 
-static void give_slice(const struct rotary *rotary)
+static void give_slice(const struct ts_rotary *rotary)
 {
     size_t width = rotary->the_case->actor->width, *order = malloc(width * sizeof *order);
     for (size_t i = 0; order && i < width; i++)
@@ -699,7 +513,7 @@ static void give_slice(const struct rotary *rotary)
 
 static void propose(struct ts_case *the_case)
 {
-    struct rotary rotary = {.the_case = the_case};
+    struct ts_rotary rotary = {.the_case = the_case};
     struct guess best = {0};
     double complex *turns = NULL, *spare = NULL;
     double *scratch, still = 0, factor = 1;
@@ -725,23 +539,26 @@ static void propose(struct ts_case *the_case)
             rotary.turned[i] = input->b[i];
         try_unturned(&rotary, turns, scratch, &best);
         still = 0;
-    } else if (find_reference(&rotary, turns, scratch)) {
+    } else if (ts_rotary_find_reference(&rotary, turns, scratch)) {
         factor = the_case->operation.kind == TS_OPERATION_ROTARY ? the_case->operation.factor : 1;
-        study_reference(&rotary, turns);
+        ts_rotary_study_reference(&rotary, turns);
         for (size_t i = 0; i < the_case->total; i++) /* what does not turn is not multiplied */
-            rotary.turned[i] =
-                rotary.input->b[i] * (float)(i % rotary.pairing.inner < rotary.pairing.group ? factor : 1);
+            rotary.turned[i] = rotary.input->b[i] * (float)(ts_turns_at(&rotary.pairing, i) ? factor : 1);
         ts_find_turns(the_case->actor, &rotary.pairing, rotary.turned, the_case->actor->b, turns);
         for (size_t i = 0; i < the_case->total; i++)
             scratch[i] = (double)rotary.turned[i];
         still = ts_explained(the_case, scratch);
         try_fixed(&rotary, turns, &best);
         try_pairing(&rotary, spare, &best);
+        try_gathered(&rotary, spare, &best);
+        try_start(&rotary, spare, &best);
         try_partial(&rotary, spare, &best);
         try_offset(&rotary, turns, &best);
         try_base(&rotary, turns, &best);
         try_any_part(&rotary, spare, &best);
-        try_frequencies(&rotary, turns, &best);
+        try_frequencies(&rotary, spare, false, &best);
+        if (rotary.pairing.interleaved && rotary.pairing.start)
+            try_frequencies(&rotary, spare, true, &best);
         try_positions(&rotary, turns, &best);
         try_free(&rotary, spare, &best);
     }
@@ -757,15 +574,17 @@ static void propose(struct ts_case *the_case)
     if (best.angles && best.share > still + SIMPLER) {
         ts_turn_by(the_case->actor, &best.pairing, rotary.turned, best.angles, scratch);
         give_formula(&rotary, &best, factor);
-        ts_propose(the_case, "rotation", scratch, best.freedom,
-                   "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)", "%s",
-                   best.text);
+        ts_propose(the_case, best.order ? "permuted" : "rotation", scratch, best.freedom,
+                   best.order ? "whether the rotary embedding writes pairs where it read them, or the first numbers of "
+                                "all pairs before the second ones"
+                              : "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)",
+                   "%s", best.text);
     }
 done:
     free(best.angles);
     free(turns);
     free(spare);
-    release(&rotary);
+    ts_rotary_release(&rotary);
 }
 
 const struct ts_family ts_family_rotary = {"rotary", propose};

@@ -15,7 +15,8 @@
 /* Of the error of a stream: what the next layer has of it at least that was given the wrong one. */
 #define GOES_ON 0.3
 /* Times the noise: tokens that are no further apart are any other tensor's, but for a constant. */
-#define ALIKE 2.0
+#define BESIDE 2 /* pairs: gate, what is applied to it, and up */
+#define ALIKE  2.0
 /* A trial explains something worth proving on everything. */
 #define WORTHWHILE 0.3
 /* Pairs that are read when another tensor with the same values is looked for. */
@@ -285,6 +286,60 @@ static bool read_like_case(struct ts_case *the_case, struct ts_scene *scene, siz
     return true;
 }
 
+/* Gate and up are made by one weight, whose rows stand one behind the other, or take turns. Where it is taken apart in
+ * the other way, half of each tensor's channels are the other's. */
+static double mixed(const struct ts_case *the_case, const double *other, bool in_turns, bool second, size_t at)
+{
+    size_t width = the_case->actor->width, row = at / width * width, i = at % width, from;
+    bool others;
+    if (in_turns) { /* of rows that take turns a half */
+        from = (second ? width : 0) + i;
+        others = from % 2 != (second ? 1U : 0U);
+        return others ? other[row + from / 2] : the_case->expected[row + from / 2];
+    }
+    from = 2 * i + (second ? 1U : 0U); /* of those one behind the other every second one */
+    others = (from >= width) != second;
+    return others ? other[row + from % width] : the_case->expected[row + from % width];
+}
+
+/* The tensor that shares a weight with this one comes next, or came before. */
+static void propose_mixed(struct ts_case *the_case)
+{
+    const struct ts_pair *own = ts_case_pair(the_case), *pairs = own - the_case->actor->pair;
+    size_t count = ts_case_pair_count(the_case), index = the_case->actor->pair;
+    double *prediction = ts_case_scratch(the_case), *other = malloc((the_case->total + 1) * sizeof *other);
+    struct ts_scene scene;
+    struct ts_error ignored;
+    if (!prediction || !other || the_case->operation.kind != TS_OPERATION_NONE || the_case->actor->width % 2 ||
+        ts_scene_open_like(&scene, the_case->scene, &ignored) != TS_OK) {
+        free(other);
+        return;
+    }
+    for (size_t step = 1; step <= BESIDE; step++)
+        for (int earlier = 0; earlier < 2; earlier++) {
+            size_t pair = earlier ? index - step : index + step;
+            if ((earlier ? step > index : index + step >= count) || !same_shape(own, &pairs[pair]) ||
+                !read_like_case(the_case, &scene, pair, other))
+                continue;
+            for (int in_turns = 0; in_turns < 2; in_turns++) {
+                for (size_t i = 0; i < the_case->total; i++)
+                    prediction[i] = mixed(the_case, other, in_turns, earlier, i);
+                if (ts_explained(the_case, prediction) < WORTHWHILE)
+                    continue;
+                ts_propose(the_case, "permuted", prediction, 0,
+                           "how the weight that makes both is split: one half for each, or every second row",
+                           in_turns ? "half of the channels are those of %s: the candidate takes a half of a weight "
+                                      "whose rows take turns, where the reference takes every second one"
+                                    : "half of the channels are those of %s: the candidate takes every second row of a "
+                                      "weight whose rows stand one half behind the other, where the reference takes a "
+                                      "half",
+                           pairs[pair].name);
+            }
+        }
+    ts_scene_release(&scene);
+    free(other);
+}
+
 /* What was found is the reference of another tensor, before or after this one: projections swapped, a layer off by one,
  * captured at another place. */
 static void propose_swapped(struct ts_case *the_case)
@@ -474,7 +529,10 @@ static void propose_unrelated(struct ts_case *the_case)
     ts_formula_next(the_case, &formula);
     ts_propose_plain(
         the_case, "unrelated", sure,
-        is_behind_attention(the_case)
+        is_behind_attention(the_case) && ts_names_context(ts_case_name(the_case, the_case->actor))
+            ? "what attention makes of queries, keys and values, which no weight goes into: how they are split into "
+              "heads, the mask, the scale, the softmax"
+        : is_behind_attention(the_case)
             ? "how attention splits queries, keys and values into heads and merges them again, which was not captured; "
               "and the weights behind it: whether they were loaded, are those of the right layer and file, and their "
               "layout"
@@ -498,6 +556,7 @@ static void propose(struct ts_case *the_case)
         ts_wiring_far(the_case);
         ts_wiring_weights(the_case);
         ts_wiring_slices(the_case);
+        propose_mixed(the_case);
     }
     propose_swapped(the_case);
     propose_unrelated(the_case);

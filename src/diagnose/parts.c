@@ -8,6 +8,8 @@
 
 /* A cause with this much evidence explains all there is. */
 #define SETTLED 0.8
+/* Of the error behind a norm, by what is wrong before it. */
+#define WORTHWHILE 0.3
 
 /* Runs the families that need nothing but numbers on another expectation. */
 static void look_at_part(struct ts_case_state *state, double *expected, double *found, double noise_factor,
@@ -91,6 +93,27 @@ bool ts_case_before_norm(struct ts_case *the_case, double *expected, double *fou
     return good;
 }
 
+/* The norm of what it would have been given is what was found. Not so where rows have other factors for other reasons:
+ * those are divided off, and rounding alone is left before the norm. */
+static bool makes_the_error(const struct ts_case *the_case, double *found)
+{
+    double *inputs[3] = {found, NULL, NULL}, *out = malloc(the_case->total * sizeof *out);
+    struct ts_operation one = the_case->operation;
+    bool makes = out != NULL;
+    one.input_count = 1; /* of a sum: it stands added up */
+    for (size_t i = 0; i < the_case->total && makes; i++)
+        if (!isfinite(found[i])) { /* of which no norm is known */
+            free(out);
+            return true;
+        }
+    if (makes) {
+        ts_operation_apply(the_case->scene, &one, the_case->actor, inputs, out);
+        makes = ts_explained(the_case, out) > WORTHWHILE;
+    }
+    free(out);
+    return makes;
+}
+
 static void look_before_the_norm(struct ts_case_state *state, double *expected, double *found)
 {
     size_t group = state->face.operation.group, total = state->face.total;
@@ -100,7 +123,7 @@ static void look_before_the_norm(struct ts_case_state *state, double *expected, 
             size += state->face.expected[i] * state->face.expected[i];
             size_after += expected[i] * expected[i];
         }
-        if (size > 0)
+        if (size > 0 && makes_the_error(&state->face, found))
             look_at_part(state, expected, found, size_after / size, TS_PART_NORM, 0, "in the input of the norm");
     }
     free(factors);

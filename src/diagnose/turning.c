@@ -7,27 +7,33 @@
 
 #include "diagnose/families.h"
 
-static size_t at_first(const struct ts_turned_pairs *pairing, size_t head, size_t i)
-{
-    return head * pairing->inner + (pairing->interleaved ? 2 * i : i);
-}
+/* Cosine between turns that are the same up to rounding. */
+#define IN_PLACE 0.999
 
-static size_t at_second(const struct ts_turned_pairs *pairing, size_t head, size_t i)
+/* Where the two numbers of a pair are, before it is turned or behind. */
+struct places {
+    size_t first, apart, step;
+};
+
+static struct places places_of(const struct ts_turned_pairs *pairing, bool behind)
 {
-    return at_first(pairing, head, i) + (pairing->interleaved ? 1 : pairing->group / 2);
+    bool neighbours = pairing->interleaved && !(behind && pairing->gathered);
+    return (struct places){pairing->start, neighbours ? 1 : pairing->group / 2, neighbours ? 2 : 1};
 }
 
 void ts_find_turns(const struct ts_actor *actor, const struct ts_turned_pairs *pairing, const float *from,
                    const float *to, double complex *turns)
 {
+    const struct places before = places_of(pairing, false), behind = places_of(pairing, true);
     size_t pairs = pairing->group / 2;
     for (size_t row = 0; row < actor->rows; row++)
         for (size_t i = 0; i < pairs; i++) {
             double complex sum = 0;
             for (size_t head = 0; head < pairing->heads; head++) {
-                size_t x = row * actor->width + at_first(pairing, head, i),
-                       y = row * actor->width + at_second(pairing, head, i);
-                sum += ((double)to[x] + I * (double)to[y]) * ((double)from[x] - I * (double)from[y]);
+                const size_t at = row * actor->width + head * pairing->inner;
+                const float *x = from + at + before.first + i * before.step,
+                            *y = to + at + behind.first + i * behind.step;
+                sum += ((double)y[0] + I * (double)y[behind.apart]) * ((double)x[0] - I * (double)x[before.apart]);
             }
             turns[row * pairs + i] = isfinite(creal(sum)) && isfinite(cimag(sum)) ? sum : 0;
         }
@@ -36,6 +42,7 @@ void ts_find_turns(const struct ts_actor *actor, const struct ts_turned_pairs *p
 void ts_turn_by(const struct ts_actor *actor, const struct ts_turned_pairs *pairing, const float *from,
                 const double *angles, double *out)
 {
+    const struct places before = places_of(pairing, false), behind = places_of(pairing, true);
     size_t pairs = pairing->group / 2;
     for (size_t i = 0; i < actor->rows * actor->width; i++)
         out[i] = (double)from[i];
@@ -43,10 +50,11 @@ void ts_turn_by(const struct ts_actor *actor, const struct ts_turned_pairs *pair
         for (size_t i = 0; i < pairs; i++) {
             double cosine = cos(angles[row * pairs + i]), sine = sin(angles[row * pairs + i]);
             for (size_t head = 0; head < pairing->heads; head++) {
-                size_t x = row * actor->width + at_first(pairing, head, i),
-                       y = row * actor->width + at_second(pairing, head, i);
-                out[x] = (double)from[x] * cosine - (double)from[y] * sine;
-                out[y] = (double)from[x] * sine + (double)from[y] * cosine;
+                const size_t at = row * actor->width + head * pairing->inner;
+                const float *x = from + at + before.first + i * before.step;
+                double *y = out + at + behind.first + i * behind.step;
+                y[0] = (double)x[0] * cosine - (double)x[before.apart] * sine;
+                y[behind.apart] = (double)x[0] * sine + (double)x[before.apart] * cosine;
             }
         }
 }
@@ -88,7 +96,7 @@ static float *take_columns(const struct ts_turning *turning, const struct ts_act
     float *taken = malloc(actor->rows * actor->width * sizeof *taken);
     for (size_t i = 0; taken && i < actor->rows * actor->width; i++)
         taken[i] = values[i / actor->width * whole->width + turning->offset + i % actor->width] *
-                   (float)(i % turning->own.inner < turning->own.group ? factor : 1);
+                   (float)(ts_turns_at(&turning->own, i) ? factor : 1);
     return taken;
 }
 
@@ -123,6 +131,7 @@ struct angles {
     double complex *turns, *reached; /* of the reference, and of the candidate */
     double *values;                  /* [rows, pairs] */
     double *offsets;                 /* per row, TS_FROM_PLACES */
+    double *places;                  /* the position of each row */
 };
 
 static void close_angles(struct angles *angles)
@@ -133,6 +142,35 @@ static void close_angles(struct angles *angles)
     free(angles->reached);
     free(angles->values);
     free(angles->offsets);
+    free(angles->places);
+}
+
+/* The reference turns a row as its place in the sequence says. */
+static bool is_in_place(const double complex *turns, const double *straight, size_t pairs)
+{
+    double along = 0, size = 0;
+    for (size_t i = 0; i < pairs; i++) {
+        along += creal(turns[i] * cexp(-I * straight[i]));
+        size += cabs(turns[i]);
+    }
+    return along >= IN_PLACE * size;
+}
+
+static void find_places(const struct ts_case *the_case, const struct ts_formula *formula, struct angles *angles)
+{
+    const struct ts_turning *turning = formula->numbers;
+    size_t own = turning->own.group / 2;
+    double *straight = calloc(own + 1, sizeof *straight);
+    for (size_t row = 0; row < the_case->actor->rows; row++) {
+        const double complex *turns = angles->turns + row * own;
+        double place = (double)ts_case_row(the_case, row);
+        for (size_t i = 0; i < own && straight; i++)
+            straight[i] = place * formula->table[i];
+        angles->places[row] = place;
+        if (turning->placed && angles->right && straight && !is_in_place(turns, straight, own))
+            angles->places[row] += ts_find_place(turns, straight, formula->table, own, place, turning->most);
+    }
+    free(straight);
 }
 
 static bool load_angles(struct ts_case *the_case, const struct ts_formula *formula, struct angles *angles)
@@ -146,17 +184,19 @@ static bool load_angles(struct ts_case *the_case, const struct ts_formula *formu
         return false;
     angles->values = calloc(actor->rows * pairs + 1, sizeof *angles->values);
     angles->offsets = calloc(actor->rows + 1, sizeof *angles->offsets);
+    angles->places = calloc(actor->rows + 1, sizeof *angles->places);
     angles->turns = calloc(actor->rows * own + 1, sizeof *angles->turns);
     angles->reached = calloc(actor->rows * pairs + 1, sizeof *angles->reached);
     angles->from = take_columns(turning, actor, whole, whole->b, turning->factor);
     angles->right = formula->reference ? take_columns(turning, actor, whole, whole->a, 1) : NULL;
-    if (!angles->values || !angles->offsets || !angles->turns || !angles->reached || !angles->from ||
+    if (!angles->values || !angles->offsets || !angles->places || !angles->turns || !angles->reached || !angles->from ||
         (formula->reference && !angles->right))
         return false;
     if (formula->reference)
         ts_find_turns(actor, &turning->own, angles->right, actor->a, angles->turns);
     if (shown)
         ts_find_turns(actor, &turning->pairing, angles->from, actor->b, angles->reached);
+    find_places(the_case, formula, angles);
     return true;
 }
 
@@ -175,7 +215,7 @@ static void place_rows(const struct ts_case *the_case, const struct ts_formula *
         for (size_t i = 0; i < pairs; i++)
             values[i] = angle_of(angles->turns[row * pairs + i]);
         angles->offsets[row] = ts_find_place(angles->reached + row * pairs, values, formula->table, pairs,
-                                             (double)ts_case_row(the_case, row), turning->most);
+                                             angles->places[row], turning->most);
         for (size_t i = 0; i < pairs; i++)
             values[i] += angles->offsets[row] * formula->table[i];
     }
@@ -193,7 +233,7 @@ bool ts_predict_turned(struct ts_case *the_case, const struct ts_formula *formul
         place_rows(the_case, formula, &angles);
     for (size_t k = 0; good && how->follows != TS_FROM_PLACES && k < the_case->actor->rows * pairs; k++) {
         size_t row = k / pairs, i = k % pairs;
-        double place = (double)ts_case_row(the_case, row), angle;
+        double place = angles.places[row], angle;
         if (how->follows == TS_FROM_POSITION) {
             angles.values[k] = (place + how->positions) * steps[i];
             continue;
@@ -227,7 +267,7 @@ bool ts_count_places(struct ts_case *the_case, const struct ts_formula *formula,
             tally->sums[0]++;
             ts_tally_place(tally, the_case, row * the_case->actor->width);
             if (tally->place_count > at)
-                tally->places[at].found = (double)tally->places[at].row + angles.offsets[row];
+                tally->places[at].found = angles.places[row] + angles.offsets[row];
         }
     close_angles(&angles);
     return good;

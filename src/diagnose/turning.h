@@ -12,7 +12,14 @@ struct ts_turned_pairs {
     size_t heads, inner; /* of the tensor; heads * inner = width */
     size_t group;
     bool interleaved;
+    size_t start;  /* the numbers of a head before this one do not turn */
+    bool gathered; /* neighbours go in, and come out as halves (interleaved is true then) */
 };
+
+static inline bool ts_turns_at(const struct ts_turned_pairs *pairing, size_t i)
+{
+    return i % pairing->inner >= pairing->start && i % pairing->inner < pairing->start + pairing->group;
+}
 
 /* How the angles of a guess follow for any row: from the reference's there, times a factor, with something added to
  * each and so many positions further on; from the position alone; from the reference's, and the position that the row
@@ -31,6 +38,7 @@ struct ts_turning {
     size_t offset; /* of the input's columns in its tensor */
     double factor;
     double most; /* TS_FROM_PLACES: positions that are tried on either side */
+    bool placed; /* tokens do not stand at their positions: those are read off the reference's turns */
 };
 
 /* The turns from one tensor to another, [rows, group / 2]. */

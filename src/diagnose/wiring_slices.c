@@ -5,10 +5,12 @@
 
 #include "diagnose/wiring.h"
 
-#define MOST_BLOCKS 256
-#define SIGNS       8    /* numbers of a block that are looked at first */
-#define CLOSE       1e-2 /* of a block's energy may be left */
-#define LOOKED_AT   12
+#define MOST_BLOCKS  256
+#define SIGNS        8    /* numbers of a block that are looked at first */
+#define CLOSE        1e-2 /* of a block's energy may be left */
+#define LOOKED_AT    12
+#define MOST_STRIDE  8
+#define LOOK_COLUMNS 16
 
 /* Error of a block of one tensor against one of another over all rows, as a share of the former's energy. few: only
  * some numbers. */
@@ -96,6 +98,64 @@ static bool try_length(struct ts_case *the_case, const struct ts_actor *whole, s
                ts_case_name(the_case, whole), length, candidate, reference) > 0;
 }
 
+/* Channel i of this tensor is channel first + i * stride of the wider one. */
+static bool is_strided(const float *values, size_t width, const float *whole, size_t whole_width, size_t rows,
+                       size_t first, size_t stride)
+{
+    size_t column_step = width > LOOK_COLUMNS ? width / LOOK_COLUMNS : 1;
+    for (size_t pass = 0; pass < 2; pass++) { /* a few of them first */
+        double left = 0, size = 0;
+        for (size_t row = 0; row < rows; row++)
+            for (size_t i = 0; i < width; i += pass ? 1 : column_step) {
+                double a = (double)values[row * width + i], b = (double)whole[row * whole_width + first + i * stride];
+                left += (a - b) * (a - b);
+                size += a * a;
+            }
+        if (!(size > 0) || left > (pass ? 1 : 2) * CLOSE * size)
+            return false;
+    }
+    return true;
+}
+
+/* In the reference neighbours of the wider tensor, in the candidate every n-th of its channels; or the reverse. */
+static bool try_strides(struct ts_case *the_case, const struct ts_actor *whole)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t width = actor->width, stride = whole->width / width, block = SIZE_MAX, first = SIZE_MAX, *order;
+    bool spread; /* the reference's are */
+    double *prediction = ts_case_scratch(the_case);
+    const char *name = ts_case_name(the_case, whole), *neighbours, *others;
+    if (whole->width % width || stride < 2 || stride > MOST_STRIDE || !prediction)
+        return false;
+    block = find_block(actor->a, width, whole->a, whole->width, actor->rows, width);
+    spread = block == SIZE_MAX;
+    if (spread)
+        block = find_block(actor->b, width, whole->b, whole->width, actor->rows, width);
+    for (size_t at = 0; at < stride && block != SIZE_MAX && first == SIZE_MAX; at++)
+        if (is_strided(spread ? actor->a : actor->b, width, spread ? whole->a : whole->b, whole->width, actor->rows, at,
+                       stride))
+            first = at;
+    if (first == SIZE_MAX || !(order = malloc(width * sizeof *order)))
+        return false;
+    for (size_t i = 0; i < width; i++)
+        order[i] = spread ? block * width + i : first + i * stride;
+    for (size_t i = 0; i < the_case->total; i++)
+        prediction[i] = (double)whole->b[i / width * whole->width + order[i % width]];
+    ts_formula_slices(the_case, whole->pair, order);
+    free(order);
+    neighbours = ts_case_text(the_case, "channels %zu to %zu", block * width, block * width + width - 1);
+    others = ts_case_text(the_case, "every %zu%s channel from %zu on", stride,
+                          stride == 2   ? "nd"
+                          : stride == 3 ? "rd"
+                                        : "th",
+                          first);
+    return ts_propose(the_case, "permuted", prediction, 1,
+                      ts_case_text(the_case,
+                                   "how %s is split: whether its parts stand one behind the other or take turns", name),
+                      "the candidate takes %s of %s, the reference %s", spread ? neighbours : others, name,
+                      spread ? others : neighbours) > 0;
+}
+
 void ts_wiring_slices(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
@@ -115,5 +175,7 @@ void ts_wiring_slices(struct ts_case *the_case)
         for (size_t length = actor->width / 2; length >= 4 && actor->width / length <= MOST_BLOCKS; length /= 2)
             if (actor->width % length == 0 && try_length(the_case, whole, length))
                 return;
+        if (try_strides(the_case, whole))
+            return;
     }
 }

@@ -25,6 +25,11 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
+static double clip(double x, double limit)
+{
+    return x < -limit ? -limit : x > limit ? limit : x;
+}
+
 /* y = x W + b, W of [out, in]. */
 static float *product(const float *x, const float *weight, const float *bias, size_t in, size_t out)
 {
@@ -40,7 +45,23 @@ static float *product(const float *x, const float *weight, const float *bias, si
     return y;
 }
 
-enum way { RIGHT, FUNCTION, SWAPPED, UNGATED, ADDED, CLIPPED, REVERSED, HALF, OTHER_WEIGHT, OTHER_BIAS };
+enum way {
+    RIGHT,
+    FUNCTION,
+    SWAPPED,
+    UNGATED,
+    ADDED,
+    CLIPPED,
+    CLIPPED_OTHER,
+    CLIPPED_RESULT,
+    AFTERWARDS,
+    ON_BOTH,
+    ONE_MORE,
+    REVERSED,
+    HALF,
+    OTHER_WEIGHT,
+    OTHER_BIAS
+};
 
 static double hidden_value(enum way way, double (*f)(double), double x, double y)
 {
@@ -52,7 +73,17 @@ static double hidden_value(enum way way, double (*f)(double), double x, double y
     case ADDED:
         return f(x) + y;
     case CLIPPED:
-        return f(x < 1 ? x : 1) * (y < -1 ? -1 : y > 1 ? 1 : y);
+        return f(x < 1 ? x : 1) * clip(y, 1);
+    case CLIPPED_OTHER:
+        return f(x) * clip(y, 0.7);
+    case CLIPPED_RESULT:
+        return clip(f(x) * y, 0.7);
+    case AFTERWARDS:
+        return f(x * y);
+    case ON_BOTH:
+        return f(x) * f(y);
+    case ONE_MORE:
+        return f(x) * (y + 1);
     default:
         return f(x) * y;
     }
@@ -123,6 +154,13 @@ static void test_functions_without_weights(void **state)
         expect_function(UNGATED, silu, silu, noises[n], "activation", "is given silu(" GATE ") instead of");
         expect_function(ADDED, silu, silu, noises[n], "activation", "is given silu(" GATE ") + " UP " instead of");
         expect_function(CLIPPED, silu, silu, noises[n], "clamped", "with both of them clipped at 1 instead of");
+        /* 14 tokens hardly tell silu from a gelu; the limit is 0.7 */
+        expect_function(CLIPPED_OTHER, silu, silu, noises[n], "clamped", "with " UP " clipped at 0.");
+        expect_function(CLIPPED_RESULT, silu, silu, noises[n], "clamped", UP ", clipped at 0.");
+        expect_function(AFTERWARDS, silu, silu, noises[n], "activation", "is given silu(" GATE " * " UP ") instead of");
+        expect_function(ON_BOTH, silu, silu, noises[n], "activation", "is given silu(" GATE ") * silu(" UP ") instead");
+        expect_function(ONE_MORE, silu, silu, noises[n], "activation",
+                        "is given silu(" GATE ") * (" UP " + 1) instead");
         expect_function(REVERSED, silu, silu, noises[n], "permuted", "with its channels in reverse instead of");
         expect_function(HALF, silu, silu, noises[n], "term-missing",
                         "is given all but piece 0 of 2 equal pieces of the channels of silu(" GATE ") * " UP);

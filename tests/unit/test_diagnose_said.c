@@ -253,6 +253,7 @@ static void test_bits(void **state)
     finish(&layer);
 }
 
+/* Below zero: added behind the root. */
 static void normalize(const float *x, float *y, size_t piece, double epsilon)
 {
     for (size_t start_at = 0; start_at < TOKENS * WIDTH; start_at += piece) {
@@ -260,7 +261,8 @@ static void normalize(const float *x, float *y, size_t piece, double epsilon)
         for (size_t i = start_at; i < start_at + piece; i++)
             squares += (double)x[i] * (double)x[i] / (double)piece;
         for (size_t i = start_at; i < start_at + piece; i++)
-            y[i] = (float)((double)x[i] / sqrt(squares + epsilon) * (1 + 0.3 * sin((double)(i % WIDTH))));
+            y[i] = (float)((double)x[i] / (epsilon < 0 ? sqrt(squares) - epsilon : sqrt(squares + epsilon)) *
+                           (1 + 0.3 * sin((double)(i % WIDTH))));
     }
 }
 
@@ -286,6 +288,40 @@ static void expect_norm(size_t piece, double epsilon, bool halves, const char *w
     free(x);
 }
 
+/* Rows that are divided by the mean of their magnitudes: before the norm nothing is wrong but rounding, and no single
+ * numbers are to blame. */
+static void test_rows_of_another_size(void **state)
+{
+    float *x = made_values(TOKENS * WIDTH), out[2][TOKENS * WIDTH];
+    struct trace trace;
+    (void)state;
+    trace_start(&trace);
+    for (size_t start_at = 0; start_at < TOKENS * WIDTH; start_at += WIDTH) {
+        double mean = 0, squares = 0, magnitudes = 0;
+        for (size_t i = start_at; i < start_at + WIDTH; i++) {
+            x[i] *= i % WIDTH < 3 ? 3 : 1;
+            mean += (double)x[i] / WIDTH;
+        }
+        for (size_t i = start_at; i < start_at + WIDTH; i++) {
+            squares += ((double)x[i] - mean) * ((double)x[i] - mean) / WIDTH;
+            magnitudes += fabs((double)x[i] - mean) / WIDTH;
+        }
+        for (size_t i = start_at; i < start_at + WIDTH; i++) {
+            double weight = exp(0.35 * sin((double)(7 * (i % WIDTH)))), bias = 0.2 * cos((double)(i % WIDTH));
+            double size = sqrt(squares + 1e-5);
+            out[0][i] = (float)(((double)x[i] - mean) / size * weight + bias);
+            out[1][i] = (float)((double)(float)(((double)x[i] - mean) / magnitudes) * weight + bias);
+        }
+    }
+    trace_add(&trace, "layer_0_input", x, x, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_norm_output", out[0], out[1], SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "row-scaled", "each token has its own factor");
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        assert_null(strstr(trace.diagnosis.causes[i].summary, "in the input of the norm"));
+    trace_end(&trace);
+    free(x);
+}
+
 /* A rank, a head or a group that is normalized by itself; and an epsilon whose trace is no larger than rounding, but
  * does nothing else than follow the result. */
 static void test_norms(void **state)
@@ -295,6 +331,10 @@ static void test_norms(void **state)
     expect_norm(WIDTH / 4, 1e-6, true, "pieces of 16 channels instead of all 64");
     expect_norm(WIDTH, 1e-3, true, "another epsilon: 0.001 in the candidate");
     expect_norm(WIDTH, 3e-3, true, "another epsilon: 0.003 in the candidate");
+    expect_norm(WIDTH, 1, false, "another epsilon: 1 in the candidate");
+    expect_norm(WIDTH, 2.5, true, "another epsilon: 2.5 in the candidate");
+    expect_norm(WIDTH, -0.3, false, "the candidate adds an epsilon of 0.3 behind the root, x / (root + eps)");
+    expect_norm(WIDTH, -0.01, true, "the candidate adds an epsilon of 0.01 behind the root, x / (root + eps)");
 }
 
 /* A product of an activation, captured behind it, and something else. */
@@ -489,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_one_grid),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rows_of_another_size),
         cmocka_unit_test(test_functions),
         cmocka_unit_test(test_advice_about_channels),
         cmocka_unit_test(test_what_is_carried),

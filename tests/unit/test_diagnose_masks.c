@@ -1,0 +1,132 @@
+/* Masks of captured probabilities: bands, and tokens that are hidden as padding is, in batches of which each sequence
+ * has another padding. */
+#include "made_trace.h"
+
+enum { TOKENS = 12, HEADS = 2, SIZE = 8, MOST = 2 * TOKENS * HEADS * TOKENS };
+
+struct mask {
+    int window, shift;     /* as many keys back, itself counted, 0: all; so many ahead */
+    size_t front, back;    /* padding of the last sequence */
+    size_t prefix, blocks; /* these see each other; nobody sees beyond his block of so many */
+    bool strict;           /* padding itself sees nothing but itself */
+};
+
+static bool sees(const struct mask *mask, bool padded, size_t token, size_t key)
+{
+    size_t front = padded ? mask->front : 0, back = padded ? mask->back : 0;
+    if (token < front || token + back >= TOKENS)
+        return mask->strict ? token == key : true;
+    if (key < front || key + back >= TOKENS || (mask->blocks && token / mask->blocks != key / mask->blocks))
+        return false;
+    if (token < mask->prefix && key < mask->prefix)
+        return true;
+    return (long)key <= (long)token + mask->shift && (!mask->window || (long)token - (long)key < mask->window);
+}
+
+static void soft(const struct mask *mask, bool padded, size_t token, const float *scores, float *out)
+{
+    double sum = 0;
+    for (size_t key = 0; key < TOKENS; key++)
+        sum += sees(mask, padded, token, key) ? exp((double)scores[key]) : 0;
+    for (size_t key = 0; key < TOKENS; key++)
+        out[key] = sees(mask, padded, token, key) ? (float)(exp((double)scores[key]) / sum) : 0;
+}
+
+static void diagnose(struct trace *trace, size_t sequences, const struct mask *reference, const struct mask *candidate)
+{
+    size_t rows = sequences * TOKENS;
+    float *x, *scores, out[2][MOST];
+    trace_start(trace);
+    x = made_values(rows * HEADS * SIZE);
+    scores = made_values(rows * HEADS * TOKENS);
+    for (int side = 0; side < 2; side++)
+        for (size_t lane = 0; lane < rows * HEADS; lane++)
+            soft(side ? candidate : reference, lane / HEADS / TOKENS + 1 == sequences, lane / HEADS % TOKENS,
+                 scores + lane * TOKENS, out[side] + lane * TOKENS);
+    trace_add(trace, "layer_0_input", x, x, SHAPE(sequences, TOKENS, HEADS * SIZE));
+    trace_add(trace, "layer_0_attn_scores", scores, scores, SHAPE(sequences, TOKENS, HEADS, TOKENS));
+    trace_diagnose(trace,
+                   trace_add(trace, "layer_0_attn_probs", out[0], out[1], SHAPE(sequences, TOKENS, HEADS, TOKENS)));
+    free(x);
+    free(scores);
+}
+
+static void expect(size_t sequences, const struct mask *reference, const struct mask *candidate, const char *words,
+                   const char *never)
+{
+    struct trace trace;
+    diagnose(&trace, sequences, reference, candidate);
+    assert_first(&trace, "mask", words);
+    if (never && strstr(trace.diagnosis.causes[0].summary, never)) {
+        trace_print(&trace);
+        fail_msg("%s is said", never);
+    }
+    trace_end(&trace);
+}
+
+#define CAUSAL "each token sees itself and the tokens before it"
+
+static void test_padding_is_no_window(void **state)
+{
+    (void)state;
+    for (size_t sequences = 1; sequences <= 2; sequences++)
+        for (int strict = 0; strict < 2; strict++) {
+            const struct mask right = {.front = 4, .strict = strict}, none = {.strict = strict};
+            struct mask more = right;
+            /* padding itself is not to blame */
+            struct mask seen = right;
+            seen.front = 0;
+            expect(sequences, &right, &seen,
+                   "in the candidate " CAUSAL "; in the reference " CAUSAL
+                   ", and the first 4 tokens are hidden from those behind, as padding is",
+                   "window");
+            expect(sequences, &none, &right,
+                   "in the candidate " CAUSAL
+                   ", and the first 4 tokens are hidden from those behind, as padding is; in the reference " CAUSAL,
+                   "window");
+            more.shift = 1; /* beside the padding */
+            expect(sequences, &right, &more, "in the candidate each token sees 1 token ahead", "window");
+            more = right;
+            more.window = 3;
+            expect(sequences, &right, &more, "in the candidate " CAUSAL ", at most 2 tokens back (a window of 3)",
+                   NULL);
+            expect(sequences, &more, &right, "in the reference " CAUSAL ", at most 2 tokens back (a window of 3)",
+                   NULL);
+        }
+}
+
+static void test_padding_behind(void **state)
+{
+    (void)state;
+    for (size_t sequences = 1; sequences <= 2; sequences++) {
+        const struct mask right = {.shift = TOKENS, .back = 3}, wrong = {.shift = TOKENS};
+        expect(sequences, &right, &wrong,
+               "in the candidate each token sees every token; in the reference each token sees every token, and the "
+               "last 3 tokens are hidden, as padding is",
+               "window");
+    }
+}
+
+/* What looks a little like padding. */
+static void test_no_padding(void **state)
+{
+    const struct mask causal = {0}, window = {.window = 4}, prefix = {.prefix = 3}, blocks = {.blocks = 5},
+                      ahead = {.shift = 2}, strict = {.shift = -1};
+    (void)state;
+    expect(1, &causal, &window, "at most 3 tokens back (a window of 4)", "padding");
+    expect(1, &window, &causal, "at most 3 tokens back (a window of 4)", "padding");
+    expect(1, &causal, &prefix, "3 of 144 entries are visible on one side only", "padding");
+    expect(1, &causal, &blocks, "entries are visible on one side only", "padding");
+    expect(1, &causal, &ahead, "each token sees 2 tokens ahead", "padding");
+    expect(2, &causal, &strict, "each token sees the tokens before it but not itself", "padding");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_padding_is_no_window),
+        cmocka_unit_test(test_padding_behind),
+        cmocka_unit_test(test_no_padding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
