@@ -63,7 +63,8 @@ struct way {
     enum weighing weights;
     /* adaptive norms */
     bool chunks_exchanged, one_missing, shift_missing, shift_early, gate_missing, gate_other, gate_negative, large,
-        modulated_unnormed;
+        modulated_unnormed, one_twice, shift_negative, shift_absent, chunks_interleaved, gate_tanh, gate_sigmoid,
+        gate_on_stream, gate_on_both;
 };
 
 struct point {

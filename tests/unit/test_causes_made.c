@@ -336,6 +336,16 @@ void make_layer(struct side *side)
     settle(side, logits);
 }
 
+static double gate_of(const struct way *way, const double *modulation, size_t wide, size_t i)
+{
+    double gate = modulation[way->chunks_interleaved ? i * 6 + 2 : (way->gate_other ? 5 : 2) * wide + i];
+    if (way->gate_tanh)
+        gate = tanh(gate);
+    if (way->gate_sigmoid)
+        gate = 1 / (1 + exp(-gate));
+    return way->gate_missing ? 1 : way->gate_negative ? -gate : gate;
+}
+
 static void choose(const struct side *side, const double *logits, double *chosen, double *gates)
 {
     const struct way *way = side->way;
@@ -438,25 +448,35 @@ void make_block(struct side *side)
     for (size_t at = 0; at < tokens * wide; at++) {
         double shift = modulation[(way->chunks_exchanged ? wide : 0) + at % wide];
         double scale = modulation[(way->chunks_exchanged ? 0 : wide) + at % wide];
-        if (way->shift_missing)
+        if (way->chunks_interleaved) {
+            shift = modulation[at % wide * 6];
+            scale = modulation[at % wide * 6 + 1];
+        }
+        if (way->shift_missing || way->shift_absent)
             shift = 0;
+        if (way->shift_negative)
+            shift = -shift;
         if (way->shift_early)
             shift *= 1 + scale;
-        modulated[at] = (way->modulated_unnormed ? x : normed)[at] * ((way->one_missing ? 0 : 1) + scale) + shift;
+        modulated[at] = (way->modulated_unnormed ? x : normed)[at] * ((way->one_missing ? 0
+                                                                       : way->one_twice ? 2
+                                                                                        : 1) +
+                                                                      scale) +
+                        shift;
     }
     settle(side, modulated);
     weight = weights(wide * wide, 0, way->large ? 60 : 0.7);
     attention = project(side, "block_0_attn_out", modulated, weight, wide, wide, false, NULL, 0);
     gated = point(side, "block_0_gated", SHAPED(tokens, wide));
     for (size_t at = 0; at < tokens * wide; at++) {
-        double gate = modulation[(way->gate_other ? 5 : 2) * wide + at % wide];
-        gated[at] = (way->gate_missing ? 1 : way->gate_negative ? -gate : gate) * attention[at];
+        gated[at] = gate_of(way, modulation, wide, at % wide) * attention[at];
     }
     settle(side, gated);
     residual = point(side, "block_0_residual", SHAPED(tokens, wide));
     for (size_t at = 0; at < tokens * wide; at++) {
-        double gate = modulation[(way->gate_other ? 5 : 2) * wide + at % wide];
-        residual[at] = x[at] + (way->gate_missing ? 1 : way->gate_negative ? -gate : gate) * attention[at];
+        const double gate = gate_of(way, modulation, wide, at % wide);
+        residual[at] = (way->gate_on_stream || way->gate_on_both ? gate : 1) * x[at] +
+                       (way->gate_on_stream ? 1 : gate) * attention[at];
     }
     settle(side, residual);
 }
