@@ -56,7 +56,8 @@ struct way {
     size_t column; /* of the down projection, left out; counted from 1 */
     /* experts */
     bool rolled; /* half of the experts stand where the other half belongs */
-    bool sigmoid, unnormalized, ignored, reversed, tied, shared_missing, shared, shared_gated, gate_before;
+    bool sigmoid, unnormalized, ignored, reversed, tied, shared_missing, shared, shared_gated, gate_before, ungated,
+        gate_bare, twice, first_alone, biased, bias_in_weights;
     size_t exchanged_expert;      /* with the next; counted from 1 */
     double routed_scale, sharper; /* factors of the weights, of the logits */
     size_t first_rank;            /* the best so many are passed over */

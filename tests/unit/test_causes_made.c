@@ -346,6 +346,18 @@ static double gate_of(const struct way *way, const double *modulation, size_t wi
     return way->gate_missing ? 1 : way->gate_negative ? -gate : gate;
 }
 
+/* The bias that chooses experts, where there is one. */
+static double bias_of(size_t expert)
+{
+    return 0.3 * sin(2.3 * (double)expert + 1);
+}
+
+/* What an expert is chosen by. */
+static double score_of(const struct way *way, double logit, size_t expert)
+{
+    return way->biased ? 1 / (1 + exp(-logit)) + bias_of(expert) : logit;
+}
+
 static void choose(const struct side *side, const double *logits, double *chosen, double *gates)
 {
     const struct way *way = side->way;
@@ -358,13 +370,14 @@ static void choose(const struct side *side, const double *logits, double *chosen
     for (size_t rank = 0; rank < side->size->chosen + way->first_rank; rank++) {
         size_t best = experts, k = rank - way->first_rank;
         for (size_t e = 0; e < experts; e++)
-            if (!taken[e] && (best == experts || logits[e] > logits[best]))
+            if (!taken[e] && (best == experts || score_of(way, logits[e], e) > score_of(way, logits[best], best)))
                 best = e;
         taken[best] = true;
         if (rank < way->first_rank)
             continue;
         chosen[k] = (double)best;
         gates[k] = way->sigmoid ? 1 / (1 + exp(-sharper * logits[best])) : exp(sharper * logits[best]) / all;
+        gates[k] += way->bias_in_weights ? bias_of(best) : 0;
         kept_sum += gates[k];
     }
     for (size_t k = 0; k < side->size->chosen; k++)
@@ -415,12 +428,15 @@ void make_mixture(struct side *side)
             double gate = gates[row * size->chosen + (way->reversed ? size->chosen - 1 - k : k)];
             if (swap && (expert + 1 == swap || expert == swap))
                 expert = 2 * swap - 1 - expert;
+            gate *= way->twice ? gate : way->first_alone && k ? 0 : 1;
             expert = way->rolled ? (expert + size->experts / 2) % size->experts : expert;
             out[at] += (way->ignored ? 1 : gate) *
                        dot(side, x + row * wide, experts + (expert * wide + at % wide) * wide, wide, 1);
         }
         if (shared && !way->shared_missing)
-            out[at] += shared[at] * (way->shared_gated ? 1 / (1 + exp(-share[row])) : 1);
+            out[at] += shared[at] * (way->gate_bare                       ? share[row]
+                                     : way->shared_gated && !way->ungated ? 1 / (1 + exp(-share[row]))
+                                                                          : 1);
     }
     settle(side, out);
 }
