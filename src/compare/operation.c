@@ -278,6 +278,12 @@ static double activated(const struct ts_operation *operation, const struct ts_ac
                              : ts_activation_value(operation->activation, x) * y;
 }
 
+bool ts_operation_is_by_place(enum ts_operation_kind kind)
+{
+    return kind == TS_OPERATION_COPY || kind == TS_OPERATION_SUM || kind == TS_OPERATION_SCALED_SUM ||
+           kind == TS_OPERATION_GATED_SUM || kind == TS_OPERATION_MODULATE || kind == TS_OPERATION_NORM;
+}
+
 bool ts_operation_is_product(const struct ts_operation *operation)
 {
     return operation->kind == TS_OPERATION_SCORES || operation->kind == TS_OPERATION_CONTEXT ||
@@ -385,15 +391,19 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         for (size_t i = 0; i < total; i++) {
             size_t row = i / actor->width, column = i % actor->width;
             double scale = chunk_value(scene, from[1], inputs[1], row, operation->chunk, actor->width, column);
-            double shift = chunk_value(scene, from[1], inputs[1], row, operation->other_chunk, actor->width, column);
+            double shift =
+                operation->other_chunk == TS_NO_CHUNK
+                    ? 0
+                    : chunk_value(scene, from[1], inputs[1], row, operation->other_chunk, actor->width, column);
             out[i] = inputs[0][i] * (scale + (operation->flag ? 1 : 0)) + shift;
         }
         break;
     case TS_OPERATION_GATED_SUM:
-        for (size_t i = 0; i < total; i++)
-            out[i] = inputs[0][i] + operation->factor * inputs[1][i] *
-                                        chunk_value(scene, from[2], inputs[2], i / actor->width, operation->chunk,
-                                                    actor->width, i % actor->width);
+        for (size_t i = 0; i < total; i++) {
+            double gate = chunk_value(scene, from[2], inputs[2], i / actor->width, operation->chunk, actor->width,
+                                      i % actor->width);
+            out[i] = inputs[0][i] + operation->factor * (operation->flag ? tanh(gate) : gate) * inputs[1][i];
+        }
         break;
     case TS_OPERATION_SCALE:
         for (size_t i = 0; i < total; i++)
@@ -486,10 +496,14 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
                          operation->flag ? ", renormalized" : "");
         break;
     case TS_OPERATION_MODULATE:
-        ts_buffer_printf(out, "%s * (%sscale) + shift of %s", names[0], operation->flag ? "1 + " : "", names[1]);
+        if (operation->other_chunk == TS_NO_CHUNK)
+            ts_buffer_printf(out, operation->flag ? "%s * (1 + scale of %s)" : "%s * scale of %s", names[0], names[1]);
+        else
+            ts_buffer_printf(out, "%s * (%sscale) + shift of %s", names[0], operation->flag ? "1 + " : "", names[1]);
         break;
     case TS_OPERATION_GATED_SUM:
-        ts_buffer_printf(out, "%s + gate of %s * %s", names[0], names[2], names[1]);
+        ts_buffer_printf(out, operation->flag ? "%s + tanh(gate of %s) * %s" : "%s + gate of %s * %s", names[0],
+                         names[2], names[1]);
         break;
     case TS_OPERATION_SCALE:
         ts_buffer_printf(out, operation->flag ? "softcap %.6g of %s" : "%.6g * %s", operation->factor, names[0]);

@@ -29,8 +29,8 @@ enum ts_operation_kind {
     TS_OPERATION_CONTEXT,    /* probabilities times values, grouped heads */
     TS_OPERATION_ATTENTION,  /* context of queries, keys and values, nothing between them captured */
     TS_OPERATION_TOPK,       /* the largest probabilities of a router, renormalized or not */
-    TS_OPERATION_MODULATE,   /* x * (1 + scale) + shift, chunks of a modulation tensor */
-    TS_OPERATION_GATED_SUM,  /* x + factor * gate * y, gate a chunk of a modulation tensor */
+    TS_OPERATION_MODULATE,   /* x * (1 + scale) + shift, chunks of a modulation tensor; or without a shift */
+    TS_OPERATION_GATED_SUM,  /* x + factor * gate * y, gate a chunk of a modulation tensor, or its tanh */
     TS_OPERATION_SCALE       /* factor * x, or factor * tanh(x / factor) */
 };
 
@@ -50,6 +50,7 @@ enum ts_activation {
 
 /* Scales, shifts and gates of a block that one modulation tensor holds, at most. */
 #define TS_MOST_CHUNKS 9
+#define TS_NO_CHUNK    UINT32_MAX
 
 struct ts_operation {
     enum ts_operation_kind kind;
@@ -63,10 +64,11 @@ struct ts_operation {
     double cap;       /* ATTENTION, SCORES, SOFTMAX of two: softcap of the scores, 0 when there is none */
     bool centred;     /* NORM: the mean is removed */
     bool interleaved; /* ROTARY: pairs (2 i, 2 i + 1) instead of (i, i + half) */
-    bool flag;        /* TOPK: renormalized; MODULATE: 1 + scale; SCALE: softcap; ATTENTION: causal */
-    bool sigmoid;     /* TOPK: of sigmoids instead of softmax */
-    bool fused;       /* ACTIVATION: both operands are parts of one input */
-    bool summed;      /* ACTIVATION: f(x + y) */
+    bool flag;    /* TOPK: renormalized; MODULATE: 1 + scale; GATED_SUM: tanh of the gate; SCALE: softcap; ATTENTION:
+                     causal */
+    bool sigmoid; /* TOPK: of sigmoids instead of softmax */
+    bool fused;   /* ACTIVATION: both operands are parts of one input */
+    bool summed;  /* ACTIVATION: f(x + y) */
     enum ts_activation activation;
     bool part[2]; /* ACTIVATION: this operand is a part of a wider input, from column places[] on */
     size_t places[2];
@@ -79,7 +81,7 @@ struct ts_operation {
      * there are in a head of the output, as a tensor has them that holds more than one thing; 0 where it is as wide as
      * that */
     size_t stride, place;
-    unsigned chunk, other_chunk; /* MODULATE: scale and shift; GATED_SUM: gate */
+    unsigned chunk, other_chunk; /* MODULATE: scale and shift, TS_NO_CHUNK without one; GATED_SUM: gate */
     /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;
      * TOPK: the experts that the candidate chose, by row, where a bias or groups choose them, else NULL;
      * SCORES: a bias per head and distance key - row, from 1 - sequence on, or NULL; ATTENTION: where each head begins
@@ -106,6 +108,9 @@ void ts_operation_release(struct ts_operation *operation);
 /* The actor that serves as input `slot`: keys and values with every token, everything else with the scene's own rows.
  * NULL when it is not to be had. */
 const struct ts_actor *ts_operation_input(struct ts_scene *scene, const struct ts_operation *operation, unsigned slot);
+/* Each number is made of those at its own place: a channel or a token that is far larger than the others has roundings
+ * of its own, which are none of theirs. */
+bool ts_operation_is_by_place(enum ts_operation_kind kind);
 /* A matrix product of captured tensors: rows of its second input are keys, not rows of the output. */
 bool ts_operation_is_product(const struct ts_operation *operation);
 

@@ -5,11 +5,15 @@
  * when the other fits better. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LEAST_FOR_FACTOR 16 /* numbers: a factor fits two of a few tensors to any two numbers */
 #define LEAST_LONE       64 /* numbers of one row, where the run has more tokens */
 #define ELEMENTWISE      2  /* of the steps of learning: the first ones, which need no other row */
+#define FACTOR_ERRORS    4  /* standard errors by which a factor must differ from one */
+#define LEAST_CHANNELS   16 /* of which the middle one is looked at by itself */
 
+#include "base/ordered.h"
 #include "compare/operation_search.h"
 
 /* Residual of the values against the actor's reference. */
@@ -28,6 +32,37 @@ static double residual_of(const struct ts_search *search, const double *values)
     return size > 0 ? sqrt(error / size) : error > 0 ? (double)INFINITY : 0;
 }
 
+/* The middle channel's, each by its own size. Streams have channels that are thousands of times as large as the others,
+ * and to a rounding of those a stream is its own input, whatever was added to the others. 0 where there is no error. */
+static double residual_of_channels(const struct ts_search *search, const double *values)
+{
+    const size_t width = search->actor->width;
+    double *residuals = malloc(width * sizeof *residuals), middle;
+    size_t count = 0;
+    for (size_t channel = 0; channel < width && residuals; channel++) {
+        double error = 0, size = 0;
+        for (size_t i = channel; i < search->total; i += width) {
+            const double expected = (double)search->actor->a[i];
+            if (!isfinite(expected))
+                continue;
+            error += (values[i] - expected) * (values[i] - expected);
+            size += expected * expected;
+        }
+        if (size > 0)
+            residuals[count++] = error / size;
+    }
+    middle = count >= LEAST_CHANNELS ? sqrt(ts_nth(residuals, count, count / 2)) : 0;
+    free(residuals);
+    return middle;
+}
+
+/* The same gate through tanh or not: neither is simpler. Of small gates both fit. */
+static bool is_twin(const struct ts_operation *one, const struct ts_operation *other)
+{
+    return one->kind == TS_OPERATION_GATED_SUM && other->kind == TS_OPERATION_GATED_SUM && one->chunk == other->chunk &&
+           one->flag != other->flag && memcmp(one->inputs, other->inputs, sizeof one->inputs) == 0;
+}
+
 bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate)
 {
     double *inputs[3] = {NULL, NULL, NULL}, *out = malloc(search->total * sizeof *out);
@@ -42,8 +77,11 @@ bool ts_search_consider(struct ts_search *search, struct ts_operation *candidate
     if (good) {
         ts_operation_apply(search->scene, candidate, search->actor, inputs, out);
         candidate->residual = residual_of(search, out);
+        if (ts_operation_is_by_place(candidate->kind) && candidate->residual < search->tolerance)
+            candidate->residual = fmax(candidate->residual, residual_of_channels(search, out));
         if (candidate->residual < search->tolerance &&
-            (search->best.kind == TS_OPERATION_NONE || candidate->residual < 0.5 * search->best.residual)) {
+            (search->best.kind == TS_OPERATION_NONE ||
+             candidate->residual < (is_twin(candidate, &search->best) ? 1 : 0.5) * search->best.residual)) {
             ts_operation_release(&search->best);
             search->best = *candidate;
             candidate->table = NULL;
@@ -120,6 +158,24 @@ static bool line_strays(const struct ts_search *search, const struct line *line)
     return (line->count % 4 == 0 || line->count == search->probe_count) && !(line->size - explained <= search->allowed);
 }
 
+/* Adds a number of x + factor * term that is `wanted`, weighed by what rounding leaves of it: beside a number that is
+ * far larger, a rounding of that is all there is to see. */
+static void line_add_weighed(struct line *line, double x, double term, double wanted)
+{
+    const double size = sqrt(x * x + wanted * wanted);
+    if (size > 0)
+        line_add(line, term / size, (wanted - x) / size);
+}
+
+/* The factor, or one where what it leaves is too much to tell it from that. */
+static double line_factor(const struct line *line)
+{
+    const double factor = line->square > 0 ? line->dot / line->square : 0;
+    const double left = fmax(line->size - factor * line->dot, 0);
+    const double own_error = line->count > 1 ? sqrt(left / ((double)(line->count - 1) * line->square)) : 0;
+    return fabs(factor - 1) < FACTOR_ERRORS * own_error ? 1 : factor;
+}
+
 /* x + factor * y: residuals that are scaled before they are added, or embeddings that are. */
 static void learn_scaled_sums(struct ts_search *search)
 {
@@ -145,8 +201,8 @@ static void learn_scaled_sums(struct ts_search *search)
             line = (struct line){0};
             for (size_t k = 0; k < search->total; k++)
                 if (isfinite(to[k]) && isfinite(x[k]) && isfinite(y[k]))
-                    line_add(&line, (double)y[k], (double)to[k] - (double)x[k]);
-            sum.factor = line.square > 0 ? line.dot / line.square : 0;
+                    line_add_weighed(&line, (double)x[k], (double)y[k], (double)to[k]);
+            sum.factor = line_factor(&line);
             ts_search_consider(search, &sum);
         }
 }
@@ -317,52 +373,56 @@ static void learn_activations(struct ts_search *search)
     free(all);
 }
 
-/* x times a scale and plus a shift, both chunks of `from`, given at the probes. */
+/* x times a scale and plus a shift, both chunks of `from`, given at the probes; or a scale alone. */
 static void learn_scale_and_shift(struct ts_search *search, const struct ts_actor *from, unsigned chunks,
                                   double (*values)[TS_SEARCH_PROBES], const struct ts_actor *input)
 {
     for (unsigned scale = 0; scale < chunks; scale++)
-        for (unsigned shift = 0; shift < chunks; shift++)
+        for (unsigned shift = 0; shift <= chunks; shift++)
             for (int one = 1; one >= 0 && shift != scale; one--) {
                 struct ts_operation modulate = {.kind = TS_OPERATION_MODULATE,
                                                 .inputs = {input->pair, from->pair},
                                                 .input_count = 2,
                                                 .chunk = scale,
-                                                .other_chunk = shift,
+                                                .other_chunk = shift < chunks ? shift : TS_NO_CHUNK,
                                                 .flag = one};
                 double error = 0;
                 size_t k = 0;
                 while (k < search->probe_count &&
-                       !ts_search_strays(
-                           search, k, (double)input->a[search->probes[k]] * (one + values[scale][k]) + values[shift][k],
-                           &error))
+                       !ts_search_strays(search, k,
+                                         (double)input->a[search->probes[k]] * (one + values[scale][k]) +
+                                             (shift < chunks ? values[shift][k] : 0),
+                                         &error))
                     k++;
                 if (k == search->probe_count)
                     ts_search_consider(search, &modulate);
             }
 }
 
-/* x + factor * gate * y, the gate a chunk of `from`. */
+/* x + factor * gate * y, the gate a chunk of `from`, or its tanh. */
 static void learn_gated_sum(struct ts_search *search, const struct ts_actor *from, unsigned chunks,
                             double (*values)[TS_SEARCH_PROBES], const struct ts_actor *input)
 {
     for (size_t j = 0; j < search->same_count && j < 12; j++)
-        for (unsigned gate = 0; gate < chunks && search->same[j] != input; gate++) {
+        for (unsigned at = 0; at < 2 * chunks && search->same[j] != input; at++) {
             struct ts_operation sum = {.kind = TS_OPERATION_GATED_SUM,
                                        .inputs = {input->pair, search->same[j]->pair, from->pair},
                                        .input_count = 3,
-                                       .chunk = gate};
-            struct line line = {0};
+                                       .chunk = at % chunks,
+                                       .flag = at >= chunks};
+            struct line line = {0}, weighed = {0};
             bool strays = false;
             for (size_t k = 0; k < search->probe_count && !strays; k++) {
-                size_t at = search->probes[k];
-                line_add(&line, (double)search->same[j]->a[at] * values[gate][k],
-                         search->wanted[k] - (double)input->a[at]);
+                const size_t probe = search->probes[k];
+                const double gate = sum.flag ? tanh(values[sum.chunk][k]) : values[sum.chunk][k];
+                const double x = (double)input->a[probe], term = (double)search->same[j]->a[probe] * gate;
+                line_add(&line, term, search->wanted[k] - x);
+                line_add_weighed(&weighed, x, term, search->wanted[k]);
                 strays = line_strays(search, &line);
             }
             if (strays || !(line.square > 0))
                 continue;
-            sum.factor = line.dot / line.square;
+            sum.factor = line_factor(&weighed);
             ts_search_consider(search, &sum);
         }
 }

@@ -280,14 +280,6 @@ struct usual {
     double size, moved;
 };
 
-/* Each number is made of those at its own place: a channel or a token that is far larger than the others has roundings
- * of its own, which are none of theirs. */
-static bool is_by_place(enum ts_operation_kind kind)
-{
-    return kind == TS_OPERATION_COPY || kind == TS_OPERATION_SUM || kind == TS_OPERATION_SCALED_SUM ||
-           kind == TS_OPERATION_GATED_SUM || kind == TS_OPERATION_MODULATE || kind == TS_OPERATION_NORM;
-}
-
 /* Where numbers are made by place, that of the middle part, else that of all numbers together. room: a number for each
  * part. */
 static struct usual usual_of(const struct balance *parts, size_t count, const struct balance *all, bool by_place,
@@ -547,7 +539,7 @@ static enum ts_status replay_by(struct ts_scene *scene, const struct ts_operatio
         apply_inner_sum(way, total, scratch.plain, scratch.expected);
         apply_inner_sum(way, total, scratch.shaken, scratch.moved);
     }
-    weigh(operation, actor, &scratch, rounding, is_by_place(operation->kind), replay);
+    weigh(operation, actor, &scratch, rounding, ts_operation_is_by_place(operation->kind), replay);
     if (replay->ratio > GRID_FROM || replay->worst_part > GRID_FROM || replay->worst_channel_part > GRID_FROM) {
         double grid = grid_error(operation, actor) / GRID_SHARE;
         if (grid > rounding)

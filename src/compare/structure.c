@@ -606,9 +606,9 @@ static void find_zero_rows(struct ts_scene *scene, const struct ts_actor *actor,
 }
 
 /* Error energy of a head over its size and `added`, without its worst channel and without the token that errs most in
- * it: near ties of one token's softmax are no matter of its head. */
+ * it: near ties of one token's softmax are no matter of its head. Each channel counts by its weight. */
 static double head_of_most(struct ts_scene *scene, const struct ts_actor *actor, size_t from, size_t head, size_t worst,
-                           double added)
+                           double added, const double *weights)
 {
     double error = 0, size = 0, most = 0, size_of_most = 0;
     for (size_t row = 0; row < actor->rows; row++) {
@@ -617,8 +617,8 @@ static double head_of_most(struct ts_scene *scene, const struct ts_actor *actor,
             double a = (double)actor->a[row * actor->width + i], d = (double)actor->b[row * actor->width + i] - a;
             if (i == worst || !isfinite(d))
                 continue;
-            e += d * d;
-            s += a * a;
+            e += d * d * weights[i];
+            s += a * a * weights[i];
         }
         error += e;
         size += s;
@@ -628,6 +628,74 @@ static double head_of_most(struct ts_scene *scene, const struct ts_actor *actor,
         }
     }
     return size > size_of_most ? (error - most) / (size - size_of_most + added) : 0;
+}
+
+/* Channels of heads: sums of their errors and sizes, and what each counts. */
+struct channels {
+    const double *error, *size, *weights;
+    double typical;
+    size_t head, heads;
+};
+
+/* The error energy of each head over its size into `all`, without its worst channel; the smaller one of that and of
+ * the same without a token into `most`. */
+static void measure_heads(struct ts_scene *scene, const struct ts_actor *actor, const struct channels *channels,
+                          double *all, double *most)
+{
+    for (size_t block = 0; block < channels->heads; block++) {
+        const size_t from = block * channels->head;
+        size_t worst = from;
+        double e = 0, z = 0, added = 0;
+        for (size_t i = from; i < from + channels->head; i++) {
+            e += channels->error[i] * channels->weights[i];
+            z += channels->size[i] * channels->weights[i];
+            added += channels->typical * channels->weights[i];
+            worst = channels->error[i] * channels->weights[i] > channels->error[worst] * channels->weights[worst]
+                        ? i
+                        : worst;
+        }
+        if (channels->head >= LONE_CHANNEL) { /* what one channel does is no matter of its head */
+            e = fmax(e - channels->error[worst] * channels->weights[worst], 0);
+            z = fmax(z - channels->size[worst] * channels->weights[worst], 0);
+        }
+        /* what a product rounds off has the size of what goes in, however small the result */
+        all[block] = z > 0 ? e / (z + added) : 0;
+        most[block] =
+            fmin(all[block], head_of_most(scene, actor, from, channels->head,
+                                          channels->head >= LONE_CHANNEL ? worst : SIZE_MAX, added, channels->weights));
+    }
+}
+
+/* The head that stands out: by all of its channels as they are, and with each measured by its own size as well. A
+ * channel that is a thousand times as large as the others hides what its head errs by, and other heads seem to stand
+ * out. */
+static void find_head(struct ts_scene *scene, const struct ts_actor *actor, struct channels *channels,
+                      struct ts_structure *structure)
+{
+    const size_t width = actor->width, heads = channels->heads;
+    double *room = malloc((width + 4 * heads) * sizeof *room), *weights = room, *ratios[2];
+    if (!room)
+        return;
+    channels->weights = weights;
+    for (int each = 0; each < 2; each++) {
+        double *all = ratios[each] = room + width + 2 * (size_t)each * heads, *most = all + heads, median;
+        for (size_t i = 0; i < width; i++)
+            weights[i] =
+                each && channels->size[i] + channels->typical > 0 ? 1 / (channels->size[i] + channels->typical) : 1;
+        measure_heads(scene, actor, channels, all, most);
+        median = ts_nth(all, heads, (heads - 1) / 2); /* the lower one of two */
+        for (size_t block = 0; block < heads; block++)
+            all[block] = ratio_to(most[block], median);
+    }
+    for (size_t block = 0; block < heads; block++) {
+        const double ratio = fmin(ratios[0][block], ratios[1][block]);
+        if (ratio > structure->block) {
+            structure->block = ratio;
+            structure->worst_block = block;
+        }
+    }
+    structure->block_size = channels->head;
+    free(room);
 }
 
 void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, struct ts_structure *structure)
@@ -695,31 +763,9 @@ void ts_structure_measure(struct ts_scene *scene, const struct ts_actor *actor, 
      */
     structure->channel = median > 0 || counted == actor->rows ? ratio_to(structure->channel, median) : 0;
     if (head >= 2 && actor->width % head == 0 && actor->width / head >= 2) {
-        size_t blocks = actor->width / head;
-        for (size_t block = 0; block < blocks; block++) {
-            size_t worst = block * head;
-            double e = 0, z = 0, most;
-            for (size_t i = block * head; i < (block + 1) * head; i++) {
-                e += error[i];
-                z += size[i];
-                worst = error[i] > error[worst] ? i : worst;
-            }
-            if (head >= LONE_CHANNEL) { /* what one channel does is no matter of its head */
-                e = fmax(e - error[worst], 0);
-                z = fmax(z - size[worst], 0);
-            }
-            /* what a product rounds off has the size of what goes in, however small the result */
-            scratch[block] = z > 0 ? e / (z + (double)head * typical) : 0;
-            most = head_of_most(scene, actor, block * head, head, head >= LONE_CHANNEL ? worst : SIZE_MAX,
-                                (double)head * typical);
-            if (fmin(most, scratch[block]) > structure->block) {
-                structure->block = fmin(most, scratch[block]);
-                structure->worst_block = block;
-            }
-        }
-        structure->block_size = head;
-        median = ts_nth(scratch, blocks, (blocks - 1) / 2); /* the lower one of two */
-        structure->block = ratio_to(structure->block, median);
+        struct channels channels = {
+            .error = error, .size = size, .typical = typical, .head = head, .heads = actor->width / head};
+        find_head(scene, actor, &channels, structure);
     }
     free(error);
     structure->row = ts_structure_rows(scene, actor, structure);

@@ -7,6 +7,7 @@
 
 #define TS_MOST_CHOSEN  64
 #define TS_MOST_EXPERTS 4096
+#define TS_ROUTER_BACK  8 /* pairs between the router and what its experts make */
 
 struct ts_router {
     const struct ts_actor *logits, *weights; /* NULL when they were not captured */
@@ -23,8 +24,15 @@ bool ts_read_indices(const struct ts_pair *pair, uint64_t token, size_t chosen, 
 bool ts_read_logits(const struct ts_case *the_case, const struct ts_actor *logits, bool candidate, uint64_t token,
                     float *out);
 
+/* The experts of both sides, captured beside their weights, which are the case's tensor; NULL: they were not. */
+const struct ts_pair *ts_find_choice(const struct ts_case *the_case);
+/* Weights that follow from logits and a captured choice. learnt: the reference's follow from its logits, and other ways
+ * to make them were tried; the experts that the candidate chose were not. */
+void ts_propose_gathered(struct ts_case *the_case, bool learnt);
 /* The router agrees and what its experts make does not: how they are mixed, whose work is wrong. */
 void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
+/* What is done with the gate of a shared expert, where both were captured: those of `all`. */
+void ts_propose_shared_gate(struct ts_case *the_case, const struct ts_router *all);
 /* Rows inside of experts that stand where another expert's should. In experts_rows.c. */
 void ts_propose_moved_rows(struct ts_case *the_case, const struct ts_router *router);
 /* Wrong exactly for the tokens that went to some experts; false when it is not so. */

@@ -10,12 +10,16 @@
 
 #include "diagnose/variant.h"
 
-#define SPARED    1e-3  /* 1 less the cosine of a row that agrees */
-#define WRONG     30.0  /* times noise, in energy */
-#define CALM      12.0  /* times what the calmest quarter of the rows errs by */
-#define FEW       0.1   /* tokens that do not fit: one may be routed elsewhere, or its expert be nearly right */
-#define HAS_A_SAY 0.25  /* of the largest weight */
-#define CLEARED   65536 /* tokens that are looked at for their experts alone */
+#define WORTHWHILE 0.3
+#define SPARED     1e-3  /* 1 less the cosine of a row that agrees */
+#define WRONG      30.0  /* times noise, in energy */
+#define CALM       12.0  /* times what the calmest quarter of the rows errs by */
+#define FEW        0.1   /* tokens that do not fit: one may be routed elsewhere, or its expert be nearly right */
+#define HAS_A_SAY  0.25  /* of the largest weight */
+#define LEAST_ROWS 6     /* that tell how weights that differ from row to row are used */
+#define NO_WORSE   1.2   /* times what is left when nothing but the mean of all rows is known */
+#define RELATED    0.25  /* cosine of rows that have something in common */
+#define CLEARED    65536 /* tokens that are looked at for their experts alone */
 
 /* How much of a shared expert is in a row, on one side. */
 static double shared_part(const struct ts_actor *gate, bool candidate, size_t row)
@@ -80,23 +84,56 @@ static void measure_row(const struct ts_case *the_case, const struct ts_router *
     *size = expected > 0 && found > 0 ? 0.5 * log(found / expected) : 0;
 }
 
-enum { EQUAL_WEIGHTS, MEAN_WEIGHTS, REVERSED_WEIGHTS, OTHER_EXPERTS, SAME_WEIGHTS, MIXINGS };
+/* The first is as the reference mixes; of ties the first counts. */
+enum {
+    SAME_WEIGHTS,
+    EQUAL_WEIGHTS,
+    MEAN_WEIGHTS,
+    REVERSED_WEIGHTS,
+    WEIGHTS_TWICE,
+    FIRST_ALONE,
+    LAST_LEFT_OUT,
+    OTHER_EXPERTS,
+    MIXINGS
+};
+
+static double mixed_weight(int mixing, const float *weights, size_t chosen, size_t i)
+{
+    const double own = (double)weights[i];
+    switch (mixing) {
+    case EQUAL_WEIGHTS:
+        return 1;
+    case MEAN_WEIGHTS:
+        return 1 / (double)chosen;
+    case REVERSED_WEIGHTS:
+        return (double)weights[chosen - 1 - i];
+    case WEIGHTS_TWICE:
+        return own * own;
+    case FIRST_ALONE:
+        return i ? 0 : own;
+    case LAST_LEFT_OUT:
+        return i + 1 < chosen ? own : 0;
+    default:
+        return own;
+    }
+}
 
 /* Cosine and logarithm of size that a way of mixing predicts for a row. */
 static void predict_row(int mixing, const float *weights, size_t chosen, double *cosine, double *size)
 {
-    double sum = 0, square = 0, turned = 0, k = (double)chosen;
-    for (size_t i = 0; i < chosen; i++) {
-        sum += (double)weights[i];
-        square += (double)weights[i] * (double)weights[i];
-        turned += (double)weights[i] * (double)weights[chosen - 1 - i];
+    double dot = 0, own = 0, other = 0;
+    *cosine = mixing != OTHER_EXPERTS;
+    *size = 0;
+    for (size_t i = 0; i < chosen && mixing != OTHER_EXPERTS; i++) {
+        const double weight = mixed_weight(mixing, weights, chosen, i);
+        dot += (double)weights[i] * weight;
+        own += (double)weights[i] * (double)weights[i];
+        other += weight * weight;
     }
-    square = square > 0 ? square : 1;
-    *cosine = mixing == REVERSED_WEIGHTS ? turned / square
-              : mixing == OTHER_EXPERTS  ? 0
-              : mixing == SAME_WEIGHTS   ? 1
-                                         : sum / sqrt(k * square);
-    *size = mixing == EQUAL_WEIGHTS ? 0.5 * log(k / square) : mixing == MEAN_WEIGHTS ? 0.5 * log(1 / (k * square)) : 0;
+    if (own > 0 && other > 0) {
+        *cosine = dot / sqrt(own * other);
+        *size = 0.5 * log(other / own);
+    }
 }
 
 /* Experts that are mixed otherwise change every channel: half of them must not hold nearly all of the error. */
@@ -118,9 +155,9 @@ static bool is_spread(const struct ts_case *the_case)
     return lower > 0.03 * all;
 }
 
-/* Slots of a tally of ways to mix: the distance from each, rows that one would have changed and that agree, and the
- * mean of the cosines. */
-enum { ROWS = MIXINGS, COSINES, SPARED_ROWS };
+/* Slots of a tally of ways to mix: the distance from each; rows; sums of what is measured and of its squares; and rows
+ * that one would have changed and that agree. */
+enum { ROWS = MIXINGS, COSINES, SQUARE_COSINES, SIZES, SQUARE_SIZES, SPARED_ROWS };
 _Static_assert(SPARED_ROWS < TS_TALLY_SUMS, "a tally has so many sums");
 
 /* Adds rows; spared are those of one way. */
@@ -134,6 +171,9 @@ static void add_mixings(const struct ts_case *the_case, const struct ts_router *
             continue;
         measure_row(the_case, router, row, &cosine, &size);
         tally->sums[COSINES] += cosine;
+        tally->sums[SQUARE_COSINES] += cosine * cosine;
+        tally->sums[SIZES] += size;
+        tally->sums[SQUARE_SIZES] += size * size;
         tally->sums[ROWS]++;
         for (int mixing = 0; mixing < MIXINGS; mixing++) {
             double predicted, grown;
@@ -144,13 +184,25 @@ static void add_mixings(const struct ts_case *the_case, const struct ts_router *
     }
 }
 
+/* Weights differ from row to row, and so must what other weights make of them. Whatever goes wrong inside of the
+ * experts, an activation or the layout of a weight, changes all rows about as much: their mean alone, two numbers that
+ * are fitted, then says more than any way of mixing, which has none. */
+static bool follows_the_weights(const struct ts_tally *tally, int mixing)
+{
+    const double *sums = tally->sums, rows = sums[ROWS];
+    const double uneven = sums[SQUARE_COSINES] - sums[COSINES] * sums[COSINES] / rows + sums[SQUARE_SIZES] -
+                          sums[SIZES] * sums[SIZES] / rows;
+    return rows >= LEAST_ROWS && sums[mixing] <= NO_WORSE * uneven * rows / (rows - 2);
+}
+
+/* What the rows of a tally look like. */
 static int best_mixing(const struct ts_tally *tally)
 {
     int best = 0;
     for (int mixing = 1; mixing < MIXINGS; mixing++)
         if (tally->sums[mixing] < tally->sums[best])
             best = mixing;
-    return best;
+    return best == SAME_WEIGHTS || best == OTHER_EXPERTS || follows_the_weights(tally, best) ? best : OTHER_EXPERTS;
 }
 
 /* How sure one is, as the rows of a tally show it; 0 when it is not so. */
@@ -172,13 +224,26 @@ static const char *mixing_text(struct ts_case *the_case, const struct ts_tally *
         [EQUAL_WEIGHTS] = "the rows look like a plain sum of the chosen experts, without the router's weights",
         [MEAN_WEIGHTS] = "the rows look like a plain mean of the chosen experts, without the router's weights",
         [REVERSED_WEIGHTS] = "the rows look as if the router's weights went to the wrong one of the chosen experts",
-        [OTHER_EXPERTS] =
-            "the rows have the right size but no relation to the reference; the candidate uses experts other than the "
-            "chosen ones, has the experts in another order, or did not load their weights"};
+        [WEIGHTS_TWICE] = "the rows look as if the router's weights were applied twice",
+        [FIRST_ALONE] = "the rows look like the first of the chosen experts alone",
+        [LAST_LEFT_OUT] = "the rows look as if the last of the chosen experts were left out"};
+    const double cosine = tally->sums[COSINES] / tally->sums[ROWS];
+    const char *text =
+        mixing != OTHER_EXPERTS
+            ? texts[mixing]
+            : ts_case_text(
+                  the_case,
+                  "the rows have the right size but %s other experts than the chosen ones, has the experts in "
+                  "another order, or their weights are not loaded or laid out otherwise (gate and up exchanged "
+                  "or interleaved, a transpose)",
+                  fabs(cosine) < RELATED
+                      ? "no relation to the reference; the candidate uses"
+                      : "little relation to the reference; the candidate gives the router's weights to the wrong "
+                        "ones, uses");
     return ts_case_text(
         the_case,
         "the router's weights and choices agree but the experts' output does not (mean cosine of a row %.2f): %s",
-        tally->sums[COSINES] / tally->sums[ROWS], texts[mixing]);
+        cosine, text);
 }
 
 static bool count_mixing(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
@@ -247,6 +312,53 @@ static bool predict_single(struct ts_case *the_case, const struct ts_formula *fo
         out[i] = the_case->expected[i] * (twice ? weight : weight > 0 ? 1 / weight : 0);
     }
     return true;
+}
+
+/* What may become of a shared expert's gate instead of a sigmoid. */
+enum { UNGATED, NO_SIGMOID, SILU, OF_MINUS, GATINGS };
+
+static bool predict_shared_gate(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *shared = ts_scene_actor(the_case->scene, formula->pairs[0]),
+                          *gate = ts_scene_actor(the_case->scene, formula->pairs[1]);
+    const int gating = *(const int *)formula->numbers;
+    const size_t width = the_case->actor->width;
+    if (!shared || !gate || shared->rows * shared->width != the_case->total || gate->rows != the_case->actor->rows ||
+        gate->width != 1)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        const double g = (double)gate->b[i / width], own = shared_part(gate, true, i / width);
+        const double other = gating == UNGATED ? 1 : gating == NO_SIGMOID ? g : gating == SILU ? g * own : 1 - own;
+        out[i] = the_case->expected[i] + (other - own) * (double)shared->b[i];
+    }
+    return true;
+}
+
+/* The gate of a shared expert, which is a number per token: where both were captured it can be said what is done with
+ * it, in the gated expert itself and in the sum that holds it. */
+void ts_propose_shared_gate(struct ts_case *the_case, const struct ts_router *all)
+{
+    static const int gatings[GATINGS] = {UNGATED, NO_SIGMOID, SILU, OF_MINUS};
+    static const char *const texts[GATINGS] = {
+        [UNGATED] = "the candidate does not apply the gate of the shared expert: %s counts in full",
+        [NO_SIGMOID] = "the candidate multiplies the shared expert %s with its gate as it is, without the sigmoid",
+        [SILU] = "the candidate multiplies the shared expert %s with silu(gate), the reference with sigmoid(gate)",
+        [OF_MINUS] = "the candidate multiplies the shared expert %s with 1 - sigmoid(gate)"};
+    const struct ts_router known = with_its_terms(the_case, all);
+    double *out = ts_case_scratch(the_case);
+    struct ts_formula formula = {.predict = predict_shared_gate, .size = sizeof *gatings, .pair_count = 2};
+    const int *best;
+    if (!out || !known.shared || !known.shared_gate)
+        return;
+    formula.pairs[0] = known.shared->pair;
+    formula.pairs[1] = known.shared_gate->pair;
+    best = ts_formula_best(the_case, &formula, gatings, GATINGS, WORTHWHILE, out);
+    if (best) {
+        ts_formula_next(the_case, &formula);
+        ts_propose(the_case, "router-gate", out, 0,
+                   "the gate of the shared expert: that it goes through a sigmoid, once", texts[*best],
+                   ts_case_name(the_case, known.shared));
+    }
 }
 
 /* With one expert per token its weight is a factor of the row. */

@@ -14,7 +14,6 @@
 /* Factors of the logits that are tried, in octaves of so many steps. */
 #define LOGIT_STEPS 16
 #define LOGIT_FINE  4
-#define ROUTER_BACK 8 /* pairs between the router and what its experts make */
 
 const struct ts_pair *ts_pair_at(const struct ts_case *the_case, size_t index)
 {
@@ -47,7 +46,7 @@ static bool find_router(const struct ts_case *the_case, struct ts_router *router
 {
     uint64_t tokens = the_case->scene->tokens;
     *router = (struct ts_router){0};
-    for (size_t back = 1; back <= ROUTER_BACK && back <= the_case->actor->pair; back++) {
+    for (size_t back = 1; back <= TS_ROUTER_BACK && back <= the_case->actor->pair; back++) {
         size_t index = the_case->actor->pair - back;
         const struct ts_pair *pair = ts_pair_at(the_case, index);
         const struct ts_actor *actor = ts_scene_actor(the_case->scene, index);
@@ -76,7 +75,7 @@ static const struct ts_actor *find_logits(const struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
     int64_t layer = layer_of(ts_case_name(the_case, actor));
-    for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair; back++) {
+    for (size_t back = 1; back <= TS_ROUTER_BACK && back <= actor->pair; back++) {
         const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
         const char *name = other ? ts_case_name(the_case, other) : "";
         if (other && other->rows == actor->rows && other->heads == 1 && other->width >= 2 &&
@@ -250,142 +249,6 @@ static void propose_weights(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
-/* Ways to make weights of logits, all that there are. */
-static const struct ts_gate gates[] = {{false, false}, {false, true}, {true, false}, {true, true}};
-#define GATES (sizeof gates / sizeof *gates)
-
-/* Where a bias, groups or anything else decides which experts are chosen, the choice cannot be learnt from the logits.
- * Where it was captured, how the weights of the chosen ones are made still can. */
-struct gathered {
-    const struct ts_actor *logits;
-    const struct ts_pair *indices;
-    size_t chosen;
-};
-
-static bool find_gathered(const struct ts_case *the_case, struct gathered *gathered)
-{
-    const struct ts_actor *actor = the_case->actor;
-    uint64_t tokens = the_case->scene->tokens;
-    size_t count = ts_case_pair_count(the_case);
-    *gathered = (struct gathered){.chosen = actor->width};
-    if (actor->heads != 1 || actor->width < 2 || actor->width > TS_MOST_CHOSEN ||
-        actor->rows != the_case->scene->taken_count)
-        return false;
-    for (size_t i = actor->pair > 3 ? actor->pair - 3 : 0; i < count && i <= actor->pair + 3; i++) {
-        const struct ts_pair *pair = ts_pair_at(the_case, i);
-        if (!pair->problem && ts_type_is_integer(pair->a.tensor->type) && ts_type_is_integer(pair->b.tensor->type) &&
-            pair->a.count == tokens * actor->width)
-            gathered->indices = pair;
-    }
-    for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair && !gathered->logits; back++) {
-        const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
-        if (other && other->heads == 1 && other->rows == actor->rows && other->width > actor->width &&
-            other->width < TS_MOST_EXPERTS)
-            gathered->logits = other;
-    }
-    return gathered->logits && gathered->indices;
-}
-
-/* One side's weights made in one way; false when an index is none. */
-static bool gate_rows(const struct ts_case *the_case, const struct gathered *gathered, bool candidate,
-                      const struct ts_gate *gate, double *out)
-{
-    size_t experts = gathered->logits->width, chosen = gathered->chosen;
-    for (size_t row = 0; row < the_case->actor->rows; row++) {
-        int64_t a[TS_MOST_CHOSEN], b[TS_MOST_CHOSEN], *own = candidate ? b : a;
-        if (!ts_read_indices(gathered->indices, the_case->scene->taken[row], chosen, a, b))
-            return false;
-        for (size_t k = 0; k < chosen; k++)
-            if (own[k] < 0 || (uint64_t)own[k] >= experts)
-                return false;
-        ts_weigh_experts(gate, (candidate ? gathered->logits->b : gathered->logits->a) + row * experts, experts, own,
-                         chosen, out + row * chosen);
-    }
-    return true;
-}
-
-/* The factor on weights that were made in one way, and what it leaves of their energy. */
-static double fit_factor(const float *values, const double *made, size_t count, double *left)
-{
-    double dot = 0, square = 0, all = 0, factor;
-    for (size_t i = 0; i < count; i++) {
-        dot += (double)values[i] * made[i];
-        square += made[i] * made[i];
-        all += (double)values[i] * (double)values[i];
-    }
-    factor = square > 0 ? dot / square : 0;
-    *left = all > 0 ? 1 - factor * dot / all : 1;
-    return factor;
-}
-
-/* Weights of the chosen ones, for other rows. */
-struct gating {
-    size_t indices;
-    struct ts_gate gate;
-    double factor;
-};
-
-static bool predict_gathered(struct ts_case *the_case, const struct ts_formula *formula, double *out)
-{
-    const struct gating *gating = formula->numbers;
-    struct gathered gathered = {.logits = ts_scene_actor(the_case->scene, formula->pairs[0]),
-                                .indices = ts_pair_at(the_case, gating->indices),
-                                .chosen = the_case->actor->width};
-    if (!gathered.logits || gathered.logits->rows != the_case->actor->rows ||
-        !gate_rows(the_case, &gathered, true, &gating->gate, out))
-        return false;
-    for (size_t i = 0; i < the_case->total; i++)
-        out[i] *= gating->factor;
-    return true;
-}
-
-/* learnt: the reference's weights follow from its logits, and other ways to make them were tried; the experts that the
- * candidate chose were not. */
-static void propose_gathered(struct ts_case *the_case, bool learnt)
-{
-    static const char *const names[] = {"softmax probabilities", "sigmoids"};
-    double *made = ts_case_scratch(the_case), least = 1e-4, factor = 1;
-    struct gathered gathered;
-    struct gating gating;
-    const struct ts_gate *own = NULL;
-    if (!made || !find_gathered(the_case, &gathered))
-        return;
-    for (const struct ts_gate *gate = gates; gate < gates + GATES; gate++) {
-        double left, one;
-        if (!gate_rows(the_case, &gathered, false, gate, made))
-            return;
-        one = fit_factor(the_case->actor->a, made, the_case->total, &left);
-        if (left < least) {
-            least = left;
-            own = gate;
-            factor = one;
-        }
-    }
-    for (const struct ts_gate *gate = gates; gate < gates + GATES && own; gate++) {
-        if (learnt && gate != own)
-            continue;
-        if (!gate_rows(the_case, &gathered, true, gate, made))
-            return;
-        for (size_t i = 0; i < the_case->total; i++)
-            made[i] *= factor;
-        gating = (struct gating){(size_t)(gathered.indices - ts_pair_at(the_case, 0)), *gate, factor};
-        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_gathered,
-                                                       .numbers = &gating,
-                                                       .size = sizeof gating,
-                                                       .pairs = {gathered.logits->pair},
-                                                       .pair_count = 1});
-        if (gate != own)
-            ts_propose(the_case, "router-gate", made, 0,
-                       "how the router turns logits into weights: the scoring function, and norm_topk_prob",
-                       "the candidate's weights are %s%s; the reference's are %s%s", names[gate->sigmoid],
-                       gate->divided ? " divided by their sum" : "", names[own->sigmoid],
-                       own->divided ? " divided by their sum" : "");
-        else
-            ts_propose(the_case, "router-gate", made, 0, "which experts are chosen: correction bias, groups, order",
-                       "the candidate computes the weights as the reference does, but for other experts");
-    }
-}
-
 /* The gap between the last chosen and the first left out against the difference of the logits. */
 static bool is_near_tie(const float *a, const float *b, size_t experts, size_t chosen, double *gap, double *moved)
 {
@@ -410,7 +273,7 @@ static bool is_near_tie(const float *a, const float *b, size_t experts, size_t c
  * after them, and looks at every token, in the case or not. */
 static void propose_routing(struct ts_case *the_case, const struct ts_router *router, bool own)
 {
-    const struct ts_pair *indices = own ? ts_case_pair(the_case) : router->indices;
+    const struct ts_pair *indices = router->indices ? router->indices : ts_case_pair(the_case);
     int64_t a[TS_MOST_CHOSEN], b[TS_MOST_CHOSEN];
     float right[TS_MOST_EXPERTS], found[TS_MOST_EXPERTS];
     size_t differing = 0, ties = 0, permuted = 0, said = 0;
@@ -453,15 +316,15 @@ static void propose_routing(struct ts_case *the_case, const struct ts_router *ro
                          "not a bug: %zu token%s (%s) went to different experts because %s scores are nearly tied",
                          ties, ties == 1 ? "" : "s", tokens, ties == 1 ? "its" : "their");
     else if (own && permuted == differing)
-        ts_propose_plain(the_case, "router-gate", 0.8, "the order in which chosen experts are listed",
-                         "in %zu token%s the candidate lists the same experts in another order", differing,
-                         differing == 1 ? "" : "s");
+        ts_propose_below_noise(the_case, "router-gate", 0.8, "the order in which chosen experts are listed",
+                               "in %zu token%s the candidate lists the same experts in another order", differing,
+                               differing == 1 ? "" : "s");
     else if (own)
-        ts_propose_plain(the_case, "router-gate", 0.8,
-                         "how experts are chosen: groups, correction bias, sorting, number of experts per token",
-                         "%zu token%s to different experts, %zu of them without a near tie: the scores are up to "
-                         "%.3g apart, while the two runs differ by %.3g there",
-                         differing, differing == 1 ? " goes" : "s go", differing - ties, worst_gap, worst_moved);
+        ts_propose_below_noise(the_case, "router-gate", 0.8,
+                               "how experts are chosen: groups, correction bias, sorting, number of experts per token",
+                               "%zu token%s to different experts, %zu of them without a near tie: the scores are up to "
+                               "%.3g apart, while the two runs differ by %.3g there",
+                               differing, differing == 1 ? " goes" : "s go", differing - ties, worst_gap, worst_moved);
     else
         ts_formula_next(the_case, &(struct ts_formula){0});
 }
@@ -491,6 +354,36 @@ static void propose_softmax_of_all(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+/* The weights are right for the experts that the candidate chose, and those are not the reference's. */
+static void propose_other_choice(struct ts_case *the_case)
+{
+    const struct ts_operation *own = &the_case->operation;
+    struct ts_router router;
+    if (own->kind != TS_OPERATION_TOPK || !own->table || ts_case_direct(the_case))
+        return;
+    router = (struct ts_router){.logits = ts_scene_actor(the_case->scene, own->inputs[0]),
+                                .indices = ts_find_choice(the_case),
+                                .chosen = the_case->actor->width};
+    if (!router.indices)
+        return;
+    if (router.logits && router.logits->width < TS_MOST_EXPERTS)
+        propose_routing(the_case, &router, true);
+}
+
+/* Weights of another number of experts, of which as many were compared as both sides have. */
+static void propose_other_count(struct ts_case *the_case)
+{
+    const struct ts_tensor *a = ts_case_pair(the_case)->a.tensor, *b = ts_case_pair(the_case)->b.tensor;
+    const uint64_t of_a = a->rank ? a->shape[a->rank - 1] : 0, of_b = b->rank ? b->shape[b->rank - 1] : 0;
+    if (the_case->operation.kind != TS_OPERATION_TOPK || of_a == of_b || !of_b || a->rank != b->rank ||
+        the_case->actor->width != (of_a < of_b ? of_a : of_b))
+        return;
+    ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+    ts_propose_below_noise(the_case, "router-gate", 0.95, "num_experts_per_tok",
+                           "the candidate chooses %" PRIu64 " experts for each token, the reference %" PRIu64, of_b,
+                           of_a);
+}
+
 /* A shared expert takes every token, whatever the router says. */
 static bool is_shared(const char *name)
 {
@@ -502,7 +395,7 @@ static void find_shared(const struct ts_case *the_case, struct ts_router *router
 {
     const struct ts_actor *actor = the_case->actor;
     const int64_t layer = layer_of(ts_case_name(the_case, actor));
-    for (size_t back = 1; back <= ROUTER_BACK && back <= actor->pair; back++) {
+    for (size_t back = 1; back <= TS_ROUTER_BACK && back <= actor->pair; back++) {
         const struct ts_actor *other = ts_scene_actor(the_case->scene, actor->pair - back);
         if (!other || other->rows != actor->rows || other->heads != 1 || !is_shared(ts_case_name(the_case, other)) ||
             layer_of(ts_case_name(the_case, other)) != layer)
@@ -532,17 +425,20 @@ static void propose(struct ts_case *the_case)
         propose_weights(the_case);
     if (ts_case_in_scene(the_case))
         propose_softmax_of_all(the_case);
+    if (ts_case_quiet(the_case))
+        propose_other_choice(the_case);
+    propose_other_count(the_case);
     own = ts_type_is_integer(ts_case_pair(the_case)->a.tensor->type);
     if (!own && ts_case_in_scene(the_case) &&
         (the_case->operation.kind == TS_OPERATION_NONE || the_case->operation.kind == TS_OPERATION_TOPK))
-        propose_gathered(the_case, the_case->operation.kind == TS_OPERATION_TOPK);
+        ts_propose_gathered(the_case, the_case->operation.kind == TS_OPERATION_TOPK);
     if (own) {
         uint64_t tokens = the_case->scene->tokens, count = ts_case_pair(the_case)->a.count;
         if (!tokens || count % tokens || count / tokens > TS_MOST_CHOSEN ||
             !ts_type_is_integer(ts_case_pair(the_case)->b.tensor->type))
             return;
         router = (struct ts_router){.chosen = (size_t)(count / tokens)};
-        for (size_t back = 1; back <= ROUTER_BACK && back <= the_case->actor->pair && !router.logits; back++) {
+        for (size_t back = 1; back <= TS_ROUTER_BACK && back <= the_case->actor->pair && !router.logits; back++) {
             const struct ts_actor *actor = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
             if (actor && actor->heads == 1 && actor->rows == the_case->scene->taken_count &&
                 actor->width > router.chosen && actor->width < TS_MOST_EXPERTS)
@@ -554,6 +450,11 @@ static void propose(struct ts_case *the_case)
     }
     if (ts_case_direct(the_case))
         return;
+    if (ts_case_in_scene(the_case) && the_case->operation.kind == TS_OPERATION_NONE) {
+        router = (struct ts_router){0};
+        find_shared(the_case, &router);
+        ts_propose_shared_gate(the_case, &router);
+    }
     if (!find_router(the_case, &router)) {
         const struct ts_actor *logits = find_logits(the_case);
         if (logits && ts_case_in_scene(the_case) && the_case->operation.kind == TS_OPERATION_NONE)

@@ -6,23 +6,40 @@
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
-#define NO_CHUNK   UINT32_MAX
+#define NO_CHUNK   TS_NO_CHUNK
 /* How many tensors before it the gated one may be, and how near the product must come to the reference. */
 #define GATED_BACK 4
 #define GATED_NEAR 1e-3
 
-/* x * (constant + sign * scale) + shift, or x + sign * gate * y. */
+/* What a chunk goes through before it scales or gates. */
+enum squash { AS_IT_IS, TANH, SIGMOID, SQUASHES };
+
+/* What a gate is multiplied with, y being what is added to the stream x. */
+enum gated_what { THE_ADDED, THE_STREAM, BOTH, GATED_WHATS };
+
+/* x * (constant + sign * scale) + shift, or x + (constant + sign * gate) * y. */
 struct guess {
     unsigned scale, shift; /* chunks; the gate is `scale` */
     double constant, sign;
-    bool squashed; /* the gate through tanh */
-    bool early;    /* (x + shift) * (constant + sign * scale) */
+    enum squash squash;
+    enum gated_what what;
+    bool early;       /* (x + shift) * (constant + sign * scale) */
+    bool subtracted;  /* the shift */
+    bool interleaved; /* chunk c of n holds the numbers c, c + n, c + 2 n ... */
 };
 
 static double chunk_at(const struct ts_case *the_case, const struct ts_actor *from, const double *values, size_t row,
-                       unsigned chunk, size_t width, size_t i)
+                       unsigned chunk, bool interleaved, size_t i)
 {
-    return chunk == NO_CHUNK ? 0 : values[ts_scene_row(the_case->scene, from, row) * from->width + chunk * width + i];
+    const size_t width = the_case->actor->width;
+    return chunk == NO_CHUNK ? 0
+                             : values[ts_scene_row(the_case->scene, from, row) * from->width +
+                                      (interleaved ? i * (from->width / width) + chunk : chunk * width + i)];
+}
+
+static double squashed(enum squash squash, double x)
+{
+    return squash == TANH ? tanh(x) : squash == SIGMOID ? 1 / (1 + exp(-x)) : x;
 }
 
 static void fill(const struct ts_variants *variants, const struct guess *guess, size_t first, size_t count)
@@ -34,13 +51,18 @@ static void fill(const struct ts_variants *variants, const struct guess *guess, 
     const double *m = variants->inputs[gated ? 2 : 1], *x = variants->inputs[0], *y = variants->inputs[1];
     for (size_t row = first; row < first + count; row++)
         for (size_t i = 0; i < width; i++) {
-            size_t at = row * width + i;
-            double scale = chunk_at(the_case, from, m, row, guess->scale, width, i);
-            scale = guess->constant + guess->sign * (guess->squashed ? tanh(scale) : scale);
+            const size_t at = row * width + i;
+            double scale =
+                guess->scale == NO_CHUNK
+                    ? 0
+                    : squashed(guess->squash, chunk_at(the_case, from, m, row, guess->scale, guess->interleaved, i));
+            scale = guess->constant + guess->sign * scale;
             if (gated) {
-                variants->out[at] = x[at] + scale * y[at];
+                variants->out[at] =
+                    x[at] * (guess->what == THE_ADDED ? 1 : scale) + y[at] * (guess->what == THE_STREAM ? 1 : scale);
             } else {
-                const double shift = chunk_at(the_case, from, m, row, guess->shift, width, i);
+                const double shift = (guess->subtracted ? -1 : 1) *
+                                     chunk_at(the_case, from, m, row, guess->shift, guess->interleaved, i);
                 variants->out[at] = guess->early ? (x[at] + shift) * scale : x[at] * scale + shift;
             }
         }
@@ -74,22 +96,82 @@ static void consider(struct ts_variants *variants, const struct guess *guess, st
     }
 }
 
+/* x * gate, the sum with the residual being a tensor of its own. */
+static bool is_gate(const struct ts_operation *operation)
+{
+    return operation->kind == TS_OPERATION_MODULATE && operation->other_chunk == NO_CHUNK && !operation->flag;
+}
+
+static void say_gating(struct ts_case *the_case, const struct ts_variants *variants, const struct guess *guess)
+{
+    const char *m = ts_case_name(the_case, variants->from[1]);
+    if (guess->interleaved)
+        ts_propose(the_case, "modulation", variants->out, 0, "the layout of the modulation tensor",
+                   "the candidate takes every %zuth number of %s for the gate, where the reference takes chunk %u",
+                   variants->from[1]->width / the_case->actor->width, m, the_case->operation.chunk);
+    else
+        ts_propose(the_case, "modulation", variants->out, 0,
+                   "how the modulation tensor is split into shift, scale and gate",
+                   "the candidate gates %s with chunk %u of %s%s%s, the reference with chunk %u",
+                   ts_case_name(the_case, variants->from[0]), guess->scale, m,
+                   guess->squash == TANH      ? ", through tanh"
+                   : guess->squash == SIGMOID ? ", through a sigmoid"
+                                              : "",
+                   guess->sign < 0       ? ", with the opposite sign"
+                   : guess->constant > 0 ? ", with 1 + gate"
+                                         : "",
+                   the_case->operation.chunk);
+}
+
+/* Both of the reference's chunks, as they are. */
+static void say_same_chunks(struct ts_case *the_case, const struct ts_variants *variants, const struct guess *guess)
+{
+    const char *x = ts_case_name(the_case, variants->from[0]), *m = ts_case_name(the_case, variants->from[1]);
+    const char *shift = the_case->operation.other_chunk == NO_CHUNK ? "" : " + shift";
+    const double one = the_case->operation.flag ? 1 : 0;
+    if (guess->interleaved)
+        ts_propose(the_case, "modulation", variants->out, 0, "the layout of the modulation tensor",
+                   "the candidate takes every %zuth number of %s for one of its chunks, where the reference takes %zu "
+                   "in a row",
+                   variants->from[1]->width / the_case->actor->width, m, the_case->actor->width);
+    else if (guess->early)
+        ts_propose(the_case, "modulation", variants->out, 0, "the order of scaling and shifting",
+                   "the candidate adds the shift of %s before it scales, the reference behind it", m);
+    else if (guess->subtracted)
+        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the shift",
+                   "the candidate subtracts the shift of %s", m);
+    else if (guess->sign < 0)
+        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the scale",
+                   "the candidate subtracts the scale of %s", m);
+    else if (guess->constant < one)
+        ts_propose(the_case, "term-missing", variants->out, 0,
+                   *shift ? "the \"1 +\" of x * (1 + scale) + shift" : "the \"1 +\" of x * (1 + scale)",
+                   "the \"1 +\" is missing: the candidate computes %s * scale%s, so the difference is minus %s", x,
+                   shift, x);
+    else if (one > 0)
+        ts_propose(the_case, "modulation", variants->out, 0, "where the \"1 +\" of the scale is added: once",
+                   "the \"1 +\" is there twice: the candidate computes %s * (2 + scale)%s", x, shift);
+    else
+        ts_propose(the_case, "modulation", variants->out, 0, "whether the scale is applied as scale or as 1 + scale",
+                   "the candidate computes %s * (1 + scale)%s, the reference scales by scale alone", x, shift);
+}
+
 static void say_modulate(struct ts_case *the_case, const struct ts_variants *variants, const struct guess *guess)
 {
     const struct ts_operation *operation = &the_case->operation;
-    const char *x = ts_case_name(the_case, variants->from[0]), *m = ts_case_name(the_case, variants->from[1]);
-    double one = operation->flag ? 1 : 0;
-    bool same_chunks = guess->scale == operation->chunk && guess->shift == operation->other_chunk;
-    if (guess->early)
-        ts_propose(the_case, "modulation", variants->out, 0, "the order of scaling and shifting",
-                   "the candidate adds the shift of %s before it scales, the reference behind it", m);
-    else if (same_chunks && guess->sign == 1 && guess->constant < one)
-        ts_propose(the_case, "term-missing", variants->out, 0, "the \"1 +\" of x * (1 + scale) + shift",
-                   "the \"1 +\" is missing: the candidate computes %s * scale + shift, so the difference is minus %s",
-                   x, x);
-    else if (same_chunks && guess->sign == 1)
-        ts_propose(the_case, "modulation", variants->out, 0, "whether the scale is applied as scale or as 1 + scale",
-                   "the candidate computes %s * (1 + scale) + shift, the reference scales by scale alone", x);
+    const char *m = ts_case_name(the_case, variants->from[1]);
+    const char *bare = guess->constant < (operation->flag ? 1 : 0) ? " (without \"1 +\")" : "";
+    if (is_gate(operation))
+        say_gating(the_case, variants, guess);
+    else if (guess->scale == operation->chunk && guess->shift == operation->other_chunk)
+        say_same_chunks(the_case, variants, guess);
+    else if (guess->shift == NO_CHUNK && operation->other_chunk == NO_CHUNK)
+        ts_propose(the_case, "modulation", variants->out, 0, "how the modulation tensor is split into scale and gate",
+                   "the candidate takes chunk %u of %s for the scale%s, the reference chunk %u", guess->scale, m, bare,
+                   operation->chunk);
+    else if (operation->other_chunk == NO_CHUNK)
+        ts_propose(the_case, "modulation", variants->out, 0, "whether there is a shift",
+                   "the candidate adds chunk %u of %s as a shift, and the reference none", guess->shift, m);
     else if (guess->scale == operation->other_chunk && guess->shift == operation->chunk)
         ts_propose(the_case, "modulation", variants->out, 0,
                    "the order of scale and shift in the chunks of the modulation tensor",
@@ -99,16 +181,39 @@ static void say_modulate(struct ts_case *the_case, const struct ts_variants *var
     else if (guess->shift == NO_CHUNK || guess->scale == NO_CHUNK)
         ts_propose(the_case, "modulation", variants->out, 0, "whether scale and shift are both applied",
                    "the candidate does not apply the %s of %s", guess->shift == NO_CHUNK ? "shift" : "scale", m);
-    else if (guess->sign < 0 && same_chunks)
-        ts_propose(the_case, "modulation", variants->out, 0, "the sign of the scale",
-                   "the candidate subtracts the scale of %s", m);
     else
         ts_propose(
             the_case, "modulation", variants->out, 0, "how the modulation tensor is split into shift, scale and gate",
             "the candidate takes chunk %u of %s for the scale%s and chunk %u for the shift, the reference %u and "
             "%u",
-            guess->scale, m, guess->constant < one ? " (without \"1 +\")" : "", guess->shift, operation->chunk,
-            operation->other_chunk);
+            guess->scale, m, bare, guess->shift, operation->chunk, operation->other_chunk);
+}
+
+/* The reference's own chunks, applied in another way. */
+static void consider_same_chunks(struct ts_variants *variants, struct guess *best, double *most)
+{
+    const struct ts_operation *operation = &variants->the_case->operation;
+    const bool gate = is_gate(operation);
+    const struct guess own = {
+        .scale = operation->chunk, .shift = operation->other_chunk, .constant = operation->flag ? 1 : 0, .sign = 1};
+    struct guess guess;
+    for (int variant = 0; variant < (own.shift == NO_CHUNK ? 0 : 2); variant++) {
+        guess = own;
+        guess.early = variant == 0;
+        guess.subtracted = variant == 1;
+        consider(variants, &guess, best, most);
+    }
+    guess = own;
+    guess.constant++;
+    consider(variants, &guess, best, most);
+    guess = own;
+    guess.interleaved = true;
+    consider(variants, &guess, best, most);
+    for (int squash = TANH; squash < (gate ? SQUASHES : TANH); squash++) {
+        guess = own;
+        guess.squash = (enum squash)squash;
+        consider(variants, &guess, best, most);
+    }
 }
 
 static void propose_modulate(struct ts_case *the_case, struct ts_variants *variants)
@@ -117,20 +222,16 @@ static void propose_modulate(struct ts_case *the_case, struct ts_variants *varia
     unsigned chunks = (unsigned)(variants->from[1]->width / the_case->actor->width);
     struct guess best = {0};
     double most = WORTHWHILE;
-    consider(variants,
-             &(struct guess){.scale = operation->chunk,
-                             .shift = operation->other_chunk,
-                             .constant = operation->flag ? 1 : 0,
-                             .sign = 1,
-                             .early = true},
-             &best, &most);
+    consider_same_chunks(variants, &best, &most);
     for (unsigned scale = 0; scale <= chunks; scale++)
-        for (unsigned shift = 0; shift <= chunks; shift++)
+        for (unsigned shift = is_gate(operation) ? chunks : 0; shift <= chunks; shift++)
             for (int variant = 0; variant < 3; variant++) {
                 struct guess guess = {.scale = scale < chunks ? scale : NO_CHUNK,
                                       .shift = shift < chunks ? shift : NO_CHUNK,
                                       .constant = variant == 1 ? 0 : 1,
                                       .sign = variant == 2 ? -1 : 1};
+                if (variant == 2 && is_gate(operation))
+                    guess.constant = 0;
                 if (scale == chunks && (variant || shift == chunks)) /* nothing applied: skipped */
                     continue;
                 if (guess.scale == operation->chunk && guess.shift == operation->other_chunk && guess.sign == 1 &&
@@ -148,7 +249,8 @@ static void propose_modulate(struct ts_case *the_case, struct ts_variants *varia
 static void say_gate(struct ts_case *the_case, const struct ts_variants *variants, const struct guess *guess)
 {
     const struct ts_operation *operation = &the_case->operation;
-    const char *y = ts_case_name(the_case, variants->from[1]), *m = ts_case_name(the_case, variants->from[2]);
+    const char *x = ts_case_name(the_case, variants->from[0]), *y = ts_case_name(the_case, variants->from[1]),
+               *m = ts_case_name(the_case, variants->from[2]);
     if (guess->scale == NO_CHUNK && guess->constant == 0)
         ts_propose(the_case, "term-missing", variants->out, 0, "the gated addition",
                    "the candidate does not add the gated term %s", y);
@@ -156,14 +258,29 @@ static void say_gate(struct ts_case *the_case, const struct ts_variants *variant
         ts_propose(the_case, "modulation", variants->out, 0, "whether the gate is applied",
                    "the candidate does not apply the gate of %s: %s is %s ungated", m, y,
                    guess->constant < 0 ? "subtracted" : "added");
+    else if (guess->interleaved)
+        ts_propose(the_case, "modulation", variants->out, 0, "the layout of the modulation tensor",
+                   "the candidate takes every %zuth number of %s for the gate, where the reference takes chunk %u",
+                   variants->from[2]->width / the_case->actor->width, m, operation->chunk);
+    else if (guess->what != THE_ADDED)
+        ts_propose(the_case, "modulation", variants->out, 0, "what the gate is multiplied with",
+                   guess->what == BOTH ? "the candidate multiplies the whole sum with the gate of %s: %s as well as %s"
+                                       : "the candidate multiplies the gate of %s with %s instead of %s",
+                   m, x, y);
     else if (guess->scale != operation->chunk)
         ts_propose(the_case, "modulation", variants->out, 0,
                    "how the modulation tensor is split into shift, scale and gate",
                    "the candidate gates %s with chunk %u of %s, the reference with chunk %u", y, guess->scale, m,
                    operation->chunk);
-    else if (guess->squashed)
+    else if ((guess->squash == TANH) != operation->flag)
         ts_propose(the_case, "modulation", variants->out, 0, "the function applied to the gate",
-                   "the candidate applies tanh to the gate of %s", m);
+                   guess->squash == TANH      ? "the candidate applies tanh to the gate of %s"
+                   : guess->squash == SIGMOID ? "the candidate applies a sigmoid to the gate of %s, the reference tanh"
+                                              : "the candidate applies no tanh to the gate of %s",
+                   m);
+    else if (guess->squash == SIGMOID)
+        ts_propose(the_case, "modulation", variants->out, 0, "the function applied to the gate",
+                   "the candidate applies a sigmoid to the gate of %s", m);
     else if (guess->constant != 0)
         ts_propose(the_case, "modulation", variants->out, 0, "how the gate is applied",
                    "the candidate gates %s with 1 + gate", y);
@@ -177,23 +294,36 @@ static void propose_gate(struct ts_case *the_case, struct ts_variants *variants)
 {
     const struct ts_operation *operation = &the_case->operation;
     unsigned chunks = (unsigned)(variants->from[2]->width / the_case->actor->width);
-    struct guess best = {0};
-    double most = WORTHWHILE, factor = operation->factor;
+    const struct guess own = {
+        .scale = operation->chunk, .sign = operation->factor, .squash = operation->flag ? TANH : AS_IT_IS};
+    struct guess best = {0}, guess;
+    double most = WORTHWHILE;
     for (unsigned chunk = 0; chunk <= chunks; chunk++)
-        for (int variant = 0; variant < 4; variant++) {
-            struct guess guess = {.scale = chunk < chunks ? chunk : NO_CHUNK,
-                                  .constant = variant == 2 ? 1 : 0,
-                                  .sign = variant == 1 ? -factor : factor,
-                                  .squashed = variant == 3};
-            if (chunk == chunks) { /* without the gate: added, subtracted, left out */
-                if (variant == 3)
-                    continue;
+        for (int variant = 0; variant < 3; variant++) {
+            guess = own;
+            guess.scale = chunk < chunks ? chunk : NO_CHUNK;
+            guess.constant = variant == 2 ? 1 : 0;
+            guess.sign *= variant == 1 ? -1 : 1;
+            if (chunk == chunks) /* without the gate: added, subtracted, left out */
                 guess.constant = variant == 0 ? 1 : variant == 1 ? -1 : 0;
-            }
             if (guess.scale == operation->chunk && variant == 0)
                 continue;
             consider(variants, &guess, &best, &most);
         }
+    for (int squash = AS_IT_IS; squash < SQUASHES; squash++) {
+        guess = own;
+        guess.squash = (enum squash)squash;
+        if (guess.squash != own.squash)
+            consider(variants, &guess, &best, &most);
+    }
+    for (int what = THE_STREAM; what < GATED_WHATS; what++) {
+        guess = own;
+        guess.what = (enum gated_what)what;
+        consider(variants, &guess, &best, &most);
+    }
+    guess = own;
+    guess.interleaved = true;
+    consider(variants, &guess, &best, &most);
     if (most > WORTHWHILE) {
         fill(variants, &best, 0, the_case->actor->rows);
         give_formula(the_case, &best);

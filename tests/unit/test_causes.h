@@ -56,14 +56,16 @@ struct way {
     size_t column; /* of the down projection, left out; counted from 1 */
     /* experts */
     bool rolled; /* half of the experts stand where the other half belongs */
-    bool sigmoid, unnormalized, ignored, reversed, tied, shared_missing, shared, shared_gated, gate_before;
+    bool sigmoid, unnormalized, ignored, reversed, tied, shared_missing, shared, shared_gated, gate_before, ungated,
+        gate_bare, twice, first_alone, biased, bias_in_weights;
     size_t exchanged_expert;      /* with the next; counted from 1 */
     double routed_scale, sharper; /* factors of the weights, of the logits */
     size_t first_rank;            /* the best so many are passed over */
     enum weighing weights;
     /* adaptive norms */
     bool chunks_exchanged, one_missing, shift_missing, shift_early, gate_missing, gate_other, gate_negative, large,
-        modulated_unnormed;
+        modulated_unnormed, one_twice, shift_negative, shift_absent, chunks_interleaved, gate_tanh, gate_sigmoid,
+        gate_on_stream, gate_on_both;
 };
 
 struct point {

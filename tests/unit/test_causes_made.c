@@ -336,6 +336,28 @@ void make_layer(struct side *side)
     settle(side, logits);
 }
 
+static double gate_of(const struct way *way, const double *modulation, size_t wide, size_t i)
+{
+    double gate = modulation[way->chunks_interleaved ? i * 6 + 2 : (way->gate_other ? 5 : 2) * wide + i];
+    if (way->gate_tanh)
+        gate = tanh(gate);
+    if (way->gate_sigmoid)
+        gate = 1 / (1 + exp(-gate));
+    return way->gate_missing ? 1 : way->gate_negative ? -gate : gate;
+}
+
+/* The bias that chooses experts, where there is one. */
+static double bias_of(size_t expert)
+{
+    return 0.3 * sin(2.3 * (double)expert + 1);
+}
+
+/* What an expert is chosen by. */
+static double score_of(const struct way *way, double logit, size_t expert)
+{
+    return way->biased ? 1 / (1 + exp(-logit)) + bias_of(expert) : logit;
+}
+
 static void choose(const struct side *side, const double *logits, double *chosen, double *gates)
 {
     const struct way *way = side->way;
@@ -348,13 +370,14 @@ static void choose(const struct side *side, const double *logits, double *chosen
     for (size_t rank = 0; rank < side->size->chosen + way->first_rank; rank++) {
         size_t best = experts, k = rank - way->first_rank;
         for (size_t e = 0; e < experts; e++)
-            if (!taken[e] && (best == experts || logits[e] > logits[best]))
+            if (!taken[e] && (best == experts || score_of(way, logits[e], e) > score_of(way, logits[best], best)))
                 best = e;
         taken[best] = true;
         if (rank < way->first_rank)
             continue;
         chosen[k] = (double)best;
         gates[k] = way->sigmoid ? 1 / (1 + exp(-sharper * logits[best])) : exp(sharper * logits[best]) / all;
+        gates[k] += way->bias_in_weights ? bias_of(best) : 0;
         kept_sum += gates[k];
     }
     for (size_t k = 0; k < side->size->chosen; k++)
@@ -405,12 +428,15 @@ void make_mixture(struct side *side)
             double gate = gates[row * size->chosen + (way->reversed ? size->chosen - 1 - k : k)];
             if (swap && (expert + 1 == swap || expert == swap))
                 expert = 2 * swap - 1 - expert;
+            gate *= way->twice ? gate : way->first_alone && k ? 0 : 1;
             expert = way->rolled ? (expert + size->experts / 2) % size->experts : expert;
             out[at] += (way->ignored ? 1 : gate) *
                        dot(side, x + row * wide, experts + (expert * wide + at % wide) * wide, wide, 1);
         }
         if (shared && !way->shared_missing)
-            out[at] += shared[at] * (way->shared_gated ? 1 / (1 + exp(-share[row])) : 1);
+            out[at] += shared[at] * (way->gate_bare                       ? share[row]
+                                     : way->shared_gated && !way->ungated ? 1 / (1 + exp(-share[row]))
+                                                                          : 1);
     }
     settle(side, out);
 }
@@ -438,25 +464,35 @@ void make_block(struct side *side)
     for (size_t at = 0; at < tokens * wide; at++) {
         double shift = modulation[(way->chunks_exchanged ? wide : 0) + at % wide];
         double scale = modulation[(way->chunks_exchanged ? 0 : wide) + at % wide];
-        if (way->shift_missing)
+        if (way->chunks_interleaved) {
+            shift = modulation[at % wide * 6];
+            scale = modulation[at % wide * 6 + 1];
+        }
+        if (way->shift_missing || way->shift_absent)
             shift = 0;
+        if (way->shift_negative)
+            shift = -shift;
         if (way->shift_early)
             shift *= 1 + scale;
-        modulated[at] = (way->modulated_unnormed ? x : normed)[at] * ((way->one_missing ? 0 : 1) + scale) + shift;
+        modulated[at] = (way->modulated_unnormed ? x : normed)[at] * ((way->one_missing ? 0
+                                                                       : way->one_twice ? 2
+                                                                                        : 1) +
+                                                                      scale) +
+                        shift;
     }
     settle(side, modulated);
     weight = weights(wide * wide, 0, way->large ? 60 : 0.7);
     attention = project(side, "block_0_attn_out", modulated, weight, wide, wide, false, NULL, 0);
     gated = point(side, "block_0_gated", SHAPED(tokens, wide));
     for (size_t at = 0; at < tokens * wide; at++) {
-        double gate = modulation[(way->gate_other ? 5 : 2) * wide + at % wide];
-        gated[at] = (way->gate_missing ? 1 : way->gate_negative ? -gate : gate) * attention[at];
+        gated[at] = gate_of(way, modulation, wide, at % wide) * attention[at];
     }
     settle(side, gated);
     residual = point(side, "block_0_residual", SHAPED(tokens, wide));
     for (size_t at = 0; at < tokens * wide; at++) {
-        double gate = modulation[(way->gate_other ? 5 : 2) * wide + at % wide];
-        residual[at] = x[at] + (way->gate_missing ? 1 : way->gate_negative ? -gate : gate) * attention[at];
+        const double gate = gate_of(way, modulation, wide, at % wide);
+        residual[at] = (way->gate_on_stream || way->gate_on_both ? gate : 1) * x[at] +
+                       (way->gate_on_stream ? 1 : gate) * attention[at];
     }
     settle(side, residual);
 }

@@ -1,0 +1,113 @@
+/* What goes wrong inside of experts is not told as other weights of theirs: weights differ from token to token, and
+ * what is wrong inside does not follow them. */
+#include "made_trace.h"
+
+enum { TOKENS = 24, WIDTH = 48, INNER = 32, EXPERTS = 16, CHOSEN = 2, TOTAL = TOKENS * WIDTH };
+
+enum fault { NOTHING, EXCHANGED, NO_FUNCTION, MEAN, BACKWARDS };
+
+/* One expert: down(silu(gate x) * up x), or what a fault makes of it. */
+static void add_expert(const float *x, const float *const weights[3], enum fault fault, double weight, double *out)
+{
+    double middle[INNER];
+    for (size_t i = 0; i < INNER; i++) {
+        double gate = 0, up = 0;
+        for (size_t k = 0; k < WIDTH; k++) {
+            gate += (double)x[k] * (double)weights[0][i * WIDTH + k] / sqrt(WIDTH);
+            up += (double)x[k] * (double)weights[1][i * WIDTH + k] / sqrt(WIDTH);
+        }
+        middle[i] = fault == EXCHANGED     ? up / (1 + exp(-up)) * gate
+                    : fault == NO_FUNCTION ? gate * up
+                                           : gate / (1 + exp(-gate)) * up;
+    }
+    for (size_t k = 0; k < WIDTH; k++)
+        for (size_t i = 0; i < INNER; i++)
+            out[k] += weight * middle[i] * (double)weights[2][k * INNER + i] / sqrt(INNER);
+}
+
+/* The summaries, one after the other; good until the next call. */
+static const char *said_of(enum fault fault)
+{
+    static char text[4096];
+    struct trace trace;
+    float *x, *logits, *experts[3], out[2][TOTAL], gates[TOKENS * CHOSEN];
+    size_t index;
+    trace_start(&trace);
+    x = made_values(TOTAL);
+    logits = made_values(TOKENS * EXPERTS);
+    for (int i = 0; i < 3; i++)
+        experts[i] = made_values(EXPERTS * INNER * WIDTH);
+    for (size_t row = 0; row < TOKENS; row++) {
+        const float *of = logits + row * EXPERTS;
+        size_t chosen[CHOSEN] = {of[1] > of[0], of[1] <= of[0]};
+        double sum = 0, weights[CHOSEN];
+        for (size_t e = CHOSEN; e < EXPERTS; e++)
+            if (of[e] > of[chosen[0]]) {
+                chosen[1] = chosen[0];
+                chosen[0] = e;
+            } else if (of[e] > of[chosen[1]]) {
+                chosen[1] = e;
+            }
+        for (size_t k = 0; k < CHOSEN; k++)
+            sum += weights[k] = exp((double)logits[row * EXPERTS + chosen[k]]);
+        for (size_t k = 0; k < CHOSEN; k++)
+            gates[row * CHOSEN + k] = (float)(weights[k] / sum);
+        for (int side = 0; side < 2; side++) {
+            double values[WIDTH] = {0};
+            for (size_t k = 0; k < CHOSEN; k++) {
+                const size_t from = chosen[k] * INNER * WIDTH;
+                const float *const own[3] = {experts[0] + from, experts[1] + from, experts[2] + from};
+                const double weight = side && fault == MEAN        ? 1.0 / CHOSEN
+                                      : side && fault == BACKWARDS ? weights[CHOSEN - 1 - k] / sum
+                                                                   : weights[k] / sum;
+                add_expert(x + row * WIDTH, own, side ? fault : NOTHING, weight, values);
+            }
+            for (size_t i = 0; i < WIDTH; i++)
+                out[side][row * WIDTH + i] = (float)values[i];
+        }
+    }
+    trace_add(&trace, "layers.0.mlp_norm_output", x, x, SHAPE(TOKENS, WIDTH));
+    trace_add(&trace, "layers.0.router_logits", logits, logits, SHAPE(TOKENS, EXPERTS));
+    trace_add(&trace, "layers.0.router_weights", gates, gates, SHAPE(TOKENS, CHOSEN));
+    index = trace_add(&trace, "layers.0.experts_output", out[0], out[1], SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, index);
+    *text = '\0';
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n", trace.diagnosis.causes[i].summary);
+    trace_end(&trace);
+    free(x);
+    free(logits);
+    for (int i = 0; i < 3; i++)
+        free(experts[i]);
+    return text;
+}
+
+static void expect_said(enum fault fault, const char *words, bool expected)
+{
+    const char *said = said_of(fault);
+    if ((strstr(said, words) != NULL) != expected)
+        fail_msg("\"%s\" %s said: %s", words, expected ? "is not" : "is", said);
+}
+
+static void test_what_is_wrong_inside_of_experts(void **state)
+{
+    (void)state;
+    expect_said(EXCHANGED, "the rows look", false);
+    expect_said(NO_FUNCTION, "the rows look", false);
+}
+
+static void test_experts_that_are_weighed_otherwise(void **state)
+{
+    (void)state;
+    expect_said(MEAN, "a plain mean of the chosen experts", true);
+    expect_said(BACKWARDS, "went to the wrong one of the chosen experts", true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_wrong_inside_of_experts),
+        cmocka_unit_test(test_experts_that_are_weighed_otherwise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
