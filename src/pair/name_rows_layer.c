@@ -310,7 +310,8 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_ANY},
     {"ffn_down", "mlp_2", TS_NAME_WEIGHT},
     {"txt_ffn_down", "ff_context_net_2 mlp_context_net_2 txt_mlp_2 context_block_mlp_fc2", TS_NAME_ANY},
-    {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear", TS_NAME_BARE},
+    {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear mlp_experts_w13 experts_w13",
+     TS_NAME_BARE},
     {"ffn_gate_exps",
      "mlp_experts_w1 moe_linear mlp_experts_gate_proj mlp_experts_gate moe_gate_proj "
      "mlp_switch_mlp_gate_proj experts_gate_proj mlp_experts_linear experts_w1 mlp_switch_glu_gate_proj",
