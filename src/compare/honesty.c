@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 #define LONGEST_NAME 160
 /* Tensors whose bytes are read as another type. */
 #define MOST_MISREAD 256
+/* Tensors that lack the same tokens, so that it is the run that does. */
+#define IN_FRONT 3
 
 struct doubts {
     const struct ts_comparison *comparison;
@@ -130,6 +133,75 @@ static void compare_tokens(struct doubts *doubts)
         add(doubts,
             "the two runs had different token ids, according to their captures: everything will differ; run both on "
             "the same input");
+}
+
+/* How many entries of one axis stand in front of those that a view takes, to the end of that axis; 0: it takes others,
+ * or all. */
+static uint64_t left_in_front(const struct ts_view *view)
+{
+    const struct ts_tensor *tensor = view->tensor;
+    uint64_t behind = 1, start = 0;
+    unsigned axis = view->rank, cut = 0;
+    if (view->join != TS_JOIN_NONE || !view->count || view->count >= tensor->count)
+        return 0;
+    for (unsigned i = tensor->rank; i-- > 0; behind *= tensor->shape[i]) {
+        if (tensor->shape[i] == 1)
+            continue;
+        while (axis > 0 && view->shape[axis - 1] == 1)
+            axis--;
+        if (!axis--)
+            return 0;
+        if (view->strides[axis] != (int64_t)behind || view->shape[axis] > tensor->shape[i])
+            return 0;
+        if (view->shape[axis] == tensor->shape[i])
+            continue;
+        cut++;
+        start = tensor->shape[i] - view->shape[axis];
+        if (view->offset != start * behind)
+            return 0;
+    }
+    return cut == 1 ? start : 0;
+}
+
+/* A BOS that one program adds: all that attends to it, and every position, differs for that reason alone. */
+static void look_for_tokens_in_front(struct doubts *doubts)
+{
+    const struct ts_comparison *comparison = doubts->comparison;
+    uint64_t most = 0;
+    size_t alike = 0, compared = 0, side = 0;
+    char ids[64] = "";
+    if (comparison->judgement.first == SIZE_MAX)
+        return;
+    for (size_t i = 0; i < comparison->pairing.count; i++) {
+        const struct ts_pair *pair = &comparison->pairing.pairs[i];
+        uint64_t start[2];
+        int64_t id;
+        struct ts_error ignored;
+        if (pair->problem || pair->zeros || pair->guess)
+            continue;
+        compared++;
+        start[0] = left_in_front(&pair->a);
+        start[1] = left_in_front(&pair->b);
+        if (!start[0] == !start[1])
+            continue;
+        if (!alike) {
+            side = start[1] > 0;
+            most = start[side];
+        }
+        if (start[side] != most)
+            continue;
+        alike++;
+        if (holds_tokens(pair, comparison->deltas[i].exact) && comparison->deltas[i].exact && most == 1 &&
+            ts_tensor_read_i64(side ? pair->b.tensor : pair->a.tensor, 0, 1, &id, &ignored) == TS_OK)
+            snprintf(ids, sizeof ids, " (id %" PRId64 ")", id);
+    }
+    if (alike >= IN_FRONT && 2 * alike > compared)
+        add(doubts, ts_arena_printf(doubts->arena,
+                                    "the %s has %" PRIu64 " more token%s%s in front%s: unless the %s keeps %s in a "
+                                    "cache, positions and attention differ for that alone; run both on the same tokens",
+                                    side ? "candidate" : "reference", most, most == 1 ? "" : "s", ids,
+                                    most == 1 ? ", as a BOS is that one side adds" : "",
+                                    side ? "reference" : "candidate", most == 1 ? "it" : "them"));
 }
 
 static const struct ts_side *side_of(const struct ts_delta *delta, bool candidate)
@@ -377,6 +449,7 @@ size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena
         look_for_unwritten(&doubts, false);
         look_for_copies(&doubts, false);
         look_for_nothing(&doubts);
+        look_for_tokens_in_front(&doubts);
     }
     look_at_coverage(&doubts);
     return doubts.count;

@@ -345,8 +345,8 @@ const char *ts_cut_words(const struct ts_cut_job *job, const struct ts_cut *cut,
     if (cut->kind == TS_CUT_ALTERNATING)
         ts_buffer_printf(&out, "%.*s cut out, interleaved", length, name);
     else if (cut->kind == TS_CUT_PER_RANK && copies > 1)
-        ts_buffer_printf(&out, "%.*s cut out of each %" PRIu64 ". of %zu shards, joined on axis %u", length, name,
-                         copies, job->shard_count, cut->join);
+        ts_buffer_printf(&out, "%.*s cut out of %zu of %zu shards, step %" PRIu64 ", joined on axis %u", length, name,
+                         job->shard_count / (size_t)copies, job->shard_count, copies, cut->join);
     else if (cut->kind == TS_CUT_PER_RANK)
         ts_buffer_printf(&out, "%.*s cut out of %zu shards, joined on axis %u", length, name, job->shard_count,
                          cut->join);

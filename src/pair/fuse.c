@@ -133,6 +133,8 @@ const struct ts_cut_rule ts_cut_rules[] = {
     {"ffn_gate_up_exps", {"ffn_gate_exps", "ffn_up_exps"}, 2, TS_CUT_AS_IT_IS},
     {"ffn_gate_up_shexp", {"ffn_gate_shexp", "ffn_up_shexp"}, 2, TS_CUT_AS_IT_IS},
     {"attn_kv_b", {"attn_k_b", "attn_v_b"}, 2, TS_CUT_AS_IT_IS},
+    {"attn_qkv_a", {"attn_q_a", "attn_kv_a_mqa"}, 2, TS_CUT_AS_IT_IS},
+    {"cross_attn_kv", {"cross_attn_k", "cross_attn_v"}, 2, TS_CUT_AS_IT_IS},
     {"ssm_in", {"attn_qkv", "attn_gate"}, 2, TS_CUT_AS_IT_IS},
     {"txt_qkv", {"txt_q", "txt_k", "txt_v"}, 3, TS_CUT_AS_IT_IS},
     {"attn_qkv_up", {"attn_q", "attn_k", "attn_v", "ffn_up"}, 4, TS_CUT_AS_IT_IS},
@@ -268,6 +270,27 @@ static bool same_ranks(const struct ts_side *side, const struct ts_slot *one, co
     return true;
 }
 
+/* Ranks that hold all of it each, as those of DeepSeek do what comes before the latents: one of them is cut. */
+static enum ts_status take_one_rank(struct ts_cut_job *job, struct ts_error *error)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < job->count; i++)
+        count += job->parts[i].count;
+    if (job->shard_count < 2 || job->shards[0].count != count)
+        return TS_OK;
+    for (size_t i = 1; i < job->shard_count; i++) {
+        bool identical;
+        TS_TRY(ts_ranks_identical(&job->shards[i], &job->shards[0], &identical, error));
+        if (!identical) /* what the others hold would be compared with nothing */
+            return TS_OK;
+    }
+    job->before = ts_arena_printf(&job->pairer->out->arena, "%c: rank 0 of %zu equal shards",
+                                  job->fused_is_b ? 'B' : 'A', job->shard_count);
+    job->shard_count = 1;
+    job->ranks = NULL;
+    return job->before ? TS_OK : ts_fail_memory(error);
+}
+
 /* The slot of one side against its parts on the other. */
 static enum ts_status cut_slots(const struct ts_cut_job *plan, const struct ts_slot *fused,
                                 const struct ts_slot *const slots[TS_CUT_PARTS], bool guess, bool *done,
@@ -282,9 +305,13 @@ static enum ts_status cut_slots(const struct ts_cut_job *plan, const struct ts_s
         TS_TRY(open_part(&job, other, slots[i], i, &fits, error));
     if (!fits || !open_fused(&job, side, fused))
         return TS_OK;
+    TS_TRY(take_one_rank(&job, error));
     if (!take_fused(&job))
         return TS_OK;
-    return ts_cut_pair(&job, fused, slots, guess, done, error);
+    TS_TRY(ts_cut_pair(&job, fused, slots, guess, done, error));
+    for (size_t i = 1; i < fused->count && job.shard_count == 1 && fused->kind == TS_SLOT_SHARDS && *done; i++)
+        side->copied[fused->indices[i]] += job.shards[i].count;
+    return TS_OK;
 }
 
 /* Runs of as many ranks: what a rank holds fused, another holds in parts, rank by rank. */

@@ -43,10 +43,12 @@ const struct ts_name_row ts_layer_rows[] = {
     {"attn_qkv",
      "attn_query_key_value attn_c_attn attn_wqkv norm_attn_norm_attn_wqkv mixer_wqkv attn_qkv_proj mixer_qkv_proj "
      "qkv wqkv qkv_proj attn_w_pack attn_language_expert_query_key_value linear_attn_in_proj_qkv attn_qkv_proj_raw "
-     "attn_linear_qkv img_attn_qkv x_block_attn_qkv",
+     "attn_linear_qkv img_attn_qkv x_block_attn_qkv attn_self_qkv_proj attn_to_qkv",
      TS_NAME_ANY},
     {"attn_qkv_up", "single_linear1", TS_NAME_ANY}, /* blocks of Flux with one stream */
-    {"txt_qkv", "txt_attn_qkv context_block_attn_qkv", TS_NAME_ANY},
+    {"txt_qkv", "txt_attn_qkv context_block_attn_qkv attn_to_added_qkv", TS_NAME_ANY},
+    {"attn_qkv_a", "attn_fused_qkv_a_proj attn_fused_qkv_a_proj_with_mqa fused_qkv_a_proj fused_qkv_a_proj_with_mqa",
+     TS_NAME_ANY},
     {"attn_q_a", "attn_q_a_proj attn_wq_a q_a_proj", TS_NAME_ANY},
     {"attn_q_a_norm", "attn_q_a_layernorm", TS_NAME_ANY},
     {"attn_q_b", "attn_q_b_proj attn_wq_b q_b_proj", TS_NAME_ANY},
@@ -171,6 +173,7 @@ const struct ts_name_row ts_layer_rows[] = {
      "layer_1_encdecattention_v encoder_attn_v_proj cross_attn_v_proj crossattention_attention_value "
      "cross_attn_value",
      TS_NAME_ANY},
+    {"cross_attn_kv", "encoder_attn_kv_proj cross_attn_kv_proj", TS_NAME_ANY},
     {"cross_attn_rel_b", "layer_1_encdecattention_relative_attention_bias", TS_NAME_ANY},
     {"cross_attn_o",
      "layer_1_encdecattention_o encoder_attn_out_proj cross_attn_o_proj crossattention_output_dense "
@@ -310,7 +313,8 @@ const struct ts_name_row ts_layer_rows[] = {
      TS_NAME_ANY},
     {"ffn_down", "mlp_2", TS_NAME_WEIGHT},
     {"txt_ffn_down", "ff_context_net_2 mlp_context_net_2 txt_mlp_2 context_block_mlp_fc2", TS_NAME_ANY},
-    {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear", TS_NAME_BARE},
+    {"ffn_gate_up_exps", "mlp_experts_gate_up_proj experts_gate_up_proj mlp_input_linear mlp_experts_w13 experts_w13",
+     TS_NAME_BARE},
     {"ffn_gate_exps",
      "mlp_experts_w1 moe_linear mlp_experts_gate_proj mlp_experts_gate moe_gate_proj "
      "mlp_switch_mlp_gate_proj experts_gate_proj mlp_experts_linear experts_w1 mlp_switch_glu_gate_proj",
@@ -348,7 +352,10 @@ const struct ts_name_row ts_layer_rows[] = {
      "mixer_shared_experts_up_proj share_expert_up_proj mlp_share_expert_up_proj shared_expert_up_proj "
      "shared_experts_up_proj mlp_shared_experts_wi_1",
      TS_NAME_ANY},
-    {"ffn_gate_up_shexp", "shared_mlp_input_linear", TS_NAME_ANY},
+    {"ffn_gate_up_shexp",
+     "shared_mlp_input_linear mlp_shared_expert_gate_up_proj mlp_shared_experts_gate_up_proj "
+     "shared_expert_gate_up_proj shared_experts_gate_up_proj",
+     TS_NAME_ANY},
     {"ffn_down_shexp",
      "mlp_shared_experts_wo mlp_shared_expert_down_proj mlp_shared_experts_down_proj shared_mlp_output_linear "
      "mlp_shared_mlp_down_proj "

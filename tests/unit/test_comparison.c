@@ -467,6 +467,38 @@ static void test_misread_bytes_are_no_slice(void **state)
 }
 
 /* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
+/* A token in front that one side has alone is doubted before anything that attends to it is blamed; not where all
+ * agrees, nor one at the end, which nothing sees. */
+static void test_a_token_in_front(void **state)
+{
+    enum { ALL_TOKENS = 13, EACH = 16 };
+    static const char *const names[] = {"model.embed_tokens", "model.layers.0.input_layernorm",
+                                        "model.layers.0.self_attn.v_proj", "model.layers.0.self_attn.o_proj"};
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        const bool wrong = way & 1, at_end = way & 2, of_a = way & 4;
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (int i = 0; i < 4; i++) {
+            float all[ALL_TOKENS * EACH], less[(ALL_TOKENS - 1) * EACH];
+            for (size_t k = 0; k < ALL_TOKENS * EACH; k++)
+                all[k] = (float)dice_number();
+            memcpy(less, all + (at_end ? 0 : EACH), sizeof less);
+            for (size_t k = 5 * EACH; k < 6 * EACH && wrong && i == 3; k++)
+                less[k] *= 2; /* one token */
+            add_bytes(of_a ? inputs.a : inputs.b, names[i], TS_F32, all, sizeof all, ALL_TOKENS, EACH);
+            add_bytes(of_a ? inputs.b : inputs.a, names[i], TS_F32, less, sizeof less, ALL_TOKENS - 1, EACH);
+        }
+        compare(&inputs, &(struct ts_comparison_options){0}, &comparison);
+        assert_int_equal(comparison.judgement.first, wrong ? 3 : SIZE_MAX);
+        assert_int_equal(is_doubted(&comparison, of_a ? "the reference has 1 more token in front"
+                                                      : "the candidate has 1 more token in front"),
+                         wrong && !at_end);
+        ts_comparison_release(&comparison);
+    }
+}
+
 static void test_references_are_doubted_too(void **state)
 {
     static const char *const names[] = {"layer_0_q", "layer_0_k", "layer_0_v"};
@@ -738,6 +770,7 @@ int main(void)
         cmocka_unit_test(test_complex_against_real),
         cmocka_unit_test(test_what_quantizing_does),
         cmocka_unit_test(test_references_are_doubted_too),
+        cmocka_unit_test(test_a_token_in_front),
         cmocka_unit_test(test_bytes_of_another_type),
         cmocka_unit_test(test_misread_bytes_are_no_slice),
         cmocka_unit_test(test_captured_tokens_differ),

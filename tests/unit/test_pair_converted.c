@@ -194,6 +194,66 @@ static void test_fused_keys_and_values(void **state)
     check(&paired, 2, 0, "cut out");
 }
 
+/* What vLLM, SGLang and diffusers fuse at load, weights and what they give, in one piece and in every one of two ranks.
+ */
+static void test_fused_by_engines(void **state)
+{
+    static const struct {
+        const char *fused, *parts[3];
+        int rows[3];
+    } fusions[] = {
+        {"model.layers.0.mlp.shared_experts.gate_up_proj",
+         {"model.layers.0.mlp.shared_experts.gate_proj", "model.layers.0.mlp.shared_experts.up_proj"},
+         {8, 8}},
+        {"model.layers.0.mlp.shared_expert.gate_up_proj",
+         {"model.layers.0.mlp.shared_expert.gate_proj", "model.layers.0.mlp.shared_expert.up_proj"},
+         {8, 8}},
+        {"model.layers.0.self_attn.fused_qkv_a_proj",
+         {"model.layers.0.self_attn.q_a_proj", "model.layers.0.self_attn.kv_a_proj_with_mqa"},
+         {12, 10}},
+        {"model.layers.0.self_attn.fused_qkv_a_proj_with_mqa",
+         {"model.layers.0.self_attn.q_a_proj", "model.layers.0.self_attn.kv_a_proj_with_mqa"},
+         {12, 10}},
+        {"model.decoder.layers.0.encoder_attn.kv_proj",
+         {"model.decoder.layers.0.encoder_attn.k_proj", "model.decoder.layers.0.encoder_attn.v_proj"},
+         {8, 8}},
+        {"encoder.layer.0.attention.self.qkv_proj",
+         {"encoder.layer.0.attention.self.query", "encoder.layer.0.attention.self.key",
+          "encoder.layer.0.attention.self.value"},
+         {8, 8, 8}},
+        {"transformer_blocks.0.attn.to_qkv",
+         {"transformer_blocks.0.attn.to_q", "transformer_blocks.0.attn.to_k", "transformer_blocks.0.attn.to_v"},
+         {8, 8, 8}},
+        {"transformer_blocks.0.attn.to_added_qkv",
+         {"transformer_blocks.0.attn.add_q_proj", "transformer_blocks.0.attn.add_k_proj",
+          "transformer_blocks.0.attn.add_v_proj"},
+         {8, 8, 8}},
+    };
+    enum { IN = 16, MOST = 24 };
+    (void)state;
+    for (size_t way = 0; way < 2 * sizeof fusions / sizeof *fusions; way++) {
+        const int ranks = way % 2 ? 2 : 1;
+        struct paired paired;
+        float *values = made_values(MOST * IN);
+        char name[160];
+        int first = 0, count = 0;
+        paired_start(&paired);
+        for (int i = 0; i < 3 && fusions[way / 2].parts[i]; i++) {
+            const int rows = fusions[way / 2].rows[i];
+            snprintf(name, sizeof name, "%s.weight", fusions[way / 2].parts[i]);
+            made_add(paired.a, name, values + (size_t)first * IN, SHAPE((uint64_t)rows, IN));
+            first += rows;
+            count++;
+        }
+        for (int rank = 0; rank < ranks; rank++) {
+            snprintf(name, sizeof name, "rank%d/%s.weight", rank, fusions[way / 2].fused);
+            made_add(paired.b, ranks > 1 ? name : name + strlen("rank0/"), values, SHAPE((uint64_t)first, IN));
+        }
+        free(values);
+        check(&paired, (size_t)count, 0, ranks > 1 ? "rank 0 of 2 equal shards; " : "cut out");
+    }
+}
+
 /* Qwen2-VL: a convolution over two frames is two entries of the other file. */
 static void test_frames(void **state)
 {
@@ -280,10 +340,15 @@ static void test_added_to_norms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heads_in_turns),           cmocka_unit_test(test_decay_in_turns),
-        cmocka_unit_test(test_fused_by_head_of_keys),    cmocka_unit_test(test_vectors_in_a_stack),
-        cmocka_unit_test(test_fused_keys_and_values),    cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_experts_below_each_other), cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_heads_in_turns),
+        cmocka_unit_test(test_decay_in_turns),
+        cmocka_unit_test(test_fused_by_head_of_keys),
+        cmocka_unit_test(test_vectors_in_a_stack),
+        cmocka_unit_test(test_fused_keys_and_values),
+        cmocka_unit_test(test_fused_by_engines),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_experts_below_each_other),
+        cmocka_unit_test(test_norms_of_heads),
         cmocka_unit_test(test_added_to_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

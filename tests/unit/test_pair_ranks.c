@@ -122,9 +122,9 @@ static void test_fused_in_ranks(void **state)
         bool weight = form & 1, fused_is_b = form & 2;
         check_fused(8, 4, weight, fused_is_b, "4 shards", "4 shards"); /* as many key heads as query heads */
         check_fused(4, 4, weight, fused_is_b, "4 shards", "4 shards"); /* grouped */
-        check_fused(2, 4, weight, fused_is_b, "4 shards", "each 2. of 4 shards");
-        check_fused(1, 4, weight, fused_is_b, "4 shards", "each 4. of 4 shards");
-        check_fused(4, 8, weight, fused_is_b, "8 shards", "each 2. of 8 shards");
+        check_fused(2, 4, weight, fused_is_b, "4 shards", "2 of 4 shards, step 2");
+        check_fused(1, 4, weight, fused_is_b, "4 shards", "1 of 4 shards, step 4");
+        check_fused(4, 8, weight, fused_is_b, "8 shards", "4 of 8 shards, step 2");
     }
 }
 
