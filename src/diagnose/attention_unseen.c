@@ -136,9 +136,9 @@ static bool spares_the_first(const struct levels *levels, double *scratch)
 {
     const size_t rows = levels->rows, early = rows / 4;
     double halves[2] = {0, 0};
-    if (levels->of[0] <= SPARED * nearly_all(levels, 1, rows, scratch))
+    if (levels->of[0] < SPARED * nearly_all(levels, 1, rows, scratch))
         return true;
-    if (rows < RISING_ROWS || levels->of[0] > SPARED * nearly_all(levels, early, rows, scratch))
+    if (rows < RISING_ROWS || levels->of[0] >= SPARED * nearly_all(levels, early, rows, scratch))
         return false;
     for (size_t row = 0; row < early / 2 * 2; row++)
         halves[row >= early / 2] += levels->of[row];
@@ -159,7 +159,7 @@ static bool spares_the_last(const struct ts_case *the_case, const struct levels 
     }
     if (last < levels->limit && wrong == rows - 1)
         return true;
-    return last <= SPARED * nearly_all(levels, 0, first_late, scratch);
+    return last < SPARED * nearly_all(levels, 0, first_late, scratch);
 }
 
 enum found { NOTHING, FIRST_AGREES, FIRST_SPARED, WINDOW, LAST_SPARED };

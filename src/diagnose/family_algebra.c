@@ -43,6 +43,7 @@
 #define NO_FACTOR   0.05
 #define BUT_BIAS    0.9
 #define SAME_MEAN   0.1
+#define BIAS_WORTH  0.05 /* more than without constants */
 
 /* Sums of one part, over the elements that count. */
 struct sums {
@@ -579,8 +580,11 @@ static void scaled_but_bias(struct ts_case *the_case, double *prediction)
     size_t parts;
     struct sums *sums = actor->rows < FEWEST_ROWS ? NULL : add_up(the_case, BY_CHANNEL, &parts);
     double *factors = sums ? calloc(2 * parts, sizeof *factors) : NULL, xx = 0, xy = 0, factor, kept = 0, moved = 0;
+    double all_xx = 0, all_xy = 0, alone = 0;
     for (size_t p = 0; factors && p < parts; p++)
         if (sums[p].count > 0) {
+            all_xx += sums[p].xx;
+            all_xy += sums[p].xy;
             xx += sums[p].xx - sums[p].x * sums[p].x / sums[p].count;
             xy += sums[p].xy - sums[p].x * sums[p].y / sums[p].count;
         }
@@ -597,8 +601,12 @@ static void scaled_but_bias(struct ts_case *the_case, double *prediction)
     if (factors && fabs(factor - 1) > NO_FACTOR && fabs(factor) > NO_FACTOR &&
         (!is_attended(the_case) || kept > SAME_MEAN * moved)) {
         for (size_t i = 0; i < the_case->total; i++)
+            prediction[i] = all_xy / all_xx * the_case->expected[i];
+        alone = ts_explained(the_case, prediction);
+        for (size_t i = 0; i < the_case->total; i++)
             prediction[i] = factor * the_case->expected[i] + factors[parts + i % actor->width];
-        if (ts_explained(the_case, prediction) > BUT_BIAS && follows_tokens(the_case, prediction, TWO_NUMBERS)) {
+        if (ts_explained(the_case, prediction) > fmax(BUT_BIAS, alone + BIAS_WORTH) &&
+            follows_tokens(the_case, prediction, TWO_NUMBERS)) {
             ts_formula_channels(the_case, factors, factors + parts);
             ts_propose(the_case, factor < 0 && fabs(factor + 1) < NO_FACTOR ? "sign-flipped" : "scaled", prediction,
                        1 + parts, "a factor on what goes into this product, or on its weight, and not on its bias",

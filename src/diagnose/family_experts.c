@@ -179,6 +179,27 @@ static void softmax_rows(double *values, size_t rows, size_t width, double facto
     }
 }
 
+/* The last of the chosen experts has no weight, and the others share what there is, or keep their own. */
+static void propose_one_less(struct ts_case *the_case, const struct ts_variants *variants)
+{
+    const size_t width = the_case->actor->width;
+    for (int kept = 0; kept < 2 && width > 1; kept++) {
+        for (size_t row = 0; row < the_case->actor->rows; row++) {
+            const double *all = the_case->expected + row * width;
+            double *out = variants->out + row * width, sum = 0;
+            for (size_t i = 0; i < width; i++)
+                sum += all[i];
+            for (size_t i = 0; i < width; i++)
+                out[i] = i + 1 == width                              ? 0
+                         : kept || !(fabs(sum - all[width - 1]) > 0) ? all[i]
+                                                                     : all[i] * sum / (sum - all[width - 1]);
+        }
+        ts_propose(the_case, "router-gate", variants->out, 0, "how many experts each token takes: num_experts_per_tok",
+                   "the last of %zu chosen experts has the weight 0%s: the candidate takes one less", width,
+                   kept ? "" : ", and the others share its weight");
+    }
+}
+
 /* The router's weights made otherwise from the candidate's logits. */
 static void propose_weights(struct ts_case *the_case)
 {
@@ -234,6 +255,7 @@ static void propose_weights(struct ts_case *the_case)
                    "routed_scaling_factor", "the candidate does not apply the factor %.5g to the router's weights",
                    own->factor);
     }
+    propose_one_less(the_case, &variants);
     for (int shared = 0; shared < 2; shared++) {
         double weight = shared ? own->factor / (double)the_case->actor->width : 1;
         for (size_t i = 0; i < the_case->total; i++)

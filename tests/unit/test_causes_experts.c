@@ -26,6 +26,17 @@ static void all_alike(struct side *side, double *values, size_t count)
         values[i] = 1 / (double)side->size->chosen;
 }
 
+static void last_of_none(struct side *side, double *values, size_t count)
+{
+    const size_t chosen = side->size->chosen;
+    for (size_t start = 0; start < count; start += chosen) {
+        const double last = values[start + chosen - 1];
+        for (size_t i = start; i < start + chosen; i++)
+            values[i] /= 1 - last;
+        values[start + chosen - 1] = 0;
+    }
+}
+
 static void softmax_again(struct side *side, double *values, size_t count)
 {
     const size_t chosen = side->size->chosen;
@@ -60,6 +71,8 @@ static const struct row rows[] = {
      .near = "unwritten", .beside = "unwritten"},
     {"router-gate", "weights alike", GATES, .plant = all_alike,
      .words = {"gives all chosen experts the same weight, 1 / {0}"}, .near = "unwritten scaled", .beside = "unwritten"},
+    {"router-gate", "one expert less", GATES, .plant = last_of_none, .words = {"the candidate takes one less"},
+     .near = "zeros"},
     {"router-gate", "weights ignored", OUT, .candidate = {.ignored = true}, .words = {"without the router's weights"},
      .near = "scaled unrelated"},
     {"router-gate", "experts exchanged", OUT, .candidate = {.exchanged_expert = 1}, .words = {"are wrong; the other"},

@@ -190,6 +190,27 @@ static void test_mask_behind_the_softmax(void **state)
     }
 }
 
+/* Without a bias it is a factor and nothing else, whatever constants noise makes. */
+static void test_factor_without_a_bias(void **state)
+{
+    enum { LONG = 48, WIDE = 16 };
+    struct trace trace;
+    float *before = made_values(LONG * WIDE), *x = made_values(LONG * WIDE), *y = malloc(LONG * WIDE * sizeof *y);
+    (void)state;
+    trace_start(&trace);
+    for (size_t i = 0; i < LONG * WIDE; i++)
+        y[i] = before[i] + (float)(0.28 * dice_number());
+    trace_add(&trace, "layers.0.mlp.up_proj", before, y, SHAPE(LONG, WIDE));
+    for (size_t i = 0; i < LONG * WIDE; i++)
+        y[i] = 5.6f * (x[i] + (float)(0.28 * dice_number())) + 0.012f;
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.down_proj", x, y, SHAPE(LONG, WIDE)));
+    assert_first(&trace, "scaled", "every element is 5.");
+    trace_end(&trace);
+    free(before);
+    free(x);
+    free(y);
+}
+
 /* What goes into a product is multiplied, and its bias is not. */
 static void test_factors_beside_a_bias(void **state)
 {
@@ -222,6 +243,7 @@ int main(void)
                                        cmocka_unit_test(test_flipped),
                                        cmocka_unit_test(test_rows_of_the_other_end),
                                        cmocka_unit_test(test_mask_behind_the_softmax),
+                                       cmocka_unit_test(test_factor_without_a_bias),
                                        cmocka_unit_test(test_factors_beside_a_bias)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
