@@ -74,8 +74,8 @@ size_t ts_mask_differences(const struct ts_mask *a, const struct ts_mask *b)
     return count;
 }
 
-/* How many of the first tokens those behind them do not see. A window hides them from late tokens, but not the last of
- * them from the one that follows. */
+/* How many of the first tokens those behind them do not see, which see each other. A window hides them from late
+ * tokens, but not the last of them from the one that follows. */
 static size_t hidden_in_front(const struct ts_mask *mask)
 {
     size_t front = 0;
@@ -83,12 +83,13 @@ static size_t hidden_in_front(const struct ts_mask *mask)
         size_t place = mask->at[row], seers = 0;
         bool hidden = place > front && place < mask->keys;
         for (size_t other = 0; other < mask->rows && hidden; other++) {
+            const unsigned char *allowed = mask->allowed + other * mask->keys;
             if (mask->at[other] < place)
                 continue;
-            hidden = !memchr(mask->allowed + other * mask->keys, 1, place);
-            seers++;
+            hidden = !memchr(allowed, 1, place);
+            seers += memchr(allowed + place, 1, mask->at[other] - place) != NULL;
         }
-        front = hidden && seers > 1 ? place : front;
+        front = hidden && seers ? place : front;
     }
     return front;
 }
@@ -181,6 +182,8 @@ const char *ts_mask_text(struct ts_case *the_case, const struct ts_mask_shape *s
         back = ts_case_text(the_case, "%s, and the %s token%s hidden%s, as padding is", back,
                             ts_case_text(the_case, count > 1 ? "%s %zu" : "%s", shape->front ? "first" : "last", count),
                             count > 1 ? "s are" : " is", shape->front ? " from those behind" : "");
+    if (shape->shift >= (long)keys - 1 && shape->window == 1)
+        return "each token sees itself and the tokens behind it, and none before it";
     if (shape->shift >= (long)keys - 1)
         return ts_case_text(the_case, "each token sees every token%s", back);
     if (shape->shift == 0)

@@ -26,6 +26,7 @@ struct guess {
     double share;
     double *angles; /* [rows, pairing.group / 2] */
     bool order;     /* it is the order that is wrong, no angle */
+    double height;  /* what turns is this many times too large; 0: it is not */
     char text[400];
 };
 
@@ -54,9 +55,10 @@ static double usual_base(double base)
     return usual > 0 ? usual : base;
 }
 
-/* Share of the case's error that a table leaves explained, from the turns alone. */
+/* Share of the case's error that a table leaves explained, from the turns alone. What turns is `height` times as large
+ * as it was. */
 static double share_of(const struct ts_rotary *rotary, const struct ts_turned_pairs *pairing,
-                       const double complex *turns, const double *angles)
+                       const double complex *turns, const double *angles, double height)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t pairs = pairing->group / 2;
@@ -68,9 +70,9 @@ static double share_of(const struct ts_rotary *rotary, const struct ts_turned_pa
                 double x = (double)rotary->turned[at], y = (double)actor->b[at];
                 if (!isfinite(x) || !isfinite(y))
                     continue;
-                left += ts_turns_at(pairing, i) ? x * x + y * y : (x - y) * (x - y);
+                left += ts_turns_at(pairing, i) ? height * height * x * x + y * y : (x - y) * (x - y);
             }
-    left -= 2 * agreement(turns, angles, actor->rows * pairs);
+    left -= 2 * height * agreement(turns, angles, actor->rows * pairs);
     left = left > rotary->the_case->noise ? left - rotary->the_case->noise : 0;
     return made > 0 ? 1 - left / made : 0;
 }
@@ -115,7 +117,7 @@ static void try_fixed(const struct ts_rotary *rotary, const double complex *turn
             return;
         for (size_t i = 0; i < count; i++)
             guess.angles[i] = ways[w].constant + ways[w].factor * rotary->angles[i];
-        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles, 1);
         snprintf(guess.text, sizeof guess.text, "%s", ways[w].text);
         keep(best, &guess);
         free(guess.angles);
@@ -133,7 +135,7 @@ static void try_pairing(const struct ts_rotary *rotary, double complex *scratch,
         return;
     memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
     ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
-    guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+    guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles, 1);
     snprintf(guess.text, sizeof guess.text,
              "the right angles on the wrong pairs: the candidate rotates %s, the reference %s",
              pairing_text(&guess.pairing), pairing_text(&rotary->pairing));
@@ -153,7 +155,7 @@ static void try_start(const struct ts_rotary *rotary, double complex *scratch, s
             continue;
         memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
         ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
-        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles, 1);
         snprintf(guess.text, sizeof guess.text,
                  "the candidate rotates the %s %zu of %zu channels of each head, the reference those from %zu on",
                  k ? "last" : "first", own->group, own->inner, own->start);
@@ -173,7 +175,7 @@ static void try_gathered(const struct ts_rotary *rotary, double complex *scratch
         return;
     memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
     ts_find_turns(rotary->the_case->actor, &guess.pairing, rotary->turned, rotary->the_case->actor->b, scratch);
-    guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+    guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles, 1);
     snprintf(guess.text, sizeof guess.text,
              "the candidate turns the right pairs (2i, 2i + 1) by the right angles and %s, where the reference %s: of "
              "each head, %zu channels from %zu on",
@@ -206,7 +208,7 @@ static void try_group(const struct ts_rotary *rotary, double complex *scratch, s
                     variant ? rotary->angles[row * own_pairs + i]
                             : rotary->places[row] * pow(rotary->base, -(double)i / (double)pairs);
         ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
-        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles, 1);
         snprintf(guess.text, sizeof guess.text,
                  "the candidate rotates %zu channels of each head, the reference %zu of %zu (partial rotary)", group,
                  rotary->pairing.group, rotary->pairing.inner);
@@ -236,6 +238,33 @@ static void try_any_part(const struct ts_rotary *rotary, double complex *scratch
         try_group(rotary, scratch, group, 1, best);
 }
 
+/* The right angles, with cosines and sines that are larger or smaller: of a part of each head only, or it is one factor
+ * for all. */
+static void try_height(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
+{
+    const struct ts_actor *actor = rotary->the_case->actor;
+    const struct ts_turned_pairs *own = &rotary->pairing;
+    size_t count = actor->rows * own->group / 2;
+    double squares = 0, along = agreement(turns, rotary->angles, count), height;
+    struct guess guess = {.pairing = *own, .how = {TS_FROM_REFERENCE, 1, 0, 0}, .freedom = 1};
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        if (ts_turns_at(own, i) && isfinite(rotary->turned[i]) && isfinite(actor->b[i]))
+            squares += (double)rotary->turned[i] * (double)rotary->turned[i];
+    height = squares > 0 ? along / squares : 0;
+    if (own->group == own->inner || !(height > 0) || !make_angles(rotary, &guess))
+        return;
+    memcpy(guess.angles, rotary->angles, count * sizeof *guess.angles);
+    guess.height = height;
+    guess.share = share_of(rotary, own, turns, guess.angles, height);
+    snprintf(
+        guess.text, sizeof guess.text,
+        "what turns, %zu of %zu channels of each head, is %.4g times what it should be, by the right angles: cosines "
+        "and sines have another factor",
+        own->group, own->inner, height);
+    keep(best, &guess);
+    free(guess.angles);
+}
+
 /* All positions moved by the same number. */
 static void try_offset(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
 {
@@ -258,7 +287,7 @@ static void try_offset(const struct ts_rotary *rotary, const double complex *tur
     guess.how = (struct ts_angles){TS_FROM_REFERENCE, 1, 0, found};
     for (size_t k = 0; k < actor->rows * pairs; k++)
         guess.angles[k] = rotary->angles[k] + found * rotary->steps[k % pairs];
-    guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+    guess.share = share_of(rotary, &guess.pairing, turns, guess.angles, 1);
     snprintf(guess.text, sizeof guess.text,
              "the candidate's positions are off by %+.0f: its first token is rotated like token %.0f of the reference",
              found, rotary->places[0] + found);
@@ -297,7 +326,7 @@ static void try_base(const struct ts_rotary *rotary, const double complex *turns
     guess.how.follows = TS_FROM_POSITION;
     for (size_t k = 0; k < actor->rows * pairs; k++)
         guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
-    guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+    guess.share = share_of(rotary, &guess.pairing, turns, guess.angles, 1);
     over = rotary->base > 0 ? exponents_over(rotary->base, base, rotary->pairing.group) : 0;
     if (over)
         snprintf(guess.text, sizeof guess.text,
@@ -333,7 +362,7 @@ static void try_base(const struct ts_rotary *rotary, const double complex *turns
             double turned = straight + remainder(rotary->angles[k] - straight, 2 * M_PI);
             guess.angles[k] = factor * turned;
         }
-        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles, 1);
         snprintf(guess.text, sizeof guess.text,
                  "every angle is %.5g times the reference's: linear position scaling by %.5g", factor, 1 / factor);
         keep(best, &guess);
@@ -359,7 +388,7 @@ static void try_frequencies(const struct ts_rotary *rotary, double complex *turn
         ts_find_steps(turns, rotary->places, actor->rows, pairs, steps);
         for (size_t k = 0; k < actor->rows * pairs; k++)
             guess.angles[k] = rotary->places[k / pairs] * steps[k % pairs];
-        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, turns, guess.angles, 1);
         if (front)
             snprintf(guess.text, sizeof guess.text,
                      "the candidate rotates the first %zu channels of each head as well, which do not turn in the "
@@ -402,7 +431,7 @@ static void try_positions(const struct ts_rotary *rotary, const double complex *
         }
     }
     guess.freedom = moved;
-    guess.share = moved ? share_of(rotary, &guess.pairing, turns, guess.angles) : 0;
+    guess.share = moved ? share_of(rotary, &guess.pairing, turns, guess.angles, 1) : 0;
     keep(best, &guess);
     free(guess.angles);
 }
@@ -421,7 +450,7 @@ static void try_free(const struct ts_rotary *rotary, double complex *scratch, st
             return;
         ts_find_turns(actor, &guess.pairing, rotary->turned, actor->b, scratch);
         ts_angles_of(scratch, actor->rows * pairs, guess.angles);
-        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles);
+        guess.share = share_of(rotary, &guess.pairing, scratch, guess.angles, 1);
         snprintf(guess.text, sizeof guess.text, "%s keep their length but are rotated by other angles",
                  pairing_text(&guess.pairing));
         if (guess.share > best->share + 0.1)
@@ -462,7 +491,7 @@ static void try_unturned(struct ts_rotary *rotary, double complex *turns, double
                 base = ts_rotary_find_base(rotary, turns, pairs);
                 for (size_t k = 0; k < count; k++)
                     guess.angles[k] = rotary->places[k / pairs] * pow(base, -(double)(k % pairs) / (double)pairs);
-                guess.share = share_of(rotary, &pairing, turns, guess.angles);
+                guess.share = share_of(rotary, &pairing, turns, guess.angles, 1);
                 snprintf(guess.text, sizeof guess.text,
                          "the candidate rotates this tensor and the reference does not: its first token as at position "
                          "%.0f, with theta = %s and %s",
@@ -560,6 +589,7 @@ static void propose(struct ts_case *the_case)
         if (rotary.pairing.interleaved && rotary.pairing.start)
             try_frequencies(&rotary, spare, true, &best);
         try_positions(&rotary, turns, &best);
+        try_height(&rotary, turns, &best);
         try_free(&rotary, spare, &best);
     }
     if (rotary.input == &rotary.slice && rotary.input && still > WORTHWHILE) {
@@ -573,11 +603,15 @@ static void propose(struct ts_case *the_case)
     /* what does not turn at all was left out, which has its own name */
     if (best.angles && best.share > still + SIMPLER) {
         ts_turn_by(the_case->actor, &best.pairing, rotary.turned, best.angles, scratch);
-        give_formula(&rotary, &best, factor);
+        for (size_t i = 0; best.height > 0 && i < the_case->total; i++)
+            scratch[i] *= ts_turns_at(&best.pairing, i) ? best.height : 1;
+        give_formula(&rotary, &best, best.height > 0 ? factor * best.height : factor);
         ts_propose(the_case, best.order ? "permuted" : "rotation", scratch, best.freedom,
                    best.order ? "whether the rotary embedding writes pairs where it read them, or the first numbers of "
                                 "all pairs before the second ones"
-                              : "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)",
+                   : best.height > 0
+                       ? "the factor that rope_scaling puts on cosines and sines (attention_factor, mscale)"
+                       : "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)",
                    "%s", best.text);
     }
 done:

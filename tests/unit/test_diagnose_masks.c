@@ -111,13 +111,17 @@ static void test_padding_behind(void **state)
 static void test_no_padding(void **state)
 {
     const struct mask causal = {0}, window = {.window = 4}, prefix = {.prefix = 3}, blocks = {.blocks = 5},
-                      ahead = {.shift = 2}, strict = {.shift = -1};
+                      ahead = {.shift = 2}, strict = {.shift = -1}, reversed = {.window = 1, .shift = TOKENS};
     (void)state;
     expect(1, &causal, &window, "at most 3 tokens back (a window of 4)", "padding");
     expect(1, &window, &causal, "at most 3 tokens back (a window of 4)", "padding");
     expect(1, &causal, &prefix, "3 of 144 entries are visible on one side only", "padding");
     expect(1, &causal, &blocks, "entries are visible on one side only", "padding");
     expect(1, &causal, &ahead, "each token sees 2 tokens ahead", "padding");
+    expect(1, &causal, &reversed,
+           "in the candidate each token sees itself and the tokens behind it, and none before it; in the "
+           "reference " CAUSAL,
+           "padding");
     expect(2, &causal, &strict, "each token sees the tokens before it but not itself", "padding");
 }
 

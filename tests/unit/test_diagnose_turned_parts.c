@@ -13,6 +13,7 @@ struct turns {
     int offset;
     size_t slow; /* pairs from this one on turn eight times slower; 0: none */
     size_t over; /* exponents are divided by this; 0: by count */
+    double more; /* what turns is larger by this share */
 };
 
 /* Padding in front of a sequence has the position of its first token, as cumulative masks make it, or position 1. */
@@ -34,12 +35,13 @@ static void turn_row(const struct turns *turns, int position, const float *x, fl
             const float *in = x + head * SIZE + turns->start;
             float *out = y + head * SIZE + turns->start;
             double step = pow(turns->theta, -2.0 * (double)i / (double)(turns->over ? turns->over : turns->count));
-            double angle = (position + turns->offset) * (turns->slow && i >= turns->slow ? step / 8 : step);
+            double height = 1 + turns->more,
+                   angle = (position + turns->offset) * (turns->slow && i >= turns->slow ? step / 8 : step);
             bool apart = turns->order != HALVES; /* of neighbours that come in */
             double first = (double)in[apart ? 2 * i : i], second = (double)in[apart ? 2 * i + 1 : i + half];
             bool together = turns->order == NEIGHBOURS;
-            out[together ? 2 * i : i] = (float)(first * cos(angle) - second * sin(angle));
-            out[together ? 2 * i + 1 : i + half] = (float)(first * sin(angle) + second * cos(angle));
+            out[together ? 2 * i : i] = (float)(height * (first * cos(angle) - second * sin(angle)));
+            out[together ? 2 * i + 1 : i + half] = (float)(height * (first * sin(angle) + second * cos(angle)));
         }
 }
 
@@ -85,7 +87,7 @@ static void expect(const struct turns *reference, const struct turns *candidate,
 /* The last numbers of each head carry the position, as with latent attention. */
 static void test_last_numbers(void **state)
 {
-    static const struct turns right = {16, 16, NEIGHBOURS, 1e4, 0, 0, 0}, halves = {16, 16, HALVES, 1e4, 0, 0, 0};
+    static const struct turns right = {16, 16, NEIGHBOURS, 1e4, 0, 0, 0, 0}, halves = {16, 16, HALVES, 1e4, 0, 0, 0, 0};
     const struct run run = {0}, sixteen = {.bf16 = true};
     struct turns wrong;
     (void)state;
@@ -115,7 +117,7 @@ static void test_last_numbers(void **state)
 /* Exponents over another size of heads may be a base near 1. */
 static void test_small_bases(void **state)
 {
-    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0}, wrong = {0, 32, HALVES, 1e4, 0, 0, 256};
+    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0, 0}, wrong = {0, 32, HALVES, 1e4, 0, 0, 256, 0};
     const struct run run = {0};
     (void)state;
     expect(&right, &wrong, &run, "rotation", "with exponents divided by 256 instead of 32", NULL);
@@ -124,7 +126,8 @@ static void test_small_bases(void **state)
 /* Neighbours that come out as halves: the right numbers in another order. */
 static void test_gathered_pairs(void **state)
 {
-    static const struct turns kept = {16, 16, NEIGHBOURS, 1e4, 0, 0, 0}, gathered = {16, 16, GATHERED, 1e4, 0, 0, 0};
+    static const struct turns kept = {16, 16, NEIGHBOURS, 1e4, 0, 0, 0, 0},
+                              gathered = {16, 16, GATHERED, 1e4, 0, 0, 0, 0};
     const struct run run = {0};
     struct turns wrong = gathered;
     (void)state;
@@ -139,12 +142,30 @@ static void test_gathered_pairs(void **state)
     expect(&gathered, &wrong, &run, "rotation", "the candidate's positions are off by +2", NULL);
 }
 
+/* Some scalings of positions make cosines and sines larger. */
+static void test_heights(void **state)
+{
+    static const struct turns first = {0, 16, HALVES, 1e4, 0, 0, 0, 0}, last = {16, 16, NEIGHBOURS, 1e4, 0, 0, 0, 0};
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const struct run run = {.bf16 = bf16};
+        struct turns wrong = first;
+        wrong.more = 0.25;
+        expect(&first, &wrong, &run, "rotation", "what turns, 16 of 32 channels of each head, is 1.25 times", NULL);
+        wrong.more = -0.2;
+        expect(&first, &wrong, &run, "rotation", "is 0.8 times what it should be, by the right angles", NULL);
+        wrong = last;
+        wrong.more = 0.25;
+        expect(&last, &wrong, &run, "rotation", "what turns, 16 of 32 channels of each head, is 1.25 times", NULL);
+    }
+}
+
 /* In a padded sequence a token's position is not its place: told by the reference, where nothing turns at position 0.
  */
 static void test_padded_in_front(void **state)
 {
-    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0}, scaled = {0, 32, HALVES, 5e5, 0, 4, 0},
-                              plain = {0, 32, HALVES, 5e5, 0, 0, 0};
+    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0, 0}, scaled = {0, 32, HALVES, 5e5, 0, 4, 0, 0},
+                              plain = {0, 32, HALVES, 5e5, 0, 0, 0, 0};
     (void)state;
     for (int sequences = 1; sequences <= 2; sequences++)
         for (int padding = AT_ZERO; padding <= AT_ONE; padding++)
@@ -165,9 +186,8 @@ static void test_padded_in_front(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_numbers),
-        cmocka_unit_test(test_small_bases),
-        cmocka_unit_test(test_gathered_pairs),
+        cmocka_unit_test(test_last_numbers),    cmocka_unit_test(test_small_bases),
+        cmocka_unit_test(test_gathered_pairs),  cmocka_unit_test(test_heights),
         cmocka_unit_test(test_padded_in_front),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
