@@ -133,6 +133,17 @@ static size_t different_groups(const struct ts_search *search, size_t group)
     return count;
 }
 
+/* An adaptive norm has no weights of its own. Nothing is free in it, so that rows that are all alike show it as well:
+ * beside channels that are a thousand times as large as the others, all tokens are. */
+static bool without_weights(struct ts_operation *norm)
+{
+    norm->table = calloc(norm->group * 2, sizeof *norm->table);
+    norm->table_count = norm->table ? norm->group * 2 : 0;
+    for (size_t i = 0; i < norm->group && norm->table; i++)
+        norm->table[i] = 1;
+    return norm->table != NULL;
+}
+
 /* One input, or the sum of two: a residual stream that was not captured itself. */
 static void learn_norm_of(struct ts_search *search, const struct ts_actor *input, const struct ts_actor *other)
 {
@@ -158,10 +169,14 @@ static void learn_norm_of(struct ts_search *search, const struct ts_actor *input
                 if (e == 0 && !may_be_norm(search, input, other, group, variant > 0, variant > 1))
                     break;
                 different = different ? different : different_groups(search, group);
-                if (different < (variant > 1 ? WITH_BIAS : LEAST_GROUPS))
+                if (different < LEAST_GROUPS && variant < 2) {
+                    if (without_weights(&norm))
+                        ts_search_consider(search, &norm);
+                } else if (different < (variant > 1 ? WITH_BIAS : LEAST_GROUPS)) {
                     break;
-                if (fit_norm(search, input, other, &norm))
+                } else if (fit_norm(search, input, other, &norm)) {
                     ts_search_consider(search, &norm);
+                }
                 if (e == 0 && norm.residual > 0.02) /* far off: another epsilon will not mend it */
                     break;
             }

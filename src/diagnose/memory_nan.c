@@ -7,6 +7,7 @@
 
 #include "diagnose/families.h"
 #include "diagnose/memory.h"
+#include "diagnose/types.h"
 
 #define LARGEST_F16 65504.0
 /* What is masked lies below this, when it is not minus infinity. */
@@ -336,6 +337,7 @@ void ts_propose_non_finite(struct ts_case *the_case)
     size_t number[ONLY_REFERENCE + 1] = {0}, first = 0, source;
     bool *mask = calloc(the_case->total, sizeof *mask);
     double before = 0;
+    bool bits;
     for (size_t i = 0; i < the_case->total && mask; i++) {
         enum kind kind = kind_of(the_case, i, finding.masking);
         mask[i] = kind == IS_NAN;
@@ -347,7 +349,13 @@ void ts_propose_non_finite(struct ts_case *the_case)
         finding.before = source == SIZE_MAX ? NULL : the_case->scene->pairs[source].name;
     }
     finding.infinities = number[IS_INFINITE] > 0;
-    if (are_bits(the_case, &finding, number[IS_NAN] + number[IS_INFINITE])) {
+    bits = are_bits(the_case, &finding, number[IS_NAN] + number[IS_INFINITE]);
+    /* bytes in reverse order make NaN and infinities of anything */
+    if ((bits || number[IS_NAN] || number[IS_INFINITE]) && ts_bits_are_explained(the_case)) {
+        free(mask);
+        return;
+    }
+    if (bits) {
         finding.kind = ARE_BITS;
         propose(the_case, &finding);
         free(mask);

@@ -14,6 +14,8 @@
 #define FEW_CONFUSED  2048 /* elements looked at before all are */
 #define LEAST_COUNTED 16
 #define AGREE         0.7 /* of those that are wrong */
+#define EXPLAINED     0.9
+#define BF16_ROUNDING 1.66e-3 /* relative */
 
 static uint16_t bf16_bits(double value)
 {
@@ -94,12 +96,29 @@ static bool is_reversal(const struct reading *reading)
     return reading->fill == fill_confused && reading->confusion >= SWAPPED_F32 && reading->confusion <= SWAPPED_BF16;
 }
 
-/* Bytes in reverse order make of the last bits, which are noise, the sign and the exponent: what was found is turned
+/* Sixteen bits can be read back as what they were: reversed once more, or as the other type. */
+static bool is_undone(const struct reading *reading, enum confusion *back)
+{
+    *back = reading->confusion == BF16_AS_F16   ? F16_AS_BF16
+            : reading->confusion == F16_AS_BF16 ? BF16_AS_F16
+                                                : reading->confusion;
+    return is_reversal(reading) ||
+           (reading->fill == fill_confused && (reading->confusion == BF16_AS_F16 || reading->confusion == F16_AS_BF16));
+}
+
+/* Reading bits otherwise makes of the last ones, which are noise, the sign and the exponent: what was found is turned
  * back instead. A number that noise may hide tells nothing. */
+static bool is_told(const struct reading *reading, double expected)
+{
+    enum confusion back;
+    return !is_undone(reading, &back) || fabs(expected) > 8 * reading->slack;
+}
+
 static bool is_turned_back(const struct reading *reading, double found, double expected)
 {
-    return is_reversal(reading) && fabs(expected) > 8 * reading->slack &&
-           fabs(confuse(reading->confusion, found) - expected) <= 0.02 * fabs(expected) + reading->slack;
+    enum confusion back;
+    return is_undone(reading, &back) && is_told(reading, expected) &&
+           fabs(confuse(back, found) - expected) <= 0.02 * fabs(expected) + reading->slack;
 }
 
 static const char *what_to_check(const struct reading *reading)
@@ -126,7 +145,7 @@ static void count_agreeing(const struct ts_case *the_case, const struct reading 
         same = (isnan(found) && isnan(value)) || found == value || fabs(found - value) <= 0.02 * fabs(value) ||
                is_turned_back(reading, found, expected);
         /* never written, or noise may hide either: it tells nothing */
-        if (!same && fabs(found) <= slack && fabs(value) <= slack)
+        if (!same && ((fabs(found) <= slack && fabs(value) <= slack) || !is_told(reading, expected)))
             continue;
         counted++;
         near += same || fabs(found - value) <= 0.02 * fabs(value) + slack;
@@ -227,6 +246,16 @@ static double slack_of(const struct ts_case *the_case)
     return 4 * sqrt(the_case->noise / (double)the_case->total);
 }
 
+/* The level of what noise made, as bits that are read otherwise show it: the case's own, which is part of an error that
+ * may be without bounds, or that of bf16. */
+static double slack_of_bits(const struct ts_case *the_case)
+{
+    double size = 0;
+    for (size_t i = 0; i < the_case->total; i++)
+        size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    return fmin(slack_of(the_case), 4 * BF16_ROUNDING * sqrt(size / (double)the_case->total));
+}
+
 static bool are_bytes(const struct ts_case *the_case, bool with_sign)
 {
     for (size_t i = 0; i < the_case->total; i++) {
@@ -247,8 +276,9 @@ static void confused(struct ts_case *the_case, double *prediction)
                                                  "signed bytes are read as unsigned",
                                                  "unsigned bytes are read as signed"};
     for (int kind = 0; kind < CONFUSIONS; kind++) {
-        struct reading reading = {
-            .fill = fill_confused, .confusion = (enum confusion)kind, .slack = slack_of(the_case)};
+        struct reading reading = {.fill = fill_confused,
+                                  .confusion = (enum confusion)kind,
+                                  .slack = kind <= SWAPPED_BF16 ? slack_of_bits(the_case) : slack_of(the_case)};
         bool same = true;
         snprintf(reading.what, sizeof reading.what, "%s", what[kind]);
         /* on a few first */
@@ -261,6 +291,20 @@ static void confused(struct ts_case *the_case, double *prediction)
         if (!same)
             try_reading(the_case, &reading, prediction);
     }
+}
+
+bool ts_bits_are_explained(const struct ts_case *the_case)
+{
+    double *out = malloc(the_case->total * sizeof *out);
+    const size_t total = the_case->total < FEW_CONFUSED ? the_case->total : FEW_CONFUSED;
+    bool explained = false;
+    for (int kind = SWAPPED_F32; kind <= SWAPPED_BF16 && out && !explained; kind++) {
+        const struct reading reading = {
+            .fill = fill_confused, .confusion = (enum confusion)kind, .slack = slack_of_bits(the_case)};
+        explained = agreement(the_case, &reading, total, out) > EXPLAINED;
+    }
+    free(out);
+    return explained;
 }
 
 /* What is expected from a place of the flat memory on, whether the case holds it or not. False where it ends. */
@@ -431,9 +475,59 @@ static void confused_float8(struct ts_case *the_case, double *prediction)
     }
 }
 
+/* Signed bytes under a scale of their own that are read as unsigned, or the reverse: every number of one sign, or
+ * every one beyond half of the range, is off by 256 steps, and no other. step: 256 of them; below 0 for the reverse. */
+static void fill_bytes(const struct ts_case *the_case, double step, double *out)
+{
+    for (size_t i = 0; i < the_case->total; i++) {
+        const double x = the_case->expected[i];
+        out[i] = x + (step > 0 ? x < -step / 512 ? step : 0 : x > -step * (127.5 / 256) ? step : 0);
+    }
+}
+
+static bool predict_bytes(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    fill_bytes(the_case, *(const double *)formula->numbers, out);
+    return true;
+}
+
+static void confused_bytes(struct ts_case *the_case, double *prediction)
+{
+    static const char *const what[] = {"unsigned bytes are read as signed", "signed bytes are read as unsigned"};
+    double furthest = 0, most = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        const double off = the_case->found[i] - the_case->expected[i];
+        furthest = isfinite(off) && fabs(off) > fabs(furthest) ? off : furthest;
+        most = isfinite(the_case->expected[i]) ? fmax(most, fabs(the_case->expected[i])) : most;
+    }
+    if (furthest != 0) {
+        const int to_unsigned = furthest > 0;
+        double sum = 0, step;
+        size_t count = 0;
+        for (size_t i = 0; i < the_case->total; i++) {
+            const double off = (the_case->found[i] - the_case->expected[i]) / furthest;
+            if (isfinite(off) && off > 0.5) {
+                sum += off * furthest;
+                count++;
+            }
+        }
+        step = sum / (double)count;
+        /* 256 steps, of which the largest number has no more than 128, or 255 */
+        if (count < LEAST_COUNTED || fabs(step) < (to_unsigned ? 1.98 : 0.99) * most)
+            return;
+        fill_bytes(the_case, step, prediction);
+        ts_formula_next(the_case,
+                        &(struct ts_formula){.predict = predict_bytes, .numbers = &step, .size = sizeof step});
+        ts_propose(the_case, "dtype-confusion", prediction, 1, "the dtype passed to the reader, the kernel or the view",
+                   "numbers %s are off by %.5g, as %s with a scale of %.4g",
+                   to_unsigned ? "below 0" : "of the upper half", step, what[to_unsigned], fabs(step) / 256);
+    }
+}
+
 void ts_propose_confused(struct ts_case *the_case, double *prediction)
 {
     confused(the_case, prediction);
     confused_widths(the_case, prediction);
     confused_float8(the_case, prediction);
+    confused_bytes(the_case, prediction);
 }

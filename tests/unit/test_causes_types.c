@@ -55,6 +55,28 @@ static void bytes_reversed(struct side *side, double *values, size_t count)
     EACH values[i] = (double)ts_bf16_to_float(__builtin_bswap16(bf16_bits(values[i])));
 }
 
+static void reversed_beyond_bounds(struct side *side, double *values, size_t count)
+{
+    (void)side;
+    double most = 0;
+    EACH most = fmax(most, fabs(values[i]));
+    /* bf16 errs by so much, and half of the numbers are small beside that */
+    EACH values[i] = (double)ts_bf16_to_float(
+        __builtin_bswap16(bf16_bits(values[i] + 0.002 * most * sin(1.7 * (double)i * (double)i))));
+}
+
+static void signed_as_unsigned(struct side *side, double *values, size_t count)
+{
+    double most = 0;
+    EACH most = fmax(most, fabs(values[i]));
+    side->told[0] = 256 * most / 127;
+    EACH
+    {
+        const double code = nearbyint(values[i] / most * 127);
+        values[i] = (code < 0 ? code + 256 : code) * most / 127;
+    }
+}
+
 static void kept_bits(struct side *side, double *values, size_t count)
 {
     EACH
@@ -247,6 +269,12 @@ static const struct row rows[] = {
      .words = {"the bytes of f32 are in reverse order"}, .clean = true, .near = "nan inf sparse unrelated"},
     {"dtype-confusion", "bytes of f32 reversed, and noise", Q, .plant = f32_reversed,
      .words = {"the bytes of f32 are in reverse order"}, .check = "byte order", .clean = true, .near = "nan inf"},
+    {"dtype-confusion", "bytes of bf16 reversed, and noise", .at = "layer_0_mlp_down_proj", .made = make_layer,
+     .plant = reversed_beyond_bounds, .words = {"the bytes of bf16 are in reverse order"}, .check = "byte order",
+     .clean = true, .near = "unwritten inf"},
+    {"dtype-confusion", "signed bytes under a scale as unsigned", Q, .plant = signed_as_unsigned,
+     .words = {"numbers below 0 are off by {~0}", "signed bytes are read as unsigned"}, .clean = true,
+     .near = "offset affine"},
     {"rounding", "bf16", W, .plant = kept_bits, .number = 7, .words = {"rounded to bf16"}, .check = "not a fault",
      .clean = true, .near = "quantization dtype-confusion"},
     {"rounding", "f16", W, .plant = to_f16, .words = {"f16"}, .clean = true},

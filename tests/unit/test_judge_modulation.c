@@ -133,13 +133,46 @@ static void test_heads_beside_large_channels(void **state)
     judge_heads(20, 0);
 }
 
+/* An adaptive norm has no weights, and beside large channels all tokens look alike behind it: a norm with weights would
+ * fit anything there. The candidate does not remove the mean. */
+static void test_a_norm_of_rows_that_are_alike(void **state)
+{
+    struct trace trace;
+    float *x, normed[2][TOTAL];
+    size_t index;
+    (void)state;
+    trace_start(&trace);
+    x = made_values(TOTAL);
+    for (size_t row = 0; row < TOKENS; row++) {
+        double mean = 0, square = 0;
+        x[row * WIDTH + 7] += 400;
+        x[row * WIDTH + 40] += 900;
+        for (size_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            mean += (double)x[i] / WIDTH;
+            square += (double)x[i] * (double)x[i] / WIDTH;
+        }
+        for (size_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            normed[0][i] = (float)(((double)x[i] - mean) / sqrt(square - mean * mean + 1e-6));
+            normed[1][i] = (float)((double)x[i] / sqrt(square + 1e-6));
+        }
+    }
+    trace_add(&trace, "img_in", x, x, SHAPE(TOKENS, WIDTH));
+    index = trace_add(&trace, "block_0_normed", normed[0], normed[1], SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, index);
+    if (!trace.diagnosis.count || strcmp(trace.diagnosis.causes[0].id, "centering") != 0) {
+        trace_print(&trace);
+        fail_msg("it is not said that the mean is not removed");
+    }
+    trace_end(&trace);
+    free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_scale_without_a_shift),
-        cmocka_unit_test(test_a_gated_sum_beside_large_channels),
-        cmocka_unit_test(test_a_gate_through_tanh),
-        cmocka_unit_test(test_heads_beside_large_channels),
+        cmocka_unit_test(test_a_scale_without_a_shift),       cmocka_unit_test(test_a_gated_sum_beside_large_channels),
+        cmocka_unit_test(test_a_gate_through_tanh),           cmocka_unit_test(test_heads_beside_large_channels),
+        cmocka_unit_test(test_a_norm_of_rows_that_are_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
