@@ -18,6 +18,10 @@
 
 /* Logarithm of how far an honest product strays from what the stories expect: weights and inputs differ. */
 #define SPREAD 0.4
+/* Spreads beyond which more comes out than a precision explains. Where that is so in as many layers, and in most that
+ * can be asked, a third story meets it better: the same bug in every layer. */
+#define MET_BY_NEITHER 1.5
+#define LAYERS_BEYOND  3
 /* From what error on, and by how much of what is beyond, a carried one grows. */
 #define LARGE       0.2
 #define LARGE_GROWS 2.0
@@ -145,6 +149,13 @@ static double weigh(double own, double in, double out, double most)
     return weigh_grown(own, in, out, 0, most);
 }
 
+/* In favour of the first story over the third one: less than 0 where more came out than a precision explains. */
+static double weigh_beyond(double own, double in, double out)
+{
+    const double more = log(fmax(out, in) / sqrt(in * in + own * own)) / SPREAD;
+    return more > MET_BY_NEITHER ? cut((MET_BY_NEITHER * MET_BY_NEITHER - more * more) / 2, MOST_SAME) : 0;
+}
+
 /* The same of what layers add to a stream. Behind layers that were fine a bug is the likelier story, and where its
  * error is large, what depends on it is another thing by then: it is made more of. */
 static double weigh_update(const struct ts_judge *state, size_t i, size_t k, bool fine_before)
@@ -265,9 +276,50 @@ static bool is_small_and_last(double level, const struct evidence *evidence)
     return level < STRUCTURE_FROM && evidence->far_below >= 2 && !evidence->asked;
 }
 
+/* What comes out of an MLP or of experts, of which nothing inside was captured: two products that are multiplied with
+ * each other, and a third. */
+static bool hides_products(const struct ts_judge *state, size_t i)
+{
+    static const char *const ends[] = {"ffn_moe_out", "ffn_shexp_out", "ffn_out", "ffn_down"};
+    static const char *const inside[] = {"ffn_act",      "ffn_mid",        "ffn_gate",     "ffn_up",
+                                         "ffn_gate_up",  "ffn_gate_exps",  "ffn_up_exps",  "ffn_gate_up_exps",
+                                         "ffn_act_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_act_shexp",
+                                         "ffn_act_up"};
+    if (!is_one_of(state, i, ends, sizeof ends / sizeof *ends))
+        return false;
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
+        if (ts_same_layer(state->pairs[i - back].name, state->pairs[i].name) &&
+            is_one_of(state, i - back, inside, sizeof inside / sizeof *inside))
+            return false;
+    return true;
+}
+
+/* A later point like i, and what came into it. */
+static bool is_asked(const struct ts_judge *state, size_t i, size_t k, double *in)
+{
+    return is_product(state, k) && ts_judge_same_point(state->pairs[k].name, state->pairs[i].name) &&
+           !ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name) && !state->follows[k] &&
+           (came_in(state, i, k, in) || came_in_nearly(state, k, in));
+}
+
+/* Of one product: of several, of which nothing inside was captured, or of experts, layers differ. */
+static bool is_in_every_layer(const struct ts_judge *state, size_t i)
+{
+    size_t asked = 0, beyond = 0;
+    for (size_t k = i + 1; k < state->failed && !hides_products(state, i); k++) {
+        double in;
+        if (!is_asked(state, i, k, &in))
+            continue;
+        asked++;
+        beyond += weigh_beyond(ts_judge_level(state, i), in, ts_judge_level(state, k)) < 0;
+    }
+    return beyond >= LAYERS_BEYOND && 2 * beyond > asked;
+}
+
 static void hear(const struct ts_judge *state, size_t i, struct evidence *evidence)
 {
     const double level = ts_judge_level(state, i);
+    const bool everywhere = is_in_every_layer(state, i);
     bool sibling = true;
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
@@ -283,10 +335,12 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
             found = weigh_update(state, i, k, evidence->earlier < 0);
         else if (sibling)
             hear_sibling(state, i, k, evidence);
-        else if (same && (came_in(state, i, k, &in) || came_in_nearly(state, k, &in)))
-            found = weigh(level, in, out, MOST_SAME);
+        else if (is_asked(state, i, k, &in))
+            found = everywhere ? weigh_beyond(level, in, out) : weigh(level, in, out, MOST_SAME);
         else if (!same && came_in(state, i, k, &in)) {
             double said = weigh(level, in, out, MOST_OTHER);
+            if (everywhere && weigh_beyond(level, in, out) < 0)
+                said = fmin(said, 0);
             evidence->others += said;
             evidence->mates += ts_same_layer(state->pairs[k].name, state->pairs[i].name) ? said : 0;
         }
@@ -379,24 +433,6 @@ static bool has_structure(const struct ts_structure *structure, double sharpness
         return true;
     return structure->known ? structure->least_row < CALM_ROW / (calmer * calmer) || structure->offset > share
                             : structure->offset > OFFSET_OF_FEW;
-}
-
-/* What comes out of an MLP or of experts, of which nothing inside was captured: two products that are multiplied with
- * each other, and a third. */
-static bool hides_products(const struct ts_judge *state, size_t i)
-{
-    static const char *const ends[] = {"ffn_moe_out", "ffn_shexp_out", "ffn_out", "ffn_down"};
-    static const char *const inside[] = {"ffn_act",      "ffn_mid",        "ffn_gate",     "ffn_up",
-                                         "ffn_gate_up",  "ffn_gate_exps",  "ffn_up_exps",  "ffn_gate_up_exps",
-                                         "ffn_act_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_act_shexp",
-                                         "ffn_act_up"};
-    if (!is_one_of(state, i, ends, sizeof ends / sizeof *ends))
-        return false;
-    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
-        if (ts_same_layer(state->pairs[i - back].name, state->pairs[i].name) &&
-            is_one_of(state, i - back, inside, sizeof inside / sizeof *inside))
-            return false;
-    return true;
 }
 
 /* Attention lies between i and what was captured before it. */

@@ -52,6 +52,26 @@ static void test_the_same_points_decide(void **state)
           {"layers.2.o", 0.04}, {"layers.2.down", 0.04});
 }
 
+/* Far more comes out of one kind of product than a precision makes of it and of what came in, in every layer: so it is
+ * when all of them take what they should not. Coarse weights err as much in each. */
+static void test_the_same_bug_in_every_layer(void **state)
+{
+    (void)state;
+    JUDGE("layers.0.q_proj", {"embed", 0}, {"layers.0.norm", 0}, {"layers.0.q_proj", 0.38}, {"layers.0.k_proj", 0.39},
+          {"layers.0.v_proj", 0.38}, {"layers.0.o_proj", 0.62}, {"layers.1.norm", 0.48}, {"layers.1.q_proj", 1.2},
+          {"layers.1.k_proj", 1.2}, {"layers.1.v_proj", 1.3}, {"layers.1.o_proj", 2.0}, {"layers.2.norm", 0.62},
+          {"layers.2.q_proj", 1.6}, {"layers.2.k_proj", 1.6}, {"layers.2.v_proj", 1.7}, {"layers.2.o_proj", 2.3},
+          {"layers.3.norm", 0.74}, {"layers.3.q_proj", 2.2}, {"layers.3.k_proj", 2.0}, {"layers.3.v_proj", 2.1},
+          {"layers.3.o_proj", 3.0}, {"layers.4.norm", 0.84}, {"layers.4.q_proj", 2.6}, {"layers.4.k_proj", 2.0},
+          {"layers.4.v_proj", 2.5}, {"layers.4.o_proj", 3.7});
+    JUDGE(NULL, {"embed", 0}, {"layers.0.norm", 0}, {"layers.0.q_proj", 0.38}, {"layers.0.k_proj", 0.39},
+          {"layers.0.v_proj", 0.38}, {"layers.0.o_proj", 0.62}, {"layers.1.norm", 0.48}, {"layers.1.q_proj", 0.61},
+          {"layers.1.k_proj", 0.61}, {"layers.1.v_proj", 0.61}, {"layers.1.o_proj", 0.7}, {"layers.2.norm", 0.62},
+          {"layers.2.q_proj", 0.73}, {"layers.2.k_proj", 0.73}, {"layers.2.v_proj", 0.73}, {"layers.2.o_proj", 0.8},
+          {"layers.3.norm", 0.74}, {"layers.3.q_proj", 0.83}, {"layers.3.k_proj", 0.83}, {"layers.3.v_proj", 0.83},
+          {"layers.3.o_proj", 0.9});
+}
+
 /* Where the earlier layers were fine, and none is left to speak, it is no precision. */
 static void test_the_layers_before_were_fine(void **state)
 {
@@ -876,6 +896,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_points_decide),
+        cmocka_unit_test(test_the_same_bug_in_every_layer),
         cmocka_unit_test(test_the_layers_before_were_fine),
         cmocka_unit_test(test_steps_are_no_witnesses),
         cmocka_unit_test(test_an_error_that_is_left_behind),
