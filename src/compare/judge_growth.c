@@ -329,6 +329,25 @@ static double rounding_of_run(const struct ts_judge *state)
     return ts_nth(seen, count, count / 2);
 }
 
+/* One rounding of what a run computes in whose layers were captured by their outputs alone. Those are sums, which many
+ * programs keep in f32 while the products are in sixteen bits: what comes out of the head is a product, and tells. No
+ * layer errs by less than the products within it are rounded by. */
+static double rounding_of_products(struct ts_judge *state)
+{
+    double head = 0, least = INFINITY;
+    if (state->rounding_of_products > 0)
+        return state->rounding_of_products;
+    for (size_t k = 0; k < state->out->count; k++) {
+        if (ts_judge_is_whole_layer(state, k)) {
+            head = 0;
+            least = isfinite(state->errors[k]) ? fmin(least, state->errors[k]) : least;
+        } else if (isfinite(state->errors[k]) && state->pairs[k].a.count >= TS_FEW_NUMBERS) {
+            head = fmax(head, ts_judge_rounding(&state->deltas[k]));
+        }
+    }
+    return state->rounding_of_products = fmax(fmin(head, least), ts_rounding(23));
+}
+
 /* A channel by which gates or scans let through more of what came in errs no more than that did, what a few tokens
  * make of it is none of the channel's, and where others follow it closely, it is the end of a long tail: units whose
  * large common part was rounded, behind an activation. */
@@ -560,6 +579,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     bool flips, grown, carried, mixed, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
         rounding = fmax(rounding, rounding_of_run(state));
+    if (ts_judge_is_whole_layer(state, i))
+        rounding = fmax(rounding, rounding_of_products(state));
     if (!isfinite(level))
         level = state->deltas[i].rel_l2;
     usual = usual_level(state, i, &seen);

@@ -3,6 +3,8 @@
 
 enum { TOKENS = 12, WIDTH = 32, TOTAL = TOKENS * WIDTH, LAYERS = 5 };
 
+#define FINE 1e-6
+
 static void add_erring(struct trace *trace, const char *name, double error)
 {
     float *a = made_values(TOTAL), b[TOTAL];
@@ -155,9 +157,41 @@ static void test_growth_is_steady(void **state)
     judge_steady(3, 0.23, SIZE_MAX);
 }
 
+/* Outputs of two layers alone, which err by this, as much again of what follows the result, and far more in one
+ * token; the head's numbers are bf16, or f32. */
+static void judge_streams(double first, double second, bool sixteen, size_t expected)
+{
+    const double errors[] = {0.0009, first, second, second, second};
+    static const char *const names[] = {"embed", "layers.0.output", "layers.1.output", "norm", "logits"};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (int i = 0; i < 5; i++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        err(a, b, TOTAL, errors[i]);
+        for (int k = 0; k < TOTAL && i; k++)
+            b[k] = a[k] + (k < WIDTH ? 8.0F : 1.0F) * (b[k] - a[k]) + (float)errors[i] * a[k];
+        if (sixteen && i == 4)
+            round_all(b, TOTAL);
+        trace_add(&judged.trace, names[i], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+/* A stream that is kept in f32 errs by what its products were rounded to, which logits tell; not where a layer before
+ * errs by less than that. */
+static void test_products_in_sixteen_bits(void **state)
+{
+    (void)state;
+    judge_streams(0.006, 0.007, true, SIZE_MAX);
+    judge_streams(0.006, 0.007, false, 1);
+    judge_streams(FINE, 0.007, true, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products_in_sixteen_bits),
         cmocka_unit_test(test_a_small_result),
         cmocka_unit_test(test_products_of_a_module),
         cmocka_unit_test(test_growth_is_steady),
