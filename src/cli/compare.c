@@ -44,7 +44,7 @@ static const char help[] = "usage: tsleuth compare REFERENCE CANDIDATE [OPTIONS]
                            "                     name the weight\n"
                            "  --weights-b PATH   the candidate's own weights, if they differ\n"
                            "  --config FILE      the model's config.json; without it the one beside the\n"
-                           "                     weights\n"
+                           "                     weights. Tells the judge of experts, too\n"
                            "\n"
                            "a model as the reference\n"
                            "  --model PATH       run this model (a folder or a GGUF file) on the candidate's\n"
@@ -346,26 +346,18 @@ static int report(const struct ts_comparison *comparison, const struct settings 
 }
 
 /* Why the first divergence diverges is part of every report. */
-static int explain_and_report(const struct ts_comparison *comparison, const struct settings *settings)
+static int explain_and_report(const struct ts_comparison *comparison, const struct ts_evidence *evidence,
+                              const struct settings *settings)
 {
     const size_t first = comparison->judgement.first;
-    struct ts_evidence *evidence;
     struct ts_diagnosis diagnosis;
     struct settings explained;
     struct ts_error error;
-    enum ts_status status;
     int result;
-    if (ts_evidence_open(settings->weights, settings->weights_b, settings->config, &settings->open, &evidence,
-                         &error) != TS_OK)
-        return tell_error(&error);
-    if (first == SIZE_MAX) {
-        ts_evidence_free(evidence);
+    if (first == SIZE_MAX)
         return report(comparison, settings);
-    }
-    status = ts_diagnose_with(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, first, evidence,
-                              &diagnosis, &error);
-    ts_evidence_free(evidence);
-    if (status != TS_OK)
+    if (ts_diagnose_with(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, first, evidence,
+                         &diagnosis, &error) != TS_OK)
         return tell_error(&error);
     if (settings->compare.delta.exact && !diagnosis.count) /* bytes are equal or not: nothing is rounding */
         diagnosis.strongest = NULL;
@@ -393,19 +385,27 @@ static int compare_with_model(const char *const *inputs, const struct settings *
     return compare_bundles(local, candidate, &settings->compare, comparison) ? EXIT_MATCH : EXIT_TROUBLE;
 }
 
-static int compare(const char *const *inputs, const struct settings *settings)
+/* Evidence is opened first: what is wrong with it is told before hours of reading, and the judge asks it for experts.
+ */
+static int compare(const char *const *inputs, struct settings *settings)
 {
     struct ts_comparison comparison;
-    int result;
-    if (settings->model) {
+    struct ts_evidence *evidence;
+    struct ts_error error;
+    int result = EXIT_MATCH;
+    if (ts_evidence_open(settings->weights, settings->weights_b, settings->config, &settings->open, &evidence,
+                         &error) != TS_OK)
+        return tell_error(&error);
+    settings->compare.experts = ts_evidence_has_experts(evidence);
+    if (settings->model)
         result = compare_with_model(inputs, settings, &comparison);
-        if (result != EXIT_MATCH)
-            return result;
-    } else if (!compare_inputs(inputs, &settings->open, &settings->compare, &comparison)) {
-        return EXIT_TROUBLE;
+    else if (!compare_inputs(inputs, &settings->open, &settings->compare, &comparison))
+        result = EXIT_TROUBLE;
+    if (result == EXIT_MATCH) {
+        result = explain_and_report(&comparison, evidence, settings);
+        ts_comparison_release(&comparison);
     }
-    result = explain_and_report(&comparison, settings);
-    ts_comparison_release(&comparison);
+    ts_evidence_free(evidence);
     return result;
 }
 

@@ -691,8 +691,9 @@ static enum ts_status run(struct ts_comparison *comparison, const struct ts_comp
         TS_TRY(judge_exactly(comparison, options, weights, pool, error));
     } else {
         TS_TRY(measure(comparison, options, pool, error));
-        TS_TRY(ts_judge_run_as(weights ? TS_SUBJECT_CHECKPOINTS : TS_SUBJECT_TRACES, comparison->pairing.pairs,
-                               comparison->deltas, comparison->pairing.count, pool, &comparison->judgement, error));
+        TS_TRY(ts_judge_run_as(weights ? TS_SUBJECT_CHECKPOINTS : TS_SUBJECT_TRACES, options->experts,
+                               comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, pool,
+                               &comparison->judgement, error));
         if (weights && ts_find_edits(comparison))
             count_again(&comparison->judgement);
         TS_TRY(ts_leave_guesses_open(comparison, &guesses, error));

@@ -346,8 +346,10 @@ void ts_judge_note_flips(struct ts_judge *state)
         list_strays(state, out->first, tokens, sizeof tokens);
         ts_judge_note(
             out, ts_judge_say(out,
-                              "at \"%s\" only a few tokens are wrong%s: if this model has experts, tokens that took "
-                              "different ones on a near tie look like this; the router's logits would tell",
-                              state->pairs[out->first].name, tokens));
+                              "at \"%s\" only a few tokens are wrong%s: %stokens that took different %s on a near tie "
+                              "look like this; the router's logits would tell",
+                              state->pairs[out->first].name, tokens,
+                              state->experts ? "" : "if this model has experts (--config would say so), ",
+                              state->experts ? "experts" : "ones"));
     }
 }

@@ -16,6 +16,7 @@
  */
 #define RELATED        0.7
 #define FLIPPED        0.1  /* error of a token with another expert */
+#define FLIPPED_TIMES  10.0 /* that of the others, in a model that is known to have some beside a large stream */
 #define FLIPPED_MOST   3.0  /* another expert's result is not much larger */
 #define STRAY_AGAIN    15.0 /* a token stands out in another layer too, whatever the noise has become there */
 #define FLIPS_OF_NOISE 24.0 /* share of tokens that so much noise gives other experts, at most */
@@ -177,8 +178,8 @@ static bool are_so_few(const struct ts_judge *state, size_t i, double base)
 {
     const struct ts_structure *own = &state->structures[i];
     uint64_t layer;
-    return own->known && own->strays && own->row_error >= FLIPPED && own->calm <= CLOSE_LIMIT * base &&
-           ts_layer_of(state->pairs[i].name, &layer) &&
+    return own->known && own->strays && own->row_error >= fmin(FLIPPED, FLIPPED_TIMES * own->calm) &&
+           own->calm <= CLOSE_LIMIT * base && ts_layer_of(state->pairs[i].name, &layer) &&
            (double)own->strays <=
                fmin(0.2, FLIPS_OF_NOISE * base * (double)(layer + 1)) * (double)state->scene.taken_count;
 }

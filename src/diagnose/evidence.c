@@ -116,6 +116,15 @@ void ts_evidence_free(struct ts_evidence *evidence)
     free(evidence);
 }
 
+bool ts_evidence_has_experts(const struct ts_evidence *evidence)
+{
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < evidence->counts[side]; i++)
+            if (strstr(evidence->weights[side][i].full, "experts."))
+                return true;
+    return ts_settings_size(&evidence->config, TS_SETTING_EXPERTS) > 1;
+}
+
 static bool same_place(const struct ts_name *a, const struct ts_name *b)
 {
     return a->layer == b->layer && a->expert == b->expert && strcmp(a->scope, b->scope) == 0;

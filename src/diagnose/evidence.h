@@ -43,6 +43,8 @@ enum ts_status ts_evidence_make(struct ts_bundle *weights, struct ts_bundle *wei
                                 struct ts_evidence **evidence, struct ts_error *error);
 void ts_evidence_free(struct ts_evidence *evidence); /* NULL is fine */
 
+/* The configuration, or a name of a weight, tells of experts. */
+bool ts_evidence_has_experts(const struct ts_evidence *evidence);
 /* The weight of that name in the other file, or of the same meaning; NULL when there is none. */
 const struct ts_weight *ts_evidence_same(const struct ts_evidence *evidence, const struct ts_weight *weight,
                                          enum ts_weights_of where);
