@@ -78,6 +78,24 @@ bool ts_is_gathering_order(const struct ts_pair *pair, uint64_t tokens)
     return often == 1 || (often && count / often == tokens);
 }
 
+bool ts_gathered_tokens(const struct ts_pair *order, bool candidate, uint64_t tokens, bool across, size_t *of)
+{
+    const size_t count = (size_t)order->a.count, chosen = tokens ? count / (size_t)tokens : 0;
+    int64_t *slots = malloc(count * sizeof *slots);
+    struct ts_error ignored;
+    bool good =
+             slots && chosen && ts_view_read_i64(candidate ? &order->b : &order->a, 0, count, slots, &ignored) == TS_OK,
+         are_slots = false;
+    for (size_t row = 0; row < count && good; row++) {
+        good = slots[row] >= 0 && (uint64_t)slots[row] < count;
+        are_slots = are_slots || (uint64_t)slots[row] >= tokens;
+    }
+    for (size_t row = 0; row < count && good; row++)
+        of[row] = (size_t)slots[row] / (are_slots && !across ? chosen : 1) % (size_t)tokens;
+    free(slots);
+    return good;
+}
+
 bool ts_gathered_match(struct ts_row_match *match, const struct ts_pair *pair, size_t lost)
 {
     const struct ts_row_rule rule = {.close = CLOSE, .floor = FLOOR, .lost = lost, .once = true};

@@ -8,6 +8,8 @@
 #include "tensor/layer.h"
 
 #define LEAST_SHARE 1e-12 /* of a row's energy: one may have no error */
+#define LOST        0.25  /* a row of which more is left may be another one, */
+#define LOST_TIMES  16    /* if most rows are so much better */
 
 struct matched {
     double left, energy;
@@ -150,12 +152,52 @@ static bool is_in_captured_order(const struct ts_judge *state, size_t i)
            pair->b.rank == pair->a.rank && pair->b.shape[0] == order->a.count && ts_same_layer(order->name, pair->name);
 }
 
+/* Rows in an order that was captured are those of the same token, which leaves little to find. Too much may be left of
+ * as many as are excused. */
+static bool match_by_order(const struct ts_judge *state, size_t i, size_t excused, bool across,
+                           struct ts_row_match *match, struct order *order)
+{
+    const struct ts_pair *captured = &state->pairs[state->gathered];
+    const size_t count = (size_t)captured->a.count;
+    size_t *tokens = malloc(2 * count * sizeof *tokens);
+    bool good = tokens && ts_row_match_count(&state->pairs[i]) == count &&
+                ts_gathered_tokens(captured, false, state->scene.tokens, across, tokens) &&
+                ts_gathered_tokens(captured, true, state->scene.tokens, across, tokens + count) &&
+                ts_row_match_within(match, &state->pairs[i], tokens, tokens + count) &&
+                (order->rows = malloc(count * sizeof *order->rows));
+    free(tokens);
+    if (!good)
+        return false;
+    order_rows(match, excused, order);
+    return order->first < order->end &&
+           share_of(&order->rows[order->first]) <=
+               fmax(LOST, LOST_TIMES * share_of(&order->rows[(order->first + order->end) / 2]));
+}
+
+/* By the order that was captured, else by what the rows hold. */
+static bool match_somehow(const struct ts_judge *state, size_t i, bool in_order, struct ts_row_match *match,
+                          struct order *order)
+{
+    const size_t excused = ts_judge_excused_rows(state, i);
+    for (int across = 0; across < 2 && in_order; across++) {
+        if (match_by_order(state, i, excused, across, match, order))
+            return true;
+        free(order->rows);
+        *order = (struct order){0};
+        ts_row_match_release(match);
+    }
+    if (!ts_gathered_match(match, &state->pairs[i], excused) ||
+        !(order->rows = malloc(match->count * sizeof *order->rows)))
+        return false;
+    order_rows(match, excused, order);
+    return order->first < order->end;
+}
+
 bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
 {
     const struct ts_delta *delta = &state->deltas[i];
     struct ts_row_match match = {0};
     struct order order = {0};
-    size_t excused;
     double left = 0;
     bool found = false;
     const bool in_order = is_in_captured_order(state, i);
@@ -172,12 +214,9 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
                                                    *error);
         return true;
     }
-    excused = ts_judge_excused_rows(state, i);
-    if (ts_gathered_match(&match, &state->pairs[i], excused) &&
-        (order.rows = malloc(match.count * sizeof *order.rows))) {
-        order_rows(&match, excused, &order);
+    if (match_somehow(state, i, in_order, &match, &order)) {
         left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
-        found = match.moved >= 2 && order.first < order.end && left < TS_GATHERED_LEAVES * delta->rel_l2;
+        found = match.moved >= 2 && left < TS_GATHERED_LEAVES * delta->rel_l2;
         if (found)
             measure_matched(&order, &state->structures[i]);
     }

@@ -54,8 +54,7 @@ static bool is_of_layer_of(const struct ts_judge *state, size_t i, size_t other)
     return !ts_layer_of(state->pairs[i].name, &one) || !ts_layer_of(state->pairs[other].name, &two) || one == two;
 }
 
-/* The experts of a token changed places at pair i. */
-static void turn_round(struct ts_judge *state, size_t i, size_t row, size_t slots)
+void ts_judge_turn_round(struct ts_judge *state, size_t i, size_t row, size_t slots)
 {
     if (!state->turned && !(state->turned = calloc(state->scene.taken_count + 1, sizeof *state->turned)))
         return;
@@ -66,12 +65,20 @@ static void turn_round(struct ts_judge *state, size_t i, size_t row, size_t slot
     state->slots = slots;
 }
 
+/* Numbers or heads that each expert has its share of; attention that is made of experts has several heads for each. */
+static bool has_slots(const struct ts_judge *state, const struct ts_actor *actor)
+{
+    return actor->width == state->slots || actor->heads == state->slots ||
+           (actor->heads > state->slots && actor->heads % state->slots == 0 &&
+            strstr(state->pairs[state->turned_at].name, "attention"));
+}
+
 bool ts_judge_hide_turned(struct ts_judge *state, size_t i, const struct ts_actor *actor, bool *hidden)
 {
     struct ts_scene *scene = &state->scene;
     bool any = false;
     if (!state->turned || !actor->usable || actor->apart || actor->rows != scene->taken_count ||
-        (actor->width != state->slots && actor->heads != state->slots) || !is_of_layer_of(state, i, state->turned_at))
+        !has_slots(state, actor) || !is_of_layer_of(state, i, state->turned_at))
         return false;
     for (size_t row = 0; row < scene->taken_count; row++) {
         hidden[row] = state->turned[row] && !scene->aside[row];
@@ -107,7 +114,7 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
         if (memcmp(a, b, weights->width * sizeof *a) == 0 || !(replayed || is_near_tie(logits, row, weights->width)))
             continue;
         if (ts_are_same_experts(a, b, weights->width))
-            turn_round(state, weights->pair, row, weights->width);
+            ts_judge_turn_round(state, weights->pair, row, weights->width);
         else
             ts_judge_leave_out(state, row, false);
     }
@@ -390,7 +397,7 @@ static bool are_unseen_ties(struct ts_judge *state, size_t i, struct choice *cho
         if (ts_are_same_experts(choice->a, choice->b, choice->count)) {
             choice->turned++;
             if (taken)
-                turn_round(state, i, row, choice->count);
+                ts_judge_turn_round(state, i, row, choice->count);
             continue;
         }
         ++*flipped;
@@ -424,7 +431,7 @@ static bool are_biased_choices(struct ts_judge *state, size_t i, struct choice *
         if (row == state->scene.taken_count || state->scene.taken[row] != token)
             continue;
         if (ts_are_same_experts(choice->a, choice->b, choice->count))
-            turn_round(state, i, row, choice->count);
+            ts_judge_turn_round(state, i, row, choice->count);
         else
             ts_judge_leave_out(state, row, false);
     }
@@ -517,7 +524,7 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
                      : scene->aside[row] || (logits && is_near_tie(logits, row, choice->count))) {
             if (ts_are_same_experts(choice->a, choice->b, choice->count)) {
                 if (taken)
-                    turn_round(state, i, row, choice->count);
+                    ts_judge_turn_round(state, i, row, choice->count);
                 choice->turned++;
                 continue;
             }
@@ -598,9 +605,7 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
     struct choice *choice;
     size_t flipped = 0;
     if (tokens > 1 && width && i && is_of_experts(pair->name) && ts_is_gathering_order(pair, tokens)) {
-        state->gathered = i;
-        state->out->verdicts[i].judged = TS_JUDGED_NOISE;
-        state->out->verdicts[i].why = "the same numbers in a different order: experts gather tokens as they come";
+        ts_judge_gathering(state, i);
         return;
     }
     if (ts_judge_keys(state, i))

@@ -221,6 +221,11 @@ void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *opera
 void ts_judge_set_scattered_aside(struct ts_judge *state, const struct ts_actor *weights);
 /* Sets one of the tokens that are looked at aside. What it was set aside for first is what is said about it. */
 void ts_judge_leave_out(struct ts_judge *state, size_t row, bool guess);
+/* The experts of one of the tokens that are looked at changed places at pair i, which has `slots` of each. */
+void ts_judge_turn_round(struct ts_judge *state, size_t i, size_t row, size_t slots);
+/* Pair i is the order in which experts gathered tokens, and the same one in another order: tokens that took other
+ * experts are set aside. */
+void ts_judge_gathering(struct ts_judge *state, size_t i);
 /* What has a place for each of a token's experts (their weights, what comes out of each) says nothing about tokens
  * whose experts changed places: these are set aside while pair i is looked at, and marked in `hidden`. False when there
  * are none. */

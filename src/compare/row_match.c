@@ -226,6 +226,70 @@ bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, c
     return good;
 }
 
+struct grouped {
+    size_t group, row;
+};
+
+static int by_group(const void *a, const void *b)
+{
+    const struct grouped *one = a, *other = b;
+    if (one->group != other->group)
+        return one->group < other->group ? -1 : 1;
+    return one->row < other->row ? -1 : one->row > other->row;
+}
+
+/* The rows of one group, `count` on each side: each takes the nearest that those before it left. */
+static void match_group(struct ts_row_match *match, struct grouped *wanted, const struct grouped *rows, size_t count)
+{
+    const size_t width = match->width;
+    for (size_t k = 0; k < count; k++) {
+        struct ts_row_matched *one = &match->rows[rows[k].row];
+        size_t best = k;
+        *one = (struct ts_row_matched){.left = (double)INFINITY};
+        for (size_t j = k; j < count; j++) {
+            const double left = left_of(match->a + wanted[j].row * width, match->b + rows[k].row * width, width);
+            if (left < one->left) {
+                one->left = left;
+                best = j;
+            }
+        }
+        one->from = wanted[best].row;
+        one->energy = energy_of(match->a + one->from * width, width);
+        wanted[best].row = wanted[k].row; /* those after k are free */
+        match->found++;
+        match->moved += one->from != rows[k].row;
+    }
+}
+
+bool ts_row_match_within(struct ts_row_match *match, const struct ts_pair *pair, const size_t *groups_a,
+                         const size_t *groups_b)
+{
+    struct grouped *a, *b;
+    bool good;
+    *match = (struct ts_row_match){0};
+    if (!read_rows(match, pair))
+        return false;
+    a = malloc(2 * match->count * sizeof *a);
+    b = a ? a + match->count : NULL;
+    good = a != NULL;
+    for (size_t row = 0; row < match->count && good; row++) {
+        a[row] = (struct grouped){groups_a[row], row};
+        b[row] = (struct grouped){groups_b[row], row};
+    }
+    if (good) {
+        qsort(a, match->count, sizeof *a, by_group);
+        qsort(b, match->count, sizeof *b, by_group);
+    }
+    for (size_t from = 0, to; from < match->count && good; from = to) {
+        for (to = from; to < match->count && a[to].group == a[from].group; to++)
+            good = good && b[to].group == a[from].group;
+        if (good)
+            match_group(match, a + from, b + from, to - from);
+    }
+    free(a);
+    return good;
+}
+
 void ts_row_match_release(struct ts_row_match *match)
 {
     free(match->a);

@@ -69,6 +69,11 @@ struct ts_row_match {
 size_t ts_row_match_count(const struct ts_pair *pair);
 /* False when there are none, they cannot be read, or too many are lost. To be released either way. */
 bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, const struct ts_row_rule *rule);
+/* The same where it is known which rows belong together: each row of the candidate is one of the reference's in its
+ * group, the nearest that no other took, whatever is left of it. Groups of each side's rows: numbers below their count;
+ * as many rows of each on both sides. */
+bool ts_row_match_within(struct ts_row_match *match, const struct ts_pair *pair, const size_t *groups_a,
+                         const size_t *groups_b);
 void ts_row_match_release(struct ts_row_match *match);
 
 #endif

@@ -235,6 +235,111 @@ static void test_rows_of_experts_are_no_tokens(void **state)
     }
 }
 
+enum { FLIPPED = 3, TURNED = 7, HEADS = 2 * CHOSEN, SIZE = WIDTH / HEADS };
+
+/* What both sides chose by their logits: the second and the third of one token are nearly tied, and the first two of
+ * another one. */
+struct sorted {
+    float logits[2][TOKENS * EXPERTS];
+    size_t chosen[2][TOKENS][CHOSEN];
+    int64_t slots[2][ROWS];
+};
+
+static void choose(struct sorted *sorted, bool across, bool falling)
+{
+    for (size_t i = 0; i < TOKENS * EXPERTS; i++) {
+        const size_t token = i / EXPERTS, rank = (3 * i + token) % EXPERTS;
+        const float tie = token == FLIPPED && rank == 2 ? 0.999f : token == TURNED && rank == 1 ? 0.999f : 0;
+        sorted->logits[0][i] = 2 - (float)rank + tie;
+        sorted->logits[1][i] = sorted->logits[0][i] + (tie ? 0.002f : 0);
+        for (int side = 0; side < 2; side++) {
+            const bool swapped = side && ((token == FLIPPED && rank > 0) || (token == TURNED && rank < 2));
+            const size_t place = !swapped ? rank : token == TURNED ? 1 - rank : rank == 1 ? 2 : rank == 2 ? 1 : rank;
+            if (place < CHOSEN)
+                sorted->chosen[side][token][place] = i % EXPERTS;
+        }
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t expert = 0, row = 0; expert < EXPERTS; expert++)
+            for (size_t token = 0; token < TOKENS; token++)
+                for (size_t k = 0; k < CHOSEN; k++)
+                    if (sorted->chosen[side][token][k] == (falling ? EXPERTS - 1 - expert : expert))
+                        sorted->slots[side][row++] = (int64_t)(across ? k * TOKENS + token : token * CHOSEN + k);
+}
+
+enum misled { NOBODY, OTHER_HEADS, OTHER_ROWS, HEADS_IN_THE_MLP, ANOTHER_ORDER };
+
+static const char *part(enum misled misled, const char *name)
+{
+    static char names[8][64];
+    static size_t used;
+    char *out = names[used++ % 8];
+    snprintf(out, sizeof names[0], "layers.0.%s.%s", misled == HEADS_IN_THE_MLP ? "mlp" : "self_attention", name);
+    return out;
+}
+
+/* Attention that is made of experts: the order in which they gathered tokens, what is inside of them, and queries, with
+ * two heads for each of a token's experts. `noise`: the error of all, and thrice as much in a few rows. */
+static void judge_sorted(bool across, double noise, enum misled misled, size_t expected)
+{
+    static struct sorted sorted;
+    struct judged judged;
+    float *values, *unlike, sides[2][ROWS * WIDTH];
+    choose(&sorted, across, misled == ANOTHER_ORDER);
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), noise);
+    trace_add(&judged.trace, part(misled, "router.layer"), sorted.logits[0], sorted.logits[1], SHAPE(TOKENS, EXPERTS));
+    trace_add_integers(&judged.trace, part(misled, "router.0"), sorted.slots[0], sorted.slots[1], ROWS, 1);
+    values = made_values(TOKENS * EXPERTS * WIDTH); /* what each expert makes of each token */
+    unlike = made_values(WIDTH);
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < ROWS; row++) {
+            const size_t slot = (size_t)sorted.slots[side][row], token = across ? slot % TOKENS : slot / CHOSEN;
+            const size_t k = across ? slot / TOKENS : slot % CHOSEN;
+            const float *from = values + (token * EXPERTS + sorted.chosen[side][token][k]) * WIDTH;
+            const double error = side ? noise * (token < 2 || token > 9 ? 3 : 1) : 0;
+            for (size_t i = 0; i < WIDTH; i++)
+                sides[side][row * WIDTH + i] = misled == OTHER_ROWS && side && token == 5
+                                                   ? unlike[i]
+                                                   : from[i] * (float)(1 + error * dice_number());
+        }
+    trace_add(&judged.trace, part(misled, "input_linear"), sides[0], sides[1], SHAPE(ROWS, WIDTH));
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            const size_t head = i / SIZE / TOKENS, token = i / SIZE % TOKENS;
+            const size_t k = head * CHOSEN / HEADS;
+            const size_t other = misled == OTHER_HEADS && side && token == 5 ? CHOSEN - 1 - k : k;
+            const float *from = values + (token * EXPERTS + sorted.chosen[side][token][other]) * WIDTH;
+            sides[side][i] =
+                from[head % (HEADS / CHOSEN) * SIZE + i % SIZE] * (float)(1 + (side ? noise : 0) * dice_number());
+        }
+    trace_add(&judged.trace, part(misled, "q_rope"), sides[0], sides[1], SHAPE(1, HEADS, TOKENS, SIZE));
+    free(values);
+    free(unlike);
+    judged_run(&judged);
+    if (expected == SIZE_MAX) {
+        assert_int_equal(judged.judgement.aside_count, 1);
+        assert_int_equal(judged.judgement.aside[0], FLIPPED);
+        assert_non_null(strstr(judged.judgement.verdicts[5].why, "1 token was routed to different experts"));
+    }
+    ts_judgement_release(&judged.judgement);
+    expect_first(&judged, expected);
+}
+
+static void test_experts_that_the_order_tells(void **state)
+{
+    (void)state;
+    for (int across = 0; across < 2; across++) {
+        judge_sorted(across, TINY, NOBODY, SIZE_MAX);
+        judge_sorted(across, 0.4, NOBODY, SIZE_MAX); /* rows that err too much to be found among all */
+        judge_sorted(across, TINY, OTHER_ROWS, 6);
+        judge_sorted(across, TINY, OTHER_HEADS, 7);
+        judge_sorted(across, TINY, ANOTHER_ORDER, 6); /* these logits do not tell what it means */
+    }
+    judge_sorted(false, TINY, HEADS_IN_THE_MLP, 7); /* no place for experts there */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_near_ties_explain),
         cmocka_unit_test(test_a_norm_behind_gathered_rows),
         cmocka_unit_test(test_rows_of_experts_are_no_tokens),
+        cmocka_unit_test(test_experts_that_the_order_tells),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
