@@ -18,6 +18,10 @@
 #define FEW_LEAST 4
 #define FEW_SMALL 8 /* of tensors with a hundred times as many */
 #define FEW_FLOOR 1e-8
+/* Of the error may be elsewhere, above the noise, where few numbers are said to be wrong; and how much of such a claim
+ * is left where more is. */
+#define FEW_ELSEWHERE 0.02
+#define FEW_DOUBTED   0.6
 /* Shorter runs of one value happen by themselves. */
 #define RUN_LEAST 8
 /* Tokens of which a channel may be said to hold one number: in fewer, eight bits agree by chance. */
@@ -727,6 +731,8 @@ static void sparse(struct ts_case *the_case)
     part = sum < above ? sum / above : 1;
     /* of a single row it cannot be told from a bad channel */
     hits.certain = the_case->actor->rows > 1 || flipped ? 0.97 : 0.75;
+    if (above - sum > FEW_ELSEWHERE * above && above - sum > NOISE_TAIL * the_case->noise)
+        hits.certain *= FEW_DOUBTED;
     /* elsewhere a hit may be smaller, but above what is none here: among so many more noise reaches further, and
      * tokens have more or less of it. Some that are a ten-thousandth in size of those at hand count for nothing. */
     hits.least = costs[few] > 0 ? fmin(least, fmax(4 * costs[few], FEW_FLOOR * least)) : 0;
