@@ -642,11 +642,13 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     if (level > TS_UNRELATED * (state->gone[i] ? ts_judge_chance_left(state, i) : 1) && !few &&
         state->deltas[i].cosine < TS_RESEMBLES && !structure->mostly_related &&
         inherited(state, i) < (has_returned(state, i) ? TS_UNRELATED / LARGE_LIMIT : RELATED)) {
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out,
-                                      i ? "it no longer resembles the reference (cosine %.2f), though its inputs do"
-                                        : "it does not resemble the reference (cosine %.2f)",
-                                      state->deltas[i].cosine));
+        ts_judge_differs(
+            state, i,
+            ts_judge_say(
+                state->out,
+                i ? "it no longer resembles the reference (cosine %.2f), though what was captured before it does"
+                  : "it does not resemble the reference (cosine %.2f)",
+                state->deltas[i].cosine));
         return;
     }
     /* where the same point one layer earlier lies at the run's level, growth is steadier and the limit closer; not

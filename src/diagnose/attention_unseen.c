@@ -1,5 +1,6 @@
 /* Owns what can be said about attention of which nothing but the end was captured: which tokens are wrong, and whether
  * what differs between tokens grew or shrank. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #define AT_ONCE     0.4  /* the least that one key counts for, times the number of keys */
 #define RISING_ROWS 16
 #define RISES       2.0
+#define MASKED      1000.0 /* scores are smaller */
 
 /* No attention lies between this tensor and those before it. */
 static bool is_before_or_beside(const char *name)
@@ -183,10 +185,29 @@ static enum found find_position(const struct ts_case *the_case, const struct lev
     return spares_the_first(levels, scratch) ? FIRST_SPARED : NOTHING;
 }
 
+/* Scores of the first token with all others, that no mask hides: what lies between queries, keys and these tells it
+ * from other tokens by its angle alone, which is 0. */
+static bool is_of_all_keys(const struct ts_case *the_case)
+{
+    const struct ts_actor *actor = the_case->actor;
+    size_t seen = 0;
+    if (actor->inner != actor->sequence || !strstr(ts_case_name(the_case, actor), "score"))
+        return false;
+    for (size_t i = 0; i < actor->width; i++)
+        seen += fabs(the_case->expected[i]) < MASKED && fabs(the_case->found[i]) < MASKED;
+    return seen == actor->width;
+}
+
 static void say_first_spared(struct ts_case *the_case, bool alone)
 {
     const char *how = alone ? "agrees and every later one is wrong" : "errs far less than nearly all later ones";
-    if (is_of_a_scan(the_case))
+    if (is_of_all_keys(the_case))
+        ts_propose_plain(the_case, "rotation", alone ? 0.6 : 0.5,
+                         "the rotary angles of the queries: base, sign, pairs; capture queries before and after",
+                         "the first token, which no angle turns, %s, whichever key it looks at: the queries are turned "
+                         "otherwise",
+                         how);
+    else if (is_of_a_scan(the_case))
         ts_propose_plain(
             the_case, "rows", alone ? 0.5 : 0.4,
             "what carries information from token to token: the scan or recurrence, its inputs and its state",

@@ -463,7 +463,9 @@ static void propose_wrong_input(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
-#define RELATED 0.6 /* cosine */
+#define RELATED     0.6  /* cosine */
+#define SPARED      0.01 /* of what others err by, in energy */
+#define SPARED_ROWS 5
 
 /* What is looked at by itself has no input, and what weights look like says more. */
 static bool is_of_a_run(const struct ts_case *the_case)
@@ -484,7 +486,7 @@ static const char *unrelated_text(struct ts_case *the_case, const struct ts_tall
     return ts_case_text(the_case,
                         "no simple relation to the reference is left (cosine %.3f, norm %.3g times the reference's)%s",
                         cosine, sqrt(tally->sums[TS_RELATED_FOUND] / tally->sums[TS_RELATED_EXPECTED]),
-                        is_of_a_run(the_case) ? ", although its inputs agree" : "");
+                        is_of_a_run(the_case) ? ", although what was captured before it agrees" : "");
 }
 
 static const char *tell_related(struct ts_case *the_case, const struct ts_formula *formula,
@@ -514,6 +516,19 @@ static bool is_without_weights(const struct ts_case *the_case)
     return ts_case_in_scene(the_case) && kind != TS_OPERATION_NONE && kind != TS_OPERATION_NORM;
 }
 
+/* The first token agrees where the others have nothing in common with the reference: the weights are the right ones,
+ * and what tokens make of each other is not. */
+static bool spares_the_first(const struct ts_case *the_case)
+{
+    const size_t rows = the_case->actor->rows;
+    double first, others;
+    if (rows < SPARED_ROWS || ts_case_row(the_case, 0) != 0)
+        return false;
+    first = ts_rows_cost(the_case, the_case->expected, 0, 1);
+    others = ts_rows_cost(the_case, the_case->expected, 1, rows - 1);
+    return first < SPARED * others / (double)(rows - 1);
+}
+
 /* Nothing in common with the reference. */
 static void propose_unrelated(struct ts_case *the_case)
 {
@@ -524,7 +539,7 @@ static void propose_unrelated(struct ts_case *the_case)
     ts_tally_open(&tally);
     (void)ts_count_related(the_case, &formula, NULL, &tally);
     text = unrelated_text(the_case, &tally, &sure);
-    if (!text)
+    if (!text || spares_the_first(the_case))
         return;
     ts_formula_next(the_case, &formula);
     ts_propose_plain(

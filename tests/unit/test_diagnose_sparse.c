@@ -495,6 +495,43 @@ static void test_first_token_agrees(void **state)
     free(p.spare);
 }
 
+/* Scores of queries that are turned the other way, against keys that nobody captured. With a mask the first token sees
+ * itself alone, and scale and softmax spare it as well. */
+static void expect_scores(bool masked, const char *id, const char *words)
+{
+    enum { SCORES = TOKENS * HEADS * TOKENS };
+    struct trace trace;
+    float *q, *k, turned[2][TOTAL], scores[2][SCORES];
+    trace_start(&trace);
+    q = made_values(TOTAL);
+    k = made_values(TOTAL);
+    for (int side = 0; side < 2; side++) {
+        turn_more(q, 0, side ? -40 : 40, turned[side]);
+        for (size_t i = 0; i < SCORES; i++) {
+            const size_t token = i / (HEADS * TOKENS), head = i / TOKENS % HEADS, key = i % TOKENS;
+            double sum = 0;
+            for (size_t c = 0; c < SIZE; c++)
+                sum += (double)turned[side][token * WIDTH + head * SIZE + c] * (double)k[key * WIDTH + head * SIZE + c];
+            scores[side][i] = masked && key > token ? -INFINITY : (float)(3 * sum);
+        }
+    }
+    trace_add(&trace, "layer_0_attn_q_proj_raw", q, q, SHAPE(TOKENS, WIDTH));
+    trace_add(&trace, "layer_0_attn_scores", scores[0], scores[1], SHAPE(TOKENS, HEADS, TOKENS));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, id, words);
+    assert_null(trace_cause(&trace, "unrelated"));
+    trace_end(&trace);
+    free(q);
+    free(k);
+}
+
+static void test_scores_of_the_first_token(void **state)
+{
+    (void)state;
+    expect_scores(false, "rotation", "the queries are turned otherwise");
+    expect_scores(true, "softmax", "sees only itself");
+}
+
 /* Of a batch one sequence is looked at: the one with the NaN, whatever larger errors the others have. */
 static void test_nan_in_a_batch(void **state)
 {
@@ -532,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_one_weight),
         cmocka_unit_test(test_one_number),
         cmocka_unit_test(test_first_token_agrees),
+        cmocka_unit_test(test_scores_of_the_first_token),
         cmocka_unit_test(test_nan_in_a_batch),
         cmocka_unit_test(test_factors_of_heads_and_tokens),
     };
