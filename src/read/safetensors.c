@@ -1,6 +1,7 @@
 /* Owns the safetensors format: an 8-byte little-endian length, a JSON header of that length, then the data. A header
  * entry is {"dtype", "shape", "data_offsets": [begin, end]}, offsets relative to the data. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,7 @@ static const struct {
 
 /* A trace's writer keeps its header below the 100,000,000 bytes that the format's library takes. */
 #define LIVE_HEADER_MOST 100000000
+#define LIVE_PAGE        4096 /* bytes of the file that it fills before it goes on to the next ones */
 
 struct state {
     struct ts_input *input;
@@ -315,6 +317,31 @@ static enum ts_status check_duplicates(struct state *state, size_t start, struct
     return status;
 }
 
+/* The writer goes from page to page, so they are copied from the last one to the first: of the earlier ones, which are
+ * looked at later, nothing is missing that stands before what was copied already. */
+static void copy_backwards(char *copy, const uint8_t *file, size_t length)
+{
+    for (size_t end = 8 + length; end > 8;) {
+        const size_t page = (end - 1) / LIVE_PAGE * LIVE_PAGE, from = page < 8 ? 8 : page;
+        memcpy(copy + from - 8, file + from, end - from);
+        atomic_thread_fence(memory_order_acquire);
+        end = from;
+    }
+}
+
+/* Tensors that were appended follow each other, without a hole where one would be. */
+static bool follow_each_other(const struct state *state, size_t start)
+{
+    uint64_t end = state->data_start;
+    for (size_t i = start; i < state->bundle->count; i++) {
+        const struct ts_tensor *tensor = state->bundle->tensors[i];
+        if (tensor->offset != end)
+            return false;
+        end += tensor->bytes;
+    }
+    return true;
+}
+
 /* The header of a trace may be written to at this very moment: it is read from a copy, and once more when what was
  * copied makes no sense. */
 static enum ts_status read_live_header(struct state *state, size_t length, struct ts_error *error)
@@ -333,10 +360,11 @@ static enum ts_status read_live_header(struct state *state, size_t length, struc
         state->order = NULL;
         state->has_spare = false;
         ts_error_clear(error);
-        memcpy(copy, state->input->source->data + 8, length);
+        copy_backwards(copy, state->input->source->data, length);
         ts_json_init(&state->json, copy, length);
         status = read_header(state, error);
-        if ((status == TS_OK && bundle->skip_count == skips) || status == TS_ERR_MEMORY)
+        if ((status == TS_OK && bundle->skip_count == skips && follow_each_other(state, tensors)) ||
+            status == TS_ERR_MEMORY)
             break;
     }
     free(copy);

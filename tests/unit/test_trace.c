@@ -1,4 +1,9 @@
 /* What the reader makes of a trace: order by offset, notes, the spare, parts; and of traces that lie. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -184,6 +189,86 @@ static void a_part_that_is_missing_or_elsewhere_is_told(void **state)
     }
 }
 
+#define PAGE       4096
+#define LIVE_PAGES 2000
+#define PER_PAGE   32
+
+/* Appends to page after page of a header, entry by entry, as a captured program does. */
+struct writer {
+    int file;
+    unsigned pages; /* of the header, entries in the first and the last */
+    unsigned wait;  /* turns before it goes on */
+    unsigned next;
+    atomic_bool runs;
+    pthread_t thread;
+};
+
+static void append(struct writer *writer)
+{
+    const unsigned i = writer->next++, page = i < PER_PAGE ? 0 : writer->pages - 1;
+    char entry[128];
+    int size = snprintf(entry, sizeof entry, ",\"t.%u\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%u,%u]}", i,
+                        i, i + 1);
+    assert_int_equal(pwrite(writer->file, entry, (size_t)size, page * PAGE + 256 + 100 * (i % PER_PAGE)), size);
+}
+
+static void *go_on(void *argument)
+{
+    struct writer *writer = argument;
+    atomic_store(&writer->runs, true);
+    for (volatile unsigned i = 0; i < writer->wait; i++)
+        ;
+    while (writer->next < 2 * PER_PAGE)
+        append(writer);
+    return NULL;
+}
+
+/* Between two pages of a long header, which takes its time to look at, the writer fills both. */
+static void what_is_read_while_it_is_written_has_no_gap(void **state)
+{
+    static const char start[] = "{\"__metadata__\":{\"tsleuth.order\":\"offset\"}";
+    const size_t length = LIVE_PAGES * PAGE - 8;
+    char path[128], *header = malloc(length);
+    unsigned torn = 0;
+    (void)state;
+    assert_non_null(header);
+    snprintf(path, sizeof path, "%s/t.safetensors", folder);
+    for (unsigned round = 0; round < 80; round++) {
+        struct writer writer = {.pages = LIVE_PAGES, .wait = round * 30000};
+        struct ts_bundle *bundle;
+        uint64_t size = length;
+        memset(header, ' ', length);
+        memcpy(header, start, sizeof start - 1);
+        header[length - 1] = '}';
+        writer.file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        assert_true(writer.file >= 0);
+        assert_int_equal(pwrite(writer.file, &size, 8, 0), 8); /* little-endian machines */
+        assert_int_equal(pwrite(writer.file, header, length, 8), length);
+        assert_int_equal(ftruncate(writer.file, (off_t)(8 + length + 2 * PER_PAGE)), 0);
+        for (unsigned i = 0; i < PER_PAGE / 2; i++)
+            append(&writer);
+        assert_int_equal(pthread_create(&writer.thread, NULL, go_on, &writer), 0);
+        while (!atomic_load(&writer.runs))
+            ;
+        bundle = open_path(path);
+        assert_int_equal(pthread_join(writer.thread, NULL), 0);
+        assert_in_range(bundle->count, PER_PAGE / 2, 2 * PER_PAGE);
+        for (size_t i = 0; i < bundle->count; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "t.%zu", i);
+            if (strcmp(bundle->tensors[i]->name, name) != 0) {
+                torn++;
+                break;
+            }
+        }
+        assert_int_equal(bundle->skip_count, 0);
+        ts_bundle_free(bundle);
+        close(writer.file);
+    }
+    assert_int_equal(torn, 0);
+    free(header);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(notes_become_attributes, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(parts_follow_each_other, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_part_that_is_missing_or_elsewhere_is_told, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_read_while_it_is_written_has_no_gap, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
