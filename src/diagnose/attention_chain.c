@@ -37,6 +37,19 @@ const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_
     return operands[chain->roles[served_as]];
 }
 
+enum ts_split ts_chain_split(const struct ts_chain *chain, enum ts_role served_as)
+{
+    return chain->splits[chain->roles[served_as]];
+}
+
+bool ts_chain_mixes_rows(const struct ts_chain *chain)
+{
+    bool mixed = chain->over_queries || chain->heads_first;
+    for (int i = 0; i < 3; i++)
+        mixed = mixed || chain->splits[i] == TS_SPLIT_UNTURNED;
+    return mixed;
+}
+
 bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as)
 {
     return chain->base > 0 && (chain->turned_before ? chain->roles[served_as] : served_as) != TS_ROLE_VALUE;
@@ -207,6 +220,21 @@ static void soften(const struct ts_chain *chain, double *scores, size_t count, s
         scores[i * stride] /= sum;
 }
 
+/* What serves as that, [tokens, heads, size], however it is split. */
+static void split_heads(const struct ts_chain *chain, const struct ts_chain_inputs *in, enum ts_role served_as,
+                        size_t tokens, size_t heads, double *out)
+{
+    const double *from = input_of(chain, in, served_as);
+    enum ts_split split = ts_chain_split(chain, served_as);
+    size_t size = chain->size;
+    if (split == TS_SPLIT_HEADS) {
+        memcpy(out, from, tokens * heads * size * sizeof *out);
+        return;
+    }
+    for (size_t at = 0; at < tokens * heads * size; at++)
+        out[at] = from[ts_split_place(split, tokens, heads, size, at / size / heads, at / size % heads, at % size)];
+}
+
 struct workspace {
     double *keys, *values, *query, *scores, *q_turns, *k_turns;
 };
@@ -237,8 +265,8 @@ static bool workspace_fill(struct workspace *space, const struct ts_chain *chain
         workspace_release(space);
         return false;
     }
-    memcpy(space->keys, input_of(chain, in, TS_ROLE_KEY), tokens * width * sizeof(double));
-    memcpy(space->values, input_of(chain, in, TS_ROLE_VALUE), tokens * width * sizeof(double));
+    split_heads(chain, in, TS_ROLE_KEY, tokens, chain->served, space->keys);
+    split_heads(chain, in, TS_ROLE_VALUE, tokens, chain->served, space->values);
     for (size_t t = 0; t < tokens; t++)
         for (size_t h = 0; h < chain->served; h++) {
             if (ts_chain_turns(chain, TS_ROLE_KEY))
@@ -288,7 +316,7 @@ static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, 
                 size_t count, bool bare, double *out)
 {
     const struct ts_turning turning = ts_chain_turning(chain, TS_ROLE_QUERY);
-    size_t width = chain->heads * chain->size;
+    enum ts_split split = ts_chain_split(chain, TS_ROLE_QUERY);
     size_t made = bare ? tokens : chain->size; /* numbers of a head */
     const double *queries = input_of(chain, in, TS_ROLE_QUERY);
     struct ts_chain open = *chain;
@@ -297,7 +325,7 @@ static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, 
     ts_chain_open(&open, tokens);
     if (!workspace_fill(&space, chain, in, tokens))
         return false;
-    if (chain->over_queries || chain->heads_first) { /* rows depend on each other */
+    if (chain->over_queries || chain->heads_first) {
         first = 0;
         count = tokens;
     }
@@ -308,8 +336,7 @@ static bool run(const struct ts_chain *chain, const struct ts_chain_inputs *in, 
             double *line = chain->over_queries ? space.scores + row * tokens : space.scores;
             double *to = out + (row * chain->heads + head) * made;
             for (size_t i = 0; i < chain->size; i++)
-                space.query[i] =
-                    queries[row * width + (chain->numbers_first ? i * chain->heads + head : head * chain->size + i)];
+                space.query[i] = queries[ts_split_place(split, tokens, chain->heads, chain->size, row, head, i)];
             if (ts_chain_turns(chain, TS_ROLE_QUERY))
                 turn(&turning, row, space.query, space.q_turns);
             score_row(chain->masked_late ? &open : chain, space.query, space.keys, chain->served * chain->size, served,

@@ -28,6 +28,13 @@ enum ts_weighing {
     TS_WEIGH_SCORES,    /* the scores themselves */
 };
 
+/* How the numbers of all tokens are split into heads. */
+enum ts_split {
+    TS_SPLIT_HEADS,    /* [tokens, heads, size], as it should be */
+    TS_SPLIT_NUMBERS,  /* read as [tokens, size, heads] */
+    TS_SPLIT_UNTURNED, /* read as [heads, tokens, size] */
+};
+
 /* A rotary embedding. */
 struct ts_turning {
     double base; /* 0: none */
@@ -59,7 +66,7 @@ struct ts_chain {
     int moved[3];                  /* what serves as key or value stands so many places late, around the end */
     const double *values;          /* v, where it is not among the inputs that are loaded */
     bool heads_first;              /* [heads, tokens, size] in memory, read as [tokens, heads * size] */
-    bool numbers_first;            /* queries split as [size, heads] instead of [heads, size] */
+    enum ts_split splits[3];       /* of queries, keys and values, whatever they serve as */
 };
 
 /* Operands of one side, [tokens, width]. */
@@ -71,6 +78,17 @@ struct ts_chain_inputs {
 struct ts_chain ts_chain_plain(size_t heads, size_t served, size_t size);
 double *ts_operand_load(const struct ts_operand *operand, bool candidate, size_t tokens); /* to be freed */
 const struct ts_operand *ts_chain_operand(const struct ts_chain *chain, enum ts_role served_as);
+enum ts_split ts_chain_split(const struct ts_chain *chain, enum ts_role served_as);
+/* Whether rows depend on all others: no row can be done alone. */
+bool ts_chain_mixes_rows(const struct ts_chain *chain);
+/* Where number i of a head of a token stands. */
+static inline size_t ts_split_place(enum ts_split split, size_t tokens, size_t heads, size_t size, size_t token,
+                                    size_t head, size_t i)
+{
+    return split == TS_SPLIT_NUMBERS    ? (token * size + i) * heads + head
+           : split == TS_SPLIT_UNTURNED ? (head * tokens + token) * size + i
+                                        : (token * heads + head) * size + i;
+}
 /* Whether what serves as that is turned. */
 bool ts_chain_turns(const struct ts_chain *chain, enum ts_role served_as);
 /* The token whose key or value a token meets. */
@@ -124,10 +142,16 @@ struct ts_other_values {
 double *ts_chain_number(struct ts_chain *chain, const struct ts_chain *own);
 void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own);
 
-/* What a candidate may do otherwise than `own`. onset: the first wrong token. mixable: rows may depend on each other,
- * all of them are at hand. others: TS_MOST_OTHERS of them, or fewer and one without an actor. Returns how many; guesses
- * has room for TS_MOST_GUESSES. */
-size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, bool mixable, size_t hidden, size_t onset,
+/* What rows may depend on, beside the keys that they see. */
+enum ts_mixing {
+    TS_MIXES_NOTHING,
+    TS_MIXES_HEADS, /* heads of other tokens, which can be read */
+    TS_MIXES_ALL,   /* all of them, which are at hand */
+};
+
+/* What a candidate may do otherwise than `own`. onset: the first wrong token. others: TS_MOST_OTHERS of them, or fewer
+ * and one without an actor. Returns how many; guesses has room for TS_MOST_GUESSES. */
+size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, enum ts_mixing mixing, size_t hidden, size_t onset,
                         const struct ts_other_values *others, struct ts_chain_guess *guesses);
 
 #endif

@@ -219,8 +219,7 @@ static void likest_close(struct likest *likest)
 static bool run_rows(const struct fused *fused, const struct ts_chain *chain, const struct ts_chain_inputs *in,
                      double *out)
 {
-    bool ahead = chain->over_queries || chain->heads_first || chain->shift || chain->moved[TS_ROLE_KEY] ||
-                 chain->moved[TS_ROLE_VALUE];
+    bool ahead = ts_chain_mixes_rows(chain) || chain->shift || chain->moved[TS_ROLE_KEY] || chain->moved[TS_ROLE_VALUE];
     return ts_chain_run(chain, in, ahead ? fused->reach : fused->tokens, 0, fused->tokens, out);
 }
 
@@ -256,8 +255,9 @@ static size_t find_onset(const struct ts_case *the_case)
 static void make_guesses(struct fused *fused)
 {
     const struct ts_actor *actor = fused->the_case->actor;
-    fused->guess_count = ts_chain_guesses(&fused->own, fused->reach, fused->reach == actor->rows, actor->width,
-                                          fused->onset, fused->others, fused->guesses);
+    fused->guess_count =
+        ts_chain_guesses(&fused->own, fused->reach, fused->reach == actor->rows ? TS_MIXES_ALL : TS_MIXES_NOTHING,
+                         actor->width, fused->onset, fused->others, fused->guesses);
 }
 
 /* A chain that lasts: values that were loaded go, where they come from stays. */

@@ -9,7 +9,7 @@
 struct list {
     const struct ts_chain *own;
     size_t tokens, hidden, onset;
-    bool mixable;
+    enum ts_mixing mixing;
     const struct ts_other_values *others;
     struct ts_chain_guess *guesses;
     size_t count;
@@ -285,6 +285,40 @@ static void guess_roles(struct list *list)
     }
 }
 
+/* Queries, keys, values or all of them split into heads in another way; heads merged in another way. */
+static void guess_splits(struct list *list)
+{
+    static const char *const whose[] = {"the queries", "the keys", "the values", "queries, keys and values"};
+    const size_t heads[] = {list->own->heads, list->own->served, list->own->served, list->own->heads};
+    struct ts_chain_guess *guess;
+    for (enum ts_split split = TS_SPLIT_NUMBERS; split <= (list->mixing ? TS_SPLIT_UNTURNED : TS_SPLIT_NUMBERS);
+         split++)
+        for (int role = 0; role < 4; role++) {
+            if (heads[role] < 2)
+                continue;
+            guess = add(list, "permuted");
+            for (int i = 0; i < 3; i++)
+                guess->chain.splits[i] = role == i || role == 3 ? split : TS_SPLIT_HEADS;
+            if (split == TS_SPLIT_NUMBERS)
+                snprintf(guess->text, sizeof guess->text,
+                         "the candidate splits %s into [head_dim, heads] instead of [heads, head_dim]", whose[role]);
+            else
+                snprintf(guess->text, sizeof guess->text,
+                         "the candidate takes %s for [heads, tokens, head_dim]: viewed so in place of transposed",
+                         whose[role]);
+        }
+    for (int viewed = 0; viewed < 2 && list->mixing && list->own->heads > 1; viewed++) {
+        guess = add(list, "permuted");
+        guess->chain.heads_first = true;
+        for (int i = 0; i < 3 && viewed; i++)
+            guess->chain.splits[i] = TS_SPLIT_UNTURNED;
+        snprintf(guess->text, sizeof guess->text, "%s",
+                 viewed ? "the candidate views queries, keys and values as [heads, tokens, head_dim], and the context "
+                          "back, where heads and tokens must be transposed"
+                        : "the candidate merges the heads of the context without transposing heads and tokens first");
+    }
+}
+
 static void guess_rest(struct list *list)
 {
     static const double caps[] = {50, 30, 20};
@@ -301,7 +335,7 @@ static void guess_rest(struct list *list)
                  : i == 1 ? ", as they are with 1 / sqrt(head_dim) twice"
                           : "");
     }
-    if (list->mixable) {
+    if (list->mixing == TS_MIXES_ALL) {
         guess = add(list, "softmax");
         guess->chain.over_queries = true;
         snprintf(guess->text, sizeof guess->text, "the candidate's softmax runs over the queries instead of the keys");
@@ -339,23 +373,11 @@ static void guess_rest(struct list *list)
         snprintf(guess->text, sizeof guess->text, "the candidate's key and value head %zu is a copy of head %zu", head,
                  guess->chain.copied_from);
     }
-    if (list->own->heads > 1) {
-        guess = add(list, "permuted");
-        guess->chain.numbers_first = true;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate splits the queries into [head_dim, heads] instead of [heads, head_dim]");
-    }
     for (size_t i = 0; i < TS_MOST_OTHERS && list->others && list->others[i].operand.actor; i++) {
         guess = add(list, "wrong-input");
         guess->chain.v = list->others[i].operand;
         guess->chain.values = list->others[i].values;
         snprintf(guess->text, sizeof guess->text, "%s", list->others[i].text);
-    }
-    if (list->mixable && list->own->heads > 1) {
-        guess = add(list, "permuted");
-        guess->chain.heads_first = true;
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate merges the heads of the context without transposing heads and tokens first");
     }
     for (int way = 0; way < 4; way++) {
         bool keys = way % 2;
@@ -374,14 +396,15 @@ static void guess_rest(struct list *list)
     }
 }
 
-size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, bool mixable, size_t hidden, size_t onset,
+size_t ts_chain_guesses(const struct ts_chain *own, size_t tokens, enum ts_mixing mixing, size_t hidden, size_t onset,
                         const struct ts_other_values *others, struct ts_chain_guess *guesses)
 {
-    struct list list = {own, tokens, hidden, onset, mixable, others, guesses, 0};
+    struct list list = {own, tokens, hidden, onset, mixing, others, guesses, 0};
     guess_rotary(&list);
     guess_mask(&list);
     guess_weighing(&list);
     guess_roles(&list);
+    guess_splits(&list);
     guess_rest(&list);
     return list.count;
 }

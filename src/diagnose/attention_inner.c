@@ -179,8 +179,8 @@ static bool shows(const struct inner *inner, const struct ts_chain_guess *guess)
     bool steps = chain->weighing != own->weighing || chain->over_queries || chain->shift != own->shift ||
                  chain->window != own->window || chain->first_sees_itself || chain->masked_late;
     return !guess->reversed && !chain->values && !chain->heads_first && !chain->tiled && !chain->tiled_values &&
-           chain->roles[TS_ROLE_VALUE] == TS_ROLE_VALUE && !chain->moved[TS_ROLE_VALUE] &&
-           chain->copied == TS_NO_INDEX && chain->stale == TS_NO_INDEX &&
+           !chain->splits[TS_ROLE_VALUE] && chain->roles[TS_ROLE_VALUE] == TS_ROLE_VALUE &&
+           !chain->moved[TS_ROLE_VALUE] && chain->copied == TS_NO_INDEX && chain->stale == TS_NO_INDEX &&
            !(inner->scores && (steps || chain->scale != own->scale));
 }
 
@@ -252,8 +252,9 @@ static void propose_guesses(struct inner *inner, double *out)
         largest = fmax(largest, ts_rows_cost(the_case, the_case->expected, row, 1));
     while (onset < inner->tokens && ts_rows_cost(the_case, the_case->expected, onset, 1) < 1e-3 * largest)
         onset++;
-    count =
-        guesses ? ts_chain_guesses(&inner->own, inner->tokens, true, inner->operands.q.width, onset, NULL, guesses) : 0;
+    count = guesses ? ts_chain_guesses(&inner->own, inner->tokens, TS_MIXES_ALL, inner->operands.q.width, onset, NULL,
+                                       guesses)
+                    : 0;
     for (size_t g = 0; g < count; g++) {
         struct ts_chain_guess *guess = &guesses[g];
         if (!shows(inner, guess) || !predict(inner, &guess->chain, &inner->candidate, inner->first, inner->count, out))

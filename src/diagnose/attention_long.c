@@ -60,6 +60,46 @@ static bool same_operand(const struct ts_operand *a, const struct ts_operand *b)
     return a->actor == b->actor && a->offset == b->offset;
 }
 
+/* So many numbers that stand one behind the other in an operand of all tokens, wherever its rows end. */
+static bool read_flat(struct ts_long *it, const struct ts_operand *from, bool candidate, size_t at, size_t count,
+                      double *out)
+{
+    for (size_t run; count; at += run, out += run, count -= run) {
+        run = from->width - at % from->width;
+        run = run < count ? run : count;
+        if (run > it->tokens * it->room || !read_numbers(it, from->actor->pair, candidate, at / from->width, 1,
+                                                         from->offset + at % from->width, run, out))
+            return false;
+    }
+    return true;
+}
+
+/* A head of an operand of `heads` at some tokens. */
+static bool read_head(struct ts_long *it, const struct ts_chain *chain, enum ts_role role, bool candidate, size_t heads,
+                      size_t head, size_t token, size_t tokens, double *out)
+{
+    const struct ts_operand *from = ts_chain_operand(chain, role);
+    size_t size = chain->size, pair = from->actor->pair;
+    if (ts_chain_split(chain, role) == TS_SPLIT_UNTURNED)
+        return read_flat(it, from, candidate, (head * it->tokens + token) * size, tokens * size, out);
+    if (ts_chain_split(chain, role) == TS_SPLIT_HEADS)
+        return read_numbers(it, pair, candidate, token, tokens, from->offset + head * size, size, out);
+    for (size_t i = 0; i < size; i++) {
+        struct ts_error ignored;
+        if (ts_scene_read(it->the_case->scene, pair, candidate, it->first + token, tokens,
+                          from->offset + i * heads + head, 1, it->read, &ignored) != TS_OK)
+            return false;
+        for (size_t t = 0; t < tokens; t++)
+            out[t * size + i] = (double)it->read[t];
+    }
+    return true;
+}
+
+static bool split_alike(const struct ts_chain *a, const struct ts_chain *b)
+{
+    return memcmp(a->splits, b->splits, sizeof a->splits) == 0;
+}
+
 /* Keys and values that serve a head, the keys turned up to `count`. */
 static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t count)
 {
@@ -69,14 +109,14 @@ static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidat
     const struct ts_operand *values = ts_chain_operand(chain, TS_ROLE_VALUE);
     bool turned_values = ts_chain_turns(chain, TS_ROLE_VALUE);
     if (it->held_key != key_head || it->held_value != value_head || it->held_candidate != candidate ||
-        it->held.size != chain->size || !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
+        it->held.size != chain->size || !split_alike(&it->held, chain) ||
+        !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
         !same_operand(values, ts_chain_operand(&it->held, TS_ROLE_VALUE)) ||
         turned_values != ts_chain_turns(&it->held, TS_ROLE_VALUE) ||
         (turned_values && !turns_alike(&it->held, chain))) {
-        size_t k = keys->offset + key_head * chain->size, v = values->offset + value_head * chain->size;
         it->held_key = TS_NO_INDEX;
-        if (!read_numbers(it, keys->actor->pair, candidate, 0, it->tokens, k, chain->size, it->keys) ||
-            !read_numbers(it, values->actor->pair, candidate, 0, it->tokens, v, chain->size, it->values))
+        if (!read_head(it, chain, TS_ROLE_KEY, candidate, chain->served, key_head, 0, it->tokens, it->keys) ||
+            !read_head(it, chain, TS_ROLE_VALUE, candidate, chain->served, value_head, 0, it->tokens, it->values))
             return false;
         if (turned_values)
             ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, chain->k_from, it->tokens, it->values);
@@ -111,20 +151,6 @@ static double dot(const double *x, const double *y, size_t count)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/* The query of one head at one token. */
-static bool read_query(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
-                       double *query)
-{
-    const struct ts_operand *from = ts_chain_operand(chain, TS_ROLE_QUERY);
-    size_t size = chain->size, pair = from->actor->pair;
-    if (!chain->numbers_first)
-        return read_numbers(it, pair, candidate, token, 1, from->offset + head * size, size, query);
-    for (size_t i = 0; i < size; i++)
-        if (!read_numbers(it, pair, candidate, token, 1, from->offset + i * chain->heads + head, 1, query + i))
-            return false;
-    return true;
-}
-
 /* One query among those that are done together. */
 struct query {
     double numbers[MOST_SIZE];
@@ -139,7 +165,7 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     query->blind = !ts_chain_sees(chain, token, it->tokens, &query->first, &query->end);
     query->largest = -INFINITY;
     query->sum = 0;
-    if (!read_query(it, chain, candidate, head, token, query->numbers))
+    if (!read_head(it, chain, TS_ROLE_QUERY, candidate, chain->heads, head, token, 1, query->numbers))
         return false;
     if (ts_chain_turns(chain, TS_ROLE_QUERY))
         ts_chain_turn(chain, TS_ROLE_QUERY, chain->q_turns, (double)token + (token + 1 == it->tokens ? chain->late : 0),
@@ -148,8 +174,8 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     return true;
 }
 
-bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
-                      size_t count, double *out, size_t stride)
+static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                        size_t count, double *out, size_t stride)
 {
     size_t size = chain->size, turned;
     struct query queries[TS_LONG_TOGETHER];
@@ -207,16 +233,28 @@ bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool can
     return true;
 }
 
+bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                      size_t count, double *out, size_t stride)
+{
+    if (!chain->heads_first)
+        return run_queries(it, chain, candidate, head, token, count, out, stride);
+    for (size_t j = 0; j < count; j++) { /* what stands there is another head of another token */
+        size_t at = (token + j) * chain->heads + head;
+        if (!run_queries(it, chain, candidate, at / it->tokens, at % it->tokens, 1, out + j * stride, 0))
+            return false;
+    }
+    return true;
+}
+
 bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                      double *out)
 {
     return ts_long_contexts(it, chain, candidate, head, token, 1, out, 0);
 }
 
-/* Over all queries, or tokens mixed up: no row can be done alone. */
 bool ts_long_reaches(const struct ts_chain *chain)
 {
-    return !chain->over_queries && !chain->heads_first;
+    return !chain->over_queries;
 }
 
 /* The context of all rows of the case. */
@@ -224,6 +262,13 @@ static bool run_chain(struct ts_long *it, const struct ts_chain *chain, bool can
 {
     const struct ts_case *the_case = it->the_case;
     size_t rows = the_case->actor->rows, width = chain->heads * chain->size;
+    for (size_t at = 0; at < rows * chain->heads && chain->heads_first; at++) { /* those of a row share their keys */
+        size_t row = at / chain->heads, head = at % chain->heads;
+        if (!ts_long_context(it, chain, candidate, head, (size_t)ts_case_row(the_case, row), out + at * chain->size))
+            return false;
+    }
+    if (chain->heads_first)
+        return true;
     /* heads that share keys one behind the other, so that these are read once */
     for (size_t served = 0; served < ts_chain_serving(chain); served++)
         for (size_t head = 0; head < chain->heads; head++) {

@@ -21,7 +21,7 @@ _Static_assert(TS_PASS_ROWS <= TS_ATTEND_BLOCK, "queries are turned where keys a
 
 bool ts_pass_reaches(const struct ts_chain *chain)
 {
-    return ts_long_reaches(chain) && !chain->values;
+    return ts_long_reaches(chain) && !chain->heads_first && !chain->values;
 }
 
 static size_t rounded(size_t count, size_t to)
@@ -124,6 +124,22 @@ static bool read_heads(const struct ts_pass *pass, struct ts_pass_worker *worker
                          operand->offset + from * pass->chain->size, width, worker->read + before, &ignored) == TS_OK;
 }
 
+/* One head of an operand at some tokens in a row, where all tokens of a head stand one behind the other. */
+static bool read_viewed(const struct ts_pass *pass, struct ts_pass_worker *worker, const struct ts_operand *operand,
+                        size_t head, size_t token, size_t tokens, size_t before)
+{
+    size_t size = pass->chain->size, at = (head * pass->tokens + token) * size, count = tokens * size;
+    for (size_t run; count; at += run, before += run, count -= run) {
+        struct ts_operand part = *operand;
+        part.offset += at % operand->width;
+        run = operand->width - at % operand->width;
+        run = run < count ? run : count;
+        if (!read_heads(pass, worker, &part, at / operand->width, 1, 0, run / size, before))
+            return false;
+    }
+    return true;
+}
+
 /* So many keys or values from one on of the heads that are held, each from the place that it meets. */
 static bool read_served(const struct ts_pass *pass, struct ts_pass_worker *worker, enum ts_role role, size_t from,
                         size_t count, size_t served, size_t heads)
@@ -135,7 +151,9 @@ static bool read_served(const struct ts_pass *pass, struct ts_pass_worker *worke
         for (run = 1; at + run < count && ts_chain_place(chain, role, from + at + run, pass->tokens) == place + run;
              run++) {
         }
-        if (!read_heads(pass, worker, ts_chain_operand(chain, role), place, run, served, heads, at * width))
+        if (ts_chain_split(chain, role) == TS_SPLIT_UNTURNED
+                ? !read_viewed(pass, worker, ts_chain_operand(chain, role), served, place, run, at * width)
+                : !read_heads(pass, worker, ts_chain_operand(chain, role), place, run, served, heads, at * width))
             return false;
     }
     for (size_t i = 0; i < count * width; i++)
@@ -144,15 +162,23 @@ static bool read_served(const struct ts_pass *pass, struct ts_pass_worker *worke
     return true;
 }
 
+/* How the heads that were read stand. */
+static enum ts_split split_as_read(const struct ts_chain *chain, enum ts_role role)
+{
+    return ts_chain_split(chain, role) == TS_SPLIT_NUMBERS ? TS_SPLIT_NUMBERS : TS_SPLIT_HEADS;
+}
+
 /* Takes one of the heads that were read, and turns it as those of its places are. */
 static void take_head(const struct ts_pass *pass, struct ts_pass_worker *worker, enum ts_role role, size_t from,
                       size_t count, size_t head, size_t heads)
 {
     const struct ts_chain *chain = pass->chain;
+    enum ts_split split = split_as_read(chain, role);
     size_t size = chain->size;
     for (size_t key = 0; key < count; key++)
         for (size_t i = 0; i < size; i++)
-            worker->numbers[key * size + i] = (double)worker->read[(key * heads + head) * size + i];
+            worker->numbers[key * size + i] =
+                (double)worker->read[ts_split_place(split, count, heads, size, key, head, i)];
     for (size_t at = 0, run; at < count && ts_chain_turns(chain, role); at += run) {
         size_t place = ts_chain_place(chain, role, from + at, pass->tokens);
         for (run = 1; at + run < count && ts_chain_place(chain, role, from + at + run, pass->tokens) == place + run;
@@ -200,16 +226,19 @@ static void keep_values(const struct ts_pass *pass, const struct ts_pass_worker 
 static bool hold_role(const struct ts_pass *pass, struct ts_pass_worker *worker, enum ts_role role, size_t from,
                       size_t count)
 {
-    bool as_they_stand = true;
+    enum ts_split split = ts_chain_split(pass->chain, role);
+    bool together = split != TS_SPLIT_UNTURNED, all = split == TS_SPLIT_NUMBERS; /* each head is everywhere */
+    size_t first = all ? 0 : pass->served, heads = all ? pass->chain->served : pass->held;
     for (size_t pick = 0; pick < pass->held; pick++)
-        as_they_stand = as_they_stand && ts_chain_head(pass->chain, role, pass->served + pick) == pass->served + pick;
-    if (as_they_stand && !read_served(pass, worker, role, from, count, pass->served, pass->held))
+        together = together && ts_chain_head(pass->chain, role, pass->served + pick) == pass->served + pick;
+    together = together || all;
+    if (together && !read_served(pass, worker, role, from, count, first, heads))
         return false;
     for (size_t pick = 0; pick < pass->held; pick++) {
         size_t head = ts_chain_head(pass->chain, role, pass->served + pick);
-        if (!as_they_stand && !read_served(pass, worker, role, from, count, head, 1))
+        if (!together && !read_served(pass, worker, role, from, count, head, 1))
             return false;
-        take_head(pass, worker, role, from, count, as_they_stand ? pick : 0, as_they_stand ? pass->held : 1);
+        take_head(pass, worker, role, from, count, together ? head - first : 0, together ? heads : 1);
         if (role == TS_ROLE_KEY)
             keep_keys(pass, worker, pick, from, count);
         else
@@ -244,15 +273,18 @@ bool ts_pass_hold(struct ts_pass *pass, uint64_t first, size_t served)
     return !atomic_load(&pass->failed);
 }
 
-/* Queries of heads [from, to) of the model: those that stand in a row at once. */
+/* Queries of heads [from, to) of the model, one alone where heads stand apart: those that stand in a row at once. */
 static bool read_queries(const struct ts_pass *pass, struct ts_pass_worker *worker, size_t from, size_t to,
                          const size_t *tokens, size_t count)
 {
+    const struct ts_operand *operand = ts_chain_operand(pass->chain, TS_ROLE_QUERY);
     for (size_t at = 0, run; at < count; at += run) {
+        size_t before = at * (to - from) * pass->chain->size;
         for (run = 1; at + run < count && tokens[at + run] == tokens[at] + run; run++) {
         }
-        if (!read_heads(pass, worker, ts_chain_operand(pass->chain, TS_ROLE_QUERY), tokens[at], run, from, to - from,
-                        at * (to - from) * pass->chain->size))
+        if (ts_chain_split(pass->chain, TS_ROLE_QUERY) == TS_SPLIT_UNTURNED
+                ? !read_viewed(pass, worker, operand, from, tokens[at], run, before)
+                : !read_heads(pass, worker, operand, tokens[at], run, from, to - from, before))
             return false;
     }
     return true;
@@ -263,11 +295,12 @@ static void take_queries(const struct ts_pass *pass, struct ts_pass_worker *work
                          const size_t *tokens, size_t count)
 {
     const struct ts_chain *chain = pass->chain;
+    enum ts_split split = split_as_read(chain, TS_ROLE_QUERY);
     size_t size = chain->size;
     for (size_t row = 0; row < count; row++)
         for (size_t i = 0; i < size; i++)
             worker->numbers[row * size + i] =
-                (double)worker->read[row * heads * size + (chain->numbers_first ? i * heads + head : head * size + i)];
+                (double)worker->read[ts_split_place(split, count, heads, size, row, head, i)];
     for (size_t at = 0, run; at < count && ts_chain_turns(chain, TS_ROLE_QUERY); at += run) {
         bool last = tokens[at] + 1 == pass->tokens; /* which may stand elsewhere */
         for (run = 1; at + run < count && tokens[at + run] == tokens[at] + run && tokens[at + run] + 1 < pass->tokens;
@@ -318,11 +351,18 @@ const double *ts_pass_run(struct ts_pass *pass, unsigned number, size_t from, si
                           size_t count)
 {
     struct ts_pass_worker *worker = &pass->workers[number];
-    bool split = pass->chain->numbers_first;
-    size_t low = split ? 0 : pass->heads[from], high = split ? pass->chain->heads : pass->heads[to - 1] + 1;
-    if (!read_queries(pass, worker, low, high, tokens, count))
+    enum ts_split split = ts_chain_split(pass->chain, TS_ROLE_QUERY);
+    bool everywhere = split == TS_SPLIT_NUMBERS, apart = split == TS_SPLIT_UNTURNED;
+    size_t low = everywhere ? 0 : pass->heads[from], high = everywhere ? pass->chain->heads : pass->heads[to - 1] + 1;
+    if (!apart && !read_queries(pass, worker, low, high, tokens, count))
         return NULL;
     for (size_t i = from; i < to; i++) {
+        if (apart) {
+            low = pass->heads[i];
+            high = low + 1;
+            if (!read_queries(pass, worker, low, high, tokens, count))
+                return NULL;
+        }
         take_queries(pass, worker, pass->heads[i] - low, high - low, tokens, count);
         run_head(pass, worker, pass->heads[i], tokens, count, worker->out + (i - from) * count * pass->padded);
     }

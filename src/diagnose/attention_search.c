@@ -208,7 +208,7 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
                        ? (size_t)(glance->first - it->first)
                        : 0;
     size_t count =
-        guesses ? ts_chain_guesses(own, it->tokens, false, the_case->actor->width, onset, others, guesses) : 0;
+        guesses ? ts_chain_guesses(own, it->tokens, TS_MIXES_HEADS, the_case->actor->width, onset, others, guesses) : 0;
     struct trial trial;
     choose_trial(the_case, own, &trial);
     for (size_t g = 0; g < count; g++)

@@ -599,6 +599,7 @@ static void propose(struct ts_case *the_case)
     if (the_case->operation.kind == TS_OPERATION_SCORES || the_case->operation.kind == TS_OPERATION_CONTEXT) {
         ts_propose_heads(the_case, &variants);
         ts_propose_exchanged(the_case, &variants);
+        ts_propose_splits(the_case, &variants);
         ts_propose_stale_token(the_case, &variants);
         ts_propose_shifted_tokens(the_case, &variants);
     }

@@ -83,6 +83,8 @@ static inline bool ts_is_allowed(double score)
 /* Heads of keys or values that are not those of the reference, and exchanged operands. In attention_heads.c. */
 void ts_propose_heads(struct ts_case *the_case, struct ts_variants *variants);
 void ts_propose_exchanged(struct ts_case *the_case, struct ts_variants *variants);
+/* Queries, keys or values split into heads in another way. In attention_splits.c. */
+void ts_propose_splits(struct ts_case *the_case, struct ts_variants *variants);
 
 /* Scores that differ by a slope over the distance. In attention_bias.c. */
 void ts_propose_distance_bias(struct ts_case *the_case);

@@ -10,33 +10,64 @@
 #define FOLLOWS    0.97
 #define WORTHWHILE 0.3
 
-/* Two of three terms missing at once, or added twice: the stream after the first of two additions, which was not
- * captured. */
+/* The factor that the candidate's sum has on all terms but one: of those that faults make the nearest one, or what
+ * fits; 1 where there is none. */
+static double factor_of_rest(const struct ts_case *the_case, const double *kept, bool *fitted)
+{
+    static const double usual[] = {0, 2, -1, 0.5};
+    double dot = 0, square = 0;
+    *fitted = false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        double rest = the_case->expected[i] - kept[i], found = the_case->found[i] - kept[i];
+        if (isfinite(rest) && isfinite(found)) {
+            dot += rest * found;
+            square += rest * rest;
+        }
+    }
+    if (!(square > 0))
+        return 1;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (fabs(dot / square - usual[i]) < 0.12)
+            return usual[i];
+    *fitted = true;
+    return dot / square;
+}
+
+/* Two of three terms missing at once, subtracted, or added twice: the stream after the first of two additions, or what
+ * a branch made, was not captured. */
 static void propose_subset(struct ts_case *the_case)
 {
     const struct ts_operation *operation = &the_case->operation;
     struct ts_variants variants;
-    unsigned all = (1u << operation->input_count) - 1;
     if (operation->kind != TS_OPERATION_SUM || operation->input_count < 3 ||
         !ts_variants_open(&variants, the_case, operation))
         return;
-    for (unsigned kept = 1; kept < all; kept <<= 1) { /* one of them; with two left the terms' own search finds it */
-        unsigned slot = kept == 1 ? 0 : kept == 2 ? 1 : 2;
-        memcpy(variants.out, variants.inputs[slot], the_case->total * sizeof *variants.out);
-        ts_formula_sum(the_case, 0, &variants.from[slot]->pair, &(double){1}, 1);
-        ts_propose(the_case, "term-missing", variants.out, 0,
-                   ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
-                   "only %s is left of the sum: %s and %s are missing", ts_case_name(the_case, variants.from[slot]),
-                   ts_case_name(the_case, variants.from[(slot + 1) % 3]),
-                   ts_case_name(the_case, variants.from[(slot + 2) % 3]));
+    for (unsigned slot = 0; slot < 3; slot++) { /* one is right; with two right the terms' own search finds it */
+        const double *kept = variants.inputs[slot];
+        const char *check =
+            ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor));
+        const char *right = ts_case_name(the_case, variants.from[slot]);
+        const char *rest[2] = {ts_case_name(the_case, variants.from[(slot + 1) % 3]),
+                               ts_case_name(the_case, variants.from[(slot + 2) % 3])};
+        bool fitted;
+        double factor = factor_of_rest(the_case, kept, &fitted), times = 1 - factor;
         for (size_t i = 0; i < the_case->total; i++)
-            variants.out[i] = 2 * the_case->expected[i] - variants.inputs[slot][i];
-        ts_formula_sum(the_case, 2, &variants.from[slot]->pair, &(double){-1}, 1);
-        ts_propose(the_case, "term-extra", variants.out, 0,
-                   ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor)),
-                   "the candidate adds the sum of %s and %s twice",
-                   ts_case_name(the_case, variants.from[(slot + 1) % 3]),
-                   ts_case_name(the_case, variants.from[(slot + 2) % 3]));
+            variants.out[i] = factor * the_case->expected[i] + times * kept[i];
+        if (fitted && (fabs(factor - 1) < 0.12 || ts_explained(the_case, variants.out) < 0.9))
+            continue; /* a factor that means nothing must explain nearly all */
+        ts_formula_sum(the_case, factor, &variants.from[slot]->pair, &times, 1);
+        if (factor == 0)
+            ts_propose(the_case, "term-missing", variants.out, 0, check,
+                       "only %s is left of the sum: %s and %s are missing", right, rest[0], rest[1]);
+        else if (factor == 2)
+            ts_propose(the_case, "term-extra", variants.out, 0, check, "the candidate adds the sum of %s and %s twice",
+                       rest[0], rest[1]);
+        else if (factor == -1)
+            ts_propose(the_case, "sign-flipped", variants.out, 0, check,
+                       "the candidate subtracts %s and %s instead of adding them", rest[0], rest[1]);
+        else
+            ts_propose(the_case, "scaled", variants.out, fitted ? 1 : 0, check,
+                       "the candidate adds %s and %s with a factor of %.4g instead of 1", rest[0], rest[1], factor);
     }
     ts_variants_close(&variants);
 }

@@ -16,7 +16,7 @@ static void check(const struct ts_chain *own, size_t onset, struct ts_chain_gues
     static const struct ts_actor actor;
     const struct ts_other_values others[TS_MOST_OTHERS] = {{.operand = {.actor = &actor}, .text = "one"},
                                                            {.operand = {.actor = &actor}, .text = "other"}};
-    const size_t count = ts_chain_guesses(own, TOKENS, true, own->heads * SIZE, onset, others, guesses);
+    const size_t count = ts_chain_guesses(own, TOKENS, TS_MIXES_ALL, own->heads * SIZE, onset, others, guesses);
     /* the last place is where those would go that find no room */
     assert_in_range(count, 1, TS_MOST_GUESSES - 1);
     assert_null(guesses[TS_MOST_GUESSES - 1].id);

@@ -226,10 +226,10 @@ static void expect_pass(struct operands *it, const struct ts_chain *chain, bool 
 static void test_chains(void **state)
 {
     struct operands *it = open_operands(false);
-    struct ts_chain chains[20];
+    struct ts_chain chains[24];
     size_t count = 0;
     (void)state;
-    for (size_t i = 0; i < 20; i++) {
+    for (size_t i = 0; i < 24; i++) {
         chains[i] = it->chain;
         if (i > 9) { /* turned on the way */
             chains[i].base = 1e4;
@@ -253,7 +253,12 @@ static void test_chains(void **state)
     chains[count++].stale_from = 17;
     chains[count++].moved[TS_ROLE_KEY] = 3;
     chains[count++].moved[TS_ROLE_VALUE] = -3;
-    chains[count++].numbers_first = true;
+    chains[count++].splits[TS_ROLE_QUERY] = TS_SPLIT_NUMBERS;
+    chains[count++].splits[TS_ROLE_KEY] = TS_SPLIT_NUMBERS;
+    chains[count++].splits[TS_ROLE_VALUE] = TS_SPLIT_NUMBERS;
+    chains[count++].splits[TS_ROLE_QUERY] = TS_SPLIT_UNTURNED;
+    chains[count].splits[TS_ROLE_KEY] = TS_SPLIT_UNTURNED;
+    chains[count++].splits[TS_ROLE_VALUE] = TS_SPLIT_UNTURNED;
     chains[count++].late = 4;
     chains[count++].k_from = 2;
     chains[count++].q_turns = 2;
@@ -262,7 +267,7 @@ static void test_chains(void **state)
     chains[count].turned_before = true;
     chains[count].roles[TS_ROLE_KEY] = TS_ROLE_VALUE;
     chains[count++].roles[TS_ROLE_VALUE] = TS_ROLE_KEY;
-    assert_int_equal(count, 20);
+    assert_int_equal(count, 24);
     for (size_t i = 0; i < count; i++)
         expect_pass(it, &chains[i], i % 4 == 1);
     close_operands(it);

@@ -15,7 +15,13 @@ enum fault {
     NOT_DIVIDED,
     NOT_ITSELF, /* each token sees those before it, the first itself */
     NO_MASK,
-    VALUES_LATE, /* each token meets the value of the one before it, the first the last one's */
+    VALUES_LATE,    /* each token meets the value of the one before it, the first the last one's */
+    KEYS_BY_NUMBER, /* [size, heads] where [heads, size] is meant */
+    VALUES_BY_NUMBER,
+    QUERIES_VIEWED, /* [heads, tokens, size] where [tokens, heads, size] is meant */
+    VALUES_VIEWED,
+    ALL_VIEWED,
+    ALL_VIEWED_BACK, /* and what they make as well */
     OTHER_WEIGHT,
 };
 
@@ -46,9 +52,28 @@ static void as_they_are(const float *head, double *out)
         out[i] = (double)head[i];
 }
 
-static void attend(const struct attention *from, enum fault fault, float *context)
+/* The numbers of queries, keys or values in the places in which a candidate takes them. */
+static const float *split(const float *own, size_t tokens, size_t heads, bool by_number, bool viewed, float *room)
 {
-    size_t keys = from->served * SIZE;
+    for (size_t at = 0; at < tokens * heads * SIZE; at++) {
+        size_t i = at % SIZE, head = at / SIZE % heads, token = at / SIZE / heads;
+        room[at] = own[by_number ? (token * SIZE + i) * heads + head
+                       : viewed  ? (head * tokens + token) * SIZE + i
+                                 : at];
+    }
+    return room;
+}
+
+static void attend(const struct attention *right, enum fault fault, float *context)
+{
+    static float room[3][MOST * WIDTH];
+    bool back = fault == ALL_VIEWED_BACK, all = fault == ALL_VIEWED || back;
+    struct attention own = *right, *from = &own;
+    size_t keys = own.served * SIZE;
+    own.q = (float *)split(right->q, own.tokens, HEADS, false, all || fault == QUERIES_VIEWED, room[0]);
+    own.k = (float *)split(right->k, own.tokens, own.served, fault == KEYS_BY_NUMBER, all, room[1]);
+    own.v = (float *)split(right->v, own.tokens, own.served, fault == VALUES_BY_NUMBER, all || fault == VALUES_VIEWED,
+                           room[2]);
     for (size_t head = 0; head < HEADS; head++)
         for (size_t row = 0; row < from->tokens; row++) {
             size_t served = head / (HEADS / from->served);
@@ -76,7 +101,7 @@ static void attend(const struct attention *from, enum fault fault, float *contex
                     out[i] += weight * value[i];
             }
             for (size_t i = 0; i < SIZE; i++)
-                context[row * WIDTH + head * SIZE + i] =
+                context[(back ? head * from->tokens + row : row * HEADS + head) * SIZE + i] =
                     (float)(fault == NO_SOFTMAX || fault == NOT_DIVIDED ? out[i] : out[i] / sum);
         }
 }
@@ -138,6 +163,12 @@ static const struct {
     {NOT_ITSELF, "mask", "each token sees the tokens before it but not itself, except the first"},
     {NO_MASK, "mask", "no causal mask"},
     {VALUES_LATE, "shifted", "values are one token late"},
+    {KEYS_BY_NUMBER, "permuted", "splits the keys into [head_dim, heads]"},
+    {VALUES_BY_NUMBER, "permuted", "splits the values into [head_dim, heads]"},
+    {QUERIES_VIEWED, "permuted", "takes the queries for [heads, tokens, head_dim]"},
+    {VALUES_VIEWED, "permuted", "takes the values for [heads, tokens, head_dim]"},
+    {ALL_VIEWED, "permuted", "takes queries, keys and values for [heads, tokens, head_dim]"},
+    {ALL_VIEWED_BACK, "permuted", "views queries, keys and values as [heads, tokens, head_dim], and the context back"},
 };
 
 static void expect_all(size_t tokens, size_t served, bool captured, bool coarse, size_t step)
