@@ -295,4 +295,5 @@ void ts_row_match_release(struct ts_row_match *match)
     free(match->a);
     free(match->b);
     free(match->rows);
+    *match = (struct ts_row_match){0};
 }
