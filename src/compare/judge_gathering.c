@@ -14,7 +14,6 @@
 #include "tensor/layer.h"
 
 #define BACK         8 /* earlier pairs that may hold the logits */
-#define MOST_CHOSEN  64
 #define MOST_EXPERTS 4096
 
 /* What both sides chose, token by token. */
@@ -36,7 +35,7 @@ static bool open_gathering(struct gathering *it, const struct ts_judge *state, s
     const size_t count = (size_t)state->pairs[i].a.count;
     *it = (struct gathering){.order = &state->pairs[i], .tokens = (size_t)state->scene.tokens};
     it->chosen = count / it->tokens;
-    if (!it->chosen || it->chosen > MOST_CHOSEN)
+    if (!it->chosen || it->chosen > TS_MOST_GATHERED)
         return false;
     it->took[0] = malloc(2 * count * sizeof **it->took);
     it->took[1] = it->took[0] ? it->took[0] + count : NULL;
@@ -64,7 +63,7 @@ static void close_gathering(struct gathering *it)
 static bool choose(struct gathering *it, size_t side)
 {
     const struct ts_view *view = side ? &it->logits->b : &it->logits->a;
-    int64_t best[MOST_CHOSEN + 1];
+    int64_t best[TS_MOST_GATHERED + 1];
     struct ts_error ignored;
     for (size_t token = 0; token < it->tokens; token++) {
         float most = 0;

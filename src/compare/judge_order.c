@@ -166,7 +166,8 @@ static bool match_by_order(const struct ts_judge *state, size_t i, size_t excuse
     const struct ts_pair *captured = &state->pairs[state->gathered];
     const size_t count = (size_t)captured->a.count;
     size_t *tokens = malloc(2 * count * sizeof *tokens);
-    bool good = tokens && ts_row_match_count(&state->pairs[i]) == count &&
+    bool good = tokens && count <= TS_MOST_GATHERED * state->scene.tokens &&
+                ts_row_match_count(&state->pairs[i]) == count &&
                 ts_gathered_tokens(captured, false, state->scene.tokens, across, tokens) &&
                 ts_gathered_tokens(captured, true, state->scene.tokens, across, tokens + count) &&
                 ts_row_match_within(match, &state->pairs[i], tokens, tokens + count) &&
