@@ -358,6 +358,41 @@ static void test_experts_that_the_order_tells(void **state)
     judge_sorted(false, TINY, HEADS_IN_THE_MLP, 7); /* no place for experts there */
 }
 
+/* The same experts in other slots: those of one token are nearly tied, or the candidate counts slots by the numbers of
+ * its experts. */
+static void judge_slots(bool by_number, const char *said)
+{
+    static struct sorted sorted;
+    struct judged judged;
+    choose(&sorted, false, false);
+    memcpy(sorted.chosen[1][FLIPPED], sorted.chosen[0][FLIPPED], sizeof sorted.chosen[0][FLIPPED]);
+    memcpy(sorted.logits[1] + FLIPPED * EXPERTS, sorted.logits[0] + FLIPPED * EXPERTS, EXPERTS * sizeof(float));
+    for (size_t expert = 0, row = 0; expert < EXPERTS; expert++)
+        for (size_t token = 0; token < TOKENS; token++)
+            for (size_t k = 0; k < CHOSEN; k++)
+                if (sorted.chosen[1][token][k] == expert) {
+                    const size_t smaller = sorted.chosen[1][token][1 - k] < expert;
+                    sorted.slots[1][row++] = (int64_t)(token * CHOSEN + (by_number ? smaller : k));
+                }
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), TINY);
+    trace_add(&judged.trace, "layers.0.mlp.router.layer", sorted.logits[0], sorted.logits[1], SHAPE(TOKENS, EXPERTS));
+    trace_add_integers(&judged.trace, "layers.0.mlp.router.0", sorted.slots[0], sorted.slots[1], ROWS, 1);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.verdicts[5].judged, TS_JUDGED_NOISE);
+    if (!strstr(judged.judgement.verdicts[5].why, said))
+        fail_msg("it says: %s", judged.judgement.verdicts[5].why);
+    judged_end(&judged);
+}
+
+static void test_slots_that_are_counted_otherwise(void **state)
+{
+    (void)state;
+    judge_slots(false, "1 token has the same experts in another order, on a near tie");
+    judge_slots(true, "have the same experts, in slots that are counted in another order");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_a_norm_behind_gathered_rows),
         cmocka_unit_test(test_rows_of_experts_are_no_tokens),
         cmocka_unit_test(test_experts_that_the_order_tells),
+        cmocka_unit_test(test_slots_that_are_counted_otherwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
