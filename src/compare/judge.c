@@ -339,6 +339,8 @@ static void sum_up(struct ts_judge *state)
     out->precision_b = (int)best;
     if (out->weights)
         return;
+    for (size_t i = 0; i < out->count; i++)
+        out->verdicts[i].error = state->errors[i];
     out->tokens = state->scene.tokens;
     out->aside = ts_arena_array(&out->arena, state->scene.taken_count + 1, sizeof *out->aside);
     if (state->guesses)

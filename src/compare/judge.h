@@ -33,6 +33,8 @@ struct ts_verdict {
     bool allowed;          /* NOISE: by a rule or tolerance of the user's, whatever the judge thinks of it */
     double roundings;      /* (rel_l2 / rounding)^2 in the coarser precision of the pair */
     double noise_ratio;    /* replayed: error made here over what rounding explains; NaN when it was not replayed */
+    double error;          /* of runs: relative L2 of what counts, without tokens set aside, rows that experts gather in
+                              one order; NaN: integers, or nothing was compared */
     bool three_ways;       /* judged by a third run, in higher precision: */
     double over_own[2];    /* its error there over the reference's own, in relative L2 and in the worst element */
     const char *operation; /* "silu(gate_proj) * up_proj", or NULL when it was not learnt */

@@ -338,6 +338,8 @@ static void judge_sorted(bool across, double noise, enum misled misled, size_t e
         assert_int_equal(judged.judgement.aside_count, 1);
         assert_int_equal(judged.judgement.aside[0], FLIPPED);
         assert_non_null(strstr(judged.judgement.verdicts[5].why, "1 token was routed to different experts"));
+        assert_true(isnan(judged.judgement.verdicts[5].error));
+        assert_true(judged.judgement.verdicts[6].error > 0 && judged.judgement.verdicts[6].error < 3 * noise);
     }
     ts_judgement_release(&judged.judgement);
     expect_first(&judged, expected);
