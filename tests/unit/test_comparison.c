@@ -169,6 +169,34 @@ static void test_what_a_rule_allows(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* A trace that goes wrong in layer 4 and again in layer 6: where a rule allows the one, only what lies between carries
+ * it for sure. */
+static void test_what_carries_what_a_rule_allows(void **state)
+{
+    static const char *const rules[] = {"layers.4.mlp:rel_l2<1", "layers.6.mlp:rel_l2<1e-9", NULL};
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    inputs_open(&inputs);
+    for (int layer = 0; layer < 8; layer++) {
+        char name[32];
+        float a[COUNT], b[COUNT];
+        snprintf(name, sizeof name, "layers.%d.mlp", layer);
+        for (size_t i = 0; i < COUNT; i++) {
+            a[i] = (float)dice_number();
+            b[i] = a[i] + (layer < 4 ? 1e-4f : 0.4f) * (float)dice_number();
+        }
+        sample_tensor(inputs.a, name, 2, (uint64_t[]){ROWS, COLUMNS}, a, COUNT);
+        sample_tensor(inputs.b, name, 2, (uint64_t[]){ROWS, COLUMNS}, b, COUNT);
+    }
+    compare(&inputs, &(struct ts_comparison_options){.rules = rules}, &comparison);
+    assert_int_equal(comparison.judgement.first, 5);
+    assert_string_equal(comparison.judgement.verdicts[5].why, "carried from layers.4.mlp, which a rule allows");
+    assert_int_equal(comparison.judgement.verdicts[7].judged, TS_JUDGED_DIFFERS);
+    assert_string_equal(comparison.judgement.verdicts[7].why, "carried from the first divergence");
+    ts_comparison_release(&comparison);
+}
+
 static void test_subject_can_be_forced(void **state)
 {
     struct inputs inputs;
@@ -814,6 +842,7 @@ int main(void)
         cmocka_unit_test(test_misread_bytes_are_no_slice),
         cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),
+        cmocka_unit_test(test_what_carries_what_a_rule_allows),
         cmocka_unit_test(test_few_numbers_are_no_precision),
         cmocka_unit_test(test_one_turned_among_siblings),
         cmocka_unit_test(test_cosine_of_unequal_sizes),
