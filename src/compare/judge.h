@@ -62,11 +62,12 @@ struct ts_judgement {
 /* What two inputs are: two runs, judged along execution order, or two checkpoints, judged tensor by tensor. */
 enum ts_subject { TS_SUBJECT_GUESS, TS_SUBJECT_TRACES, TS_SUBJECT_CHECKPOINTS };
 
-/* deltas[i] belongs to pairs[i]. A guess goes by the names: see ts_judge_are_weights. experts: the model is known to
- * have some, whether names tell or not. The result does not depend on the pool's threads; NULL: the calling one does it
- * all.
- */
-enum ts_status ts_judge_run_as(enum ts_subject subject, bool experts, const struct ts_pair *pairs,
+/* What is known of a model's experts, whether names tell or not. */
+enum ts_experts { TS_EXPERTS_UNTOLD, TS_EXPERTS_NONE, TS_EXPERTS_SOME };
+
+/* deltas[i] belongs to pairs[i]. A guess goes by the names: see ts_judge_are_weights. The result does not depend on the
+ * pool's threads; NULL: the calling one does it all. */
+enum ts_status ts_judge_run_as(enum ts_subject subject, enum ts_experts experts, const struct ts_pair *pairs,
                                const struct ts_delta *deltas, size_t count, struct ts_pool *pool,
                                struct ts_judgement *judgement, struct ts_error *error);
 enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count,
