@@ -396,7 +396,7 @@ static int compare(const char *const *inputs, struct settings *settings)
     if (ts_evidence_open(settings->weights, settings->weights_b, settings->config, &settings->open, &evidence,
                          &error) != TS_OK)
         return tell_error(&error);
-    settings->compare.experts = ts_evidence_has_experts(evidence);
+    settings->compare.experts = ts_evidence_experts(evidence);
     if (settings->model)
         result = compare_with_model(inputs, settings, &comparison);
     else if (!compare_inputs(inputs, &settings->open, &settings->compare, &comparison))

@@ -265,7 +265,7 @@ static int run(int argc, char **argv)
         return tell_usage(&command_explain, "give the reference, the candidate and a tensor's name");
     if (ts_evidence_open(weights, weights_b, config, &open, &evidence, &error) != TS_OK)
         return tell_error(&error);
-    options.experts = ts_evidence_has_experts(evidence);
+    options.experts = ts_evidence_experts(evidence);
     if (!compare_inputs(operands, &open, &options, &comparison)) {
         ts_evidence_free(evidence);
         return EXIT_TROUBLE;

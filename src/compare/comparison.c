@@ -116,7 +116,8 @@ static void count_again(struct ts_judgement *judgement)
     }
 }
 
-/* What carries the error of a tensor that a rule lets pass still differs, and from where is said. */
+/* What carries the error of a tensor that a rule lets pass still differs, and from where is said, up to where more
+ * error is made: what comes behind that may carry either. */
 static enum ts_status name_source(struct ts_comparison *comparison, size_t first, struct ts_error *error)
 {
     struct ts_judgement *judgement = &comparison->judgement;
@@ -125,8 +126,8 @@ static enum ts_status name_source(struct ts_comparison *comparison, size_t first
         return TS_OK;
     why = ts_arena_printf(&judgement->arena, "carried from %s, which a rule allows",
                           comparison->pairing.pairs[first].name);
-    for (size_t i = first + 1; i < judgement->count && why; i++)
-        if (judgement->verdicts[i].judged == TS_JUDGED_DIFFERS && !judgement->verdicts[i].made_here)
+    for (size_t i = first + 1; i < judgement->count && why && !judgement->verdicts[i].made_here; i++)
+        if (judgement->verdicts[i].judged == TS_JUDGED_DIFFERS)
             judgement->verdicts[i].why = why;
     return why ? TS_OK : ts_fail_memory(error);
 }

@@ -37,7 +37,7 @@ struct ts_comparison_options {
     struct ts_pair_options pair;
     struct ts_delta_options delta;
     enum ts_subject subject;    /* runs or checkpoints; a guess when the user did not say */
-    bool experts;               /* the model has some, whatever names tell */
+    enum ts_experts experts;    /* of the model, whatever names tell */
     bool partial;               /* the candidate may have captured fewer points: what only A has is no gap */
     bool rank;                  /* the ranks of changes as well */
     bool fixed_tolerance;       /* --rtol/--atol given: judge by them alone */

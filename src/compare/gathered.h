@@ -7,6 +7,7 @@
 #include "compare/row_match.h"
 
 #define TS_GATHERED_LEAVES 0.5 /* another order explains an error when it leaves less than this of it */
+#define TS_MOST_GATHERED   64  /* rows of a token */
 
 /* Inside of experts, by its name. */
 bool ts_is_gathered(const char *name);

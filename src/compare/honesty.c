@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/json.h"
+#include "compare/scene_place.h"
 #include "pair/misread.h"
 
 #define LONGEST_NAME 160
@@ -135,13 +136,14 @@ static void compare_tokens(struct doubts *doubts)
             "the same input");
 }
 
-/* How many entries of one axis stand in front of those that a view takes, to the end of that axis; 0: it takes others,
- * or all. */
-static uint64_t left_in_front(const struct ts_view *view)
+/* How many tokens stand in front of those that a view takes, to the end of their axis, which is as long as the
+ * sequence; 0: it takes others, or all, or is cut along another axis, as shards are. */
+static uint64_t left_in_front(const struct ts_view *view, uint64_t sequence)
 {
     const struct ts_tensor *tensor = view->tensor;
     uint64_t behind = 1, start = 0;
-    unsigned axis = view->rank, cut = 0;
+    unsigned axis = view->rank, cut = 0, as_long = 0;
+    bool tokens = false;
     if (view->join != TS_JOIN_NONE || !view->count || view->count >= tensor->count)
         return 0;
     for (unsigned i = tensor->rank; i-- > 0; behind *= tensor->shape[i]) {
@@ -153,25 +155,29 @@ static uint64_t left_in_front(const struct ts_view *view)
             return 0;
         if (view->strides[axis] != (int64_t)behind || view->shape[axis] > tensor->shape[i])
             return 0;
+        as_long += view->shape[axis] == sequence;
         if (view->shape[axis] == tensor->shape[i])
             continue;
         cut++;
+        tokens = view->shape[axis] == sequence;
         start = tensor->shape[i] - view->shape[axis];
         if (view->offset != start * behind)
             return 0;
     }
-    return cut == 1 ? start : 0;
+    return cut == 1 && tokens && as_long == 1 ? start : 0;
 }
 
 /* A BOS that one program adds: all that attends to it, and every position, differs for that reason alone. */
 static void look_for_tokens_in_front(struct doubts *doubts)
 {
     const struct ts_comparison *comparison = doubts->comparison;
-    uint64_t most = 0;
+    uint64_t most = 0, sequence = 0;
     size_t alike = 0, compared = 0, side = 0;
     char ids[64] = "";
     if (comparison->judgement.first == SIZE_MAX)
         return;
+    if (ts_place_batch(comparison->pairing.pairs, comparison->pairing.count, &sequence) == 1)
+        sequence = comparison->judgement.tokens;
     for (size_t i = 0; i < comparison->pairing.count; i++) {
         const struct ts_pair *pair = &comparison->pairing.pairs[i];
         uint64_t start[2];
@@ -180,8 +186,8 @@ static void look_for_tokens_in_front(struct doubts *doubts)
         if (pair->problem || pair->zeros || pair->guess)
             continue;
         compared++;
-        start[0] = left_in_front(&pair->a);
-        start[1] = left_in_front(&pair->b);
+        start[0] = left_in_front(&pair->a, sequence);
+        start[1] = left_in_front(&pair->b, sequence);
         if (!start[0] == !start[1])
             continue;
         if (!alike) {

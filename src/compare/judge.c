@@ -339,6 +339,8 @@ static void sum_up(struct ts_judge *state)
     out->precision_b = (int)best;
     if (out->weights)
         return;
+    for (size_t i = 0; i < out->count; i++)
+        out->verdicts[i].error = state->errors[i];
     out->tokens = state->scene.tokens;
     out->aside = ts_arena_array(&out->arena, state->scene.taken_count + 1, sizeof *out->aside);
     if (state->guesses)
@@ -516,7 +518,7 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
 enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count,
                             struct ts_pool *pool, struct ts_judgement *judgement, struct ts_error *error)
 {
-    return ts_judge_run_as(TS_SUBJECT_GUESS, false, pairs, deltas, count, pool, judgement, error);
+    return ts_judge_run_as(TS_SUBJECT_GUESS, TS_EXPERTS_UNTOLD, pairs, deltas, count, pool, judgement, error);
 }
 
 /* Complex numbers as twice as many real ones, side by side where they are so in the file. Those that are computed or
@@ -557,7 +559,7 @@ static const struct ts_pair *real_pairs(const struct ts_pair *pairs, size_t coun
     return copies ? copies : pairs;
 }
 
-enum ts_status ts_judge_run_as(enum ts_subject subject, bool experts, const struct ts_pair *pairs,
+enum ts_status ts_judge_run_as(enum ts_subject subject, enum ts_experts experts, const struct ts_pair *pairs,
                                const struct ts_delta *deltas, size_t count, struct ts_pool *pool,
                                struct ts_judgement *judgement, struct ts_error *error)
 {
@@ -565,7 +567,8 @@ enum ts_status ts_judge_run_as(enum ts_subject subject, bool experts, const stru
                              .deltas = deltas,
                              .out = judgement,
                              .subject = subject,
-                             .experts = experts,
+                             .experts = experts == TS_EXPERTS_SOME,
+                             .dense = experts == TS_EXPERTS_NONE,
                              .strayed = SIZE_MAX};
     enum ts_status status;
     *judgement = (struct ts_judgement){.count = count, .first = SIZE_MAX, .coarse = SIZE_MAX};

@@ -33,6 +33,8 @@ struct ts_verdict {
     bool allowed;          /* NOISE: by a rule or tolerance of the user's, whatever the judge thinks of it */
     double roundings;      /* (rel_l2 / rounding)^2 in the coarser precision of the pair */
     double noise_ratio;    /* replayed: error made here over what rounding explains; NaN when it was not replayed */
+    double error;          /* of runs: relative L2 of what counts, without tokens set aside, rows that experts gather in
+                              one order; NaN: integers, or nothing was compared */
     bool three_ways;       /* judged by a third run, in higher precision: */
     double over_own[2];    /* its error there over the reference's own, in relative L2 and in the worst element */
     const char *operation; /* "silu(gate_proj) * up_proj", or NULL when it was not learnt */
@@ -60,11 +62,12 @@ struct ts_judgement {
 /* What two inputs are: two runs, judged along execution order, or two checkpoints, judged tensor by tensor. */
 enum ts_subject { TS_SUBJECT_GUESS, TS_SUBJECT_TRACES, TS_SUBJECT_CHECKPOINTS };
 
-/* deltas[i] belongs to pairs[i]. A guess goes by the names: see ts_judge_are_weights. experts: the model is known to
- * have some, whether names tell or not. The result does not depend on the pool's threads; NULL: the calling one does it
- * all.
- */
-enum ts_status ts_judge_run_as(enum ts_subject subject, bool experts, const struct ts_pair *pairs,
+/* What is known of a model's experts, whether names tell or not. */
+enum ts_experts { TS_EXPERTS_UNTOLD, TS_EXPERTS_NONE, TS_EXPERTS_SOME };
+
+/* deltas[i] belongs to pairs[i]. A guess goes by the names: see ts_judge_are_weights. The result does not depend on the
+ * pool's threads; NULL: the calling one does it all. */
+enum ts_status ts_judge_run_as(enum ts_subject subject, enum ts_experts experts, const struct ts_pair *pairs,
                                const struct ts_delta *deltas, size_t count, struct ts_pool *pool,
                                struct ts_judgement *judgement, struct ts_error *error);
 enum ts_status ts_judge_run(const struct ts_pair *pairs, const struct ts_delta *deltas, size_t count,

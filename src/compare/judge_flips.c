@@ -302,10 +302,10 @@ static bool has_logits(const struct ts_judge *state, size_t i)
     return false;
 }
 
-/* The names show an MLP of every token, and nothing of experts. */
+/* The names show an MLP of every token, or the configuration tells of one, and nothing shows experts. */
 static bool is_dense(const struct ts_judge *state)
 {
-    bool projected = false;
+    bool projected = state->dense;
     for (size_t i = 0; i < state->out->count; i++) {
         const char *name = state->pairs[i].name;
         if (strstr(name, "expert") || strstr(name, "moe") || strstr(name, "router") ||
@@ -342,7 +342,7 @@ void ts_judge_note_flips(struct ts_judge *state)
                       "captured: capture %sthe chosen experts to be sure",
                       state->pairs[state->strayed].name, tokens,
                       has_logits(state, state->strayed) ? "" : "the router's logits or "));
-    } else if (may_be_flips(state)) {
+    } else if (may_be_flips(state) && (state->experts || !state->dense)) {
         list_strays(state, out->first, tokens, sizeof tokens);
         ts_judge_note(
             out, ts_judge_say(out,

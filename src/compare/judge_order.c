@@ -34,7 +34,7 @@ static int by_share(const void *a, const void *b)
 /* excused: rows that may have no match, or a bad one. */
 static void order_rows(const struct ts_row_match *match, size_t excused, struct order *order)
 {
-    const size_t width = match->width, lost = match->count - match->found;
+    const size_t width = match->width, lost = match->count - match->found - match->blank;
     for (size_t row = 0; row < match->count; row++) {
         const struct ts_row_matched *one = &match->rows[row];
         if (one->from != SIZE_MAX)
@@ -152,6 +152,12 @@ static bool is_in_captured_order(const struct ts_judge *state, size_t i)
            pair->b.rank == pair->a.rank && pair->b.shape[0] == order->a.count && ts_same_layer(order->name, pair->name);
 }
 
+/* What is left of the rows that count, relative. */
+static double left_of_rows(const struct order *order)
+{
+    return order->energy > 0 ? sqrt(order->left / order->energy) : order->left > 0 ? (double)INFINITY : 0;
+}
+
 /* Rows in an order that was captured are those of the same token, which leaves little to find. Too much may be left of
  * as many as are excused. */
 static bool match_by_order(const struct ts_judge *state, size_t i, size_t excused, bool across,
@@ -160,7 +166,8 @@ static bool match_by_order(const struct ts_judge *state, size_t i, size_t excuse
     const struct ts_pair *captured = &state->pairs[state->gathered];
     const size_t count = (size_t)captured->a.count;
     size_t *tokens = malloc(2 * count * sizeof *tokens);
-    bool good = tokens && ts_row_match_count(&state->pairs[i]) == count &&
+    bool good = tokens && count <= TS_MOST_GATHERED * state->scene.tokens &&
+                ts_row_match_count(&state->pairs[i]) == count &&
                 ts_gathered_tokens(captured, false, state->scene.tokens, across, tokens) &&
                 ts_gathered_tokens(captured, true, state->scene.tokens, across, tokens + count) &&
                 ts_row_match_within(match, &state->pairs[i], tokens, tokens + count) &&
@@ -169,7 +176,7 @@ static bool match_by_order(const struct ts_judge *state, size_t i, size_t excuse
     if (!good)
         return false;
     order_rows(match, excused, order);
-    return order->first < order->end &&
+    return order->first < order->end && isfinite(order->left) && isfinite(order->energy) &&
            share_of(&order->rows[order->first]) <=
                fmax(LOST, LOST_TIMES * share_of(&order->rows[(order->first + order->end) / 2]));
 }
@@ -215,7 +222,7 @@ bool ts_judge_reordered(struct ts_judge *state, size_t i, double *error)
         return true;
     }
     if (match_somehow(state, i, in_order, &match, &order)) {
-        left = order.energy > 0 ? sqrt(order.left / order.energy) : 0;
+        left = left_of_rows(&order);
         found = match.moved >= 2 && left < TS_GATHERED_LEAVES * delta->rel_l2;
         if (found)
             measure_matched(&order, &state->structures[i]);

@@ -72,6 +72,7 @@ struct ts_judge {
     struct ts_judge_routing *routing; /* NULL until someone asks for it */
     size_t routing_count;
     bool experts;                /* the model has some; what names tell of them is known with the former */
+    bool dense;                  /* it is known to have none, unless names tell of some */
     double rounding_of_products; /* of runs seen by the outputs of their layers; 0 until someone asks for it */
     bool *turned;       /* per token that is looked at: the same experts in another order; NULL until there is one */
     size_t turned_at;   /* the pair that showed it, of the last router that has some */

@@ -238,27 +238,39 @@ static int by_group(const void *a, const void *b)
     return one->row < other->row ? -1 : one->row > other->row;
 }
 
-/* The rows of one group, `count` on each side: each takes the nearest that those before it left. */
+/* The rows of one group, `count` on each side: each takes the nearest that those before it left. To NaN nothing is
+ * near.
+ */
 static void match_group(struct ts_row_match *match, struct grouped *wanted, const struct grouped *rows, size_t count)
 {
     const size_t width = match->width;
+    size_t taken = 0, blank = 0, blank_wanted = 0; /* of those that are wanted, the ones from `taken` on are free */
     for (size_t k = 0; k < count; k++) {
         struct ts_row_matched *one = &match->rows[rows[k].row];
-        size_t best = k;
-        *one = (struct ts_row_matched){.left = (double)INFINITY};
-        for (size_t j = k; j < count; j++) {
+        double least = (double)INFINITY;
+        size_t best = SIZE_MAX;
+        *one = (struct ts_row_matched){.from = SIZE_MAX};
+        for (size_t j = taken; j < count; j++) {
             const double left = left_of(match->a + wanted[j].row * width, match->b + rows[k].row * width, width);
-            if (left < one->left) {
-                one->left = left;
+            if (left < least) {
+                least = left;
                 best = j;
             }
         }
+        if (best == SIZE_MAX) {
+            blank += !isfinite(energy_of(match->b + rows[k].row * width, width));
+            continue;
+        }
         one->from = wanted[best].row;
+        one->left = least;
         one->energy = energy_of(match->a + one->from * width, width);
-        wanted[best].row = wanted[k].row; /* those after k are free */
+        wanted[best].row = wanted[taken++].row;
         match->found++;
         match->moved += one->from != rows[k].row;
     }
+    for (size_t j = taken; j < count; j++)
+        blank_wanted += !isfinite(energy_of(match->a + wanted[j].row * width, width));
+    match->blank += blank < blank_wanted ? blank : blank_wanted;
 }
 
 bool ts_row_match_within(struct ts_row_match *match, const struct ts_pair *pair, const size_t *groups_a,
@@ -295,4 +307,5 @@ void ts_row_match_release(struct ts_row_match *match)
     free(match->a);
     free(match->b);
     free(match->rows);
+    *match = (struct ts_row_match){0};
 }

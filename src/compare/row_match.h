@@ -63,6 +63,7 @@ struct ts_row_match {
     float *a, *b;
     struct ts_row_matched *rows;
     size_t found, moved; /* how many were found, and how many of those in another place */
+    size_t blank; /* of groups: rows with NaN or infinities that were not, where as many of the reference's are such */
 };
 
 /* How many rows a pair has; 0 where it is too large, complex, or has no rows of four numbers and more. */
@@ -70,8 +71,8 @@ size_t ts_row_match_count(const struct ts_pair *pair);
 /* False when there are none, they cannot be read, or too many are lost. To be released either way. */
 bool ts_row_match_open(struct ts_row_match *match, const struct ts_pair *pair, const struct ts_row_rule *rule);
 /* The same where it is known which rows belong together: each row of the candidate is one of the reference's in its
- * group, the nearest that no other took, whatever is left of it. Groups of each side's rows: numbers below their count;
- * as many rows of each on both sides. */
+ * group, the nearest that no other took, whatever is left of it, as long as that is finite. Groups of each side's rows:
+ * numbers below their count; as many rows of each on both sides. */
 bool ts_row_match_within(struct ts_row_match *match, const struct ts_pair *pair, const size_t *groups_a,
                          const size_t *groups_b);
 void ts_row_match_release(struct ts_row_match *match);

@@ -1,4 +1,5 @@
-/* Place: where the tensors of a trace have their tokens. For scene.c, which loads them from there. */
+/* Place: where the tensors of a trace have their tokens. For scene.c, which loads them from there, and
+ * honesty.c. */
 #ifndef TS_COMPARE_SCENE_PLACE_H
 #define TS_COMPARE_SCENE_PLACE_H
 

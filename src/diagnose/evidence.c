@@ -116,13 +116,16 @@ void ts_evidence_free(struct ts_evidence *evidence)
     free(evidence);
 }
 
-bool ts_evidence_has_experts(const struct ts_evidence *evidence)
+enum ts_experts ts_evidence_experts(const struct ts_evidence *evidence)
 {
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < evidence->counts[side]; i++)
             if (strstr(evidence->weights[side][i].full, "experts."))
-                return true;
-    return ts_settings_size(&evidence->config, TS_SETTING_EXPERTS) > 1;
+                return TS_EXPERTS_SOME;
+    if (ts_settings_size(&evidence->config, TS_SETTING_EXPERTS) > 1)
+        return TS_EXPERTS_SOME;
+    return evidence->config.known && !ts_settings_size(&evidence->config, TS_SETTING_EXPERTS_USED) ? TS_EXPERTS_NONE
+                                                                                                   : TS_EXPERTS_UNTOLD;
 }
 
 static bool same_place(const struct ts_name *a, const struct ts_name *b)

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "compare/judge.h"
 #include "diagnose/settings.h"
 #include "pair/names.h"
 #include "read/open.h"
@@ -43,8 +44,8 @@ enum ts_status ts_evidence_make(struct ts_bundle *weights, struct ts_bundle *wei
                                 struct ts_evidence **evidence, struct ts_error *error);
 void ts_evidence_free(struct ts_evidence *evidence); /* NULL is fine */
 
-/* The configuration, or a name of a weight, tells of experts. */
-bool ts_evidence_has_experts(const struct ts_evidence *evidence);
+/* What the configuration, or a name of a weight, tells of experts. Weights may be some of all, and tell of none. */
+enum ts_experts ts_evidence_experts(const struct ts_evidence *evidence);
 /* The weight of that name in the other file, or of the same meaning; NULL when there is none. */
 const struct ts_weight *ts_evidence_same(const struct ts_evidence *evidence, const struct ts_weight *weight,
                                          enum ts_weights_of where);

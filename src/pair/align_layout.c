@@ -619,7 +619,7 @@ void ts_align_add_turned_heads(struct ts_align_search *search, const struct ts_a
         uint64_t size;
         unsigned last;
         frame_init(&layouts, &frame);
-        if (!frame.rank[0])
+        if (!frame.rank[0] || frame.rank[0] > MAX_AXES)
             continue;
         last = frame.rank[0] - 1;
         size = frame.shape[0][last];

@@ -14,6 +14,8 @@
 /* Relative error of two captures, in this order of their axes or in that: where they are compared in so many places. */
 #define DISAGREES 0.5
 #define LOOK_RUNS 32
+/* Captures of a kind that agree in no order, behind which no more are looked at: those behind a fault. */
+#define MOST_LOST 3
 /* Tensors behind a capture that are enough to tell that nothing took it in another order. */
 #define BEHIND 2
 
@@ -288,6 +290,7 @@ static enum ts_status follow_siblings(struct ts_pairing *pairing, struct ts_aren
  * of these axes. */
 struct turned {
     size_t family;     /* the first of the kind, in whatever layer; SIZE_MAX: it is none of these */
+    size_t lost;       /* how many of the family agree in no order; of the first of it */
     bool plain, found; /* agrees as it stands; or in another order, which is: */
     struct ts_alignment alignment;
 };
@@ -308,19 +311,21 @@ static bool has_equal_axes(const struct ts_tensor *tensor)
     return false;
 }
 
+/* *lost: how many of its family agree in no order. */
 static enum ts_status look_turned(struct ts_pairing *pairing, const struct ts_pair *pair, struct turned *turned,
-                                  struct ts_error *error)
+                                  size_t *lost, struct ts_error *error)
 {
     const struct ts_align_hints hints = {.weights = true}; /* for which other orders are tried */
     struct ts_agreement agreement;
     TS_TRY(ts_agree(&pair->a, &pair->b, LOOK_RUNS, &agreement, error));
     turned->plain = agreement.error <= DISAGREES;
-    if (turned->plain)
+    if (turned->plain || *lost == MOST_LOST)
         return TS_OK;
     TS_TRY(ts_align(&pair->a, &pair->b, &hints, &pairing->arena, &turned->alignment, error));
     turned->found = !turned->alignment.problem && !turned->alignment.guess && !turned->alignment.ambiguous &&
                     *turned->alignment.recipe && is_reordered(&turned->alignment.a) &&
                     is_reordered(&turned->alignment.b);
+    *lost += !turned->found;
     return TS_OK;
 }
 
@@ -416,7 +421,7 @@ static enum ts_status take_captured_order(struct ts_pairing *pairing, struct ts_
         if (!kind || !first_with(&table, kind, i, scratch, &list[i].family))
             status = ts_fail_memory(error);
         else
-            status = look_turned(pairing, pair, &list[i], error);
+            status = look_turned(pairing, pair, &list[i], &list[list[i].family].lost, error);
         any = any || list[i].found;
     }
     for (size_t family = 0; any && family < pairing->count && status == TS_OK; family++) {

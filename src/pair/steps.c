@@ -27,8 +27,9 @@ struct step {
 struct steps {
     struct step list[MAX_STEPS];
     size_t count;
-    bool plain; /* some tensors have none */
-    bool many;  /* more than MAX_STEPS */
+    bool plain;               /* some tensors have none */
+    bool many;                /* more than MAX_STEPS */
+    const char *const *given; /* B's names as they came, which a rename speaks of */
 };
 
 /* "step_12/rank_0/x", "step_12:x" of a file, "step12.x": the number and how many bytes say it. */
@@ -190,13 +191,31 @@ static enum ts_status join_steps(struct ts_pairer *pairer, struct ts_side *many,
                           steps->count, of_b ? 'B' : 'A', of_b ? 'A' : 'B');
 }
 
+/* The rename that takes a step's folder out of B's names, as they spell it and wherever it stands; NULL without memory.
+ */
+static const char *rename_for(struct ts_pairer *pairer, const struct steps *steps, uint64_t wanted)
+{
+    for (size_t i = 0; i < pairer->b.count; i++) {
+        const char *name = steps->given[i], *step = name;
+        uint64_t number;
+        size_t length;
+        if (!step_of(pairer->b.names[i], &number, &length) || number != wanted)
+            continue;
+        if (!step_of(step, &number, &length) && (!(step = strstr(name, "/step")) || !step_of(++step, &number, &length)))
+            continue;
+        return ts_arena_printf(&pairer->scratch, "s,%s%.*s%s%c,%s,", step == name ? "^" : "/", (int)length - 1, step,
+                               step[length - 1] == '.' ? "\\" : "", step[length - 1], step == name ? "" : "/");
+    }
+    return NULL;
+}
+
 static enum ts_status choose_step(struct ts_pairer *pairer, struct ts_side *many, const struct ts_side *one,
                                   struct steps *steps, struct ts_error *error)
 {
     const bool of_b = many == &pairer->b;
     size_t best = 0;
     long together;
-    char other[64] = "";
+    const char *rename = NULL;
     TS_TRY(score_steps(many, one, steps, error));
     for (size_t i = 1; i < steps->count; i++)
         if (steps->list[i].score > steps->list[best].score)
@@ -207,11 +226,11 @@ static enum ts_status choose_step(struct ts_pairer *pairer, struct ts_side *many
     strip_step(many, steps->list[best].number);
     if (steps->count == 1)
         return TS_OK;
-    if (of_b)
-        snprintf(other, sizeof other, "; choose another with --rename 's,^step_%" PRIu64 "/,,'",
-                 steps->list[best ? 0 : 1].number);
-    return ts_pairer_note(pairer, error, "step %" PRIu64 " of the %zu steps of %c is compared with %c%s",
-                          steps->list[best].number, steps->count, of_b ? 'B' : 'A', of_b ? 'A' : 'B', other);
+    if (of_b && !(rename = rename_for(pairer, steps, steps->list[best ? 0 : 1].number)))
+        return ts_fail_memory(error);
+    return ts_pairer_note(pairer, error, "step %" PRIu64 " of the %zu steps of %c is compared with %c%s%s%s",
+                          steps->list[best].number, steps->count, of_b ? 'B' : 'A', of_b ? 'A' : 'B',
+                          rename ? "; choose another with --rename '" : "", rename ? rename : "", rename ? "'" : "");
 }
 
 /* Steps 1 2 3 against 0 1 2: B's names get A's numbers. */
@@ -269,8 +288,13 @@ static enum ts_status put_steps_first(struct ts_pairer *pairer, struct ts_side *
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error)
 {
     struct steps *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
+    const char **given = ts_arena_array(&pairer->scratch, pairer->b.count + 1, sizeof *given);
     enum ts_status status = TS_OK;
-    if (!a || !b) {
+    if (given && pairer->b.count)
+        memcpy(given, pairer->b.names, pairer->b.count * sizeof *given);
+    if (b)
+        b->given = given;
+    if (!a || !b || !given) {
         status = ts_fail_memory(error);
     } else if ((status = put_steps_first(pairer, &pairer->a, error)) == TS_OK &&
                (status = put_steps_first(pairer, &pairer->b, error)) == TS_OK) {

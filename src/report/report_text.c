@@ -335,7 +335,7 @@ static void put_before(struct ts_buffer *line, const struct ts_comparison *compa
     double most = 0;
     for (size_t i = 0; i < first; i++) {
         if (coarse && comparison->judgement.verdicts[i].judged == TS_JUDGED_NOISE)
-            most = fmax(most, comparison->deltas[i].rel_l2);
+            most = fmax(most, comparison->judgement.verdicts[i].error);
         *(comparison->judgement.verdicts[i].judged == TS_JUDGED_UNKNOWN ? &unknown : &agreeing) += 1;
         allowed = allowed || comparison->judgement.verdicts[i].allowed;
     }

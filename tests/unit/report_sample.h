@@ -114,7 +114,7 @@ static inline size_t sample_pair_of(struct sample *sample, const char *name, con
                                .precision_a = 23,
                                .precision_b = 7};
     comparison->judgement.verdicts[i] =
-        (struct ts_verdict){.judged = judged, .roundings = roundings, .noise_ratio = (double)NAN};
+        (struct ts_verdict){.judged = judged, .roundings = roundings, .noise_ratio = (double)NAN, .error = rel_l2};
     comparison->judgement.count = comparison->pairing.count;
     comparison->paired[0] = comparison->paired[1] = comparison->pairing.count;
     comparison->judgement.counts[judged]++;

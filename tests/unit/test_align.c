@@ -599,6 +599,23 @@ static void test_archives(void **state)
     ts_bundle_free(bundle[1]);
 }
 
+/* Unrelated weights of more axes than are turned, the last one as wide as a head: as many as a layout has pieces. */
+static void test_many_axes(void **state)
+{
+    static const uint64_t shape[] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 4};
+    const struct ts_align_hints weights = {.weights = true};
+    struct table *table = *state;
+    for (size_t rank = 6; rank <= 12; rank++) {
+        const uint64_t *own = shape + 12 - rank;
+        const size_t count = product(rank, own);
+        struct ts_view a = make(table, TS_F32, random_values(table, count), rank, own);
+        struct ts_view b = make(table, TS_F32, random_values(table, count), rank, own);
+        struct ts_alignment found = aligned(table, &a, &b, &weights);
+        assert_null(found.problem);
+        assert_string_equal(found.recipe, "");
+    }
+}
+
 /* Whoever interrupts need not wait until all values were looked at. */
 static void test_interrupted(void **state)
 {
@@ -643,6 +660,7 @@ int main(void)
         TEST(test_complex_odd),
         TEST(test_quantized),
         TEST(test_archives),
+        TEST(test_many_axes),
         TEST(test_interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,34 @@ static void test_what_a_rule_allows(void **state)
     ts_comparison_release(&comparison);
 }
 
+/* A trace that goes wrong in layer 4 and again in layer 6: where a rule allows the one, only what lies between carries
+ * it for sure. */
+static void test_what_carries_what_a_rule_allows(void **state)
+{
+    static const char *const rules[] = {"layers.4.mlp:rel_l2<1", "layers.6.mlp:rel_l2<1e-9", NULL};
+    struct inputs inputs;
+    struct ts_comparison comparison;
+    (void)state;
+    inputs_open(&inputs);
+    for (int layer = 0; layer < 8; layer++) {
+        char name[32];
+        float a[COUNT], b[COUNT];
+        snprintf(name, sizeof name, "layers.%d.mlp", layer);
+        for (size_t i = 0; i < COUNT; i++) {
+            a[i] = (float)dice_number();
+            b[i] = a[i] + (layer < 4 ? 1e-4f : 0.4f) * (float)dice_number();
+        }
+        sample_tensor(inputs.a, name, 2, (uint64_t[]){ROWS, COLUMNS}, a, COUNT);
+        sample_tensor(inputs.b, name, 2, (uint64_t[]){ROWS, COLUMNS}, b, COUNT);
+    }
+    compare(&inputs, &(struct ts_comparison_options){.rules = rules}, &comparison);
+    assert_int_equal(comparison.judgement.first, 5);
+    assert_string_equal(comparison.judgement.verdicts[5].why, "carried from layers.4.mlp, which a rule allows");
+    assert_int_equal(comparison.judgement.verdicts[7].judged, TS_JUDGED_DIFFERS);
+    assert_string_equal(comparison.judgement.verdicts[7].why, "carried from the first divergence");
+    ts_comparison_release(&comparison);
+}
+
 static void test_subject_can_be_forced(void **state)
 {
     struct inputs inputs;
@@ -466,7 +494,6 @@ static void test_misread_bytes_are_no_slice(void **state)
     }
 }
 
-/* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
 /* A token in front that one side has alone is doubted before anything that attends to it is blamed; not where all
  * agrees, nor one at the end, which nothing sees. */
 static void test_a_token_in_front(void **state)
@@ -499,6 +526,45 @@ static void test_a_token_in_front(void **state)
     }
 }
 
+/* Channels of the last of two ranks, or its heads, are no tokens. */
+static void test_a_shard_lacks_no_tokens(void **state)
+{
+    enum { TOKENS = 6, HEADS = 8, SIZE = 8, NUMBERS = TOKENS * HEADS * SIZE };
+    static const char *const names[] = {"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
+                                        "model.layers.0.self_attn.v_proj", "model.layers.1.self_attn.q_proj"};
+    (void)state;
+    for (int heads_first = 0; heads_first < 2; heads_first++) {
+        const unsigned rank = heads_first ? 3 : 2;
+        struct inputs inputs;
+        struct ts_comparison comparison;
+        inputs_open(&inputs);
+        for (int i = 0; i < 4; i++) {
+            const uint64_t flat[] = {TOKENS, HEADS * SIZE}, half[] = {TOKENS, HEADS / 2 * SIZE};
+            const uint64_t heads[] = {HEADS, TOKENS, SIZE}, half_heads[] = {HEADS / 2, TOKENS, SIZE};
+            float all[NUMBERS], own[NUMBERS / 2], hidden[TOKENS * SIZE];
+            for (size_t k = 0; k < NUMBERS; k++)
+                all[k] = (float)dice_number();
+            for (size_t k = 0; k < NUMBERS / 2; k++)
+                own[k] = all[heads_first ? NUMBERS / 2 + k : k / half[1] * flat[1] + half[1] + k % half[1]];
+            for (size_t k = 0; k < TOKENS * SIZE; k++)
+                hidden[k] = (float)dice_number();
+            for (size_t k = 0; k < NUMBERS / 2 && i == 3; k++)
+                own[k] += (float)(0.2 * dice_number());
+            sample_tensor(inputs.a, names[i], rank, heads_first ? heads : flat, all, NUMBERS);
+            sample_tensor(inputs.b, names[i], rank, heads_first ? half_heads : half, own, NUMBERS / 2);
+            if (i == 0) {
+                sample_tensor(inputs.a, "model.embed_tokens", 2, (uint64_t[]){TOKENS, SIZE}, hidden, TOKENS * SIZE);
+                sample_tensor(inputs.b, "model.embed_tokens", 2, (uint64_t[]){TOKENS, SIZE}, hidden, TOKENS * SIZE);
+            }
+        }
+        compare(&inputs, &(struct ts_comparison_options){.subject = TS_SUBJECT_TRACES}, &comparison);
+        assert_true(comparison.judgement.first != SIZE_MAX);
+        assert_false(is_doubted(&comparison, "in front"));
+        ts_comparison_release(&comparison);
+    }
+}
+
+/* A capture of the reference that was overwritten by the next, or never written, is the reference's fault. */
 static void test_references_are_doubted_too(void **state)
 {
     static const char *const names[] = {"layer_0_q", "layer_0_k", "layer_0_v"};
@@ -771,10 +837,12 @@ int main(void)
         cmocka_unit_test(test_what_quantizing_does),
         cmocka_unit_test(test_references_are_doubted_too),
         cmocka_unit_test(test_a_token_in_front),
+        cmocka_unit_test(test_a_shard_lacks_no_tokens),
         cmocka_unit_test(test_bytes_of_another_type),
         cmocka_unit_test(test_misread_bytes_are_no_slice),
         cmocka_unit_test(test_captured_tokens_differ),
         cmocka_unit_test(test_what_a_rule_allows),
+        cmocka_unit_test(test_what_carries_what_a_rule_allows),
         cmocka_unit_test(test_few_numbers_are_no_precision),
         cmocka_unit_test(test_one_turned_among_siblings),
         cmocka_unit_test(test_cosine_of_unequal_sizes),

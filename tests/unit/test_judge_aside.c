@@ -335,7 +335,7 @@ static void test_keys_that_are_not_looked_at(void **state)
 }
 
 /* Outputs of layers alone, of which one token errs by fifty times as much as the others in the last. */
-static void judge_layers(bool experts, size_t expected)
+static void judge_layers(enum ts_experts experts, size_t expected)
 {
     enum { LAYERS = 2, LONG = 24 };
     struct ts_delta_options options = {0};
@@ -360,7 +360,7 @@ static void judge_layers(bool experts, size_t expected)
                      TS_OK);
     ts_pool_free(pool);
     assert_int_equal(judged.judgement.first, expected);
-    if (experts)
+    if (experts == TS_EXPERTS_SOME)
         assert_non_null(strstr(judged.judgement.notes[0], "different experts (7)"));
     judged_end(&judged);
 }
@@ -370,8 +370,9 @@ static void judge_layers(bool experts, size_t expected)
 static void test_a_model_that_is_known_to_have_experts(void **state)
 {
     (void)state;
-    judge_layers(false, 2);
-    judge_layers(true, SIZE_MAX);
+    judge_layers(TS_EXPERTS_UNTOLD, 2);
+    judge_layers(TS_EXPERTS_NONE, 2);
+    judge_layers(TS_EXPERTS_SOME, SIZE_MAX);
 }
 
 int main(void)

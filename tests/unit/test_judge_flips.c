@@ -388,6 +388,7 @@ static void test_choices_by_another_rule(void **state)
 static void judge_stream(size_t strays, float share, double noise, bool noted)
 {
     struct judged judged;
+    struct ts_error error;
     float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH], off[TOKENS * WIDTH] = {0};
     trace_start(&judged.trace);
     for (size_t layer = 0; layer < LAYERS; layer++) {
@@ -411,13 +412,20 @@ static void judge_stream(size_t strays, float share, double noise, bool noted)
     if (noted) {
         assert_non_null(strstr(judged.judgement.notes[0], "at \"layers.2\" only a few tokens are wrong (2, 7)"));
         assert_non_null(strstr(judged.judgement.notes[0], "the router's logits would tell"));
+        assert_non_null(strstr(judged.judgement.notes[0], "--config would say so"));
+        ts_judgement_release(&judged.judgement);
+        assert_int_equal(ts_judge_run_as(TS_SUBJECT_TRACES, TS_EXPERTS_NONE, judged.trace.pairs, judged.trace.deltas,
+                                         judged.trace.count, NULL, &judged.judgement, &error),
+                         TS_OK);
+        assert_int_equal(judged.judgement.first, 2);
+        assert_int_equal(judged.judgement.note_count, 0);
     }
     judged_end(&judged);
     free(a);
 }
 
 /* Where nothing tells of experts, few tokens are a difference, and a note says what else they may be; not so of many,
- * nor where the others are not calm. */
+ * nor where the others are not calm, nor where a configuration tells that there are none. */
 static void test_note_of_few_tokens(void **state)
 {
     (void)state;

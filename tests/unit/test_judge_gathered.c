@@ -267,7 +267,7 @@ static void choose(struct sorted *sorted, bool across, bool falling)
                         sorted->slots[side][row++] = (int64_t)(across ? k * TOKENS + token : token * CHOSEN + k);
 }
 
-enum misled { NOBODY, OTHER_HEADS, OTHER_ROWS, HEADS_IN_THE_MLP, ANOTHER_ORDER };
+enum misled { NOBODY, OTHER_HEADS, OTHER_ROWS, HEADS_IN_THE_MLP, ANOTHER_ORDER, A_ROW_OF_NAN, ALL_BUT_A_ROW_OF_NAN };
 
 static const char *part(enum misled misled, const char *name)
 {
@@ -278,6 +278,11 @@ static const char *part(enum misled misled, const char *name)
     return out;
 }
 
+static bool is_of(int64_t token, int64_t slot, bool across)
+{
+    return (across ? slot % TOKENS : slot / CHOSEN) == token;
+}
+
 /* Attention that is made of experts: the order in which they gathered tokens, what is inside of them, and queries, with
  * two heads for each of a token's experts. `noise`: the error of all, and thrice as much in a few rows. */
 static void judge_sorted(bool across, double noise, enum misled misled, size_t expected)
@@ -285,7 +290,11 @@ static void judge_sorted(bool across, double noise, enum misled misled, size_t e
     static struct sorted sorted;
     struct judged judged;
     float *values, *unlike, sides[2][ROWS * WIDTH];
+    size_t stays = 0; /* a row that is in its place on both sides */
     choose(&sorted, across, misled == ANOTHER_ORDER);
+    while (sorted.slots[0][stays] != sorted.slots[1][stays] || is_of(FLIPPED, sorted.slots[0][stays], across) ||
+           is_of(TURNED, sorted.slots[0][stays], across))
+        stays++;
     trace_start(&judged.trace);
     for (int i = 0; i < 4; i++)
         add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), noise);
@@ -303,6 +312,13 @@ static void judge_sorted(bool across, double noise, enum misled misled, size_t e
                 sides[side][row * WIDTH + i] = misled == OTHER_ROWS && side && token == 5
                                                    ? unlike[i]
                                                    : from[i] * (float)(1 + error * dice_number());
+        }
+    for (size_t row = 0; row < ROWS && misled >= A_ROW_OF_NAN; row++)
+        for (size_t i = 0; i < WIDTH; i++) {
+            if (row == stays)
+                sides[0][row * WIDTH + i] = sides[1][row * WIDTH + i] = NAN;
+            else if (misled == ALL_BUT_A_ROW_OF_NAN)
+                sides[1][row * WIDTH + i] = (float)dice_number();
         }
     trace_add(&judged.trace, part(misled, "input_linear"), sides[0], sides[1], SHAPE(ROWS, WIDTH));
     for (int side = 0; side < 2; side++)
@@ -322,6 +338,8 @@ static void judge_sorted(bool across, double noise, enum misled misled, size_t e
         assert_int_equal(judged.judgement.aside_count, 1);
         assert_int_equal(judged.judgement.aside[0], FLIPPED);
         assert_non_null(strstr(judged.judgement.verdicts[5].why, "1 token was routed to different experts"));
+        assert_true(isnan(judged.judgement.verdicts[5].error));
+        assert_true(judged.judgement.verdicts[6].error > 0 && judged.judgement.verdicts[6].error < 3 * noise);
     }
     ts_judgement_release(&judged.judgement);
     expect_first(&judged, expected);
@@ -335,9 +353,46 @@ static void test_experts_that_the_order_tells(void **state)
         judge_sorted(across, 0.4, NOBODY, SIZE_MAX); /* rows that err too much to be found among all */
         judge_sorted(across, TINY, OTHER_ROWS, 6);
         judge_sorted(across, TINY, OTHER_HEADS, 7);
+        judge_sorted(across, TINY, A_ROW_OF_NAN, SIZE_MAX);
+        judge_sorted(across, TINY, ALL_BUT_A_ROW_OF_NAN, 6);
         judge_sorted(across, TINY, ANOTHER_ORDER, 6); /* these logits do not tell what it means */
     }
     judge_sorted(false, TINY, HEADS_IN_THE_MLP, 7); /* no place for experts there */
+}
+
+/* The same experts in other slots: those of one token are nearly tied, or the candidate counts slots by the numbers of
+ * its experts. */
+static void judge_slots(bool by_number, const char *said)
+{
+    static struct sorted sorted;
+    struct judged judged;
+    choose(&sorted, false, false);
+    memcpy(sorted.chosen[1][FLIPPED], sorted.chosen[0][FLIPPED], sizeof sorted.chosen[0][FLIPPED]);
+    memcpy(sorted.logits[1] + FLIPPED * EXPERTS, sorted.logits[0] + FLIPPED * EXPERTS, EXPERTS * sizeof(float));
+    for (size_t expert = 0, row = 0; expert < EXPERTS; expert++)
+        for (size_t token = 0; token < TOKENS; token++)
+            for (size_t k = 0; k < CHOSEN; k++)
+                if (sorted.chosen[1][token][k] == expert) {
+                    const size_t smaller = sorted.chosen[1][token][1 - k] < expert;
+                    sorted.slots[1][row++] = (int64_t)(token * CHOSEN + (by_number ? smaller : k));
+                }
+    trace_start(&judged.trace);
+    for (int i = 0; i < 4; i++)
+        add_shaken(&judged.trace, made_name("layers.0.part_%d.proj", i), TINY);
+    trace_add(&judged.trace, "layers.0.mlp.router.layer", sorted.logits[0], sorted.logits[1], SHAPE(TOKENS, EXPERTS));
+    trace_add_integers(&judged.trace, "layers.0.mlp.router.0", sorted.slots[0], sorted.slots[1], ROWS, 1);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.verdicts[5].judged, TS_JUDGED_NOISE);
+    if (!strstr(judged.judgement.verdicts[5].why, said))
+        fail_msg("it says: %s", judged.judgement.verdicts[5].why);
+    judged_end(&judged);
+}
+
+static void test_slots_that_are_counted_otherwise(void **state)
+{
+    (void)state;
+    judge_slots(false, "1 token has the same experts in another order, on a near tie");
+    judge_slots(true, "have the same experts, in slots that are counted in another order");
 }
 
 int main(void)
@@ -350,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_a_norm_behind_gathered_rows),
         cmocka_unit_test(test_rows_of_experts_are_no_tokens),
         cmocka_unit_test(test_experts_that_the_order_tells),
+        cmocka_unit_test(test_slots_that_are_counted_otherwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -459,6 +459,44 @@ static void test_empty_tensors_of_one_pass(void **state)
     paired_end(&paired);
 }
 
+/* Whoever follows the advice to rename gets the other step, however steps are spelled and whichever folder holds them.
+ */
+static void test_the_rename_of_a_step(void **state)
+{
+    static const struct {
+        const char *form, *rename;
+    } cases[] = {{"step_%d/", "s,^step_1/,,"},
+                 {"step%d.", "s,^step1\\.,,"},
+                 {"step_%d/rank_0/", "s,^step_1/,,"},
+                 {"rank_0/step_%d/", "s,/step_1/,/,"},
+                 {"rank_0/step=%d/", "s,/step=1/,/,"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int followed = 0; followed < 2; followed++) {
+            const char *renames[2] = {followed ? cases[i].rename : NULL};
+            struct paired paired;
+            paired_start(&paired);
+            for (int layer = 0; layer < LAYERS; layer++) {
+                char name[64], other[96];
+                snprintf(name, sizeof name, "model.layers.%d.mlp", layer);
+                for (int step = 0; step < 13; step++) {
+                    float *values = made_values(TOKENS * WIDTH);
+                    snprintf(other, sizeof other, "%s%s", made_name(cases[i].form, step), name);
+                    made_add(paired.b, other, values, 3, whole);
+                    if (step == followed)
+                        made_add(paired.a, name, values, 3, whole);
+                    free(values);
+                }
+            }
+            paired_run(&paired, &(struct ts_pair_options){.renames = renames});
+            assert_int_equal(paired.pairing.count, LAYERS);
+            assert_int_equal(has_note(&paired, cases[i].rename), !followed);
+            for (size_t k = 0; k < LAYERS; k++)
+                assert_true(pair_error(&paired.pairing.pairs[k]) == 0);
+            paired_end(&paired);
+        }
+}
+
 /* Caches under the names of other engines, one layer wrong, so that no content tells which it is. Those of an encoder
  * and scales are none. */
 static void test_names_of_caches(void **state)
@@ -1131,6 +1169,7 @@ int main(void)
         cmocka_unit_test(test_order_of_an_archive),
         cmocka_unit_test(test_numbers_in_an_archive),
         cmocka_unit_test(test_complex_activation),
+        cmocka_unit_test(test_the_rename_of_a_step),
         cmocka_unit_test(test_names_of_caches),
         cmocka_unit_test(test_steps_of_one_pass),
         cmocka_unit_test(test_empty_tensors_of_one_pass),

@@ -341,6 +341,33 @@ static void test_layout(void **state)
     ts_buffer_release(&out);
 }
 
+/* What counts as the noise before a divergence: not which experts were chosen, nor rows that stand elsewhere. */
+static void test_text_of_noise_that_is_large(void **state)
+{
+    const struct ts_layout layout = {.width = 80};
+    const struct ts_report_options options = {0};
+    struct ts_buffer text;
+    struct sample sample;
+    size_t rows, chosen;
+    (void)state;
+    sample_open(&sample, "run_a", "run_b");
+    sample_pair(&sample, "layer_0_q", TS_JUDGED_NOISE, 0.21, 1e4, 0.1f);
+    rows = sample_pair(&sample, "layer_0_experts.act", TS_JUDGED_NOISE, 1.4, 1e6, 1.0f);
+    chosen = sample_pair(&sample, "layer_0_chosen", TS_JUDGED_NOISE, 0.98, NAN, 1.0f);
+    sample_pair(&sample, "layer_1_q", TS_JUDGED_DIFFERS, 0.9, 1e6, 2.0f);
+    sample.comparison.judgement.coarse = 0;
+    sample.comparison.judgement.verdicts[rows].error = 0.18;
+    sample.comparison.judgement.verdicts[chosen].error = (double)NAN;
+    sample_outcome(&sample, TS_OUTCOME_DIFFER, "differ");
+    ts_buffer_init(&text, (size_t)1 << 20);
+    ts_report_text(&sample.comparison, &options, &layout, &text);
+    ts_buffer_byte(&text, '\0');
+    if (!strstr(text.data, "The 3 tensors before it agree, with errors of up to 0.21."))
+        fail_msg("%s", text.data);
+    ts_buffer_release(&text);
+    sample_close(&sample);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_plane_of_large_tensors),
         cmocka_unit_test(test_plane_is_interrupted),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_text_of_noise_that_is_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,6 +248,35 @@ static void test_gathered(void **state)
     assert_null(order_of(inside, 1.0)); /* wrong rows in their places */
 }
 
+/* Rows of which it is known which belong together: what is left of them tells which is which, but of NaN nothing does,
+ * and a row of the reference that such a one stands for is still free. */
+static void test_rows_of_groups(void **state)
+{
+    enum { NONE = 5 };
+    size_t groups[2][ROWS];
+    struct ts_row_match match;
+    struct trace trace;
+    (void)state;
+    make_moved(1e-2);
+    for (size_t row = 0; row < ROWS; row++) {
+        groups[0][row] = row % 8;
+        groups[1][row] = from_of(row) % 8;
+    }
+    a[from_of(NONE) * WIDTH + 3] = b[NONE * WIDTH + 3] = NAN;
+    trace_start(&trace);
+    assert_true(ts_row_match_within(&match, &trace.pairs[trace_add(&trace, "x", a, b, SHAPE(ROWS, WIDTH))], groups[0],
+                                    groups[1]));
+    assert_int_equal(match.found, ROWS - 1);
+    assert_int_equal(match.blank, 1);
+    for (size_t row = 0; row < ROWS; row++) {
+        const struct ts_row_matched *matched = &match.rows[row];
+        assert_int_equal(matched->from, row == NONE ? SIZE_MAX : from_of(row));
+        assert_true(isfinite(matched->left) && isfinite(matched->energy));
+    }
+    drop_match(&trace, &match);
+    assert_null(match.rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_gathered),
+        cmocka_unit_test(test_rows_of_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
