@@ -24,9 +24,12 @@
  * up to this. */
 #define ROUNDED_FACTOR 0x1p-9
 /* No honest error that starts has a slope above 0.3; see judge_start.c. */
-#define FOLLOWS_HALF     0.5
-#define FOLLOWS_CUT      0.7 /* of those that make the result smaller, as blocks do that cut off their largest */
-#define FOLLOWS_GROWTH   4.0
+#define FOLLOWS_HALF   0.5
+#define FOLLOWS_CUT    0.7 /* of those that make the result smaller, as blocks do that cut off their largest */
+#define FOLLOWS_GROWTH 4.0
+/* Noise makes nothing so much larger than it is, however much of it came in. */
+#define ENLARGED         0.25
+#define ENLARGED_GROWTH  1.5
 #define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
 #define CARRIED          2.0  /* times what came in, tokens that are set aside included */
@@ -568,6 +571,16 @@ static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level
     return seen >= STEADY_LAYERS && level > STEADY_LARGER * ts_nth(levels, seen, seen / 2);
 }
 
+/* Much of an error that has grown is proportional to the reference. */
+static bool has_followed(const struct ts_structure *structure, double level, double base)
+{
+    const bool larger = structure->slope > FOLLOWS_HALF, smaller = structure->slope < -FOLLOWS_CUT;
+    if (!(fabs(structure->slope) * level > ROUNDED_FACTOR))
+        return false;
+    return ((larger || smaller) && level > FOLLOWS_GROWTH * base) ||
+           (larger && structure->slope * level > ENLARGED && level > ENLARGED_GROWTH * base);
+}
+
 /* `open`: a choice that the logits do not tell is an excuse. */
 static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
 {
@@ -736,8 +749,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error is proportional to the reference: a factor of %.4g",
                                           1 + structure->slope * level));
-        else if ((structure->slope > FOLLOWS_HALF || structure->slope < -FOLLOWS_CUT) &&
-                 level > FOLLOWS_GROWTH * base && fabs(structure->slope) * level > ROUNDED_FACTOR)
+        else if (has_followed(structure, level, base))
             ts_judge_differs(
                 state, i,
                 ts_judge_say(

@@ -258,7 +258,7 @@ static void match_group(struct ts_row_match *match, struct grouped *wanted, cons
             }
         }
         if (best == SIZE_MAX) {
-            blank += !isfinite(energy_of(match->b + rows[k].row * width, width));
+            blank += isfinite(energy_of(match->b + rows[k].row * width, width)) ? 0 : 1;
             continue;
         }
         one->from = wanted[best].row;
@@ -269,7 +269,7 @@ static void match_group(struct ts_row_match *match, struct grouped *wanted, cons
         match->moved += one->from != rows[k].row;
     }
     for (size_t j = taken; j < count; j++)
-        blank_wanted += !isfinite(energy_of(match->a + wanted[j].row * width, width));
+        blank_wanted += isfinite(energy_of(match->a + wanted[j].row * width, width)) ? 0 : 1;
     match->blank += blank < blank_wanted ? blank : blank_wanted;
 }
 

@@ -75,6 +75,34 @@ static void test_products_of_a_module(void **state)
     judge_module("layers.0.mlp.experts", false, 1.3, 4);
 }
 
+/* Behind what errs by three tenths of its size, a product that is so much larger, and errs as much besides. */
+static void judge_enlarged(double factor, size_t expected)
+{
+    struct judged judged;
+    float *a, b[TOTAL];
+    trace_start(&judged.trace);
+    a = made_values(TOTAL);
+    add_erring(&judged.trace, "embed", 0.3);
+    add_erring(&judged.trace, "layers.0.q_proj", 0.3);
+    add_erring(&judged.trace, "layers.0.k_proj", 0.3);
+    add_erring(&judged.trace, "layers.0.o_proj", 0.3);
+    err(a, b, TOTAL, 0.3);
+    for (size_t i = 0; i < TOTAL; i++)
+        b[i] += (float)((factor - 1) * (double)a[i]);
+    trace_add(&judged.trace, "layers.0.mlp.up_proj", a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+    expect_first(&judged, expected);
+}
+
+/* However large the noise is, it makes nothing larger by half. */
+static void test_noise_enlarges_nothing(void **state)
+{
+    (void)state;
+    judge_enlarged(1, SIZE_MAX);
+    judge_enlarged(1.15, SIZE_MAX);
+    judge_enlarged(1.5, 4);
+}
+
 /* Of so many tokens, a product that errs by more than three times what came in. */
 static void judge_tokens(size_t tokens, size_t expected)
 {
@@ -135,8 +163,9 @@ static void judge_steady(int layers, double error, size_t expected)
 {
     static const char *const names[] = {"layers.%d.q_proj", "layers.%d.k_proj", "layers.%d.v_proj"};
     struct judged judged;
-    float *input = made_values(TOTAL), near_input[TOTAL];
-    trace_start(&judged.trace);
+    float *input, near_input[TOTAL];
+    trace_start(&judged.trace); /* from here on no numbers come twice */
+    input = made_values(TOTAL);
     err(input, near_input, TOTAL, 0.06);
     trace_add(&judged.trace, "embed", input, near_input, SHAPE(TOKENS, WIDTH));
     for (int layer = 0; layer < layers; layer++) {
@@ -191,11 +220,9 @@ static void test_products_in_sixteen_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products_in_sixteen_bits),
-        cmocka_unit_test(test_a_small_result),
-        cmocka_unit_test(test_products_of_a_module),
-        cmocka_unit_test(test_growth_is_steady),
-        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_products_in_sixteen_bits),  cmocka_unit_test(test_a_small_result),
+        cmocka_unit_test(test_products_of_a_module),      cmocka_unit_test(test_noise_enlarges_nothing),
+        cmocka_unit_test(test_growth_is_steady),          cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_a_modulation_before_a_bug),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
