@@ -84,10 +84,11 @@ static size_t hidden_in_front(const struct ts_mask *mask)
         bool hidden = place > front && place < mask->keys;
         for (size_t other = 0; other < mask->rows && hidden; other++) {
             const unsigned char *allowed = mask->allowed + other * mask->keys;
+            const size_t end = mask->at[other] < mask->keys ? mask->at[other] : mask->keys;
             if (mask->at[other] < place)
                 continue;
             hidden = !memchr(allowed, 1, place);
-            seers += memchr(allowed + place, 1, mask->at[other] - place) != NULL;
+            seers += memchr(allowed + place, 1, end - place) != NULL;
         }
         front = hidden && seers ? place : front;
     }

@@ -125,12 +125,45 @@ static void test_no_padding(void **state)
     expect(2, &causal, &strict, "each token sees the tokens before it but not itself", "padding");
 }
 
+/* Probabilities over fewer keys than there are tokens, as routers and attention to another sequence have them: a token
+ * that comes after all keys is no key. */
+static void test_fewer_keys_than_tokens(void **state)
+{
+    enum { TOKENS_MORE = 40, KEYS = 6, SEEN = 3 };
+    const size_t count = (size_t)TOKENS_MORE * HEADS * KEYS;
+    struct trace trace;
+    float *scores, *right, *wrong;
+    (void)state;
+    trace_start(&trace);
+    scores = made_values(count);
+    right = malloc(count * sizeof *right);
+    wrong = calloc(count, sizeof *wrong);
+    assert_true(right && wrong);
+    for (size_t start = 0; start < count; start += KEYS) {
+        double sum = 0;
+        for (size_t key = 0; key < KEYS; key++)
+            sum += exp((double)scores[start + key]);
+        for (size_t key = 0; key < KEYS; key++)
+            right[start + key] = (float)(exp((double)scores[start + key]) / sum);
+        if (start / KEYS / HEADS < SEEN)
+            memcpy(wrong + start, right + start, KEYS * sizeof *wrong);
+    }
+    trace_add(&trace, "layer_0_attn_scores", scores, scores, SHAPE(1, TOKENS_MORE, HEADS, KEYS));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_probs", right, wrong, SHAPE(1, TOKENS_MORE, HEADS, KEYS)));
+    assert_true(trace.diagnosis.count > 0);
+    free(scores);
+    free(right);
+    free(wrong);
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_padding_is_no_window),
         cmocka_unit_test(test_padding_behind),
         cmocka_unit_test(test_no_padding),
+        cmocka_unit_test(test_fewer_keys_than_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
