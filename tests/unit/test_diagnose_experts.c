@@ -1,6 +1,7 @@
 /* What goes wrong inside of experts is not told as other weights of theirs: weights differ from token to token, and
  * what is wrong inside does not follow them. */
 #include "made_trace.h"
+#include "unwritten.h"
 
 enum { TOKENS = 24, WIDTH = 48, INNER = 32, EXPERTS = 16, CHOSEN = 2, TOTAL = TOKENS * WIDTH };
 
@@ -103,11 +104,57 @@ static void test_experts_that_are_weighed_otherwise(void **state)
     expect_said(BACKWARDS, "went to the wrong one of the chosen experts", true);
 }
 
+/* A long sequence with a shared expert in the sum: what is left without it is looked at, in every row. */
+static void test_beside_a_shared_expert(void **state)
+{
+    enum { LONG = 1200 };
+    const size_t total = (size_t)LONG * WIDTH;
+    struct trace trace;
+    float *logits, *shared, *gates, *experts, *out[2];
+    size_t index;
+    (void)state;
+    fill_unwritten(true);
+    trace_start(&trace);
+    logits = made_values((size_t)LONG * EXPERTS);
+    shared = made_values(total);
+    gates = made_values((size_t)LONG * CHOSEN);
+    experts = made_values(total * CHOSEN);
+    out[0] = made_values(total);
+    out[1] = made_values(total);
+    for (size_t row = 0; row < LONG; row++) {
+        float *of = logits + row * EXPERTS, *gate = gates + row * CHOSEN;
+        of[row % EXPERTS] = 5 + (float)dice_number();
+        of[(row + 3) % EXPERTS] = 3 + (float)dice_number();
+        gate[0] = 1 / (1 + expf(of[(row + 3) % EXPERTS] - of[row % EXPERTS]));
+        gate[1] = 1 - gate[0];
+        for (size_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            out[0][i] = gate[0] * experts[CHOSEN * i] + gate[1] * experts[CHOSEN * i + 1] + shared[i];
+            out[1][i] = gate[1] * experts[CHOSEN * i] + gate[0] * experts[CHOSEN * i + 1] + shared[i];
+        }
+    }
+    trace_add(&trace, "layers.0.router_logits", logits, logits, SHAPE(LONG, EXPERTS));
+    trace_add(&trace, "layers.0.router_weights", gates, gates, SHAPE(LONG, CHOSEN));
+    trace_add(&trace, "layers.0.shared_expert_output", shared, shared, SHAPE(LONG, WIDTH));
+    index = trace_add(&trace, "layers.0.moe_output", out[0], out[1], SHAPE(LONG, WIDTH));
+    trace_diagnose(&trace, index);
+    assert_first(&trace, "router-gate", "went to the wrong one of the chosen experts");
+    assert_non_null(strstr(trace.diagnosis.causes[0].summary, "all 1200 tokens"));
+    trace_end(&trace);
+    free(logits);
+    free(shared);
+    free(gates);
+    free(experts);
+    free(out[0]);
+    free(out[1]);
+    fill_unwritten(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_wrong_inside_of_experts),
         cmocka_unit_test(test_experts_that_are_weighed_otherwise),
+        cmocka_unit_test(test_beside_a_shared_expert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
