@@ -10,6 +10,8 @@
 #define WORTHWHILE 0.3
 /* Of this tensor's error, what one that agrees may have. */
 #define AGREES 0.2
+/* Entries of a mask that are otherwise where it is told as a band all the same. */
+#define NO_BAND 0.05
 
 enum way {
     OVER_KEYS,
@@ -258,8 +260,13 @@ static void propose_masks(struct softmax_search *search)
     size_t differing = ts_mask_differences(&search->reference, &search->found);
     double banded = 0, read;
     const char *reference;
+    bool is_band;
     own = ts_mask_describe(&search->reference);
     reference = ts_mask_text(the_case, &own, actor->inner);
+    ts_mask_band(&search->trial, &own);
+    ts_mask_fill(&search->trial, &own, &search->reference, NULL);
+    is_band = (double)ts_mask_differences(&search->trial, &search->reference) <=
+              NO_BAND * (double)(search->trial.rows * search->trial.keys);
     soft.mask = &search->reference;
     soft.way = MASKED_LATE;
     soft_fill(actor, &soft, search->scores, search->out);
@@ -275,10 +282,12 @@ static void propose_masks(struct softmax_search *search)
         if (ts_is_padded(&own)) /* what padding itself sees is up to the program */
             ts_mask_fill(&search->trial, &own, &search->found, NULL);
         soft_fill(actor, &soft, search->scores, search->out);
-        give_shape(the_case, &shape, &own, &soft);
-        banded = ts_propose(the_case, "mask", search->out, 0, ts_mask_check(&shape, &own),
-                            "in the candidate %s; in the reference %s", ts_mask_text(the_case, &shape, actor->inner),
-                            reference);
+        if (!ts_is_one_shape(&shape, &own)) {
+            give_shape(the_case, &shape, &own, &soft);
+            banded = ts_propose(the_case, "mask", search->out, 0, ts_mask_check(&shape, &own),
+                                "in the candidate %s; in the reference %s",
+                                ts_mask_text(the_case, &shape, actor->inner), reference);
+        }
         memcpy(search->trial.allowed, search->found.allowed, search->found.rows * search->found.keys);
         soft_fill(actor, &soft, search->scores, search->out);
         read = ts_explained(the_case, search->out);
@@ -287,9 +296,9 @@ static void propose_masks(struct softmax_search *search)
         if (read > banded + 0.02)
             ts_propose(the_case, "mask", search->out, differing < actor->rows ? differing : actor->rows,
                        "the attention mask",
-                       "the candidate's mask is different: %zu of %zu entries are visible on one side only; in the "
-                       "reference %s",
-                       differing, search->found.rows * search->found.keys, reference);
+                       "the candidate's mask is different: %zu of %zu entries are visible on one side only%s",
+                       differing, search->found.rows * search->found.keys,
+                       is_band ? ts_case_text(the_case, "; in the reference %s", reference) : "");
     }
 }
 
