@@ -131,6 +131,34 @@ static void test_no_padding(void **state)
     expect(2, &causal, &strict, "each token sees the tokens before it but not itself", "padding");
 }
 
+/* Of a long sequence some rows are looked at, which need not be those where the padding ends; and what is claimed holds
+ * in all others, few of which are put to it at a time. */
+static void test_padding_of_long_sequences(void **state)
+{
+    (void)state;
+    tokens = 600;
+    for (size_t sequences = 1; sequences <= 2; sequences++)
+        for (int strict = 0; strict < 2; strict++)
+            for (int shift = 0; shift < 2; shift++) {
+                const struct mask right = {.front = 200, .strict = strict};
+                const struct mask wrong = {.front = shift ? 200 : 0, .strict = strict, .shift = shift};
+                struct trace trace;
+                diagnose(&trace, sequences, &right, &wrong);
+                assert_first(&trace, "mask",
+                             shift && sequences > 1 ? "in the candidate each token sees 1 token ahead"
+                             : shift ? "in the candidate each token sees 1 token ahead, and the first 200 tokens are "
+                                       "hidden from those behind, as padding is; in the reference " CAUSAL
+                                       ", and the first 200 tokens are hidden from those behind, as padding is"
+                                     : "in the candidate " CAUSAL "; in the reference " CAUSAL
+                                       ", and the first 200 tokens are hidden from those behind, as padding is");
+                if (strstr(trace.diagnosis.causes[0].summary, "does not hold") ||
+                    trace.diagnosis.causes[0].confidence < 0.95)
+                    fail_msg("%s", trace.diagnosis.causes[0].summary);
+                trace_end(&trace);
+            }
+    tokens = TOKENS;
+}
+
 /* Sequences that stand one after the other in one row, or chunks of one: none is the padding of the last. */
 static void test_chunks_are_no_padding(void **state)
 {
@@ -180,6 +208,7 @@ int main(void)
         cmocka_unit_test(test_padding_is_no_window),
         cmocka_unit_test(test_padding_behind),
         cmocka_unit_test(test_no_padding),
+        cmocka_unit_test(test_padding_of_long_sequences),
         cmocka_unit_test(test_chunks_are_no_padding),
         cmocka_unit_test(test_fewer_keys_than_tokens),
     };
