@@ -147,15 +147,18 @@ static bool spares_the_first(const struct levels *levels, double *scratch)
     return halves[1] > RISES * halves[0];
 }
 
-/* The last row agrees, and those before it do not, but for the very last ones, which miss next to nothing. */
+/* The last token agrees, and those before it do not. Of a long sequence, of which some rows are at hand, the very last
+ * ones miss next to nothing. */
 static bool spares_the_last(const struct ts_case *the_case, const struct levels *levels, double *scratch)
 {
     const size_t rows = levels->rows;
     const uint64_t late = (uint64_t)the_case->actor->sequence * 3 / 4;
     const double last = levels->of[rows - 1];
     size_t wrong = 0, first_late = rows - 1;
+    if (ts_case_row(the_case, rows - 1) + 1 != (uint64_t)the_case->actor->sequence)
+        return false;
     for (size_t row = 0; row + 1 < rows; row++) {
-        bool is_late = ts_case_row(the_case, row) > late;
+        bool is_late = !the_case->actor->whole && ts_case_row(the_case, row) > late;
         wrong += levels->of[row] > levels->limit || is_late;
         first_late = is_late && row < first_late ? row : first_late;
     }

@@ -89,6 +89,9 @@ static void test_last_token(void **state)
     levels[7] = 0.01;
     levels[11] = 0.01;
     expect_of(levels, TOKENS, NULL, NULL);
+    level(levels, 0.4); /* several that agree are not the last one */
+    levels[13] = levels[14] = levels[15] = 0;
+    expect_of(levels, 16, NULL, NULL);
 }
 
 enum order { CHANNELS, EACH_HEAD, ROWS, BUT_BIAS };
