@@ -238,6 +238,32 @@ static void test_factors_beside_a_bias(void **state)
     }
 }
 
+/* The same token many times: what differs between its rows is rounding, of which no factor is told. */
+static void test_bias_of_one_token(void **state)
+{
+    enum { TIMES = 8 };
+    struct trace trace;
+    float *before = made_values(TIMES * WIDTH), *one = made_values(WIDTH), *bias = made_values(WIDTH);
+    float x[TIMES * WIDTH], y[TIMES * WIDTH], shaken[TIMES * WIDTH];
+    (void)state;
+    for (size_t i = 0; i < (size_t)TIMES * WIDTH; i++) {
+        x[i] = one[i % WIDTH];
+        y[i] = one[i % WIDTH] + 0.2f * bias[i % WIDTH];
+        x[i] = i / WIDTH % 3 ? x[i] : nextafterf(x[i], 10);
+        y[i] = i / WIDTH % 2 ? y[i] : nextafterf(y[i], 10);
+    }
+    shake(before, shaken, (size_t)TIMES * WIDTH, 1e-6);
+    trace_start(&trace);
+    trace_add(&trace, "layers.0.norm", before, shaken, SHAPE(TIMES, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.down_proj", x, y, SHAPE(TIMES, WIDTH)));
+    assert_non_null(trace_cause(&trace, "offset"));
+    assert_null(trace_cause(&trace, "scaled"));
+    trace_end(&trace);
+    free(before);
+    free(one);
+    free(bias);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
@@ -247,6 +273,7 @@ int main(void)
                                        cmocka_unit_test(test_rows_of_the_other_end),
                                        cmocka_unit_test(test_mask_behind_the_softmax),
                                        cmocka_unit_test(test_factor_without_a_bias),
-                                       cmocka_unit_test(test_factors_beside_a_bias)};
+                                       cmocka_unit_test(test_factors_beside_a_bias),
+                                       cmocka_unit_test(test_bias_of_one_token)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
