@@ -12,6 +12,7 @@
 #define ENOUGH_ROWS 5    /* to say that all agree but one */
 #define NEARLY      0.2  /* of the tokens may be otherwise, where nearly all are said to be so */
 #define SPARED      0.04 /* of what others err by, in energy */
+#define NO_ROW      1e-4 /* of what rows have in the mean, in energy */
 #define ALIKE       4.0  /* rows that noise alone made differ by less, in energy */
 #define AT_ONCE     0.4  /* the least that one key counts for, times the number of keys */
 #define RISING_ROWS 16
@@ -169,23 +170,33 @@ static bool spares_the_last(const struct ts_case *the_case, const struct levels 
 
 enum found { NOTHING, FIRST_AGREES, FIRST_SPARED, WINDOW, LAST_SPARED };
 
-static enum found find_position(const struct ts_case *the_case, const struct levels *levels, double *scratch,
-                                size_t *onset)
+/* The first row is there to agree: it was not routed otherwise, and is no zero. */
+static bool has_first(const struct ts_case *the_case, double mean)
+{
+    double size = 0;
+    for (size_t i = 0; i < the_case->actor->width; i++)
+        size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    return !ts_case_aside(the_case, 0) && size > NO_ROW * mean;
+}
+
+static enum found find_position(const struct ts_case *the_case, const struct levels *levels, double mean,
+                                double *scratch, size_t *onset)
 {
     const size_t rows = levels->rows;
+    const bool first = has_first(the_case, mean);
     bool after = true;
     *onset = 0;
     while (*onset < rows && levels->of[*onset] < levels->limit)
         ++*onset;
     for (size_t row = *onset; row < rows; row++)
         after = after && levels->of[row] > levels->limit;
-    if (rows >= ENOUGH_ROWS && *onset == 1 && after)
+    if (rows >= ENOUGH_ROWS && *onset == 1 && after && first)
         return FIRST_AGREES;
     if (rows >= ENOUGH_ROWS && *onset > 1 && after && rows - *onset >= 3)
-        return *onset > rows / 4 || begins_at_once(levels, *onset, scratch) ? WINDOW : FIRST_SPARED;
+        return *onset > rows / 4 || begins_at_once(levels, *onset, scratch) ? WINDOW : first ? FIRST_SPARED : NOTHING;
     if (rows >= ENOUGH_ROWS && spares_the_last(the_case, levels, scratch))
         return LAST_SPARED;
-    return spares_the_first(levels, scratch) ? FIRST_SPARED : NOTHING;
+    return first && spares_the_first(levels, scratch) ? FIRST_SPARED : NOTHING;
 }
 
 /* Scores of the first token with all others, that no mask hides: what lies between queries, keys and these tells it
@@ -245,7 +256,7 @@ static bool propose_by_position(struct ts_case *the_case)
     middle = ts_nth(scratch, rows, rows - rows / 4 - 1);
     levels.limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
     levels.limit = fmin(fmax(levels.limit, 1e-4 * middle), SPARED * middle);
-    found = find_position(the_case, &levels, scratch, &onset);
+    found = find_position(the_case, &levels, all, scratch, &onset);
     position.mean = all;
     position.limit = levels.limit;
     position.onset = ts_case_row(the_case, found == WINDOW || found == FIRST_AGREES ? onset : 1);

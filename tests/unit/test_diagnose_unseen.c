@@ -57,6 +57,25 @@ static void test_first_token(void **state)
     expect_of(levels, TOKENS, NULL, NULL);
 }
 
+/* A first row of zeros on both sides agrees with anything. */
+static void test_no_first_token(void **state)
+{
+    struct trace trace;
+    float *before = made_values(TOKENS * WIDTH), *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH);
+    (void)state;
+    memset(x, 0, WIDTH * sizeof *x);
+    memset(y, 0, WIDTH * sizeof *y);
+    trace_start(&trace);
+    trace_add(&trace, "input_embeddings", before, before, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_layer_output", x, y, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "unrelated", NULL);
+    assert_null(trace_cause(&trace, "softmax"));
+    trace_end(&trace);
+    free(before);
+    free(x);
+    free(y);
+}
+
 /* Angles and scales make more of an error the more keys there are: no window begins where it can be seen. */
 static void test_rising(void **state)
 {
@@ -267,6 +286,7 @@ static void test_bias_of_one_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
+                                       cmocka_unit_test(test_no_first_token),
                                        cmocka_unit_test(test_rising),
                                        cmocka_unit_test(test_last_token),
                                        cmocka_unit_test(test_flipped),
