@@ -7,6 +7,7 @@
 #include "base/ordered.h"
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
+#include "tensor/layer.h"
 
 #define FEWEST_ROWS 3
 #define ENOUGH_ROWS 5    /* to say that all agree but one */
@@ -22,7 +23,8 @@
 /* No attention lies between this tensor and those before it. */
 static bool is_before_or_beside(const char *name)
 {
-    static const char *const words[] = {"mlp", "ffn", "feed_forward", "router", "expert", "moe"};
+    static const char *const words[] = {"mlp", "ffn",   "feed_forward", "router", "expert",
+                                        "moe", "embed", "embd",         "wte",    "wpe"};
     bool beside = ts_names_operand(name);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         beside = beside || (strstr(name, words[i]) && !ts_names_attention(name));
@@ -376,9 +378,18 @@ static void propose_contrast(struct ts_case *the_case)
     free(means);
 }
 
+/* A trace begins with it, and its name tells of no layer: nothing was made of it yet. */
+static bool begins_the_trace(const struct ts_case *the_case)
+{
+    const char *name = ts_case_name(the_case, the_case->actor);
+    uint64_t layer;
+    return !the_case->actor->pair && !ts_names_attention(name) && !ts_layer_of(name, &layer);
+}
+
 void ts_propose_unseen_attention(struct ts_case *the_case)
 {
     /* another temperature would change the last token as well */
-    if (is_before_or_beside(ts_case_name(the_case, the_case->actor)) || !propose_by_position(the_case))
+    if (is_before_or_beside(ts_case_name(the_case, the_case->actor)) || begins_the_trace(the_case) ||
+        !propose_by_position(the_case))
         propose_contrast(the_case);
 }
