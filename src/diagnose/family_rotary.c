@@ -17,6 +17,7 @@
 /* A simpler explanation is preferred unless another explains this much more. */
 #define SIMPLER    0.02
 #define FAR_OFFSET 256
+#define FURTHEST   8192 /* padding of other sequences, where it is not known */
 /* Two bases that are one: what else differs between the angles is no base. */
 #define SAME_BASE 0.02
 struct guess {
@@ -504,14 +505,18 @@ static void try_unturned(struct ts_rotary *rotary, double complex *turns, double
 
 static void give_formula(const struct ts_rotary *rotary, const struct guess *guess, double factor)
 {
-    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,    rotary->offset,
-                                 factor,          FAR_OFFSET,     rotary->placed};
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,     rotary->offset,
+                                 factor,          FAR_OFFSET,     rotary->placed, 0};
     bool places = guess->how.follows == TS_FROM_PLACES;
     size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
     size_t last = rotary->the_case->actor->rows - 1;
     double *table, place = rotary->places[last] + guess->how.positions;
     if (!(table = calloc(own + pairs, sizeof *table)))
         return;
+    turning.furthest = fmax(FAR_OFFSET, fmin(FURTHEST, (double)ts_scene_sequence(rotary->the_case->scene)));
+    for (size_t row = 0; row <= last; row++)
+        turning.furthest =
+            fmax(turning.furthest, fabs((double)ts_case_row(rotary->the_case, row) - rotary->places[row]));
     memcpy(table, rotary->steps, own * sizeof *table);
     for (size_t i = 0; i < pairs; i++)
         table[own + i] = place != 0 ? guess->angles[last * pairs + i] / place : 0;
