@@ -161,6 +161,15 @@ static void test_heights(void **state)
     }
 }
 
+/* A base that is nearly the reference's says nothing about how the reference is scaled. */
+static void test_nearly_the_same_base(void **state)
+{
+    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0, 0}, wrong = {0, 32, HALVES, 1.015e4, 0, 0, 0, 0};
+    const struct run run = {0};
+    (void)state;
+    expect(&right, &wrong, &run, "rotation", NULL, "scaled or come from a table");
+}
+
 /* In a padded sequence a token's position is not its place: told by the reference, where nothing turns at position 0.
  */
 static void test_padded_in_front(void **state)
@@ -238,7 +247,7 @@ int main(void)
         cmocka_unit_test(test_last_numbers),        cmocka_unit_test(test_small_bases),
         cmocka_unit_test(test_gathered_pairs),      cmocka_unit_test(test_heights),
         cmocka_unit_test(test_padded_far_in_front), cmocka_unit_test(test_steps_where_positions_begin_anew),
-        cmocka_unit_test(test_padded_in_front),
+        cmocka_unit_test(test_padded_in_front),     cmocka_unit_test(test_nearly_the_same_base),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
