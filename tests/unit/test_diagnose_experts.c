@@ -149,12 +149,61 @@ static void test_beside_a_shared_expert(void **state)
     fill_unwritten(false);
 }
 
+/* Experts are chosen by scores and biases that nobody captured: in one token two are as good as tied that way, whose
+ * scores are far apart. */
+static void test_tied_with_biases(void **state)
+{
+    enum { MANY = 48, TIED = 20 };
+    struct trace trace;
+    float *logits[2], gates[2][MANY * CHOSEN], bias[EXPERTS];
+    int64_t chosen[2][MANY * CHOSEN];
+    (void)state;
+    trace_start(&trace);
+    logits[0] = made_values(MANY * EXPERTS);
+    logits[1] = made_values(MANY * EXPERTS);
+    for (size_t e = 0; e < EXPERTS; e++)
+        bias[e] = (float)(0.25 * (double)(e % 5));
+    for (size_t e = 0; e < EXPERTS; e++)
+        logits[0][TIED * EXPERTS + e] = e == 2 ? 3 : -5;
+    logits[0][TIED * EXPERTS + 1] = (float)log(0.95 / 0.05); /* 0.95 + 0.25 */
+    logits[0][TIED * EXPERTS + 4] = (float)log(0.2 / 0.8);   /* 0.2 + 1 */
+    shake(logits[0], logits[1], MANY * EXPERTS, 1e-4);
+    logits[1][TIED * EXPERTS + 1] += 0.002f;
+    for (int side = 0; side < 2; side++)
+        for (size_t row = 0; row < MANY; row++) {
+            double sum = 0, weight[CHOSEN], score[EXPERTS];
+            for (size_t e = 0; e < EXPERTS; e++)
+                score[e] = 1 / (1 + exp(-(double)logits[side][row * EXPERTS + e]));
+            for (size_t k = 0; k < CHOSEN; k++) {
+                size_t best = SIZE_MAX;
+                for (size_t e = 0; e < EXPERTS; e++)
+                    if (!(k && chosen[side][row * CHOSEN] == (int64_t)e) &&
+                        (best == SIZE_MAX || score[e] + (double)bias[e] > score[best] + (double)bias[best]))
+                        best = e;
+                chosen[side][row * CHOSEN + k] = (int64_t)best;
+                sum += weight[k] = score[best];
+            }
+            for (size_t k = 0; k < CHOSEN; k++)
+                gates[side][row * CHOSEN + k] = (float)(weight[k] / sum);
+        }
+    assert_int_equal(chosen[0][TIED * CHOSEN + 1], 4);
+    assert_int_equal(chosen[1][TIED * CHOSEN + 1], 1);
+    trace_add(&trace, "layers.0.router_logits", logits[0], logits[1], SHAPE(MANY, EXPERTS));
+    trace_add_integers(&trace, "layers.0.router_indices", chosen[0], chosen[1], MANY, CHOSEN);
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.router_weights", gates[0], gates[1], SHAPE(MANY, CHOSEN)));
+    assert_null(trace_cause(&trace, "router-gate"));
+    trace_end(&trace);
+    free(logits[0]);
+    free(logits[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_wrong_inside_of_experts),
         cmocka_unit_test(test_experts_that_are_weighed_otherwise),
         cmocka_unit_test(test_beside_a_shared_expert),
+        cmocka_unit_test(test_tied_with_biases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,28 @@ static void test_no_first_token(void **state)
     free(y);
 }
 
+/* Embeddings and what a trace begins with come before any attention. */
+static void test_before_any_attention(void **state)
+{
+    static const char *const names[] = {"hidden_states", "model.embed_tokens"};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct trace trace;
+        float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH);
+        memcpy(y, x, WIDTH * sizeof *y);
+        for (size_t i = WIDTH; i < (size_t)TOKENS * WIDTH; i++)
+            y[i] = x[i] + 0.4f * y[i];
+        trace_start(&trace);
+        if (k)
+            trace_add(&trace, "position_vectors", x, x, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, names[k], x, y, SHAPE(TOKENS, WIDTH)));
+        assert_null(trace_cause(&trace, "softmax"));
+        trace_end(&trace);
+        free(x);
+        free(y);
+    }
+}
+
 /* Angles and scales make more of an error the more keys there are: no window begins where it can be seen. */
 static void test_rising(void **state)
 {
@@ -287,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
                                        cmocka_unit_test(test_no_first_token),
+                                       cmocka_unit_test(test_before_any_attention),
                                        cmocka_unit_test(test_rising),
                                        cmocka_unit_test(test_last_token),
                                        cmocka_unit_test(test_flipped),
