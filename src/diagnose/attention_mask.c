@@ -131,12 +131,27 @@ static size_t hidden_behind(const struct ts_mask *mask)
     return count < 3 ? 0 : mask->keys - seen;
 }
 
-/* How far ahead most rows see, and how far back the later ones do, where that is as far for most of them, unless others
- * see the first key from further away. */
+/* Most rows that do not see the first key see about as far back as the window is: chunks of a sequence reach from one
+ * token to all of theirs. Probabilities may vanish at its end. */
+static bool is_window(const struct ts_mask *mask, const struct ts_mask_shape *shape)
+{
+    size_t moving = 0, near = 0, count;
+    for (size_t row = 0; row < mask->rows; row++) {
+        const size_t first = first_seen(mask, row, &count);
+        if (mask->at[row] < shape->front || !count || first <= shape->front)
+            continue;
+        moving++;
+        near += 4 * ((long)mask->at[row] - (long)first + 1) >= 3 * shape->window;
+    }
+    return 2 * near >= moving;
+}
+
+/* How far ahead most rows see, and how far back the later ones do, unless others see the first key from further away.
+ */
 struct ts_mask_shape ts_mask_describe(const struct ts_mask *mask)
 {
     struct ts_mask_shape shape = {.front = hidden_in_front(mask)};
-    size_t votes = 0, moving = 0, windowed = 0, keys;
+    size_t votes = 0, keys;
     long ahead = 0, reach = 0;
     shape.back = shape.front ? 0 : hidden_behind(mask);
     keys = mask->keys - shape.back;
@@ -151,11 +166,8 @@ struct ts_mask_shape ts_mask_describe(const struct ts_mask *mask)
             }
         if (mask->at[row] < shape.front)
             continue;
-        if (first > (long)shape.front && place - first + 1 >= shape.window) {
-            windowed = place - first + 1 > shape.window ? 1 : windowed + 1;
+        if (first > (long)shape.front && place - first + 1 > shape.window)
             shape.window = place - first + 1;
-        }
-        moving += first > (long)shape.front;
         if (first == (long)shape.front && place - first + 1 > reach)
             reach = place - first + 1;
         if (last < 0 || last + 1 == (long)keys) /* sees to the end: that tells nothing about how far */
@@ -172,7 +184,7 @@ struct ts_mask_shape ts_mask_describe(const struct ts_mask *mask)
             ahead = before;
         }
     }
-    if (reach > shape.window || 2 * windowed < moving)
+    if (reach > shape.window || !is_window(mask, &shape))
         shape.window = 0;
     if (votes)
         shape.shift = ahead;
