@@ -74,23 +74,43 @@ size_t ts_mask_differences(const struct ts_mask *a, const struct ts_mask *b)
     return count;
 }
 
-/* How many of the first tokens those behind them do not see, which see each other. A window hides them from late
- * tokens, but not the last of them from the one that follows. */
+/* The first key that a row sees, and how many it sees. */
+static size_t first_seen(const struct ts_mask *mask, size_t row, size_t *count)
+{
+    const unsigned char *allowed = mask->allowed + row * mask->keys;
+    size_t first = mask->keys;
+    *count = 0;
+    for (size_t key = mask->keys; key-- > 0;)
+        if (allowed[key]) {
+            first = key;
+            ++*count;
+        }
+    return first;
+}
+
+/* How many of the first tokens those behind them do not see, which see each other: those before the first key that
+ * rows behind see, whichever rows of a sequence are at hand. More than one of these sees that key first: a window moves
+ * on with every token. And the rows before see what padding may: nothing, themselves, everything, or none of what is
+ * hidden. Chunks of a sequence see each other. */
 static size_t hidden_in_front(const struct ts_mask *mask)
 {
-    size_t front = 0;
-    for (size_t row = 0; row < mask->rows; row++) {
-        size_t place = mask->at[row], seers = 0;
-        bool hidden = place > front && place < mask->keys;
-        for (size_t other = 0; other < mask->rows && hidden; other++) {
-            const unsigned char *allowed = mask->allowed + other * mask->keys;
-            if (mask->at[other] < place)
-                continue;
-            hidden = !memchr(allowed, 1, place);
-            seers += memchr(allowed + place, 1, mask->at[other] - place) != NULL;
-        }
-        front = hidden && seers ? place : front;
+    size_t *first = calloc(2 * mask->rows + 1, sizeof *first), *count = first ? first + mask->rows : NULL;
+    size_t smallest = mask->keys, seers = 0, together = 0, front = 0;
+    for (size_t row = 0; row < mask->rows && first; row++)
+        first[row] = first_seen(mask, row, &count[row]);
+    for (size_t row = mask->rows; row-- > 0 && first && !front;) {
+        const size_t place = mask->at[row];
+        bool hidden;
+        together = first[row] < smallest ? 1 : together + (first[row] == smallest);
+        smallest = first[row] < smallest ? first[row] : smallest;
+        seers += first[row] < place;
+        hidden = seers && together > 1 && smallest < mask->keys && smallest <= place &&
+                 (!row || mask->at[row - 1] < smallest);
+        for (size_t other = 0; other < row && hidden; other++)
+            hidden = count[other] <= 1 || count[other] == mask->keys || first[other] >= smallest;
+        front = hidden ? smallest : 0;
     }
+    free(first);
     return front;
 }
 
@@ -109,6 +129,21 @@ static size_t hidden_behind(const struct ts_mask *mask)
         count += mask->at[row] < seen;
     }
     return count < 3 ? 0 : mask->keys - seen;
+}
+
+/* Most rows that do not see the first key see about as far back as the window is: chunks of a sequence reach from one
+ * token to all of theirs. Probabilities may vanish at its end. */
+static bool is_window(const struct ts_mask *mask, const struct ts_mask_shape *shape)
+{
+    size_t moving = 0, near = 0, count;
+    for (size_t row = 0; row < mask->rows; row++) {
+        const size_t first = first_seen(mask, row, &count);
+        if (mask->at[row] < shape->front || !count || first <= shape->front)
+            continue;
+        moving++;
+        near += 4 * ((long)mask->at[row] - (long)first + 1) >= 3 * shape->window;
+    }
+    return 2 * near >= moving;
 }
 
 /* How far ahead most rows see, and how far back the later ones do, unless others see the first key from further away.
@@ -149,7 +184,7 @@ struct ts_mask_shape ts_mask_describe(const struct ts_mask *mask)
             ahead = before;
         }
     }
-    if (reach > shape.window)
+    if (reach > shape.window || !is_window(mask, &shape))
         shape.window = 0;
     if (votes)
         shape.shift = ahead;

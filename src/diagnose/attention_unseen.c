@@ -7,11 +7,13 @@
 #include "base/ordered.h"
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
+#include "tensor/layer.h"
 
 #define FEWEST_ROWS 3
 #define ENOUGH_ROWS 5    /* to say that all agree but one */
 #define NEARLY      0.2  /* of the tokens may be otherwise, where nearly all are said to be so */
 #define SPARED      0.04 /* of what others err by, in energy */
+#define NO_ROW      1e-4 /* of what rows have in the mean, in energy */
 #define ALIKE       4.0  /* rows that noise alone made differ by less, in energy */
 #define AT_ONCE     0.4  /* the least that one key counts for, times the number of keys */
 #define RISING_ROWS 16
@@ -21,7 +23,8 @@
 /* No attention lies between this tensor and those before it. */
 static bool is_before_or_beside(const char *name)
 {
-    static const char *const words[] = {"mlp", "ffn", "feed_forward", "router", "expert", "moe"};
+    static const char *const words[] = {"mlp", "ffn",   "feed_forward", "router", "expert",
+                                        "moe", "embed", "embd",         "wte",    "wpe"};
     bool beside = ts_names_operand(name);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         beside = beside || (strstr(name, words[i]) && !ts_names_attention(name));
@@ -147,15 +150,18 @@ static bool spares_the_first(const struct levels *levels, double *scratch)
     return halves[1] > RISES * halves[0];
 }
 
-/* The last row agrees, and those before it do not, but for the very last ones, which miss next to nothing. */
+/* The last token agrees, and those before it do not. Of a long sequence, of which some rows are at hand, the very last
+ * ones miss next to nothing. */
 static bool spares_the_last(const struct ts_case *the_case, const struct levels *levels, double *scratch)
 {
     const size_t rows = levels->rows;
     const uint64_t late = (uint64_t)the_case->actor->sequence * 3 / 4;
     const double last = levels->of[rows - 1];
     size_t wrong = 0, first_late = rows - 1;
+    if (ts_case_row(the_case, rows - 1) + 1 != (uint64_t)the_case->actor->sequence)
+        return false;
     for (size_t row = 0; row + 1 < rows; row++) {
-        bool is_late = ts_case_row(the_case, row) > late;
+        bool is_late = !the_case->actor->whole && ts_case_row(the_case, row) > late;
         wrong += levels->of[row] > levels->limit || is_late;
         first_late = is_late && row < first_late ? row : first_late;
     }
@@ -166,23 +172,33 @@ static bool spares_the_last(const struct ts_case *the_case, const struct levels 
 
 enum found { NOTHING, FIRST_AGREES, FIRST_SPARED, WINDOW, LAST_SPARED };
 
-static enum found find_position(const struct ts_case *the_case, const struct levels *levels, double *scratch,
-                                size_t *onset)
+/* The first row is there to agree: it was not routed otherwise, and is no zero. */
+static bool has_first(const struct ts_case *the_case, double mean)
+{
+    double size = 0;
+    for (size_t i = 0; i < the_case->actor->width; i++)
+        size += isfinite(the_case->expected[i]) ? the_case->expected[i] * the_case->expected[i] : 0;
+    return !ts_case_aside(the_case, 0) && size > NO_ROW * mean;
+}
+
+static enum found find_position(const struct ts_case *the_case, const struct levels *levels, double mean,
+                                double *scratch, size_t *onset)
 {
     const size_t rows = levels->rows;
+    const bool first = has_first(the_case, mean);
     bool after = true;
     *onset = 0;
     while (*onset < rows && levels->of[*onset] < levels->limit)
         ++*onset;
     for (size_t row = *onset; row < rows; row++)
         after = after && levels->of[row] > levels->limit;
-    if (rows >= ENOUGH_ROWS && *onset == 1 && after)
+    if (rows >= ENOUGH_ROWS && *onset == 1 && after && first)
         return FIRST_AGREES;
     if (rows >= ENOUGH_ROWS && *onset > 1 && after && rows - *onset >= 3)
-        return *onset > rows / 4 || begins_at_once(levels, *onset, scratch) ? WINDOW : FIRST_SPARED;
+        return *onset > rows / 4 || begins_at_once(levels, *onset, scratch) ? WINDOW : first ? FIRST_SPARED : NOTHING;
     if (rows >= ENOUGH_ROWS && spares_the_last(the_case, levels, scratch))
         return LAST_SPARED;
-    return spares_the_first(levels, scratch) ? FIRST_SPARED : NOTHING;
+    return first && spares_the_first(levels, scratch) ? FIRST_SPARED : NOTHING;
 }
 
 /* Scores of the first token with all others, that no mask hides: what lies between queries, keys and these tells it
@@ -242,7 +258,7 @@ static bool propose_by_position(struct ts_case *the_case)
     middle = ts_nth(scratch, rows, rows - rows / 4 - 1);
     levels.limit = all > 0 ? 20 * the_case->noise / (all * (double)rows) : 0; /* rows that agree err as noise does */
     levels.limit = fmin(fmax(levels.limit, 1e-4 * middle), SPARED * middle);
-    found = find_position(the_case, &levels, scratch, &onset);
+    found = find_position(the_case, &levels, all, scratch, &onset);
     position.mean = all;
     position.limit = levels.limit;
     position.onset = ts_case_row(the_case, found == WINDOW || found == FIRST_AGREES ? onset : 1);
@@ -362,9 +378,18 @@ static void propose_contrast(struct ts_case *the_case)
     free(means);
 }
 
+/* A trace begins with it, and its name tells of no layer: nothing was made of it yet. */
+static bool begins_the_trace(const struct ts_case *the_case)
+{
+    const char *name = ts_case_name(the_case, the_case->actor);
+    uint64_t layer;
+    return !the_case->actor->pair && !ts_names_attention(name) && !ts_layer_of(name, &layer);
+}
+
 void ts_propose_unseen_attention(struct ts_case *the_case)
 {
     /* another temperature would change the last token as well */
-    if (is_before_or_beside(ts_case_name(the_case, the_case->actor)) || !propose_by_position(the_case))
+    if (is_before_or_beside(ts_case_name(the_case, the_case->actor)) || begins_the_trace(the_case) ||
+        !propose_by_position(the_case))
         propose_contrast(the_case);
 }

@@ -777,7 +777,8 @@ enum ts_status ts_diagnose_with(const struct ts_pair *pairs, const struct ts_del
     if (status == TS_OK && state->face.total && pairs[index].a.count) {
         diagnosis->against = held_against(state);
         if (!state->book->count) {
-            say_strongest(state);
+            if (state->deltas) /* it speaks of what was measured */
+                say_strongest(state);
             status = say_remainder(state, error);
         }
         ts_case_own_up(state);

@@ -277,7 +277,8 @@ static const char *tell_mixing(struct ts_case *the_case, const struct ts_formula
 static void propose_mixing(struct ts_case *the_case, const struct ts_router *all)
 {
     const struct ts_router known = with_its_terms(the_case, all), *router = &known;
-    struct ts_formula formula = {.count = count_mixing, .tell = tell_mixing, .size = sizeof(int), .pair_count = 1};
+    struct ts_formula formula = {
+        .count = count_mixing, .tell = tell_mixing, .size = sizeof(int), .pair_count = 1, .reference = true};
     struct ts_tally tally;
     int best;
     if (!router->weights || router->chosen > TS_MOST_CHOSEN || !is_spread(the_case))

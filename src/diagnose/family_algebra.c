@@ -39,11 +39,12 @@
 #define ABOUT_ONE    0.1
 /* A factor beside a bias: of so many tokens, that far from one and from zero, which explains so much; how far means
  * move at least, in energy, beside what the factor would move them. */
-#define FEWEST_ROWS 5
-#define NO_FACTOR   0.05
-#define BUT_BIAS    0.9
-#define SAME_MEAN   0.1
-#define BIAS_WORTH  0.05 /* more than without constants */
+#define FEWEST_ROWS  5
+#define NO_FACTOR    0.05
+#define BUT_BIAS     0.9
+#define SAME_MEAN    0.1
+#define LEAST_SPREAD 1e-9 /* of the size, that tells a factor from a constant */
+#define BIAS_WORTH   0.05 /* more than without constants */
 
 /* Sums of one part, over the elements that count. */
 struct sums {
@@ -395,12 +396,19 @@ static bool are_of_one_head(const struct ts_actor *actor, const bool *chosen, si
     return true;
 }
 
-/* What is one number in all of a part follows nothing that is expected there: it was never written. */
+/* `squares` of so many numbers with this sum are those of one number. */
+static bool is_one_number(double count, double sum, double squares)
+{
+    return count > 1 && squares * count - sum * sum <= 1e-12 * squares * count;
+}
+
+/* What is one number in all of a part follows nothing that is expected there, if that is not one number as well: it was
+ * never written. */
 static bool hold_one_number(const struct sums *sums, size_t parts, const bool *chosen)
 {
     for (size_t p = 0; p < parts; p++)
-        if (chosen[p] && !(sums[p].count > 1 &&
-                           sums[p].yy * sums[p].count - sums[p].y * sums[p].y <= 1e-12 * sums[p].yy * sums[p].count))
+        if (chosen[p] && (!is_one_number(sums[p].count, sums[p].y, sums[p].yy) ||
+                          is_one_number(sums[p].count, sums[p].x, sums[p].xx)))
             return false;
     return true;
 }
@@ -551,7 +559,7 @@ static void affine_by_channel(struct ts_case *the_case, enum partition partition
         size_t p = part_at(actor, partition, i);
         const struct sums *s = &sums[p];
         double spread = s->xx - s->x * s->x / s->count, slope = 1;
-        if (s->count > 2 && spread > 1e-9 * s->xx)
+        if (s->count > 2 && spread > LEAST_SPREAD * s->xx)
             slope = (s->xy - s->x * s->y / s->count) / spread;
         follow += fabs(slope) > 1e-3;
         prediction[i] = s->count > 0 ? slope * (the_case->expected[i] - s->x / s->count) + s->y / s->count : 0;
@@ -588,7 +596,7 @@ static void scaled_but_bias(struct ts_case *the_case, double *prediction)
             xx += sums[p].xx - sums[p].x * sums[p].x / sums[p].count;
             xy += sums[p].xy - sums[p].x * sums[p].y / sums[p].count;
         }
-    factor = xx > 0 ? xy / xx : 1;
+    factor = xx > LEAST_SPREAD * all_xx ? xy / xx : 1; /* of tokens that are the same, rounding alone differs */
     for (size_t p = 0; factors && p < parts; p++)
         if (sums[p].count > 0) {
             const double x = sums[p].x / sums[p].count, y = sums[p].y / sums[p].count;

@@ -10,6 +10,8 @@
 #define WORTHWHILE 0.3
 /* Of this tensor's error, what one that agrees may have. */
 #define AGREES 0.2
+/* Entries of a mask that are otherwise where it is told as a band all the same. */
+#define NO_BAND 0.05
 
 enum way {
     OVER_KEYS,
@@ -133,29 +135,66 @@ static const char *factor_text(struct ts_case *the_case, double factor)
 
 /* What a claim about masks or softmaxes says of any row. */
 struct band {
-    struct ts_mask_shape shape;
-    bool kept;  /* with the reference's padding, which each sequence has for itself */
-    bool used;  /* else the mask is the reference's, */
-    bool found; /* or what the candidate's own rows show */
+    struct ts_mask_shape shape, own; /* what is claimed, and the reference's, of the sequence it was found in */
+    bool kept;                       /* with the reference's padding, which each sequence has for itself */
+    bool used;                       /* else the mask is the reference's, */
+    bool found;                      /* or what the candidate's own rows show */
     struct soft soft;
 };
+
+/* One row of a sequence whose padding nobody has seen but in the reference's rows: what these hide beyond the
+ * reference's band. Padding itself is taken as it is found. */
+static void band_of_row(struct ts_mask *mask, const struct band *band, const struct ts_mask *reference,
+                        const struct ts_mask *found, size_t row)
+{
+    const size_t keys = mask->keys, start = row * keys;
+    const unsigned char *own = reference->allowed + start;
+    const long place = (long)mask->at[row];
+    size_t first = keys, end = 0, count = 0, unlike = 0;
+    for (size_t key = 0; key < keys; key++) {
+        const long distance = place - (long)key;
+        const bool usual = distance >= -band->own.shift && (band->own.window <= 0 || distance < band->own.window);
+        first = own[key] && first == keys ? key : first;
+        end = own[key] ? key + 1 : end;
+        count += own[key];
+        unlike += usual != own[key];
+    }
+    /* a first token that sees itself may be either */
+    if ((unlike || !place) && (count <= 1 || count == keys)) {
+        memcpy(mask->allowed + start, found->allowed + start, keys);
+        return;
+    }
+    if (!band->kept || (band->own.window > 0 && place - (long)first + 1 >= band->own.window))
+        first = 0;
+    if (!band->kept || place + band->own.shift < (long)end)
+        end = keys;
+    for (size_t key = 0; key < keys; key++)
+        mask->allowed[start + key] = mask->allowed[start + key] && key >= first && key < end;
+    if (!memchr(mask->allowed + start, 1, keys))
+        memcpy(mask->allowed + start, found->allowed + start, keys);
+}
 
 /* The band that is claimed, and of padding what was found. */
 static bool band_of_shape(struct ts_mask *mask, const struct band *band, const struct ts_case *the_case, bool scores)
 {
-    struct ts_mask_shape shape = band->shape, own;
-    struct ts_mask found = {0};
-    ts_mask_read(mask, the_case->actor, the_case->actor->a, scores);
-    own = ts_mask_describe(mask);
-    shape.front = band->kept ? own.front : 0;
-    shape.back = band->kept ? own.back : 0;
-    ts_mask_band(mask, &shape);
-    if (ts_is_padded(&own) && ts_mask_open(&found, the_case)) {
+    const bool alone = the_case->scene->batch <= 1;
+    struct ts_mask found = {0}, reference = {0};
+    struct ts_mask_shape shape = band->shape;
+    bool good = ts_mask_open(&found, the_case) && ts_mask_open(&reference, the_case);
+    if (good) {
         ts_mask_read(&found, the_case->actor, the_case->actor->b, scores);
-        ts_mask_fill(mask, &own, &found, NULL);
+        ts_mask_read(&reference, the_case->actor, the_case->actor->a, scores);
+        shape.front = alone ? shape.front : 0;
+        shape.back = alone ? shape.back : 0;
+        ts_mask_band(mask, &shape);
     }
+    if (good && alone && ts_is_padded(&band->own))
+        ts_mask_fill(mask, &band->own, &found, NULL);
+    for (size_t row = 0; row < mask->rows && good && !alone; row++)
+        band_of_row(mask, band, &reference, &found, row);
     ts_mask_close(&found);
-    return true;
+    ts_mask_close(&reference);
+    return good;
 }
 
 /* The mask of some rows; to be closed. */
@@ -238,7 +277,8 @@ static void give_shape(struct ts_case *the_case, const struct ts_mask_shape *sha
                        const struct soft *soft)
 {
     bool kept = shape->front == own->front && shape->back == own->back, used = kept || !ts_is_padded(shape);
-    give_band(the_case, &(struct band){.shape = *shape, .kept = kept, .used = used, .found = !used, .soft = *soft});
+    give_band(the_case,
+              &(struct band){.shape = *shape, .own = *own, .kept = kept, .used = used, .found = !used, .soft = *soft});
 }
 
 struct softmax_search {
@@ -258,8 +298,13 @@ static void propose_masks(struct softmax_search *search)
     size_t differing = ts_mask_differences(&search->reference, &search->found);
     double banded = 0, read;
     const char *reference;
+    bool is_band;
     own = ts_mask_describe(&search->reference);
     reference = ts_mask_text(the_case, &own, actor->inner);
+    ts_mask_band(&search->trial, &own);
+    ts_mask_fill(&search->trial, &own, &search->reference, NULL);
+    is_band = (double)ts_mask_differences(&search->trial, &search->reference) <=
+              NO_BAND * (double)(search->trial.rows * search->trial.keys);
     soft.mask = &search->reference;
     soft.way = MASKED_LATE;
     soft_fill(actor, &soft, search->scores, search->out);
@@ -275,10 +320,12 @@ static void propose_masks(struct softmax_search *search)
         if (ts_is_padded(&own)) /* what padding itself sees is up to the program */
             ts_mask_fill(&search->trial, &own, &search->found, NULL);
         soft_fill(actor, &soft, search->scores, search->out);
-        give_shape(the_case, &shape, &own, &soft);
-        banded = ts_propose(the_case, "mask", search->out, 0, ts_mask_check(&shape, &own),
-                            "in the candidate %s; in the reference %s", ts_mask_text(the_case, &shape, actor->inner),
-                            reference);
+        if (!ts_is_one_shape(&shape, &own)) {
+            give_shape(the_case, &shape, &own, &soft);
+            banded = ts_propose(the_case, "mask", search->out, 0, ts_mask_check(&shape, &own),
+                                "in the candidate %s; in the reference %s",
+                                ts_mask_text(the_case, &shape, actor->inner), reference);
+        }
         memcpy(search->trial.allowed, search->found.allowed, search->found.rows * search->found.keys);
         soft_fill(actor, &soft, search->scores, search->out);
         read = ts_explained(the_case, search->out);
@@ -287,9 +334,9 @@ static void propose_masks(struct softmax_search *search)
         if (read > banded + 0.02)
             ts_propose(the_case, "mask", search->out, differing < actor->rows ? differing : actor->rows,
                        "the attention mask",
-                       "the candidate's mask is different: %zu of %zu entries are visible on one side only; in the "
-                       "reference %s",
-                       differing, search->found.rows * search->found.keys, reference);
+                       "the candidate's mask is different: %zu of %zu entries are visible on one side only%s",
+                       differing, search->found.rows * search->found.keys,
+                       is_band ? ts_case_text(the_case, "; in the reference %s", reference) : "");
     }
 }
 

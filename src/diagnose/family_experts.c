@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/gathered.h"
+#include "compare/router_bias.h"
 #include "diagnose/experts.h"
 #include "diagnose/variant.h"
 #include "tensor/layer.h"
@@ -14,6 +16,8 @@
 /* Factors of the logits that are tried, in octaves of so many steps. */
 #define LOGIT_STEPS 16
 #define LOGIT_FINE  4
+/* Tokens whose choices tell of biases. */
+#define HEARD 4096
 
 const struct ts_pair *ts_pair_at(const struct ts_case *the_case, size_t index)
 {
@@ -291,9 +295,38 @@ static bool is_near_tie(const float *a, const float *b, size_t experts, size_t c
     return *gap <= 4 * *moved;
 }
 
+/* A bias for each expert that nobody captured explains what the reference chooses, and what the candidate does. */
+static bool may_be_biased(const struct ts_case *the_case, const struct ts_router *router)
+{
+    const uint64_t tokens = the_case->scene->tokens, stride = tokens / HEARD + 1;
+    bool may = false;
+    for (int scores = 0; scores < TS_ROUTER_SCORES && !may; scores++) {
+        struct ts_router_bias bias;
+        int64_t a[TS_MOST_CHOSEN], b[TS_MOST_CHOSEN];
+        float logits[TS_MOST_EXPERTS];
+        bool good = ts_router_bias_open(&bias, router->logits->width, (enum ts_router_scores)scores);
+        for (uint64_t token = 0; token < tokens && good; token += stride) {
+            good = ts_read_indices(router->indices, token, router->chosen, a, b) &&
+                   ts_read_logits(the_case, router->logits, false, token, logits);
+            if (good)
+                ts_router_bias_hear(&bias, logits, router->logits->bits_a, a, router->chosen);
+        }
+        may = good && ts_router_bias_settle(&bias);
+        for (uint64_t token = 0; token < tokens && may; token++) {
+            may = ts_read_indices(router->indices, token, router->chosen, a, b);
+            if (may && !ts_are_same_experts(a, b, router->chosen))
+                may = ts_read_logits(the_case, router->logits, true, token, logits) &&
+                      ts_router_bias_allows(&bias, logits, router->logits->bits_b, b, router->chosen);
+        }
+        ts_router_bias_close(&bias);
+    }
+    return may;
+}
+
 /* Tokens whose experts differ: near ties are named and are no bug. Works on the indices themselves and on what comes
- * after them, and looks at every token, in the case or not. */
-static void propose_routing(struct ts_case *the_case, const struct ts_router *router, bool own)
+ * after them, and looks at every token, in the case or not. biased: it is not the logits alone that choose, so that
+ * experts may be tied whose logits are far apart. */
+static void propose_routing(struct ts_case *the_case, const struct ts_router *router, bool own, bool biased)
 {
     const struct ts_pair *indices = router->indices ? router->indices : ts_case_pair(the_case);
     int64_t a[TS_MOST_CHOSEN], b[TS_MOST_CHOSEN];
@@ -341,7 +374,7 @@ static void propose_routing(struct ts_case *the_case, const struct ts_router *ro
         ts_propose_below_noise(the_case, "router-gate", 0.8, "the order in which chosen experts are listed",
                                "in %zu token%s the candidate lists the same experts in another order", differing,
                                differing == 1 ? "" : "s");
-    else if (own)
+    else if (own && !(biased && may_be_biased(the_case, router)))
         ts_propose_below_noise(the_case, "router-gate", 0.8,
                                "how experts are chosen: groups, correction bias, sorting, number of experts per token",
                                "%zu token%s to different experts, %zu of them without a near tie: the scores are up to "
@@ -389,7 +422,7 @@ static void propose_other_choice(struct ts_case *the_case)
     if (!router.indices)
         return;
     if (router.logits && router.logits->width < TS_MOST_EXPERTS)
-        propose_routing(the_case, &router, true);
+        propose_routing(the_case, &router, true, true);
 }
 
 /* Weights of another number of experts, of which as many were compared as both sides have. */
@@ -467,7 +500,7 @@ static void propose(struct ts_case *the_case)
                 router.logits = actor;
         }
         if (router.logits)
-            propose_routing(the_case, &router, true);
+            propose_routing(the_case, &router, true, false);
         return;
     }
     if (ts_case_direct(the_case))
@@ -489,7 +522,7 @@ static void propose(struct ts_case *the_case)
         return;
     ts_propose_moved_rows(the_case, &router);
     if (router.indices)
-        propose_routing(the_case, &router, false);
+        propose_routing(the_case, &router, false, false);
     /* experts mix what the router of their own layer chose */
     if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE ||
         layer_of(ts_case_name(the_case, router.logits)) != layer_of(ts_case_name(the_case, the_case->actor)) ||

@@ -456,6 +456,7 @@ static const char *way_text(struct ts_case *the_case, const struct way *way)
     const char *f = ts_function_name(way->function), *order = order_text(way->order), *text;
     const char *fx = way->function == TS_ACTIVATION_IDENTITY ? x : ts_case_text(the_case, "%s(%s)", f, x);
     const char *fy = way->function == TS_ACTIVATION_IDENTITY ? y : ts_case_text(the_case, "%s(%s)", f, y);
+    const char *limit = ts_plain_number(way->limit, 3, (char[32]){0});
     switch (way->shape) {
     case PRODUCT:
         text = ts_case_text(the_case, "%s * %s", fx, y);
@@ -473,17 +474,17 @@ static const char *way_text(struct ts_case *the_case, const struct way *way)
         text = ts_case_text(the_case, "%s + %s", fx, y);
         break;
     case CLIPPED:
-        text = ts_case_text(the_case, "%s(%s)%s%s with %s clipped at %.2g", f, x, *y ? " * " : "", y,
-                            *y ? "both of them" : "it", way->limit);
+        text = ts_case_text(the_case, "%s(%s)%s%s with %s clipped at %s", f, x, *y ? " * " : "", y,
+                            *y ? "both of them" : "it", limit);
         break;
     case CLIPPED_ONE:
-        text = ts_case_text(the_case, "%s(%s) * %s with %s clipped at %.2g", f, x, y, x, way->limit);
+        text = ts_case_text(the_case, "%s(%s) * %s with %s clipped at %s", f, x, y, x, limit);
         break;
     case CLIPPED_OTHER:
-        text = ts_case_text(the_case, "%s * %s with %s clipped at %.2g", fx, y, y, way->limit);
+        text = ts_case_text(the_case, "%s * %s with %s clipped at %s", fx, y, y, limit);
         break;
     case CLIPPED_RESULT:
-        text = ts_case_text(the_case, "%s%s%s, clipped at %.2g", fx, *y ? " * " : "", y, way->limit);
+        text = ts_case_text(the_case, "%s%s%s, clipped at %s", fx, *y ? " * " : "", y, limit);
         break;
     case AFTERWARDS:
         text = ts_case_text(the_case, "%s(%s * %s)", f, x, y);

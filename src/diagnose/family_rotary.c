@@ -17,8 +17,13 @@
 /* A simpler explanation is preferred unless another explains this much more. */
 #define SIMPLER    0.02
 #define FAR_OFFSET 256
+#define FURTHEST   8192 /* padding of other sequences, where it is not known */
 /* Two bases that are one: what else differs between the angles is no base. */
 #define SAME_BASE 0.02
+/* By so much of a radian the furthest token may be turned otherwise, beside rounding, where angles are those of a base.
+ */
+#define ABOUT_STRAIGHT 1e-3
+
 struct guess {
     struct ts_turned_pairs pairing;
     struct ts_angles how;
@@ -311,6 +316,20 @@ static size_t exponents_over(double reference, double base, size_t group)
     return (size_t)whole;
 }
 
+/* The reference's angles are those of its base in every pair, and not just in those that turn fast. */
+static bool fits_its_base(const struct ts_rotary *rotary)
+{
+    const size_t pairs = rotary->pairing.group / 2;
+    const double limit = ABOUT_STRAIGHT + ts_rounding(rotary->the_case->actor->bits_a);
+    double furthest = 0;
+    bool fits = rotary->base > 0;
+    for (size_t row = 0; row < rotary->the_case->actor->rows; row++)
+        furthest = fmax(furthest, fabs(rotary->places[row]));
+    for (size_t i = 0; i < pairs; i++)
+        fits = fits && fabs(rotary->steps[i] - pow(rotary->base, -(double)i / (double)pairs)) * furthest < limit;
+    return fits;
+}
+
 /* Another base, or every angle times one factor. */
 static void try_base(const struct ts_rotary *rotary, const double complex *turns, struct guess *best)
 {
@@ -342,6 +361,8 @@ static void try_base(const struct ts_rotary *rotary, const double complex *turns
                  "the candidate's angles fit theta = %s, the reference's theta = %s (%zu rotated channels per head)",
                  ts_plain_number(usual_base(base), 5, (char[32]){0}),
                  ts_plain_number(usual_base(rotary->base), 5, (char[32]){0}), rotary->pairing.group);
+    else if (fits_its_base(rotary)) /* which is the same, and neither is scaled */
+        guess.share = 0;
     else
         snprintf(guess.text, sizeof guess.text,
                  "the candidate's angles are unscaled with theta = %s; the reference's are scaled or come from a table",
@@ -504,14 +525,18 @@ static void try_unturned(struct ts_rotary *rotary, double complex *turns, double
 
 static void give_formula(const struct ts_rotary *rotary, const struct guess *guess, double factor)
 {
-    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,    rotary->offset,
-                                 factor,          FAR_OFFSET,     rotary->placed};
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,     rotary->offset,
+                                 factor,          FAR_OFFSET,     rotary->placed, 0};
     bool places = guess->how.follows == TS_FROM_PLACES;
     size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
     size_t last = rotary->the_case->actor->rows - 1;
     double *table, place = rotary->places[last] + guess->how.positions;
     if (!(table = calloc(own + pairs, sizeof *table)))
         return;
+    turning.furthest = fmax(FAR_OFFSET, fmin(FURTHEST, (double)ts_scene_sequence(rotary->the_case->scene)));
+    for (size_t row = 0; row <= last; row++)
+        turning.furthest =
+            fmax(turning.furthest, fabs((double)ts_case_row(rotary->the_case, row) - rotary->places[row]));
     memcpy(table, rotary->steps, own * sizeof *table);
     for (size_t i = 0; i < pairs; i++)
         table[own + i] = place != 0 ? guess->angles[last * pairs + i] / place : 0;

@@ -521,12 +521,17 @@ static bool is_without_weights(const struct ts_case *the_case)
 static bool spares_the_first(const struct ts_case *the_case)
 {
     const size_t rows = the_case->actor->rows;
-    double first, others;
-    if (rows < SPARED_ROWS || ts_case_row(the_case, 0) != 0)
+    double first, others, size = 0, mean = 0;
+    if (rows < SPARED_ROWS || ts_case_row(the_case, 0) != 0 || ts_case_aside(the_case, 0))
         return false;
+    for (size_t i = 0; i < the_case->total; i++) {
+        const double own = the_case->expected[i] * the_case->expected[i];
+        size += i < the_case->actor->width && isfinite(own) ? own : 0;
+        mean += isfinite(own) ? own / (double)rows : 0;
+    }
     first = ts_rows_cost(the_case, the_case->expected, 0, 1);
     others = ts_rows_cost(the_case, the_case->expected, 1, rows - 1);
-    return first < SPARED * others / (double)(rows - 1);
+    return first * mean < fmin(size, mean) * SPARED * others / (double)(rows - 1); /* zeros agree with anything */
 }
 
 /* Nothing in common with the reference. */

@@ -320,8 +320,9 @@ static bool load_pair(const struct walk *walk, struct worker *worker, size_t at,
     const struct ts_actor *like = ts_scene_actor((struct ts_scene *)&walk->whole->scene, pair);
     struct ts_actor *actor = &scene->window[pair % TS_SCENE_WINDOW];
     struct ts_error ignored;
-    bool both = pair == place_of(walk) || walk->formula->reference || walk->masked[at] ||
-                walk->whole->face.operation.kind == TS_OPERATION_ROTARY;
+    const enum ts_operation_kind kind = walk->whole->face.operation.kind;
+    bool both = pair == place_of(walk) || walk->formula->reference || walk->masked[at] || kind == TS_OPERATION_ROTARY ||
+                kind == TS_OPERATION_SOFTMAX;
     if (has_tokens(walk, like)) {
         actor->rows = rows;
         if (!read_rows(worker, actor, true, first, rows, actor->b) ||

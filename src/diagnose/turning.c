@@ -61,6 +61,11 @@ void ts_turn_by(const struct ts_actor *actor, const struct ts_turned_pairs *pair
 
 void ts_find_steps(const double complex *turns, const double *places, size_t rows, size_t pairs, double *steps)
 {
+    double furthest = 0;
+    for (size_t row = 0, from = 0; row < rows; row++) {
+        from = row && places[row] <= places[row - 1] ? row : from;
+        furthest = fmax(furthest, places[row] - places[from]);
+    }
     for (size_t i = 0; i < pairs; i++) {
         double complex sum = 0;
         for (size_t row = 0; row + 1 < rows; row++)
@@ -68,16 +73,17 @@ void ts_find_steps(const double complex *turns, const double *places, size_t row
                 sum += turns[(row + 1) * pairs + i] * conj(turns[row * pairs + i]) /
                        (1e-300 + cabs(turns[row * pairs + i]));
         steps[i] = sum != 0 ? carg(sum) : 0;
-        for (double reach = 2; reach < places[rows - 1] - places[0] + 2; reach *= 2) {
+        for (double reach = 2; reach < furthest + 2; reach *= 2) {
             double error = 0, weight = 0;
             for (size_t row = 0; row + 1 < rows; row++) {
                 size_t other = row + 1;
                 double complex turned;
                 double distance, size;
-                while (other + 1 < rows && places[other + 1] - places[row] <= reach)
+                while (other + 1 < rows && places[other + 1] > places[other] &&
+                       places[other + 1] - places[row] <= reach)
                     other++;
                 distance = places[other] - places[row];
-                if (distance > reach)
+                if (distance <= 0 || distance > reach) /* positions begin anew */
                     continue;
                 turned = turns[other * pairs + i] * conj(turns[row * pairs + i]) * cexp(-I * steps[i] * distance);
                 size = sqrt(cabs(turned));
@@ -163,12 +169,19 @@ static void find_places(const struct ts_case *the_case, const struct ts_formula 
     double *straight = calloc(own + 1, sizeof *straight);
     for (size_t row = 0; row < the_case->actor->rows; row++) {
         const double complex *turns = angles->turns + row * own;
-        double place = (double)ts_case_row(the_case, row);
-        for (size_t i = 0; i < own && straight; i++)
-            straight[i] = place * formula->table[i];
-        angles->places[row] = place;
-        if (turning->placed && angles->right && straight && !is_in_place(turns, straight, own))
-            angles->places[row] += ts_find_place(turns, straight, formula->table, own, place, turning->most);
+        const double place = (double)ts_case_row(the_case, row), before = row ? angles->places[row - 1] : place;
+        /* as far from its place as the row before, or at its position, as padding is */
+        const double likely[] = {before + (row ? place - (double)ts_case_row(the_case, row - 1) : 0), before, place};
+        const bool placed = turning->placed && angles->right && straight;
+        bool found = false;
+        for (size_t k = placed ? 0 : 2; k < 3 && !found; k++) {
+            angles->places[row] = likely[k];
+            for (size_t i = 0; i < own && straight; i++)
+                straight[i] = likely[k] * formula->table[i];
+            found = !placed || is_in_place(turns, straight, own);
+        }
+        if (!found)
+            angles->places[row] += ts_find_place(turns, straight, formula->table, own, place, turning->furthest);
     }
     free(straight);
 }

@@ -37,8 +37,9 @@ struct ts_turning {
     struct ts_angles how;
     size_t offset; /* of the input's columns in its tensor */
     double factor;
-    double most; /* TS_FROM_PLACES: positions that are tried on either side */
-    bool placed; /* tokens do not stand at their positions: those are read off the reference's turns */
+    double most;     /* TS_FROM_PLACES: positions that are tried on either side */
+    bool placed;     /* tokens do not stand at their positions: those are read off the reference's turns, */
+    double furthest; /* no further from their places than this */
 };
 
 /* The turns from one tensor to another, [rows, group / 2]. */

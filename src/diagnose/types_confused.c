@@ -491,6 +491,19 @@ static bool predict_bytes(struct ts_case *the_case, const struct ts_formula *for
     return true;
 }
 
+/* Numbers of one size, beside zeros: a sign that is lost looks like a byte. */
+static bool are_of_one_size(const struct ts_case *the_case)
+{
+    double size = 0;
+    for (size_t i = 0; i < the_case->total; i++) {
+        const double own = fabs(the_case->expected[i]);
+        if (own > 0 && size > 0 && own != size)
+            return false;
+        size = own > 0 ? own : size;
+    }
+    return true;
+}
+
 static void confused_bytes(struct ts_case *the_case, double *prediction)
 {
     static const char *const what[] = {"unsigned bytes are read as signed", "signed bytes are read as unsigned"};
@@ -513,7 +526,7 @@ static void confused_bytes(struct ts_case *the_case, double *prediction)
         }
         step = sum / (double)count;
         /* 256 steps, of which the largest number has no more than 128, or 255 */
-        if (count < LEAST_COUNTED || fabs(step) < (to_unsigned ? 1.98 : 0.99) * most)
+        if (count < LEAST_COUNTED || fabs(step) < (to_unsigned ? 1.98 : 0.99) * most || are_of_one_size(the_case))
             return;
         fill_bytes(the_case, step, prediction);
         ts_formula_next(the_case,

@@ -1,6 +1,7 @@
 /* Long sequences and wide tensors, of which judging and diagnosing hold some rows: attention over every key, errors in
  * rows that no spread would meet, and how much of it all a claim was tried on. */
 #include "judged_trace.h"
+#include "unwritten.h"
 
 enum { TOKENS = 600, HEADS = 4, SERVED = 2, SIZE = 16, WIDTH = HEADS * SIZE, KEYS = SERVED * SIZE };
 
@@ -199,6 +200,29 @@ static void test_probabilities(void **state)
     expect_probabilities(sides, "mask", "at most 4 tokens back (a window of 5)");
 }
 
+/* Scores that were captured before the mask: what each token sees, the reference's probabilities tell in every row. */
+static void test_probabilities_of_bare_scores(void **state)
+{
+    struct sides *sides = start((struct way){0}, (struct way){0});
+    struct trace *trace = &sides->judged.trace;
+    (void)state;
+    for (size_t i = 0; i < (size_t)HEADS * TOKENS * TOKENS; i++) {
+        if (!(sides->probabilities[0][i] > 0))
+            sides->scores[0][i] = sides->scores[1][i] = (float)dice_number();
+        sides->probabilities[1][i] *= 1.25f;
+    }
+    fill_unwritten(true);
+    add_scores(sides);
+    trace_diagnose(trace, trace_add(trace, "layer_0_attn_probs", sides->probabilities[0], sides->probabilities[1],
+                                    SHAPE(HEADS, TOKENS, TOKENS)));
+    fill_unwritten(false);
+    assert_first(trace, "scaled", "1.25 times");
+    assert_non_null(strstr(trace->diagnosis.causes[0].summary, "all 600 tokens"));
+    assert_true(trace->diagnosis.causes[0].confidence > 0.9);
+    trace_end(trace);
+    free(sides);
+}
+
 /* x, and x after something that goes wrong in some tokens. */
 enum { ROWS = 1500, CHANNELS = 48 };
 
@@ -296,8 +320,13 @@ static void test_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fused),         cmocka_unit_test(test_scores), cmocka_unit_test(test_replayed),
-        cmocka_unit_test(test_probabilities), cmocka_unit_test(test_rows),   cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_probabilities),
+        cmocka_unit_test(test_probabilities_of_bare_scores),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,9 @@
  * has another padding. */
 #include "made_trace.h"
 
-enum { TOKENS = 12, HEADS = 2, SIZE = 8, MOST = 2 * TOKENS * HEADS * TOKENS };
+enum { TOKENS = 12, HEADS = 2, SIZE = 8 };
+
+static size_t tokens = TOKENS; /* of a sequence */
 
 struct mask {
     int window, shift;     /* as many keys back, itself counted, 0: all; so many ahead */
@@ -14,9 +16,9 @@ struct mask {
 static bool sees(const struct mask *mask, bool padded, size_t token, size_t key)
 {
     size_t front = padded ? mask->front : 0, back = padded ? mask->back : 0;
-    if (token < front || token + back >= TOKENS)
+    if (token < front || token + back >= tokens)
         return mask->strict ? token == key : true;
-    if (key < front || key + back >= TOKENS || (mask->blocks && token / mask->blocks != key / mask->blocks))
+    if (key < front || key + back >= tokens || (mask->blocks && token / mask->blocks != key / mask->blocks))
         return false;
     if (token < mask->prefix && key < mask->prefix)
         return true;
@@ -26,29 +28,33 @@ static bool sees(const struct mask *mask, bool padded, size_t token, size_t key)
 static void soft(const struct mask *mask, bool padded, size_t token, const float *scores, float *out)
 {
     double sum = 0;
-    for (size_t key = 0; key < TOKENS; key++)
+    for (size_t key = 0; key < tokens; key++)
         sum += sees(mask, padded, token, key) ? exp((double)scores[key]) : 0;
-    for (size_t key = 0; key < TOKENS; key++)
+    for (size_t key = 0; key < tokens; key++)
         out[key] = sees(mask, padded, token, key) ? (float)(exp((double)scores[key]) / sum) : 0;
 }
 
 static void diagnose(struct trace *trace, size_t sequences, const struct mask *reference, const struct mask *candidate)
 {
-    size_t rows = sequences * TOKENS;
-    float *x, *scores, out[2][MOST];
+    size_t rows = sequences * tokens;
+    float *x, *scores, *out[2];
     trace_start(trace);
     x = made_values(rows * HEADS * SIZE);
-    scores = made_values(rows * HEADS * TOKENS);
+    scores = made_values(rows * HEADS * tokens);
+    out[0] = made_values(rows * HEADS * tokens);
+    out[1] = made_values(rows * HEADS * tokens);
     for (int side = 0; side < 2; side++)
         for (size_t lane = 0; lane < rows * HEADS; lane++)
-            soft(side ? candidate : reference, lane / HEADS / TOKENS + 1 == sequences, lane / HEADS % TOKENS,
-                 scores + lane * TOKENS, out[side] + lane * TOKENS);
-    trace_add(trace, "layer_0_input", x, x, SHAPE(sequences, TOKENS, HEADS * SIZE));
-    trace_add(trace, "layer_0_attn_scores", scores, scores, SHAPE(sequences, TOKENS, HEADS, TOKENS));
+            soft(side ? candidate : reference, lane / HEADS / tokens + 1 == sequences, lane / HEADS % tokens,
+                 scores + lane * tokens, out[side] + lane * tokens);
+    trace_add(trace, "layer_0_input", x, x, SHAPE(sequences, tokens, HEADS * SIZE));
+    trace_add(trace, "layer_0_attn_scores", scores, scores, SHAPE(sequences, tokens, HEADS, tokens));
     trace_diagnose(trace,
-                   trace_add(trace, "layer_0_attn_probs", out[0], out[1], SHAPE(sequences, TOKENS, HEADS, TOKENS)));
+                   trace_add(trace, "layer_0_attn_probs", out[0], out[1], SHAPE(sequences, tokens, HEADS, tokens)));
     free(x);
     free(scores);
+    free(out[0]);
+    free(out[1]);
 }
 
 static void expect(size_t sequences, const struct mask *reference, const struct mask *candidate, const char *words,
@@ -125,12 +131,86 @@ static void test_no_padding(void **state)
     expect(2, &causal, &strict, "each token sees the tokens before it but not itself", "padding");
 }
 
+/* Of a long sequence some rows are looked at, which need not be those where the padding ends; and what is claimed holds
+ * in all others, few of which are put to it at a time. */
+static void test_padding_of_long_sequences(void **state)
+{
+    (void)state;
+    tokens = 600;
+    for (size_t sequences = 1; sequences <= 2; sequences++)
+        for (int strict = 0; strict < 2; strict++)
+            for (int shift = 0; shift < 2; shift++) {
+                const struct mask right = {.front = 200, .strict = strict};
+                const struct mask wrong = {.front = shift ? 200 : 0, .strict = strict, .shift = shift};
+                struct trace trace;
+                diagnose(&trace, sequences, &right, &wrong);
+                assert_first(&trace, "mask",
+                             shift && sequences > 1 ? "in the candidate each token sees 1 token ahead"
+                             : shift ? "in the candidate each token sees 1 token ahead, and the first 200 tokens are "
+                                       "hidden from those behind, as padding is; in the reference " CAUSAL
+                                       ", and the first 200 tokens are hidden from those behind, as padding is"
+                                     : "in the candidate " CAUSAL "; in the reference " CAUSAL
+                                       ", and the first 200 tokens are hidden from those behind, as padding is");
+                if (strstr(trace.diagnosis.causes[0].summary, "does not hold") ||
+                    trace.diagnosis.causes[0].confidence < 0.95)
+                    fail_msg("%s", trace.diagnosis.causes[0].summary);
+                trace_end(&trace);
+            }
+    tokens = TOKENS;
+}
+
+/* Sequences that stand one after the other in one row, or chunks of one: none is the padding of the last. */
+static void test_chunks_are_no_padding(void **state)
+{
+    const struct mask causal = {0}, chunks = {.blocks = 32};
+    (void)state;
+    tokens = 96;
+    expect(1, &causal, &chunks, "entries are visible on one side only", "padding");
+    expect(1, &chunks, &causal, "entries are visible on one side only", "padding");
+    tokens = TOKENS;
+}
+
+/* Probabilities over fewer keys than there are tokens, as routers and attention to another sequence have them: a token
+ * that comes after all keys is no key. */
+static void test_fewer_keys_than_tokens(void **state)
+{
+    enum { TOKENS_MORE = 40, KEYS = 6, SEEN = 3 };
+    const size_t count = (size_t)TOKENS_MORE * HEADS * KEYS;
+    struct trace trace;
+    float *scores, *right, *wrong;
+    (void)state;
+    trace_start(&trace);
+    scores = made_values(count);
+    right = malloc(count * sizeof *right);
+    wrong = calloc(count, sizeof *wrong);
+    assert_true(right && wrong);
+    for (size_t start = 0; start < count; start += KEYS) {
+        double sum = 0;
+        for (size_t key = 0; key < KEYS; key++)
+            sum += exp((double)scores[start + key]);
+        for (size_t key = 0; key < KEYS; key++)
+            right[start + key] = (float)(exp((double)scores[start + key]) / sum);
+        if (start / KEYS / HEADS < SEEN)
+            memcpy(wrong + start, right + start, KEYS * sizeof *wrong);
+    }
+    trace_add(&trace, "layer_0_attn_scores", scores, scores, SHAPE(1, TOKENS_MORE, HEADS, KEYS));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_attn_probs", right, wrong, SHAPE(1, TOKENS_MORE, HEADS, KEYS)));
+    assert_true(trace.diagnosis.count > 0);
+    free(scores);
+    free(right);
+    free(wrong);
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_padding_is_no_window),
         cmocka_unit_test(test_padding_behind),
         cmocka_unit_test(test_no_padding),
+        cmocka_unit_test(test_padding_of_long_sequences),
+        cmocka_unit_test(test_chunks_are_no_padding),
+        cmocka_unit_test(test_fewer_keys_than_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

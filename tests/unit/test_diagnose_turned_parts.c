@@ -1,5 +1,6 @@
 /* Rotary embeddings of a part of each head, first or last, of prompts that are padded in front, and of pairs that leave
  * in another order than they came in. */
+#include "diagnose/turning.h"
 #include "made_trace.h"
 
 enum { TOKENS = 11, HEADS = 4, SIZE = 32, WIDTH = HEADS * SIZE, MOST = 2 * TOKENS };
@@ -160,6 +161,15 @@ static void test_heights(void **state)
     }
 }
 
+/* A base that is nearly the reference's says nothing about how the reference is scaled. */
+static void test_nearly_the_same_base(void **state)
+{
+    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0, 0}, wrong = {0, 32, HALVES, 1.015e4, 0, 0, 0, 0};
+    const struct run run = {0};
+    (void)state;
+    expect(&right, &wrong, &run, "rotation", NULL, "scaled or come from a table");
+}
+
 /* In a padded sequence a token's position is not its place: told by the reference, where nothing turns at position 0.
  */
 static void test_padded_in_front(void **state)
@@ -183,12 +193,61 @@ static void test_padded_in_front(void **state)
             }
 }
 
+/* Of long prompts that are padded far in front, more than those at hand, other tokens turn as these do. */
+static void test_padded_far_in_front(void **state)
+{
+    enum { SEQUENCES = 2, LONG = 900, ALL = SEQUENCES * LONG };
+    static const struct turns right = {0, 32, HALVES, 1e4, 0, 0, 0, 0}, wrong = {0, 32, HALVES, 1e6, 0, 0, 0, 0};
+    (void)state;
+    for (int padding = AT_ZERO; padding <= AT_ONE; padding++) {
+        struct trace trace;
+        float *x, *out[2];
+        trace_start(&trace);
+        x = made_values(ALL * WIDTH);
+        for (int side = 0; side < 2; side++) {
+            out[side] = made_values(ALL * WIDTH);
+            for (size_t row = 0; row < ALL; row++)
+                turn_row(side ? &wrong : &right, position_of(row % LONG, row / LONG ? 400 : 0, (enum padding)padding),
+                         x + row * WIDTH, out[side] + row * WIDTH);
+        }
+        trace_add(&trace, "layer_0_input", x, x, SHAPE(SEQUENCES, LONG, WIDTH));
+        trace_add(&trace, "layer_0_attn_q", x, x, SHAPE(SEQUENCES, LONG, HEADS, SIZE));
+        trace_diagnose(&trace,
+                       trace_add(&trace, "layer_0_attn_q_rope", out[0], out[1], SHAPE(SEQUENCES, LONG, HEADS, SIZE)));
+        assert_first(&trace, "rotation", "fit theta = 1000000, the reference's theta = 10000");
+        if (!strstr(trace.diagnosis.causes[0].summary, "; checked on all 1800 tokens"))
+            fail_msg("%s", trace.diagnosis.causes[0].summary);
+        trace_end(&trace);
+        free(x);
+        free(out[0]);
+        free(out[1]);
+    }
+}
+
+/* Some tokens of a long sequence, and a short one behind it in one row: from the one to the other positions fall. */
+static void test_steps_where_positions_begin_anew(void **state)
+{
+    enum { BEGUN = 8, FAR = 28, ALL = FAR + BEGUN };
+    double complex turns[ALL];
+    double places[ALL], step = 0;
+    (void)state;
+    dice_state = 7;
+    for (size_t row = 0; row < ALL; row++) {
+        places[row] = (double)(row < BEGUN ? row : row < FAR ? (row - BEGUN) * 31 + BEGUN : row - FAR);
+        turns[row] = cexp(I * (0.37 * places[row] + 0.3 * dice_number()));
+    }
+    ts_find_steps(turns, places, ALL, 1, &step);
+    if (!(fabs(step - 0.37) < 2e-3))
+        fail_msg("%.6f", step);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_numbers),    cmocka_unit_test(test_small_bases),
-        cmocka_unit_test(test_gathered_pairs),  cmocka_unit_test(test_heights),
-        cmocka_unit_test(test_padded_in_front),
+        cmocka_unit_test(test_last_numbers),        cmocka_unit_test(test_small_bases),
+        cmocka_unit_test(test_gathered_pairs),      cmocka_unit_test(test_heights),
+        cmocka_unit_test(test_padded_far_in_front), cmocka_unit_test(test_steps_where_positions_begin_anew),
+        cmocka_unit_test(test_padded_in_front),     cmocka_unit_test(test_nearly_the_same_base),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,47 @@ static void test_first_token(void **state)
     expect_of(levels, TOKENS, NULL, NULL);
 }
 
+/* A first row of zeros on both sides agrees with anything. */
+static void test_no_first_token(void **state)
+{
+    struct trace trace;
+    float *before = made_values(TOKENS * WIDTH), *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH);
+    (void)state;
+    memset(x, 0, WIDTH * sizeof *x);
+    memset(y, 0, WIDTH * sizeof *y);
+    trace_start(&trace);
+    trace_add(&trace, "input_embeddings", before, before, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_layer_output", x, y, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "unrelated", NULL);
+    assert_null(trace_cause(&trace, "softmax"));
+    trace_end(&trace);
+    free(before);
+    free(x);
+    free(y);
+}
+
+/* Embeddings and what a trace begins with come before any attention. */
+static void test_before_any_attention(void **state)
+{
+    static const char *const names[] = {"hidden_states", "model.embed_tokens"};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct trace trace;
+        float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH);
+        memcpy(y, x, WIDTH * sizeof *y);
+        for (size_t i = WIDTH; i < (size_t)TOKENS * WIDTH; i++)
+            y[i] = x[i] + 0.4f * y[i];
+        trace_start(&trace);
+        if (k)
+            trace_add(&trace, "position_vectors", x, x, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, names[k], x, y, SHAPE(TOKENS, WIDTH)));
+        assert_null(trace_cause(&trace, "softmax"));
+        trace_end(&trace);
+        free(x);
+        free(y);
+    }
+}
+
 /* Angles and scales make more of an error the more keys there are: no window begins where it can be seen. */
 static void test_rising(void **state)
 {
@@ -89,6 +130,9 @@ static void test_last_token(void **state)
     levels[7] = 0.01;
     levels[11] = 0.01;
     expect_of(levels, TOKENS, NULL, NULL);
+    level(levels, 0.4); /* several that agree are not the last one */
+    levels[13] = levels[14] = levels[15] = 0;
+    expect_of(levels, 16, NULL, NULL);
 }
 
 enum order { CHANNELS, EACH_HEAD, ROWS, BUT_BIAS };
@@ -235,15 +279,44 @@ static void test_factors_beside_a_bias(void **state)
     }
 }
 
+/* The same token many times: what differs between its rows is rounding, of which no factor is told. */
+static void test_bias_of_one_token(void **state)
+{
+    enum { TIMES = 8 };
+    struct trace trace;
+    float *before = made_values(TIMES * WIDTH), *one = made_values(WIDTH), *bias = made_values(WIDTH);
+    float x[TIMES * WIDTH], y[TIMES * WIDTH], shaken[TIMES * WIDTH];
+    (void)state;
+    for (size_t i = 0; i < (size_t)TIMES * WIDTH; i++) {
+        x[i] = one[i % WIDTH];
+        y[i] = one[i % WIDTH] + 0.2f * bias[i % WIDTH];
+        x[i] = i / WIDTH % 3 ? x[i] : nextafterf(x[i], 10);
+        y[i] = i / WIDTH % 2 ? y[i] : nextafterf(y[i], 10);
+    }
+    shake(before, shaken, (size_t)TIMES * WIDTH, 1e-6);
+    trace_start(&trace);
+    trace_add(&trace, "layers.0.norm", before, shaken, SHAPE(TIMES, WIDTH));
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.down_proj", x, y, SHAPE(TIMES, WIDTH)));
+    assert_non_null(trace_cause(&trace, "offset"));
+    assert_null(trace_cause(&trace, "scaled"));
+    trace_end(&trace);
+    free(before);
+    free(one);
+    free(bias);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
+                                       cmocka_unit_test(test_no_first_token),
+                                       cmocka_unit_test(test_before_any_attention),
                                        cmocka_unit_test(test_rising),
                                        cmocka_unit_test(test_last_token),
                                        cmocka_unit_test(test_flipped),
                                        cmocka_unit_test(test_rows_of_the_other_end),
                                        cmocka_unit_test(test_mask_behind_the_softmax),
                                        cmocka_unit_test(test_factor_without_a_bias),
-                                       cmocka_unit_test(test_factors_beside_a_bias)};
+                                       cmocka_unit_test(test_factors_beside_a_bias),
+                                       cmocka_unit_test(test_bias_of_one_token)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -377,6 +377,49 @@ static void test_bias_stays_in_few_tokens(void **state)
         }
 }
 
+/* A pair that is looked at by itself comes without deltas, and may have no cause. */
+static void test_without_deltas(void **state)
+{
+    enum { ROWS_ALONE = 64, WIDTH_ALONE = 48 };
+    struct trace trace;
+    struct ts_diagnosis diagnosis;
+    struct ts_error error;
+    float *right, *wrong;
+    (void)state;
+    trace_start(&trace);
+    right = made_values(ROWS_ALONE * WIDTH_ALONE);
+    wrong = made_values(ROWS_ALONE * WIDTH_ALONE);
+    shake(right, wrong, ROWS_ALONE * WIDTH_ALONE, 1e-7);
+    trace_add(&trace, "fc.weight", right, wrong, SHAPE(ROWS_ALONE, WIDTH_ALONE));
+    assert_int_equal(ts_diagnose(trace.pairs, NULL, 1, 0, &diagnosis, &error), TS_OK);
+    assert_int_equal(diagnosis.count, 0);
+    ts_diagnosis_release(&diagnosis);
+    trace_end(&trace);
+    free(right);
+    free(wrong);
+}
+
+/* Weights of one size of which signs are lost, off by as much as a byte that is read as unsigned. */
+static void test_lost_signs_of_one_size(void **state)
+{
+    enum { ROWS_OF = 32, WIDTH_OF = 64 };
+    struct trace trace;
+    float *right, *wrong;
+    (void)state;
+    trace_start(&trace);
+    right = made_values(ROWS_OF * WIDTH_OF);
+    wrong = made_values(ROWS_OF * WIDTH_OF);
+    for (size_t i = 0; i < (size_t)ROWS_OF * WIDTH_OF; i++) {
+        right[i] = right[i] > 0.5f ? 0.03f : right[i] < -0.5f ? -0.03f : 0;
+        wrong[i] = fabsf(right[i]);
+    }
+    trace_diagnose(&trace, trace_add(&trace, "layers.0.mlp.up_proj.weight", right, wrong, SHAPE(ROWS_OF, WIDTH_OF)));
+    assert_null(trace_cause(&trace, "dtype-confusion"));
+    trace_end(&trace);
+    free(right);
+    free(wrong);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +433,8 @@ int main(void)
         cmocka_unit_test(test_bias_stays_in_few_tokens),
         cmocka_unit_test(test_function_on_top),
         cmocka_unit_test(test_other_sign),
+        cmocka_unit_test(test_without_deltas),
+        cmocka_unit_test(test_lost_signs_of_one_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
