@@ -45,19 +45,28 @@ static int64_t layer_of(const char *name)
     return *name ? strtol(name, NULL, 10) : -1;
 }
 
+/* So many chosen experts for each token, 0 where they are none: the order in which tokens are gathered is as long, and
+ * holds tokens. */
+static size_t chosen_in(const struct ts_pair *pair, uint64_t tokens)
+{
+    if (pair->problem || !ts_type_is_integer(pair->a.tensor->type) || !ts_type_is_integer(pair->b.tensor->type) ||
+        !tokens || pair->a.count % tokens || pair->a.count / tokens > TS_MOST_CHOSEN ||
+        ts_is_gathering_order(pair, tokens))
+        return 0;
+    return (size_t)(pair->a.count / tokens);
+}
+
 /* The router just before the case's tensor. */
 static bool find_router(const struct ts_case *the_case, struct ts_router *router)
 {
-    uint64_t tokens = the_case->scene->tokens;
     *router = (struct ts_router){0};
     for (size_t back = 1; back <= TS_ROUTER_BACK && back <= the_case->actor->pair; back++) {
         size_t index = the_case->actor->pair - back;
         const struct ts_pair *pair = ts_pair_at(the_case, index);
         const struct ts_actor *actor = ts_scene_actor(the_case->scene, index);
-        if (!pair->problem && ts_type_is_integer(pair->a.tensor->type) && ts_type_is_integer(pair->b.tensor->type) &&
-            !router->indices && tokens && pair->a.count % tokens == 0 && pair->a.count / tokens <= TS_MOST_CHOSEN) {
+        if (!router->indices && chosen_in(pair, the_case->scene->tokens)) {
             router->indices = pair;
-            router->chosen = (size_t)(pair->a.count / tokens);
+            router->chosen = chosen_in(pair, the_case->scene->tokens);
         }
         /* probabilities of attention over a few keys look like a router's weights */
         if (!actor || actor->rows != the_case->scene->taken_count || actor->width >= TS_MOST_EXPERTS ||
@@ -488,11 +497,9 @@ static void propose(struct ts_case *the_case)
         (the_case->operation.kind == TS_OPERATION_NONE || the_case->operation.kind == TS_OPERATION_TOPK))
         ts_propose_gathered(the_case, the_case->operation.kind == TS_OPERATION_TOPK);
     if (own) {
-        uint64_t tokens = the_case->scene->tokens, count = ts_case_pair(the_case)->a.count;
-        if (!tokens || count % tokens || count / tokens > TS_MOST_CHOSEN ||
-            !ts_type_is_integer(ts_case_pair(the_case)->b.tensor->type))
+        router = (struct ts_router){.chosen = chosen_in(ts_case_pair(the_case), the_case->scene->tokens)};
+        if (!router.chosen)
             return;
-        router = (struct ts_router){.chosen = (size_t)(count / tokens)};
         for (size_t back = 1; back <= TS_ROUTER_BACK && back <= the_case->actor->pair && !router.logits; back++) {
             const struct ts_actor *actor = ts_scene_actor(the_case->scene, the_case->actor->pair - back);
             if (actor && actor->heads == 1 && actor->rows == the_case->scene->taken_count &&

@@ -197,6 +197,33 @@ static void test_tied_with_biases(void **state)
     free(logits[1]);
 }
 
+/* The order in which experts gather tokens holds tokens: it is as long as the chosen experts of all of them, and is no
+ * choice. */
+static void test_the_order_of_gathering_is_no_choice(void **state)
+{
+    enum { MANY = 24, GATHERED = MANY * CHOSEN };
+    struct trace trace;
+    float *logits, *shaken;
+    int64_t order[2][GATHERED];
+    (void)state;
+    trace_start(&trace);
+    logits = made_values(MANY * EXPERTS);
+    shaken = made_values(MANY * EXPERTS);
+    shake(logits, shaken, MANY * EXPERTS, 1e-4);
+    for (size_t k = 0; k < GATHERED; k++) {
+        order[0][k] = (int64_t)(5 * k % MANY);
+        order[1][k] = (int64_t)(7 * k % MANY);
+    }
+    trace_add(&trace, "layers.0.mlp.router", logits, shaken, SHAPE(MANY, EXPERTS));
+    trace_add_integers(&trace, "layers.0.mlp.experts.order", order[0], order[1], GATHERED, 1);
+    trace_diagnose(&trace, trace.count - 1);
+    assert_null(trace_cause(&trace, "router-gate"));
+    assert_null(trace_cause(&trace, "routing"));
+    trace_end(&trace);
+    free(logits);
+    free(shaken);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_experts_that_are_weighed_otherwise),
         cmocka_unit_test(test_beside_a_shared_expert),
         cmocka_unit_test(test_tied_with_biases),
+        cmocka_unit_test(test_the_order_of_gathering_is_no_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
