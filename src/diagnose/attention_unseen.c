@@ -378,12 +378,12 @@ static void propose_contrast(struct ts_case *the_case)
     free(means);
 }
 
-/* A trace begins with it, and its name tells of no layer: nothing was made of it yet. */
+/* More follows it, nothing comes before it, and its name tells of no layer: nothing was made of it yet. */
 static bool begins_the_trace(const struct ts_case *the_case)
 {
     const char *name = ts_case_name(the_case, the_case->actor);
     uint64_t layer;
-    return !the_case->actor->pair && !ts_names_attention(name) && !ts_layer_of(name, &layer);
+    return !the_case->actor->pair && ts_case_pair_count(the_case) > 1 && !ts_names_attention(name) && !ts_layer_of(name, &layer);
 }
 
 void ts_propose_unseen_attention(struct ts_case *the_case)

@@ -84,18 +84,38 @@ static void test_before_any_attention(void **state)
     for (size_t k = 0; k < 2; k++) {
         struct trace trace;
         float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH);
+        size_t first;
         memcpy(y, x, WIDTH * sizeof *y);
         for (size_t i = WIDTH; i < (size_t)TOKENS * WIDTH; i++)
             y[i] = x[i] + 0.4f * y[i];
         trace_start(&trace);
         if (k)
             trace_add(&trace, "position_vectors", x, x, SHAPE(TOKENS, WIDTH));
-        trace_diagnose(&trace, trace_add(&trace, names[k], x, y, SHAPE(TOKENS, WIDTH)));
+        first = trace_add(&trace, names[k], x, y, SHAPE(TOKENS, WIDTH));
+        trace_add(&trace, "layers.0.output", x, y, SHAPE(TOKENS, WIDTH));
+        trace_diagnose(&trace, first);
         assert_null(trace_cause(&trace, "softmax"));
         trace_end(&trace);
         free(x);
         free(y);
     }
+}
+
+/* What was captured alone may be the end. */
+static void test_nothing_else_captured(void **state)
+{
+    struct trace trace;
+    float *x = made_values(TOKENS * WIDTH), *y = made_values(TOKENS * WIDTH);
+    (void)state;
+    memcpy(y, x, WIDTH * sizeof *y);
+    for (size_t i = WIDTH; i < (size_t)TOKENS * WIDTH; i++)
+        y[i] = x[i] + 0.4f * y[i];
+    trace_start(&trace);
+    trace_diagnose(&trace, trace_add(&trace, "logits", x, y, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "softmax", "the first token, which sees only itself, agrees");
+    trace_end(&trace);
+    free(x);
+    free(y);
 }
 
 /* Angles and scales make more of an error the more keys there are: no window begins where it can be seen. */
@@ -310,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
                                        cmocka_unit_test(test_no_first_token),
                                        cmocka_unit_test(test_before_any_attention),
+        cmocka_unit_test(test_nothing_else_captured),
                                        cmocka_unit_test(test_rising),
                                        cmocka_unit_test(test_last_token),
                                        cmocka_unit_test(test_flipped),
