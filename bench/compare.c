@@ -1,8 +1,9 @@
 /* Comparison of two files: bench_compare plain|decode|engine A B ROUNDS
  *
  *   plain   one tensor each: all metrics, against plain reading of both files with the same threads
- *   decode  one tensor each, B's quantized: all metrics, against decoding B and nothing else, into a buffer in the
- * cache and into memory engine  many tensors each: pairing, measuring and judging together, and opening beside it
+ *   decode  one tensor each, B's quantized: all metrics, against decoding B and nothing else, into memory and into a
+ *           buffer in the cache
+ *   engine  many tensors each: pairing, measuring and judging together, and opening beside it
  *
  * The rounds alternate, so that a busy machine is as busy for each. */
 #include <inttypes.h>

@@ -188,8 +188,8 @@ TS_KERNEL_INLINE void add_stretch(enum kind kind, bool same, bool eager, const u
         ts_vf32 x[2], y[2];
         const ts_vu16 bits_a = ts_vu16_load(a + k * TS_VECTOR_BYTES), bits_b = ts_vu16_load(b + k * TS_VECTOR_BYTES);
         const ts_vu16 sizes = bits_a & 0x7fff;
-        FETCH_AHEAD(a);
-        FETCH_AHEAD(b);
+        FETCH_AHEAD(a, same ? AHEAD : AHEAD_OF_BOTH);
+        FETCH_AHEAD(b, same ? AHEAD : AHEAD_OF_BOTH);
         load(kind, a, k, x);
         couples->most = extend_unsigned(kind, couples->most, (ts_vu32)(same ? sizes : sizes - 1));
         if (same) {

@@ -18,9 +18,11 @@ enum kind { F32, DOUBLED, BF16, F16 }; /* doubled: f32 numbers whose sums are in
 #define GROUP(kind)  ((size_t)16 * PARTS(kind))
 #define STRIDE(kind) (GROUP(kind) * SIZE(kind))
 
-/* Asks for what is needed some groups later, which may lie beyond the end: hardware by itself fetches no further than
+/* Asks for what is needed so many bytes later, which may lie beyond the end: hardware by itself fetches no further than
  * the page, and too late for numbers that are worked on for a while. */
-#define FETCH_AHEAD(group) __builtin_prefetch((const void *)((uintptr_t)(group) + 4096), 0, 3)
+#define FETCH_AHEAD(group, bytes) __builtin_prefetch((const void *)((uintptr_t)(group) + (bytes)), 0, 3)
+#define AHEAD                     4096
+#define AHEAD_OF_BOTH             6144 /* where two streams are read and more is done for each number */
 
 /* Vector k of a group as f32: of bf16 the even and the odd numbers, of f16 those of the first and the second half. */
 TS_KERNEL_INLINE void load(enum kind kind, const uint8_t *group, int k, ts_vf32 out[2])

@@ -53,7 +53,7 @@ static void stats_f32(const uint8_t *src, size_t count, struct ts_stats_sums *su
             const uint8_t *from = src + i * 4 + k * TS_VECTOR_BYTES;
             const ts_vf32 v = ts_vf32_load(from);
             const ts_vf64 a = ts_vf64_widened(from), b = ts_vf64_widened(from + TS_VECTOR_BYTES / 2);
-            FETCH_AHEAD(from);
+            FETCH_AHEAD(from, AHEAD);
             sum_low[k] += a;
             sum_high[k] += b;
             squares_low[k] += a * a;
@@ -112,7 +112,7 @@ TS_KERNEL_INLINE void stats_sixteen(enum kind kind, const uint8_t *src, size_t c
                     if (i + turn == end)
                         break;
                     bits = ts_vu16_load(group + k * TS_VECTOR_BYTES);
-                    FETCH_AHEAD(group);
+                    FETCH_AHEAD(group, AHEAD);
                     as_signed = extend_signed(kind, as_signed, (ts_vu32)bits);
                     as_unsigned = extend_unsigned(kind, as_unsigned, (ts_vu32)bits);
 #if defined(__AVX512BW__)

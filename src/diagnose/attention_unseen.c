@@ -383,7 +383,8 @@ static bool begins_the_trace(const struct ts_case *the_case)
 {
     const char *name = ts_case_name(the_case, the_case->actor);
     uint64_t layer;
-    return !the_case->actor->pair && ts_case_pair_count(the_case) > 1 && !ts_names_attention(name) && !ts_layer_of(name, &layer);
+    return !the_case->actor->pair && ts_case_pair_count(the_case) > 1 && !ts_names_attention(name) &&
+           !ts_layer_of(name, &layer);
 }
 
 void ts_propose_unseen_attention(struct ts_case *the_case)

@@ -330,7 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
                                        cmocka_unit_test(test_no_first_token),
                                        cmocka_unit_test(test_before_any_attention),
-        cmocka_unit_test(test_nothing_else_captured),
+                                       cmocka_unit_test(test_nothing_else_captured),
                                        cmocka_unit_test(test_rising),
                                        cmocka_unit_test(test_last_token),
                                        cmocka_unit_test(test_flipped),
