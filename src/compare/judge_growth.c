@@ -556,7 +556,7 @@ static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level
 {
     size_t near[2 * TS_POINTS_NEAR], count, seen = 0;
     double levels[2 * TS_POINTS_NEAR];
-    const double came = inherited(state, i), limit = STEADY_LIMIT * ts_judge_chance_left(state, i);
+    const double came = inherited(state, i), chance = ts_judge_chance_left(state, i), limit = STEADY_LIMIT * chance;
     if (!(came > 0) || (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
         return false;
     count = ts_points_near(&state->points, i, near);
@@ -568,7 +568,8 @@ static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level
             return false;
         levels[seen++] = there;
     }
-    return seen >= STEADY_LAYERS && level > STEADY_LARGER * ts_nth(levels, seen, seen / 2);
+    /* of few tokens the errors of one point are as uneven as chance is */
+    return seen >= STEADY_LAYERS && level > STEADY_LARGER * ts_nth(levels, seen, chance > 1 ? seen - 1 : seen / 2);
 }
 
 /* Much of an error that has grown is proportional to the reference. */
