@@ -126,6 +126,7 @@ struct ts_chain_guess {
     struct ts_chain chain;
     bool reversed; /* the chain is the reference's, and the candidate does what was taken for the reference */
     bool fine;     /* too near to others to be told by likeness */
+    bool refined;  /* its number was fitted to the candidate */
     double score;
 };
 
@@ -138,9 +139,16 @@ struct ts_other_values {
 };
 
 /* The one number in which a guess departs from the reference's chain, NULL when it is none of those that there are any
- * of; and what is said then. */
+ * of; and what is said then, "about" where it was not measured to more than two digits. */
 double *ts_chain_number(struct ts_chain *chain, const struct ts_chain *own);
-void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own);
+void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own, int digits);
+/* Of guesses that differ in one number, the list has the usual ones. For each such number the best of these is moved to
+ * where the score, the share of the error that is explained, is largest, and `refined` is set where that is another
+ * one.
+ */
+typedef double (*ts_chain_score)(void *from, const struct ts_chain *chain);
+void ts_chain_refine(struct ts_chain_guess *guesses, size_t count, const struct ts_chain *own, ts_chain_score score,
+                     void *from);
 
 /* What rows may depend on, beside the keys that they see. */
 enum ts_mixing {

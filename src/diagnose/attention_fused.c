@@ -268,27 +268,44 @@ static struct ts_chain chain_of(const struct ts_chain *chain)
     return own;
 }
 
+/* Where guesses are tried when the reference's chain is known. */
+struct exact {
+    const struct fused *fused;
+    size_t first, count; /* rows */
+    double base;         /* their error */
+    double *out;
+};
+
+/* Share of the error that a chain explains there. */
+static double score_exact(void *from, const struct ts_chain *chain)
+{
+    const struct exact *exact = from;
+    const struct fused *fused = exact->fused;
+    if (!(exact->base > 0) ||
+        !ts_chain_run(chain, &fused->candidate, fused->tokens, exact->first, exact->count, exact->out))
+        return 0;
+    return 1 - ts_rows_cost(fused->the_case, exact->out, exact->first, exact->count) / exact->base;
+}
+
 static void propose_exact(struct fused *fused, double *out)
 {
     struct ts_case *the_case = fused->the_case;
-    size_t first, count, work = fused->tokens * the_case->actor->width;
-    struct ts_chain given;
-    double base;
-    ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &first, &count);
-    base = ts_rows_cost(the_case, the_case->expected, first, count);
+    struct exact exact = {.fused = fused, .out = out};
+    size_t work = fused->tokens * the_case->actor->width;
+    ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &exact.first, &exact.count);
+    exact.base = ts_rows_cost(the_case, the_case->expected, exact.first, exact.count);
+    for (size_t g = 0; g < fused->guess_count; g++)
+        if (!fused->guesses[g].reversed)
+            fused->guesses[g].score = score_exact(&exact, &fused->guesses[g].chain);
+    ts_chain_refine(fused->guesses, fused->guess_count, &fused->own, score_exact, &exact);
     for (size_t g = 0; g < fused->guess_count; g++) {
-        struct ts_chain_guess *guess = &fused->guesses[g];
-        if (guess->reversed)
-            continue;
-        if (!ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, first, count, out))
-            return;
-        guess->score = base > 0 ? 1 - ts_rows_cost(the_case, out, first, count) / base : 0;
-        if (!(guess->score > 0.5) ||
+        const struct ts_chain_guess *guess = &fused->guesses[g];
+        const struct ts_chain given = chain_of(&guess->chain);
+        if (guess->reversed || !(guess->score > 0.5) ||
             !ts_chain_run(&guess->chain, &fused->candidate, fused->tokens, 0, fused->tokens, out))
             continue;
-        given = chain_of(&guess->chain);
         ts_give_chain(the_case, &given);
-        ts_propose(the_case, guess->id, out, 0,
+        ts_propose(the_case, guess->id, out, guess->refined,
                    "what is passed to the attention kernel: scale, mask, window, positions, head counts", "%s",
                    guess->text);
     }
@@ -439,7 +456,7 @@ static void refine(struct fused *fused, struct likest *likest, struct contender 
         }
     best->guess = off < SIZE_TIE ? listed : between;
     if (off >= SIZE_TIE)
-        ts_chain_say_number(&best->guess, &best->own);
+        ts_chain_say_number(&best->guess, &best->own, 2);
 }
 
 static void propose_contender(const struct fused *fused, const struct contender *best)

@@ -6,6 +6,16 @@
 #include "diagnose/attention_chain.h"
 #include "diagnose/variant.h"
 
+/* Numbers between the usual ones are looked for in such steps, as logarithms. What is nearer to the usual one, or
+ * hardly explains more, is that one. */
+#define REFINE_FIRST  0.8
+#define REFINE_LEAST  0.001
+#define REFINE_FAR    5.0
+#define REFINE_NEAR   0.01
+#define REFINE_GAIN   0.9 /* of what is left unexplained */
+#define REFINE_DIGITS 3
+#define REFINE_MOST   4 /* numbers: a base, one of queries or keys alone, a scale, a cap */
+
 struct list {
     const struct ts_chain *own;
     size_t tokens, hidden, onset;
@@ -36,25 +46,76 @@ double *ts_chain_number(struct ts_chain *chain, const struct ts_chain *own)
                             : NULL;
 }
 
-void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own)
+void ts_chain_say_number(struct ts_chain_guess *guess, const struct ts_chain *own, int digits)
 {
     const struct ts_chain *chain = &guess->chain;
+    const char *about = digits > 2 ? "" : "about ";
+    const double times = chain->scale / own->scale;
     if (chain->base != own->base || chain->queries_apart || chain->keys_apart)
         snprintf(guess->text, sizeof guess->text,
                  "the candidate's rotary angles%s fit theta = %s, the reference's theta = %s",
                  chain->queries_apart ? " of the queries"
                  : chain->keys_apart  ? " of the keys"
                                       : "",
-                 ts_plain_number(chain->queries_apart || chain->keys_apart ? chain->apart.base : chain->base, 2,
+                 ts_plain_number(chain->queries_apart || chain->keys_apart ? chain->apart.base : chain->base, digits,
                                  (char[32]){0}),
                  ts_plain_number(own->base, 4, (char[32]){0}));
     else if (chain->scale != own->scale)
         snprintf(guess->text, sizeof guess->text,
-                 "before the softmax, the candidate's scores are about %.2g times the reference's",
-                 chain->scale / own->scale);
+                 "before the softmax, the candidate's scores are %s%.*g times the reference's", about,
+                 digits + (fabs(times - 1) < 0.1), times);
     else
-        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (about %.2g)",
-                 chain->cap);
+        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (%s%.*g)", about,
+                 digits, chain->cap);
+}
+
+static void refine(struct ts_chain_guess *guess, ptrdiff_t at, const struct ts_chain *own, ts_chain_score score,
+                   void *from)
+{
+    struct ts_chain_guess best = *guess;
+    const double *listed = (double *)((char *)&guess->chain + at), *number = (double *)((char *)&best.chain + at);
+    for (double step = REFINE_FIRST; step > REFINE_LEAST; step /= 2)
+        for (int side = -1; side <= 1; side += 2)
+            for (bool better = true; better && fabs(log(*number / *listed)) < REFINE_FAR;) {
+                struct ts_chain_guess trial = best;
+                *(double *)((char *)&trial.chain + at) *= exp(side * step);
+                trial.score = score(from, &trial.chain);
+                better = trial.score > best.score;
+                best = better ? trial : best;
+            }
+    if (fabs(log(*number / *listed)) < REFINE_NEAR || !(1 - best.score < REFINE_GAIN * (1 - guess->score)))
+        return;
+    *guess = best;
+    guess->refined = true;
+    ts_chain_say_number(guess, own, REFINE_DIGITS);
+}
+
+void ts_chain_refine(struct ts_chain_guess *guesses, size_t count, const struct ts_chain *own, ts_chain_score score,
+                     void *from)
+{
+    struct {
+        struct ts_chain_guess *best;
+        ptrdiff_t at;
+    } numbers[REFINE_MOST];
+    size_t number_count = 0;
+    for (size_t g = 0; g < count; g++) {
+        const double *number = guesses[g].reversed ? NULL : ts_chain_number(&guesses[g].chain, own);
+        ptrdiff_t at = number ? (const char *)number - (const char *)&guesses[g].chain : 0;
+        size_t n = 0;
+        if (!number || !(guesses[g].score > 0))
+            continue;
+        while (n < number_count && numbers[n].at != at)
+            n++;
+        if (n == number_count && n == REFINE_MOST)
+            continue;
+        if (n == number_count) {
+            numbers[n].at = at;
+            numbers[number_count++].best = &guesses[g];
+        } else if (guesses[g].score > numbers[n].best->score)
+            numbers[n].best = &guesses[g];
+    }
+    for (size_t n = 0; n < number_count; n++)
+        refine(numbers[n].best, numbers[n].at, own, score, from);
 }
 
 /* Queries or keys alone that turn in another way. */
@@ -84,7 +145,7 @@ static void guess_apart(struct list *list)
                          way == 1 ? "half" : "twice", whose);
             } else {
                 guess->chain.apart.base *= factors[way - 3];
-                ts_chain_say_number(guess, list->own);
+                ts_chain_say_number(guess, list->own, 2);
             }
         }
 }

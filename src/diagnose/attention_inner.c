@@ -14,7 +14,6 @@
 #define TRIAL_WORK (1u << 20)           /* and for those on which a guess is tried */
 #define WORTHWHILE 0.5                  /* share of the error that a trial must explain */
 #define MOST_OFF   16
-#define NEAR       0.01 /* numbers that are the same to this are the usual ones */
 
 /* How a fused projection holds queries, keys and values. */
 enum split { BY_TENSOR, BY_HEAD, BY_NUMBER, SPLITS };
@@ -33,6 +32,7 @@ struct inner {
     struct ts_chain_inputs reference, candidate;
     size_t first, count; /* rows on which guesses are tried, */
     double base;         /* and their error */
+    double *out;
 };
 
 static size_t place_in(enum split split, size_t part, size_t width, size_t size, size_t i)
@@ -65,14 +65,15 @@ static bool load(const struct inner *inner, enum split split, bool candidate, st
 
 /* Relative square of what a chain leaves of the reference's rows, looked at until it is more than enough. What is
  * masked in scores is left out. */
-static double left_of_reference(const struct inner *inner, const struct ts_chain *chain, double enough, double *out)
+static double left_of_reference(const struct inner *inner, const struct ts_chain *chain, double enough)
 {
     const struct ts_actor *actor = inner->the_case->actor;
+    const double *out = inner->out;
     size_t rows[] = {inner->tokens - 1, inner->tokens / 2, 1};
     double worst = 0;
     for (size_t r = 0; r < sizeof rows / sizeof *rows && worst < enough; r++) {
         double error = 0, size = 0;
-        if (!ts_chain_weights(chain, &inner->reference, inner->tokens, rows[r], 1, out))
+        if (!ts_chain_weights(chain, &inner->reference, inner->tokens, rows[r], 1, inner->out))
             return (double)INFINITY;
         for (size_t i = rows[r] * actor->width; i < (rows[r] + 1) * actor->width; i++) {
             double captured = (double)actor->a[i];
@@ -103,7 +104,7 @@ static void read_mask(const struct inner *inner, struct ts_chain *chain)
 }
 
 /* The reference's chain: a rotary embedding that is usual, or none, with one of the usual scales. */
-static bool find_own(struct inner *inner, double *out)
+static bool find_own(struct inner *inner)
 {
     static const double bases[] = {0, 1e4, 1e6, 5e5, 1e5, 1e7, 5e6}, caps[] = {0, 50, 30, 20};
     const struct ts_actor *actor = inner->the_case->actor;
@@ -127,7 +128,7 @@ static bool find_own(struct inner *inner, double *out)
                 read_mask(inner, &chain);
             if (chain.group < 4 || chain.group % 2)
                 continue;
-            left = left_of_reference(inner, &chain, best, out);
+            left = left_of_reference(inner, &chain, best);
             if (left < best) {
                 best = left;
                 inner->own = chain;
@@ -156,10 +157,13 @@ static bool predict(const struct inner *inner, const struct ts_chain *chain, con
     return true;
 }
 
-/* Share of the error that is explained where guesses are tried. */
-static double score_of(const struct inner *inner, const double *out)
+/* Share of the error that a chain explains where guesses are tried. */
+static double score_of(void *from, const struct ts_chain *chain)
 {
-    return inner->base > 0 ? 1 - ts_rows_cost(inner->the_case, out, inner->first, inner->count) / inner->base : 0;
+    const struct inner *inner = from;
+    if (!(inner->base > 0) || !predict(inner, chain, &inner->candidate, inner->first, inner->count, inner->out))
+        return 0;
+    return 1 - ts_rows_cost(inner->the_case, inner->out, inner->first, inner->count) / inner->base;
 }
 
 static void propose_it(const struct inner *inner, const char *id, const double *out, size_t freedom, const char *text)
@@ -184,70 +188,27 @@ static bool shows(const struct inner *inner, const struct ts_chain_guess *guess)
            !(inner->scores && (steps || chain->scale != own->scale));
 }
 
-/* The number that a guess changes, NULL for one that changes none. */
-static double *number_of(struct ts_chain *chain, const struct ts_chain *own)
-{
-    return chain->base != own->base                   ? &chain->base
-           : chain->scale != own->scale               ? &chain->scale
-           : chain->cap != own->cap && chain->cap > 0 ? &chain->cap
-                                                      : NULL;
-}
-
-/* Bases, scales and caps between the usual ones. True when it is such a one. */
-static bool refine(const struct inner *inner, struct ts_chain_guess *guess, double *out)
-{
-    struct ts_chain_guess best = *guess;
-    double *number = number_of(&best.chain, &inner->own), start;
-    ptrdiff_t at = number ? (char *)number - (char *)&best.chain : 0;
-    if (!number)
-        return false;
-    start = *number;
-    for (double step = 0.8; step > 0.001; step /= 2)
-        for (int side = -1; side <= 1; side += 2) {
-            struct ts_chain_guess trial = best;
-            *(double *)((char *)&trial.chain + at) *= exp(side * step);
-            if (predict(inner, &trial.chain, &inner->candidate, inner->first, inner->count, out) &&
-                (trial.score = score_of(inner, out)) > best.score)
-                best = trial;
-        }
-    if (fabs(log(*number / start)) < NEAR)
-        return false;
-    *guess = best;
-    if (guess->chain.base != inner->own.base)
-        snprintf(guess->text, sizeof guess->text,
-                 "the candidate's rotary angles fit theta = %s, the reference's theta = %s",
-                 ts_plain_number(*number, 3, (char[32]){0}), ts_plain_number(inner->own.base, 4, (char[32]){0}));
-    else if (guess->chain.scale != inner->own.scale)
-        snprintf(guess->text, sizeof guess->text,
-                 "before the softmax, the candidate's scores are %.3g times the reference's",
-                 *number / inner->own.scale);
-    else
-        snprintf(guess->text, sizeof guess->text, "only the candidate has a softcap on the scores (%.3g)", *number);
-    return true;
-}
-
 /* Positions of the keys that are off from those of the queries, by more than one. */
-static void propose_offsets(const struct inner *inner, double *out)
+static void propose_offsets(struct inner *inner)
 {
     for (int from = -MOST_OFF; from <= MOST_OFF && inner->own.base > 0; from++) {
         struct ts_chain chain = inner->own;
         chain.k_from = from;
-        if (abs(from) > 1 && predict(inner, &chain, &inner->candidate, inner->first, inner->count, out) &&
-            score_of(inner, out) > WORTHWHILE && predict(inner, &chain, &inner->candidate, 0, inner->tokens, out))
-            propose_it(inner, "rotation", out, 1,
+        if (abs(from) > 1 && score_of(inner, &chain) > WORTHWHILE &&
+            predict(inner, &chain, &inner->candidate, 0, inner->tokens, inner->out))
+            propose_it(inner, "rotation", inner->out, 1,
                        ts_case_text(inner->the_case,
                                     "the positions of the candidate's keys are off by %+d from those of its queries",
                                     from));
     }
 }
 
-static void propose_guesses(struct inner *inner, double *out)
+static void propose_guesses(struct inner *inner)
 {
     struct ts_case *the_case = inner->the_case;
-    struct ts_chain_guess *guesses = calloc(TS_MOST_GUESSES, sizeof *guesses), *numbered = NULL;
+    struct ts_chain_guess *guesses = calloc(TS_MOST_GUESSES, sizeof *guesses);
     size_t onset = 0, count;
     double largest = 0;
-    bool refined;
     for (size_t row = 0; row < inner->tokens; row++)
         largest = fmax(largest, ts_rows_cost(the_case, the_case->expected, row, 1));
     while (onset < inner->tokens && ts_rows_cost(the_case, the_case->expected, onset, 1) < 1e-3 * largest)
@@ -257,25 +218,24 @@ static void propose_guesses(struct inner *inner, double *out)
                     : 0;
     for (size_t g = 0; g < count; g++) {
         struct ts_chain_guess *guess = &guesses[g];
-        if (!shows(inner, guess) || !predict(inner, &guess->chain, &inner->candidate, inner->first, inner->count, out))
+        if (!shows(inner, guess))
             continue;
-        guess->score = score_of(inner, out);
+        guess->score = score_of(inner, &guess->chain);
         if (guess->chain.tiled_keys) /* of the values nothing is known here */
             snprintf(guess->text, sizeof guess->text, "the candidate tiles the key heads instead of repeating each");
-        if (number_of(&guess->chain, &inner->own) && (!numbered || guess->score > numbered->score))
-            numbered = guess;
     }
-    refined = numbered && refine(inner, numbered, out);
+    ts_chain_refine(guesses, count, &inner->own, score_of, inner);
     for (size_t g = 0; g < count; g++)
         if (guesses[g].score > WORTHWHILE &&
-            predict(inner, &guesses[g].chain, &inner->candidate, 0, inner->tokens, out))
-            propose_it(inner, guesses[g].id, out, refined && &guesses[g] == numbered, guesses[g].text);
+            predict(inner, &guesses[g].chain, &inner->candidate, 0, inner->tokens, inner->out))
+            propose_it(inner, guesses[g].id, inner->out, guesses[g].refined, guesses[g].text);
     free(guesses);
 }
 
 /* A softmax over the heads, and a mask that comes behind the softmax: both need other numbers than a chain gives. */
-static void propose_other_steps(const struct inner *inner, double *out)
+static void propose_other_steps(const struct inner *inner)
 {
+    double *out = inner->out;
     const struct ts_case *the_case = inner->the_case;
     size_t tokens = inner->tokens, heads = inner->own.heads, width = the_case->actor->width;
     struct ts_chain chain = inner->own;
@@ -304,8 +264,9 @@ static void propose_other_steps(const struct inner *inner, double *out)
 }
 
 /* A fused projection that is taken apart in another way. */
-static void propose_splits(const struct inner *inner, double *out)
+static void propose_splits(const struct inner *inner)
 {
+    double *out = inner->out;
     for (enum split split = 0; split < SPLITS && inner->fused; split++) {
         struct ts_chain_inputs inputs = {0};
         if (split != inner->split && load(inner, split, true, &inputs) &&
@@ -339,24 +300,23 @@ static bool find_operands(struct inner *inner)
 bool ts_propose_inner_attention(struct ts_case *the_case)
 {
     struct inner inner = {.the_case = the_case, .tokens = the_case->actor->rows};
-    double *out;
     bool found = false;
-    if (!find_operands(&inner) || !(out = ts_case_scratch(the_case)))
+    if (!find_operands(&inner) || !(inner.out = ts_case_scratch(the_case)))
         return false;
     for (enum split split = 0; split < (inner.fused ? SPLITS : 1) && !found; split++) {
         inner.split = split;
         ts_chain_inputs_release(&inner.reference);
-        found = load(&inner, split, false, &inner.reference) && find_own(&inner, out);
+        found = load(&inner, split, false, &inner.reference) && find_own(&inner);
     }
     if (found && load(&inner, inner.split, true, &inner.candidate)) {
         size_t work = inner.tokens * inner.operands.q.width;
         ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &inner.first, &inner.count);
         inner.base = ts_rows_cost(the_case, the_case->expected, inner.first, inner.count);
-        propose_guesses(&inner, out);
-        propose_offsets(&inner, out);
+        propose_guesses(&inner);
+        propose_offsets(&inner);
         if (!inner.scores)
-            propose_other_steps(&inner, out);
-        propose_splits(&inner, out);
+            propose_other_steps(&inner);
+        propose_splits(&inner);
     }
     ts_chain_inputs_release(&inner.reference);
     ts_chain_inputs_release(&inner.candidate);

@@ -250,7 +250,7 @@ static void refine_number(struct ts_attention_odds *it, struct ts_odds *odds, st
     if (best.nats < one->nats + AS_NEAR)
         return;
     *one = best;
-    ts_chain_say_number(&one->guess, &one->own);
+    ts_chain_say_number(&one->guess, &one->own, 2);
 }
 
 static void try_chain(struct ts_attention_odds *it, const struct ts_chain *own, struct contender *best, size_t *count)

@@ -102,14 +102,16 @@ static bool gives_context(void *context, const struct ts_chain *chain)
 
 /* Rows and heads on which guesses are tried first: those with the largest error. */
 struct trial {
+    struct ts_long *it;
     size_t rows[TRIAL_ROWS], row_count, heads[TRIAL_HEADS], head_count;
 };
 
-static void choose_trial(const struct ts_case *the_case, const struct ts_chain *own, struct trial *trial)
+static void choose_trial(struct ts_long *it, const struct ts_chain *own, struct trial *trial)
 {
+    const struct ts_case *the_case = it->the_case;
     const struct ts_actor *actor = the_case->actor;
     double *rows = calloc(actor->rows + own->heads, sizeof *rows), *heads = rows ? rows + actor->rows : NULL;
-    *trial = (struct trial){0};
+    *trial = (struct trial){.it = it};
     for (size_t i = 0; i < the_case->total && rows; i++) {
         double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
         rows[i / actor->width] += cost > 0 ? cost : 0;
@@ -133,8 +135,10 @@ static void choose_trial(const struct ts_case *the_case, const struct ts_chain *
 }
 
 /* Share of the error that a guess explains where it is tried. */
-static double try_guess(struct ts_long *it, const struct trial *trial, const struct ts_chain *chain)
+static double try_guess(void *from, const struct ts_chain *chain)
 {
+    const struct trial *trial = from;
+    struct ts_long *it = trial->it;
     const struct ts_case *the_case = it->the_case;
     double given[512], left = 0, made = 0;
     for (size_t h = 0; h < trial->head_count; h++)
@@ -155,13 +159,12 @@ static double try_guess(struct ts_long *it, const struct trial *trial, const str
 }
 
 /* Lengths of windows between the usual ones, and near the first token that is wrong. */
-static void refine_window(struct ts_long *it, const struct trial *trial, const struct ts_chain *own,
-                          struct ts_chain_guess *guess)
+static void refine_window(struct trial *trial, const struct ts_chain *own, struct ts_chain_guess *guess)
 {
     long step = 32;
     if (!guess->chain.window || guess->chain.window == own->window)
         return;
-    while (own->window && (size_t)step * 4 < it->tokens)
+    while (own->window && (size_t)step * 4 < trial->it->tokens)
         step *= 2;
     for (; step; step /= 2)
         for (int side = -1; side <= 1; side += 2) {
@@ -170,7 +173,7 @@ static void refine_window(struct ts_long *it, const struct trial *trial, const s
             other.window += side * step;
             if (other.window < 1 || other.window == own->window)
                 continue;
-            score = try_guess(it, trial, &other);
+            score = try_guess(trial, &other);
             if (score > guess->score) {
                 guess->score = score;
                 guess->chain = other;
@@ -194,7 +197,7 @@ static void propose_guess(struct ts_long *it, const struct ts_chain_guess *guess
         !ts_pass_rows(the_case, chain, true, out))
         return;
     ts_give_chain(the_case, chain);
-    ts_propose(the_case, guess->id, out, 0,
+    ts_propose(the_case, guess->id, out, guess->refined,
                "what is passed to the attention kernel: scale, mask, window, positions, head counts", "%s",
                guess->text);
 }
@@ -210,13 +213,14 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
     size_t count =
         guesses ? ts_chain_guesses(own, it->tokens, TS_MIXES_HEADS, the_case->actor->width, onset, others, guesses) : 0;
     struct trial trial;
-    choose_trial(the_case, own, &trial);
+    choose_trial(it, own, &trial);
     for (size_t g = 0; g < count; g++)
         if (!guesses[g].reversed && ts_long_reaches(&guesses[g].chain) && ts_case_wants(the_case, guesses[g].id)) {
-            guesses[g].score = try_guess(it, &trial, &guesses[g].chain);
+            guesses[g].score = try_guess(&trial, &guesses[g].chain);
             if (guesses[g].score > 0.1 || guesses[g].chain.window == own->window + 1)
-                refine_window(it, &trial, own, &guesses[g]);
+                refine_window(&trial, own, &guesses[g]);
         }
+    ts_chain_refine(guesses, count, own, try_guess, &trial);
     for (int round = 0; round < (ts_case_wants(the_case, "") ? BEST : 1) && count; round++) {
         size_t best = 0;
         for (size_t g = 1; g < count; g++)
