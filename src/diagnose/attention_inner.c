@@ -1,6 +1,7 @@
 /* Owns scores and probabilities whose way from the queries and keys was not captured: a rotary embedding lies between,
  * or queries and keys are parts of one fused projection, as hooks on modules give them with the attentions of the
- * model's output. The chain that gives the reference's is found exactly, and then what the candidate does otherwise. */
+ * model's output. The chain that gives the reference's is found exactly, and then what the candidate does otherwise. Of
+ * sequences longer than a case holds, heads are worked out one at a time, with keys that are read. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,13 @@
 
 #include "diagnose/attention_chain.h"
 #include "diagnose/attention_operands.h"
+#include "diagnose/attention_trial.h"
+#include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
-#define MOST_WORK  ((double)(1u << 26)) /* multiplications for all rows */
-#define TRIAL_WORK (1u << 20)           /* and for those on which a guess is tried */
+#define MOST_WORK  ((double)(1u << 26)) /* multiplications for all rows, */
+#define LONG_WORK  2e9                  /* where heads are read one at a time, */
+#define TRIAL_WORK (1u << 20)           /* and for the rows on which a guess is tried */
 #define WORTHWHILE 0.5                  /* share of the error that a trial must explain */
 #define MOST_OFF   16
 
@@ -25,6 +29,7 @@ struct inner {
     struct ts_case *the_case;
     struct ts_operands operands;
     size_t tokens;
+    bool apart;  /* the case holds some of them */
     bool scores; /* not probabilities */
     bool fused;  /* queries, keys and values are thirds of one tensor */
     enum split split;
@@ -32,6 +37,8 @@ struct inner {
     struct ts_chain_inputs reference, candidate;
     size_t first, count; /* rows on which guesses are tried, */
     double base;         /* and their error */
+    struct ts_long it;   /* with trial, where the case holds some tokens */
+    struct ts_trial trial;
     double *out;
 };
 
@@ -63,23 +70,42 @@ static bool load(const struct inner *inner, enum split split, bool candidate, st
     return inputs->q && inputs->k && inputs->v;
 }
 
+static size_t token_of(const struct inner *inner, size_t row)
+{
+    return inner->apart ? (size_t)ts_case_row(inner->the_case, row) : row;
+}
+
+/* One row of the reference's, of one head where the case holds some tokens, in its place in inner->out. */
+static bool weigh_reference(struct inner *inner, const struct ts_chain *chain, size_t row, size_t head)
+{
+    const double *weights;
+    if (!inner->apart)
+        return ts_chain_weights(chain, &inner->reference, inner->tokens, row, 1, inner->out);
+    weights = ts_long_weights(&inner->it, chain, false, head, token_of(inner, row));
+    if (weights)
+        memcpy(inner->out + row * inner->the_case->actor->width + head * inner->tokens, weights,
+               inner->tokens * sizeof *weights);
+    return weights != NULL;
+}
+
 /* Relative square of what a chain leaves of the reference's rows, looked at until it is more than enough. What is
  * masked in scores is left out. */
-static double left_of_reference(const struct inner *inner, const struct ts_chain *chain, double enough)
+static double left_of_reference(struct inner *inner, const struct ts_chain *chain, double enough)
 {
     const struct ts_actor *actor = inner->the_case->actor;
-    const double *out = inner->out;
-    size_t rows[] = {inner->tokens - 1, inner->tokens / 2, 1};
+    const size_t rows[] = {1, actor->rows / 2, actor->rows - 1}, heads[] = {0, actor->heads - 1};
     double worst = 0;
-    for (size_t r = 0; r < sizeof rows / sizeof *rows && worst < enough; r++) {
+    for (size_t look = 0; look < (inner->apart ? 6 : 3) && worst < enough; look++) {
+        const size_t row = rows[look % 3], head = heads[look / 3], at = row * actor->width;
+        const size_t from = inner->apart ? at + head * inner->tokens : at;
         double error = 0, size = 0;
-        if (!ts_chain_weights(chain, &inner->reference, inner->tokens, rows[r], 1, inner->out))
+        if (!weigh_reference(inner, chain, row, head))
             return (double)INFINITY;
-        for (size_t i = rows[r] * actor->width; i < (rows[r] + 1) * actor->width; i++) {
+        for (size_t i = from; i < from + (inner->apart ? inner->tokens : actor->width); i++) {
             double captured = (double)actor->a[i];
             if (inner->scores && !ts_is_allowed(captured))
                 continue;
-            error += (out[i] - captured) * (out[i] - captured);
+            error += (inner->out[i] - captured) * (inner->out[i] - captured);
             size += captured * captured;
         }
         worst = size > 0 ? fmax(worst, error / size) : worst;
@@ -91,16 +117,16 @@ static double left_of_reference(const struct inner *inner, const struct ts_chain
 static void read_mask(const struct inner *inner, struct ts_chain *chain)
 {
     const struct ts_actor *actor = inner->the_case->actor;
-    size_t tokens = inner->tokens, first = tokens;
+    size_t tokens = inner->tokens, first = tokens, last = actor->rows - 1;
     bool ahead = false;
     for (size_t head = 0; head < actor->heads; head++)
         for (size_t key = 0; key < tokens; key++) {
-            ahead = ahead || (key > 0 && actor->a[head * tokens + key] != 0);
-            if (actor->a[(tokens - 1) * actor->width + head * tokens + key] != 0 && key < first)
+            ahead = ahead || (key > token_of(inner, 0) && actor->a[head * tokens + key] != 0);
+            if (actor->a[last * actor->width + head * tokens + key] != 0 && key < first)
                 first = key;
         }
     chain->shift = ahead ? (long)tokens : 0;
-    chain->window = !ahead && first > 0 && first < tokens ? (long)(tokens - first) : 0;
+    chain->window = !ahead && first > 0 && first < tokens ? (long)(token_of(inner, last) + 1 - first) : 0;
 }
 
 /* The reference's chain: a rotary embedding that is usual, or none, with one of the usual scales. */
@@ -116,6 +142,9 @@ static bool find_own(struct inner *inner)
         for (int way = 0; way < (b ? 64 : 16); way++) {
             struct ts_chain chain = ts_chain_plain(actor->heads, inner->operands.k.width / size, size);
             double left;
+            chain.q = inner->operands.q;
+            chain.k = inner->operands.k;
+            chain.v = inner->operands.v;
             chain.base = bases[b];
             chain.scale = way % 2 ? 1 : chain.scale;
             chain.cap = caps[way / 4 % 4];
@@ -139,11 +168,10 @@ static bool find_own(struct inner *inner)
 }
 
 /* What is masked stays so. */
-static void keep_masked(const struct inner *inner, size_t first, size_t count, double *out)
+static void keep_masked(const struct ts_case *the_case, bool scores, size_t first, size_t count, double *out)
 {
-    const struct ts_case *the_case = inner->the_case;
     size_t width = the_case->actor->width;
-    for (size_t i = first * width; i < (first + count) * width && inner->scores; i++)
+    for (size_t i = first * width; i < (first + count) * width && scores; i++)
         if (!ts_is_allowed(the_case->expected[i]))
             out[i] = the_case->expected[i];
 }
@@ -153,17 +181,93 @@ static bool predict(const struct inner *inner, const struct ts_chain *chain, con
 {
     if (!ts_chain_weights(chain, inputs, inner->tokens, first, count, out))
         return false;
-    keep_masked(inner, first, count, out);
+    keep_masked(inner->the_case, inner->scores, first, count, out);
+    return true;
+}
+
+/* All rows of the case, head by head. */
+static bool weigh_long(struct ts_long *it, const struct ts_chain *chain, double *out)
+{
+    const struct ts_case *the_case = it->the_case;
+    for (size_t head = 0; head < chain->heads; head++)
+        for (size_t row = 0; row < the_case->actor->rows; row++) {
+            const uint64_t token = ts_case_row(the_case, row);
+            const double *weights = token < it->tokens ? ts_long_weights(it, chain, true, head, (size_t)token) : NULL;
+            if (!weights)
+                return false;
+            memcpy(out + row * the_case->actor->width + head * it->tokens, weights, it->tokens * sizeof *weights);
+        }
+    return true;
+}
+
+/* All rows of the candidate's. */
+static bool predict_all(struct inner *inner, const struct ts_chain *chain)
+{
+    const size_t rows = inner->the_case->actor->rows;
+    if (!inner->apart)
+        return predict(inner, chain, &inner->candidate, 0, rows, inner->out);
+    if (!weigh_long(&inner->it, chain, inner->out))
+        return false;
+    keep_masked(inner->the_case, inner->scores, 0, rows, inner->out);
     return true;
 }
 
 /* Share of the error that a chain explains where guesses are tried. */
 static double score_of(void *from, const struct ts_chain *chain)
 {
-    const struct inner *inner = from;
+    struct inner *inner = from;
+    if (inner->apart)
+        return ts_trial_score(&inner->trial, chain);
     if (!(inner->base > 0) || !predict(inner, chain, &inner->candidate, inner->first, inner->count, inner->out))
         return 0;
     return 1 - ts_rows_cost(inner->the_case, inner->out, inner->first, inner->count) / inner->base;
+}
+
+/* Scores of all heads become what each is of a softmax over the heads. */
+static void soften_heads(const struct ts_case *the_case, size_t heads, double *out)
+{
+    const size_t width = the_case->actor->width, tokens = width / heads;
+    for (size_t at = 0; at < the_case->actor->rows * tokens; at++) {
+        const size_t from = at / tokens * width + at % tokens;
+        double sum = 0;
+        for (size_t h = 0; h < heads; h++)
+            sum += exp(out[from + h * tokens]);
+        for (size_t h = 0; h < heads; h++)
+            out[from + h * tokens] = the_case->expected[from + h * tokens] != 0 && isfinite(sum) && sum > 0
+                                         ? exp(out[from + h * tokens]) / sum
+                                         : 0;
+    }
+}
+
+/* A chain for rows that are not at hand; whether it gives scores, or those of a softmax over the heads. */
+struct given {
+    struct ts_chain chain;
+    bool scores, over_heads;
+};
+
+static bool predict_given(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct given *given = formula->numbers;
+    struct ts_long it;
+    bool good = ts_long_open(&it, the_case, given->chain.size) && weigh_long(&it, &given->chain, out);
+    ts_long_close(&it);
+    if (good)
+        keep_masked(the_case, given->scores, 0, the_case->actor->rows, out);
+    if (good && given->over_heads)
+        soften_heads(the_case, given->chain.heads, out);
+    return good;
+}
+
+/* The next proposal is what this chain gives. */
+static void give(const struct inner *inner, const struct ts_chain *chain, bool over_heads)
+{
+    const struct given given = {*chain, inner->scores, over_heads};
+    if (inner->apart)
+        ts_formula_next(inner->the_case,
+                        &(struct ts_formula){.predict = predict_given,
+                                             .numbers = &given,
+                                             .size = sizeof given,
+                                             .work = (double)(chain->heads * chain->size) * (double)inner->tokens});
 }
 
 static void propose_it(const struct inner *inner, const char *id, const double *out, size_t freedom, const char *text)
@@ -182,9 +286,10 @@ static bool shows(const struct inner *inner, const struct ts_chain_guess *guess)
     const struct ts_chain *chain = &guess->chain, *own = &inner->own;
     bool steps = chain->weighing != own->weighing || chain->over_queries || chain->shift != own->shift ||
                  chain->window != own->window || chain->first_sees_itself || chain->masked_late;
-    return !guess->reversed && !chain->values && !chain->heads_first && !chain->tiled && !chain->tiled_values &&
-           !chain->splits[TS_ROLE_VALUE] && chain->roles[TS_ROLE_VALUE] == TS_ROLE_VALUE &&
-           !chain->moved[TS_ROLE_VALUE] && chain->copied == TS_NO_INDEX && chain->stale == TS_NO_INDEX &&
+    return !guess->reversed && !chain->values && !(inner->apart && chain->over_queries) && !chain->heads_first &&
+           !chain->tiled && !chain->tiled_values && !chain->splits[TS_ROLE_VALUE] &&
+           chain->roles[TS_ROLE_VALUE] == TS_ROLE_VALUE && !chain->moved[TS_ROLE_VALUE] &&
+           chain->copied == TS_NO_INDEX && chain->stale == TS_NO_INDEX &&
            !(inner->scores && (steps || chain->scale != own->scale));
 }
 
@@ -194,12 +299,13 @@ static void propose_offsets(struct inner *inner)
     for (int from = -MOST_OFF; from <= MOST_OFF && inner->own.base > 0; from++) {
         struct ts_chain chain = inner->own;
         chain.k_from = from;
-        if (abs(from) > 1 && score_of(inner, &chain) > WORTHWHILE &&
-            predict(inner, &chain, &inner->candidate, 0, inner->tokens, inner->out))
+        if (abs(from) > 1 && score_of(inner, &chain) > WORTHWHILE && predict_all(inner, &chain)) {
+            give(inner, &chain, false);
             propose_it(inner, "rotation", inner->out, 1,
                        ts_case_text(inner->the_case,
                                     "the positions of the candidate's keys are off by %+d from those of its queries",
                                     from));
+        }
     }
 }
 
@@ -207,14 +313,14 @@ static void propose_guesses(struct inner *inner)
 {
     struct ts_case *the_case = inner->the_case;
     struct ts_chain_guess *guesses = calloc(TS_MOST_GUESSES, sizeof *guesses);
-    size_t onset = 0, count;
+    size_t onset = 0, rows = the_case->actor->rows, count;
     double largest = 0;
-    for (size_t row = 0; row < inner->tokens; row++)
+    for (size_t row = 0; row < rows; row++)
         largest = fmax(largest, ts_rows_cost(the_case, the_case->expected, row, 1));
-    while (onset < inner->tokens && ts_rows_cost(the_case, the_case->expected, onset, 1) < 1e-3 * largest)
+    while (onset + 1 < rows && ts_rows_cost(the_case, the_case->expected, onset, 1) < 1e-3 * largest)
         onset++;
-    count = guesses ? ts_chain_guesses(&inner->own, inner->tokens, TS_MIXES_ALL, inner->operands.q.width, onset, NULL,
-                                       guesses)
+    count = guesses ? ts_chain_guesses(&inner->own, inner->tokens, inner->apart ? TS_MIXES_HEADS : TS_MIXES_ALL,
+                                       inner->operands.q.width, token_of(inner, onset), NULL, guesses)
                     : 0;
     for (size_t g = 0; g < count; g++) {
         struct ts_chain_guess *guess = &guesses[g];
@@ -226,41 +332,33 @@ static void propose_guesses(struct inner *inner)
     }
     ts_chain_refine(guesses, count, &inner->own, score_of, inner);
     for (size_t g = 0; g < count; g++)
-        if (guesses[g].score > WORTHWHILE &&
-            predict(inner, &guesses[g].chain, &inner->candidate, 0, inner->tokens, inner->out))
+        if (guesses[g].score > WORTHWHILE && predict_all(inner, &guesses[g].chain)) {
+            give(inner, &guesses[g].chain, false);
             propose_it(inner, guesses[g].id, inner->out, guesses[g].refined, guesses[g].text);
+        }
     free(guesses);
 }
 
 /* A softmax over the heads, and a mask that comes behind the softmax: both need other numbers than a chain gives. */
-static void propose_other_steps(const struct inner *inner)
+static void propose_other_steps(struct inner *inner)
 {
-    double *out = inner->out;
     const struct ts_case *the_case = inner->the_case;
-    size_t tokens = inner->tokens, heads = inner->own.heads, width = the_case->actor->width;
     struct ts_chain chain = inner->own;
     chain.weighing = TS_WEIGH_SCORES;
-    if (!ts_chain_weights(&chain, &inner->candidate, tokens, 0, tokens, out))
+    if (!predict_all(inner, &chain))
         return;
-    for (size_t at = 0; at < tokens * tokens; at++) {
-        double *first = out + at / tokens * width + at % tokens, sum = 0;
-        for (size_t h = 0; h < heads; h++)
-            sum += exp(first[h * tokens]);
-        for (size_t h = 0; h < heads; h++)
-            first[h * tokens] =
-                the_case->expected[at / tokens * width + h * tokens + at % tokens] != 0 && isfinite(sum) && sum > 0
-                    ? exp(first[h * tokens]) / sum
-                    : 0;
-    }
-    propose_it(inner, "softmax", out, 0, "the candidate's softmax runs over the heads instead of the keys");
+    soften_heads(the_case, chain.heads, inner->out);
+    give(inner, &chain, true);
+    propose_it(inner, "softmax", inner->out, 0, "the candidate's softmax runs over the heads instead of the keys");
     chain = inner->own;
-    chain.shift = (long)tokens;
+    chain.shift = (long)inner->tokens;
     chain.window = 0;
-    if (!ts_chain_weights(&chain, &inner->candidate, tokens, 0, tokens, out))
+    if (inner->apart || !predict_all(inner, &chain)) /* it is among the guesses there */
         return;
     for (size_t i = 0; i < the_case->total; i++)
-        out[i] = the_case->expected[i] != 0 ? out[i] : 0;
-    propose_it(inner, "mask", out, 0, "the candidate applies the mask after the softmax and does not normalize again");
+        inner->out[i] = the_case->expected[i] != 0 ? inner->out[i] : 0;
+    propose_it(inner, "mask", inner->out, 0,
+               "the candidate applies the mask after the softmax and does not normalize again");
 }
 
 /* A fused projection that is taken apart in another way. */
@@ -282,42 +380,64 @@ static void propose_splits(const struct inner *inner)
 /* Operands that fit the heads of the tensor. */
 static bool find_operands(struct inner *inner)
 {
-    const struct ts_actor *actor = inner->the_case->actor;
+    const struct ts_case *the_case = inner->the_case;
+    const struct ts_actor *actor = the_case->actor;
     const struct ts_operands *operands = &inner->operands;
+    double work;
     size_t size;
-    if (!actor->whole || actor->inner != actor->rows || actor->rows != actor->sequence || actor->rows < 4 ||
-        !actor->heads || actor->heads * actor->inner != actor->width ||
-        !ts_operands_find(inner->the_case, &inner->operands) || operands->q.width % actor->heads)
+    if (actor->apart || actor->inner != actor->sequence || actor->rows < 4 || !actor->heads ||
+        actor->heads * actor->inner != actor->width || !ts_operands_find(inner->the_case, &inner->operands) ||
+        operands->q.width % actor->heads)
         return false;
+    inner->tokens = actor->sequence;
+    inner->apart = actor->rows != actor->sequence;
     size = operands->q.width / actor->heads;
     inner->fused = operands->q.actor == operands->k.actor && operands->q.actor == operands->v.actor &&
                    operands->q.actor->width == 3 * operands->q.width;
-    return size >= 4 && operands->k.width % size == 0 && operands->k.width >= size &&
-           actor->heads % (operands->k.width / size) == 0 &&
-           (double)inner->tokens * (double)inner->tokens * (double)operands->q.width <= MOST_WORK;
+    work = (double)actor->rows * (double)inner->tokens * (double)operands->q.width;
+    for (size_t row = 0; row < actor->rows; row++)
+        if (token_of(inner, row) >= inner->tokens)
+            return false;
+    return (inner->apart || actor->whole) && size >= 4 && operands->k.width % size == 0 && operands->k.width >= size &&
+           actor->heads % (operands->k.width / size) == 0 && work <= (inner->apart ? LONG_WORK : MOST_WORK);
+}
+
+static void propose_all(struct inner *inner)
+{
+    struct ts_case *the_case = inner->the_case;
+    if (inner->apart) {
+        ts_trial_choose(&inner->trial, &inner->it, inner->own.heads,
+                        inner->scores ? TS_TRIAL_SCORES : TS_TRIAL_PROBABILITIES);
+    } else {
+        size_t work = inner->tokens * inner->operands.q.width;
+        ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &inner->first, &inner->count);
+        inner->base = ts_rows_cost(the_case, the_case->expected, inner->first, inner->count);
+    }
+    propose_guesses(inner);
+    propose_offsets(inner);
+    if (!inner->scores)
+        propose_other_steps(inner);
+    if (!inner->apart)
+        propose_splits(inner);
 }
 
 bool ts_propose_inner_attention(struct ts_case *the_case)
 {
-    struct inner inner = {.the_case = the_case, .tokens = the_case->actor->rows};
-    bool found = false;
+    struct inner inner = {.the_case = the_case};
+    bool found = false, good;
     if (!find_operands(&inner) || !(inner.out = ts_case_scratch(the_case)))
         return false;
-    for (enum split split = 0; split < (inner.fused ? SPLITS : 1) && !found; split++) {
+    if (inner.apart)
+        found = ts_long_open(&inner.it, the_case, inner.operands.q.width / the_case->actor->heads) && find_own(&inner);
+    for (enum split split = 0; split < (inner.fused ? SPLITS : 1) && !found && !inner.apart; split++) {
         inner.split = split;
         ts_chain_inputs_release(&inner.reference);
         found = load(&inner, split, false, &inner.reference) && find_own(&inner);
     }
-    if (found && load(&inner, inner.split, true, &inner.candidate)) {
-        size_t work = inner.tokens * inner.operands.q.width;
-        ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &inner.first, &inner.count);
-        inner.base = ts_rows_cost(the_case, the_case->expected, inner.first, inner.count);
-        propose_guesses(&inner);
-        propose_offsets(&inner);
-        if (!inner.scores)
-            propose_other_steps(&inner);
-        propose_splits(&inner);
-    }
+    good = found && (inner.apart || load(&inner, inner.split, true, &inner.candidate));
+    if (good)
+        propose_all(&inner);
+    ts_long_close(&inner.it);
     ts_chain_inputs_release(&inner.reference);
     ts_chain_inputs_release(&inner.candidate);
     return found;

@@ -156,7 +156,7 @@ struct query {
     double numbers[MOST_SIZE];
     size_t first, end; /* keys that it sees */
     bool blind;        /* none: a row that sees nothing is uniform where masks are added */
-    double largest, sum, *scores, *out;
+    double largest, sum, *scores;
 };
 
 static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
@@ -170,37 +170,36 @@ static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool ca
     if (ts_chain_turns(chain, TS_ROLE_QUERY))
         ts_chain_turn(chain, TS_ROLE_QUERY, chain->q_turns, (double)token + (token + 1 == it->tokens ? chain->late : 0),
                       1, query->numbers);
-    memset(query->out, 0, chain->size * sizeof *query->out);
     return true;
 }
 
-static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
-                        size_t count, double *out, size_t stride)
+/* Scores of some tokens in a row with the keys from `first` on, up to but not with `end`, that one of them sees. */
+static bool score_queries(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                          size_t count, struct query *queries, size_t *first, size_t *end)
 {
     size_t size = chain->size, turned;
-    struct query queries[TS_LONG_TOGETHER];
-    size_t first = it->tokens, end = 0;
+    *first = it->tokens;
+    *end = 0;
     if (size > MOST_SIZE || size > it->room || count > TS_LONG_TOGETHER || token + count > it->tokens)
         return false;
     for (size_t j = 0; j < count; j++) {
         queries[j].scores = it->scores + j * it->tokens;
-        queries[j].out = out + j * stride;
         if (!open_query(it, chain, candidate, head, token + j, &queries[j]))
             return false;
-        first = queries[j].first < first ? queries[j].first : first;
-        end = queries[j].end > end ? queries[j].end : end;
+        *first = queries[j].first < *first ? queries[j].first : *first;
+        *end = queries[j].end > *end ? queries[j].end : *end;
     }
     if (chain->masked_late) {
-        first = 0;
-        end = it->tokens;
+        *first = 0;
+        *end = it->tokens;
     }
     if (chain->moved[TS_ROLE_KEY])
         turned = it->tokens;
     else
-        turned = end;
+        turned = *end;
     if (!hold(it, chain, candidate, head, turned))
         return false;
-    for (size_t key = first; key < end; key++) {
+    for (size_t key = *first; key < *end; key++) {
         const double *from = it->turned + ts_chain_place(chain, TS_ROLE_KEY, key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
             struct query *query = &queries[j];
@@ -213,6 +212,18 @@ static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool c
             query->largest = score > query->largest ? score : query->largest;
         }
     }
+    return true;
+}
+
+static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
+                        size_t count, double *out, size_t stride)
+{
+    size_t size = chain->size, first, end;
+    struct query queries[TS_LONG_TOGETHER];
+    if (!score_queries(it, chain, candidate, head, token, count, queries, &first, &end))
+        return false;
+    for (size_t j = 0; j < count; j++)
+        memset(out + j * stride, 0, size * sizeof *out);
     for (size_t key = first; key < end; key++) {
         const double *value = it->values + ts_chain_place(chain, TS_ROLE_VALUE, key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
@@ -224,13 +235,31 @@ static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool c
             weight = ts_chain_weight(chain, query->scores[key], query->largest);
             query->sum += weight;
             for (size_t i = 0; i < size && seen && weight != 0; i++)
-                query->out[i] += weight * value[i];
+                out[j * stride + i] += weight * value[i];
         }
     }
     for (size_t j = 0; j < count && chain->weighing == TS_WEIGH_SOFTMAX; j++)
         for (size_t i = 0; i < size; i++)
-            queries[j].out[i] /= queries[j].sum;
+            out[j * stride + i] /= queries[j].sum;
     return true;
+}
+
+const double *ts_long_weights(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head,
+                              size_t token)
+{
+    struct query query;
+    size_t first, end;
+    if (!score_queries(it, chain, candidate, head, token, 1, &query, &first, &end))
+        return NULL;
+    for (size_t key = first; key < end; key++) {
+        query.scores[key] = ts_chain_weight(chain, query.scores[key], query.largest);
+        query.sum += query.scores[key];
+    }
+    for (size_t key = query.first; key < query.end && chain->weighing == TS_WEIGH_SOFTMAX; key++)
+        query.scores[key] /= query.sum;
+    memset(query.scores, 0, query.first * sizeof *query.scores);
+    memset(query.scores + query.end, 0, (it->tokens - query.end) * sizeof *query.scores);
+    return query.scores;
 }
 
 bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,

@@ -30,6 +30,10 @@ bool ts_long_context(struct ts_long *it, const struct ts_chain *chain, bool cand
  * one's are `stride` numbers further on. */
 bool ts_long_contexts(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                       size_t count, double *out, size_t stride);
+/* What each key of the sequence weighs for a query head at a token (with TS_WEIGH_SCORES, its score); 0 for those that
+ * it does not see. Until anything else is asked. NULL when something cannot be read. */
+const double *ts_long_weights(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head,
+                              size_t token);
 /* Captured numbers of a head at a token. */
 bool ts_long_captured(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                       double *out);

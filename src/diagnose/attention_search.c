@@ -3,16 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "diagnose/attention_long.h"
 #include "diagnose/attention_pass.h"
 #include "diagnose/attention_tables.h"
+#include "diagnose/attention_trial.h"
 #include "diagnose/variant.h"
 
-#define TRIAL_ROWS  6
-#define TRIAL_HEADS 2
-#define BEST        3    /* guesses that are worked out in full */
-#define WORTHWHILE  0.5  /* share of the error that a trial must explain */
-#define MOST_WORK   2e11 /* multiplications for the rows of a case: two seconds */
+#define BEST       3    /* guesses that are worked out in full */
+#define WORTHWHILE 0.5  /* share of the error that a trial must explain */
+#define MOST_WORK  2e11 /* multiplications for the rows of a case: two seconds */
 
 /* Relative square of what a chain leaves of the reference's context, at one head and token. */
 static double left_at(struct ts_long *it, const struct ts_chain *chain, size_t head, size_t token)
@@ -100,66 +98,8 @@ static bool gives_context(void *context, const struct ts_chain *chain)
     return false;
 }
 
-/* Rows and heads on which guesses are tried first: those with the largest error. */
-struct trial {
-    struct ts_long *it;
-    size_t rows[TRIAL_ROWS], row_count, heads[TRIAL_HEADS], head_count;
-};
-
-static void choose_trial(struct ts_long *it, const struct ts_chain *own, struct trial *trial)
-{
-    const struct ts_case *the_case = it->the_case;
-    const struct ts_actor *actor = the_case->actor;
-    double *rows = calloc(actor->rows + own->heads, sizeof *rows), *heads = rows ? rows + actor->rows : NULL;
-    *trial = (struct trial){.it = it};
-    for (size_t i = 0; i < the_case->total && rows; i++) {
-        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        rows[i / actor->width] += cost > 0 ? cost : 0;
-        heads[i % actor->width / own->size] += cost > 0 ? cost : 0;
-    }
-    while (rows && trial->row_count < TRIAL_ROWS && trial->row_count < actor->rows) {
-        size_t best = 0;
-        for (size_t row = 1; row < actor->rows; row++)
-            best = rows[row] > rows[best] ? row : best;
-        rows[best] = -1;
-        trial->rows[trial->row_count++] = best;
-    }
-    while (heads && trial->head_count < TRIAL_HEADS && trial->head_count < own->heads) {
-        size_t best = 0;
-        for (size_t head = 1; head < own->heads; head++)
-            best = heads[head] > heads[best] ? head : best;
-        heads[best] = -1;
-        trial->heads[trial->head_count++] = best;
-    }
-    free(rows);
-}
-
-/* Share of the error that a guess explains where it is tried. */
-static double try_guess(void *from, const struct ts_chain *chain)
-{
-    const struct trial *trial = from;
-    struct ts_long *it = trial->it;
-    const struct ts_case *the_case = it->the_case;
-    double given[512], left = 0, made = 0;
-    for (size_t h = 0; h < trial->head_count; h++)
-        for (size_t r = 0; r < trial->row_count; r++) {
-            size_t at = trial->rows[r] * the_case->actor->width + trial->heads[h] * chain->size;
-            if (!ts_long_context(it, chain, true, trial->heads[h], (size_t)ts_case_row(the_case, trial->rows[r]),
-                                 given))
-                return 0;
-            for (size_t i = 0; i < chain->size; i++) {
-                double cost = ts_element_cost(the_case->found[at + i], given[i], the_case->expected[at + i]);
-                double own =
-                    ts_element_cost(the_case->found[at + i], the_case->expected[at + i], the_case->expected[at + i]);
-                left += cost > 0 ? cost : 0;
-                made += own > 0 ? own : 0;
-            }
-        }
-    return made > 0 ? 1 - left / made : 0;
-}
-
 /* Lengths of windows between the usual ones, and near the first token that is wrong. */
-static void refine_window(struct trial *trial, const struct ts_chain *own, struct ts_chain_guess *guess)
+static void refine_window(struct ts_trial *trial, const struct ts_chain *own, struct ts_chain_guess *guess)
 {
     long step = 32;
     if (!guess->chain.window || guess->chain.window == own->window)
@@ -173,7 +113,7 @@ static void refine_window(struct trial *trial, const struct ts_chain *own, struc
             other.window += side * step;
             if (other.window < 1 || other.window == own->window)
                 continue;
-            score = try_guess(trial, &other);
+            score = ts_trial_score(trial, &other);
             if (score > guess->score) {
                 guess->score = score;
                 guess->chain = other;
@@ -212,15 +152,15 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
                        : 0;
     size_t count =
         guesses ? ts_chain_guesses(own, it->tokens, TS_MIXES_HEADS, the_case->actor->width, onset, others, guesses) : 0;
-    struct trial trial;
-    choose_trial(it, own, &trial);
+    struct ts_trial trial;
+    ts_trial_choose(&trial, it, own->heads, TS_TRIAL_CONTEXT);
     for (size_t g = 0; g < count; g++)
         if (!guesses[g].reversed && ts_long_reaches(&guesses[g].chain) && ts_case_wants(the_case, guesses[g].id)) {
-            guesses[g].score = try_guess(&trial, &guesses[g].chain);
+            guesses[g].score = ts_trial_score(&trial, &guesses[g].chain);
             if (guesses[g].score > 0.1 || guesses[g].chain.window == own->window + 1)
                 refine_window(&trial, own, &guesses[g]);
         }
-    ts_chain_refine(guesses, count, own, try_guess, &trial);
+    ts_chain_refine(guesses, count, own, ts_trial_score, &trial);
     for (int round = 0; round < (ts_case_wants(the_case, "") ? BEST : 1) && count; round++) {
         size_t best = 0;
         for (size_t g = 1; g < count; g++)

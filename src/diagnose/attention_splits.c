@@ -26,15 +26,39 @@ static size_t heads_of(const struct ts_variants *variants, unsigned slot)
     return variants->from[slot]->width % (width / heads) ? 0 : variants->from[slot]->width / (width / heads);
 }
 
+/* Queries viewed as [heads, tokens, size] where the case holds some tokens of a long sequence: what stands in place of
+ * theirs is other tokens', and is read. */
+static bool read_viewed(const struct ts_variants *variants, const struct ts_actor *from, size_t size, double *out)
+{
+    const struct ts_case *the_case = variants->the_case;
+    const uint64_t first = ts_scene_first(the_case->scene), tokens = ts_scene_sequence(the_case->scene);
+    float *read = malloc(size * sizeof *read);
+    bool good = read && from->rows == the_case->actor->rows;
+    for (size_t at = 0; at < from->rows * from->width && good; at += size) {
+        const uint64_t token = ts_case_row(the_case, at / from->width), head = at % from->width / size;
+        const uint64_t place = (head * tokens + token) * size;
+        struct ts_error ignored;
+        good = token < tokens && ts_scene_read(the_case->scene, from->pair, true, first + place / from->width, 1,
+                                               place % from->width, size, read, &ignored) == TS_OK;
+        for (size_t i = 0; i < size && good; i++)
+            out[at + i] = (double)read[i];
+    }
+    free(read);
+    return good;
+}
+
 /* An input split in another way, to be freed. NULL where that needs tokens that are not at hand. */
 static double *split_input(const struct ts_variants *variants, unsigned slot, enum ts_split split)
 {
     const struct ts_actor *from = variants->from[slot];
     size_t heads = heads_of(variants, slot), size = heads ? from->width / heads : 0, tokens = from->rows;
-    double *out;
-    if (heads < 2 || (split == TS_SPLIT_UNTURNED && from->sequence != tokens))
+    double *out = heads < 2 ? NULL : malloc(tokens * from->width * sizeof *out);
+    if (out && split == TS_SPLIT_UNTURNED && from->sequence != tokens) {
+        if (slot == 0 && read_viewed(variants, from, size, out))
+            return out;
+        free(out);
         return NULL;
-    out = malloc(tokens * from->width * sizeof *out);
+    }
     for (size_t at = 0; at < tokens * from->width && out; at++)
         out[at] = variants->inputs[slot][ts_split_place(split, tokens, heads, size, at / from->width, at / size % heads,
                                                         at % size)];
@@ -81,12 +105,10 @@ static void say(struct ts_variants *variants, const struct splits *splits, doubl
                             ? ts_case_text(the_case, "%s and %s", first, ts_case_name(the_case, variants->from[1]))
                             : first;
     bool numbers = splits->split == TS_SPLIT_NUMBERS;
-    /* of some rows alone nobody can say what stands in all others */
-    if (numbers || !splits->slots[0] || the_case->actor->whole)
-        ts_formula_next(the_case, &(struct ts_formula){.predict = predict_splits,
-                                                       .numbers = splits,
-                                                       .size = sizeof *splits,
-                                                       .work = ts_operation_work(the_case, &the_case->operation)});
+    ts_formula_next(the_case, &(struct ts_formula){.predict = predict_splits,
+                                                   .numbers = splits,
+                                                   .size = sizeof *splits,
+                                                   .work = ts_operation_work(the_case, &the_case->operation)});
     ts_propose(the_case, "permuted", ts_variants_apply(variants, &the_case->operation, inputs), 0,
                "how heads are split off (view, reshape, transpose) between the projections and the attention",
                numbers ? "the candidate splits %s into [head_dim, heads] instead of [heads, head_dim]"

@@ -72,7 +72,8 @@ static const float *split(const float *own, size_t tokens, size_t heads, bool by
     return room;
 }
 
-static void attend(const struct attention *right, enum fault fault, float *context)
+/* weights: what each key weighs, [HEADS, tokens, tokens], or NULL. */
+static void attend(const struct attention *right, enum fault fault, float *context, float *weights)
 {
     static float room[3][MOST * WIDTH];
     bool back = fault == ALL_VIEWED_BACK, all = fault == ALL_VIEWED || back;
@@ -108,7 +109,11 @@ static void attend(const struct attention *right, enum fault fault, float *conte
                 sum += weight;
                 for (size_t i = 0; i < SIZE; i++)
                     out[i] += weight * value[i];
+                if (weights)
+                    weights[(head * from->tokens + row) * from->tokens + token] = (float)weight;
             }
+            for (size_t token = 0; token < from->tokens && weights; token++)
+                weights[(head * from->tokens + row) * from->tokens + token] /= (float)sum;
             for (size_t i = 0; i < SIZE; i++)
                 context[(back ? head * from->tokens + row : row * HEADS + head) * SIZE + i] =
                     (float)(fault == NO_SOFTMAX || fault == NOT_DIVIDED ? out[i] : out[i] / sum);
@@ -137,8 +142,8 @@ static void diagnose(struct trace *trace, size_t tokens, size_t served, enum fau
     from.v = made_values(tokens * served * SIZE);
     from.weight[0] = made_values(OUT * WIDTH);
     from.weight[1] = made_values(OUT * WIDTH);
-    attend(&from, NOTHING, context[0]);
-    attend(&from, fault, context[1]);
+    attend(&from, NOTHING, context[0], NULL);
+    attend(&from, fault, context[1], NULL);
     for (int side = 0; side < 2; side++)
         project(context[side], from.weight[side && fault == OTHER_WEIGHT], tokens, out[side]);
     for (size_t i = 0; i < tokens * WIDTH && coarse; i++)
@@ -236,6 +241,45 @@ static void test_of_long_sequences(void **state)
     expect_all(MOST, 2, true, false, SANITIZED ? 5 : 1);
 }
 
+/* Probabilities of more tokens than a case holds, with a rotary embedding on the way that was not captured. */
+static void test_long_probabilities(void **state)
+{
+    static float context[MOST * WIDTH], weights[2][HEADS * MOST * MOST];
+    static const struct named ways[] = {
+        {SCALED, "softmax", "scores are 1.4 times the reference's"},
+        {CAPPED, "softmax", "only the candidate has a softcap on the scores (2.5)"},
+        {OTHER_BASE, "rotation", "fit theta = 33000, the reference's theta = 10000"},
+        {NO_MASK, "mask", "no causal mask"},
+        {NOT_ITSELF, "mask", "each token sees the tokens before it but not itself, except the first"},
+        {KEYS_BY_NUMBER, "permuted", "splits the keys into [head_dim, heads]"},
+        {QUERIES_VIEWED, "permuted", "takes the queries for [heads, tokens, head_dim]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i += SANITIZED ? 3 : 1) {
+        struct attention from = {.tokens = MOST, .served = 2};
+        struct trace trace;
+        trace_start(&trace);
+        from.q = made_values(MOST * WIDTH);
+        from.k = made_values(MOST * from.served * SIZE);
+        from.v = made_values(MOST * from.served * SIZE);
+        memset(weights, 0, sizeof weights);
+        attend(&from, NOTHING, context, weights[0]);
+        attend(&from, ways[i].fault, context, weights[1]);
+        trace_add(&trace, "model.layers.3.self_attn.q_proj", from.q, from.q, SHAPE(1, MOST, WIDTH));
+        trace_add(&trace, "model.layers.3.self_attn.k_proj", from.k, from.k, SHAPE(1, MOST, from.served * SIZE));
+        trace_add(&trace, "model.layers.3.self_attn.v_proj", from.v, from.v, SHAPE(1, MOST, from.served * SIZE));
+        trace_diagnose(&trace, trace_add(&trace, "model.layers.3.self_attn.attn_probs", weights[0], weights[1],
+                                         SHAPE(1, HEADS, MOST, MOST)));
+        assert_first(&trace, ways[i].id, ways[i].words);
+        assert_true(trace.diagnosis.causes[0].proof.rows == MOST);
+        assert_true(trace.diagnosis.causes[0].confidence > 0.9);
+        trace_end(&trace);
+        free(from.q);
+        free(from.k);
+        free(from.v);
+    }
+}
+
 /* Nothing is said of queries, keys and values. */
 static void end_without_operands(struct trace *trace)
 {
@@ -314,8 +358,8 @@ static void test_heads_of_another_size(void **state)
     from.q = made_values(tokens * WIDTH);
     from.k = made_values(tokens * SIZE);
     from.v = made_values(tokens * SIZE);
-    attend(&from, NOTHING, context[0]);
-    attend(&from, NO_MASK, context[1]);
+    attend(&from, NOTHING, context[0], NULL);
+    attend(&from, NO_MASK, context[1], NULL);
     trace_start(&trace);
     trace_add(&trace, "model.layers.3.self_attn.q_proj", from.q, from.q, SHAPE(1, tokens, 4, WIDTH / 4));
     trace_add(&trace, "model.layers.3.self_attn.k_proj", from.k, from.k, SHAPE(1, tokens, SIZE));
@@ -333,8 +377,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_context_was_captured), cmocka_unit_test(test_the_projection_was_captured),
-        cmocka_unit_test(test_of_long_sequences),        cmocka_unit_test(test_no_operand_is_accused),
-        cmocka_unit_test(test_tokens_are_moved),         cmocka_unit_test(test_heads_of_another_size),
+        cmocka_unit_test(test_of_long_sequences),        cmocka_unit_test(test_long_probabilities),
+        cmocka_unit_test(test_no_operand_is_accused),    cmocka_unit_test(test_tokens_are_moved),
+        cmocka_unit_test(test_heads_of_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

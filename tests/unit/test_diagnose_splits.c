@@ -75,8 +75,8 @@ static void test_scores(void **state)
         assert_true(trace.diagnosis.causes[0].confidence > 0.9);
         trace_end(&trace);
     }
-    /* more than a case holds, where the tokens that stand in place of queries are not at hand: put to every row */
-    for (size_t i = 0; i < 5; i += i == 2 ? 2 : 1) {
+    /* more than a case holds: put to every row */
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         diagnose_scores(&trace, MOST, ways[i].q, ways[i].k);
         assert_first(&trace, "permuted", ways[i].words);
         assert_true(trace.diagnosis.causes[0].proof.rows == MOST);
