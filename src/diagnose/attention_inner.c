@@ -406,8 +406,8 @@ static void propose_all(struct inner *inner)
 {
     struct ts_case *the_case = inner->the_case;
     if (inner->apart) {
-        ts_trial_choose(&inner->trial, &inner->it, inner->own.heads,
-                        inner->scores ? TS_TRIAL_SCORES : TS_TRIAL_PROBABILITIES);
+        ts_trial_open(&inner->trial, &inner->it, inner->own.heads,
+                      inner->scores ? TS_TRIAL_SCORES : TS_TRIAL_PROBABILITIES);
     } else {
         size_t work = inner->tokens * inner->operands.q.width;
         ts_worst_rows(the_case, TRIAL_WORK / (work ? work : 1) * the_case->actor->width, &inner->first, &inner->count);
@@ -437,6 +437,7 @@ bool ts_propose_inner_attention(struct ts_case *the_case)
     good = found && (inner.apart || load(&inner, inner.split, true, &inner.candidate));
     if (good)
         propose_all(&inner);
+    ts_trial_close(&inner.trial);
     ts_long_close(&inner.it);
     ts_chain_inputs_release(&inner.reference);
     ts_chain_inputs_release(&inner.candidate);

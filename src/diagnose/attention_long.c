@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SIZE 512 /* numbers of a head */
+#define MOST_SIZE 512               /* numbers of a head */
+#define READ_ROOM ((size_t)1 << 18) /* numbers that are taken apart at a time: they stay in the cache meanwhile */
 
 bool ts_long_open(struct ts_long *it, struct ts_case *the_case, size_t largest_head)
 {
     size_t tokens = (size_t)ts_scene_sequence(the_case->scene);
     *it = (struct ts_long){.the_case = the_case, .tokens = tokens, .first = ts_scene_first(the_case->scene)};
-    it->held_key = TS_NO_INDEX;
     it->room = largest_head;
-    it->read = malloc(tokens * largest_head * sizeof *it->read);
+    it->read = malloc(READ_ROOM * sizeof *it->read);
     it->keys = malloc(tokens * largest_head * sizeof *it->keys);
     it->values = malloc(tokens * largest_head * sizeof *it->values);
     it->turned = malloc(tokens * largest_head * sizeof *it->turned);
@@ -29,22 +29,47 @@ void ts_long_close(struct ts_long *it)
     free(it->scores);
 }
 
-static bool read_numbers(struct ts_long *it, size_t pair, bool candidate, size_t token, size_t tokens, size_t column,
-                         size_t count, double *out)
+static bool read_numbers(const struct ts_long *it, size_t pair, bool candidate, size_t token, size_t tokens,
+                         size_t column, size_t count, float *out)
 {
     struct ts_error ignored;
-    if (ts_scene_read(it->the_case->scene, pair, candidate, it->first + token, tokens, column, count, it->read,
-                      &ignored) != TS_OK)
+    return ts_scene_read(it->the_case->scene, pair, candidate, it->first + token, tokens, column, count, out,
+                         &ignored) == TS_OK;
+}
+
+/* Each `apart` behind the one before; those of a token stand one behind the other then. */
+static bool read_apart(struct ts_long *it, size_t pair, bool candidate, size_t token, size_t tokens, size_t column,
+                       size_t count, size_t apart, float *out)
+{
+    const size_t width = (count - 1) * apart + 1;
+    if (width > READ_ROOM)
         return false;
-    for (size_t i = 0; i < tokens * count; i++)
-        out[i] = (double)it->read[i];
+    for (size_t now; tokens; token += now, tokens -= now, out += now * count) {
+        now = READ_ROOM / width < tokens ? READ_ROOM / width : tokens;
+        if (!read_numbers(it, pair, candidate, token, now, column, width, it->read))
+            return false;
+        for (size_t t = 0; t < now; t++)
+            for (size_t i = 0; i < count; i++)
+                out[t * count + i] = it->read[t * width + i * apart];
+    }
     return true;
+}
+
+static void widen(const float *from, size_t count, double *out)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (double)from[i];
 }
 
 bool ts_long_captured(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                       double *out)
 {
-    return read_numbers(it, it->the_case->actor->pair, candidate, token, 1, head * chain->size, chain->size, out);
+    float numbers[MOST_SIZE];
+    if (chain->size > MOST_SIZE ||
+        !read_numbers(it, it->the_case->actor->pair, candidate, token, 1, head * chain->size, chain->size, numbers))
+        return false;
+    widen(numbers, chain->size, out);
+    return true;
 }
 
 static bool turns_alike(const struct ts_chain *a, const struct ts_chain *b)
@@ -55,82 +80,91 @@ static bool turns_alike(const struct ts_chain *a, const struct ts_chain *b)
            a->turned_before == b->turned_before;
 }
 
-static bool same_operand(const struct ts_operand *a, const struct ts_operand *b)
-{
-    return a->actor == b->actor && a->offset == b->offset;
-}
-
 /* So many numbers that stand one behind the other in an operand of all tokens, wherever its rows end. */
-static bool read_flat(struct ts_long *it, const struct ts_operand *from, bool candidate, size_t at, size_t count,
-                      double *out)
+static bool read_flat(const struct ts_long *it, const struct ts_operand *from, bool candidate, size_t at, size_t count,
+                      float *out)
 {
     for (size_t run; count; at += run, out += run, count -= run) {
         run = from->width - at % from->width;
         run = run < count ? run : count;
-        if (run > it->tokens * it->room || !read_numbers(it, from->actor->pair, candidate, at / from->width, 1,
-                                                         from->offset + at % from->width, run, out))
+        if (!read_numbers(it, from->actor->pair, candidate, at / from->width, 1, from->offset + at % from->width, run,
+                          out))
             return false;
     }
     return true;
 }
 
-/* A head of an operand of `heads` at some tokens. */
-static bool read_head(struct ts_long *it, const struct ts_chain *chain, enum ts_role role, bool candidate, size_t heads,
-                      size_t head, size_t token, size_t tokens, double *out)
+static struct ts_long_head head_of(const struct ts_chain *chain, enum ts_role role, bool candidate, size_t heads,
+                                   size_t head)
 {
-    const struct ts_operand *from = ts_chain_operand(chain, role);
-    size_t size = chain->size, pair = from->actor->pair;
-    if (ts_chain_split(chain, role) == TS_SPLIT_UNTURNED)
-        return read_flat(it, from, candidate, (head * it->tokens + token) * size, tokens * size, out);
-    if (ts_chain_split(chain, role) == TS_SPLIT_HEADS)
-        return read_numbers(it, pair, candidate, token, tokens, from->offset + head * size, size, out);
-    for (size_t i = 0; i < size; i++) {
-        struct ts_error ignored;
-        if (ts_scene_read(it->the_case->scene, pair, candidate, it->first + token, tokens,
-                          from->offset + i * heads + head, 1, it->read, &ignored) != TS_OK)
-            return false;
-        for (size_t t = 0; t < tokens; t++)
-            out[t * size + i] = (double)it->read[t];
-    }
-    return true;
+    return (struct ts_long_head){.operand = *ts_chain_operand(chain, role),
+                                 .split = ts_chain_split(chain, role),
+                                 .heads = heads,
+                                 .head = head,
+                                 .size = chain->size,
+                                 .candidate = candidate};
 }
 
-static bool split_alike(const struct ts_chain *a, const struct ts_chain *b)
+static bool same_head(const struct ts_long_head *a, const struct ts_long_head *b)
 {
-    return memcmp(a->splits, b->splits, sizeof a->splits) == 0;
+    return a->operand.actor == b->operand.actor && a->operand.offset == b->operand.offset && a->split == b->split &&
+           a->heads == b->heads && a->head == b->head && a->size == b->size && a->candidate == b->candidate;
+}
+
+static bool read_head(struct ts_long *it, const struct ts_long_head *head, size_t token, size_t tokens, float *out)
+{
+    const struct ts_operand *from = &head->operand;
+    const size_t pair = from->actor->pair, size = head->size;
+    if (head->split == TS_SPLIT_UNTURNED)
+        return read_flat(it, from, head->candidate, (head->head * it->tokens + token) * size, tokens * size, out);
+    if (head->split == TS_SPLIT_HEADS)
+        return read_numbers(it, pair, head->candidate, token, tokens, from->offset + head->head * size, size, out);
+    return read_apart(it, pair, head->candidate, token, tokens, from->offset + head->head, size, head->heads, out);
+}
+
+/* Reads all tokens of a head where another one is held. */
+static bool hold_head(struct ts_long *it, struct ts_long_head *held, const struct ts_long_head *head, float *numbers)
+{
+    if (same_head(held, head))
+        return true;
+    *held = *head;
+    if (read_head(it, head, 0, it->tokens, numbers))
+        return true;
+    *held = (struct ts_long_head){0};
+    return false;
 }
 
 /* Keys and values that serve a head, the keys turned up to `count`. */
 static bool hold(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t count)
 {
-    const size_t served = ts_chain_served(chain, head), key_head = ts_chain_head(chain, TS_ROLE_KEY, served);
-    const size_t value_head = ts_chain_head(chain, TS_ROLE_VALUE, served);
-    const struct ts_operand *keys = ts_chain_operand(chain, TS_ROLE_KEY);
-    const struct ts_operand *values = ts_chain_operand(chain, TS_ROLE_VALUE);
-    bool turned_values = ts_chain_turns(chain, TS_ROLE_VALUE);
-    if (it->held_key != key_head || it->held_value != value_head || it->held_candidate != candidate ||
-        it->held.size != chain->size || !split_alike(&it->held, chain) ||
-        !same_operand(keys, ts_chain_operand(&it->held, TS_ROLE_KEY)) ||
-        !same_operand(values, ts_chain_operand(&it->held, TS_ROLE_VALUE)) ||
-        turned_values != ts_chain_turns(&it->held, TS_ROLE_VALUE) ||
-        (turned_values && !turns_alike(&it->held, chain))) {
-        it->held_key = TS_NO_INDEX;
-        if (!read_head(it, chain, TS_ROLE_KEY, candidate, chain->served, key_head, 0, it->tokens, it->keys) ||
-            !read_head(it, chain, TS_ROLE_VALUE, candidate, chain->served, value_head, 0, it->tokens, it->values))
-            return false;
-        if (turned_values)
-            ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, chain->k_from, it->tokens, it->values);
-        it->held_key = key_head;
-        it->held_value = value_head;
-        it->held_candidate = candidate;
+    const size_t served = ts_chain_served(chain, head);
+    const struct ts_long_head key =
+        head_of(chain, TS_ROLE_KEY, candidate, chain->served, ts_chain_head(chain, TS_ROLE_KEY, served));
+    const struct ts_long_head value =
+        head_of(chain, TS_ROLE_VALUE, candidate, chain->served, ts_chain_head(chain, TS_ROLE_VALUE, served));
+    const bool turned_values = ts_chain_turns(chain, TS_ROLE_VALUE), alike = turns_alike(&it->held, chain);
+    if (!same_head(&it->key, &key) || !alike)
         it->turned_count = 0;
-    } else if (!turns_alike(&it->held, chain)) {
-        it->turned_count = 0;
-    }
+    if (it->turned_values != turned_values || (turned_values && !alike))
+        it->value = (struct ts_long_head){0};
     it->held = *chain;
+    if (!hold_head(it, &it->key, &key, it->keys))
+        return false;
+    if (!same_head(&it->value, &value)) {
+        if (!hold_head(it, &it->value, &value, it->values))
+            return false;
+        if (turned_values) { /* where the keys will be */
+            widen(it->values, it->tokens * chain->size, it->turned);
+            ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, chain->k_from, it->tokens, it->turned);
+            for (size_t i = 0; i < it->tokens * chain->size; i++)
+                it->values[i] = (float)it->turned[i];
+            it->turned_count = 0;
+        }
+        it->turned_values = turned_values;
+    }
     if (it->turned_count < count) {
-        memcpy(it->turned + it->turned_count * chain->size, it->keys + it->turned_count * chain->size,
-               (count - it->turned_count) * chain->size * sizeof *it->turned);
+        widen(it->keys + it->turned_count * chain->size, (count - it->turned_count) * chain->size,
+              it->turned + it->turned_count * chain->size);
         if (ts_chain_turns(chain, TS_ROLE_KEY))
             ts_chain_turn(chain, TS_ROLE_KEY, chain->k_turns, (double)it->turned_count + chain->k_from,
                           count - it->turned_count, it->turned + it->turned_count * chain->size);
@@ -162,11 +196,14 @@ struct query {
 static bool open_query(struct ts_long *it, const struct ts_chain *chain, bool candidate, size_t head, size_t token,
                        struct query *query)
 {
+    const struct ts_long_head one = head_of(chain, TS_ROLE_QUERY, candidate, chain->heads, head);
+    float numbers[MOST_SIZE];
     query->blind = !ts_chain_sees(chain, token, it->tokens, &query->first, &query->end);
     query->largest = -INFINITY;
     query->sum = 0;
-    if (!read_head(it, chain, TS_ROLE_QUERY, candidate, chain->heads, head, token, 1, query->numbers))
+    if (!read_head(it, &one, token, 1, numbers))
         return false;
+    widen(numbers, chain->size, query->numbers);
     if (ts_chain_turns(chain, TS_ROLE_QUERY))
         ts_chain_turn(chain, TS_ROLE_QUERY, chain->q_turns, (double)token + (token + 1 == it->tokens ? chain->late : 0),
                       1, query->numbers);
@@ -225,7 +262,7 @@ static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool c
     for (size_t j = 0; j < count; j++)
         memset(out + j * stride, 0, size * sizeof *out);
     for (size_t key = first; key < end; key++) {
-        const double *value = it->values + ts_chain_place(chain, TS_ROLE_VALUE, key, it->tokens) * size;
+        const float *value = it->values + ts_chain_place(chain, TS_ROLE_VALUE, key, it->tokens) * size;
         for (size_t j = 0; j < count; j++) {
             struct query *query = &queries[j];
             const bool seen = key >= query->first && key < query->end;
@@ -235,7 +272,7 @@ static bool run_queries(struct ts_long *it, const struct ts_chain *chain, bool c
             weight = ts_chain_weight(chain, query->scores[key], query->largest);
             query->sum += weight;
             for (size_t i = 0; i < size && seen && weight != 0; i++)
-                out[j * stride + i] += weight * value[i];
+                out[j * stride + i] += weight * (double)value[i];
         }
     }
     for (size_t j = 0; j < count && chain->weighing == TS_WEIGH_SOFTMAX; j++)

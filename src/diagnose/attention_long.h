@@ -9,16 +9,25 @@
 
 #define TS_LONG_TOGETHER 8
 
+/* One head of an operand at all tokens: of which, and how it is split off. No actor: none. */
+struct ts_long_head {
+    struct ts_operand operand;
+    enum ts_split split;
+    size_t heads, head, size;
+    bool candidate;
+};
+
 struct ts_long {
     struct ts_case *the_case;
-    size_t tokens;  /* of the sequence */
-    uint64_t first; /* its first token */
-    float *read;    /* [tokens, size] */
-    /* keys and values of one head, [tokens, size]: whose, and how far they are turned */
-    double *keys, *values, *turned, *scores;
-    struct ts_chain held;
-    bool held_candidate;
-    size_t held_key, held_value, turned_count, room;
+    size_t tokens;                  /* of the sequence */
+    uint64_t first;                 /* its first token */
+    size_t room;                    /* numbers of a head */
+    float *keys, *values, *read;    /* [tokens, room]; what is taken apart */
+    double *turned, *scores;        /* keys [tokens, room]; [TS_LONG_TOGETHER, tokens] */
+    struct ts_long_head key, value; /* whose they are */
+    struct ts_chain held;           /* for which they are turned, */
+    size_t turned_count;            /* so many of the keys, */
+    bool turned_values;             /* and the values as well */
 };
 
 bool ts_long_open(struct ts_long *it, struct ts_case *the_case, size_t largest_head);

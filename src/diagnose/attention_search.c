@@ -153,7 +153,7 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
     size_t count =
         guesses ? ts_chain_guesses(own, it->tokens, TS_MIXES_HEADS, the_case->actor->width, onset, others, guesses) : 0;
     struct ts_trial trial;
-    ts_trial_choose(&trial, it, own->heads, TS_TRIAL_CONTEXT);
+    ts_trial_open(&trial, it, own->heads, TS_TRIAL_CONTEXT);
     for (size_t g = 0; g < count; g++)
         if (!guesses[g].reversed && ts_long_reaches(&guesses[g].chain) && ts_case_wants(the_case, guesses[g].id)) {
             guesses[g].score = ts_trial_score(&trial, &guesses[g].chain);
@@ -161,6 +161,7 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
                 refine_window(&trial, own, &guesses[g]);
         }
     ts_chain_refine(guesses, count, own, ts_trial_score, &trial);
+    ts_trial_close(&trial);
     for (int round = 0; round < (ts_case_wants(the_case, "") ? BEST : 1) && count; round++) {
         size_t best = 0;
         for (size_t g = 1; g < count; g++)

@@ -3,6 +3,7 @@
 #ifndef TS_DIAGNOSE_ATTENTION_TRIAL_H
 #define TS_DIAGNOSE_ATTENTION_TRIAL_H
 
+#include "base/pool.h"
 #include "diagnose/attention_long.h"
 
 #define TS_TRIAL_ROWS  6
@@ -11,14 +12,18 @@
 /* What a chain is held against. */
 enum ts_trial_of { TS_TRIAL_CONTEXT, TS_TRIAL_PROBABILITIES, TS_TRIAL_SCORES };
 
+/* Each head is held by itself, so that its keys are read once for all guesses, and worked on by a thread of its own. */
 struct ts_trial {
-    struct ts_long *it;
+    struct ts_long *it, others[TS_TRIAL_HEADS - 1];
+    struct ts_pool *pool; /* NULL: one head after the other, in `it` */
     enum ts_trial_of of;
     size_t numbers; /* of a head at a token */
     size_t rows[TS_TRIAL_ROWS], row_count, heads[TS_TRIAL_HEADS], head_count;
 };
 
-void ts_trial_choose(struct ts_trial *trial, struct ts_long *it, size_t heads, enum ts_trial_of of);
+/* `it` is used until the trial is closed, and may be used otherwise between two scores. */
+void ts_trial_open(struct ts_trial *trial, struct ts_long *it, size_t heads, enum ts_trial_of of);
+void ts_trial_close(struct ts_trial *trial);
 /* Share of the error that a chain explains there. `from` is the trial. */
 double ts_trial_score(void *from, const struct ts_chain *chain);
 
