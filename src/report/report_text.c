@@ -522,6 +522,9 @@ static void put_divergence(const struct text *text)
     ts_buffer_clear(&line);
     ts_put_remark(&line, pair);
     put_fact(text, "pairing", text_of(&line));
+    ts_buffer_clear(&line);
+    ts_put_uncaptured(&line, comparison, first);
+    put_fact(text, "between", text_of(&line));
     put_worst(text, first);
     for (size_t i = first > 2 ? first - 2 : 0, k = 0; i < first && !weights; i++, k++)
         put_neighbour(text, k ? "" : "before", i);
