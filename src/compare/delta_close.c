@@ -226,6 +226,7 @@ int ts_bits_in_use(const struct ts_view *view)
     struct ts_error ignored;
     stored.add = 0;
     stored.decay = false;
+    stored.flags = TS_FLAGS_NONE;
     if (view->join == TS_JOIN_SUM)
         return coarsest_part(view);
     if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))

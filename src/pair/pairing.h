@@ -160,6 +160,10 @@ bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, stru
                     struct ts_view *out);
 const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *arena); /* NULL without memory */
 
+/* A mask of flags against what is added to scores: its view gives 0 and -inf from then on, and the recipe says so.
+ * Where names say that both are masks and sizes that they are not the same, the pair has a problem. */
+enum ts_status ts_layout_flags(struct ts_pairer *pairer, struct ts_pair *pair, struct ts_error *error);
+
 /* Rows of each head from (half, 2) to (2, half): what llama.cpp's converter and Meta's own files need to meet Hugging
  * Face's. False when heads do not divide the rows so. */
 bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_arena *arena, struct ts_view *out);
