@@ -224,25 +224,25 @@ int ts_bits_in_use(const struct ts_view *view)
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
+    const int printed = view->tensor->printed_bits, finest = printed ? printed : 23;
     stored.add = 0;
     stored.decay = false;
     stored.flags = TS_FLAGS_NONE;
     if (view->join == TS_JOIN_SUM)
         return coarsest_part(view);
-    if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))
-        return view->tensor->printed_bits;
-    if (declared >= 0 && declared < 23)
+    if (declared >= 0 && declared < 23 && !(printed && declared > printed))
         return declared;
     if (view->count < 4) /* 3.5 is a round number, and no bf16 for that */
-        return 23;
+        return finest;
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
         uint64_t first = view->count / 8 * (uint64_t)run;
         size_t now = view->count - first < most ? (size_t)(view->count - first) : most;
         if (parts < 1 || parts > 2 || ts_view_read_f32(&stored, first, now, values + count, &ignored) != TS_OK)
-            return 23;
+            return finest;
         count += now * parts;
         if (view->count <= most)
             break;
     }
-    return ts_mantissa_bits(values, count);
+    return printed && (declared < 0 || declared > printed) ? ts_printed_mantissa_bits(values, count, printed)
+                                                           : ts_mantissa_bits(values, count);
 }
