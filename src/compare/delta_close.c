@@ -204,6 +204,8 @@ enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta,
     return TS_OK;
 }
 
+#define F16_BITS 10
+
 /* The sum of rounded numbers is on no grid, and yet no better than they are. */
 static int coarsest_part(const struct ts_view *sum)
 {
@@ -224,14 +226,16 @@ int ts_bits_in_use(const struct ts_view *view)
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
-    const int printed = view->tensor->printed_bits, finest = printed ? printed : 23;
+    const int printed = view->tensor->printed_bits;
+    int finest = printed ? printed : 23, found;
     stored.add = 0;
     stored.decay = false;
     stored.flags = TS_FLAGS_NONE;
     if (view->join == TS_JOIN_SUM)
         return coarsest_part(view);
-    if (declared >= 0 && declared < 23 && !(printed && declared > printed))
+    if (declared >= 0 && declared < F16_BITS) /* what numpy knows is f16: that is where others put bf16 as well */
         return declared;
+    finest = declared >= 0 && declared < finest ? declared : finest;
     if (view->count < 4) /* 3.5 is a round number, and no bf16 for that */
         return finest;
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
@@ -243,6 +247,7 @@ int ts_bits_in_use(const struct ts_view *view)
         if (view->count <= most)
             break;
     }
-    return printed && (declared < 0 || declared > printed) ? ts_printed_mantissa_bits(values, count, printed)
-                                                           : ts_mantissa_bits(values, count);
+    found = printed && printed == finest ? ts_printed_mantissa_bits(values, count, printed)
+                                         : ts_mantissa_bits(values, count);
+    return found < finest ? found : finest;
 }

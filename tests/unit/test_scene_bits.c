@@ -96,11 +96,50 @@ static void test_printed_tensors(void **state)
     paired_end(&paired);
 }
 
+/* Half a float's bits for a number that is no subnormal. */
+static uint16_t half_of(float value)
+{
+    int exponent;
+    const double mantissa = frexp(fabs((double)value), &exponent);
+    return (uint16_t)((value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 | ((int)ldexp(mantissa, 11) & 0x3ff));
+}
+
+/* numpy has no bf16, so people write f16. */
+static void test_bf16_in_f16(void **state)
+{
+    static const int precisions[] = {BF16, F16};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        float *values = made_values(COUNT);
+        uint16_t halves[COUNT];
+        struct paired paired;
+        struct ts_arena arena;
+        struct ts_view view;
+        struct ts_tensor *tensor;
+        struct ts_error error;
+        paired_start(&paired);
+        ts_arena_init(&arena, (size_t)1 << 20);
+        for (size_t i = 0; i < COUNT; i++)
+            halves[i] = half_of(rounded(values[i] + (values[i] < 0 ? -0.01f : 0.01f), precisions[k]));
+        made_add(paired.a, "halves", (const float *)(const void *)halves, SHAPE(COUNT / 2));
+        tensor = ts_bundle_tensor(paired.a, "halves");
+        tensor->type = TS_F16;
+        tensor->shape[0] = COUNT;
+        assert_int_equal(ts_tensor_finish(tensor, &error), TS_OK);
+        assert_true(ts_view_of(tensor, &arena, &view));
+        assert_int_equal(ts_bits_in_use(&view), precisions[k]);
+        ts_arena_release(&arena);
+        free(values);
+        paired_end(&paired);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_printed_values),
         cmocka_unit_test(test_printed_tensors),
+        cmocka_unit_test(test_bf16_in_f16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
