@@ -211,8 +211,10 @@ static void put_divergence(const struct ts_page *page)
     if (at != UINT64_MAX) {
         ts_page_put(page, "<dt>worst</dt><dd>");
         ts_put_two(page->out, pair, at, a, b);
-        ts_page_put(page, " at ");
-        ts_put_coordinates(page->out, &pair->a, at);
+        if (pair->a.rank) {
+            ts_page_put(page, " at ");
+            ts_put_coordinates(page->out, &pair->a, at);
+        }
         ts_page_put(page, "</dd>\n");
     }
     count = 0;

@@ -405,8 +405,10 @@ static void put_worst(const struct text *text, size_t first)
         return;
     ts_buffer_init(&line, 4096);
     ts_put_two(&line, pair, at, a, b);
-    ts_buffer_string(&line, " at ");
-    ts_put_coordinates(&line, &pair->a, at);
+    if (pair->a.rank) { /* a single number is nowhere */
+        ts_buffer_string(&line, " at ");
+        ts_put_coordinates(&line, &pair->a, at);
+    }
     for (int side = 0; side < 2; side++) {
         const char *member = ts_pair_member(side ? &pair->b : &pair->a, at);
         if (member)
