@@ -96,12 +96,11 @@ enum ts_status ts_cut_pair(struct ts_cut_job *job, const struct ts_slot *fused,
         TS_TRY(ts_cut_try(job, &best.cut, part, CHOOSE_RUNS, &trial, error));
         if (!name || !common || !recipe || !ts_cut_out(job, &best.cut, part, arena, &piece, &other))
             return ts_fail_memory(error);
-        TS_TRY(ts_cut_lay(job, &best.cut, part, trial.turned, arena, &piece, &other, &laid, &fits, error));
+        TS_TRY(ts_cut_lay(job, &best.cut, trial.turned, trial.heads, arena, &piece, &other, &laid, &fits, error));
         if (trial.turned)
             recipe = ts_arena_printf(arena, "%s; %c: rows un-permuted (%" PRIu64 " head%s)", recipe,
-                                     (trial.turned == 1) == job->fused_is_b ? 'B' : 'A',
-                                     ts_layout_heads(pairer, job->kinds[part]),
-                                     ts_layout_heads(pairer, job->kinds[part]) == 1 ? "" : "s");
+                                     (trial.turned == 1) == job->fused_is_b ? 'B' : 'A', trial.heads,
+                                     trial.heads == 1 ? "" : "s");
         if (!recipe)
             return ts_fail_memory(error);
         if (job->before)

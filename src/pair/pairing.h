@@ -171,6 +171,10 @@ bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_a
 bool ts_layout_gather(const struct ts_view *view, unsigned axis, const uint64_t *starts, const uint64_t *counts,
                       uint64_t step, size_t count, struct ts_arena *arena, struct ts_view *out);
 uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind); /* of q or k rows; 0 when unknown */
+/* The same, or where it is unknown those that rows may have, as heads are of some usual size; returns how many. */
+#define TS_LIKELY_HEADS 10
+size_t ts_layout_likely_heads(const struct ts_pairer *pairer, const char *kind, uint64_t rows,
+                              uint64_t heads[TS_LIKELY_HEADS]);
 
 struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t b, bool weights);
 bool ts_layout_weights(const struct ts_pairer *pairer, size_t a, size_t b); /* both are parameters */
