@@ -204,6 +204,8 @@ enum ts_status ts_delta_ulps(const struct ts_pair *pair, struct ts_delta *delta,
     return TS_OK;
 }
 
+#define F16_BITS 10
+
 /* The sum of rounded numbers is on no grid, and yet no better than they are. */
 static int coarsest_part(const struct ts_view *sum)
 {
@@ -224,24 +226,28 @@ int ts_bits_in_use(const struct ts_view *view)
     float values[1024];
     size_t count = 0;
     struct ts_error ignored;
+    const int printed = view->tensor->printed_bits;
+    int finest = printed ? printed : 23, found;
     stored.add = 0;
     stored.decay = false;
+    stored.flags = TS_FLAGS_NONE;
     if (view->join == TS_JOIN_SUM)
         return coarsest_part(view);
-    if (view->tensor->printed_bits && (declared < 0 || declared > view->tensor->printed_bits))
-        return view->tensor->printed_bits;
-    if (declared >= 0 && declared < 23)
+    if (declared >= 0 && declared < F16_BITS) /* what numpy knows is f16: that is where others put bf16 as well */
         return declared;
+    finest = declared >= 0 && declared < finest ? declared : finest;
     if (view->count < 4) /* 3.5 is a round number, and no bf16 for that */
-        return 23;
+        return finest;
     for (int run = 0; run < 8; run++) { /* eight places spread over the tensor */
         uint64_t first = view->count / 8 * (uint64_t)run;
         size_t now = view->count - first < most ? (size_t)(view->count - first) : most;
         if (parts < 1 || parts > 2 || ts_view_read_f32(&stored, first, now, values + count, &ignored) != TS_OK)
-            return 23;
+            return finest;
         count += now * parts;
         if (view->count <= most)
             break;
     }
-    return ts_mantissa_bits(values, count);
+    found = printed && printed == finest ? ts_printed_mantissa_bits(values, count, printed)
+                                         : ts_mantissa_bits(values, count);
+    return found < finest ? found : finest;
 }

@@ -215,11 +215,19 @@ static const struct ts_side *side_of(const struct ts_delta *delta, bool candidat
     return candidate ? &delta->b : &delta->a;
 }
 
-/* Of integers beyond 2^53 the least and the largest, which are doubles here, may be neighbours. */
+static uint64_t non_finite(const struct ts_side *side)
+{
+    return side->nan + side->positive_inf + side->negative_inf;
+}
+
+/* Of integers beyond 2^53 the least and the largest, which are doubles here, may be neighbours. A mask holds two
+ * values, of which only the one that hides nothing is compared: what is left out must be so because of the other side
+ * alone. */
 static bool is_constant(const struct ts_delta *delta, bool candidate)
 {
-    const struct ts_side *side = side_of(delta, candidate);
-    return delta->compared >= 8 && side->min == side->max && !(delta->exact && fabs(side->min) >= 0x1p53);
+    const struct ts_side *side = side_of(delta, candidate), *other = side_of(delta, !candidate);
+    return delta->compared >= 8 && side->min == side->max && !(delta->exact && fabs(side->min) >= 0x1p53) &&
+           !non_finite(side) && !delta->masked && delta->count - delta->compared <= non_finite(other);
 }
 
 /* Constant on one side and not on the other: a buffer that nobody wrote, or wrote once. A reference can lie as well. */
@@ -261,6 +269,25 @@ static void look_for_nothing(struct doubts *doubts)
                                     "%zu of %zu tensors hold one value everywhere on both sides, and show nothing: was "
                                     "anything computed before they were captured?",
                                     constant, all));
+}
+
+/* NaN at the same places is no difference, and no agreement either: anything may have made it. */
+static void look_for_nan(struct doubts *doubts)
+{
+    const struct ts_pairing *pairing = &doubts->comparison->pairing;
+    size_t found = 0, first = 0;
+    for (size_t i = 0; i < pairing->count; i++)
+        if (!pairing->pairs[i].problem && doubts->comparison->deltas[i].nan_both)
+            first = found++ ? first : i;
+    if (found)
+        add(doubts,
+            ts_arena_printf(
+                doubts->arena,
+                "%zu of %zu tensor%s hold%s NaN at the same places on both sides, the first \"%s\" (%" PRIu64
+                " of %" PRIu64 " elements), where nothing can be compared: look for what makes NaN in "
+                "the reference",
+                found, pairing->count, pairing->count == 1 ? "" : "s", found == 1 ? "s" : "", named(doubts, first),
+                doubts->comparison->deltas[first].nan_both, doubts->comparison->deltas[first].count));
 }
 
 struct copy {
@@ -445,6 +472,7 @@ size_t ts_honesty_doubts(const struct ts_comparison *comparison, struct ts_arena
     struct doubts doubts = {.comparison = comparison, .arena = arena, .texts = texts, .count = comparison->doubt_count};
     look_for_one_input(&doubts);
     compare_tokens(&doubts);
+    look_for_nan(&doubts);
     look_for_other_types(&doubts, true);
     look_for_other_types(&doubts, false);
     look_for_unwritten(&doubts, true);

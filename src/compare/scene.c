@@ -38,6 +38,11 @@
 /* A sequence of its own shows in other tensors with as many rows: half as many of these as this. Of the other end of
  * cross-attention each layer has keys and values. */
 #define NEIGHBOURS 8
+/* The most that a print loses of a number, over 2^-bits of it or of a typical one: with d digits half of 10^(1 - d),
+ * where bits are those of which 0.2123 * 2^-bits is 0.1338 * 10^(1 - d); with as many decimals each it is less. */
+#define PRINTED 0.8
+/* Steps of a grid are so many times that, or whatever is printed lies on it. */
+#define TELLING 8
 
 double ts_rounding(int mantissa_bits)
 {
@@ -71,6 +76,47 @@ int ts_mantissa_bits(const float *values, size_t count)
         if ((over[k] == alike[k] ? over[k] * 2 : over[k] * 200) <= counted && (counted >= 32 || !over[k]))
             return steps[k];
     return 23;
+}
+
+/* The distance of a number from those with so few bits behind its first, and of two of them. */
+static double distance_to_grid(double value, int bits, double *step)
+{
+    int exponent;
+    frexp(value, &exponent);
+    *step = ldexp(1, exponent - 1 - bits);
+    return fabs(value - nearbyint(value / *step) * *step);
+}
+
+int ts_printed_mantissa_bits(const float *values, size_t count, int printed)
+{
+    static const int steps[] = {2, 3, 7, 10};
+    double squares = 0, typical;
+    size_t finite = 0;
+    for (size_t i = 0; i < count; i++)
+        if (values[i] != 0 && isfinite(values[i])) {
+            squares += (double)values[i] * (double)values[i];
+            finite++;
+        }
+    typical = finite ? sqrt(squares / (double)finite) : 0;
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+        size_t told = 0, off = 0, same = 0;
+        double first = 0;
+        for (size_t i = 0; i < count; i++) {
+            const double value = fabs((double)values[i]), lost = PRINTED * ldexp(fmax(value, typical), -printed);
+            double step, distance;
+            if (value == 0 || !isfinite(value))
+                continue;
+            distance = distance_to_grid(value, steps[k], &step);
+            if (step < TELLING * lost) /* anything is as near as that */
+                continue;
+            first = told++ ? first : value;
+            same += value == first;
+            off += distance > lost;
+        }
+        if (told >= (steps[k] < 7 ? 32 : 12) && same < told && off * 200 <= told)
+            return steps[k] < printed ? steps[k] : printed;
+    }
+    return printed;
 }
 
 uint64_t ts_scene_sequence(const struct ts_scene *scene)
@@ -310,7 +356,7 @@ static int bits_of(const struct ts_view *view, const float *values, size_t count
 {
     const int bits = view->join == TS_JOIN_SUM ? ts_bits_in_use(view) : ts_mantissa_bits(values, count);
     const int printed = view->tensor->printed_bits;
-    return printed && printed < bits ? printed : bits;
+    return printed && printed < bits ? ts_printed_mantissa_bits(values, count, printed) : bits;
 }
 
 void ts_scene_choose(struct ts_scene *scene, uint64_t token)

@@ -136,6 +136,9 @@ void ts_scene_token_text(const struct ts_scene *scene, uint64_t token, char *out
 /* Mantissa bits that values really use: 7 for bf16 in any storage, 10 for f16 and TF32, 3 and 2 for fp8, 23 otherwise;
  * counted over the non-zero finite ones, a few stray values aside. */
 int ts_mantissa_bits(const float *values, size_t count);
+/* The same of values that were printed with digits worth so many bits: fewer, where they are as near to bf16 or f16 as
+ * what the print left of such numbers is. */
+int ts_printed_mantissa_bits(const float *values, size_t count, int printed);
 /* RMS relative error of one rounding to that many stored mantissa bits: 2^-bits * 0.2123 (mantissas spread evenly on a
  * logarithmic scale). */
 double ts_rounding(int mantissa_bits);

@@ -20,6 +20,16 @@
 #define REORDERED 0.03
 /* Norms differ by no more than this where sketches are near. */
 #define NORMS 0.1
+/* What found its partner is nobody's rival any more, so what is left is looked at again, as long as that helps. */
+#define MOST_LOOKS 4
+/* How near two must be, and how many times further away the next one. */
+struct nearness {
+    double close, further;
+};
+static const struct nearness by_sketch = {CLOSE, FURTHER};
+/* Where the values of both are looked at before they are taken for one: errors of 0.015 that are not rounding may well
+ * put sketches 0.1 apart. */
+static const struct nearness by_values = {0.15, 1.5};
 /* Fewer elements prove nothing. */
 #define FEWEST 8
 /* Elements of one side that are walked, some seconds' worth; beyond that names have to do. */
@@ -214,6 +224,7 @@ static void visit_rivals(void *context, size_t at, double *limit)
 struct search {
     const struct leftovers *from;
     struct trees trees;
+    struct nearness nearness;
 };
 
 static void search_one(void *context, uint64_t index, unsigned worker)
@@ -229,11 +240,11 @@ static void search_one(void *context, uint64_t index, unsigned worker)
     (void)worker;
     if (one->best != SIZE_MAX || one->sketch.constant || atomic_load(&ts_cancelled))
         return;
-    ts_sketch_tree_search(points, count, &one->sketch, CLOSE, visit_near, &nearest);
-    if (!(nearest.distance < CLOSE))
+    ts_sketch_tree_search(points, count, &one->sketch, search->nearness.close, visit_near, &nearest);
+    if (!(nearest.distance < search->nearness.close))
         return;
-    limit = fmax(APART, FURTHER * nearest.distance);
-    if (limit > CLOSE && !(nearest.second < limit)) /* a rival may be further away than what is near */
+    limit = fmax(APART, search->nearness.further * nearest.distance);
+    if (limit > search->nearness.close && !(nearest.second < limit)) /* a rival may be further away than what is near */
         ts_sketch_tree_search(points, count, &one->sketch, limit, visit_rivals, &nearest);
     if (!(nearest.second < limit))
         one->best = nearest.best;
@@ -241,10 +252,10 @@ static void search_one(void *context, uint64_t index, unsigned worker)
 
 /* For each of `from` the one of `to` that is close while no other is. Both are sorted by norm. */
 static enum ts_status find_best(struct ts_pairer *pairer, const struct leftovers *from, const struct leftovers *to,
-                                struct ts_error *error)
+                                const struct nearness *nearness, struct ts_error *error)
 {
     const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
-    struct search search = {.from = from};
+    struct search search = {.from = from, .nearness = *nearness};
     if (!make_trees(to, &pairer->scratch, &search.trees))
         return ts_fail_memory(error);
     if (pairer->pool)
@@ -346,8 +357,9 @@ static void take_copies(struct found *found, const struct same *same)
 }
 
 /* What belongs together by content, ascending. *too_many: nobody has looked. */
-static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const bool *only_b, size_t (**pairs)[2],
-                           size_t *paired, bool *too_many, struct ts_error *error)
+static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const bool *only_b,
+                           const struct nearness *nearness, size_t (**pairs)[2], size_t *paired, bool *too_many,
+                           struct ts_error *error)
 {
     struct ts_arena *arena = &pairer->scratch;
     uint64_t *sizes_a, *sizes_b, elements_a, elements_b;
@@ -371,8 +383,8 @@ static enum ts_status find(struct ts_pairer *pairer, const bool *only_a, const b
     found.pairs = *pairs;
     if (!*pairs || !each_same(&found, arena, take_equal))
         return ts_fail_memory(error);
-    TS_TRY(find_best(pairer, &a, &b, error));
-    TS_TRY(find_best(pairer, &b, &a, error));
+    TS_TRY(find_best(pairer, &a, &b, nearness, error));
+    TS_TRY(find_best(pairer, &b, &a, nearness, error));
     for (size_t i = 0; i < a.count; i++)
         if (a.list[i].best != SIZE_MAX && b.list[a.list[i].best].best == i) {
             found.pairs[found.count][0] = a.list[i].index;
@@ -414,7 +426,7 @@ enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, con
 {
     bool too_many;
     size_t kept = 0;
-    TS_TRY(find(pairer, only_a, only_b, pairs, count, &too_many, error));
+    TS_TRY(find(pairer, only_a, only_b, &by_sketch, pairs, count, &too_many, error));
     for (size_t i = 0; i < *count; i++) {
         const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
         enum ts_status status;
@@ -429,16 +441,37 @@ enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, con
     return TS_OK;
 }
 
-enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error)
+/* One look at what is left. *more: it found some, and so what stood beside them may have no rival any more. A later
+ * look has fewer rivals to be warned by: it wants the values themselves to be near. */
+static enum ts_status match_left(struct ts_pairer *pairer, bool first, bool *more, struct ts_error *error)
 {
+    const size_t before = pairer->count;
     size_t(*pairs)[2], count;
     bool too_many;
-    TS_TRY(find(pairer, NULL, NULL, &pairs, &count, &too_many, error));
-    if (too_many)
+    TS_TRY(find(pairer, NULL, NULL, first ? &by_sketch : &by_values, &pairs, &count, &too_many, error));
+    if (too_many && first)
         return ts_pairer_note(
             pairer, error,
             "the tensors left unpaired by name are too large to be paired by content; pair them with --map");
-    for (size_t i = 0; i < count; i++)
-        TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
+    for (size_t i = 0; i < count; i++) {
+        bool agree = true;
+        if (!first)
+            TS_TRY(look_at_values(pairer, pairs[i][0], pairs[i][1], &agree, error));
+        if (agree)
+            TS_TRY(ts_layout_proved(pairer, pairs[i][0], pairs[i][1], "content", error));
+    }
+    *more = pairer->count > before;
+    return TS_OK;
+}
+
+enum ts_status ts_match_content(struct ts_pairer *pairer, struct ts_error *error)
+{
+    bool more = true;
+    for (int look = 0; look < MOST_LOOKS && more; look++) {
+        const struct ts_arena_mark mark = ts_arena_mark(&pairer->scratch);
+        more = false;
+        TS_TRY(match_left(pairer, look == 0, &more, error));
+        ts_arena_rewind(&pairer->scratch, mark);
+    }
     return TS_OK;
 }

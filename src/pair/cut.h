@@ -82,7 +82,8 @@ bool ts_cut_copy(const struct ts_cut_job *job, const struct ts_cut *cut, size_t 
 /* A part under a cut: how far it is from its partner. */
 struct ts_cut_trial {
     double error;
-    int turned; /* rows of q and k: 0 as they are, 1 those of the fused tensor, 2 those of the part */
+    int turned;     /* rows of q and k: 0 as they are, 1 those of the fused tensor, 2 those of the part */
+    uint64_t heads; /* that were turned */
 };
 
 /* How well a cut does. */
@@ -99,8 +100,9 @@ enum ts_status ts_cut_choose(struct ts_cut_job *job, struct ts_cut_score *best, 
 /* One part under a cut, rows of q and k turned or not; on so many runs of 16 elements. */
 enum ts_status ts_cut_try(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part, unsigned runs,
                           struct ts_cut_trial *trial, struct ts_error *error);
-/* Lays the part and the piece against each other; *fits is false when that is impossible, or no layout agrees. */
-enum ts_status ts_cut_lay(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part, int turned,
+/* Lays the part and the piece against each other, rows of so many heads turned as in ts_cut_trial; *fits is false when
+ * that is impossible, or no layout agrees. */
+enum ts_status ts_cut_lay(const struct ts_cut_job *job, const struct ts_cut *cut, int turned, uint64_t heads,
                           struct ts_arena *arena, struct ts_view *piece, struct ts_view *other,
                           struct ts_alignment *out, bool *fits, struct ts_error *error);
 

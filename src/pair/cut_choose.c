@@ -12,12 +12,11 @@
 /* And one that errs less, but not by this factor, is no better. */
 #define PLAINER 1.1
 
-enum ts_status ts_cut_lay(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part, int turned,
+enum ts_status ts_cut_lay(const struct ts_cut_job *job, const struct ts_cut *cut, int turned, uint64_t heads,
                           struct ts_arena *arena, struct ts_view *piece, struct ts_view *other,
                           struct ts_alignment *out, bool *fits, struct ts_error *error)
 {
     struct ts_align_hints hints = {.weights = job->weights};
-    uint64_t heads = turned ? ts_layout_heads(job->pairer, job->kinds[part]) : 0;
     *out = (struct ts_alignment){.recipe = ""};
     *fits = !(turned == 1 && !ts_layout_turn_rows(piece, heads, arena, piece)) &&
             !(turned == 2 && !ts_layout_turn_rows(other, heads, arena, other));
@@ -35,31 +34,61 @@ enum ts_status ts_cut_lay(const struct ts_cut_job *job, const struct ts_cut *cut
     return TS_OK;
 }
 
+/* Where nobody says how many heads there are, many may be tried. Whatever their size, the first row of a head stays the
+ * first: where it is another one, no turn helps. */
+static enum ts_status first_rows_agree(const struct ts_view *piece, const struct ts_view *other, struct ts_arena *arena,
+                                       bool *agree, struct ts_error *error)
+{
+    struct ts_agreement agreement;
+    struct ts_view rows[2];
+    *agree = piece->rank == 2 && ts_view_same_shape(piece, other) &&
+             ts_view_slice(piece, 0, 0, 1, 1, arena, &rows[0]) && ts_view_slice(other, 0, 0, 1, 1, arena, &rows[1]);
+    if (!*agree)
+        return TS_OK;
+    TS_TRY(ts_agree(&rows[0], &rows[1], CHOOSE_RUNS, &agreement, error));
+    *agree = agreement.error < TS_SAME_TENSOR;
+    return TS_OK;
+}
+
 enum ts_status ts_cut_try(const struct ts_cut_job *job, const struct ts_cut *cut, size_t part, unsigned runs,
                           struct ts_cut_trial *trial, struct ts_error *error)
 {
-    const bool rows = part < 2 && job->weights && job->count == 3 && ts_layout_heads(job->pairer, job->kinds[part]);
+    const bool turns = part < 2 && job->weights && job->count == 3;
+    const bool known = turns && ts_layout_heads(job->pairer, job->kinds[part]);
+    uint64_t heads[TS_LIKELY_HEADS];
+    size_t likely = 0;
     enum ts_status status = TS_OK;
     *trial = (struct ts_cut_trial){.error = INFINITY};
-    for (int turn = 0; turn < (rows ? 3 : 1) && status == TS_OK; turn++) {
+    for (size_t turn = 0; turn < 1 + 2 * likely || !turn; turn++) {
+        const uint64_t of = turn ? heads[(turn - 1) / 2] : 0;
+        const int turned = turn ? 1 + (int)((turn - 1) % 2) : 0;
         struct ts_arena arena;
         struct ts_view piece, other;
         struct ts_agreement agreement;
         struct ts_alignment alignment;
-        bool fits;
+        bool fits, worth;
         ts_arena_init(&arena, (size_t)64 << 20);
         fits = ts_cut_out(job, cut, part, &arena, &piece, &other);
-        if (fits)
-            status = ts_cut_lay(job, cut, part, turn, &arena, &piece, &other, &alignment, &fits, error);
+        worth = fits && !turn && turns;
+        if (worth && !known)
+            status = first_rows_agree(&piece, &other, &arena, &worth, error);
+        if (worth)
+            likely = ts_layout_likely_heads(job->pairer, job->kinds[part], other.rank ? other.shape[0] : 0, heads);
+        if (status == TS_OK && fits)
+            status = ts_cut_lay(job, cut, turned, of, &arena, &piece, &other, &alignment, &fits, error);
         if (status == TS_OK && fits)
             status = ts_agree(&piece, &other, runs, &agreement, error);
         if (status == TS_OK && fits && agreement.error < trial->error) {
             trial->error = agreement.error;
-            trial->turned = turn;
+            trial->turned = turned;
+            trial->heads = of;
         }
         ts_arena_release(&arena);
+        TS_TRY(status);
+        if (!turn && !known && trial->error < TS_SAME_TENSOR) /* nobody says how many heads there are, or need to be */
+            break;
     }
-    return status;
+    return TS_OK;
 }
 
 static bool better(const struct ts_cut_score *one, const struct ts_cut_score *other)

@@ -96,12 +96,11 @@ enum ts_status ts_cut_pair(struct ts_cut_job *job, const struct ts_slot *fused,
         TS_TRY(ts_cut_try(job, &best.cut, part, CHOOSE_RUNS, &trial, error));
         if (!name || !common || !recipe || !ts_cut_out(job, &best.cut, part, arena, &piece, &other))
             return ts_fail_memory(error);
-        TS_TRY(ts_cut_lay(job, &best.cut, part, trial.turned, arena, &piece, &other, &laid, &fits, error));
+        TS_TRY(ts_cut_lay(job, &best.cut, trial.turned, trial.heads, arena, &piece, &other, &laid, &fits, error));
         if (trial.turned)
             recipe = ts_arena_printf(arena, "%s; %c: rows un-permuted (%" PRIu64 " head%s)", recipe,
-                                     (trial.turned == 1) == job->fused_is_b ? 'B' : 'A',
-                                     ts_layout_heads(pairer, job->kinds[part]),
-                                     ts_layout_heads(pairer, job->kinds[part]) == 1 ? "" : "s");
+                                     (trial.turned == 1) == job->fused_is_b ? 'B' : 'A', trial.heads,
+                                     trial.heads == 1 ? "" : "s");
         if (!recipe)
             return ts_fail_memory(error);
         if (job->before)
@@ -569,12 +568,13 @@ static enum ts_status is_product(const struct ts_tensor *activation, const struc
     return TS_OK;
 }
 
-/* The same of a side that has gate and up apart, in the first layer that has all three. */
+/* The same of a side that has gate and up apart, in the first layer that has all three, of the first rank. */
 static enum ts_status is_product_of_two(const struct ts_side *side, bool *product, struct ts_error *error)
 {
     const struct ts_tensor *parts[3] = {NULL, NULL, NULL};
     double values[3][SIGNS_OF_ROW];
     size_t seen = 0, alike = 0;
+    const struct ts_name *first = NULL;
     int64_t layer = -1;
     *product = false;
     for (size_t i = 0; i < side->count; i++) {
@@ -583,7 +583,10 @@ static enum ts_status is_product_of_two(const struct ts_side *side, bool *produc
                          : strcmp(name->kind, "ffn_up") == 0  ? 1
                          : strcmp(name->kind, "ffn_act") == 0 ? 2
                                                               : -1;
-        if (part < 0 || name->rank >= 0 || name->expert >= 0)
+        if (part < 0 || name->expert >= 0)
+            continue;
+        first = first ? first : name;
+        if (name->rank != first->rank)
             continue;
         if (name->layer != layer)
             memset(parts, 0, sizeof parts);
@@ -609,46 +612,61 @@ static enum ts_status is_product_of_two(const struct ts_side *side, bool *produc
     return TS_OK;
 }
 
-/* vLLM's act_fn takes gate and up as one, and gives what down takes: it is no partner of an act_fn that does not. */
-static enum ts_status name_products(struct ts_pairer *pairer, struct ts_side *side, struct ts_error *error)
+/* The first activation of a side that is the product of what came in fused, or SIZE_MAX: vLLM's act_fn takes gate and
+ * up as one, and gives what down takes. */
+static enum ts_status find_product(const struct ts_side *side, size_t *found, struct ts_error *error)
 {
-    const bool of_b = side == &pairer->b;
     size_t both = SIZE_MAX;
+    *found = SIZE_MAX;
     if (first_of(side, "ffn_mid"))
         return TS_OK;
     for (size_t i = 0; i < side->count; i++) {
         const struct ts_name *name = &side->read.list[i];
-        bool product, same;
+        bool product;
         if (strcmp(name->kind, "ffn_gate_up") == 0)
             both = i;
         if (strcmp(name->kind, "ffn_act") != 0 || both == SIZE_MAX || side->read.list[both].layer != name->layer ||
             side->read.list[both].rank != name->rank)
             continue;
         TS_TRY(is_product(side->bundle->tensors[i], side->bundle->tensors[both], &product, error));
-        if (product) {
-            TS_TRY(is_product_of_two(of_b ? &pairer->a : &pairer->b, &same, error));
-            product = !same; /* both sides call it so */
-        }
-        for (size_t k = 0; k < side->count && product; k++)
-            if (strcmp(side->read.list[k].kind, "ffn_act") == 0) {
-                side->read.list[k].kind = side->read.list[k].text = "ffn_mid";
-                side->names[k] = ts_arena_printf(&pairer->scratch, "%s.ffn_mid", side->names[k]);
-                if (!side->names[k])
-                    return ts_fail_memory(error);
-            }
-        if (product && first_of(of_b ? &pairer->a : &pairer->b, "ffn_act"))
-            TS_TRY(ts_pairer_note(pairer, error,
-                                  "%s of %c is multiplied by up already, and no partner of one that is not",
-                                  side->bundle->tensors[i]->name, of_b ? 'B' : 'A'));
+        *found = product ? i : SIZE_MAX;
         return TS_OK; /* one layer tells it of all */
     }
     return TS_OK;
 }
 
+/* Such a product is no partner of an activation that is none; but where both sides call theirs so, it is. */
+static enum ts_status name_products(struct ts_pairer *pairer, struct ts_side *side, size_t found,
+                                    struct ts_error *error)
+{
+    const bool of_b = side == &pairer->b;
+    const struct ts_side *other = of_b ? &pairer->a : &pairer->b;
+    bool same;
+    if (found == SIZE_MAX)
+        return TS_OK;
+    TS_TRY(is_product_of_two(other, &same, error));
+    for (size_t i = 0; i < side->count && !same; i++)
+        if (strcmp(side->read.list[i].kind, "ffn_act") == 0) {
+            side->read.list[i].kind = side->read.list[i].text = "ffn_mid";
+            side->names[i] = ts_arena_printf(&pairer->scratch, "%s.ffn_mid", side->names[i]);
+            if (!side->names[i])
+                return ts_fail_memory(error);
+        }
+    if (!same && first_of(other, "ffn_act"))
+        TS_TRY(ts_pairer_note(pairer, error, "%s of %c is multiplied by up already, and no partner of one that is not",
+                              side->bundle->tensors[found]->name, of_b ? 'B' : 'A'));
+    return TS_OK;
+}
+
 enum ts_status ts_name_fused(struct ts_pairer *pairer, struct ts_error *error)
 {
-    TS_TRY(name_products(pairer, &pairer->a, error));
-    TS_TRY(name_products(pairer, &pairer->b, error));
+    size_t of_a, of_b;
+    TS_TRY(find_product(&pairer->a, &of_a, error));
+    TS_TRY(find_product(&pairer->b, &of_b, error));
+    if (of_a == SIZE_MAX || of_b == SIZE_MAX) {
+        TS_TRY(name_products(pairer, &pairer->a, of_a, error));
+        TS_TRY(name_products(pairer, &pairer->b, of_b, error));
+    }
     if (pairer->a.facts.gguf)
         name_fused_up(&pairer->a, &pairer->b);
     if (pairer->b.facts.gguf)

@@ -280,6 +280,10 @@ enum ts_status ts_layout_views(struct ts_pairer *pairer, size_t a, size_t b, con
     TS_TRY(squeeze_long(pairer, a, &pair.a, &pair.b, 'A', &recipe, error));
     TS_TRY(squeeze_long(pairer, a, &pair.b, &pair.a, 'B', &recipe, error));
     pair.recipe = recipe;
+    TS_TRY(ts_layout_flags(pairer, &pair, error));
+    recipe = pair.recipe;
+    if (pair.problem)
+        return ts_pairer_add(pairer, a, b, &pair, error);
     if (ts_view_same_shape(&pair.a, &pair.b) && same_parts(view_a, view_b) && !axes_differ(pairer, a, b)) {
         bool weights = ts_layout_weights(pairer, a, b);
         double left;

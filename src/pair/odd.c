@@ -42,7 +42,7 @@ static bool is_candidate(const struct ts_pair *pair)
     return !pair->problem && !pair->by_hand && !pair->guess && !pair->padded && !pair->members[0] &&
            !pair->members[1] && strcmp(pair->how, "map") != 0 && strncmp(pair->how, "content", 7) != 0 &&
            strcmp(pair->how, "tied") != 0 && is_whole(&pair->a) && is_whole(&pair->b) && !pair->a.decay &&
-           !pair->b.decay && ts_tensor_same_shape(a, b);
+           !pair->b.decay && !pair->a.flags && !pair->b.flags && ts_tensor_same_shape(a, b);
 }
 
 /* The name with its numbers left out. */

@@ -160,6 +160,10 @@ bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, stru
                     struct ts_view *out);
 const char *ts_layout_turn_text(const struct ts_turn *turn, struct ts_arena *arena); /* NULL without memory */
 
+/* A mask of flags against what is added to scores: its view gives 0 and -inf from then on, and the recipe says so.
+ * Where names say that both are masks and sizes that they are not the same, the pair has a problem. */
+enum ts_status ts_layout_flags(struct ts_pairer *pairer, struct ts_pair *pair, struct ts_error *error);
+
 /* Rows of each head from (half, 2) to (2, half): what llama.cpp's converter and Meta's own files need to meet Hugging
  * Face's. False when heads do not divide the rows so. */
 bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_arena *arena, struct ts_view *out);
@@ -167,6 +171,10 @@ bool ts_layout_turn_rows(const struct ts_view *view, uint64_t heads, struct ts_a
 bool ts_layout_gather(const struct ts_view *view, unsigned axis, const uint64_t *starts, const uint64_t *counts,
                       uint64_t step, size_t count, struct ts_arena *arena, struct ts_view *out);
 uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind); /* of q or k rows; 0 when unknown */
+/* The same, or where it is unknown those that rows may have, as heads are of some usual size; returns how many. */
+#define TS_LIKELY_HEADS 10
+size_t ts_layout_likely_heads(const struct ts_pairer *pairer, const char *kind, uint64_t rows,
+                              uint64_t heads[TS_LIKELY_HEADS]);
 
 struct ts_align_hints ts_layout_hints(struct ts_pairer *pairer, size_t a, size_t b, bool weights);
 bool ts_layout_weights(const struct ts_pairer *pairer, size_t a, size_t b); /* both are parameters */

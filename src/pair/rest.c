@@ -155,7 +155,7 @@ static enum ts_status note_kinds(struct rest *rest, struct ts_error *error)
                                   kinds[i].share, first->tensor->name, side, other, first->pair->recipe));
         else
             TS_TRY(ts_pairer_note(
-                rest->pairer, error, "%s of %zu tensors of %c was not compared: %c does not have it (%s, %s)",
+                rest->pairer, error, "%s of each of %zu tensors of %c was not compared: %c does not have it (%s, %s)",
                 kinds[i].share, kinds[i].count, side, other, first->tensor->name, first->pair->recipe));
     }
     return more ? ts_pairer_note(rest->pairer, error, "parts of %zu more tensor%s of %c were not compared", more,

@@ -94,6 +94,20 @@ uint64_t ts_layout_heads(const struct ts_pairer *pairer, const char *kind)
     return strncmp(kind, "attn_k", 6) == 0 ? facts->kv_heads : facts->heads;
 }
 
+size_t ts_layout_likely_heads(const struct ts_pairer *pairer, const char *kind, uint64_t rows,
+                              uint64_t heads[TS_LIKELY_HEADS])
+{
+    static const uint64_t usual[TS_LIKELY_HEADS] = {128, 64, 256, 96, 80, 112, 160, 192, 32, 16}; /* sizes of a head */
+    size_t count = 0;
+    heads[0] = ts_layout_heads(pairer, kind);
+    if (heads[0])
+        return 1;
+    for (size_t i = 0; i < TS_LIKELY_HEADS; i++)
+        if (rows && rows % usual[i] == 0)
+            heads[count++] = rows / usual[i];
+    return count;
+}
+
 bool ts_layout_turn(const struct ts_turn *turn, const struct ts_view *view, struct ts_arena *arena, struct ts_view *out)
 {
     uint64_t half;
@@ -169,7 +183,6 @@ static bool list_tile(const struct ts_facts *gguf, bool gguf_is_b, const char *k
 size_t ts_layout_list_turns(const struct ts_pairer *pairer, const char *kind, const struct ts_view *view,
                             struct ts_turn turns[TS_MAX_TURNS], size_t *expected)
 {
-    static const uint64_t usual[] = {128, 64, 256, 96, 80, 112, 160, 192, 32, 16}; /* sizes of a head */
     const struct ts_facts *gguf = pairer->b.facts.gguf ? &pairer->b.facts : &pairer->a.facts;
     bool gguf_is_b = pairer->b.facts.gguf;
     uint64_t rows = view->rank ? view->shape[0] : 0;
@@ -184,15 +197,13 @@ size_t ts_layout_list_turns(const struct ts_pairer *pairer, const char *kind, co
         return count + 1;
     }
     if (length == 6 && (strncmp(kind, "attn_q", 6) == 0 || strncmp(kind, "attn_k", 6) == 0)) {
-        uint64_t known = ts_layout_heads(pairer, kind);
-        for (size_t i = 0; i < sizeof usual / sizeof *usual + 1 && count + 2 <= TS_MAX_TURNS; i++) {
-            uint64_t heads = i == 0 ? known : rows % usual[i - 1] == 0 ? rows / usual[i - 1] : 0;
-            if (heads == 0 || (i > 0 && known))
-                continue;
-            if (ts_facts_turns_rows(gguf) && known)
-                *expected = gguf_is_b ? count + 1 : count;
-            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .heads = heads};
-            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .on_b = true, .heads = heads};
+        uint64_t heads[TS_LIKELY_HEADS];
+        const size_t likely = ts_layout_likely_heads(pairer, kind, rows, heads);
+        if (ts_facts_turns_rows(gguf) && ts_layout_heads(pairer, kind))
+            *expected = gguf_is_b ? count + 1 : count;
+        for (size_t i = 0; i < likely && count + 2 <= TS_MAX_TURNS; i++) {
+            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .heads = heads[i]};
+            turns[count++] = (struct ts_turn){.kind = TS_TURN_ROWS, .on_b = true, .heads = heads[i]};
         }
     } else if (length == 8 && strncmp(kind, "attn_qkv", 8) == 0) {
         uint64_t heads = ts_layout_heads(pairer, "attn_q"), groups = ts_layout_heads(pairer, "attn_k");

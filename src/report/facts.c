@@ -344,6 +344,43 @@ size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index,
     return count;
 }
 
+size_t ts_uncaptured(const struct ts_comparison *comparison, size_t index, size_t *from)
+{
+    const struct ts_pairing *pairing = &comparison->pairing;
+    const struct ts_bundle *bundle = comparison->a;
+    size_t pair = 0, alone = 0, found = 0;
+    *from = 0;
+    if (comparison->judgement.weights || comparison->filtered)
+        return 0;
+    for (size_t i = 0; i < bundle->count; i++) {
+        if (alone < pairing->only_a_count && pairing->only_a[alone] == bundle->tensors[i]) {
+            if (pair == index && !found++)
+                *from = alone;
+            alone++;
+        }
+        while (pair < pairing->count && first_tensor(&pairing->pairs[pair].a) == bundle->tensors[i])
+            pair++;
+    }
+    return pair == pairing->count ? found : 0; /* else the pairs are in another order */
+}
+
+void ts_put_uncaptured(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index)
+{
+    const struct ts_pairing *pairing = &comparison->pairing;
+    size_t inputs[TS_MOST_INPUTS], from, count = ts_uncaptured(comparison, index, &from);
+    if (!count || ts_operation_inputs(comparison, index, inputs))
+        return;
+    ts_buffer_printf(out, "the reference has %zu tensor%s ", count, count == 1 ? "" : "s");
+    if (index)
+        ts_buffer_printf(out, "between %s and this one", pairing->pairs[index - 1].name);
+    else
+        ts_buffer_string(out, "before this one");
+    ts_buffer_printf(out, " that the candidate lacks (%s", pairing->only_a[from]->name);
+    if (count > 1)
+        ts_buffer_printf(out, "%s%s", count > 2 ? " to " : ", ", pairing->only_a[from + count - 1]->name);
+    ts_buffer_printf(out, "): capture %s, too, to see where the error is made", count == 1 ? "it" : "them");
+}
+
 uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b)
 {
     const struct ts_pair *pair = &comparison->pairing.pairs[index];

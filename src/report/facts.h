@@ -60,6 +60,14 @@ size_t ts_harmful_skips(const struct ts_bundle *bundle);
 /* Pairs before `index` that the text of its operation names; at most TS_MOST_INPUTS. */
 size_t ts_operation_inputs(const struct ts_comparison *comparison, size_t index, size_t inputs[TS_MOST_INPUTS]);
 
+/* How many tensors of the reference stand between the pair before this one and this one, and have no partner; *from:
+ * the first of them in only_a, where they follow each other. 0 also where the reference's own order is not that of the
+ * run, and nothing tells what stands where. */
+size_t ts_uncaptured(const struct ts_comparison *comparison, size_t index, size_t *from);
+/* "the reference has 16 tensors between model.layers.1 and this one that the candidate lacks, ...: capture them, too",
+ * where no inputs of it were compared; else nothing. */
+void ts_put_uncaptured(struct ts_buffer *out, const struct ts_comparison *comparison, size_t index);
+
 /* The element to show for a pair: the first NaN or infinity that stands on one side only, else the largest difference.
  * UINT64_MAX when there is none or it cannot be read. */
 uint64_t ts_worst_element(const struct ts_comparison *comparison, size_t index, double *a, double *b);

@@ -203,13 +203,18 @@ static void put_divergence(const struct ts_page *page)
     ts_buffer_init(&remark, (size_t)1 << 20);
     ts_put_remark(&remark, pair);
     put_fact(page, "pairing", remark.data);
+    ts_buffer_clear(&remark);
+    ts_put_uncaptured(&remark, comparison, first);
+    put_fact(page, "between", remark.size ? remark.data : NULL);
     ts_buffer_release(&remark);
     at = ts_worst_element(comparison, first, &a, &b);
     if (at != UINT64_MAX) {
         ts_page_put(page, "<dt>worst</dt><dd>");
         ts_put_two(page->out, pair, at, a, b);
-        ts_page_put(page, " at ");
-        ts_put_coordinates(page->out, &pair->a, at);
+        if (pair->a.rank) {
+            ts_page_put(page, " at ");
+            ts_put_coordinates(page->out, &pair->a, at);
+        }
         ts_page_put(page, "</dd>\n");
     }
     count = 0;

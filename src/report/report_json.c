@@ -40,7 +40,7 @@ static void input_json(struct ts_json_writer *json, const struct ts_comparison *
 
 static void first_json(struct ts_json_writer *json, const struct ts_comparison *comparison)
 {
-    size_t first = comparison->judgement.first, inputs[TS_MOST_INPUTS], count;
+    size_t first = comparison->judgement.first, inputs[TS_MOST_INPUTS], count, from;
     ts_json_key(json, "first_divergence");
     if (first >= comparison->pairing.count) {
         ts_json_null(json);
@@ -57,6 +57,12 @@ static void first_json(struct ts_json_writer *json, const struct ts_comparison *
     ts_json_begin_array(json);
     for (size_t i = 0; i < count; i++)
         ts_json_string(json, comparison->pairing.pairs[inputs[i]].name);
+    ts_json_end_array(json);
+    count = ts_uncaptured(comparison, first, &from);
+    ts_json_key(json, "not_in_b"); /* points of the reference between the pair before it and this one */
+    ts_json_begin_array(json);
+    for (size_t i = from; i < from + count; i++)
+        ts_json_string(json, comparison->pairing.only_a[i]->name);
     ts_json_end_array(json);
     ts_json_end_object(json);
 }

@@ -48,8 +48,10 @@ static void put_pair(const struct ts_comparison *comparison, size_t i, struct ts
         ts_buffer_printf(out, "relative error %.6g, %.4g roundings, largest difference %.6g", delta->rel_l2,
                          verdict->roundings, delta->max_abs);
         if (delta->worst < pair->a.count) {
-            ts_buffer_string(out, " at ");
-            ts_put_coordinates(out, &pair->a, delta->worst);
+            if (pair->a.rank) {
+                ts_buffer_string(out, " at ");
+                ts_put_coordinates(out, &pair->a, delta->worst);
+            }
             ts_buffer_string(out, " (");
             if (!ts_put_integers(out, pair, delta->worst))
                 ts_buffer_printf(out, "reference %.9g, candidate %.9g", delta->worst_a, delta->worst_b);

@@ -2,12 +2,14 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "report/changes.h"
 #include "report/facts.h"
 #include "report/report.h"
+#include "report/text_lines.h"
 #include "report/text_table.h"
 
 /* Entries of a list shown without --all. */
@@ -156,6 +158,18 @@ static void put_count(const struct text *text, size_t count, const char *what)
     ts_buffer_byte(text->out, '\n');
 }
 
+/* Whether the table has a row of its own for this pair, which tells its layout. */
+static bool has_row(const struct text *text, size_t pair)
+{
+    size_t count = 0;
+    bool found = false;
+    struct ts_line *lines = ts_list_lines(text->comparison, text->options, &count);
+    for (size_t i = 0; lines && i < count && !found; i++)
+        found = lines[i].kind == TS_LINE_ROW && lines[i].first == pair;
+    free(lines);
+    return found;
+}
+
 /* The layouts that were found, most frequent first: rows that are folded away do not show theirs. */
 static void put_recipes(const struct text *text)
 {
@@ -165,7 +179,7 @@ static void put_recipes(const struct text *text)
         size_t count;
         bool several;
     } found[MOST_RECIPES];
-    size_t kinds = 0, pairs = 0, others = 0, ambiguous = 0;
+    size_t kinds = 0, pairs = 0, others = 0, ambiguous = 0, one = 0;
     struct ts_buffer line;
     for (size_t i = 0; i < pairing->count; i++) {
         const char *recipe = pairing->pairs[i].recipe;
@@ -174,6 +188,7 @@ static void put_recipes(const struct text *text)
         if (!recipe || !recipe[0] || pairing->pairs[i].problem)
             continue;
         pairs++;
+        one = i;
         while (k < kinds && !same_but_for_entries(found[k].recipe, recipe))
             k++;
         if (k == MOST_RECIPES) {
@@ -188,10 +203,15 @@ static void put_recipes(const struct text *text)
         found[k].several = found[k].several || strcmp(found[k].recipe, recipe) != 0;
         found[k].count++;
     }
-    if (!pairs || (pairs == 1 && !text->comparison->judgement.weights)) /* a single one is told with its row */
+    if (!pairs || (pairs == 1 && !text->comparison->judgement.weights &&
+                   (pairing->pairs[one].partial || has_row(text, one)))) /* a note or its row has told it */
         return;
     ts_buffer_init(&line, 65536);
-    ts_buffer_printf(&line, "%zu of them needed a layout change", pairs);
+    if (pairs == 1 && pairing->count > 1)
+        ts_put_name(text->layout, &line, pairing->pairs[one].name, text->layout->width);
+    else
+        ts_buffer_printf(&line, "%zu of them", pairs);
+    ts_buffer_string(&line, " needed a layout change");
     if (kinds == 1) { /* else each has a line of its own: recipes have semicolons inside */
         ts_buffer_string(&line, ": ");
         put_recipe(&line, found[0].recipe, found[0].several);
@@ -385,8 +405,10 @@ static void put_worst(const struct text *text, size_t first)
         return;
     ts_buffer_init(&line, 4096);
     ts_put_two(&line, pair, at, a, b);
-    ts_buffer_string(&line, " at ");
-    ts_put_coordinates(&line, &pair->a, at);
+    if (pair->a.rank) { /* a single number is nowhere */
+        ts_buffer_string(&line, " at ");
+        ts_put_coordinates(&line, &pair->a, at);
+    }
     for (int side = 0; side < 2; side++) {
         const char *member = ts_pair_member(side ? &pair->b : &pair->a, at);
         if (member)
@@ -502,6 +524,9 @@ static void put_divergence(const struct text *text)
     ts_buffer_clear(&line);
     ts_put_remark(&line, pair);
     put_fact(text, "pairing", text_of(&line));
+    ts_buffer_clear(&line);
+    ts_put_uncaptured(&line, comparison, first);
+    put_fact(text, "between", text_of(&line));
     put_worst(text, first);
     for (size_t i = first > 2 ? first - 2 : 0, k = 0; i < first && !weights; i++, k++)
         put_neighbour(text, k ? "" : "before", i);

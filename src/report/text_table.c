@@ -57,7 +57,7 @@ static void put_worst(struct ts_buffer *out, const struct ts_pair *pair, const s
     } else {
         ts_buffer_printf(out, "%.3g", delta->max_abs);
     }
-    if (place && at < pair->a.count) {
+    if (place && at < pair->a.count && pair->a.rank) {
         ts_buffer_string(out, delta->non_finite_mismatch > 1 ? " from " : " at ");
         ts_put_coordinates(out, &pair->a, at);
     }

@@ -4,7 +4,8 @@
  * index is offset + i * strides[0] + j * strides[1] + ..., whatever the tensor's own storage is. Squeezing, permuting,
  * splitting and merging axes and slicing are all changes of shape, strides and offset. A joined view is made of parts:
  * concatenated along an axis (shards) or added up (partial sums). `add` is added to every value ((1 + w) norms);
- * `decay` takes -exp of it first (the decay of a state, which some formats keep as its logarithm).
+ * `decay` takes -exp of it first (the decay of a state, which some formats keep as its logarithm), and `flags` makes 0
+ * and -inf of the flags of a mask.
  *
  * Views are small values without ownership; parts live in an arena of whoever made them. */
 #ifndef TS_TENSOR_VIEW_H
@@ -20,6 +21,9 @@
 
 enum ts_join { TS_JOIN_NONE, TS_JOIN_CONCAT, TS_JOIN_SUM };
 
+/* Flags of a mask that are read as what is added to scores: what is not 0 shows an entry, or hides it. */
+enum ts_flags { TS_FLAGS_NONE, TS_FLAGS_SHOW, TS_FLAGS_HIDE };
+
 struct ts_view {
     const struct ts_tensor *tensor; /* TS_JOIN_NONE; for joins the first part's, for its type */
     unsigned rank;
@@ -29,6 +33,7 @@ struct ts_view {
     uint64_t count;
     double add;
     bool decay;
+    enum ts_flags flags; /* TS_JOIN_NONE only */
     bool even; /* TS_JOIN_CONCAT: all parts are of one size along the axis, and one is found without the others */
     enum ts_join join;
     unsigned axis; /* TS_JOIN_CONCAT: of the joined shape */
@@ -39,7 +44,7 @@ struct ts_view {
 /* The values are not those of the tensor. */
 static inline bool ts_view_is_computed(const struct ts_view *view)
 {
-    return view->add != 0 || view->decay;
+    return view->add != 0 || view->decay || view->flags;
 }
 
 /* The tensor as it is. */

@@ -291,6 +291,19 @@ static enum ts_status read_plain(const struct ts_view *view, enum form form, uin
     return TS_OK;
 }
 
+/* 0 for what is shown, -inf for what is hidden. */
+static void add_up_to(enum form form, enum ts_flags flags, size_t numbers, char *out)
+{
+    for (size_t i = 0; i < numbers; i++) {
+        const bool set = form == AS_F32 ? ((float *)(void *)out)[i] != 0 : ((double *)(void *)out)[i] != 0;
+        const double sum = set == (flags == TS_FLAGS_SHOW) ? 0 : -INFINITY;
+        if (form == AS_F32)
+            ((float *)(void *)out)[i] = (float)sum;
+        else
+            ((double *)(void *)out)[i] = sum;
+    }
+}
+
 static enum ts_status read_view(const struct ts_view *view, enum form form, uint64_t first, size_t count, char *out,
                                 struct ts_error *error);
 
@@ -406,6 +419,8 @@ static enum ts_status read_view(const struct ts_view *view, enum form form, uint
         TS_TRY(read_sum(view, form, first, count, out, components, error));
     if (view->decay && form != AS_I64)
         decay_all(form, count * components, out);
+    if (view->flags && form != AS_I64)
+        add_up_to(form, view->flags, count * components, out);
     if (view->add != 0)
         add_to_all(form, view->add, count, components, out);
     return TS_OK;

@@ -49,3 +49,15 @@ trace=$GOLDEN/trace
 $TSLEUTH compare $trace/reference.safetensors $trace/rope_theta.safetensors --filter logits | grep -E -A1 '^First|before|^note'
 $TSLEUTH compare $trace/reference.safetensors $trace/rope_theta.safetensors --filter 'q_rope|logits' | grep -E '^First|^note'
 $TSLEUTH compare $trace/reference.safetensors $trace/rope_theta.safetensors --filter logits --rtol 1 | grep -c '^note' || true
+
+# A single number is at no place.
+python3 - << 'END'
+import json, struct
+for file, loss in (("one", 1.5), ("other", 1.25)):
+    text = json.dumps({"loss": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}).encode()
+    with open(file + ".safetensors", "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + struct.pack("<f", loss))
+END
+$TSLEUTH compare one.safetensors other.safetensors --junit loss.xml --html loss.html | grep -E "loss  |worst  "
+grep -o "largest difference.*candidate [0-9.]*" loss.xml
+grep -o "<dt>worst</dt><dd>[^<]*" loss.html

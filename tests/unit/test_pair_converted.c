@@ -171,6 +171,36 @@ static void check_vectors(const char *architecture, const char *format, const ch
     check(&paired, count, 0, "cut out");
 }
 
+/* q, k and v in one in Hugging Face's order of rows, against Meta's, where rows of a pair stand beside each other; and
+ * no file that says how many heads there are. */
+static void test_turned_rows_of_fused(void **state)
+{
+    enum { SIZE = 16, QUERIES = 4, KEYS = 2, HIDDEN = 64, Q = QUERIES * SIZE, K = KEYS * SIZE };
+    struct paired paired;
+    (void)state;
+    paired_start(&paired);
+    for (int layer = 0; layer < 2; layer++) {
+        float *fused = made_values((Q + 2 * K) * HIDDEN), *turned = made_values(Q * HIDDEN);
+        static const char *const names[] = {"layers.%d.attention.wq.weight", "layers.%d.attention.wk.weight",
+                                            "layers.%d.attention.wv.weight"};
+        static const int rows[] = {Q, K, K};
+        const float *part = fused;
+        made_add(paired.a, made_name("model.layers.%d.self_attn.qkv_proj.weight", layer), fused,
+                 SHAPE(Q + 2 * K, HIDDEN));
+        for (int which = 0; which < 3; part += rows[which++] * HIDDEN) {
+            for (int row = 0; row < rows[which]; row++) { /* (half, pair) of a head to (pair, half) */
+                const int head = row / SIZE, half = row % SIZE / (SIZE / 2), pair = row % (SIZE / 2);
+                const int to = which == 2 ? row : head * SIZE + 2 * pair + half;
+                memcpy(turned + to * HIDDEN, part + row * HIDDEN, HIDDEN * sizeof *turned);
+            }
+            made_add(paired.b, made_name(names[which], layer), turned, SHAPE((uint64_t)rows[which], HIDDEN));
+        }
+        free(fused);
+        free(turned);
+    }
+    check(&paired, 6, 2, "rows un-permuted");
+}
+
 static void test_vectors_in_a_stack(void **state)
 {
     (void)state;
@@ -340,15 +370,11 @@ static void test_added_to_norms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heads_in_turns),
-        cmocka_unit_test(test_decay_in_turns),
-        cmocka_unit_test(test_fused_by_head_of_keys),
-        cmocka_unit_test(test_vectors_in_a_stack),
-        cmocka_unit_test(test_fused_keys_and_values),
-        cmocka_unit_test(test_fused_by_engines),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_experts_below_each_other),
-        cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_heads_in_turns),           cmocka_unit_test(test_decay_in_turns),
+        cmocka_unit_test(test_fused_by_head_of_keys),    cmocka_unit_test(test_turned_rows_of_fused),
+        cmocka_unit_test(test_vectors_in_a_stack),       cmocka_unit_test(test_fused_keys_and_values),
+        cmocka_unit_test(test_fused_by_engines),         cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_experts_below_each_other), cmocka_unit_test(test_norms_of_heads),
         cmocka_unit_test(test_added_to_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

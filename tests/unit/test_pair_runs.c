@@ -283,6 +283,57 @@ static void test_activation_of_two(void **state)
     paired_end(&paired);
 }
 
+enum { BROAD = 64 };
+
+/* A layer's gate, up and what down takes, on some ranks; gate and up fused or apart. */
+static void add_activations(struct ts_bundle *bundle, int layer, const float *gate, const float *up, size_t ranks,
+                            bool fused)
+{
+    const size_t width = BROAD / ranks;
+    for (size_t rank = 0; rank < ranks; rank++) {
+        float both[2 * TOKENS * BROAD], apart[2][TOKENS * BROAD], product[TOKENS * BROAD];
+        char name[64];
+        for (size_t i = 0; i < TOKENS * width; i++) {
+            const size_t from = i / width * BROAD + rank * width + i % width, row = i / width * 2 * width;
+            apart[0][i] = both[row + i % width] = gate[from];
+            apart[1][i] = both[row + width + i % width] = up[from];
+            product[i] = (float)((double)gate[from] / (1 + exp(-(double)gate[from]))) * up[from];
+        }
+        snprintf(name, sizeof name, "rank%zu/model.layers.%d.mlp.", rank, layer);
+        if (fused) {
+            made_add(bundle, strcat(name, "gate_up_proj"), both, SHAPE(TOKENS, 2 * width));
+        } else {
+            made_add(bundle, strcat(name, "gate_proj"), apart[0], SHAPE(TOKENS, width));
+            strcpy(strrchr(name, '.') + 1, "up_proj");
+            made_add(bundle, name, apart[1], SHAPE(TOKENS, width));
+        }
+        strcpy(strrchr(name, '.') + 1, "act_fn");
+        made_add(bundle, name, product, SHAPE(TOKENS, width));
+    }
+}
+
+/* The same on ranks, of which the sides have other numbers; and where both have gate and up in one. */
+static void test_activation_of_two_on_ranks(void **state)
+{
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        struct paired paired;
+        paired_start(&paired);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            float *gate = made_values(TOKENS * BROAD), *up = made_values(TOKENS * BROAD);
+            add_activations(paired.a, layer, gate, up, 4, fused);
+            add_activations(paired.b, layer, gate, up, 2, true);
+            free(gate);
+            free(up);
+        }
+        paired_run(&paired, NULL);
+        assert_int_equal(paired.pairing.count, (fused ? 2 : 3) * LAYERS);
+        assert_int_equal(paired.pairing.note_count, 0);
+        paired_find(&paired, "rank*/model.layers.0.mlp.act_fn", "rank*/model.layers.0.mlp.act_fn");
+        paired_end(&paired);
+    }
+}
+
 /* Dumps with numbers in front, in the folder of an archive that has them as the disk had them: the numbers are their
  * order, and no layers, and what stands behind them are the names; on either side, and with values that do not agree.
  */
@@ -1166,6 +1217,7 @@ int main(void)
         cmocka_unit_test(test_crowd_without_partners),
         cmocka_unit_test(test_activation_of_both),
         cmocka_unit_test(test_activation_of_two),
+        cmocka_unit_test(test_activation_of_two_on_ranks),
         cmocka_unit_test(test_order_of_an_archive),
         cmocka_unit_test(test_numbers_in_an_archive),
         cmocka_unit_test(test_complex_activation),
