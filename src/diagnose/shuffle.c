@@ -90,7 +90,9 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
     char group[48] = "";
     if (outer > 1)
         snprintf(group, sizeof group, " in each group of %" PRIu64, first * second);
-    if (where == TS_SHUFFLE_AXES && shuffle->outer == 1 && inner == 1)
+    if (where == TS_SHUFFLE_AXES && shuffle->outer == 1 && inner == 1 && first == second)
+        snprintf(text, room, "it is transposed");
+    else if (where == TS_SHUFFLE_AXES && shuffle->outer == 1 && inner == 1)
         snprintf(text, room, "it is transposed, [%" PRIu64 ",%" PRIu64 "] read as [%" PRIu64 ",%" PRIu64 "]", second,
                  first, first, second);
     else if (where == TS_SHUFFLE_AXES && inner == 1)
@@ -140,7 +142,12 @@ void ts_shuffle_text(const struct ts_shuffle *shuffle, uint64_t rows, uint64_t c
 
 void ts_shuffle_recipe(const struct ts_shuffle *shuffle, char *text, size_t room)
 {
-    snprintf(text, room,
-             "reshape(%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ").transpose(1, 2), then reshape back",
-             shuffle->outer, shuffle->second, shuffle->first, shuffle->inner);
+    const unsigned axis = shuffle->outer > 1; /* axes of one number are left out */
+    char outer[24] = "", inner[24] = "";
+    if (shuffle->outer > 1)
+        snprintf(outer, sizeof outer, "%" PRIu64 ", ", shuffle->outer);
+    if (shuffle->inner > 1)
+        snprintf(inner, sizeof inner, ", %" PRIu64, shuffle->inner);
+    snprintf(text, room, "reshape(%s%" PRIu64 ", %" PRIu64 "%s).transpose(%u, %u), then reshape back", outer,
+             shuffle->second, shuffle->first, inner, axis, axis + 1);
 }

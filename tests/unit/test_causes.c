@@ -230,8 +230,16 @@ static void judged_end(struct judged *judged)
 static size_t undone(const char *recipe, size_t i, size_t count)
 {
     size_t n[4];
-    int end = 0, axis;
-    if (sscanf(recipe, "reshape(%zu, %zu, %zu, %zu).transpose(1, 2)", &n[0], &n[1], &n[2], &n[3]) == 4) {
+    int end = 0, axis, found = sscanf(recipe, "reshape(%zu, %zu, %zu, %zu", &n[0], &n[1], &n[2], &n[3]);
+    if (sscanf(strchr(recipe, ')'), ").transpose(%d, %*d)", &axis) == 1 && axis + 2 <= found) {
+        for (int k = found; k < 4; k++)
+            n[k] = 1;
+        if (axis == 0) {
+            n[3] = n[2];
+            n[2] = n[1];
+            n[1] = n[0];
+            n[0] = 1;
+        }
         size_t k = i % n[3], first = i / n[3] % n[1], second = i / n[3] / n[1] % n[2], outer = i / n[3] / n[1] / n[2];
         return n[0] * n[1] * n[2] * n[3] != count ? SIZE_MAX : ((outer * n[1] + first) * n[2] + second) * n[3] + k;
     }
