@@ -685,7 +685,7 @@ static void sparse(struct ts_case *the_case)
     if (most < FEW_SMALL)
         most = the_case->total < 100 * FEW_SMALL ? FEW_LEAST : FEW_SMALL;
     most = most > FEW_MOST ? FEW_MOST : most;
-    if (!(above > 0))
+    if (!(above > 0) || ts_case_ordinary(the_case))
         return;
     most = the_case->total < 16 * FEW_LEAST ? 1 : most;
     /* the largest most + 1 of them, in order */
