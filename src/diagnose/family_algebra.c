@@ -413,6 +413,18 @@ static bool hold_one_number(const struct sums *sums, size_t parts, const bool *c
     return true;
 }
 
+/* Parts that hold nothing but zeros are for "zeros" to say: a factor of 0 for them would take others along, which err
+ * as noise does. Returns how many are left. */
+static size_t without_zeros(const struct sums *sums, size_t parts, bool *chosen)
+{
+    size_t left = 0;
+    for (size_t p = 0; p < parts; p++) {
+        chosen[p] = chosen[p] && !(sums[p].xx > 0 && sums[p].yy == 0);
+        left += chosen[p];
+    }
+    return left;
+}
+
 /* "each channel has its own factor, from 0.9 to 1.1", "channel 3 is 1.51 times what it should be". which: the parts
  * that err, where not all do. */
 static const char *parts_text(struct ts_case *the_case, enum partition partition, const struct words *words,
@@ -473,7 +485,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     double low = INFINITY, high = -INFINITY, *numbers = calloc(parts ? parts : 1, sizeof *numbers);
     bool one = false;
     char which[128];
-    if (!sums || !chosen || !numbers || parts < 2 || !(number = choose(the_case, sums, parts, chosen)))
+    if (!sums || !chosen || !numbers || parts < 2 || !choose(the_case, sums, parts, chosen) ||
+        !(number = without_zeros(sums, parts, chosen)))
         goto done;
     if (partition == BY_CHANNEL)
         number = choose_few(sums, parts, chosen, number);
