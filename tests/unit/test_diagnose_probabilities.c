@@ -67,6 +67,7 @@ static void expect(const struct attention *candidate, const char *id, const char
             diagnose(&trace, sizes[i], coarse, candidate);
             assert_first(&trace, id, words);
             assert_true(trace.diagnosis.causes[0].confidence > 0.7);
+            assert_null(trace_cause(&trace, "zeros")); /* of keys that some tokens alone see */
             trace_end(&trace);
         }
 }
