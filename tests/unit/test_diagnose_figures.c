@@ -344,15 +344,39 @@ static void test_rows_between(void **state)
     finish(&made);
 }
 
+/* Factors that are one to four digits are not one: "from 0.99996 to 0.99999", not "from 1 to 1". */
+static void test_factors_near_one(void **state)
+{
+    struct made made;
+    const char *words;
+    (void)state;
+    start(&made, (size_t)TOKENS * WIDTH);
+    for (size_t i = 0; i < (size_t)TOKENS * WIDTH; i++)
+        made.wrong[i] = (float)((double)made.right[i] * (1 - 1e-5 * (double)(2 + i / WIDTH % 5)));
+    diagnose(&made, "model.layers.0.mlp.down_proj", TOKENS, WIDTH);
+    assert_first(&made.trace, "row-scaled", "each token has its own factor");
+    words = made.trace.diagnosis.causes[0].summary;
+    if (!strstr(words, "from 0.9999") || strstr(words, "to 1"))
+        fail_msg("%s", words);
+    finish(&made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_another_softcap), cmocka_unit_test(test_one_softcap),
-        cmocka_unit_test(test_exponents),       cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_no_blocks),       cmocka_unit_test(test_folded_heads),
-        cmocka_unit_test(test_strided_heads),   cmocka_unit_test(test_empty_heads),
-        cmocka_unit_test(test_norms),           cmocka_unit_test(test_adaptive_norm_is_silent),
-        cmocka_unit_test(test_pieces),          cmocka_unit_test(test_rows_between),
+        cmocka_unit_test(test_another_softcap),
+        cmocka_unit_test(test_one_softcap),
+        cmocka_unit_test(test_exponents),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_no_blocks),
+        cmocka_unit_test(test_folded_heads),
+        cmocka_unit_test(test_strided_heads),
+        cmocka_unit_test(test_empty_heads),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_adaptive_norm_is_silent),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_rows_between),
+        cmocka_unit_test(test_factors_near_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
