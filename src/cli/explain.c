@@ -29,7 +29,8 @@ static const char help[] = "usage: tsleuth explain REFERENCE CANDIDATE NAME [OPT
                            "  tsleuth explain ref.npz cand.npz layers.3.mlp.gate_proj --weights Qwen3-0.6B/\n"
                            "  tsleuth explain model.safetensors model.gguf model.layers.0.self_attn.q_proj.weight\n"
                            "\n"
-                           "Exit status: 0 no difference, 1 it differs, 3 wrong usage or unreadable input.\n";
+                           "Exit status: 0 no difference beyond rounding, 1 it differs, 2 there is no\n"
+                           "telling, 3 wrong usage or unreadable input.\n";
 
 /* The pair of that name, or the only one whose name ends with it; SIZE_MAX otherwise. What the candidate calls it does
  * as well where the reference calls nothing so. */
@@ -166,9 +167,10 @@ static bool tell_text(const struct ts_comparison *comparison, size_t index, cons
     return good;
 }
 
-static bool tell_json(const char *path, const struct ts_pair *pair, const struct ts_delta *delta,
+static bool tell_json(const char *path, const struct ts_comparison *comparison, size_t index,
                       const struct ts_diagnosis *diagnosis)
 {
+    const struct ts_pair *pair = &comparison->pairing.pairs[index];
     struct json_file file;
     struct ts_json_writer *json = &file.writer;
     if (!json_file_open(&file, path))
@@ -177,7 +179,8 @@ static bool tell_json(const char *path, const struct ts_pair *pair, const struct
     ts_field_text(json, "schema", "tsleuth.explain/1");
     ts_field_text(json, "name", pair->name);
     ts_field_text(json, "recipe", pair->recipe ? pair->recipe : "");
-    ts_field_number(json, "rel_l2", ts_shown_delta(delta).rel_l2);
+    ts_field_text(json, "verdict", ts_judged_name(comparison->judgement.verdicts[index].judged));
+    ts_field_number(json, "rel_l2", ts_shown_delta(&comparison->deltas[index]).rel_l2);
     ts_field_causes(json, diagnosis);
     ts_json_end_object(json);
     return json_file_close(&file);
@@ -231,12 +234,18 @@ static int explain(const struct ts_comparison *comparison, const char *name, con
     if (ts_diagnose_with(comparison->pairing.pairs, comparison->deltas, comparison->pairing.count, index, evidence,
                          &diagnosis, &error) != TS_OK)
         return tell_error(&error);
-    good =
-        json ? tell_json(json, pair, &comparison->deltas[index], &diagnosis) : tell_text(comparison, index, &diagnosis);
+    good = json ? tell_json(json, comparison, index, &diagnosis) : tell_text(comparison, index, &diagnosis);
     ts_diagnosis_release(&diagnosis);
-    return !good                                                               ? EXIT_TROUBLE
-           : comparison->judgement.verdicts[index].judged == TS_JUDGED_DIFFERS ? EXIT_DIFFER
-                                                                               : EXIT_MATCH;
+    if (!good)
+        return EXIT_TROUBLE;
+    switch (comparison->judgement.verdicts[index].judged) {
+    case TS_JUDGED_DIFFERS:
+        return EXIT_DIFFER;
+    case TS_JUDGED_UNKNOWN:
+        return EXIT_INCOMPLETE;
+    default:
+        return EXIT_MATCH;
+    }
 }
 
 static int run(int argc, char **argv)

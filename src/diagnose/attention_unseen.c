@@ -343,6 +343,12 @@ static const char *tell_contrast(struct ts_case *the_case, const struct ts_formu
     return factor > 0 ? contrast_text(the_case, factor) : NULL;
 }
 
+/* Values that grew took the mean along; sharper probabilities leave it where it was. */
+static bool keeps_the_mean(double of_mean, double factor)
+{
+    return of_mean > 0 && fabs(log(of_mean)) < 0.5 * fabs(log(factor));
+}
+
 /* Attention with another temperature, seen from outside: near uniform probabilities, what differs between tokens grows
  * with the scale of the scores, while the mean over tokens moves little. */
 static void propose_contrast(struct ts_case *the_case)
@@ -368,7 +374,7 @@ static void propose_contrast(struct ts_case *the_case)
     ts_tally_open(&tally);
     (void)count_contrast(the_case, &formula, NULL, &tally);
     factor = contrast_of(&tally, &share);
-    if (factor > 0 && dot >= 0.9 * sqrt(expected * found)) {
+    if (factor > 0 && dot >= 0.9 * sqrt(expected * found) && keeps_the_mean(dot / expected, factor)) {
         ts_formula_next(the_case, &formula);
         /* one factor that explains all of it says more than two numbers for each channel */
         ts_propose_plain(the_case, "softmax", CONTRAST_LEAST + CONTRAST_MORE * share,

@@ -57,7 +57,7 @@ struct ts_case_state {
     uint64_t *own_rows;        /* and which rows it holds */
     uint64_t own_last;         /* numbers of a row, all of them */
     size_t *gathered;          /* rows of experts: which one of the reference each is (compare/gathered.h), else NULL */
-    bool direct, complete, quiet;
+    bool direct, complete, quiet, ordinary;
     size_t family;    /* the one that proposes */
     const char *only; /* a proof: the one id that is asked for */
     double *expected, *found;

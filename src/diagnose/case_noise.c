@@ -133,13 +133,36 @@ static bool parts_are_quiet(const struct ts_case_state *state, double noise)
     return true;
 }
 
+/* Error energy that the best factor and offset leave: no more of a weight's difference is noise. */
+static double beyond_a_line(const struct ts_case_state *state)
+{
+    double count = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0, left;
+    for (size_t i = 0; i < state->face.total; i++) {
+        if (!isfinite(state->expected[i]) || !isfinite(state->found[i]))
+            continue;
+        count++;
+        x += state->expected[i];
+        y += state->found[i];
+        xx += state->expected[i] * state->expected[i];
+        xy += state->expected[i] * state->found[i];
+        yy += state->found[i] * state->found[i];
+    }
+    if (count < 3)
+        return (double)INFINITY;
+    xx -= x * x / count;
+    xy -= x * y / count;
+    left = yy - y * y / count - (xx > 0 ? xy * xy / xx : 0);
+    return left > 0 ? left : 0;
+}
+
 void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled)
 {
     struct ts_case *face = &state->face;
     const struct ts_actor *actor = face->actor;
     double size = 0, level, rounding = ts_rounding(actor->bits_b < actor->bits_a ? actor->bits_b : actor->bits_a);
-    double rows, columns, limit, counted = 0, most = 0, outliers = 0;
+    double rows, columns, limit, own, counted = 0, most = 0, outliers = 0;
     bool lone = false, learnt = face->operation.kind != TS_OPERATION_NONE;
+    bool weight = state->direct && ts_is_weight(ts_case_pair(face)->name);
     for (size_t i = 0; i < face->total; i++) {
         double cost = ts_element_cost(face->found[i], face->expected[i], face->expected[i]);
         if (cost < 0 || ts_case_aside(face, i / actor->width))
@@ -152,6 +175,7 @@ void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled)
     }
     level = usual_level(state, index);
     level = level > 2 * rounding ? level : 2 * rounding;
+    own = 2 * rounding;
     if (state->replayed) /* the reference's own distance from the product is no fault of the candidate's */
         level = level > 2 * state->product.residual ? level : 2 * state->product.residual;
     face->noise = learnt ? modelled : level * level * size;
@@ -161,8 +185,11 @@ void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled)
         struct ts_structure structure = {0};
         if (!state->direct && !state->replayed)
             ts_structure_measure(&state->scene, actor, &structure);
-        state->quiet = face->error <= 4 * face->noise && structure.channel <= ts_channel_limit(&structure) &&
-                       structure.block <= TS_BLOCK_LIMIT && structure.row <= TS_ROW_LIMIT &&
+        /* into a weight nothing comes: that others differ as much does not make its own difference noise */
+        state->ordinary = weight && face->error <= 4 * face->noise;
+        state->quiet = face->error <= 4 * (weight ? own * own * size : face->noise) &&
+                       structure.channel <= ts_channel_limit(&structure) && structure.block <= TS_BLOCK_LIMIT &&
+                       structure.row <= TS_ROW_LIMIT &&
                        ((!state->direct && !state->replayed) || parts_are_quiet(state, face->noise));
         lone = state->quiet && ts_element_stands_out(&structure);
         state->quiet = state->quiet && !lone;
@@ -170,6 +197,8 @@ void ts_case_weigh(struct ts_case_state *state, size_t index, double modelled)
     rows = spread_of_the_middle(state, false);
     columns = spread_of_the_middle(state, true);
     limit = 1.5 * (rows < columns ? rows : columns);
+    if (weight)
+        limit = fmin(limit, fmax(beyond_a_line(state), own * own * size));
     face->noise = face->noise < limit ? face->noise : limit;
     face->noise = face->noise < 0.8 * face->error ? face->noise : 0.8 * face->error;
     for (size_t i = 0; i < face->total && lone; i++) {

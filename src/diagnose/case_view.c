@@ -209,6 +209,11 @@ bool ts_case_quiet(const struct ts_case *the_case)
     return ((const struct ts_case_state *)the_case)->quiet;
 }
 
+bool ts_case_ordinary(const struct ts_case *the_case)
+{
+    return ((const struct ts_case_state *)the_case)->ordinary;
+}
+
 const char *ts_case_text(struct ts_case *the_case, const char *format, ...)
 {
     va_list args;

@@ -69,6 +69,8 @@ const struct ts_pair *ts_case_pair(const struct ts_case *the_case);
 size_t ts_case_pair_count(const struct ts_case *the_case);
 /* Nothing but rounding is left of the error. */
 bool ts_case_quiet(const struct ts_case *the_case);
+/* A weight that differs no more than the others of its file do: where it differs most tells nothing. */
+bool ts_case_ordinary(const struct ts_case *the_case);
 /* What the candidate's norm is given, when the operation is one: its input, or the sum of its two inputs. Valid until
  * the family returns; NULL otherwise. */
 const double *ts_case_norm_input(struct ts_case *the_case);

@@ -37,6 +37,8 @@
 #define RISING_ROWS  8
 #define BEGINS_BELOW 0.5
 #define ABOUT_ONE    0.1
+#define USUAL_DIGITS 4
+#define MOST_DIGITS  9
 /* A factor beside a bias: of so many tokens, that far from one and from zero, which explains so much; how far means
  * move at least, in energy, beside what the factor would move them. */
 #define FEWEST_ROWS  5
@@ -413,20 +415,41 @@ static bool hold_one_number(const struct sums *sums, size_t parts, const bool *c
     return true;
 }
 
+/* Parts that hold nothing but zeros are for "zeros" to say: a factor of 0 for them would take others along, which err
+ * as noise does. Returns how many are left. */
+static size_t without_zeros(const struct sums *sums, size_t parts, bool *chosen)
+{
+    size_t left = 0;
+    for (size_t p = 0; p < parts; p++) {
+        chosen[p] = chosen[p] && !(sums[p].xx > 0 && sums[p].yy == 0);
+        left += chosen[p];
+    }
+    return left;
+}
+
+/* How many digits tell the two numbers apart, and as many as people read where that takes none. */
+static int digits_between(double low, double high)
+{
+    double size = fmax(fabs(low), fabs(high)), apart = fabs(high - low);
+    int digits = apart > 0 ? (int)ceil(log10(size / apart)) + 2 : USUAL_DIGITS;
+    return digits < USUAL_DIGITS ? USUAL_DIGITS : digits > MOST_DIGITS ? MOST_DIGITS : digits;
+}
+
 /* "each channel has its own factor, from 0.9 to 1.1", "channel 3 is 1.51 times what it should be". which: the parts
  * that err, where not all do. */
 static const char *parts_text(struct ts_case *the_case, enum partition partition, const struct words *words,
                               size_t number, size_t parts, const char *which, bool offset, double low, double high)
 {
     const char *what = partition == BY_ROW ? ts_case_row_word(the_case) : words->what;
+    const int digits = digits_between(low, high);
     if (number == parts)
         return ts_case_text(the_case,
-                            offset ? "each %s is off by its own constant%s, from %.4g to %.4g"
-                                   : "each %s has its own factor%s, from %.4g to %.4g",
-                            what, words->per, low, high);
+                            offset ? "each %s is off by its own constant%s, from %.*g to %.*g"
+                                   : "each %s has its own factor%s, from %.*g to %.*g",
+                            what, words->per, digits, low, digits, high);
     if (partition == BY_HEAD_OF_ROW) /* a number of head and row together names neither */
-        return ts_case_text(the_case, "%zu of the %zu heads of all %ss are each off by a factor, from %.4g to %.4g",
-                            number, parts, ts_case_row_word(the_case), low, high);
+        return ts_case_text(the_case, "%zu of the %zu heads of all %ss are each off by a factor, from %.*g to %.*g",
+                            number, parts, ts_case_row_word(the_case), digits, low, digits, high);
     if (number == 1)
         return ts_case_text(the_case, offset ? "%s %s is off by %+.4g%s" : "%s %s is %.4g times what it should be%s",
                             what, which, low, words->per);
@@ -435,9 +458,9 @@ static const char *parts_text(struct ts_case *the_case, enum partition partition
                             offset ? "%ss %s are off by %+.4g%s" : "%ss %s are %.4g times what they should be%s", what,
                             which, high, words->per);
     return ts_case_text(the_case,
-                        offset ? "%ss %s are each off by a constant, from %.4g to %.4g%s"
-                               : "%ss %s are each off by a factor, from %.4g to %.4g%s",
-                        what, which, low, high, words->per);
+                        offset ? "%ss %s are each off by a constant, from %.*g to %.*g%s"
+                               : "%ss %s are each off by a factor, from %.*g to %.*g%s",
+                        what, which, digits, low, digits, high, words->per);
 }
 
 static bool is_attended(const struct ts_case *the_case)
@@ -473,7 +496,8 @@ static void by_part(struct ts_case *the_case, enum partition partition, const st
     double low = INFINITY, high = -INFINITY, *numbers = calloc(parts ? parts : 1, sizeof *numbers);
     bool one = false;
     char which[128];
-    if (!sums || !chosen || !numbers || parts < 2 || !(number = choose(the_case, sums, parts, chosen)))
+    if (!sums || !chosen || !numbers || parts < 2 || !choose(the_case, sums, parts, chosen) ||
+        !(number = without_zeros(sums, parts, chosen)))
         goto done;
     if (partition == BY_CHANNEL)
         number = choose_few(sums, parts, chosen, number);

@@ -633,6 +633,7 @@ static void propose(struct ts_case *the_case)
         ts_propose_distance_bias(the_case);
     if (the_case->operation.kind == TS_OPERATION_NONE && ts_case_in_scene(the_case) && !is_attention_right(the_case) &&
         !ts_propose_inner_attention(the_case)) {
+        ts_propose_probabilities(the_case);
         ts_propose_unseen_attention(the_case);
         if (ts_names_attention(ts_case_name(the_case, the_case->actor)))
             ts_propose_head_factors(the_case);

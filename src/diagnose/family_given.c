@@ -10,6 +10,7 @@
 #include "diagnose/product.h"
 #include "diagnose/variant.h"
 #include "diagnose/wiring.h"
+#include "tensor/layer.h"
 
 #define LOOKED_AT   18  /* earlier tensors that may be given to it: from the first norm of a layer to its last */
 #define OPERANDS    4   /* of those, the nearest may be made into something first */
@@ -547,11 +548,31 @@ static void say(struct search *search)
                      ts_case_has_weights(the_case) ? "used" : "at hand", search->told_by);
 }
 
+/* What attention gives mixes tokens: it is a product of what attention held before, its context, if that was captured
+ * in this layer, and of nothing else. */
+static bool is_behind_unseen_attention(const struct search *search)
+{
+    const char *name = ts_case_name(search->the_case, search->the_case->actor);
+    uint64_t layer, other;
+    bool known = ts_layer_of(name, &layer);
+    if (!ts_names_attention(name))
+        return false;
+    for (size_t i = 0; i < search->near_count; i++) {
+        const char *near = ts_case_name(search->the_case, search->near[i]);
+        if ((ts_names_attention(near) || ts_names_context(near)) && !strstr(near, "norm") &&
+            (!known || (ts_layer_of(near, &other) && other == layer)))
+            return false;
+    }
+    return true;
+}
+
 /* Scores and probabilities are no products of a weight, and neither is what an earlier tensor was added to. */
 static bool is_product(const struct search *search)
 {
     const struct ts_actor *actor = search->the_case->actor;
     size_t below = 0;
+    if (is_behind_unseen_attention(search))
+        return false;
     for (size_t k = 0; k < actor->rows * actor->width; k++)
         below += actor->a[k] < 0;
     if (!below || (actor->heads > 1 && actor->inner == actor->sequence))

@@ -308,17 +308,20 @@ static void stale(struct ts_case *the_case, bool *mask, double *prediction)
     for (size_t back = 1; back < TS_SCENE_WINDOW && back <= newest; back++) {
         const struct ts_actor *other = ts_scene_actor(the_case->scene, newest - back);
         struct ts_region region;
-        size_t number = 0, written = 0;
+        size_t number = 0, written = 0, unlike = 0;
         if (!other || other->rows * other->width != the_case->total)
             continue;
         for (size_t i = 0; i < the_case->total; i++) {
             double older = (double)other->b[i];
+            unlike += (older > 0) != (the_case->found[i] != 0);
             mask[i] = older == the_case->found[i] && older != 0 && older != the_case->expected[i];
             number += mask[i];
             written += the_case->found[i] != 0;
         }
         if (number >= RUN_LEAST && number * 20 > written * 19 &&
             written * 20 < the_case->total * 19) { /* it is that tensor, but for what is masked */
+            if (!unlike)                           /* or relu, which is no step that is missing */
+                continue;
             fill(the_case, mask, prediction);
             give_left_over(the_case, mask, 0, other, NULL, NULL);
             ts_propose(
@@ -685,7 +688,7 @@ static void sparse(struct ts_case *the_case)
     if (most < FEW_SMALL)
         most = the_case->total < 100 * FEW_SMALL ? FEW_LEAST : FEW_SMALL;
     most = most > FEW_MOST ? FEW_MOST : most;
-    if (!(above > 0))
+    if (!(above > 0) || ts_case_ordinary(the_case))
         return;
     most = the_case->total < 16 * FEW_LEAST ? 1 : most;
     /* the largest most + 1 of them, in order */

@@ -397,6 +397,42 @@ void ts_adapt_norm(struct ts_case *the_case)
     }
 }
 
+/* The right chunks, applied in another way; `one` is what is added to the reference's. */
+static const struct applied {
+    double one, scale, shift;
+    const char *text, *check;
+} applied[] = {
+    {0, 1, -1, "the candidate subtracts the shift of an adaptive norm", "the sign of the shift"},
+    {0, -1, 1, "the candidate subtracts the scale of an adaptive norm", "the sign of the scale"},
+    {1, 1, 1, "the candidate adds the \"1 +\" of an adaptive norm twice",
+     "whether the scale is captured and passed with its 1 already added"},
+    {0, 1, 0, "the candidate does not apply the shift of an adaptive norm", "whether scale and shift are both applied"},
+    {0, 0, 1, "the candidate does not apply the scale of an adaptive norm", "whether scale and shift are both applied"},
+};
+
+static void propose_applied(struct ts_variants *variants, const struct adaptive *own)
+{
+    struct ts_case *the_case = variants->the_case;
+    struct ts_operation changed = the_case->operation;
+    size_t width = the_case->actor->width;
+    double *table = malloc(2 * width * sizeof *table);
+    changed.table = table;
+    for (size_t way = 0; way < sizeof applied / sizeof *applied && table; way++) {
+        for (size_t i = 0; i < width; i++) {
+            table[i] = applied[way].scale * (double)own->from->b[own->scale * width + i] + applied[way].one +
+                       (own->one ? 1 : 0);
+            table[width + i] = applied[way].shift * (double)own->from->b[own->shift * width + i];
+        }
+        if (!(ts_variants_try(variants, &changed, variants->inputs) > WORTHWHILE))
+            continue;
+        ts_formula_operation(the_case, &changed);
+        ts_propose(the_case, "modulation", ts_variants_apply(variants, &changed, variants->inputs), 0,
+                   applied[way].check, "%s: chunk %u of %s", applied[way].text,
+                   applied[way].shift > 0 ? own->scale : own->shift, ts_case_name(the_case, own->from));
+    }
+    free(table);
+}
+
 static void propose_adaptive(struct ts_case *the_case)
 {
     struct ts_operation changed = the_case->operation;
@@ -433,6 +469,7 @@ static void propose_adaptive(struct ts_case *the_case)
             own.shift);
     }
     free(table);
+    propose_applied(&variants, &own);
     ts_variants_close(&variants);
 }
 

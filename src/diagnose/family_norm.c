@@ -348,7 +348,8 @@ static void other_size(const struct norm *norm)
         ts_formula_next(norm->the_case, &(struct ts_formula){
                                             .predict = predict_undivided, .numbers = &removed, .size = sizeof removed});
         ts_propose(norm->the_case, "row-scaled", norm->prediction, 0,
-                   "whether each row is divided by its root mean square",
+                   centred ? "whether each row is divided by its standard deviation"
+                           : "whether each row is divided by its root mean square",
                    kept ? "the candidate applies the weight and the bias but does not normalize: it neither removes "
                           "the mean of the row nor divides it by its standard deviation"
                         : "the candidate applies the weight but does not divide the row by its root mean square");

@@ -330,7 +330,7 @@ static void propose(struct ts_case *the_case)
     const struct way *ways = image ? planes : tokens;
     struct ts_actor own = unfolded(the_case), *actor = &own;
     size_t counts[] = {actor->rows, actor->heads, actor->width};
-    if (!(the_case->error > 0) || ts_case_quiet(the_case))
+    if (!(the_case->error > 0) || ts_case_quiet(the_case) || ts_case_ordinary(the_case))
         return;
     propose_sequences(the_case);
     for (int way = 0; way < 3; way++) {

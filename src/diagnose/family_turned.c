@@ -6,10 +6,15 @@
 #include <stdlib.h>
 
 #include "diagnose/families.h"
+#include "diagnose/turned_rates.h"
 #include "diagnose/turning.h"
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.5
+#define AS_WELL    0.01 /* what a base and a factor may explain less than an angle for each pair */
+#define CHOSEN     64   /* a factor is a multiple of a 64th, as people choose them */
+#define NO_WORSE   1e-4 /* what a number with a name may explain less than the one that fits best */
+#define NEAR_WHOLE 0.01 /* how far a factor may be from one with a name */
 #define NEARLY_ALL 0.9
 #define SCAN       720 /* steps of a rate between two tokens, -pi to pi */
 #define MOST_WORK  ((size_t)1 << 26)
@@ -205,6 +210,92 @@ static void give_formula(const struct turned *turned, enum way way)
     free(table);
 }
 
+static double rounded(double value)
+{
+    double unit = pow(10, floor(log10(value)) - 1), near = round(value / unit) * unit;
+    return fabs(near - value) < 0.01 * value ? near : value;
+}
+
+/* Numbers that people choose, near those that were fitted: a long sequence tells the one from the other. */
+static struct ts_turned_rates chosen_near(const struct ts_turned_rates *fitted)
+{
+    struct ts_turned_rates near = *fitted;
+    near.theta = rounded(fitted->theta);
+    near.theta_b = fitted->theta_b > 0 ? rounded(fitted->theta_b) : 0;
+    near.factor = round(fitted->factor * CHOSEN) / CHOSEN;
+    return near;
+}
+
+/* Turns the reference by this; the share of the error that it explains. */
+static double turn_by_rates(struct turned *turned, const struct ts_turned_rates *rates, double *angles)
+{
+    size_t pairs = turned->group / 2, count = turned->the_case->actor->rows * pairs;
+    bool grows = !(rates->positions < 0 || rates->positions > 0);
+    ts_turned_angles(rates, pairs, angles);
+    for (size_t i = 0; i < count; i++)
+        turned->angles[i] = angles[i % pairs] * (grows ? (double)ts_case_row(turned->the_case, i / pairs) : 1);
+    turn(turned);
+    return ts_explained(turned->the_case, turned->out);
+}
+
+/* What the two sides' angles are, in words: they differ by a factor, by the base, or by positions. */
+static const char *rates_text(struct ts_case *the_case, const struct ts_turned_rates *rates)
+{
+    const double theta = rounded(rates->theta), factor = rates->factor;
+    if (rates->positions < 0 || rates->positions > 0)
+        return ts_case_text(the_case, "positions are off by %+.0f (the angles fit theta = %.6g)", rates->positions,
+                            theta);
+    if (rates->theta_b > 0)
+        return ts_case_text(the_case, "the candidate's angles fit theta = %.6g, the reference's theta = %.6g",
+                            rounded(rates->theta_b), theta);
+    if (fabs(factor) < NEAR_WHOLE)
+        return ts_case_text(the_case, "only the reference is rotated, with theta = %.6g", theta);
+    if (fabs(factor + 1) < NEAR_WHOLE)
+        return ts_case_text(the_case,
+                            "the candidate rotates the other way: the sign of the angle (of the sine) is flipped "
+                            "(theta = %.6g)",
+                            theta);
+    if (fabs(factor - 2) < NEAR_WHOLE)
+        return ts_case_text(the_case, "only the candidate is rotated, with theta = %.6g, or it is so twice", theta);
+    return ts_case_text(the_case, "every angle is %.4g times the reference's: positions are scaled (theta = %.6g)",
+                        factor, theta);
+}
+
+/* A base and a factor in place of an angle for each pair, where they explain as much; the angles and what they predict
+ * are those then. NULL, and nothing is changed, when they do not. */
+static const char *find_rates(struct turned *turned, enum way way)
+{
+    struct ts_case *the_case = turned->the_case;
+    size_t rows = the_case->actor->rows, pairs = turned->group / 2, last = rows - 1;
+    double place = (double)ts_case_row(the_case, last), least = ts_explained(the_case, turned->out) - AS_WELL;
+    double *rates = calloc(3 * pairs, sizeof *rates), *weights = rates + pairs, *fitted = weights + pairs;
+    double complex *sums = calloc(pairs, sizeof *sums);
+    struct ts_turned_rates found, near;
+    const char *text = NULL;
+    for (size_t i = 0; i < rows * pairs && rates && sums; i++) {
+        sums[i % pairs] += turned->turns[i];
+        weights[i % pairs] += cabs(turned->turns[i]);
+    }
+    for (size_t i = 0; i < pairs && rates; i++)
+        rates[i] = turned->angles[last * pairs + i] / (way == GROWING && place > 0 ? place : 1);
+    if (rates && sums &&
+        (way == SAME ? ts_read_shift(sums, pairs, &found) : ts_read_growth(rates, weights, pairs, &found))) {
+        double as_fitted = turn_by_rates(turned, &found, fitted);
+        near = chosen_near(&found);
+        if (turn_by_rates(turned, &near, fitted) >= fmax(least, as_fitted - NO_WORSE))
+            text = rates_text(the_case, &near);
+        else if (turn_by_rates(turned, &found, fitted) >= least)
+            text = rates_text(the_case, &found);
+    }
+    for (size_t i = 0; i < rows * pairs && rates && !text; i++)
+        turned->angles[i] = rates[i % pairs] * (way == SAME ? 1 : (double)ts_case_row(the_case, i / pairs));
+    if (rates && !text)
+        turn(turned);
+    free(rates);
+    free(sums);
+    return text;
+}
+
 /* True when something is said that explains nearly all. */
 static bool try_pairing(struct turned *turned)
 {
@@ -217,6 +308,7 @@ static bool try_pairing(struct turned *turned)
         {any, "by different angles in each token: other positions"}};
     struct ts_case *the_case = turned->the_case;
     size_t rows = the_case->actor->rows, pairs = turned->group / 2;
+    const char *text, *which = turned->interleaved ? "2i, 2i + 1" : "i, i + half";
     bool said = false;
     if (!find_turns(turned))
         return false;
@@ -229,11 +321,17 @@ static bool try_pairing(struct turned *turned)
         turn(turned);
         if (ts_explained(the_case, turned->out) <= (way == ANY ? NEARLY_ALL : WORTHWHILE))
             continue;
+        text = way == ANY ? NULL : find_rates(turned, (enum way)way);
         give_formula(turned, (enum way)way);
-        ts_propose(the_case, "rotation", turned->out, way == ANY ? rows * pairs : pairs,
-                   "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)",
-                   "pairs (%s) keep their length but are rotated against the reference %s",
-                   turned->interleaved ? "2i, 2i + 1" : "i, i + half", ways[way].text);
+        ts_propose(the_case, "rotation", turned->out,
+                   way == ANY ? rows * pairs
+                   : text     ? 2
+                              : pairs,
+                   "rope_theta, rope_scaling, position ids, and the pairing (half-split or interleaved)", "%s",
+                   text
+                       ? ts_case_text(the_case, "%s: pairs (%s) keep their length and turn by just that", text, which)
+                       : ts_case_text(the_case, "pairs (%s) keep their length but are rotated against the reference %s",
+                                      which, ways[way].text));
         said = said || ts_explained(the_case, turned->out) > NEARLY_ALL;
     }
     return said;

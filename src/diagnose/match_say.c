@@ -197,29 +197,34 @@ static void say_copies(const struct ts_lines *lines, const double *prediction, c
 {
     bool *moved = calloc(lines->found_count, sizeof *moved);
     char text[128];
-    size_t first = SIZE_MAX;
+    size_t first = SIZE_MAX, number = 0;
     bool behind = true;
+    int letters;
     if (!moved)
         return;
     for (size_t i = 0; i < lines->found_count; i++) {
         moved[i] = lines->from[i] != SIZE_MAX && ts_step_of(lines, i) != 0;
         first = moved[i] && first == SIZE_MAX ? i : first;
+        number += moved[i];
     }
+    letters = (int)strlen(what) - (number == 1); /* one of them has no s at its end */
     ts_region_list(lines->the_case, moved, lines->found_count, !lines->columns && !lines->all, text, sizeof text);
     for (size_t i = 0; i < lines->found_count; i++)
         behind = behind && (!moved[i] || ts_step_of(lines, i) == -1);
     if (!lines->columns && behind && !ts_case_direct(lines->the_case))
         offer(lines, prediction, "stale", 2 * lines->runs,
               "whether they are written at all: a position that does not advance, a slot that is written twice",
-              "%s %s repeat the one before: %zu is a copy of %zu", what, text, ts_own_place(lines, first),
-              lines->from[first]);
+              number > 1 ? "%.*s %s repeat the one before: %zu is a copy of %zu"
+                         : "%.*s %s repeats the one before: %zu is a copy of %zu",
+              letters, what, text, ts_own_place(lines, first), lines->from[first]);
     else
         offer(lines, prediction, lines->columns ? copied_heads(lines, moved) : "rows", 2 * lines->runs,
               lines->columns || ts_case_direct(lines->the_case)
                   ? "the piece that is loaded or computed there: a shard or a head of another rank, read twice"
                   : "which token is looked up or read there: its id, its slot, its position",
-              "%s %s are copies of others: %zu is a copy of %zu", what, text, ts_own_place(lines, first),
-              lines->from[first]);
+              number > 1 ? "%.*s %s are copies of others: %zu is a copy of %zu"
+                         : "%.*s %s is a copy of another: %zu is a copy of %zu",
+              letters, what, text, ts_own_place(lines, first), lines->from[first]);
     free(moved);
 }
 

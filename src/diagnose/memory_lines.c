@@ -6,6 +6,7 @@
 
 #include "base/ordered.h"
 #include "diagnose/case.h"
+#include "diagnose/formula.h"
 #include "diagnose/memory.h"
 #include "diagnose/region.h"
 
@@ -81,6 +82,42 @@ static size_t steady_channels(const struct ts_case *the_case, double *varies, bo
     return found;
 }
 
+/* The table: what each channel holds in every token, infinity where it holds no one number. Counts what moves all the
+ * same: rows of a sample may be alike where all are not. */
+static bool count_moving(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
+                         struct ts_tally *tally)
+{
+    const size_t width = the_case->actor->width;
+    (void)out;
+    if (formula->table_count != width)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        tally->sums[0] += isfinite(formula->table[i % width]) && the_case->found[i] != formula->table[i % width];
+    return true;
+}
+
+static const char *tell_moving(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
+                               double *share)
+{
+    (void)the_case;
+    (void)formula;
+    *share = tally->sums[0] > 0 ? 0 : *share;
+    return NULL;
+}
+
+static void give_steady(struct ts_case *the_case, const bool *mask)
+{
+    const size_t width = the_case->actor->width;
+    double *table = malloc(width * sizeof *table);
+    for (size_t channel = 0; channel < width && table; channel++)
+        table[channel] = mask[channel] ? the_case->found[channel] : (double)INFINITY;
+    if (table)
+        ts_formula_next(
+            the_case,
+            &(struct ts_formula){.count = count_moving, .tell = tell_moving, .table = table, .table_count = width});
+    free(table);
+}
+
 static void say(struct ts_case *the_case, const char *check, const char *summary)
 {
     const struct ts_case_state *state = (const struct ts_case_state *)the_case;
@@ -111,7 +148,8 @@ void ts_propose_empty_lines(struct ts_case *the_case)
                              the_case->total, ts_looked_at(the_case)));
         memset(mask, 0, the_case->total * sizeof *mask);
         found = steady_channels(the_case, sizes, mask, &biased);
-        if (found && found * MOST_SHARE <= width && ts_region_of(the_case, mask, &region))
+        if (found && found * MOST_SHARE <= width && ts_region_of(the_case, mask, &region)) {
+            give_steady(the_case, mask);
             say(the_case, "whether the weights of these channels are loaded",
                 biased
                     ? ts_case_text(the_case,
@@ -119,6 +157,7 @@ void ts_propose_empty_lines(struct ts_case *the_case)
                                    region.text, ts_case_row_word(the_case))
                     : ts_case_text(the_case, "the candidate is zero in %s, in every %s", region.text,
                                    ts_case_row_word(the_case)));
+        }
     }
     free(mask);
     free(sizes);

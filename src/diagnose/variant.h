@@ -69,6 +69,8 @@ void ts_propose_other_function(struct ts_case *the_case);
 void ts_propose_function_on_top(struct ts_case *the_case);
 /* Attention of which only the end was captured. In attention_unseen.c. */
 void ts_propose_unseen_attention(struct ts_case *the_case);
+/* Probabilities alone, on both sides. In attention_probabilities.c. */
+void ts_propose_probabilities(struct ts_case *the_case);
 /* Gates of a block's branches that were not captured. In modulation_gates.c. */
 void ts_propose_learnt_gates(struct ts_case *the_case);
 /* The norm of a gated sum that was not captured. In modulation_hidden.c. */

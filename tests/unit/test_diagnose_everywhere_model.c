@@ -105,10 +105,10 @@ static void test_turns(void **state)
         .id = "rotation", .rows = ROWS, .unit = "tokens", .build = build_turned, .least = 0.8, .silent_there = true};
     (void)state;
     angles = same_angles;
-    plan.words = "by the same angles in every token";
+    plan.words = "positions are off by +3 (the angles fit theta = 10000)";
     expect_everywhere(&plan);
     angles = growing_angles;
-    plan.words = "by angles that grow with the position";
+    plan.words = "fit theta = 50000, the reference's theta = 10000";
     expect_everywhere(&plan);
     angles = free_angles;
     plan.words = "by different angles in each token";

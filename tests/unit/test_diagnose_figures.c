@@ -308,6 +308,41 @@ static void test_adaptive_norm_is_silent(void **state)
     }
 }
 
+/* The right chunks of its modulation, applied in another way. */
+static void test_adaptive_norm_applied_otherwise(void **state)
+{
+    static const struct {
+        float one, scale, shift;
+        const char *words;
+    } ways[] = {
+        {1, 1, -1, "subtracts the shift of an adaptive norm: chunk 0 of final_layer.adaLN_modulation"},
+        {1, -1, 1, "subtracts the scale of an adaptive norm: chunk 1"},
+        {2, 1, 1, "adds the \"1 +\" of an adaptive norm twice"},
+        {1, 1, 0, "does not apply the shift of an adaptive norm"},
+        {1, 0, 1, "does not apply the scale of an adaptive norm"},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof ways / sizeof *ways; n++) {
+        struct made made;
+        float *modulation, weights[2][WIDTH], shifts[WIDTH];
+        start(&made, (size_t)TOKENS * WIDTH);
+        modulation = made_values(2 * WIDTH);
+        for (size_t i = 0; i < WIDTH; i++) {
+            weights[0][i] = 1 + modulation[WIDTH + i];
+            weights[1][i] = ways[n].one + ways[n].scale * modulation[WIDTH + i];
+            shifts[i] = ways[n].shift * modulation[i];
+        }
+        norm(made.x, weights[0], modulation, true, made.right);
+        norm(made.x, weights[1], shifts, true, made.wrong);
+        trace_add(&made.trace, "x_embedder", made.x, made.x, SHAPE(TOKENS, WIDTH));
+        trace_add(&made.trace, "final_layer.adaLN_modulation", modulation, modulation, SHAPE(1, 2 * WIDTH));
+        diagnose(&made, "final_layer.norm", TOKENS, WIDTH);
+        assert_first(&made.trace, "modulation", ways[n].words);
+        finish(&made);
+        free(modulation);
+    }
+}
+
 /* Queries cut out of a fused projection by head: the pieces are heads, not parts of them. */
 static void test_pieces(void **state)
 {
@@ -344,15 +379,40 @@ static void test_rows_between(void **state)
     finish(&made);
 }
 
+/* Factors that are one to four digits are not one: "from 0.99996 to 0.99999", not "from 1 to 1". */
+static void test_factors_near_one(void **state)
+{
+    struct made made;
+    const char *words;
+    (void)state;
+    start(&made, (size_t)TOKENS * WIDTH);
+    for (size_t i = 0; i < (size_t)TOKENS * WIDTH; i++)
+        made.wrong[i] = (float)((double)made.right[i] * (1 - 1e-5 * (double)(2 + i / WIDTH % 5)));
+    diagnose(&made, "model.layers.0.mlp.down_proj", TOKENS, WIDTH);
+    assert_first(&made.trace, "row-scaled", "each token has its own factor");
+    words = made.trace.diagnosis.causes[0].summary;
+    if (!strstr(words, "from 0.9999") || strstr(words, "to 1"))
+        fail_msg("%s", words);
+    finish(&made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_another_softcap), cmocka_unit_test(test_one_softcap),
-        cmocka_unit_test(test_exponents),       cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_no_blocks),       cmocka_unit_test(test_folded_heads),
-        cmocka_unit_test(test_strided_heads),   cmocka_unit_test(test_empty_heads),
-        cmocka_unit_test(test_norms),           cmocka_unit_test(test_adaptive_norm_is_silent),
-        cmocka_unit_test(test_pieces),          cmocka_unit_test(test_rows_between),
+        cmocka_unit_test(test_another_softcap),
+        cmocka_unit_test(test_one_softcap),
+        cmocka_unit_test(test_exponents),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_no_blocks),
+        cmocka_unit_test(test_folded_heads),
+        cmocka_unit_test(test_strided_heads),
+        cmocka_unit_test(test_empty_heads),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_adaptive_norm_is_silent),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_rows_between),
+        cmocka_unit_test(test_factors_near_one),
+        cmocka_unit_test(test_adaptive_norm_applied_otherwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

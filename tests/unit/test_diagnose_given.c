@@ -517,15 +517,90 @@ static void test_noise_of_a_covariance(void **state)
     }
 }
 
+/* Attention over `MIXED` tokens, of which nothing inside was captured. */
+enum { MIXED = 36, MIXED_WIDTH = 96, MIXED_HEADS = 6 };
+
+static void mix(const float *x, float *const weights[4], double factor, float *out)
+{
+    enum { SIZE_OF_HEAD = MIXED_WIDTH / MIXED_HEADS };
+    float *parts[4];
+    for (int k = 0; k < 4; k++)
+        parts[k] = calloc((size_t)MIXED * MIXED_WIDTH, sizeof(float));
+    for (int k = 0; k < 4; k++) {
+        for (size_t t = 0; t < MIXED; t++)
+            for (size_t o = 0; o < MIXED_WIDTH; o++) {
+                double sum = 0;
+                for (size_t i = 0; i < MIXED_WIDTH; i++)
+                    sum += (double)(k == 3 ? out : x)[t * MIXED_WIDTH + i] * (double)weights[k][o * MIXED_WIDTH + i];
+                parts[k][t * MIXED_WIDTH + o] = (float)(sum / sqrt(MIXED_WIDTH));
+            }
+        for (size_t head = 0; k == 2 && head < MIXED_HEADS; head++)
+            for (size_t t = 0; t < MIXED; t++) {
+                double scores[MIXED], sum = 0;
+                const size_t at = head * SIZE_OF_HEAD;
+                for (size_t s = 0; s < MIXED; s++) {
+                    double dot = 0;
+                    for (size_t i = at; i < at + SIZE_OF_HEAD; i++)
+                        dot += (double)parts[0][t * MIXED_WIDTH + i] * (double)parts[1][s * MIXED_WIDTH + i];
+                    scores[s] = exp(factor * dot / sqrt(SIZE_OF_HEAD));
+                    sum += scores[s];
+                }
+                for (size_t i = at; i < at + SIZE_OF_HEAD; i++) {
+                    double value = 0;
+                    for (size_t s = 0; s < MIXED; s++)
+                        value += scores[s] / sum * (double)parts[2][s * MIXED_WIDTH + i];
+                    out[t * MIXED_WIDTH + i] = (float)value;
+                }
+            }
+    }
+    memcpy(out, parts[3], (size_t)MIXED * MIXED_WIDTH * sizeof *out);
+    for (int k = 0; k < 4; k++)
+        free(parts[k]);
+}
+
+/* A module's attention as a whole, at half the temperature: what came before it is not what a product was given. */
+static void test_attention_is_no_product(void **state)
+{
+    (void)state;
+    for (int seed = 0; seed < 9; seed++) {
+        struct trace trace;
+        float *weights[4], *before, *x, *blocks, a[MIXED * MIXED_WIDTH], b[MIXED * MIXED_WIDTH];
+        trace_start(&trace);
+        dice_state = 100 + (uint64_t)seed;
+        for (int k = 0; k < 4; k++)
+            weights[k] = made_values((size_t)MIXED_WIDTH * MIXED_WIDTH);
+        x = made_values((size_t)MIXED * MIXED_WIDTH);
+        before = made_values((size_t)MIXED * MIXED_WIDTH);
+        blocks = made_values((size_t)MIXED * MIXED_WIDTH);
+        for (size_t i = 0; i < (size_t)MIXED * MIXED_WIDTH; i++) { /* what a shift adds, tokens have in common */
+            x[i] += before[i % MIXED_WIDTH] * (float)(seed % 3);
+            blocks[i] = x[i] + 0.3F * blocks[i];
+        }
+        mix(x, weights, 1, a);
+        mix(x, weights, 0.5, b);
+        trace_add(&trace, "transformer_blocks.0.attn", before, before, SHAPE(MIXED, MIXED_WIDTH));
+        trace_add(&trace, "transformer_blocks.0", blocks, blocks, SHAPE(MIXED, MIXED_WIDTH));
+        trace_add(&trace, "transformer_blocks.1.norm1", x, x, SHAPE(MIXED, MIXED_WIDTH));
+        trace_diagnose(&trace, trace_add(&trace, "transformer_blocks.1.attn", a, b, SHAPE(MIXED, MIXED_WIDTH)));
+        for (size_t i = 0; i < trace.diagnosis.count; i++)
+            if (strstr(trace.diagnosis.causes[i].summary, "the product that makes this"))
+                fail_msg("%s", trace.diagnosis.causes[i].summary);
+        for (int k = 0; k < 4; k++)
+            free(weights[k]);
+        free(before);
+        free(x);
+        free(blocks);
+        trace_end(&trace);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_noise_of_a_covariance),
-                                       cmocka_unit_test(test_functions_without_weights),
-                                       cmocka_unit_test(test_weights_are_not_inputs),
-                                       cmocka_unit_test(test_norm_that_is_passed_by),
-                                       cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
-                                       cmocka_unit_test(test_the_other_norm_of_a_layer),
-                                       cmocka_unit_test(test_heads_in_another_order),
-                                       cmocka_unit_test(test_attention_without_weights)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention_is_no_product),   cmocka_unit_test(test_noise_of_a_covariance),
+        cmocka_unit_test(test_functions_without_weights), cmocka_unit_test(test_weights_are_not_inputs),
+        cmocka_unit_test(test_norm_that_is_passed_by),    cmocka_unit_test(test_tokens_that_tell_most_of_a_weight),
+        cmocka_unit_test(test_the_other_norm_of_a_layer), cmocka_unit_test(test_heads_in_another_order),
+        cmocka_unit_test(test_attention_without_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,6 +202,27 @@ static void test_no_tie_where_one_explains_more(void **state)
     }
 }
 
+/* relu leaves what is above zero as it was: that is told as relu, not as a step that is missing. */
+static void test_relu_is_a_step(void **state)
+{
+    enum { UNITS = 80, NUMBERS = TOKENS * UNITS };
+    struct trace trace;
+    float *up, a[NUMBERS], b[NUMBERS];
+    (void)state;
+    trace_start(&trace);
+    up = made_values(NUMBERS);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        b[i] = up[i] > 0 ? up[i] : 0;
+        a[i] = b[i] * b[i];
+    }
+    trace_add(&trace, "model.layers.0.mlp.up_proj", up, up, SHAPE(TOKENS, UNITS));
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.0.mlp.act_fn", a, b, SHAPE(TOKENS, UNITS)));
+    assert_first(&trace, "activation", "relu(");
+    assert_null(trace_cause(&trace, "skipped-op"));
+    free(up);
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_more_freedom_must_explain_more),
         cmocka_unit_test(test_chance_is_no_explanation),
         cmocka_unit_test(test_no_tie_where_one_explains_more),
+        cmocka_unit_test(test_relu_is_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,8 +89,8 @@ static void expect_turned(double constant, double rate, float sign, const char *
 static void test_turned_without_input(void **state)
 {
     (void)state;
-    expect_turned(1, 0, 1, "rotation", "the same angles in every token");
-    expect_turned(0, 0.4, 1, "rotation", "grow with the position");
+    expect_turned(1, 0, 1, "rotation", "positions are off by +1 (the angles fit theta = 10000)");
+    expect_turned(0, 0.4, 1, "rotation", "every angle is 1.4 times");
     expect_turned(0, 0, -1, "sign-flipped", NULL);
 }
 

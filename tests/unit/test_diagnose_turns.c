@@ -241,6 +241,53 @@ static void test_parts_of_heads_turn(void **state)
     }
 }
 
+/* Both sides were captured behind the rotary embedding, and nothing before it: the turn between them tells bases,
+ * factors and positions. */
+static void test_numbers_of_a_turn(void **state)
+{
+    static const struct {
+        double theta[2], factor, positions;
+        const char *words;
+    } cases[] = {
+        {{1e4, 5e5}, 1, 0, "the candidate's angles fit theta = 500000, the reference's theta = 10000"},
+        {{1e6, 1e4}, 1, 0, "the candidate's angles fit theta = 10000, the reference's theta = 1e+06"},
+        {{1e4, 1e4}, -1, 0, "rotates the other way: the sign of the angle (of the sine) is flipped (theta = 10000)"},
+        {{5e5, 5e5}, 0, 0, "only the reference is rotated, with theta = 500000"},
+        {{1e4, 1e4}, 0.125, 0, "every angle is 0.125 times the reference's: positions are scaled (theta = 10000)"},
+        {{1e4, 1e4}, 1, 3, "positions are off by +3 (the angles fit theta = 10000)"},
+        {{1e6, 1e6}, 1, -1, "positions are off by -1 (the angles fit theta = 1e+06)"},
+    };
+    enum { WIDTH = 4 * SIZE, MOST_ROWS = 700 };
+    static const size_t sizes[] = {12, 40, MOST_ROWS};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases * 6; n++) {
+        const size_t which = n / 6, rows = sizes[n % 3], count = rows * WIDTH;
+        struct trace trace;
+        float *x, *sides[2] = {malloc(count * sizeof(float)), malloc(count * sizeof(float))};
+        assert_true(sides[0] && sides[1]);
+        trace_start(&trace);
+        x = made_values(count);
+        for (size_t i = 0; i < count; i++)
+            for (int side = 0; side < 2; side++) {
+                size_t place = i % SIZE, pair = place % (SIZE / 2);
+                size_t other = place < SIZE / 2 ? i + SIZE / 2 : i - SIZE / 2;
+                double at = (double)(i / WIDTH) + (side ? cases[which].positions : 0);
+                double angle = at * pow(cases[which].theta[side], -(double)pair / (SIZE / 2));
+                angle *= side ? cases[which].factor : 1;
+                sides[side][i] =
+                    (float)((double)x[i] * cos(angle) + (place < SIZE / 2 ? -1 : 1) * (double)x[other] * sin(angle));
+            }
+        for (size_t i = 0; i < count && n % 6 > 2; i++)
+            sides[1][i] = to_bf16(sides[1][i]);
+        trace_diagnose(&trace, trace_add(&trace, "q_rope", sides[0], sides[1], SHAPE(rows, WIDTH)));
+        assert_first(&trace, "rotation", cases[which].words);
+        trace_end(&trace);
+        free(x);
+        free(sides[0]);
+        free(sides[1]);
+    }
+}
+
 /* Queries that were captured behind the rotary embedding on one side, before it on the other, with heads folded into
  * the channels and nothing else to tell how many there are. */
 static void test_turned_on_one_side(void **state)
@@ -264,9 +311,7 @@ static void test_turned_on_one_side(void **state)
         shake(b, b, rows * WIDTH, n % 2 ? 2e-3 : 1e-7);
         trace_add(&trace, "model.layers.1.input_layernorm", x, x, SHAPE(rows, WIDTH));
         trace_diagnose(&trace, trace_add(&trace, "model.layers.1.self_attn.q_proj", a, b, SHAPE(rows, WIDTH)));
-        assert_first(&trace, "rotation",
-                     "pairs (i, i + half) keep their length but are rotated against the reference by "
-                     "angles that grow with the position");
+        assert_first(&trace, "rotation", "only the candidate is rotated, with theta = 10000");
         trace_end(&trace);
         free(x);
         free(a);
@@ -297,8 +342,8 @@ int main(void)
         cmocka_unit_test(test_tables_of_angles),          cmocka_unit_test(test_table_of_few_pairs),
         cmocka_unit_test(test_tables_are_silent),         cmocka_unit_test(test_norms_with_a_bias),
         cmocka_unit_test(test_a_roll_of_repeated_tokens), cmocka_unit_test(test_one_offset_for_all),
-        cmocka_unit_test(test_turned_on_one_side),        cmocka_unit_test(test_parts_of_heads_turn),
-        cmocka_unit_test(test_weight_of_a_later_norm),
+        cmocka_unit_test(test_numbers_of_a_turn),         cmocka_unit_test(test_turned_on_one_side),
+        cmocka_unit_test(test_parts_of_heads_turn),       cmocka_unit_test(test_weight_of_a_later_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

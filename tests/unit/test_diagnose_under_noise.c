@@ -45,6 +45,29 @@ static void test_lines_that_are_nothing(void **state)
     diagnose_line(false, TOKENS, 0.25f, "channel 7: one value per channel, the same in every token");
 }
 
+/* A token that is zero is told as that, and not as one of those that are off by a factor. */
+static void test_a_zero_is_no_factor(void **state)
+{
+    struct trace trace;
+    float *a, *errors, b[TOTAL];
+    (void)state;
+    trace_start(&trace);
+    add_coarse(&trace, TOKENS, 0.03);
+    a = made_values(TOTAL);
+    errors = made_values(TOTAL);
+    for (size_t k = 0; k < TOTAL; k++) {
+        size_t token = k / WIDTH;
+        b[k] = token == TOKENS - 1 ? 0 : a[k] * (token == 5 || token == 9 ? 1.2F : 1) + 0.03F * errors[k];
+    }
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_down_proj", a, b, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "zeros", "zero in token 23");
+    if (trace_cause(&trace, "row-scaled"))
+        assert_null(strstr(trace_cause(&trace, "row-scaled")->summary, "from 0 "));
+    free(a);
+    free(errors);
+    trace_end(&trace);
+}
+
 /* The first of two heads of the values has the other sign: no rotation, though pairs keep their lengths. */
 static void test_a_sign_is_no_turn(void **state)
 {
@@ -247,15 +270,11 @@ static void test_one_number_is_no_clamp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines_that_are_nothing),
-        cmocka_unit_test(test_a_sign_is_no_turn),
-        cmocka_unit_test(test_a_column_that_is_all_there_is),
-        cmocka_unit_test(test_a_candidate_lost_in_noise),
-        cmocka_unit_test(test_attention_is_no_router),
-        cmocka_unit_test(test_a_factor_of_one_head),
-        cmocka_unit_test(test_tokens_that_are_alike_do_not_move),
-        cmocka_unit_test(test_noise_is_no_other_type),
-        cmocka_unit_test(test_one_number_is_no_clamp),
+        cmocka_unit_test(test_lines_that_are_nothing),    cmocka_unit_test(test_a_zero_is_no_factor),
+        cmocka_unit_test(test_a_sign_is_no_turn),         cmocka_unit_test(test_a_column_that_is_all_there_is),
+        cmocka_unit_test(test_a_candidate_lost_in_noise), cmocka_unit_test(test_attention_is_no_router),
+        cmocka_unit_test(test_a_factor_of_one_head),      cmocka_unit_test(test_tokens_that_are_alike_do_not_move),
+        cmocka_unit_test(test_noise_is_no_other_type),    cmocka_unit_test(test_one_number_is_no_clamp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -325,6 +325,34 @@ static void test_bias_of_one_token(void **state)
     free(bias);
 }
 
+/* Larger values take the mean along: that is no sharper attention, "around nearly the same mean". */
+static void test_larger_values_are_not_sharper(void **state)
+{
+    enum { ROWS_OF_IT = 20, CHANNELS_OF_IT = 40, NUMBERS = ROWS_OF_IT * CHANNELS_OF_IT };
+    struct trace trace;
+    float *means, *x, *noise, *before, b[NUMBERS];
+    (void)state;
+    trace_start(&trace);
+    means = made_values(CHANNELS_OF_IT);
+    x = made_values(NUMBERS);
+    noise = made_values(NUMBERS);
+    before = made_values(NUMBERS);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        x[i] += means[i % CHANNELS_OF_IT];
+        b[i] = 2.25F * x[i] + noise[i];
+    }
+    trace_add(&trace, "model.layers.0", before, before, SHAPE(ROWS_OF_IT, CHANNELS_OF_IT));
+    trace_diagnose(&trace, trace_add(&trace, "model.layers.1.self_attn", x, b, SHAPE(ROWS_OF_IT, CHANNELS_OF_IT)));
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        if (strstr(trace.diagnosis.causes[i].summary, "same mean"))
+            fail_msg("%s", trace.diagnosis.causes[i].summary);
+    free(means);
+    free(x);
+    free(noise);
+    free(before);
+    trace_end(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_token),
@@ -338,6 +366,7 @@ int main(void)
                                        cmocka_unit_test(test_mask_behind_the_softmax),
                                        cmocka_unit_test(test_factor_without_a_bias),
                                        cmocka_unit_test(test_factors_beside_a_bias),
-                                       cmocka_unit_test(test_bias_of_one_token)};
+                                       cmocka_unit_test(test_bias_of_one_token),
+                                       cmocka_unit_test(test_larger_values_are_not_sharper)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
