@@ -323,13 +323,23 @@ static enum ts_status carry_order(struct ts_pairer *pairer, struct ts_error *err
 }
 
 /* Whoever names two inputs that hold one tensor each, of as many elements, wants these compared, whatever the files are
- * called and however wrong the values are. */
-static enum ts_status match_only(struct ts_pairer *pairer, struct ts_error *error)
+ * called and however wrong the values are: there is nothing to choose from, and so nobody has to read all of them. */
+enum ts_status ts_match_only(struct ts_pairer *pairer, struct ts_error *error)
 {
+    const size_t before = pairer->count;
+    struct ts_agreement agreement;
+    struct ts_pair *pair;
     if (pairer->a.count != 1 || pairer->b.count != 1 || pairer->a.taken[0] || pairer->b.taken[0] ||
         pairer->options->map_file || !same_count(pairer, 0, 0))
         return TS_OK;
-    return ts_layout_single(pairer, 0, 0, "place in order", false, error);
+    TS_TRY(ts_layout_single(pairer, 0, 0, "place in order", false, error));
+    pair = &pairer->found[before].pair;
+    if (pairer->count == before || pair->problem || pair->guess)
+        return TS_OK;
+    TS_TRY(ts_agree(&pair->a, &pair->b, LOOK_RUNS, &agreement, error));
+    if (agreement.correlation >= 0.8 && agreement.error <= TS_SAME_TENSOR)
+        pair->how = "content";
+    return TS_OK;
 }
 
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error)
@@ -342,7 +352,7 @@ enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error
     for (size_t i = 0; i < pairer->count && !any; i++)
         any = is_by_content(&pairer->found[i]);
     if (!any)
-        return match_only(pairer, error);
+        return TS_OK;
     rules = ts_arena_array(&pairer->scratch, pairer->count, sizeof *rules);
     if (!rules || !list_places(&pairer->a, &pairer->scratch, &a) || !list_places(&pairer->b, &pairer->scratch, &b) ||
         !ts_table_init(&of[0], pairer->count) || !ts_table_init(&of[1], pairer->count) ||

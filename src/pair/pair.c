@@ -480,6 +480,7 @@ static enum ts_status run(struct ts_pairer *pairer, struct ts_error *error)
     TS_TRY(ts_match_names(pairer, error));
     TS_TRY(ts_pairer_step(pairer, ts_match_tied, error));
     if (options->by_content) {
+        TS_TRY(ts_pairer_step(pairer, ts_match_only, error));
         TS_TRY(ts_pairer_step(pairer, ts_match_content, error));
         TS_TRY(ts_pairer_step(pairer, ts_match_stack_values, error));
         TS_TRY(ts_pairer_step(pairer, ts_match_carried, error));

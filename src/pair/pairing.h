@@ -197,6 +197,7 @@ enum ts_status ts_content_find(struct ts_pairer *pairer, const bool *only_a, con
                                size_t *count, struct ts_error *error);
 enum ts_status ts_match_stack_values(struct ts_pairer *pairer, struct ts_error *error); /* stacks that no name tells */
 enum ts_status ts_match_counted(struct ts_pairer *pairer, struct ts_error *error); /* counted.c: before equal names */
+enum ts_status ts_match_only(struct ts_pairer *pairer, struct ts_error *error);    /* carry.c: one tensor each */
 enum ts_status ts_match_carried(struct ts_pairer *pairer, struct ts_error *error); /* carry.c: behind content */
 enum ts_status ts_match_sums(struct ts_pairer *pairer, struct ts_error *error);    /* sums.c: behind all of these */
 enum ts_status ts_match_steps(struct ts_pairer *pairer, struct ts_error *error);   /* before any names are read */
