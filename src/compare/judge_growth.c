@@ -572,6 +572,20 @@ static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level
     return seen >= STEADY_LAYERS && level > STEADY_LARGER * ts_nth(levels, seen, chance > 1 ? seen - 1 : seen / 2);
 }
 
+/* A factor that came in, as other products of this layer show it: behind a norm that is what a channel far larger than
+ * all others was rounded by. It comes out again, once for each product that a module holds. */
+static double factor_that_came(const struct ts_judge *state, size_t i)
+{
+    double most = 0;
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++) {
+        const size_t k = i - back;
+        if (state->structures[k].slope > FOLLOWS_CUT && isfinite(state->errors[k]) &&
+            ts_same_layer(state->pairs[k].name, state->pairs[i].name))
+            most = fmax(most, state->structures[k].slope * state->errors[k]);
+    }
+    return most * ts_judge_products_of_module(state, i);
+}
+
 /* Much of an error that has grown is proportional to the reference. */
 static bool has_followed(const struct ts_structure *structure, double level, double base)
 {
@@ -746,7 +760,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
         else if (level <
                  ts_judge_sum_rounding(&state->pairs[i])) /* below that nothing follows the reference for a reason */
             return;
-        else if (fabs(structure->slope) > 0.8 && level > 2 * base && !(i == 0 && level < ROUNDED_FACTOR))
+        else if (fabs(structure->slope) > 0.8 && level > fmax(2 * base, factor_that_came(state, i)) &&
+                 !(i == 0 && level < ROUNDED_FACTOR))
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error is proportional to the reference: a factor of %.4g",
                                           1 + structure->slope * level));

@@ -47,6 +47,33 @@ static void test_a_small_result(void **state)
     judge_small(0.1f, 1.2, 8); /* nor does that explain any error */
 }
 
+/* Experts behind a norm and a router, all of them off by factors beside what bf16 rounds off. */
+static void judge_factor_of_experts(float norm, float logits, float experts, size_t expected)
+{
+    static const char *const names[] = {"embed", "layer_0_mlp_norm_output", "layer_0_router_logits",
+                                        "layer_0_experts_output"};
+    const float factors[] = {1, norm, logits, experts};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t k = 0; k < 4; k++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        for (size_t i = 0; i < TOTAL; i++)
+            b[i] = to_bf16(factors[k] * a[i]);
+        trace_add(&judged.trace, names[k], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+/* A factor that came in is one of what comes out. */
+static void test_a_factor_that_came_in(void **state)
+{
+    (void)state;
+    judge_factor_of_experts(1.012f, 1.012f, 1.028f, SIZE_MAX);
+    judge_factor_of_experts(1.012f, 1.012f, 1.07f, 3);
+    judge_factor_of_experts(1, 1, 1.028f, 3);
+}
+
 /* A tensor behind others that err by a fifth; inside: of its module as well. */
 static void judge_module(const char *name, bool inside, double error, size_t expected)
 {
@@ -247,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_in_sixteen_bits),
         cmocka_unit_test(test_a_small_result),
+        cmocka_unit_test(test_a_factor_that_came_in),
         cmocka_unit_test(test_products_of_a_module),
         cmocka_unit_test(test_noise_enlarges_nothing),
         cmocka_unit_test(test_growth_is_steady),
