@@ -509,11 +509,14 @@ static bool is_token_wrong(const struct ts_judge *state, size_t i, double least)
 }
 
 /* The error of all tokens but one that stands out no further than one may, such as one that is small before it is
- * normalized: of few tokens it would make the error of all. */
+ * normalized: of few tokens it would make the error of all. So would a channel that is as large as all others together:
+ * what its terms cancel to is chance. */
 static double level_of_most(const struct ts_judge *state, size_t i, double level)
 {
     const struct ts_structure *structure = &state->structures[i];
     const bool one = structure->known && structure->strays == 1 && structure->rows >= ROWS_FOR_ONE;
+    if (structure->rest > 0 && structure->channel <= ts_channel_limit(structure))
+        level = fmin(level, structure->rest);
     return one && structure->row <= row_limit(state, i) ? fmin(level, structure->calm) : level;
 }
 

@@ -47,6 +47,41 @@ static void test_a_small_result(void **state)
     judge_small(0.1f, 1.2, 8); /* nor does that explain any error */
 }
 
+/* Five layers that take the same, in which one product has a channel that is larger than all others together. */
+static void judge_large_channel(double error, size_t expected)
+{
+    enum { THIS = 3, CHANNEL = 5 };
+    struct judged judged;
+    float *input = made_values(TOTAL), near_input[TOTAL];
+    trace_start(&judged.trace);
+    err(input, near_input, TOTAL, 0.012);
+    trace_add(&judged.trace, "embed", input, near_input, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *a = made_values(TOTAL), b[TOTAL], one[TOKENS], near_one[TOKENS];
+        trace_add(&judged.trace, made_name("layers.%d.input", layer), input, near_input, SHAPE(TOKENS, WIDTH));
+        err(a, b, TOTAL, 0.017);
+        for (size_t row = 0; row < TOKENS; row++)
+            one[row] = 20 * a[row * WIDTH + CHANNEL];
+        err(one, near_one, TOKENS, error);
+        for (size_t row = 0; row < TOKENS && layer == THIS; row++) {
+            a[row * WIDTH + CHANNEL] = one[row];
+            b[row * WIDTH + CHANNEL] = near_one[row];
+        }
+        trace_add(&judged.trace, made_name("layers.%d.product", layer), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    free(input);
+    expect_first(&judged, expected);
+}
+
+/* What one channel errs by, however large that is, is no growth of the product; what it errs by beyond chance is. */
+static void test_a_large_channel(void **state)
+{
+    (void)state;
+    judge_large_channel(0.16, SIZE_MAX);
+    judge_large_channel(0.4, 8);
+}
+
 /* Experts behind a norm and a router, all of them off by factors beside what bf16 rounds off. */
 static void judge_factor_of_experts(float norm, float logits, float experts, size_t expected)
 {
@@ -274,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_in_sixteen_bits),
         cmocka_unit_test(test_a_small_result),
+        cmocka_unit_test(test_a_large_channel),
         cmocka_unit_test(test_a_factor_that_came_in),
         cmocka_unit_test(test_products_of_a_module),
         cmocka_unit_test(test_noise_enlarges_nothing),
