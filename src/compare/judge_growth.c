@@ -27,8 +27,9 @@
 #define FOLLOWS_HALF   0.5
 #define FOLLOWS_CUT    0.7 /* of those that make the result smaller, as blocks do that cut off their largest */
 #define FOLLOWS_GROWTH 4.0
-/* Noise makes nothing so much larger than it is, however much of it came in. */
+/* Noise makes nothing so much larger, nor smaller: what has no relation any more has a slope of 0.71 at most. */
 #define ENLARGED         0.25
+#define SMALLER          0.85
 #define ENLARGED_GROWTH  1.5
 #define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
@@ -593,10 +594,11 @@ static double factor_that_came(const struct ts_judge *state, size_t i)
 static bool has_followed(const struct ts_structure *structure, double level, double base)
 {
     const bool larger = structure->slope > FOLLOWS_HALF, smaller = structure->slope < -FOLLOWS_CUT;
-    if (!(fabs(structure->slope) * level > ROUNDED_FACTOR))
-        return false;
-    return ((larger || smaller) && level > FOLLOWS_GROWTH * base) ||
-           (larger && structure->slope * level > ENLARGED && level > ENLARGED_GROWTH * base);
+    const double by = fabs(structure->slope) * level;
+    const double shrunk = 1 - 1 / sqrt(1 + base * base); /* a norm takes so much from what has noise in it */
+    return by > ROUNDED_FACTOR && (((larger || smaller) && level > FOLLOWS_GROWTH * base) ||
+                                   ((larger ? by > ENLARGED : structure->slope < -SMALLER && by > ENLARGED + shrunk) &&
+                                    level > ENLARGED_GROWTH * base));
 }
 
 /* `open`: a choice that the logits do not tell is an excuse. */

@@ -156,13 +156,15 @@ static void judge_enlarged(double factor, size_t expected)
     expect_first(&judged, expected);
 }
 
-/* However large the noise is, it makes nothing larger by half. */
+/* However large the noise is, it makes nothing larger by half, nor smaller by half. */
 static void test_noise_enlarges_nothing(void **state)
 {
     (void)state;
     judge_enlarged(1, SIZE_MAX);
     judge_enlarged(1.15, SIZE_MAX);
     judge_enlarged(1.5, 4);
+    judge_enlarged(0.8, SIZE_MAX);
+    judge_enlarged(0.5, 4);
 }
 
 /* Of so many tokens, a product that errs by more than three times what came in. */
