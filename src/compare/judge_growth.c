@@ -674,7 +674,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     if (level > TS_UNRELATED * (state->gone[i] ? ts_judge_chance_left(state, i) : 1) && !few &&
         state->deltas[i].cosine < TS_RESEMBLES && !structure->mostly_related &&
-        inherited(state, i) < (has_returned(state, i) ? TS_UNRELATED / LARGE_LIMIT : RELATED)) {
+        ts_judge_came_into_layer(state, i) < (has_returned(state, i) ? TS_UNRELATED / LARGE_LIMIT : RELATED)) {
         ts_judge_differs(
             state, i,
             ts_judge_say(

@@ -167,6 +167,28 @@ static void test_noise_enlarges_nothing(void **state)
     judge_enlarged(0.5, 4);
 }
 
+/* A layer behind one that errs by far more inside than its stream does; its own product has no relation any more. */
+static void test_what_came_into_the_layer(void **state)
+{
+    struct judged judged;
+    float *a, *other, b[TOTAL];
+    (void)state;
+    trace_start(&judged.trace);
+    a = made_values(TOTAL);
+    other = made_values(TOTAL);
+    add_erring(&judged.trace, "embed", 0.4);
+    add_erring(&judged.trace, "layers.0.q_proj", 0.4);
+    add_erring(&judged.trace, "layers.0.mlp.act", 0.75);
+    add_erring(&judged.trace, "layers.0.mlp.down_proj", 0.75);
+    err(a, b, TOTAL, 0.45);
+    trace_add(&judged.trace, "layers.0.output", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.1.input", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.1.q_proj", other, a, SHAPE(TOKENS, WIDTH));
+    free(a);
+    free(other);
+    expect_first(&judged, 6);
+}
+
 /* Of so many tokens, a product that errs by more than three times what came in. */
 static void judge_tokens(size_t tokens, size_t expected)
 {
@@ -309,15 +331,11 @@ static void test_products_in_sixteen_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products_in_sixteen_bits),
-        cmocka_unit_test(test_a_small_result),
-        cmocka_unit_test(test_a_large_channel),
-        cmocka_unit_test(test_a_factor_that_came_in),
-        cmocka_unit_test(test_products_of_a_module),
-        cmocka_unit_test(test_noise_enlarges_nothing),
-        cmocka_unit_test(test_growth_is_steady),
-        cmocka_unit_test(test_few_tokens_are_uneven),
-        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_products_in_sixteen_bits),  cmocka_unit_test(test_a_small_result),
+        cmocka_unit_test(test_a_large_channel),           cmocka_unit_test(test_a_factor_that_came_in),
+        cmocka_unit_test(test_products_of_a_module),      cmocka_unit_test(test_noise_enlarges_nothing),
+        cmocka_unit_test(test_what_came_into_the_layer),  cmocka_unit_test(test_growth_is_steady),
+        cmocka_unit_test(test_few_tokens_are_uneven),     cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_a_modulation_before_a_bug),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
