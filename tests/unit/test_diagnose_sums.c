@@ -191,6 +191,28 @@ static void test_term_of_a_gated_sum(void **state)
     judge_gated_sum(true, "skipped-op", "holds block.mlp unchanged");
 }
 
+/* x + 0.5 y, of which y is subtracted; and a copy that is doubled. */
+static void test_term_of_a_scaled_sum(void **state)
+{
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        struct layer *layer = calloc(1, sizeof *layer);
+        layer_start(layer, 1e-6);
+        EACH
+        {
+            layer->out[0][i] = layer->x[0][i] + (copy ? 0 : 0.5f * layer->mlp[0][i]);
+            layer->out[1][i] = copy ? 2 * layer->x[1][i] : layer->x[1][i] - 0.5f * layer->mlp[1][i];
+        }
+        trace_add(&layer->trace, "block.input", layer->x[0], layer->x[1], SHAPE(TOKENS, HIDDEN));
+        trace_add(&layer->trace, "block.mlp", layer->mlp[0], layer->mlp[1], SHAPE(TOKENS, HIDDEN));
+        trace_diagnose(&layer->trace,
+                       trace_add(&layer->trace, "block.output", layer->out[0], layer->out[1], SHAPE(TOKENS, HIDDEN)));
+        assert_first(&layer->trace, copy ? "scaled" : "sign-flipped", copy ? NULL : "subtracts block.mlp");
+        trace_end(&layer->trace);
+        free(layer);
+    }
+}
+
 static void diagnose_alone(struct layer *layer, const char *name)
 {
     trace_diagnose(&layer->trace,
@@ -411,17 +433,12 @@ static void test_no_stream_from_far(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_factor_of_a_term),
-        cmocka_unit_test(test_sum_added_twice),
-        cmocka_unit_test(test_norm_in_place_of_a_sum),
-        cmocka_unit_test(test_transposed_part),
-        cmocka_unit_test(test_transposed_by_chance),
-        cmocka_unit_test(test_term_of_a_gated_sum),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_partly_written_buffer),
-        cmocka_unit_test(test_partly_written_view),
-        cmocka_unit_test(test_stripe_of_a_rank),
-        cmocka_unit_test(test_stream_from_far),
+        cmocka_unit_test(test_factor_of_a_term),       cmocka_unit_test(test_sum_added_twice),
+        cmocka_unit_test(test_norm_in_place_of_a_sum), cmocka_unit_test(test_transposed_part),
+        cmocka_unit_test(test_transposed_by_chance),   cmocka_unit_test(test_term_of_a_gated_sum),
+        cmocka_unit_test(test_term_of_a_scaled_sum),   cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_partly_written_buffer),  cmocka_unit_test(test_partly_written_view),
+        cmocka_unit_test(test_stripe_of_a_rank),       cmocka_unit_test(test_stream_from_far),
         cmocka_unit_test(test_no_stream_from_far),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
