@@ -27,8 +27,9 @@
 #define FOLLOWS_HALF   0.5
 #define FOLLOWS_CUT    0.7 /* of those that make the result smaller, as blocks do that cut off their largest */
 #define FOLLOWS_GROWTH 4.0
-/* Noise makes nothing so much larger than it is, however much of it came in. */
+/* Noise makes nothing so much larger, nor smaller: what has no relation any more has a slope of 0.71 at most. */
 #define ENLARGED         0.25
+#define SMALLER          0.85
 #define ENLARGED_GROWTH  1.5
 #define SCATTERED_GROWTH 30.0 /* numbers that err a thirtieth of it err as before */
 #define NOTED            0.03 /* more than eight bits make: whoever reads the report is told */
@@ -509,11 +510,14 @@ static bool is_token_wrong(const struct ts_judge *state, size_t i, double least)
 }
 
 /* The error of all tokens but one that stands out no further than one may, such as one that is small before it is
- * normalized: of few tokens it would make the error of all. */
+ * normalized: of few tokens it would make the error of all. So would a channel that is as large as all others together:
+ * what its terms cancel to is chance. */
 static double level_of_most(const struct ts_judge *state, size_t i, double level)
 {
     const struct ts_structure *structure = &state->structures[i];
     const bool one = structure->known && structure->strays == 1 && structure->rows >= ROWS_FOR_ONE;
+    if (structure->rest > 0 && structure->channel <= ts_channel_limit(structure))
+        level = fmin(level, structure->rest);
     return one && structure->row <= row_limit(state, i) ? fmin(level, structure->calm) : level;
 }
 
@@ -572,14 +576,29 @@ static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level
     return seen >= STEADY_LAYERS && level > STEADY_LARGER * ts_nth(levels, seen, chance > 1 ? seen - 1 : seen / 2);
 }
 
+/* A factor that came in, as other products of this layer show it: behind a norm that is what a channel far larger than
+ * all others was rounded by. It comes out again, once for each product that a module holds. */
+static double factor_that_came(const struct ts_judge *state, size_t i)
+{
+    double most = 0;
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++) {
+        const size_t k = i - back;
+        if (state->structures[k].slope > FOLLOWS_CUT && isfinite(state->errors[k]) &&
+            ts_same_layer(state->pairs[k].name, state->pairs[i].name))
+            most = fmax(most, state->structures[k].slope * state->errors[k]);
+    }
+    return most * ts_judge_products_of_module(state, i);
+}
+
 /* Much of an error that has grown is proportional to the reference. */
 static bool has_followed(const struct ts_structure *structure, double level, double base)
 {
     const bool larger = structure->slope > FOLLOWS_HALF, smaller = structure->slope < -FOLLOWS_CUT;
-    if (!(fabs(structure->slope) * level > ROUNDED_FACTOR))
-        return false;
-    return ((larger || smaller) && level > FOLLOWS_GROWTH * base) ||
-           (larger && structure->slope * level > ENLARGED && level > ENLARGED_GROWTH * base);
+    const double by = fabs(structure->slope) * level;
+    const double shrunk = 1 - 1 / sqrt(1 + base * base); /* a norm takes so much from what has noise in it */
+    return by > ROUNDED_FACTOR && (((larger || smaller) && level > FOLLOWS_GROWTH * base) ||
+                                   ((larger ? by > ENLARGED : structure->slope < -SMALLER && by > ENLARGED + shrunk) &&
+                                    level > ENLARGED_GROWTH * base));
 }
 
 /* `open`: a choice that the logits do not tell is an excuse. */
@@ -655,7 +674,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     }
     if (level > TS_UNRELATED * (state->gone[i] ? ts_judge_chance_left(state, i) : 1) && !few &&
         state->deltas[i].cosine < TS_RESEMBLES && !structure->mostly_related &&
-        inherited(state, i) < (has_returned(state, i) ? TS_UNRELATED / LARGE_LIMIT : RELATED)) {
+        ts_judge_came_into_layer(state, i) < (has_returned(state, i) ? TS_UNRELATED / LARGE_LIMIT : RELATED)) {
         ts_judge_differs(
             state, i,
             ts_judge_say(
@@ -746,7 +765,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
         else if (level <
                  ts_judge_sum_rounding(&state->pairs[i])) /* below that nothing follows the reference for a reason */
             return;
-        else if (fabs(structure->slope) > 0.8 && level > 2 * base && !(i == 0 && level < ROUNDED_FACTOR))
+        else if (fabs(structure->slope) > 0.8 && level > fmax(2 * base, factor_that_came(state, i)) &&
+                 !(i == 0 && level < ROUNDED_FACTOR))
             ts_judge_differs(state, i,
                              ts_judge_say(state->out, "its error is proportional to the reference: a factor of %.4g",
                                           1 + structure->slope * level));

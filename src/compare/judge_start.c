@@ -576,6 +576,22 @@ double ts_judge_products_of_module(const struct ts_judge *state, size_t i)
     return hides_products(state, i) ? 3 : 1;
 }
 
+double ts_judge_came_into_layer(const struct ts_judge *state, size_t i)
+{
+    double most = 0;
+    bool stream = false;
+    for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++) {
+        const size_t k = i - back;
+        const bool here = ts_same_layer(state->pairs[k].name, state->pairs[i].name);
+        if (stream && !here)
+            break;
+        most = isfinite(state->errors[k]) ? fmax(most, state->errors[k]) : most;
+        stream = stream || (here && (state->kinds[k] == TS_OPERATION_COPY || state->kinds[k] == TS_OPERATION_SUM ||
+                                     state->kinds[k] == TS_OPERATION_NORM));
+    }
+    return most;
+}
+
 /* The error that weights of four bits make between what was captured before i and i itself. */
 static double likely_error(const struct ts_judge *state, size_t i)
 {

@@ -171,6 +171,9 @@ double ts_judge_sharpness(const struct ts_judge *state, size_t i, double *came);
 /* Products that lie between what was captured and pair i: three (gate, up and down) for what comes out of experts or an
  * MLP, by its name, where nothing inside was; else 1. */
 double ts_judge_products_of_module(const struct ts_judge *state, size_t i);
+/* The largest error just before i; where the layer's own stream or the norm of that was captured, only from there on:
+ * all that earlier layers made has come in through it. */
+double ts_judge_came_into_layer(const struct ts_judge *state, size_t i);
 /* The only one of its layer that was captured: all products of the layer are in it. */
 bool ts_judge_is_whole_layer(const struct ts_judge *state, size_t i);
 /* What comes out of such an attention, by its name. */

@@ -11,6 +11,7 @@
 #define CAP_STEPS    6
 #define CAPPED_LEFT  1e-3 /* the same of scores that were undone: bf16 near a cap leaves less */
 #define NEAR_CAP     0.98 /* of it; beyond, rounding decides what is undone */
+#define SHARE_KNOWN  0.02 /* of a sink: far above what probabilities are rounded by */
 
 /* Scores that are looked at before most tensors, which are no keys, are seen to be none: on a line through the product
  * with keys lies nearly all of them, and a tenth by chance in one case of thirty. */
@@ -390,34 +391,43 @@ static void learn_probabilities(struct ts_search *search)
         }
 }
 
-/* A sink per head, from the share that each row leaves: p / share = exp(score - sink). */
+/* A sink per head, from the share that each row leaves: p / share = exp(score - sink). Where all rows of a head leave
+ * little, the one that leaves most tells it well enough, as it changes little; a head may leave none at all. */
 static void learn_sinks(struct ts_search *search, const struct ts_actor *scores)
 {
     const struct ts_actor *actor = search->actor;
     double *table = calloc(actor->heads, sizeof *table), *guesses = calloc(actor->rows, sizeof *guesses);
     struct ts_operation softmax = {
         .kind = TS_OPERATION_SOFTMAX, .inputs = {scores->pair}, .input_count = 1, .table_count = actor->heads};
-    bool good = table && guesses;
+    bool good = table && guesses, any = false;
     for (size_t head = 0; head < actor->heads && good; head++) {
         size_t count = 0;
+        double most = 0, faint = -INFINITY;
         for (size_t row = 0; row < actor->rows; row++) {
             size_t start = row * actor->width + head * actor->inner, at = start;
-            double sum = 0, share;
+            double sum = 0, share, guess;
             for (size_t i = start; i < start + actor->inner; i++) {
                 sum += (double)actor->a[i];
                 at = actor->a[i] > actor->a[at] ? i : at;
             }
             share = 1 - sum;
-            if (share > 0.02 && actor->a[at] > 0)
-                guesses[count++] = (double)scores->a[at] - log((double)actor->a[at] / share);
+            if (!(share > 0) || !(actor->a[at] > 0))
+                continue;
+            guess = (double)scores->a[at] - log((double)actor->a[at] / share);
+            if (share > SHARE_KNOWN)
+                guesses[count++] = guess;
+            if (share > most) {
+                most = share;
+                faint = guess;
+            }
         }
-        good = count >= 2;
-        table[head] = ts_nth(guesses, count, count / 2);
-        good = good && isfinite(table[head]);
+        any = any || count >= 2;
+        table[head] = count >= 2 ? ts_nth(guesses, count, count / 2) : faint;
+        good = table[head] < INFINITY;
     }
     free(guesses);
     softmax.table = table;
-    if (good)
+    if (good && any)
         ts_search_consider(search, &softmax);
     else
         free(table);

@@ -192,7 +192,8 @@ void ts_learn_norms(struct ts_search *search)
             learn_norm_of(search, search->same[i], search->same[j]);
 }
 
-/* Angles per token and pair, common to all heads: more equations than unknowns only with two heads or more. */
+/* Angles per token and pair, common to all heads. Of a single head they leave its lengths as equations, one for each
+ * pair. */
 static bool fit_rotary(const struct ts_search *search, const struct ts_actor *input, struct ts_operation *rotary)
 {
     const struct ts_actor *actor = search->actor;
@@ -327,7 +328,7 @@ void ts_learn_rotary(struct ts_search *search)
 {
     const struct ts_actor *actor = search->actor;
     for (size_t i = 0; i < search->same_count && i < 10; i++) {
-        size_t fewest = actor->heads > 1 ? actor->heads : 2, most = actor->heads > 1 ? actor->heads : 128, fitted = 0;
+        size_t fewest = actor->heads, most = actor->heads > 1 ? actor->heads : 128, fitted = 0;
         const size_t last = (actor->rows - 1) * actor->width;
         if (!may_be_rotation(search, search->same[i]))
             continue;

@@ -111,10 +111,8 @@ static size_t size_of_head(struct ts_scene *scene, const struct ts_operation *op
 {
     const struct ts_actor *queries = ts_operation_input(scene, operation, 0);
     size_t size = operation->heads ? input->width / operation->heads : 0;
-    if (operation->stride && operation->kind == TS_OPERATION_CONTEXT) {
-        size = actor->width / queries->heads; /* of the values; these are the probabilities */
-        return operation->stride % size == 0 ? size : input->width;
-    }
+    if (operation->stride && operation->kind == TS_OPERATION_CONTEXT)
+        return actor->width / queries->heads; /* of the values; these are the probabilities */
     if (input->heads > 1)
         return input->inner;
     if (!size && operation->kind == TS_OPERATION_CONTEXT)
@@ -135,11 +133,14 @@ static void round_part(enum grid grid, double *values, size_t count, size_t stri
         values[i] = step * to_point(grid, values[i] / step, other);
 }
 
-/* In place: the numbers of an input as they come back from a grid; `head` of them make a head. `other`: where two
- * points are as near, the other one. */
-static void round_input(enum grid grid, const struct ts_actor *input, size_t head, bool other, double *values)
+/* In place: the numbers of an input as they come back from a grid; `head` of them make a head, of which the operation
+ * may take a part of each `stride`. `other`: where two points are as near, the other one. */
+static void round_input(enum grid grid, const struct ts_operation *operation, const struct ts_actor *input, size_t head,
+                        bool other, double *values)
 {
     const size_t total = input->rows * input->width;
+    const bool part =
+        operation->kind == TS_OPERATION_CONTEXT && operation->stride && (grid == E4M3_HEADS || grid == INT8_HEADS);
     size_t size = head;
     if (grid == BF16 || grid == F16 || grid == E4M3) {
         for (size_t i = 0; i < total; i++)
@@ -155,7 +156,8 @@ static void round_input(enum grid grid, const struct ts_actor *input, size_t hea
         size = input->width;
     if (grid == E4M3_ALL || grid == INT8_ALL)
         size = total;
-    for (size_t start = 0; start + size <= total && size; start += size)
+    for (size_t start = part ? operation->place : 0; start + size <= total && size;
+         start += part ? operation->stride : size)
         round_part(grid, values + start, size, 1, other);
 }
 
@@ -236,8 +238,8 @@ static bool scratch_fill(struct ts_scene *scene, const struct ts_operation *oper
             scratch->plain[k][i] = scratch->shaken[k][i] = (double)input->b[i];
         if (way && way->inputs >> k & 1) {
             size_t size = size_of_head(scene, operation, actor, input);
-            round_input(way->grid, input, size, false, scratch->plain[k]);
-            round_input(way->grid, input, size, true, scratch->shaken[k]);
+            round_input(way->grid, operation, input, size, false, scratch->plain[k]);
+            round_input(way->grid, operation, input, size, true, scratch->shaken[k]);
         }
         for (size_t i = 0; i < count; i++)
             scratch->shaken[k][i] *= 1 + rounding * ts_noise_at(input->pair + 1, i);

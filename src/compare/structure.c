@@ -170,7 +170,9 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
 {
     double common = 0, common_a = 0, errors = 0, sizes = 0, dots = 0, all, each, count = (double)rows;
     double even = 0, even_dot = 0, even_common = 0, even_common_a = 0, channels = 0;
+    size_t most = 0;
     for (size_t i = 0; i < width; i++) {
+        most = error[i] > error[most] ? i : most;
         errors += error[i];
         sizes += size[i];
         dots += dot[i];
@@ -189,6 +191,8 @@ static void measure_common(struct ts_structure *structure, size_t width, size_t 
         structure->offset = fmin(ts_offset_share(common / (count * errors), structure->alike),
                                  ts_offset_share(even_common / (count * even), even_common_a / (count * channels)));
     }
+    if (2 * error[most] > errors && sizes > size[most])
+        structure->rest = sqrt((errors - error[most]) / (sizes - size[most]));
     all = correlation(dots, errors, sizes);
     each = correlation(even_dot, even, channels);
     structure->slope = fabs(each) < fabs(all) ? each : all;

@@ -41,6 +41,7 @@ struct ts_structure {
     size_t worst_channel;
     double channel_gap;       /* the same over the largest ones behind it, a sixteenth of all being left out */
     double channel_error;     /* its relative error */
+    double rest;              /* relative error of all channels but one, where that holds more than half; else 0 */
     double channel_rows;      /* in how many tokens it errs: those of equal errors that would be as much spread */
     size_t constant_channels; /* channels that are constant in the candidate alone; the first of them: */
     size_t constant_channel;

@@ -31,10 +31,8 @@
  * confidence cannot tell 0.999 from 0.999999, so ranks also count how much of the error's logarithm is explained, less
  * what the freedom costs (as in the Bayesian information criterion). */
 #define EVIDENCE_WEIGHT 0.4
-
 /* Of what was found, where it is lost in noise, a claim may leave so much. */
 #define LEFT_OF_IT 0.7
-
 /* What a part of the sum explains must be a little better than what the whole does. */
 #define DETOUR 0.02
 /* Causes that are no further apart than this are a tie. */
@@ -42,10 +40,8 @@
 #define TIE_EVIDENCE 0.05
 /* So much less evidence than the best one's, which explains all: not what happened. */
 #define REFUTED 0.25
-
 /* So much more of everything must a claim of the second look explain to take the place of the first one's. */
 #define BETTER 0.05
-
 /* When no cause holds: a row or a channel that has so many times its share of the error, and this much of all, is said.
  */
 #define OVER_ITS_SHARE 4.0
@@ -54,7 +50,6 @@
 #define LEAST_PATTERN 0.7
 /* Times a rounding: what is larger came in, and is not called one. */
 #define CARRIED 50.0
-
 /* Tokens of all sequences of a batch that are looked at when those of one say nothing. */
 #define ALL_SEQUENCES 48
 
@@ -431,12 +426,15 @@ static void put_first(struct ts_case_book *book, size_t i)
     book->entries[0] = first;
 }
 
-/* A factor for each row or head that explains no more than one for all, its freedom paid for, fits rounding with it. */
+/* A factor for each row or head that explains no more than one for all, its freedom paid for, fits rounding with it. So
+ * it does where one for all leaves what the run's noise is behind a factor: that of the weights has a factor for each
+ * channel. */
 static bool is_freer_for_nothing(const struct ts_case_entry *first, const struct ts_case_entry *other)
 {
+    const struct ts_cause_proof *proof = &other->cause.proof;
     return is_relation(other) && !first->plain && (is_relation(first) || strcmp(first->cause.id, "heads") == 0) &&
            first->freedom > other->freedom && first->cause.confidence <= other->cause.confidence &&
-           first->evidence <= other->evidence + TIE_EVIDENCE;
+           (first->evidence <= other->evidence + TIE_EVIDENCE || proof->left <= (1 + proof->error) * proof->rounding);
 }
 
 /* Puts a step or a place before relations that are not precise, and what is not a number before any: nobody has to

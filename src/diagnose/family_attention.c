@@ -22,6 +22,7 @@ enum way {
     ONE_MORE,       /* an extra 1 in the denominator */
     ONE_MORE_BELOW, /* the same after the largest score was subtracted */
     UNNORMALIZED_BELOW,
+    WITHOUT_SINKS,
     AS_THEY_ARE, /* no softmax at all: nothing where the mask hides */
     MASKED_LATE  /* the mask comes after the softmax */
 };
@@ -49,7 +50,7 @@ static void soft_lane(const struct soft *soft, const double *sink, double *lane,
         lane[i * stride] = exp(lane[i * stride] - (soft->way == UNNORMALIZED ? 0 : largest));
         sum += lane[i * stride];
     }
-    sum += sink ? exp(*sink - largest) : 0;
+    sum += sink && soft->way != WITHOUT_SINKS ? exp(*sink - largest) : 0;
     if (soft->way == ONE_MORE || soft->way == ONE_MORE_BELOW)
         sum += soft->way == ONE_MORE ? exp(-largest) : 1;
     for (size_t i = 0; i < count && soft->way != UNNORMALIZED && soft->way != UNNORMALIZED_BELOW; i++)
@@ -382,6 +383,7 @@ static void propose_ways(struct softmax_search *search)
                 {UNNORMALIZED, 0, "the candidate does not normalize the exponentials"},
                 {UNNORMALIZED_BELOW, 0, "the candidate does not normalize the exponentials"},
                 {ONE_MORE_BELOW, 0, "the candidate's softmax has an extra 1 in its denominator (a sink)"},
+                {WITHOUT_SINKS, 0, "the candidate leaves out the attention sinks"},
                 {SIGMOIDS, 0, "the candidate applies a sigmoid instead of the softmax"},
                 {AS_THEY_ARE, 0, "the candidate applies no softmax: it holds the scores themselves"},
                 {ONE_MORE, 0, "the candidate's softmax has an extra 1 in its denominator (a sink)"},
@@ -394,6 +396,8 @@ static void propose_ways(struct softmax_search *search)
     size_t which = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double share;
+        if (ways[i].way == WITHOUT_SINKS && !search->sinks)
+            continue;
         if (ways[i].way == OVER_QUERIES && !the_case->actor->whole) {
             if (ts_softmax_over_queries(the_case, search->scores, search->out))
                 ts_propose(the_case, "softmax", search->out, 0, "the softmax: its axis and its normalization", "%s",
@@ -416,7 +420,9 @@ static void propose_ways(struct softmax_search *search)
         give_band(the_case, &(struct band){.soft = soft});
         ts_propose(the_case, soft.way == AS_THEY_ARE ? "skipped-op" : "softmax", search->out, 0,
                    soft.way == AS_THEY_ARE ? "whether the softmax runs, and writes to the tensor that is read next"
-                                           : "the softmax: its axis and its normalization",
+                   : soft.way == WITHOUT_SINKS
+                       ? "the sinks of this layer: one learned number per head in the denominator of the softmax"
+                       : "the softmax: its axis and its normalization",
                    "%s", ways[which].text);
     }
     soft = (struct soft){.way = OVER_KEYS, .factor = factor, .mask = &search->reference, .sinks = search->sinks};

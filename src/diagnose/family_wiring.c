@@ -146,6 +146,9 @@ static bool goes_on_wrong(const struct ts_case *the_case)
     return false;
 }
 
+/* What a gated sum gates, among its inputs. */
+#define GATED 1
+
 /* What was found is an earlier tensor: either the operation was left out, or another tensor stands here. */
 static void propose_equal(struct ts_case *the_case)
 {
@@ -160,8 +163,11 @@ static void propose_equal(struct ts_case *the_case)
     for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
         const struct ts_actor *actor = ts_earlier(the_case, back);
         double share;
-        /* a sum that equals one of its terms lacks the other; a linear scale that was left out is a factor */
-        if (!ts_same_size(the_case, actor) || (is_sum && ts_is_input(the_case, actor->pair)) ||
+        /* a sum that equals one of its terms lacks the other; a linear scale that was left out is a factor. But what is
+         * gated before it is added is no term by itself */
+        if (!ts_same_size(the_case, actor) ||
+            (is_sum && ts_is_input(the_case, actor->pair) &&
+             !(operation->kind == TS_OPERATION_GATED_SUM && actor->pair == operation->inputs[GATED])) ||
             (operation->kind == TS_OPERATION_SCALE && !operation->flag && ts_is_input(the_case, actor->pair)) ||
             (operation->kind == TS_OPERATION_COPY && ts_is_input(the_case, actor->pair)))
             continue;

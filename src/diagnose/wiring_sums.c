@@ -275,11 +275,19 @@ static double nearest_multiple(double coefficient, bool own_term)
     return 0;
 }
 
+/* The factor that the reference puts on this term of a sum. */
+static double unit_of(const struct ts_case *the_case, const struct ts_actor *term)
+{
+    const struct ts_operation *sum = &the_case->operation;
+    return sum->kind == TS_OPERATION_SCALED_SUM && sum->inputs[1] == term->pair ? sum->factor : 1;
+}
+
 static void say_term(struct ts_case *the_case, const struct ts_actor *term, double multiple, bool fitted,
                      const double *prediction)
 {
     const char *name = ts_case_name(the_case, term);
-    bool own_term = ts_is_input(the_case, term->pair) && the_case->operation.kind == TS_OPERATION_SUM;
+    const double unit = unit_of(the_case, term);
+    bool own_term = ts_is_input(the_case, term->pair) && (the_case->operation.kind == TS_OPERATION_SUM || unit != 1);
     const char *check = ts_case_text(the_case, "the additions that make %s", ts_case_name(the_case, the_case->actor));
     if (multiple == -1)
         ts_propose(the_case, "term-missing", prediction, 0, check, "the difference is minus %s: this term %s", name,
@@ -292,7 +300,7 @@ static void say_term(struct ts_case *the_case, const struct ts_actor *term, doub
                    name);
     else
         ts_propose(the_case, "scaled", prediction, fitted ? 1 : 0, check,
-                   "the candidate adds %s with a factor of %.4g instead of 1", name, 1 + multiple);
+                   "the candidate adds %s with a factor of %.4g instead of %.4g", name, (1 + multiple) * unit, unit);
 }
 
 /* The difference is a multiple of an earlier tensor. */
@@ -305,11 +313,12 @@ static void propose_terms(struct ts_case *the_case)
         return;
     for (size_t back = 1; back < TS_SCENE_WINDOW; back++) {
         const struct ts_actor *term = ts_earlier(the_case, back);
-        double dot = 0, square = 0, multiple, share;
+        double dot = 0, square = 0, multiple, share, unit;
         bool own_term;
+        /* "1 +" missing in a modulation has its own words, and so has a copy that is no copy */
         if (!ts_same_size(the_case, term) ||
-            /* "1 +" missing in a modulation has its own words */
-            (the_case->operation.kind == TS_OPERATION_MODULATE && ts_is_input(the_case, term->pair)))
+            ((the_case->operation.kind == TS_OPERATION_MODULATE || the_case->operation.kind == TS_OPERATION_COPY) &&
+             ts_is_input(the_case, term->pair)))
             continue;
         for (size_t i = 0; i < the_case->total; i++) {
             double difference = the_case->found[i] - the_case->expected[i], value = (double)term->b[i];
@@ -321,7 +330,8 @@ static void propose_terms(struct ts_case *the_case)
         if (!(square > 0) || dot * dot < WORTHWHILE * square * the_case->error * 0.5)
             continue;
         own_term = the_case->operation.kind == TS_OPERATION_SUM && ts_is_input(the_case, term->pair);
-        multiple = nearest_multiple(dot / square, own_term);
+        unit = unit_of(the_case, term);
+        multiple = unit * nearest_multiple(dot / square / unit, own_term || unit != 1);
         if (multiple == 0 && !own_term)
             continue;
         for (size_t i = 0; i < the_case->total; i++)
@@ -340,7 +350,7 @@ static void propose_terms(struct ts_case *the_case)
     for (size_t i = 0; i < the_case->total; i++)
         prediction[i] = the_case->expected[i] + coefficient * (double)best->b[i];
     ts_formula_sum(the_case, 1, &best->pair, &coefficient, 1);
-    say_term(the_case, best, coefficient, fitted, prediction);
+    say_term(the_case, best, fitted ? coefficient : coefficient / unit_of(the_case, best), fitted, prediction);
 }
 
 /* Coefficients of x and y in z over every `step`-th number, by least squares; returns the share of z that is left. */

@@ -115,6 +115,7 @@ static void test_layout_before_rotation(void **state)
 struct soft_faults {
     bool one_more, undivided, as_they_are;
     bool sinks;     /* on both sides */
+    bool sinks_out; /* of the candidate, where the reference has them */
     bool first_out; /* nobody sees the first token, but itself */
     size_t shift;   /* of the values */
 };
@@ -152,7 +153,7 @@ static void attend(const float *scores, const float *values, const struct soft_f
 static void expect_soft(struct soft_faults faults, bool at_context, const char *id, const char *words)
 {
     struct trace trace;
-    struct soft_faults right = {.sinks = faults.sinks};
+    struct soft_faults right = {.sinks = faults.sinks || faults.sinks_out};
     float *scores, *values, probs[2][TOKENS * HEADS * TOKENS], context[2][TOTAL];
     trace_start(&trace);
     scores = made_values(TOKENS * HEADS * TOKENS);
@@ -178,6 +179,7 @@ static void test_softmax(void **state)
     expect_soft((struct soft_faults){.undivided = true}, false, "softmax", "does not normalize");
     expect_soft((struct soft_faults){.as_they_are = true}, false, "skipped-op", "applies no softmax");
     expect_soft((struct soft_faults){.sinks = true, .first_out = true}, false, "mask", NULL);
+    expect_soft((struct soft_faults){.sinks_out = true}, false, "softmax", "leaves out the attention sinks");
     expect_soft((struct soft_faults){.shift = 1}, true, "shifted", "value of the token before it");
     expect_soft((struct soft_faults){0}, true, NULL, NULL);
 }

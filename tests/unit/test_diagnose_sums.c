@@ -160,29 +160,57 @@ static void test_transposed_by_chance(void **state)
     }
 }
 
-/* x + gate * y, the second term too large. */
-static void test_term_of_a_gated_sum(void **state)
+/* x + gate * y: the second term too large, or y alone. */
+static void judge_gated_sum(bool alone, const char *id, const char *words)
 {
     struct layer *layer = calloc(1, sizeof *layer);
     float *modulation;
-    (void)state;
     layer_start(layer, 1e-6);
     modulation = made_values(3 * HIDDEN);
     EACH
     {
         float gate = modulation[2 * HIDDEN + i % HIDDEN];
         layer->out[0][i] = layer->x[0][i] + gate * layer->mlp[0][i];
-        layer->out[1][i] = layer->x[1][i] + 1.5f * gate * layer->mlp[1][i];
+        layer->out[1][i] = alone ? layer->mlp[1][i] : layer->x[1][i] + 1.5f * gate * layer->mlp[1][i];
     }
     trace_add(&layer->trace, "block.adaLN_modulation", modulation, modulation, SHAPE(1, 3 * HIDDEN));
     trace_add(&layer->trace, "block.input", layer->x[0], layer->x[1], SHAPE(TOKENS, HIDDEN));
     trace_add(&layer->trace, "block.mlp", layer->mlp[0], layer->mlp[1], SHAPE(TOKENS, HIDDEN));
     trace_diagnose(&layer->trace,
                    trace_add(&layer->trace, "block.output", layer->out[0], layer->out[1], SHAPE(TOKENS, HIDDEN)));
-    assert_first(&layer->trace, "scaled", "added to block.input: every element is 1.5 times");
+    assert_first(&layer->trace, id, words);
     free(modulation);
     trace_end(&layer->trace);
     free(layer);
+}
+
+static void test_term_of_a_gated_sum(void **state)
+{
+    (void)state;
+    judge_gated_sum(false, "scaled", "added to block.input: every element is 1.5 times");
+    judge_gated_sum(true, "skipped-op", "holds block.mlp unchanged");
+}
+
+/* x + 0.5 y, of which y is subtracted; and a copy that is doubled. */
+static void test_term_of_a_scaled_sum(void **state)
+{
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        struct layer *layer = calloc(1, sizeof *layer);
+        layer_start(layer, 1e-6);
+        EACH
+        {
+            layer->out[0][i] = layer->x[0][i] + (copy ? 0 : 0.5f * layer->mlp[0][i]);
+            layer->out[1][i] = copy ? 2 * layer->x[1][i] : layer->x[1][i] - 0.5f * layer->mlp[1][i];
+        }
+        trace_add(&layer->trace, "block.input", layer->x[0], layer->x[1], SHAPE(TOKENS, HIDDEN));
+        trace_add(&layer->trace, "block.mlp", layer->mlp[0], layer->mlp[1], SHAPE(TOKENS, HIDDEN));
+        trace_diagnose(&layer->trace,
+                       trace_add(&layer->trace, "block.output", layer->out[0], layer->out[1], SHAPE(TOKENS, HIDDEN)));
+        assert_first(&layer->trace, copy ? "scaled" : "sign-flipped", copy ? NULL : "subtracts block.mlp");
+        trace_end(&layer->trace);
+        free(layer);
+    }
 }
 
 static void diagnose_alone(struct layer *layer, const char *name)
@@ -405,17 +433,12 @@ static void test_no_stream_from_far(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_factor_of_a_term),
-        cmocka_unit_test(test_sum_added_twice),
-        cmocka_unit_test(test_norm_in_place_of_a_sum),
-        cmocka_unit_test(test_transposed_part),
-        cmocka_unit_test(test_transposed_by_chance),
-        cmocka_unit_test(test_term_of_a_gated_sum),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_partly_written_buffer),
-        cmocka_unit_test(test_partly_written_view),
-        cmocka_unit_test(test_stripe_of_a_rank),
-        cmocka_unit_test(test_stream_from_far),
+        cmocka_unit_test(test_factor_of_a_term),       cmocka_unit_test(test_sum_added_twice),
+        cmocka_unit_test(test_norm_in_place_of_a_sum), cmocka_unit_test(test_transposed_part),
+        cmocka_unit_test(test_transposed_by_chance),   cmocka_unit_test(test_term_of_a_gated_sum),
+        cmocka_unit_test(test_term_of_a_scaled_sum),   cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_partly_written_buffer),  cmocka_unit_test(test_partly_written_view),
+        cmocka_unit_test(test_stripe_of_a_rank),       cmocka_unit_test(test_stream_from_far),
         cmocka_unit_test(test_no_stream_from_far),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,68 @@ static void test_a_small_result(void **state)
     judge_small(0.1f, 1.2, 8); /* nor does that explain any error */
 }
 
+/* Five layers that take the same, in which one product has a channel that is larger than all others together. */
+static void judge_large_channel(double error, size_t expected)
+{
+    enum { THIS = 3, CHANNEL = 5 };
+    struct judged judged;
+    float *input = made_values(TOTAL), near_input[TOTAL];
+    trace_start(&judged.trace);
+    err(input, near_input, TOTAL, 0.012);
+    trace_add(&judged.trace, "embed", input, near_input, SHAPE(TOKENS, WIDTH));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *a = made_values(TOTAL), b[TOTAL], one[TOKENS], near_one[TOKENS];
+        trace_add(&judged.trace, made_name("layers.%d.input", layer), input, near_input, SHAPE(TOKENS, WIDTH));
+        err(a, b, TOTAL, 0.017);
+        for (size_t row = 0; row < TOKENS; row++)
+            one[row] = 20 * a[row * WIDTH + CHANNEL];
+        err(one, near_one, TOKENS, error);
+        for (size_t row = 0; row < TOKENS && layer == THIS; row++) {
+            a[row * WIDTH + CHANNEL] = one[row];
+            b[row * WIDTH + CHANNEL] = near_one[row];
+        }
+        trace_add(&judged.trace, made_name("layers.%d.product", layer), a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    free(input);
+    expect_first(&judged, expected);
+}
+
+/* What one channel errs by, however large that is, is no growth of the product; what it errs by beyond chance is. */
+static void test_a_large_channel(void **state)
+{
+    (void)state;
+    judge_large_channel(0.16, SIZE_MAX);
+    judge_large_channel(0.4, 8);
+}
+
+/* Experts behind a norm and a router, all of them off by factors beside what bf16 rounds off. */
+static void judge_factor_of_experts(float norm, float logits, float experts, size_t expected)
+{
+    static const char *const names[] = {"embed", "layer_0_mlp_norm_output", "layer_0_router_logits",
+                                        "layer_0_experts_output"};
+    const float factors[] = {1, norm, logits, experts};
+    struct judged judged;
+    trace_start(&judged.trace);
+    for (size_t k = 0; k < 4; k++) {
+        float *a = made_values(TOTAL), b[TOTAL];
+        for (size_t i = 0; i < TOTAL; i++)
+            b[i] = to_bf16(factors[k] * a[i]);
+        trace_add(&judged.trace, names[k], a, b, SHAPE(TOKENS, WIDTH));
+        free(a);
+    }
+    expect_first(&judged, expected);
+}
+
+/* A factor that came in is one of what comes out. */
+static void test_a_factor_that_came_in(void **state)
+{
+    (void)state;
+    judge_factor_of_experts(1.012f, 1.012f, 1.028f, SIZE_MAX);
+    judge_factor_of_experts(1.012f, 1.012f, 1.07f, 3);
+    judge_factor_of_experts(1, 1, 1.028f, 3);
+}
+
 /* A tensor behind others that err by a fifth; inside: of its module as well. */
 static void judge_module(const char *name, bool inside, double error, size_t expected)
 {
@@ -94,13 +156,37 @@ static void judge_enlarged(double factor, size_t expected)
     expect_first(&judged, expected);
 }
 
-/* However large the noise is, it makes nothing larger by half. */
+/* However large the noise is, it makes nothing larger by half, nor smaller by half. */
 static void test_noise_enlarges_nothing(void **state)
 {
     (void)state;
     judge_enlarged(1, SIZE_MAX);
     judge_enlarged(1.15, SIZE_MAX);
     judge_enlarged(1.5, 4);
+    judge_enlarged(0.8, SIZE_MAX);
+    judge_enlarged(0.5, 4);
+}
+
+/* A layer behind one that errs by far more inside than its stream does; its own product has no relation any more. */
+static void test_what_came_into_the_layer(void **state)
+{
+    struct judged judged;
+    float *a, *other, b[TOTAL];
+    (void)state;
+    trace_start(&judged.trace);
+    a = made_values(TOTAL);
+    other = made_values(TOTAL);
+    add_erring(&judged.trace, "embed", 0.4);
+    add_erring(&judged.trace, "layers.0.q_proj", 0.4);
+    add_erring(&judged.trace, "layers.0.mlp.act", 0.75);
+    add_erring(&judged.trace, "layers.0.mlp.down_proj", 0.75);
+    err(a, b, TOTAL, 0.45);
+    trace_add(&judged.trace, "layers.0.output", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.1.input", a, b, SHAPE(TOKENS, WIDTH));
+    trace_add(&judged.trace, "layers.1.q_proj", other, a, SHAPE(TOKENS, WIDTH));
+    free(a);
+    free(other);
+    expect_first(&judged, 6);
 }
 
 /* Of so many tokens, a product that errs by more than three times what came in. */
@@ -245,13 +331,11 @@ static void test_products_in_sixteen_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products_in_sixteen_bits),
-        cmocka_unit_test(test_a_small_result),
-        cmocka_unit_test(test_products_of_a_module),
-        cmocka_unit_test(test_noise_enlarges_nothing),
-        cmocka_unit_test(test_growth_is_steady),
-        cmocka_unit_test(test_few_tokens_are_uneven),
-        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_products_in_sixteen_bits),  cmocka_unit_test(test_a_small_result),
+        cmocka_unit_test(test_a_large_channel),           cmocka_unit_test(test_a_factor_that_came_in),
+        cmocka_unit_test(test_products_of_a_module),      cmocka_unit_test(test_noise_enlarges_nothing),
+        cmocka_unit_test(test_what_came_into_the_layer),  cmocka_unit_test(test_growth_is_steady),
+        cmocka_unit_test(test_few_tokens_are_uneven),     cmocka_unit_test(test_few_tokens),
         cmocka_unit_test(test_a_modulation_before_a_bug),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,12 +148,13 @@ static void test_keys_from_a_cache_of_eight_bits(void **state)
 
 /* The context of values that come back from a cache of int8 with a scale for each head of a token, of which the capture
  * has no axis. The largest of each is 127 steps of 1/128; some lie between two steps and are given the larger one, as
- * some kernels do. */
-static void judge_values(size_t tokens, double factor, size_t expected)
+ * some kernels do. beside: so many larger numbers stand in front of those of each head. */
+static void judge_values(size_t tokens, size_t beside, double factor, size_t expected)
 {
     struct judged judged;
     const size_t total = tokens * WIDTH, lanes = tokens * HEADS;
     float *v = made_values(TOTAL), *p = made_values(TOKENS * HEADS * TOKENS), cached[TOTAL], one[TOTAL], other[TOTAL];
+    float *wide = malloc(lanes * (beside + SIZE) * sizeof *wide);
     for (size_t lane = 0; lane < lanes; lane++) {
         double sum = 0;
         for (size_t i = lane * SIZE; i < (lane + 1) * SIZE; i++)
@@ -179,9 +180,13 @@ static void judge_values(size_t tokens, double factor, size_t expected)
         other[i] = (float)(factor * sums[1]);
     }
     trace_start(&judged.trace);
-    trace_add(&judged.trace, "layers.0.v", v, v, SHAPE(tokens, WIDTH));
+    for (size_t i = 0; i < lanes * (beside + SIZE); i++)
+        wide[i] = i % (beside + SIZE) < beside ? 3 + (float)(i % 7)
+                                               : v[i / (beside + SIZE) * SIZE + i % (beside + SIZE) - beside];
+    trace_add(&judged.trace, "layers.0.v", wide, wide, SHAPE(tokens, HEADS * (beside + SIZE)));
     trace_add(&judged.trace, "layers.0.probs", p, p, SHAPE(tokens, HEADS, tokens));
     trace_add(&judged.trace, "layers.0.context", one, other, SHAPE(tokens, HEADS, SIZE));
+    free(wide);
     judged_run(&judged);
     assert_int_equal(judged.judgement.first, expected);
     if (expected == SIZE_MAX)
@@ -195,9 +200,10 @@ static void judge_values(size_t tokens, double factor, size_t expected)
 static void test_values_from_a_cache_of_int8(void **state)
 {
     (void)state;
-    judge_values(TOKENS, 1, SIZE_MAX);
-    judge_values(5, 1, SIZE_MAX);
-    judge_values(TOKENS, 1.02, 2);
+    judge_values(TOKENS, 0, 1, SIZE_MAX);
+    judge_values(TOKENS, SIZE / 2, 1, SIZE_MAX);
+    judge_values(5, 0, 1, SIZE_MAX);
+    judge_values(TOKENS, 0, 1.02, 2);
 }
 
 /* The first token sees one key, of which it has all, whatever the scores are: that it does not err says nothing. */

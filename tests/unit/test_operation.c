@@ -72,9 +72,8 @@ static void softmax(const float *scores, const double *sinks, float *out)
         }
 }
 
-static void judge_sinks(const double *sinks_b, size_t expected)
+static void judge_sinks(const double *sinks, const double *sinks_b, size_t expected)
 {
-    static const double sinks[HEADS] = {0.3, -1, 1.2, 0};
     size_t total = HEADS * TOKENS * TOKENS;
     struct judged judged;
     float *scores, *near_scores, *hidden, *probabilities[2];
@@ -104,11 +103,15 @@ static void judge_sinks(const double *sinks_b, size_t expected)
 
 static void test_softmax_with_sinks(void **state)
 {
+    static const double sinks[HEADS] = {0.3, -1, 1.2, 0}, faint[HEADS] = {0.3, -1, -9, -INFINITY};
     static const double other[HEADS] = {0.3, -1, 1.2, 0.5}, none[HEADS] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     (void)state;
-    judge_sinks(NULL, SIZE_MAX);
-    judge_sinks(none, 4);
-    judge_sinks(other, 4);
+    judge_sinks(sinks, NULL, SIZE_MAX);
+    judge_sinks(sinks, none, 4);
+    judge_sinks(sinks, other, 4);
+    /* a head whose sink takes next to nothing, and one that has none, do not hide those of the others */
+    judge_sinks(faint, NULL, SIZE_MAX);
+    judge_sinks(faint, none, 4);
 }
 
 /* Layers that all err alike hide a precision only where they multiply matrices; a softmax of captured scores does not.
@@ -239,6 +242,31 @@ static void test_as_many_heads_as_tokens(void **state)
     free(k);
     expect_operation(&judged, "rotary(q_norm)");
     trace_end(&judged.trace);
+}
+
+/* One head leaves the lengths of its pairs as equations: they tell that it turns, and keys turn as queries do. */
+static void test_one_head_turns(void **state)
+{
+    struct judged judged;
+    float *q, *k, turned[TOKENS * SIZE], near_turned[TOKENS * SIZE], near_k[TOKENS * SIZE];
+    (void)state;
+    trace_start(&judged.trace);
+    q = made_values(TOKENS * SIZE);
+    k = made_values(TOKENS * SIZE);
+    rotate(q, TOKENS, 1, turned);
+    for (size_t i = 0; i < TOKENS * SIZE; i++)
+        near_turned[i] = to_bf16(turned[i]);
+    trace_add(&judged.trace, "q_norm", q, q, SHAPE(TOKENS, 1, SIZE));
+    trace_add(&judged.trace, "k_norm", k, k, SHAPE(TOKENS, 1, SIZE));
+    trace_add(&judged.trace, "q_rope", turned, near_turned, SHAPE(TOKENS, 1, SIZE));
+    rotate(k, TOKENS, 1, turned);
+    for (size_t i = 0; i < TOKENS * SIZE; i++) /* not applied */
+        near_k[i] = to_bf16(k[i]);
+    trace_add(&judged.trace, "k_rope", turned, near_k, SHAPE(TOKENS, 1, SIZE));
+    free(q);
+    free(k);
+    expect_operation(&judged, "rotary(k_norm)");
+    expect_first(&judged, 3);
 }
 
 /* The same where keys have no fewer heads: the projection, a matrix, has each head where it belongs. Heads stand in
@@ -648,6 +676,7 @@ int main(void)
         cmocka_unit_test(test_the_same_softmax_error_everywhere),
         cmocka_unit_test(test_scores_with_a_bias_by_distance),
         cmocka_unit_test(test_as_many_heads_as_tokens),
+        cmocka_unit_test(test_one_head_turns),
         cmocka_unit_test(test_heads_are_known_by_a_matrix),
         cmocka_unit_test(test_a_stream_that_changes_little),
         cmocka_unit_test(test_grids_are_seen),
