@@ -23,7 +23,7 @@ static bool is_packed(const struct ts_tensor *tensor)
 
 bool ts_view_is_far(const struct ts_view *view)
 {
-    struct ts_view_walk axes;
+    struct ts_view_walk stored, axes;
     uint64_t base;
     if (view->join != TS_JOIN_NONE) {
         for (size_t i = 0; i < view->part_count; i++)
@@ -33,9 +33,9 @@ bool ts_view_is_far(const struct ts_view *view)
     }
     if (view->count == 0 || view->tensor->bytes < TS_VIEW_FAR)
         return false;
-    ts_view_walk_merge(view->shape, view->strides, view->rank, &axes);
-    if (view->tensor->strides && !ts_view_walk_through(view, &axes, &base))
+    if (!ts_view_axes(view, &stored, &base))
         return false;
+    ts_view_walk_merge(stored.shape, stored.strides, stored.rank, &axes);
     return ts_view_walk_is_far(&axes, view->tensor->bytes / (view->tensor->count ? view->tensor->count : 1));
 }
 

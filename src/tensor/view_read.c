@@ -64,13 +64,13 @@ static void walker_init(const struct ts_view *view, enum form form, struct walke
     ts_view_walk_merge(view->shape, view->strides, view->rank, &walker->axes);
     if (view->tensor->type == TS_CODED || info->block_elements != 1)
         return;
-    if (view->tensor->strides) {
-        struct ts_view_walk physical = walker->axes;
-        if (!ts_view_walk_through(view, &physical, &walker->base)) {
+    if (view->tensor->strides) { /* axes that follow each other may be far apart where they are stored */
+        struct ts_view_walk stored;
+        if (!ts_view_axes(view, &stored, &walker->base)) {
             walker->base = view->offset;
             return;
         }
-        ts_view_walk_merge(physical.shape, physical.strides, physical.rank, &walker->axes);
+        ts_view_walk_merge(stored.shape, stored.strides, stored.rank, &walker->axes);
     }
     walker->data = view->tensor->source->data + view->tensor->offset;
     walker->far = view->tensor->bytes >= TS_VIEW_FAR && ts_view_walk_is_far(&walker->axes, walker->size) &&

@@ -107,6 +107,22 @@ write_one("a.safetensors", "F32", [8192, 9216], [at([8192, 9216], 5000, 77)])
 write_q8_0("b.gguf", 9216, 8192)
 measure("transposed, in blocks", "b.gguf")
 
+# The file says itself that its first axis is the one whose numbers follow each other.
+def write_npy(path, shape, fortran, places):
+    text = repr({"descr": "<f4", "fortran_order": fortran, "shape": tuple(shape)}).encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\0" + struct.pack("<H", len(text)) + text)
+        file.truncate(10 + len(text) + 4 * math.prod(shape))
+        for place in places:
+            file.seek(10 + len(text) + 4 * place)
+            file.write(struct.pack("<f", 1))
+
+write_npy("a.npy", [8448, 9216], False, [at([8448, 9216], 5000, 77)])
+write_npy("b.npy", [8448, 9216], True, [at([9216, 8448], 77, 5000), at([9216, 8448], 777, 50)])
+most = peak(sys.argv[1], "compare", "a.npy", "b.npy", expected=1)
+print("in Fortran's order:", "little" if most < 256 * SANITIZED else f"{most} MB resident")
+
 # What is unpacked, and what it is unpacked from, stays in files as well. Level 0 packs nothing, and takes no time.
 import tarfile, zipfile
 
