@@ -159,12 +159,17 @@ static bool is_everything(const struct ts_case *the_case, const bool *mask)
     return true;
 }
 
+/* A part of a sum is zero to within the sum's rounding. */
+static double nothing_of(const struct ts_case *the_case)
+{
+    return ts_case_is_part(the_case) ? 4 * sqrt(the_case->noise / (double)the_case->total) : 0;
+}
+
 static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
 {
     struct ts_region region;
     size_t wanted = 0;
-    /* a part of a sum is zero to within the sum's rounding */
-    double nothing = ts_case_is_part(the_case) ? 4 * sqrt(the_case->noise / (double)the_case->total) : 0;
+    const double nothing = nothing_of(the_case);
     for (size_t i = 0; i < the_case->total; i++) {
         /* expected zeros join a region and cannot make one */
         mask[i] = fabs(the_case->found[i]) <= nothing;
@@ -756,6 +761,7 @@ static void propose(struct ts_case *the_case)
         ts_propose_non_finite(the_case);
         if (the_case->error > 0) {
             zeros(the_case, mask, prediction);
+            ts_propose_dropout(the_case, nothing_of(the_case));
             unwritten(the_case, mask, prediction);
             steady_channels(the_case, mask, prediction);
             ts_propose_empty_lines(the_case);

@@ -14,5 +14,7 @@ int ts_bit_of_nan(const struct ts_case *the_case, double found, double expected,
 void ts_propose_non_finite(struct ts_case *the_case);
 /* Tokens that are zero and channels that are one number, under noise. */
 void ts_propose_empty_lines(struct ts_case *the_case);
+/* Numbers that are dropped by lot; what is no larger than `nothing` is zero. */
+void ts_propose_dropout(struct ts_case *the_case, double nothing);
 
 #endif
