@@ -176,6 +176,7 @@ export const allowed = (a: number) => tolerance.value.atol + tolerance.value.rto
 // Gives back what is wrong with the mapping, or nothing.
 let mapping: Promise<unknown> = Promise.resolve();
 let newest = 0;
+let listed = 0;
 export function remap(how: api.Remap): Promise<string> {
   // One after the other: what is typed quickly must not be overtaken by what was typed before it.
   const turn = ++newest;
@@ -192,8 +193,9 @@ async function mapOnce(how: api.Remap, asked: string): Promise<string> {
     detail.value = found;
     serial.value++;
     adjust({ z: null });
-    // The list has a line about it too.
-    void api.tensors(workspaceOf()).then((lines) => { if (target.value === asked) list.value = lines; }, fail);
+    // The list has a line about it too, and whoever has gone back to it meanwhile is to see that.
+    const here = workspaceOf(), turn = ++listed;
+    void api.tensors(here).then((lines) => { if (workspaceOf() === here && turn === listed) list.value = lines; }, fail);
     say(`compared again, relative error ${String(found.rel_l2 ?? 'unknown')}`);
     return '';
   } catch (error) {
