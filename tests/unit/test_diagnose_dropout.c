@@ -74,6 +74,23 @@ static void test_of_a_branch(void **state)
     trace_end(&trace);
 }
 
+/* One token of 24 is zero, and two others are larger: as much is missing on average as there is too much. */
+static void test_a_line_is_none(void **state)
+{
+    struct trace trace;
+    float *a, b[TOTAL];
+    (void)state;
+    trace_start(&trace);
+    a = made_values(TOTAL);
+    for (size_t i = 0; i < TOTAL; i++)
+        b[i] = i / WIDTH == 5 ? 0 : a[i] * 24 / 23;
+    trace_diagnose(&trace, trace_add(&trace, "layer_0_mlp_up_proj", a, b, SHAPE(TOKENS, WIDTH)));
+    for (size_t i = 0; i < trace.diagnosis.count; i++)
+        assert_null(strstr(trace.diagnosis.causes[i].summary, "dropout"));
+    free(a);
+    trace_end(&trace);
+}
+
 /* Half of the numbers are zero, and the others are what they should be. */
 static void test_relu_is_none(void **state)
 {
@@ -94,9 +111,8 @@ static void test_relu_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_of_a_tensor),
-        cmocka_unit_test(test_zeros_without_a_factor),
-        cmocka_unit_test(test_of_a_branch),
+        cmocka_unit_test(test_of_a_tensor),  cmocka_unit_test(test_zeros_without_a_factor),
+        cmocka_unit_test(test_of_a_branch),  cmocka_unit_test(test_a_line_is_none),
         cmocka_unit_test(test_relu_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
