@@ -25,6 +25,8 @@
 #define FORGET_ABOVE  ((uint64_t)4 << 20)  /* elements */
 #define FORGET_WHOLE  ((uint64_t)1 << 18)  /* the same of what is read as a whole */
 #define MANY          512                  /* elements read at a time */
+/* Bytes that come along with a look at one: 64 KB, or two megabytes where the system keeps the file in such pages. */
+#define BESIDE ((uint64_t)2 << 20)
 /* Numbers of one side of one actor: 16 MiB of floats; the logits of some tokens may have more. */
 #define LARGEST      ((uint64_t)1 << 22)
 #define LARGEST_LAST ((uint64_t)1 << 23)
@@ -543,6 +545,24 @@ struct ts_actor *ts_scene_actor(struct ts_scene *scene, size_t pair)
     return pair < scene->loaded && actor->pair == pair && actor->usable ? actor : NULL;
 }
 
+/* Gives back what reading these tokens brought. Others may be reading beside it: where they stand one behind the other,
+ * what is theirs stays. */
+static void forget_tokens(const struct ts_scene *scene, const struct ts_view *view, const struct ts_place *place,
+                          uint64_t first, size_t tokens)
+{
+    const uint64_t sequence = ts_scene_sequence(scene), row = view->count / place->shape[place->axis];
+    const uint64_t own = place->all ? first : first % sequence;
+    const uint64_t beside = BESIDE / (view->tensor->bytes / view->tensor->count + 1) + 1;
+    uint64_t from = own * row, to = from + tokens * row;
+    if (place->axis != 0 || place->batched || own + tokens > place->shape[0] || !ts_view_bytes(view)) {
+        ts_view_forget(view, 0, view->count);
+        return;
+    }
+    from = from > beside ? from - beside : 0;
+    to = view->count - to > beside ? to + beside : view->count;
+    ts_view_forget(view, from, to - from);
+}
+
 enum ts_status ts_scene_read(const struct ts_scene *scene, size_t pair, bool candidate, uint64_t first, size_t tokens,
                              size_t column, size_t count, float *out, struct ts_error *error)
 {
@@ -555,7 +575,7 @@ enum ts_status ts_scene_read(const struct ts_scene *scene, size_t pair, bool can
         TS_TRY(read_token(scene, view, &place, first + row, column, count, out + row * count, error));
     /* a few numbers at a time are counted where they are read, and are read in their thousands */
     if (view->count > FORGET_ABOVE && tokens * count > MANY)
-        ts_view_forget(view, 0, view->count);
+        forget_tokens(scene, view, &place, first, tokens);
     return TS_OK;
 }
 

@@ -27,6 +27,8 @@ void ts_long_close(struct ts_long *it)
     free(it->values);
     free(it->turned);
     free(it->scores);
+    it->read = it->keys = it->values = NULL;
+    it->turned = it->scores = NULL;
 }
 
 static bool read_numbers(const struct ts_long *it, size_t pair, bool candidate, size_t token, size_t tokens,

@@ -162,6 +162,7 @@ static void propose_guesses(struct ts_long *it, const struct ts_chain *own, cons
         }
     ts_chain_refine(guesses, count, own, ts_trial_score, &trial);
     ts_trial_close(&trial);
+    ts_long_close(it); /* what comes next needs the room */
     for (int round = 0; round < (ts_case_wants(the_case, "") ? BEST : 1) && count; round++) {
         size_t best = 0;
         for (size_t g = 1; g < count; g++)
