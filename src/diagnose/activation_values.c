@@ -177,6 +177,26 @@ static bool predict_on_top(struct ts_case *the_case, const struct ts_formula *fo
     return true;
 }
 
+/* What one factor does as well is no function: near zero silu is half of what it is given. */
+static bool is_a_factor(const struct ts_case *the_case, const double *prediction)
+{
+    double products = 0, squares = 0, by_factor = 0, by_function = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < the_case->total; i++) {
+            const double x = the_case->expected[i], y = the_case->found[i];
+            if (!isfinite(x) || !isfinite(y))
+                continue;
+            if (pass) {
+                by_factor += (y - products / squares * x) * (y - products / squares * x);
+                by_function += (y - prediction[i]) * (y - prediction[i]);
+            } else {
+                products += x * y;
+                squares += x * x;
+            }
+        }
+    return squares > 0 && by_factor <= by_function;
+}
+
 void ts_propose_function_on_top(struct ts_case *the_case)
 {
     double *prediction = ts_case_scratch(the_case);
@@ -190,7 +210,7 @@ void ts_propose_function_on_top(struct ts_case *the_case)
         if (f != TS_ACTIVATION_IDENTITY)
             functions[count++] = f;
     best = ts_formula_best(the_case, &formula, functions, count, ON_TOP, prediction);
-    if (!best)
+    if (!best || is_a_factor(the_case, prediction))
         return;
     ts_formula_next(the_case, &formula);
     ts_propose(the_case, "activation", prediction, 0, "a function that is applied to this tensor on one side only",

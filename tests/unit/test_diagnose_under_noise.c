@@ -88,6 +88,27 @@ static void test_one_factor_for_all(void **state)
     trace_end(&trace);
 }
 
+/* Near zero silu halves what it is given, but a half says it as well. */
+static void test_a_half_is_no_function(void **state)
+{
+    struct trace trace;
+    float *a, *errors, b[TOTAL];
+    (void)state;
+    trace_start(&trace);
+    add_coarse(&trace, TOKENS, 0.1);
+    a = made_values(TOTAL);
+    errors = made_values(TOTAL);
+    for (size_t k = 0; k < TOTAL; k++) {
+        a[k] *= 0.2f;
+        b[k] = 0.5f * (a[k] + 0.02f * errors[k]);
+    }
+    trace_diagnose(&trace, trace_add(&trace, "logits", a, b, SHAPE(TOKENS, WIDTH)));
+    assert_first(&trace, "scaled", "1/2");
+    free(a);
+    free(errors);
+    trace_end(&trace);
+}
+
 /* The first of two heads of the values has the other sign: no rotation, though pairs keep their lengths. */
 static void test_a_sign_is_no_turn(void **state)
 {
@@ -290,17 +311,12 @@ static void test_one_number_is_no_clamp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines_that_are_nothing),
-        cmocka_unit_test(test_a_zero_is_no_factor),
-        cmocka_unit_test(test_one_factor_for_all),
-        cmocka_unit_test(test_a_sign_is_no_turn),
-        cmocka_unit_test(test_a_column_that_is_all_there_is),
-        cmocka_unit_test(test_a_candidate_lost_in_noise),
-        cmocka_unit_test(test_attention_is_no_router),
-        cmocka_unit_test(test_a_factor_of_one_head),
-        cmocka_unit_test(test_tokens_that_are_alike_do_not_move),
-        cmocka_unit_test(test_noise_is_no_other_type),
-        cmocka_unit_test(test_one_number_is_no_clamp),
+        cmocka_unit_test(test_lines_that_are_nothing),    cmocka_unit_test(test_a_zero_is_no_factor),
+        cmocka_unit_test(test_one_factor_for_all),        cmocka_unit_test(test_a_half_is_no_function),
+        cmocka_unit_test(test_a_sign_is_no_turn),         cmocka_unit_test(test_a_column_that_is_all_there_is),
+        cmocka_unit_test(test_a_candidate_lost_in_noise), cmocka_unit_test(test_attention_is_no_router),
+        cmocka_unit_test(test_a_factor_of_one_head),      cmocka_unit_test(test_tokens_that_are_alike_do_not_move),
+        cmocka_unit_test(test_noise_is_no_other_type),    cmocka_unit_test(test_one_number_is_no_clamp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
