@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "diagnose/case.h"
 #include "diagnose/memory.h"
 #include "diagnose/variant.h"
 
