@@ -35,7 +35,7 @@ static bool ends_with_word(const char *name, const char *word)
 bool ts_judge_is_router(const char *name)
 {
     static const char *const others[] = {"weight", "indices", "chosen", "selected", "topk",
-                                         "top_k",  "bias",    "norm",   "altup"};
+                                         "top_k",  "bias",    "norm",   "altup",    "shared"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strstr(name, others[i]))
             return false;
@@ -189,6 +189,7 @@ static void look_behind(const struct ts_judge *state, struct ts_router *router, 
             router->behind[row] = fmax(router->behind[row], errors[row] / median);
             router->error[row] = fmax(router->error[row], sqrt(errors[row]));
         }
+        router->usual = fmax(router->usual, sqrt(median));
         router->own = own;
         seen++;
         if (!own)

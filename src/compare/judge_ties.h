@@ -18,6 +18,7 @@ struct ts_router {
     double *before;    /* how far the token stood out in the logits, 1 at least */
     double *behind;    /* and in what came out of the experts, 0 where nothing was captured */
     double *error;     /* its relative error there */
+    double usual;      /* that of the median token, the largest of what came out */
     double *came;      /* and in the logits */
     bool after;        /* tokens strayed behind earlier routers */
     bool own;          /* what came out of them is its own layer's, with no attention between */

@@ -26,6 +26,7 @@ struct layer {
     float larger;
     double noise; /* its own, where it is not that of the run */
     bool unseen;  /* what comes out was not captured: what the next layer makes of it is */
+    double wrong; /* what comes out errs by so much, in every token */
 };
 
 static bool is_among(size_t token, const size_t *tokens)
@@ -95,8 +96,17 @@ static void add_rows(struct trace *trace, const char *name, const struct layer *
     free(other);
 }
 
+static void add_column(struct trace *trace, const char *name, double noise)
+{
+    float *a = made_values(TOKENS), b[TOKENS];
+    shake(a, b, TOKENS, noise);
+    trace_add(trace, name, a, b, SHAPE(TOKENS, 1));
+    free(a);
+}
+
 static bool dense;   /* what comes before a gate is no wider than it, as an activation's */
 static bool weighed; /* weights of the chosen were captured */
+static bool shared;  /* an expert of every token, with a gate of its own */
 static const char *router = "gate";
 
 static void run_layers(struct judged *judged, const struct layer *layers, bool ordered, double level)
@@ -121,9 +131,12 @@ static void run_layers(struct judged *judged, const struct layer *layers, bool o
         snprintf(name, sizeof name, "layers.%zu.mlp.%s.weights", layer, router);
         if (weighed)
             add_weights(&judged->trace, name, layers[layer].kept, noise);
+        snprintf(name, sizeof name, "layers.%zu.mlp.shared_expert_gate", layer);
+        if (shared)
+            add_column(&judged->trace, name, noise);
         snprintf(name, sizeof name, "layers.%zu.mlp", layer);
         if (!layers[layer].unseen)
-            add_rows(&judged->trace, name, &layers[layer], noise);
+            add_rows(&judged->trace, name, &layers[layer], layers[layer].wrong > 0 ? layers[layer].wrong : noise);
     }
 }
 
@@ -278,6 +291,38 @@ static void test_ties_that_say_nothing(void **state)
     expect_first(&judged, PER_LAYER + MLP);
     run_layers(&judged, some, true, NOISE); /* five do, and two do not */
     expect_first(&judged, PER_LAYER + MLP);
+}
+
+/* Behind a bug of every token, who took another expert errs as the others do: that speaks against no rank. */
+static void test_ties_before_a_bug(void **state)
+{
+    static const struct layer once[LAYERS] = {{.tied = {5, NONE}, .strays = {5, NONE}, .kept = 2},
+                                              {.tied = {7, 19, 30, NONE}, .strays = {NONE}, .kept = 2, .wrong = 0.7},
+                                              {.tied = {3, 11, NONE}, .strays = {NONE}, .kept = 2, .noise = 0.25},
+                                              {.tied = {9, 14, NONE}, .strays = {NONE}, .kept = 2, .noise = 0.25}};
+    struct judged judged;
+    (void)state;
+    run_layers(&judged, once, true, NOISE);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, PER_LAYER + MLP);
+    assert_int_equal(judged.judgement.aside_count, 1);
+    assert_int_equal(judged.judgement.aside[0], 5);
+    judged_end(&judged);
+}
+
+/* The gate of a shared expert is no router, behind which another choice begins. */
+static void test_gate_of_a_shared_expert(void **state)
+{
+    static const struct layer once[LAYERS] = {CALM, {.tied = {5, NONE}, .strays = {5, NONE}, .kept = 2}, CALM, CALM};
+    struct judged judged;
+    (void)state;
+    shared = true;
+    run_layers(&judged, once, true, NOISE);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.aside_count, 1);
+    judged_end(&judged);
+    shared = false;
 }
 
 /* Logits that are wrong give other experts as well. */
@@ -529,6 +574,8 @@ int main(void)
         cmocka_unit_test(test_how_many_experts),
         cmocka_unit_test(test_tokens_without_a_tie),
         cmocka_unit_test(test_ties_that_say_nothing),
+        cmocka_unit_test(test_ties_before_a_bug),
+        cmocka_unit_test(test_gate_of_a_shared_expert),
         cmocka_unit_test(test_wrong_logits),
         cmocka_unit_test(test_ties_that_excuse_nothing),
         cmocka_unit_test(test_choices_by_another_rule),
