@@ -14,12 +14,7 @@
 #define LARGE        0.45
 /* Error of inputs that have a relation to the reference; a third of TS_UNRELATED where tokens with other experts count.
  */
-#define RELATED        0.7
-#define FLIPPED        0.1  /* error of a token with another expert */
-#define FLIPPED_TIMES  10.0 /* that of the others, in a model that is known to have some beside a large stream */
-#define FLIPPED_MOST   3.0  /* another expert's result is not much larger */
-#define STRAY_AGAIN    15.0 /* a token stands out in another layer too, whatever the noise has become there */
-#define FLIPS_OF_NOISE 24.0 /* share of tokens that so much noise gives other experts, at most */
+#define RELATED 0.7
 /* Embeddings are multiplied by a constant, and products take numbers far larger than the others, which bf16 rounds by
  * up to this. */
 #define ROUNDED_FACTOR 0x1p-9
@@ -47,16 +42,8 @@
 #define STEADY_LIMIT  2.5
 #define STEADY_LARGER 1.5
 #define STEADY_LAYERS 4
-/* One tensor that was rounded by itself: mantissa bits, how many more others have, how many layers, how many tensors
- * before it, of how many numbers. */
-#define MOST_OF_ITS_OWN   10
-#define FINER             6
-#define LAYERS_OF_ITS_OWN 1
-#define BEFORE_ITS_OWN    2
-#define BEHIND_ITS_OWN    6 /* where there is no other layer */
-#define ENOUGH_OF_ITS_OWN 64
-#define FIRST_LIMIT       1e-2   /* and alone, with nothing before it, up to this one */
-#define CHAIN_LIMIT       2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
+#define FIRST_LIMIT   1e-2   /* and alone, with nothing before it, up to this one */
+#define CHAIN_LIMIT   2.5e-2 /* weights of eight bits, seen through the outputs of layers alone */
 /* What a softmax that was not captured makes of errors, at most: of all tokens, and of one that looks at another key
  * for it, whose own error may be some times that of all. */
 #define SHARP_MOST  0.5
@@ -177,144 +164,6 @@ static double calm_of_router(const struct ts_judge *state, size_t i)
     return most;
 }
 
-/* No more tokens than noise of this size gives other experts in all layers so far. The others are calm. */
-static bool are_so_few(const struct ts_judge *state, size_t i, double base)
-{
-    const struct ts_structure *own = &state->structures[i];
-    uint64_t layer;
-    return own->known && own->strays && own->row_error >= fmin(FLIPPED, FLIPPED_TIMES * own->calm) &&
-           own->calm <= CLOSE_LIMIT * base && ts_layer_of(state->pairs[i].name, &layer) &&
-           (double)own->strays <=
-               fmin(0.2, FLIPS_OF_NOISE * base * (double)(layer + 1)) * (double)state->scene.taken_count;
-}
-
-/* A module that no experts are in, by its name: of attention, or a projection of an MLP. */
-static bool has_no_experts(const char *name)
-{
-    static const char *const modules[] = {"attn", "attention", "gate_proj", "up_proj", "down_proj", "fc1", "fc2"};
-    for (size_t k = 0; k < sizeof modules / sizeof *modules && !strstr(name, "expert"); k++)
-        if (strstr(name, modules[k]))
-            return true;
-    return false;
-}
-
-/* What attention ends with, of its context or the norm of that, or an MLP: a product that does not mix tokens, of the
- * tensor just before. */
-static bool is_projected(const struct ts_judge *state, size_t i)
-{
-    const char *name = state->pairs[i].name, *end = strrchr(name, '.'), *before;
-    if (!(state->structures[i].row_before > 0) || strstr(name, "expert") ||
-        !ts_same_layer(name, before = state->pairs[i - 1].name))
-        return false;
-    name = end ? end + 1 : name;
-    if (strcmp(name, "o_proj") == 0 || strcmp(name, "out_proj") == 0)
-        return (ts_judge_is_norm(before) || strstr(before, "context")) &&
-               2 * state->pairs[i - 1].a.count >= state->pairs[i].a.count; /* and none of a small part */
-    return strcmp(name, "down_proj") == 0;
-}
-
-/* Such a tensor behind calm ones of its own layer: no experts are between. */
-static bool is_behind_calm_input(const struct ts_judge *state, size_t i, uint64_t layer)
-{
-    const struct ts_structure *own = &state->structures[i];
-    uint64_t other;
-    if (is_projected(state, i))
-        return own->row > ROW_AGAIN * own->row_before;
-    if (!has_no_experts(state->pairs[i].name))
-        return false;
-    for (size_t k = i; k-- > 0 && (!ts_layer_of(state->pairs[k].name, &other) || other == layer);)
-        if (state->structures[k].known)
-            return state->structures[k].strays == 0;
-    return false;
-}
-
-/* What each token took in this layer is known, and who took something else was set aside. */
-static bool is_choice_known(const struct ts_judge *state, size_t i)
-{
-    for (size_t k = i; k-- > 0 && ts_same_layer(state->pairs[k].name, state->pairs[i].name);)
-        if (state->pairs[k].strays)
-            return state->pairs[k].strays->all;
-    return false;
-}
-
-/* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
- * the rest is calm. A bug of some tokens has the same ones everywhere, or one place. */
-static bool are_unseen_flips(struct ts_judge *state, size_t i, double base)
-{
-    const struct ts_structure *own = &state->structures[i];
-    size_t near[2 * TS_POINTS_NEAR], count, alike = 0, others = 0, fresh = 0, last = SIZE_MAX;
-    uint64_t layer;
-    bool more = false;
-    if ((ts_layer_of(state->pairs[i].name, &layer) && is_behind_calm_input(state, i, layer)) ||
-        is_choice_known(state, i))
-        return false;
-    if (!own->known || !own->strays || own->strays * 3 > state->scene.taken_count || own->row_error < FLIPPED ||
-        own->row_error > FLIPPED_MOST ||
-        (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
-        return false;
-    count = ts_points_near(&state->points, i, near);
-    for (size_t n = 0; n < count; n++) {
-        const size_t k = near[n];
-        const struct ts_structure *other = &state->structures[k];
-        if (!other->known)
-            continue;
-        others++;
-        if (other->row > STRAY_AGAIN && other->row_error > FLIPPED && other->worst_row != own->worst_row) {
-            alike += other->row > 3 * other->inherited_row;
-            fresh += other->worst_row != last; /* in the stream those of earlier layers stay */
-            last = other->worst_row;
-        }
-        /* those that attention carries the error to err far less than the first */
-        more = more ||
-               (k > i && other->row > STRAY_AGAIN && other->row_error > FLIPPED && other->worst_rows > own->worst_rows);
-    }
-    return (alike >= 2 && alike * 2 >= others) || ((alike || fresh >= 2 || more) && are_so_few(state, i, base));
-}
-
-/* Routers' logits, weights and choices, of all layers: names are read once. False without memory. */
-static bool list_routing(struct ts_judge *state)
-{
-    if (state->routing)
-        return true;
-    state->routing = calloc(state->out->count + 1, sizeof *state->routing);
-    for (size_t k = 0; state->routing && k < state->out->count; k++) {
-        const struct ts_pair *pair = &state->pairs[k];
-        struct ts_judge_routing one = {.pair = k, .integers = ts_type_is_integer(pair->a.tensor->type)};
-        one.sure = one.integers || strstr(pair->name, "router");
-        state->experts = state->experts || strstr(pair->name, "expert") || strstr(pair->name, "moe");
-        if ((one.sure || ts_judge_is_router(pair->name)) && ts_layer_of(pair->name, &one.layer))
-            state->routing[state->routing_count++] = one;
-    }
-    return state->routing != NULL;
-}
-
-enum hidden { NOTHING_HIDDEN, ROUTING_HIDDEN, CHOICE_HIDDEN, LAYER_HIDDEN };
-
-/* A run with experts whose choice is nowhere to be seen in this layer: by its names, or by routers of other layers. The
- * latter show what could have been captured here. Of what comes out of the experts themselves the logits do not tell it
- * either, where no k explains who strays: a bias may have chosen, or groups. */
-static enum hidden hides_routing(struct ts_judge *state, size_t i)
-{
-    const bool output = strstr(state->pairs[i].name, "experts") && !strstr(state->pairs[i].name, "shared");
-    bool experts, elsewhere = false, here = false;
-    uint64_t layer;
-    if (!ts_layer_of(state->pairs[i].name, &layer) || is_behind_calm_input(state, i, layer) || !list_routing(state))
-        return NOTHING_HIDDEN;
-    experts = state->experts;
-    for (size_t k = 0; k < state->routing_count; k++) {
-        const struct ts_judge_routing *one = &state->routing[k];
-        /* gates that are no narrower than the stream are those of an activation */
-        if (!one->sure && state->pairs[one->pair].a.count > state->pairs[i].a.count / 2)
-            continue;
-        if (one->layer == layer && !(output && ts_judge_is_router(state->pairs[one->pair].name)))
-            return NOTHING_HIDDEN;
-        experts = experts || !one->integers;
-        here = here || one->layer == layer;
-        elsewhere = true;
-    }
-    return !experts ? NOTHING_HIDDEN : here ? CHOICE_HIDDEN : elsewhere ? LAYER_HIDDEN : ROUTING_HIDDEN;
-}
-
 bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i)
 {
     for (size_t back = 1; back <= TS_INHERIT_FROM && back <= i; back++)
@@ -378,69 +227,6 @@ static bool is_unseen_key(const struct ts_judge *state, size_t i)
     return true;
 }
 
-/* All tensors before it are finer than so many bits, and there are some: nothing that it comes from was rounded so. The
- * first tensors of a run may be embeddings in a type of their own, which later layers add to in f32. */
-static bool is_finer_before(const struct ts_judge *state, size_t i, int bits)
-{
-    size_t finer = 0;
-    for (size_t k = i; k-- > 0;) {
-        if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
-            continue;
-        if (state->deltas[k].precision_b < bits + FINER && state->deltas[k].precision_a >= bits + FINER)
-            return false;
-        finer += state->deltas[k].precision_b >= bits + FINER;
-    }
-    return finer >= BEFORE_ITS_OWN;
-}
-
-/* Nothing behind it is as coarse either, and there is enough of that: what is stored in such a type is the only one of
- * the run. A kernel of attention may be, that takes and gives sixteen bits by itself. */
-static bool is_finer_behind(const struct ts_judge *state, size_t i, int bits)
-{
-    size_t finer = 0;
-    if (ts_judge_is_behind_attention(state, i) || state->kinds[i] == TS_OPERATION_ATTENTION ||
-        state->kinds[i] == TS_OPERATION_ROTARY) /* keys that a cache gives back */
-        return false;
-    for (size_t k = i + 1; k < state->out->count; k++) {
-        if (state->pairs[k].problem || state->deltas[k].exact || state->pairs[k].a.count < ENOUGH_OF_ITS_OWN)
-            continue;
-        if (state->deltas[k].non_finite_mismatch ||
-            (state->deltas[k].precision_b < bits + FINER && state->deltas[k].precision_a >= bits + FINER))
-            return false;
-        finer += state->deltas[k].precision_b >= bits + FINER;
-    }
-    return finer >= BEHIND_ITS_OWN;
-}
-
-/* Its numbers are those of a type that is coarser than what the same point holds in every other layer (or where there
- * is no other, than all that comes behind it), than what came before it, and than the reference's: this one tensor was
- * rounded. The bits it has, or 0. */
-static int bits_of_its_own(struct ts_judge *state, size_t i)
-{
-    size_t near[2 * TS_POINTS_NEAR], count, others = 0;
-    const int bits = state->deltas[i].precision_b;
-    if (bits <= 0 || bits > MOST_OF_ITS_OWN || state->deltas[i].precision_a < bits + FINER ||
-        state->pairs[i].a.count < ENOUGH_OF_ITS_OWN || !is_finer_before(state, i, bits) ||
-        (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
-        return 0;
-    count = ts_points_near(&state->points, i, near);
-    for (size_t n = 0; n < count; n++) {
-        /* of one that is NaN nobody knows it */
-        if (state->pairs[near[n]].problem || !state->deltas[near[n]].unequal ||
-            state->deltas[near[n]].non_finite_mismatch)
-            continue;
-        if (state->deltas[near[n]].precision_b < bits + FINER)
-            return 0;
-        others++;
-    }
-    return others >= LAYERS_OF_ITS_OWN || is_finer_behind(state, i, bits) ? bits : 0;
-}
-
-static const char *type_of_bits(int bits)
-{
-    return bits == 10 ? "f16" : bits == 7 ? "bf16" : bits == 3 ? "e4m3" : bits == 2 ? "e5m2" : "few bits";
-}
-
 static void say_element(struct ts_judge *state, size_t i)
 {
     const struct ts_structure *structure = &state->structures[i];
@@ -458,21 +244,6 @@ static void say_element(struct ts_judge *state, size_t i)
                      ts_judge_say(state->out,
                                   "one element, of %s and channel %zu, has %.0f times the error of the others", token,
                                   structure->worst_element % actor->width, structure->element));
-}
-
-bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i)
-{
-    size_t near[2 * TS_POINTS_NEAR];
-    const int bits = state->deltas[i].unequal ? bits_of_its_own(state, i) : 0;
-    if (bits)
-        ts_judge_differs(
-            state, i,
-            ts_judge_say(state->out,
-                         ts_points_near(&state->points, i, near)
-                             ? "its numbers are those of %s, and in no other layer are they so at this point"
-                             : "its numbers are those of %s, and no other tensor of this run has so few bits",
-                         type_of_bits(bits)));
-    return bits;
 }
 
 /* The norm of what a convolution and a scan over the tokens made, a list of heads: the tokens behind one that is set
@@ -494,7 +265,8 @@ static bool is_element_wrong(const struct ts_judge *state, size_t i)
 /* How far one token may stand out. */
 static double row_limit(const struct ts_judge *state, size_t i)
 {
-    return (ts_judge_attention_is_known(state, i) || is_projected(state, i) ? 1 : HIDDEN_ROWS) * TS_ROW_LIMIT;
+    return (ts_judge_attention_is_known(state, i) || ts_judge_is_end_projection(state, i) ? 1 : HIDDEN_ROWS) *
+           TS_ROW_LIMIT;
 }
 
 /* One token errs far more than the others, and more than what came in of it; `least`: than what came in of all. */
@@ -503,7 +275,7 @@ static bool is_token_wrong(const struct ts_judge *state, size_t i, double least)
     const struct ts_structure *own = &state->structures[i];
     if (own->row <= row_limit(state, i))
         return false;
-    if (is_projected(state, i))
+    if (ts_judge_is_end_projection(state, i))
         return own->row > ROW_AGAIN * own->row_before && own->row_gain > ROW_GAIN &&
                own->row_error > CLOSE_LIMIT * own->row_error_before;
     return own->row > ROW_AGAIN * own->inherited_row && own->row_error > least;
@@ -608,7 +380,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     double level = ts_judge_level(state, i), usual, base, calm, earlier, limit, large, sharpness, came, share, most,
            least, rounding = ts_judge_rounding(&state->deltas[i]);
     size_t seen;
-    enum hidden hidden;
+    enum ts_judge_hidden hidden;
     enum ts_judge_start start = TS_START_LIKELY;
     bool flips, grown, carried, mixed, few = state->pairs[i].a.count < TS_FEW_NUMBERS;
     if (few)
@@ -633,12 +405,12 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     /* some heads, and some numbers, take more than others from tokens that are set aside */
     mixed = state->gone[i] && is_behind_scan(state, i);
     carried = mixed || ((state->gone[i] || has_returned(state, i)) && level <= CARRIED * base);
-    flips = are_unseen_flips(state, i, base);
-    hidden = !flips && are_so_few(state, i, base) ? hides_routing(state, i) : NOTHING_HIDDEN;
-    if (hidden == CHOICE_HIDDEN && !open)
-        hidden = NOTHING_HIDDEN;
-    if (hidden != NOTHING_HIDDEN) {
-        if (hidden != ROUTING_HIDDEN) /* a bug of these tokens looks the same, and it could have been known */
+    flips = ts_judge_are_unseen_flips(state, i, base);
+    hidden = flips ? TS_HIDDEN_NOTHING : ts_judge_hides_routing(state, i, base);
+    if (hidden == TS_HIDDEN_CHOICE && !open)
+        hidden = TS_HIDDEN_NOTHING;
+    if (hidden != TS_HIDDEN_NOTHING) {
+        if (hidden != TS_HIDDEN_ROUTING) /* a bug of these tokens looks the same, and it could have been known */
             state->out->verdicts[i].judged = TS_JUDGED_UNKNOWN;
         state->flipped = flips = true;
     }

@@ -1,8 +1,9 @@
 /* What the parts of the judge share: judge.c (the order of things, replays, weights), judge_look.c (what each pair
  * shows), judge_growth.c and judge_start.c (error where no operation could be learnt), judge_router.c (chosen experts
- * and other integers), judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_aside.c (what
- * tokens that are set aside leave in others), judge_probabilities.c (behind a softmax), judge_order.c (rows that
- * experts gather) and judge_points.c (the same point of other layers). For these files only. */
+ * and other integers), judge_flips.c and judge_ties.c (experts whose choice was not captured), judge_unseen.c (nor were
+ * the logits), judge_rounded.c (what was rounded by itself), judge_aside.c (what tokens that are set aside leave in
+ * others), judge_probabilities.c (behind a softmax), judge_order.c (rows that experts gather) and judge_points.c (the
+ * same point of other layers). For these files only. */
 #ifndef TS_COMPARE_JUDGE_STATE_H
 #define TS_COMPARE_JUDGE_STATE_H
 
@@ -184,6 +185,19 @@ bool ts_judge_attention_is_known(const struct ts_judge *state, size_t i);
 bool ts_judge_is_sudden(const struct ts_judge *state, size_t i);
 /* Growth, start and structure of the error of a pair that was not learnt. */
 void ts_judge_unlearnt(struct ts_judge *state, size_t i);
+/* Experts whose choice was not captured: a few tokens err by as much as they are large, other ones in each layer, and
+ * the rest is calm, beside what came in (`base`). A bug of some tokens has the same ones everywhere, or one place:
+ * judge_unseen.c. */
+bool ts_judge_are_unseen_flips(struct ts_judge *state, size_t i, double base);
+enum ts_judge_hidden { TS_HIDDEN_NOTHING, TS_HIDDEN_ROUTING, TS_HIDDEN_CHOICE, TS_HIDDEN_LAYER };
+/* Some tokens stray at pair i, no more than noise gives other experts, and by its names the run has experts whose
+ * choice is nowhere to be seen in this layer, or routers of other layers show what could have been captured here. Of
+ * what comes out of the experts themselves the logits do not tell it either, where no k explains who strays: a bias may
+ * have chosen, or groups. */
+enum ts_judge_hidden ts_judge_hides_routing(struct ts_judge *state, size_t i, double base);
+/* What attention ends with, of its context or the norm of that, or an MLP: a product that does not mix tokens, of the
+ * tensor just before. */
+bool ts_judge_is_end_projection(const struct ts_judge *state, size_t i);
 /* Pair i is rounded, and neither its like in other layers nor anything before it is. No replay and no growth tells:
  * either grants every tensor one rounding to what it holds. Says so. */
 bool ts_judge_is_rounded_alone(struct ts_judge *state, size_t i);
