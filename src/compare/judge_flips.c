@@ -22,7 +22,6 @@
 #define STRAYS   9.0  /* where its logits tell that it may; */
 #define ALONE    60.0 /* where nothing tells: some honest ones stand out by 20 */
 #define UNMOVED  2.0
-#define VISIBLE  0.1  /* error of the median token; above it one that took another expert may look like the others */
 #define LARGEST  3.0  /* relative error of a token with another expert: its result is not much larger */
 #define BELIEVED 3    /* tokens that stray as told, for one that does not */
 #define REFUTED  2    /* tokens that took no notice, or routers with others that stray: not the k largest */
@@ -60,8 +59,7 @@ static struct weighed weigh(const struct ts_judge *state, const struct ts_router
             bool tied = router->tied[row] >> bit & 1;
             told += tied && strays(router, row, STRAYS);
             untold += !tied && strays(router, row, ALONE);
-            all.unmoved += router->changed[row] >> bit & 1 && router->behind[row] > 0 &&
-                           router->behind[row] < UNMOVED && router->usual < VISIBLE;
+            all.unmoved += router->changed[row] >> bit & 1 && router->behind[row] > 0 && router->behind[row] < UNMOVED;
         }
         all.told += told;
         all.untold += router->own ? untold : 0;

@@ -13,6 +13,7 @@
 #define LOOK_AHEAD   24  /* pairs behind a router */
 #define OUTPUTS      4   /* of its layer that are looked at */
 #define CHOICE_AHEAD 4   /* pairs behind the logits that may hold the choice */
+#define VISIBLE      0.3 /* of what another expert makes of a token: the median token errs by less */
 #define CARRIED      0.3 /* relative error of logits, of which attention carried the most from tokens that flipped */
 
 struct ranked {
@@ -95,13 +96,25 @@ bool ts_router_errors(const float *a, const float *b, size_t rows, size_t width,
     return *median > 0;
 }
 
+/* How much of the chosen experts' sum the last of them makes, for every k: their weights add up as what is at right
+ * angles does. A token that took another one in its place errs by about as much. */
+static void weigh_last(const struct ranked *ranked, size_t experts, double *shares)
+{
+    double square = 0;
+    for (size_t k = 0; k < TS_MOST_KEPT && k < experts; k++) {
+        const double weight = exp((double)ranked[k].value - (double)ranked[0].value);
+        square += weight * weight;
+        shares[k] = weight / sqrt(square);
+    }
+}
+
 /* Which of the k largest are others, for every k. Adds the gaps below them, and returns the size of the errors. */
 static double rank_row(struct ts_router *router, size_t row, const float *a, const float *b, const int *bits,
                        struct ranked *ranked, int *balance, double *gaps)
 {
     const size_t experts = router->experts;
     struct ranked *of_a = ranked, *of_b = ranked + experts;
-    double noise = 0;
+    double noise = 0, shares[TS_MOST_KEPT];
     size_t unlike = 0;
     for (size_t i = 0; i < experts; i++) {
         of_a[i] = (struct ranked){a[i], i};
@@ -111,6 +124,7 @@ static double rank_row(struct ts_router *router, size_t row, const float *a, con
     }
     qsort(of_a, experts, sizeof *of_a, by_rank);
     qsort(of_b, experts, sizeof *of_b, by_rank);
+    weigh_last(of_a, experts, shares);
     for (size_t k = 0; k < TS_MOST_KEPT && k + 1 < experts; k++) {
         double gap_a = (double)of_a[k].value - (double)of_a[k + 1].value,
                gap_b = (double)of_b[k].value - (double)of_b[k + 1].value;
@@ -122,7 +136,7 @@ static double rank_row(struct ts_router *router, size_t row, const float *a, con
         balance[of_b[k].expert]--;
         unlike += balance[of_b[k].expert] == -1 ? 1 : 0;
         unlike -= balance[of_b[k].expert] == 0 ? 1 : 0;
-        router->changed[row] |= unlike && !tied ? 1u << k : 0;
+        router->changed[row] |= unlike && !tied && router->usual < VISIBLE * shares[k] ? 1u << k : 0;
         router->tied[row] |= unlike || tied ? 1u << k : 0;
         gaps[k] += gap_a;
     }
@@ -255,15 +269,18 @@ bool ts_router_open(const struct ts_judge *state, size_t i, size_t experts, uint
     *router = (struct ts_router){.pair = i, .experts = experts, .possible = possible, .after = after};
     router->changed = calloc(2 * rows, sizeof *router->changed);
     router->before = calloc(4 * rows, sizeof *router->before);
-    good = a && errors && ranked && balance && router->changed && router->before &&
-           ts_router_rows(state, i, false, experts, a) && ts_router_rows(state, i, true, experts, b) &&
-           are_finite(a, rows * experts) && are_finite(b, rows * experts) &&
-           ts_router_errors(a, b, rows, experts, errors, &median);
+    good = a && errors && ranked && balance && router->changed && router->before;
     if (good) {
         router->tied = router->changed + rows;
         router->behind = router->before + rows;
         router->error = router->behind + rows;
         router->came = router->error + rows;
+        look_behind(state, router, a, b, widest, errors);
+    }
+    good = good && ts_router_rows(state, i, false, experts, a) && ts_router_rows(state, i, true, experts, b) &&
+           are_finite(a, rows * experts) && are_finite(b, rows * experts) &&
+           ts_router_errors(a, b, rows, experts, errors, &median);
+    if (good) {
         bits[0] = ts_mantissa_bits(a, rows * experts);
         bits[1] = ts_mantissa_bits(b, rows * experts);
         for (size_t row = 0; row < rows; row++) {
@@ -274,7 +291,6 @@ bool ts_router_open(const struct ts_judge *state, size_t i, size_t experts, uint
         }
         router->level = sqrt(median);
         router->expected = expected_ties(router, gaps, of_all, rows) * (double)state->scene.tokens / (double)rows;
-        look_behind(state, router, a, b, widest, errors);
     } else {
         ts_router_release(router);
     }

@@ -13,8 +13,8 @@
 struct ts_router {
     size_t pair, experts;
     uint32_t possible; /* every k there may be */
-    uint32_t *changed; /* per token: for which k its experts are others */
-    uint32_t *tied;    /* the same, and those that rounding for the capture may have hidden */
+    uint32_t *changed; /* per token: for which k its experts are others, and what comes out must show it */
+    uint32_t *tied;    /* the same, and those that it may not show, or that rounding for the capture may have hidden */
     double *before;    /* how far the token stood out in the logits, 1 at least */
     double *behind;    /* and in what came out of the experts, 0 where nothing was captured */
     double *error;     /* its relative error there */

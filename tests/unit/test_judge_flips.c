@@ -298,8 +298,8 @@ static void test_ties_before_a_bug(void **state)
 {
     static const struct layer once[LAYERS] = {{.tied = {5, NONE}, .strays = {5, NONE}, .kept = 2},
                                               {.tied = {7, 19, 30, NONE}, .strays = {NONE}, .kept = 2, .wrong = 0.7},
-                                              {.tied = {3, 11, NONE}, .strays = {NONE}, .kept = 2, .noise = 0.25},
-                                              {.tied = {9, 14, NONE}, .strays = {NONE}, .kept = 2, .noise = 0.25}};
+                                              {.tied = {3, 11, NONE}, .strays = {NONE}, .kept = 2, .noise = 0.5},
+                                              {.tied = {9, 14, NONE}, .strays = {NONE}, .kept = 2, .noise = 0.5}};
     struct judged judged;
     (void)state;
     run_layers(&judged, once, true, NOISE);
