@@ -74,9 +74,9 @@ static double inherited(const struct ts_judge *state, size_t i)
     return most;
 }
 
-/* The median error of what was not learnt before i and errs at all: the level at which this run's products live. `seen`
- * are those that do not err as well. */
-static double usual_level(const struct ts_judge *state, size_t i, size_t *seen)
+/* The median error of what was not learnt before i and errs at all: the level at which this run's products live, with
+ * `calm` that of most tokens. `seen` are those that do not err as well. */
+static double usual_level(const struct ts_judge *state, size_t i, bool calm, size_t *seen)
 {
     double recent[64];
     size_t count = 0;
@@ -84,7 +84,7 @@ static double usual_level(const struct ts_judge *state, size_t i, size_t *seen)
     for (size_t back = 1; back <= i && count < 64; back++)
         if (ts_judge_is_free(state, i - back)) {
             if (state->errors[i - back] > 0)
-                recent[count++] = ts_judge_level(state, i - back);
+                recent[count++] = calm ? ts_judge_calm_level(state, i - back) : ts_judge_level(state, i - back);
             ++*seen;
         }
     return ts_nth(recent, count, count / 2);
@@ -325,19 +325,29 @@ static double share_of_usual_size(struct ts_judge *state, size_t i)
     return usual > 0 ? fmin(1, fmax(SMALL_LEAST, SMALL * own / usual)) : 1;
 }
 
+/* What comes out of pair i, and what came in, of most tokens: where the logits of the router that its layer's experts
+ * were chosen by tell that, tokens that took other experts and what attention carries of them are in neither. */
+static double growth_of_most(const struct ts_judge *state, size_t i, double level, double *came)
+{
+    const double calm = state->structures[i].known ? calm_of_router(state, i) : 0;
+    *came = calm > 0 ? calm : inherited(state, i);
+    return calm > 0 ? state->structures[i].calm : level;
+}
+
 /* What a product makes of the error that comes in is steady from layer to layer, however large that is: far steadier
  * than what it may be in a layer alone. More than in every other layer is made here. Where little came in, as in the
  * first layers, what a product adds is all of it: then it is no larger than elsewhere. */
 static bool grows_as_nowhere_else(struct ts_judge *state, size_t i, double level)
 {
     size_t near[2 * TS_POINTS_NEAR], count, seen = 0;
-    double levels[2 * TS_POINTS_NEAR];
-    const double came = inherited(state, i), chance = ts_judge_chance_left(state, i), limit = STEADY_LIMIT * chance;
+    double levels[2 * TS_POINTS_NEAR], came;
+    const double chance = ts_judge_chance_left(state, i), limit = STEADY_LIMIT * chance;
+    level = growth_of_most(state, i, level, &came);
     if (!(came > 0) || (!state->points.pairs && !ts_points_open(&state->points, state->pairs, state->out->count)))
         return false;
     count = ts_points_near(&state->points, i, near);
     for (size_t n = 0; n < count; n++) {
-        const double before = inherited(state, near[n]), there = ts_judge_level(state, near[n]);
+        double before, there = growth_of_most(state, near[n], ts_judge_level(state, near[n]), &before);
         if (!isfinite(there) || !(there > 0) || !(before > 0))
             continue;
         if (level * before <= limit * came * there)
@@ -389,7 +399,7 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
         rounding = fmax(rounding, rounding_of_products(state));
     if (!isfinite(level))
         level = state->deltas[i].rel_l2;
-    usual = usual_level(state, i, &seen);
+    usual = usual_level(state, i, false, &seen);
     base = inherited(state, i);
     base = fmax(fmax(usual, base), fmin(spread_by_aside(state, i), 0.1));
     sharpness = ts_judge_sharpness(state, i, &came);
@@ -397,10 +407,12 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
      * products have shown what they make */
     base = fmax(base, (seen >= 3 && ts_judge_attention_is_known(state, i) ? 2 : 4) * rounding);
     calm = calm_of_router(state, i);
-    if (calm > 0 && calm < base && structure->known &&
-        structure->calm > GROWTH_LIMIT * fmax(fmax(calm, usual), 4 * rounding)) {
-        level = structure->calm;
-        base = fmax(fmax(calm, usual), 4 * rounding);
+    if (calm > 0 && calm < base && structure->known) {
+        const double most_came = fmax(fmax(calm, usual_level(state, i, true, &seen)), 4 * rounding);
+        if (structure->calm > GROWTH_LIMIT * most_came) {
+            level = structure->calm;
+            base = most_came;
+        }
     }
     /* some heads, and some numbers, take more than others from tokens that are set aside */
     mixed = state->gone[i] && is_behind_scan(state, i);
@@ -468,8 +480,8 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     least = fmin(sharpness * came, SHARP_MOST);
     grown = most > fmax(limit * ts_judge_chance_left(state, i) * base, least) ||
             (!flips && !few && ts_judge_is_sudden(state, i)) ||
-            (!flips && !few && share == 1 && !any_aside(state) && most > fmax(CLOSE_LIMIT * rounding, least) &&
-             grows_as_nowhere_else(state, i, most));
+            (((!flips && !any_aside(state)) || calm > 0) && !few && share == 1 &&
+             most > fmax(CLOSE_LIMIT * rounding, least) && grows_as_nowhere_else(state, i, most));
     if (grown && level > NOTED && state->out->coarse == SIZE_MAX)
         state->out->coarse = i; /* unless it is found to differ */
     if (grown)

@@ -246,7 +246,7 @@ static void hear_before(const struct ts_judge *state, size_t i, struct evidence 
         if (!is_product(state, k))
             continue;
         if (ts_judge_same_point(state->pairs[k].name, state->pairs[i].name)) {
-            kind += weigh(ts_judge_level(state, i), 0, ts_judge_level(state, k), MOST_SAME);
+            kind += weigh(ts_judge_level(state, i), 0, ts_judge_calm_level(state, k), MOST_SAME);
             evidence->before = true;
             evidence->far_below += FAR_BELOW * ts_judge_level(state, k) < ts_judge_level(state, i);
         } else if (sibling) {
@@ -324,7 +324,7 @@ static void hear(const struct ts_judge *state, size_t i, struct evidence *eviden
     *evidence = (struct evidence){0};
     hear_before(state, i, evidence);
     for (size_t k = i + 1; k < state->failed; k++) {
-        double in, out = ts_judge_level(state, k), found = 0;
+        double in, out = ts_judge_calm_level(state, k), found = 0;
         bool same = ts_judge_same_point(state->pairs[k].name, state->pairs[i].name);
         sibling = sibling && is_sibling(state, i, k);
         if (!is_product(state, k) || (same && ts_judge_is_repeated(state->pairs[k].name, state->pairs[i].name)))

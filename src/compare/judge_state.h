@@ -105,6 +105,7 @@ double ts_judge_rounding(const struct ts_delta *delta);
 /* Error and cosine of what has no relation to the reference. */
 #define TS_UNRELATED   0.9
 #define TS_RESEMBLES   0.3
+#define TS_FEW_STRAY   5  /* one token of so many, at most */
 #define TS_FEW_NUMBERS 64 /* fewer say little about their distribution */
 
 /* How much further the error of pair i may stray by chance because it has few numbers: errors and what they are
@@ -141,6 +142,16 @@ static inline bool ts_judge_is_free(const struct ts_judge *state, size_t i)
 static inline double ts_judge_level(const struct ts_judge *state, size_t i)
 {
     return state->levels[i] > 0 && isfinite(state->levels[i]) ? state->levels[i] : state->errors[i];
+}
+
+/* The same of all tokens but a few that stray far: one that took another expert says nothing about the others. */
+static inline double ts_judge_calm_level(const struct ts_judge *state, size_t i)
+{
+    const struct ts_structure *structure = &state->structures[i];
+    const double level = ts_judge_level(state, i);
+    return structure->known && structure->strays && structure->strays * TS_FEW_STRAY <= structure->rows
+               ? fmin(level, structure->calm)
+               : level;
 }
 
 /* A sum over the numbers of a token that f32 adds up in another order: what it may change about the factor of a norm.

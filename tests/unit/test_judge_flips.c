@@ -27,6 +27,7 @@ struct layer {
     double noise; /* its own, where it is not that of the run */
     bool unseen;  /* what comes out was not captured: what the next layer makes of it is */
     double wrong; /* what comes out errs by so much, in every token */
+    bool carried; /* attention brings every eighth token ten times the error */
 };
 
 static bool is_among(size_t token, const size_t *tokens)
@@ -96,6 +97,16 @@ static void add_rows(struct trace *trace, const char *name, const struct layer *
     free(other);
 }
 
+static void add_carried(struct trace *trace, const char *name, double noise)
+{
+    float *a = made_values(TOKENS * WIDTH), b[TOKENS * WIDTH];
+    shake(a, b, TOKENS * WIDTH, noise);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        b[i] = i / WIDTH % 8 == 3 ? a[i] + 10 * (b[i] - a[i]) : b[i];
+    trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
+    free(a);
+}
+
 static void add_column(struct trace *trace, const char *name, double noise)
 {
     float *a = made_values(TOKENS), b[TOKENS];
@@ -118,7 +129,9 @@ static void run_layers(struct judged *judged, const struct layer *layers, bool o
         noise = layers[layer].noise > 0 ? layers[layer].noise : noise;
         for (int i = 0; i < PARTS; i++) {
             snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
-            if (dense && i == PARTS - 1)
+            if (layers[layer].carried)
+                add_carried(&judged->trace, name, noise);
+            else if (dense && i == PARTS - 1)
                 add_random_logits(&judged->trace, name, noise);
             else
                 add_rows(&judged->trace, name, layer && layers[layer - 1].unseen ? &layers[layer - 1] : NULL, noise);
@@ -308,6 +321,26 @@ static void test_ties_before_a_bug(void **state)
     assert_int_equal(judged.judgement.aside_count, 1);
     assert_int_equal(judged.judgement.aside[0], 5);
     judged_end(&judged);
+}
+
+/* Who took another expert makes others err through attention. What most tokens err by is known all the same. */
+static void test_bug_behind_ties(void **state)
+{
+    static const struct layer
+        one[LAYERS] = {{.tied = {5, 20, NONE}, .strays = {5, 20, NONE}, .kept = 2, .carried = true},
+                       {.tied = {NONE}, .strays = {NONE}, .kept = 2, .carried = true, .wrong = 0.02},
+                       {.tied = {NONE}, .strays = {NONE}, .kept = 2, .carried = true},
+                       {.tied = {NONE}, .strays = {NONE}, .kept = 2, .carried = true}},
+        none[LAYERS] = {{.tied = {5, 20, NONE}, .strays = {5, 20, NONE}, .kept = 2, .carried = true},
+                        {.tied = {NONE}, .strays = {NONE}, .kept = 2, .carried = true},
+                        {.tied = {NONE}, .strays = {NONE}, .kept = 2, .carried = true},
+                        {.tied = {NONE}, .strays = {NONE}, .kept = 2, .carried = true}};
+    struct judged judged;
+    (void)state;
+    run_layers(&judged, none, true, NOISE);
+    expect_first(&judged, SIZE_MAX);
+    run_layers(&judged, one, true, NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
 }
 
 /* The gate of a shared expert is no router, behind which another choice begins. */
@@ -575,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_tokens_without_a_tie),
         cmocka_unit_test(test_ties_that_say_nothing),
         cmocka_unit_test(test_ties_before_a_bug),
+        cmocka_unit_test(test_bug_behind_ties),
         cmocka_unit_test(test_gate_of_a_shared_expert),
         cmocka_unit_test(test_wrong_logits),
         cmocka_unit_test(test_ties_that_excuse_nothing),
