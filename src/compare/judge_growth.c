@@ -500,7 +500,11 @@ static void judge_unlearnt(struct ts_judge *state, size_t i, bool open)
     if (start == TS_START_NONE) {
         ts_judge_differs(state, i,
                          ts_judge_say(state->out,
-                                      "its error is %s times that of its inputs and of the rest of this run",
+                                      usual > 0 || inherited(state, i) > 0
+                                          ? "its error is %s times that of its inputs and of the rest of this run"
+                                      : i > 0
+                                          ? "its error is %s times what rounding explains, and nothing before it errs"
+                                          : "its error is %s times what rounding explains",
                                       ts_judge_times(level / base).text));
         return;
     }
