@@ -6,7 +6,8 @@
  *
  * Where tokens choose by something else (a bias that was not captured, groups of experts), every k is refuted by tokens
  * whose largest changed and which took no notice. Then a few tokens may stray at each router, no more than the logits'
- * own errors exchange, and whoever reads the report is told. */
+ * own errors exchange, and whoever reads the report is told. So they may before a bug of all tokens, which leaves no
+ * routers behind it that could refute anything. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +27,10 @@
 #define BELIEVED 3    /* tokens that stray as told, for one that does not */
 #define REFUTED  2    /* tokens that took no notice, or routers with others that stray: not the k largest */
 #define RULES    6.0  /* a choice by groups and biases meets so many times the ties of one by rank */
+#define GROWN    8.0  /* times what the median token's logits err by: no honest experts in one precision do */
 #define JUMP     30.0 /* logits that err so many times as much as those before are wrong, not tied */
 #define UNLIKELY 0.01
+#define LIKELY   0.1
 #define LISTED   8 /* tokens that are named */
 #define FEW_OF   8
 
@@ -69,12 +72,12 @@ static struct weighed weigh(const struct ts_judge *state, const struct ts_router
     return all;
 }
 
-/* More than this of what is expected is unlikely. */
-static size_t most_by_chance(double expected)
+/* More than this of what is expected is `unlikely`. */
+static size_t most_by_chance(double expected, double unlikely)
 {
     double term = exp(-expected), sum = term;
     size_t most = 0;
-    while (1 - sum > UNLIKELY && most < 1000) {
+    while (1 - sum > unlikely && most < 1000) {
         term *= expected / (double)++most;
         sum += term;
     }
@@ -114,51 +117,75 @@ static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips,
     flips->guess = few && router->possible != 1u << bit ? "too few tokens tell how many experts each takes" : NULL;
 }
 
-static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router)
+/* `open`: nothing speaks for another rule either. */
+static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router,
+                            bool open)
 {
     size_t count = 0;
+    bool few;
     for (size_t row = 0; row < state->scene.taken_count; row++) {
         flips->rows[row] = strays(router, row, ALONE);
         count += flips->rows[row];
     }
     flips->pair = router->pair;
     flips->guess = "it does not follow from the logits alone";
-    flips->known = count <= most_by_chance(RULES * router->expected) && are_scattered(state, flips->rows, count);
+    few =
+        count <= (open ? most_by_chance(router->expected, LIKELY) : most_by_chance(RULES * router->expected, UNLIKELY));
+    flips->known = !open && few && are_scattered(state, flips->rows, count);
+    flips->open = open && few && are_scattered(state, flips->rows, count);
 }
 
-static void decide(struct ts_judge *state, const struct ts_router *routers, size_t count)
+/* Routers before the first place where all tokens begin to err far more: between their logits and what comes out of
+ * the experts, or before their logits. 0 when there is none. */
+static size_t before_a_bug(const struct ts_router *routers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((routers[i].own && routers[i].usual > GROWN * routers[i].level) ||
+            (i > 0 && routers[i].level > GROWN * routers[i - 1].level))
+            return i;
+    return 0;
+}
+
+/* What the first `voters` of the routers tell about those in [from, to). `bug`: one of all tokens comes behind them. */
+static void decide(struct ts_judge *state, const struct ts_router *routers, size_t voters, size_t from, size_t to,
+                   bool bug)
 {
     long best = -1, gain = 0;
     bool refuted = true, few = false;
     for (unsigned bit = 0; bit < TS_MOST_KEPT; bit++) {
-        struct weighed weighed = weigh(state, routers, count, bit);
+        struct weighed weighed = weigh(state, routers, voters, bit);
         long own = (long)weighed.told - 2 * (long)weighed.unmoved;
         if (!weighed.possible)
             continue;
         refuted = refuted && ((weighed.unmoved >= REFUTED && weighed.unmoved * BELIEVED > weighed.told) ||
                               (weighed.left >= REFUTED && weighed.left > weighed.explained));
-        if (weighed.told && weighed.unmoved * BELIEVED <= weighed.told &&
-            (weighed.left < weighed.explained ||
-             (weighed.left == weighed.explained && weighed.told > weighed.untold)) &&
-            own > gain) {
+        if (weighed.told && weighed.unmoved * BELIEVED <= weighed.told && weighed.left <= weighed.explained &&
+            weighed.told > weighed.untold && own > gain) {
             gain = own;
             best = (long)bit;
             few = weighed.told < BELIEVED;
         }
     }
-    if (best < 0 && !refuted)
-        return;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = from; i < to; i++) {
         struct ts_judge_flips *flips = &state->flips[state->flip_count];
         flips->rows = calloc(state->scene.taken_count, sizeof *flips->rows);
         if (!flips->rows)
             return;
         if (best >= 0)
             flips_of(state, flips, &routers[i], (unsigned)best, few);
-        else
-            flips_by_number(state, flips, &routers[i]);
+        else /* one bug is enough: what explains the rest of the run need not explain these tokens */
+            flips_by_number(state, flips, &routers[i], !refuted && !bug);
         state->flip_count++;
     }
+}
+
+/* Routers behind a bug of all tokens say nothing about those before it. */
+static void decide_all(struct ts_judge *state, const struct ts_router *routers, size_t count, bool jumped)
+{
+    const size_t before = jumped ? count : before_a_bug(routers, count);
+    decide(state, routers, before, 0, before, true);
+    if (before < count)
+        decide(state, routers, count, before, count, false);
 }
 
 /* No narrower than what comes before it, and not called a router. */
@@ -187,7 +214,7 @@ void ts_judge_find_flips(struct ts_judge *state)
 {
     struct ts_router *routers = NULL;
     size_t count = 0, most = 0;
-    bool after = false;
+    bool after = false, jumped = false;
     if (state->scene.tokens <= 1)
         return;
     for (size_t i = 0; i < state->out->count; i++)
@@ -213,16 +240,25 @@ void ts_judge_find_flips(struct ts_judge *state)
         /* an error that starts here is no noise, unless tokens that flipped before have carried it to all others */
         if (count && !after && routers[count].level > JUMP * routers[count - 1].level) {
             ts_router_release(&routers[count]);
+            jumped = true;
             break;
         }
         for (size_t row = 0; row < state->scene.taken_count; row++)
             after = after || strays(&routers[count], row, ALONE);
         count++;
     }
-    decide(state, routers, count);
+    decide_all(state, routers, count, jumped);
     for (size_t i = 0; i < count; i++)
         ts_router_release(&routers[i]);
     free(routers);
+}
+
+bool ts_judge_has_open_flips(const struct ts_judge *state, size_t i)
+{
+    for (size_t k = 0; k < state->flip_count; k++)
+        if (state->flips[k].pair == i)
+            return state->flips[k].open;
+    return false;
 }
 
 void ts_judge_apply_flips(struct ts_judge *state, size_t i)

@@ -31,6 +31,7 @@
 struct ts_judge_flips {
     size_t pair;       /* the router's logits */
     bool known;        /* there are some */
+    bool open;         /* nothing tells whether there are: no more tokens stray than the logits' errors exchange */
     bool *rows;        /* per token that is looked at */
     const char *guess; /* what makes it one, as a clause; NULL where the logits tell */
 };
@@ -263,6 +264,8 @@ bool ts_judge_hide_turned(struct ts_judge *state, size_t i, const struct ts_acto
 bool ts_judge_is_router(const char *name);
 /* Before anything is judged: which tokens took other experts at routers whose choice was not captured. */
 void ts_judge_find_flips(struct ts_judge *state);
+/* Of the router at pair i nothing tells whether tokens took other experts: a bug of these would look the same. */
+bool ts_judge_has_open_flips(const struct ts_judge *state, size_t i);
 /* Sets those of the router at pair i aside. */
 void ts_judge_apply_flips(struct ts_judge *state, size_t i);
 void ts_judge_release_flips(struct ts_judge *state);

@@ -135,7 +135,8 @@ enum ts_judge_hidden ts_judge_hides_routing(struct ts_judge *state, size_t i, do
         /* gates that are no narrower than the stream are those of an activation */
         if (!one->sure && state->pairs[one->pair].a.count > state->pairs[i].a.count / 2)
             continue;
-        if (one->layer == layer && !(output && ts_judge_is_router(state->pairs[one->pair].name)))
+        if (one->layer == layer && !(output && ts_judge_is_router(state->pairs[one->pair].name)) &&
+            !ts_judge_has_open_flips(state, one->pair))
             return TS_HIDDEN_NOTHING;
         experts = experts || !one->integers;
         here = here || one->layer == layer;

@@ -462,6 +462,35 @@ static void test_choices_by_another_rule(void **state)
     judge_other_rule(once, 28 * NOISE, 1, SIZE_MAX); /* at every rank others were tied, and took no notice */
 }
 
+/* Nothing tells of another rule where one token strays behind one router: as many as the errors of its logits exchange
+ * may have taken other experts, and nobody knows. Where all tokens are wrong behind another router, they have. */
+static void test_choices_that_nothing_tells(void **state)
+{
+    static const struct layer once[LAYERS] = {CALM, {.tied = {NONE}, .strays = {7, NONE}, .kept = 2}, CALM, CALM},
+                              end[LAYERS] = {CALM, {.tied = {NONE}, .strays = {0, NONE}, .kept = 2}, CALM, CALM},
+                              before[LAYERS] = {{.tied = {NONE}, .strays = {7, NONE}, .kept = 2},
+                                                {.tied = {NONE}, .strays = {NONE}, .kept = 2, .wrong = 0.7},
+                                                {.tied = {NONE}, .strays = {NONE}, .kept = 2, .noise = 0.5},
+                                                {.tied = {NONE}, .strays = {NONE}, .kept = 2, .noise = 0.5}};
+    struct judged judged;
+    (void)state;
+    run_layers(&judged, once, false, 4 * NOISE);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, SIZE_MAX);
+    assert_int_equal(judged.judgement.verdicts[PER_LAYER + MLP].judged, TS_JUDGED_UNKNOWN);
+    assert_int_equal(judged.judgement.note_count, 1);
+    assert_non_null(strstr(judged.judgement.notes[0], "(7), but the choice was not captured"));
+    judged_end(&judged);
+    run_layers(&judged, end, false, 4 * NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
+    run_layers(&judged, before, false, NOISE);
+    judged_run(&judged);
+    assert_int_equal(judged.judgement.first, PER_LAYER + MLP);
+    assert_int_equal(judged.judgement.aside_count, 1);
+    assert_int_equal(judged.judgement.aside[0], 7);
+    judged_end(&judged);
+}
+
 /* Layers that continue each other: from the third on these tokens hold another result, and all err so much. */
 static void judge_stream(size_t strays, float share, double noise, bool noted)
 {
@@ -603,21 +632,14 @@ static void test_integers_that_nobody_chose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ties_of_the_logits_alone),
-        cmocka_unit_test(test_how_many_experts),
-        cmocka_unit_test(test_tokens_without_a_tie),
-        cmocka_unit_test(test_ties_that_say_nothing),
-        cmocka_unit_test(test_ties_before_a_bug),
-        cmocka_unit_test(test_bug_behind_ties),
-        cmocka_unit_test(test_gate_of_a_shared_expert),
-        cmocka_unit_test(test_wrong_logits),
-        cmocka_unit_test(test_ties_that_excuse_nothing),
-        cmocka_unit_test(test_choices_by_another_rule),
-        cmocka_unit_test(test_ties_behind_ties),
-        cmocka_unit_test(test_tokens_behind_attention),
-        cmocka_unit_test(test_note_of_few_tokens),
-        cmocka_unit_test(test_first_reason_counts),
-        cmocka_unit_test(test_weights_in_the_places_of_experts),
+        cmocka_unit_test(test_ties_of_the_logits_alone),   cmocka_unit_test(test_how_many_experts),
+        cmocka_unit_test(test_tokens_without_a_tie),       cmocka_unit_test(test_ties_that_say_nothing),
+        cmocka_unit_test(test_ties_before_a_bug),          cmocka_unit_test(test_bug_behind_ties),
+        cmocka_unit_test(test_gate_of_a_shared_expert),    cmocka_unit_test(test_wrong_logits),
+        cmocka_unit_test(test_ties_that_excuse_nothing),   cmocka_unit_test(test_choices_by_another_rule),
+        cmocka_unit_test(test_choices_that_nothing_tells), cmocka_unit_test(test_ties_behind_ties),
+        cmocka_unit_test(test_tokens_behind_attention),    cmocka_unit_test(test_note_of_few_tokens),
+        cmocka_unit_test(test_first_reason_counts),        cmocka_unit_test(test_weights_in_the_places_of_experts),
         cmocka_unit_test(test_integers_that_nobody_chose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
