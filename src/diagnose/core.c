@@ -31,7 +31,7 @@
 /* One that leaves this much and far more than rounding, in amplitude, comes after a finding about a step that is as
  * sure as that. */
 #define LEFT_OF_A_RELATION 0.002
-#define FAR_ABOVE_ROUNDING 8.0
+#define FAR_ABOVE_ROUNDING 5.0
 #define SURE               0.8
 /* "unrelated" is what remains when everything else explains less than this. */
 #define ANYTHING_ELSE 0.5

@@ -17,6 +17,7 @@
 #define BETTER_BESIDE  0.8
 #define MOST_LEFT      0.4 /* of a row, squared, in logarithms */
 #define RELATED        0.25
+#define ROUNDINGS      3.0 /* that come together in experts: what they make and their sums are rounded */
 #define LEAST_REST     1e-6
 #define LEAST_SHOWN    2e-3 /* of a row: one that is changed less is off by a factor, and told as such, */
 #define ABOVE_NOISE    2.0  /* and so is one that is changed by less than this times noise */
@@ -118,7 +119,15 @@ struct change {
     double slope, rest;
 };
 
-static struct change measure_row(const struct ts_case *the_case, const struct ts_router *router, size_t row)
+/* What of a row is rounding: no less is found in it, nor expected. noise: as a part of what is expected, in amplitude.
+ */
+static double least_rest(double slope, double noise)
+{
+    return fmax(LEAST_REST, ROUNDINGS * noise * fmax(1, fabs(slope)));
+}
+
+static struct change measure_row(const struct ts_case *the_case, const struct ts_router *router, size_t row,
+                                 double noise)
 {
     const struct ts_actor *shared = router->shared;
     const double part_a = ts_shared_part(router->shared_gate, false, row);
@@ -137,7 +146,7 @@ static struct change measure_row(const struct ts_case *the_case, const struct ts
     if (!(expected > 0))
         return (struct change){1, LEAST_REST};
     slope = dot / expected;
-    return (struct change){slope, fmax(sqrt(fmax(found / expected - slope * slope, 0)), LEAST_REST)};
+    return (struct change){slope, fmax(sqrt(fmax(found / expected - slope * slope, 0)), least_rest(slope, noise))};
 }
 
 /* The weight of chosen expert i, of so many whose weights have this sum. */
@@ -191,12 +200,10 @@ static struct change predict_mixing(enum mixing mixing, const double *weights, s
 }
 
 /* How far a row is from what is predicted, squared: in parts of what it must hold besides, and in the logarithm of
- * that. noise: energy of it over what is expected. */
+ * that. Where both are lost in rounding, it tells nothing. */
 static double distance(struct change found, struct change predicted, double noise)
 {
-    const double square = predicted.rest * predicted.rest;
-    const double grown = fmax(1, predicted.slope * predicted.slope + square); /* and noise with it */
-    const double rest = fmax(sqrt(square + noise * grown), LEAST_REST);
+    const double rest = fmax(predicted.rest, least_rest(predicted.slope, noise));
     const double along = (found.slope - predicted.slope) / rest, besides = log(found.rest / rest);
     return along * along + besides * besides;
 }
@@ -231,7 +238,7 @@ static bool is_spread(const struct ts_case *the_case)
 static double noise_of(const struct ts_case *the_case, const struct ts_router *router)
 {
     const double size = left_without(the_case, router->shared, router->shared_gate);
-    return size > 0 ? the_case->noise / size : 0;
+    return size > 0 ? sqrt(the_case->noise / size) : 0;
 }
 
 /* Slots of a tally of ways to mix: the distance from each; rows; sums of what is measured and of its squares. */
@@ -256,7 +263,7 @@ static void add_mixings(const struct ts_case *the_case, const struct ts_router *
         struct change found;
         if (ts_case_aside(the_case, row))
             continue;
-        found = measure_row(the_case, router, row);
+        found = measure_row(the_case, router, row, noise);
         add_row(tally, found);
         tally->sums[OTHER_EXPERTS] += distance_from_others(found);
         for (size_t i = 0; i < chosen; i++)
@@ -467,7 +474,7 @@ static bool try_way(const struct ts_case *the_case, const struct ts_router *rout
         predicted =
             way->mixing == OTHER_EXPERTS ? (struct change){0, 1} : predict_way(way, aside, at, logits->width, list);
         way->left += way->mixing == OTHER_EXPERTS ? distance_from_others(found) : distance(found, predicted, noise);
-        shown += predicted.rest > fmax(LEAST_SHOWN, ABOVE_NOISE * sqrt(noise));
+        shown += predicted.rest > fmax(LEAST_SHOWN, ABOVE_NOISE * noise);
         add_row(tally, found);
     }
     way->left /= fmax(tally->sums[ROWS], 1);
@@ -526,7 +533,7 @@ void ts_propose_ways(struct ts_case *the_case, const struct ts_router *all)
     size_t count = 0, kinds = 0, many;
     double limit;
     for (size_t row = 0; row < rows && good; row++)
-        changes[row] = measure_row(the_case, &known, row);
+        changes[row] = measure_row(the_case, &known, row, noise);
     if (good)
         count = try_ways(the_case, &known, changes, noise, ways, &best, &tally);
     many = best.chosen;
