@@ -36,6 +36,14 @@ void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router);
 void ts_propose_shared_gate(struct ts_case *the_case, const struct ts_router *all);
 /* How the chosen experts are mixed, by the router's captured weights. These are in experts_mixing.c. */
 void ts_propose_mixing(struct ts_case *the_case, const struct ts_router *router);
+/* What all tokens become, and what each of them leaves of that, squared. */
+struct ts_alike {
+    double slope, spread; /* how many times what is expected, and its standard deviation */
+    double rest, left;
+    size_t rows;
+};
+/* Another activation inside of the experts. In experts_inside.c. */
+void ts_propose_inside(struct ts_case *the_case, const struct ts_alike *alike);
 /* The same by its logits alone. */
 void ts_propose_ways(struct ts_case *the_case, const struct ts_router *router);
 /* How much of a shared expert is in a row, on one side. */

@@ -286,6 +286,18 @@ static double left_by_all_alike(const struct ts_tally *tally)
                     : 0;
 }
 
+static void propose_inside(struct ts_case *the_case, const struct ts_tally *tally)
+{
+    const double *sums = tally->sums, rows = sums[ROWS], slope = sums[SLOPES] / fmax(rows, 1);
+    if (rows >= LEAST_TOLD)
+        ts_propose_inside(the_case,
+                          &(struct ts_alike){.slope = slope,
+                                             .spread = sqrt(fmax(sums[SQUARE_SLOPES] / rows - slope * slope, 0)),
+                                             .rest = exp(sums[RESTS] / rows),
+                                             .left = left_by_all_alike(tally),
+                                             .rows = (size_t)rows});
+}
+
 /* What the rows of a tally look like. */
 static enum mixing best_mixing(const struct ts_tally *tally)
 {
@@ -327,7 +339,7 @@ static const char *mixing_text(struct ts_case *the_case, const struct ts_tally *
                   the_case,
                   "have the right size but %s other experts than the chosen ones, has the experts in "
                   "another order, or their weights are not loaded or laid out otherwise (gate and up exchanged "
-                  "or interleaved, a transpose)",
+                  "or interleaved, a transpose), or they compute something else",
                   fabs(cosine) < RELATED
                       ? "no relation to the reference; the candidate uses"
                       : "little relation to the reference; the candidate gives the router's weights to the wrong "
@@ -382,8 +394,10 @@ void ts_propose_mixing(struct ts_case *the_case, const struct ts_router *all)
     ts_tally_open(&tally);
     add_mixings(the_case, router, mixed.noise, &tally);
     mixed.mixing = best_mixing(&tally);
-    if (!(sure_of_mixing(&tally, mixed.mixing) > 0))
+    if (!(sure_of_mixing(&tally, mixed.mixing) > 0)) {
+        propose_inside(the_case, &tally);
         return;
+    }
     formula.numbers = &mixed;
     formula.pairs[0] = router->weights->pair;
     if (router->shared)
@@ -556,6 +570,8 @@ void ts_propose_ways(struct ts_case *the_case, const struct ts_router *all)
         ts_propose_plain(the_case, "router-gate", SURE_OF_OTHERS,
                          "how the router's choice reaches the experts, and the order of the experts' weights", "%s",
                          mixing_text(the_case, &tally, OTHER_EXPERTS, ts_case_name(the_case, known.logits)));
+    } else if (!count && good && known.shared) { /* otherwise there may be one that was not captured */
+        propose_inside(the_case, &tally);
     }
     free(changes);
     free(ways);

@@ -17,6 +17,8 @@ enum fault {
     LATE,
     GATE_AND_UP,
     RELU,
+    GELU,
+    COARSE,
     EXPERTS_HALF,
     SHARED_TWICE,
     SHARED_MISSING
@@ -42,7 +44,15 @@ static double middle_of(enum fault fault, double gate, double up)
 {
     if (fault == GATE_AND_UP)
         return up / (1 + exp(-up)) * gate;
+    if (fault == GELU)
+        return 0.5 * gate * (1 + erf(gate / sqrt(2))) * up;
     return fault == RELU ? (gate > 0 ? gate : 0) * up : gate / (1 + exp(-gate)) * up;
+}
+
+/* A number of a weight, or of one that has seven levels. */
+static double number_of(enum fault fault, float number)
+{
+    return fault == COARSE ? round(3 * (double)number) / 3 : (double)number;
 }
 
 /* out += weight * down(f(gate x) * up x) */
@@ -52,14 +62,15 @@ static void add_expert(const float *x, const float *weights, enum fault fault, d
     for (size_t i = 0; i < INNER; i++) {
         double gate = 0, up = 0;
         for (size_t k = 0; k < WIDTH; k++) {
-            gate += 1.7 * (double)x[k] * (double)weights[i * WIDTH + k] / sqrt(WIDTH);
-            up += 1.7 * (double)x[k] * (double)weights[(INNER + i) * WIDTH + k] / sqrt(WIDTH);
+            gate += 1.7 * (double)x[k] * number_of(fault, weights[i * WIDTH + k]) / sqrt(WIDTH);
+            up += 1.7 * (double)x[k] * number_of(fault, weights[(INNER + i) * WIDTH + k]) / sqrt(WIDTH);
         }
         middle[i] = middle_of(fault, 1.7 * gate, up);
     }
     for (size_t k = 0; k < WIDTH; k++)
         for (size_t i = 0; i < INNER; i++)
-            out[k] += weight * 1.7 * middle[i] * (double)weights[2 * INNER * WIDTH + k * INNER + i] / sqrt(INNER);
+            out[k] +=
+                weight * 1.7 * middle[i] * number_of(fault, weights[2 * INNER * WIDTH + k * INNER + i]) / sqrt(INNER);
 }
 
 /* The experts with the largest logits and what they count for. */
@@ -234,6 +245,23 @@ static void test_by_logits_alone(void **state)
     }
 }
 
+/* Another activation changes all tokens alike, by what follows from the functions; coarser weights do not. */
+static void test_inside_of_experts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        const struct model model = {.chosen = i % 2 ? 4 : 2, .captured = true, .coarse = precisions[i / 2]};
+        struct trace trace;
+        expect_first(&model, RELU, "activation", "relu in place of silu");
+        expect_first(&model, GELU, "activation", "gelu in place of silu");
+        expect_first(&model, GATE_AND_UP, "activation", "gate and up exchanged with silu");
+        diagnose(&trace, &model, COARSE);
+        assert_null(trace_cause(&trace, "activation"));
+        assert_null(trace_cause(&trace, "router-gate"));
+        trace_end(&trace);
+    }
+}
+
 static void test_late_tokens(void **state)
 {
     (void)state;
@@ -330,10 +358,11 @@ static void test_another_number_of_experts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_captured_weights),   cmocka_unit_test(test_weights_that_are_nearly_equal),
-        cmocka_unit_test(test_by_logits_alone),       cmocka_unit_test(test_late_tokens),
-        cmocka_unit_test(test_beside_a_gated_expert), cmocka_unit_test(test_beside_what_is_hidden),
-        cmocka_unit_test(test_weights_are_no_logits), cmocka_unit_test(test_another_number_of_experts),
+        cmocka_unit_test(test_by_captured_weights),       cmocka_unit_test(test_weights_that_are_nearly_equal),
+        cmocka_unit_test(test_by_logits_alone),           cmocka_unit_test(test_late_tokens),
+        cmocka_unit_test(test_inside_of_experts),         cmocka_unit_test(test_beside_a_gated_expert),
+        cmocka_unit_test(test_beside_what_is_hidden),     cmocka_unit_test(test_weights_are_no_logits),
+        cmocka_unit_test(test_another_number_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
