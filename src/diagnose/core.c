@@ -10,8 +10,11 @@
 #include "base/progress.h"
 #include "compare/structure.h"
 #include "diagnose/case.h"
+#include "diagnose/kinds.h"
 #include "diagnose/pattern.h"
 
+/* The evidence of a finding that was not put to the proof of numbers. */
+#define NOT_PREDICTED 0.5
 /* Below this a hypothesis says less than it leaves open. */
 #define LEAST_CONFIDENCE 0.3
 /* With many free numbers it must explain more to be worth saying: up to this, from 31 of them on. */
@@ -25,6 +28,11 @@
 #define NEARLY_ALL_OF_A_RELATION     0.97
 #define LEAST_EVIDENCE_OF_A_RELATION 0.25
 #define SURE_ENOUGH                  0.6
+/* One that leaves this much and far more than rounding, in amplitude, comes after a finding about a step that is as
+ * sure as that. */
+#define LEFT_OF_A_RELATION 0.002
+#define FAR_ABOVE_ROUNDING 5.0
+#define SURE               0.8
 /* "unrelated" is what remains when everything else explains less than this. */
 #define ANYTHING_ELSE 0.5
 /* Of two that explain nearly everything, the one that explains it down to rounding is right and the other is near it:
@@ -52,71 +60,6 @@
 #define CARRIED 50.0
 /* Tokens of all sequences of a batch that are looked at when those of one say nothing. */
 #define ALL_SEQUENCES 48
-
-/* Kinds with a smaller bonus than this are relations between numbers, and places. */
-#define RELATIONS 0.04
-
-/* Of two that explain as much the one that says more comes first. These break ties and nothing else. */
-struct kind {
-    const char *id;
-    double bonus;
-};
-
-static const struct kind kinds[] = {
-    /* names a step of the model */
-    {"activation", 0.05},
-    {"mask", 0.05},
-    {"softmax", 0.05},
-    {"rotation", 0.05},
-    {"term-missing", 0.05},
-    {"term-extra", 0.05},
-    {"skipped-op", 0.055},
-    {"wrong-input", 0.05},
-    {"modulation", 0.05},
-    {"router-gate", 0.05},
-    {"routing", 0.05},
-    {"swapped-with", 0.05},
-    {"transposed-weight", 0.05},
-    /* names what happened to the memory */
-    {"nan", 0.08},
-    {"inf", 0.08},
-    {"zeros", 0.05},
-    {"stale", 0.045},
-    {"unwritten", 0.045}, /* one number to the last bit: before one offset for all */
-    {"sparse", 0.04},
-    {"dtype-confusion", 0.09}, /* before nan and inf, which some of the bits are bound to be */
-    {"permuted", 0.05},
-    {"shifted", 0.05},
-    /* names a relation */
-    {"sign-flipped", 0.035},
-    {"centering", 0.04},
-    {"clamped", 0.03},
-    {"scaled", 0.03},
-    {"offset", 0.025},
-    {"row-scaled", 0.025},
-    {"channel-scaled", 0.025},
-    {"affine", 0.02},
-    {"quantization", 0.02},
-    {"rounding", 0.02},
-    /* names a place */
-    {"heads", 0},
-    {"rows", 0},
-    {"channels", 0},
-    {"unrelated", -0.3},
-};
-
-const char *ts_cause_id(size_t index)
-{
-    return index < sizeof kinds / sizeof *kinds ? kinds[index].id : NULL;
-}
-
-static double bonus_of(const char *id)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(kinds[i].id, id) == 0)
-            return kinds[i].bonus;
-    return 0;
-}
 
 /* What may be said when nothing but rounding is there. */
 static bool is_about_rounding(const char *id)
@@ -176,7 +119,7 @@ static void keep(struct ts_case_state *state, struct ts_case_entry *entry, const
     cause->proof.of = state->about ? ts_arena_string(arena, state->about) : NULL;
     entry->family = state->family;
     entry->formula = state->next;
-    entry->rank = cause->confidence + bonus_of(id) + EVIDENCE_WEIGHT * entry->evidence;
+    entry->rank = cause->confidence + ts_kind_bonus(id) + EVIDENCE_WEIGHT * entry->evidence;
     if (cause->id && cause->check && cause->summary)
         insert(state->book, entry);
 }
@@ -324,7 +267,8 @@ double ts_propose_measured(struct ts_case *the_case, const char *id, double left
     return confidence;
 }
 
-static void keep_plain(struct ts_case *the_case, const char *id, double confidence, const char *check,
+/* certain: how much it counts that nothing was predicted, beside what is. */
+static void keep_plain(struct ts_case *the_case, const char *id, double confidence, double certain, const char *check,
                        const char *summary, va_list args)
 {
     struct ts_case_state *state = (struct ts_case_state *)the_case;
@@ -332,7 +276,7 @@ static void keep_plain(struct ts_case *the_case, const char *id, double confiden
     char text[1024];
     vsnprintf(text, sizeof text, summary, args);
     entry.cause.confidence = entry.explained = confidence < 1 ? confidence : 1;
-    entry.evidence = 0.5 * entry.cause.confidence; /* half: it was not put to the proof of numbers */
+    entry.evidence = certain * entry.cause.confidence;
     note_proof(&entry, state, 0);
     keep(state, &entry, id, check, text);
 }
@@ -344,7 +288,7 @@ void ts_propose_plain(struct ts_case *the_case, const char *id, double confidenc
     va_list args;
     va_start(args, summary);
     if (confidence >= LEAST_CONFIDENCE && (!state->quiet || is_about_rounding(id)))
-        keep_plain(the_case, id, confidence, check, summary, args);
+        keep_plain(the_case, id, confidence, NOT_PREDICTED, check, summary, args);
     va_end(args);
     state->next = (struct ts_formula){0};
 }
@@ -354,7 +298,16 @@ void ts_propose_below_noise(struct ts_case *the_case, const char *id, double con
 {
     va_list args;
     va_start(args, summary);
-    keep_plain(the_case, id, confidence, check, summary, args);
+    keep_plain(the_case, id, confidence, NOT_PREDICTED, check, summary, args);
+    va_end(args);
+    ((struct ts_case_state *)the_case)->next = (struct ts_formula){0};
+}
+
+void ts_propose_fact(struct ts_case *the_case, const char *id, const char *check, const char *summary, ...)
+{
+    va_list args;
+    va_start(args, summary);
+    keep_plain(the_case, id, 1, 1, check, summary, args);
     va_end(args);
     ((struct ts_case_state *)the_case)->next = (struct ts_formula){0};
 }
@@ -363,7 +316,7 @@ void ts_propose_below_noise(struct ts_case *the_case, const char *id, double con
  * only its shadow: a factor per row where one factor does it. */
 static bool is_shadow(const struct ts_case_entry *entry, const struct ts_case_entry *better)
 {
-    return !entry->plain && !better->plain && bonus_of(entry->cause.id) < RELATIONS &&
+    return !entry->plain && !better->plain && ts_kind_bonus(entry->cause.id) < TS_RELATIONS &&
            entry->freedom > better->freedom &&
            (entry->explained <= better->explained + 0.005 || entry->cause.confidence <= better->cause.confidence);
 }
@@ -415,8 +368,8 @@ bool ts_case_is_said(const struct ts_case_book *book, size_t i)
 
 static bool is_relation(const struct ts_case_entry *entry)
 {
-    double bonus = bonus_of(entry->cause.id);
-    return !entry->plain && bonus < RELATIONS && bonus > 0;
+    double bonus = ts_kind_bonus(entry->cause.id);
+    return !entry->plain && bonus < TS_RELATIONS && bonus > 0;
 }
 
 static void put_first(struct ts_case_book *book, size_t i)
@@ -437,21 +390,31 @@ static bool is_freer_for_nothing(const struct ts_case_entry *first, const struct
            (first->evidence <= other->evidence + TIE_EVIDENCE || proof->left <= (1 + proof->error) * proof->rounding);
 }
 
+/* Not precise, and something else is sure enough to be said in its place. */
+static bool is_doubtful(const struct ts_case_entry *relation, const struct ts_case_entry *other)
+{
+    const struct ts_cause_proof *proof = &relation->cause.proof;
+    const bool coarse =
+        relation->explained < NEARLY_ALL_OF_A_RELATION && relation->evidence < LEAST_EVIDENCE_OF_A_RELATION;
+    const bool beyond =
+        1 - relation->explained > LEFT_OF_A_RELATION && proof->left > FAR_ABOVE_ROUNDING * proof->rounding;
+    return (coarse && other->cause.confidence >= SURE_ENOUGH) ||
+           (beyond && other->plain && other->cause.confidence >= SURE && ts_kind_bonus(other->cause.id) > TS_RELATIONS);
+}
+
 /* Puts a step or a place before relations that are not precise, and what is not a number before any: nobody has to
  * guess about that. */
 static void settle_doubts(struct ts_case_book *book)
 {
-    size_t other = 0, relations = 0;
+    size_t other, relations = 0;
     while (relations < book->count && is_relation(&book->entries[relations]))
         relations++;
     if (relations && relations < book->count && is_not_finite(book->entries[relations].cause.id))
         put_first(book, relations);
-    while (other < book->count && is_relation(&book->entries[other]) &&
-           book->entries[other].explained < NEARLY_ALL_OF_A_RELATION &&
-           book->entries[other].evidence < LEAST_EVIDENCE_OF_A_RELATION)
-        other++;
-    if (other && other < book->count && !is_relation(&book->entries[other]) &&
-        book->entries[other].cause.confidence >= SURE_ENOUGH)
+    for (other = 0; relations < book->count && other < relations; other++)
+        if (!is_doubtful(&book->entries[other], &book->entries[relations]))
+            break;
+    if (other && other == relations && other < book->count)
         put_first(book, other);
     for (size_t i = 1; i < book->count; i++)
         if (is_freer_for_nothing(&book->entries[0], &book->entries[i]))

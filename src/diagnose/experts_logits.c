@@ -12,10 +12,11 @@
 #include "diagnose/variant.h"
 #include "tensor/layer.h"
 
-#define GUESSED_CHOSEN 8   /* experts per token, where nothing says how many */
-#define NEARLY_EQUAL   0.1 /* relative error of logits that agree */
-#define CALM_ROW       4   /* times the median row's error energy */
-#define MOST_OF_IT     0.9 /* of the error, in the tokens that flipped */
+#define NEARLY_EQUAL 0.1 /* relative error of logits that agree */
+#define CALM_ROW     4   /* times the median row's error energy */
+#define MOST_OF_IT   0.9 /* of the error, in the tokens that flipped */
+#define MOST_LEFT    0.03
+#define ROUNDINGS    64.0 /* in energy */
 
 bool ts_router_flips(const struct ts_actor *logits, size_t row, size_t chosen)
 {
@@ -53,31 +54,35 @@ static double sum_of_chosen(const float *logits, size_t experts, const struct su
 static bool predict_summed(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
     const struct summed *summed = formula->numbers;
-    const struct ts_actor *logits = ts_scene_actor(the_case->scene, formula->pairs[0]);
+    const struct ts_actor *actors[3] = {NULL};
     size_t width = the_case->actor->width;
-    if (!logits || logits->rows != the_case->actor->rows || logits->width <= summed->chosen)
+    for (size_t i = 0; i < formula->pair_count; i++) {
+        actors[i] = ts_scene_actor(the_case->scene, formula->pairs[i]);
+        if (!actors[i] || actors[i]->rows != the_case->actor->rows || (i == 1 && actors[i]->width != width))
+            return false;
+    }
+    if (actors[0]->width <= summed->chosen)
         return false;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
+        const struct ts_actor *logits = actors[0], *shared = actors[1], *gate = actors[2];
         double sum = sum_of_chosen(logits->b + row * logits->width, logits->width, summed);
+        const double factor = summed->divided ? 1 / sum : sum;
+        const double part_a = ts_shared_part(gate, false, row), part_b = ts_shared_part(gate, true, row);
         bool elsewhere = ts_router_flips(logits, row, summed->chosen); /* and no factor of the reference's */
         for (size_t i = row * width; i < (row + 1) * width; i++)
-            out[i] = elsewhere ? the_case->found[i] : the_case->expected[i] * (summed->divided ? 1 / sum : sum);
+            out[i] = elsewhere ? the_case->found[i]
+                     : shared  ? (the_case->expected[i] - part_a * (double)shared->a[i]) * factor +
+                                    part_b * (double)shared->b[i]
+                              : the_case->expected[i] * factor;
     }
     return true;
 }
 
-/* Share of the error that one factor for all tokens explains. */
-static double explained_by_one(const struct ts_case *the_case)
+/* Share of the error that one factor for all tokens explains, of what there is beside a shared expert. */
+static double explained_by_one(const struct ts_case *the_case, const struct ts_router *router)
 {
-    double *prediction = malloc(the_case->total * sizeof *prediction), dot = 0, size = 0, share = 0;
-    for (size_t i = 0; i < the_case->total; i++)
-        if (isfinite(the_case->found[i]) && isfinite(the_case->expected[i])) {
-            dot += the_case->found[i] * the_case->expected[i];
-            size += the_case->expected[i] * the_case->expected[i];
-        }
-    for (size_t i = 0; prediction && i < the_case->total; i++)
-        prediction[i] = size > 0 ? dot / size * the_case->expected[i] : 0;
-    if (prediction)
+    double *prediction = malloc(the_case->total * sizeof *prediction + 1), share = 0;
+    if (prediction && isfinite(ts_fit_routed(the_case, router, prediction)))
         share = ts_explained(the_case, prediction);
     free(prediction);
     return share;
@@ -95,20 +100,33 @@ static double explained_by_flips(const struct ts_case *the_case, const struct ts
     return all > 0 ? inside / all : 0;
 }
 
-bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_actor *logits)
+/* A factor is precise: what it leaves of the error is rounding, of which more than one may have come together. */
+static bool is_precise(const struct ts_case *the_case, double explained)
 {
-    double *prediction = ts_case_scratch(the_case), most = fmax(0.5, explained_by_one(the_case) + 0.02);
+    return (1 - explained) * the_case->error <= fmax(MOST_LEFT * the_case->error, ROUNDINGS * the_case->noise);
+}
+
+bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_router *all)
+{
+    const struct ts_router router = ts_router_with_terms(the_case, all);
+    const struct ts_actor *logits = router.logits;
+    double *prediction = ts_case_scratch(the_case), most = fmax(0.5, explained_by_one(the_case, &router) + 0.02);
     struct summed best = {0};
     struct ts_formula formula = {
         .predict = predict_summed, .size = sizeof best, .pairs = {logits->pair}, .pair_count = 1, .reference = true};
-    for (unsigned at = 0; at < 4 * GUESSED_CHOSEN && prediction; at++) {
+    if (router.shared)
+        formula.pairs[formula.pair_count++] = router.shared->pair;
+    if (router.shared && router.shared_gate)
+        formula.pairs[formula.pair_count++] = router.shared_gate->pair;
+    for (unsigned at = 0; at < 4 * TS_GUESSED_CHOSEN && prediction; at++) {
         struct summed one = {at / 4 + 1, at % 2, at / 2 % 2};
         double share;
         formula.numbers = &one;
         if (one.chosen * 2 > logits->width || !predict_summed(the_case, &formula, prediction))
             break;
         share = ts_explained(the_case, prediction);
-        if (share > most && share > 0.5 + 0.5 * explained_by_flips(the_case, logits, one.chosen)) {
+        if (share > most && share > 0.5 + 0.5 * explained_by_flips(the_case, logits, one.chosen) &&
+            is_precise(the_case, share)) {
             most = share;
             best = one;
         }
@@ -117,7 +135,11 @@ bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_actor *
     if (best.chosen && predict_summed(the_case, &formula, prediction)) {
         ts_formula_next(the_case, &formula);
         ts_propose(the_case, "router-gate", prediction, 1, "norm_topk_prob",
-                   "each token is scaled by %sthe sum of the %zu largest %s of %s: the candidate %s",
+                   "%seach token is scaled by %sthe sum of the %zu largest %s of %s: the candidate %s",
+                   router.shared
+                       ? ts_case_text(the_case, "in what is added to %s%s: ", ts_case_name(the_case, router.shared),
+                                      router.shared_gate ? " times the sigmoid of its gate" : "")
+                       : "",
                    best.divided ? "one over " : "", best.chosen, best.sigmoid ? "sigmoids" : "softmax probabilities",
                    ts_case_name(the_case, logits),
                    best.divided ? "divides the weights of the chosen experts by their sum, the reference does not"
@@ -127,16 +149,17 @@ bool ts_propose_summed_experts(struct ts_case *the_case, const struct ts_actor *
     return false;
 }
 
-void ts_propose_by_logits(struct ts_case *the_case, const struct ts_actor *logits)
+void ts_propose_by_logits(struct ts_case *the_case, const struct ts_router *all, bool inside)
 {
-    if (ts_propose_summed_experts(the_case, logits))
+    if (ts_propose_summed_experts(the_case, all))
         return;
-    for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && chosen * 2 <= logits->width; chosen++) {
-        struct ts_router router = {.logits = logits, .chosen = chosen};
+    for (size_t chosen = 1; chosen <= TS_GUESSED_CHOSEN && chosen * 2 <= all->logits->width; chosen++) {
+        struct ts_router router = {.logits = all->logits, .chosen = chosen};
         if (ts_propose_some_experts(the_case, &router))
             return;
     }
-    ts_propose_experts_by_size(the_case, logits);
+    if (!inside)
+        ts_propose_ways(the_case, all);
 }
 
 /* A gate that goes through an activation is called so too, as ffn_gate is; but it is no narrower than what it is made
@@ -233,7 +256,7 @@ void ts_propose_unseen_routing(struct ts_case *the_case)
     double *costs = calloc(rows, sizeof *costs), share = 0, all = costs ? outstanding(the_case, costs) : 0;
     const struct ts_actor *logits = NULL;
     char tokens[160] = "";
-    for (size_t chosen = 1; chosen <= GUESSED_CHOSEN && marked && all > 0 && share < MOST_OF_IT; chosen++) {
+    for (size_t chosen = 1; chosen <= TS_GUESSED_CHOSEN && marked && all > 0 && share < MOST_OF_IT; chosen++) {
         flipped = mark_flips(the_case, chosen, marked, &logits);
         share = 0;
         for (size_t row = 0; row < rows && flipped && flipped * 4 <= rows; row++)

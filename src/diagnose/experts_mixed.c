@@ -1,5 +1,5 @@
-/* Owns what is said where the router agrees and the output of its experts does not: weights that are not used, experts
- * that are mixed otherwise, and single experts that are wrong. */
+/* Owns what is said where the router agrees and the output of its experts does not: one weight that is not used, the
+ * gate of a shared expert, and single experts that are wrong. How several are mixed is asked in experts_mixing.c. */
 #include "base/ordered.h"
 #include "diagnose/experts.h"
 
@@ -11,296 +11,11 @@
 #include "diagnose/variant.h"
 
 #define WORTHWHILE 0.3
-#define SPARED     1e-3  /* 1 less the cosine of a row that agrees */
 #define WRONG      30.0  /* times noise, in energy */
 #define CALM       12.0  /* times what the calmest quarter of the rows errs by */
 #define FEW        0.1   /* tokens that do not fit: one may be routed elsewhere, or its expert be nearly right */
 #define HAS_A_SAY  0.25  /* of the largest weight */
-#define LEAST_ROWS 6     /* that tell how weights that differ from row to row are used */
-#define NO_WORSE   1.2   /* times what is left when nothing but the mean of all rows is known */
-#define RELATED    0.25  /* cosine of rows that have something in common */
 #define CLEARED    65536 /* tokens that are looked at for their experts alone */
-
-/* How much of a shared expert is in a row, on one side. */
-static double shared_part(const struct ts_actor *gate, bool candidate, size_t row)
-{
-    return gate ? 1 / (1 + exp(-(double)(candidate ? gate->b : gate->a)[row])) : 1;
-}
-
-/* What is left of the reference without it. */
-static double left_without(const struct ts_case *the_case, const struct ts_actor *shared, const struct ts_actor *gate)
-{
-    const size_t width = the_case->actor->width;
-    double left = 0;
-    for (size_t i = 0; i < the_case->total; i++) {
-        double rest = the_case->expected[i];
-        if (shared)
-            rest -= shared_part(gate, false, i / width) * (double)shared->a[i];
-        left += isfinite(rest) ? rest * rest : 0;
-    }
-    return left;
-}
-
-/* A shared expert was captured in this layer; whether it is a term of this tensor, and what its gate does to it, the
- * reference tells: experts are unrelated, so that least is left without what is in the sum. */
-static struct ts_router with_its_terms(const struct ts_case *the_case, const struct ts_router *router)
-{
-    struct ts_router found = *router;
-    double least = left_without(the_case, NULL, NULL), left;
-    found.shared = found.shared_gate = NULL;
-    if (router->shared && (left = left_without(the_case, router->shared, NULL)) < least) {
-        least = left;
-        found.shared = router->shared;
-    }
-    if (router->shared && router->shared_gate && left_without(the_case, router->shared, router->shared_gate) < least) {
-        found.shared = router->shared;
-        found.shared_gate = router->shared_gate;
-    }
-    return found;
-}
-
-/* What rows of the output look like beside the reference when experts are mixed otherwise. Outputs of different experts
- * are taken as unrelated and of equal size: then weights w and v give vectors with the cosine w.v / (|w| |v|) and sizes
- * in the proportion |v| / |w|. First what is measured, of the chosen experts alone: the cosine, and the logarithm of
- * the proportion. */
-static void measure_row(const struct ts_case *the_case, const struct ts_router *router, size_t row, double *cosine,
-                        double *size)
-{
-    const struct ts_actor *shared = router->shared;
-    const double part_a = shared_part(router->shared_gate, false, row);
-    const double part_b = shared_part(router->shared_gate, true, row);
-    size_t width = the_case->actor->width;
-    double dot = 0, expected = 0, found = 0;
-    for (size_t i = row * width; i < (row + 1) * width; i++) {
-        double a = the_case->expected[i] - (shared ? part_a * (double)shared->a[i] : 0);
-        double b = the_case->found[i] - (shared ? part_b * (double)shared->b[i] : 0);
-        if (isfinite(a) && isfinite(b)) {
-            dot += b * a;
-            expected += a * a;
-            found += b * b;
-        }
-    }
-    *cosine = expected > 0 && found > 0 ? dot / sqrt(expected * found) : 0;
-    *size = expected > 0 && found > 0 ? 0.5 * log(found / expected) : 0;
-}
-
-/* The first is as the reference mixes; of ties the first counts. */
-enum {
-    SAME_WEIGHTS,
-    EQUAL_WEIGHTS,
-    MEAN_WEIGHTS,
-    REVERSED_WEIGHTS,
-    WEIGHTS_TWICE,
-    FIRST_ALONE,
-    LAST_LEFT_OUT,
-    OTHER_EXPERTS,
-    MIXINGS
-};
-
-static double mixed_weight(int mixing, const float *weights, size_t chosen, size_t i)
-{
-    const double own = (double)weights[i];
-    switch (mixing) {
-    case EQUAL_WEIGHTS:
-        return 1;
-    case MEAN_WEIGHTS:
-        return 1 / (double)chosen;
-    case REVERSED_WEIGHTS:
-        return (double)weights[chosen - 1 - i];
-    case WEIGHTS_TWICE:
-        return own * own;
-    case FIRST_ALONE:
-        return i ? 0 : own;
-    case LAST_LEFT_OUT:
-        return i + 1 < chosen ? own : 0;
-    default:
-        return own;
-    }
-}
-
-/* Cosine and logarithm of size that a way of mixing predicts for a row. */
-static void predict_row(int mixing, const float *weights, size_t chosen, double *cosine, double *size)
-{
-    double dot = 0, own = 0, other = 0;
-    *cosine = mixing != OTHER_EXPERTS;
-    *size = 0;
-    for (size_t i = 0; i < chosen && mixing != OTHER_EXPERTS; i++) {
-        const double weight = mixed_weight(mixing, weights, chosen, i);
-        dot += (double)weights[i] * weight;
-        own += (double)weights[i] * (double)weights[i];
-        other += weight * weight;
-    }
-    if (own > 0 && other > 0) {
-        *cosine = dot / sqrt(own * other);
-        *size = 0.5 * log(other / own);
-    }
-}
-
-/* Experts that are mixed otherwise change every channel: half of them must not hold nearly all of the error. */
-static bool is_spread(const struct ts_case *the_case)
-{
-    size_t width = the_case->actor->width;
-    double *parts = calloc(width, sizeof *parts), lower = 0, all = 0;
-    for (size_t i = 0; i < the_case->total && parts; i++) {
-        double cost = ts_element_cost(the_case->found[i], the_case->expected[i], the_case->expected[i]);
-        parts[i % width] += cost > 0 ? cost : 0;
-    }
-    if (parts)
-        qsort(parts, width, sizeof *parts, ts_by_value);
-    for (size_t i = 0; i < width && parts; i++) {
-        lower += i < width / 2 ? parts[i] : 0;
-        all += parts[i];
-    }
-    free(parts);
-    return lower > 0.03 * all;
-}
-
-/* Slots of a tally of ways to mix: the distance from each; rows; sums of what is measured and of its squares; and rows
- * that one would have changed and that agree. */
-enum { ROWS = MIXINGS, COSINES, SQUARE_COSINES, SIZES, SQUARE_SIZES, SPARED_ROWS };
-_Static_assert(SPARED_ROWS < TS_TALLY_SUMS, "a tally has so many sums");
-
-/* Adds rows; spared are those of one way. */
-static void add_mixings(const struct ts_case *the_case, const struct ts_router *router, int way, struct ts_tally *tally)
-{
-    const struct ts_actor *weights = router->weights;
-    size_t chosen = weights->width;
-    for (size_t row = 0; row < the_case->actor->rows; row++) {
-        double cosine, size;
-        if (ts_case_aside(the_case, row))
-            continue;
-        measure_row(the_case, router, row, &cosine, &size);
-        tally->sums[COSINES] += cosine;
-        tally->sums[SQUARE_COSINES] += cosine * cosine;
-        tally->sums[SIZES] += size;
-        tally->sums[SQUARE_SIZES] += size * size;
-        tally->sums[ROWS]++;
-        for (int mixing = 0; mixing < MIXINGS; mixing++) {
-            double predicted, grown;
-            predict_row(mixing, weights->b + row * chosen, chosen, &predicted, &grown);
-            tally->sums[SPARED_ROWS] += mixing == way && cosine > 1 - SPARED && predicted < 1 - 20 * SPARED;
-            tally->sums[mixing] += (cosine - predicted) * (cosine - predicted) + (size - grown) * (size - grown);
-        }
-    }
-}
-
-/* Weights differ from row to row, and so must what other weights make of them. Whatever goes wrong inside of the
- * experts, an activation or the layout of a weight, changes all rows about as much: their mean alone, two numbers that
- * are fitted, then says more than any way of mixing, which has none. */
-static bool follows_the_weights(const struct ts_tally *tally, int mixing)
-{
-    const double *sums = tally->sums, rows = sums[ROWS];
-    const double uneven = sums[SQUARE_COSINES] - sums[COSINES] * sums[COSINES] / rows + sums[SQUARE_SIZES] -
-                          sums[SIZES] * sums[SIZES] / rows;
-    return rows >= LEAST_ROWS && sums[mixing] <= NO_WORSE * uneven * rows / (rows - 2);
-}
-
-/* What the rows of a tally look like. */
-static int best_mixing(const struct ts_tally *tally)
-{
-    int best = 0;
-    for (int mixing = 1; mixing < MIXINGS; mixing++)
-        if (tally->sums[mixing] < tally->sums[best])
-            best = mixing;
-    return best == SAME_WEIGHTS || best == OTHER_EXPERTS || follows_the_weights(tally, best) ? best : OTHER_EXPERTS;
-}
-
-/* How sure one is, as the rows of a tally show it; 0 when it is not so. */
-static double sure_of_mixing(const struct ts_tally *tally, int mixing)
-{
-    double rows = tally->sums[ROWS];
-    /* it would have changed every row: one that agrees speaks against it */
-    if (!(rows > 0) || mixing == SAME_WEIGHTS || best_mixing(tally) != mixing || tally->sums[mixing] > 0.4 * rows ||
-        tally->sums[SPARED_ROWS] * 8 > rows)
-        return 0;
-    return mixing == OTHER_EXPERTS             ? 0.55 /* it says all that "unrelated" would, and more */
-           : tally->sums[mixing] < 0.16 * rows ? 0.7
-                                               : 0.66;
-}
-
-static const char *mixing_text(struct ts_case *the_case, const struct ts_tally *tally, int mixing)
-{
-    static const char *const texts[MIXINGS] = {
-        [EQUAL_WEIGHTS] = "the rows look like a plain sum of the chosen experts, without the router's weights",
-        [MEAN_WEIGHTS] = "the rows look like a plain mean of the chosen experts, without the router's weights",
-        [REVERSED_WEIGHTS] = "the rows look as if the router's weights went to the wrong one of the chosen experts",
-        [WEIGHTS_TWICE] = "the rows look as if the router's weights were applied twice",
-        [FIRST_ALONE] = "the rows look like the first of the chosen experts alone",
-        [LAST_LEFT_OUT] = "the rows look as if the last of the chosen experts were left out"};
-    const double cosine = tally->sums[COSINES] / tally->sums[ROWS];
-    const char *text =
-        mixing != OTHER_EXPERTS
-            ? texts[mixing]
-            : ts_case_text(
-                  the_case,
-                  "the rows have the right size but %s other experts than the chosen ones, has the experts in "
-                  "another order, or their weights are not loaded or laid out otherwise (gate and up exchanged "
-                  "or interleaved, a transpose)",
-                  fabs(cosine) < RELATED
-                      ? "no relation to the reference; the candidate uses"
-                      : "little relation to the reference; the candidate gives the router's weights to the wrong "
-                        "ones, uses");
-    return ts_case_text(
-        the_case,
-        "the router's weights and choices agree but the experts' output does not (mean cosine of a row %.2f): %s",
-        cosine, text);
-}
-
-static bool count_mixing(struct ts_case *the_case, const struct ts_formula *formula, const double *out,
-                         struct ts_tally *tally)
-{
-    const size_t rows = the_case->actor->rows;
-    const struct ts_actor *actors[3] = {NULL};
-    struct ts_router router;
-    (void)out;
-    for (size_t i = 0; i < formula->pair_count; i++) {
-        actors[i] = ts_scene_actor(the_case->scene, formula->pairs[i]);
-        if (!actors[i] || actors[i]->rows != rows)
-            return false;
-    }
-    router = (struct ts_router){.weights = actors[0], .shared = actors[1], .shared_gate = actors[2]};
-    if (router.weights->width > TS_MOST_CHOSEN || (router.shared && router.shared->width != the_case->actor->width))
-        return false;
-    add_mixings(the_case, &router, *(const int *)formula->numbers, tally);
-    return true;
-}
-
-static const char *tell_mixing(struct ts_case *the_case, const struct ts_formula *formula, const struct ts_tally *tally,
-                               double *share)
-{
-    int mixing = *(const int *)formula->numbers;
-    *share = sure_of_mixing(tally, mixing);
-    return *share > 0 ? mixing_text(the_case, tally, mixing) : NULL;
-}
-
-/* The experts' output is wrong although the router agrees. */
-static void propose_mixing(struct ts_case *the_case, const struct ts_router *all)
-{
-    const struct ts_router known = with_its_terms(the_case, all), *router = &known;
-    struct ts_formula formula = {
-        .count = count_mixing, .tell = tell_mixing, .size = sizeof(int), .pair_count = 1, .reference = true};
-    struct ts_tally tally;
-    int best;
-    if (!router->weights || router->chosen > TS_MOST_CHOSEN || !is_spread(the_case))
-        return;
-    ts_tally_open(&tally);
-    add_mixings(the_case, router, -1, &tally);
-    best = best_mixing(&tally);
-    ts_tally_open(&tally);
-    add_mixings(the_case, router, best, &tally);
-    if (!(sure_of_mixing(&tally, best) > 0))
-        return;
-    formula.numbers = &best;
-    formula.pairs[0] = router->weights->pair;
-    if (router->shared)
-        formula.pairs[formula.pair_count++] = router->shared->pair;
-    if (router->shared && router->shared_gate)
-        formula.pairs[formula.pair_count++] = router->shared_gate->pair;
-    ts_formula_next(the_case, &formula);
-    ts_propose_plain(the_case, "router-gate", sure_of_mixing(&tally, best),
-                     "how the router's weights and indices reach the experts, and the order of the experts' weights",
-                     "%s", mixing_text(the_case, &tally, best));
-}
 
 static bool predict_single(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
@@ -316,7 +31,7 @@ static bool predict_single(struct ts_case *the_case, const struct ts_formula *fo
 }
 
 /* What may become of a shared expert's gate instead of a sigmoid. */
-enum { UNGATED, NO_SIGMOID, SILU, OF_MINUS, GATINGS };
+enum { UNGATED, NO_SIGMOID, SILU, OF_MINUS, LEFT_OUT, TWICE, GATINGS };
 
 static bool predict_shared_gate(struct ts_case *the_case, const struct ts_formula *formula, double *out)
 {
@@ -328,8 +43,13 @@ static bool predict_shared_gate(struct ts_case *the_case, const struct ts_formul
         gate->width != 1)
         return false;
     for (size_t i = 0; i < the_case->total; i++) {
-        const double g = (double)gate->b[i / width], own = shared_part(gate, true, i / width);
-        const double other = gating == UNGATED ? 1 : gating == NO_SIGMOID ? g : gating == SILU ? g * own : 1 - own;
+        const double g = (double)gate->b[i / width], own = ts_shared_part(gate, true, i / width);
+        const double other = gating == UNGATED      ? 1
+                             : gating == NO_SIGMOID ? g
+                             : gating == SILU       ? g * own
+                             : gating == OF_MINUS   ? 1 - own
+                             : gating == TWICE      ? 2 * own
+                                                    : 0;
         out[i] = the_case->expected[i] + (other - own) * (double)shared->b[i];
     }
     return true;
@@ -339,13 +59,16 @@ static bool predict_shared_gate(struct ts_case *the_case, const struct ts_formul
  * it, in the gated expert itself and in the sum that holds it. */
 void ts_propose_shared_gate(struct ts_case *the_case, const struct ts_router *all)
 {
-    static const int gatings[GATINGS] = {UNGATED, NO_SIGMOID, SILU, OF_MINUS};
+    static const int gatings[GATINGS] = {UNGATED, NO_SIGMOID, SILU, OF_MINUS, LEFT_OUT, TWICE};
     static const char *const texts[GATINGS] = {
         [UNGATED] = "the candidate does not apply the gate of the shared expert: %s counts in full",
         [NO_SIGMOID] = "the candidate multiplies the shared expert %s with its gate as it is, without the sigmoid",
         [SILU] = "the candidate multiplies the shared expert %s with silu(gate), the reference with sigmoid(gate)",
-        [OF_MINUS] = "the candidate multiplies the shared expert %s with 1 - sigmoid(gate)"};
-    const struct ts_router known = with_its_terms(the_case, all);
+        [OF_MINUS] = "the candidate multiplies the shared expert %s with 1 - sigmoid(gate)",
+        [LEFT_OUT] = "the difference is minus the sigmoid of its gate times %s: the shared expert is left out",
+        [TWICE] = "the candidate adds the sigmoid of its gate times %s twice: the shared expert counts double"};
+    static const char *const ids[GATINGS] = {[LEFT_OUT] = "term-missing", [TWICE] = "term-extra"};
+    const struct ts_router known = ts_router_with_terms(the_case, all);
     double *out = ts_case_scratch(the_case);
     struct ts_formula formula = {.predict = predict_shared_gate, .size = sizeof *gatings, .pair_count = 2};
     const int *best;
@@ -356,10 +79,70 @@ void ts_propose_shared_gate(struct ts_case *the_case, const struct ts_router *al
     best = ts_formula_best(the_case, &formula, gatings, GATINGS, WORTHWHILE, out);
     if (best) {
         ts_formula_next(the_case, &formula);
-        ts_propose(the_case, "router-gate", out, 0,
-                   "the gate of the shared expert: that it goes through a sigmoid, once", texts[*best],
-                   ts_case_name(the_case, known.shared));
+        ts_propose(the_case, ids[*best] ? ids[*best] : "router-gate", out, 0,
+                   "the shared expert and its gate: that it goes through a sigmoid, once, and is added once",
+                   texts[*best], ts_case_name(the_case, known.shared));
     }
+}
+
+double ts_fit_routed(const struct ts_case *the_case, const struct ts_router *router, double *out)
+{
+    const struct ts_actor *shared = router->shared, *gate = router->shared_gate;
+    const size_t width = the_case->actor->width;
+    double dot = 0, size = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < the_case->total; i++) {
+            const double a = shared ? ts_shared_part(gate, false, i / width) * (double)shared->a[i] : 0;
+            const double b = shared ? ts_shared_part(gate, true, i / width) * (double)shared->b[i] : 0;
+            const double expected = the_case->expected[i] - a, found = the_case->found[i] - b;
+            if (pass)
+                out[i] = dot / size * expected + b;
+            else if (isfinite(expected) && isfinite(found)) {
+                dot += expected * found;
+                size += expected * expected;
+            }
+        }
+    return size > 0 ? dot / size : (double)NAN;
+}
+
+struct routed {
+    double factor;
+};
+
+static bool predict_routed(struct ts_case *the_case, const struct ts_formula *formula, double *out)
+{
+    const struct ts_actor *shared = ts_scene_actor(the_case->scene, formula->pairs[0]),
+                          *gate = ts_scene_actor(the_case->scene, formula->pairs[1]);
+    const double factor = ((const struct routed *)formula->numbers)->factor;
+    const size_t width = the_case->actor->width;
+    if (!shared || !gate || shared->rows * shared->width != the_case->total || gate->rows != the_case->actor->rows ||
+        gate->width != 1)
+        return false;
+    for (size_t i = 0; i < the_case->total; i++)
+        out[i] = factor * (the_case->expected[i] - ts_shared_part(gate, false, i / width) * (double)shared->a[i]) +
+                 ts_shared_part(gate, true, i / width) * (double)shared->b[i];
+    return true;
+}
+
+void ts_propose_routed_part(struct ts_case *the_case, const struct ts_router *all)
+{
+    const struct ts_router known = ts_router_with_terms(the_case, all);
+    double *out = ts_case_scratch(the_case);
+    struct routed routed;
+    struct ts_formula formula = {
+        .predict = predict_routed, .numbers = &routed, .size = sizeof routed, .pair_count = 2, .reference = true};
+    if (!out || !known.shared || !known.shared_gate) /* without a gate it is a term of a sum as any other */
+        return;
+    routed.factor = ts_fit_routed(the_case, &known, out);
+    formula.pairs[0] = known.shared->pair;
+    formula.pairs[1] = known.shared_gate->pair;
+    if (!isfinite(routed.factor))
+        return;
+    ts_formula_next(the_case, &formula);
+    ts_propose(the_case, "scaled", out, 1, "routed_scaling_factor, and partial sums over ranks",
+               "in what is added to %s times the sigmoid of its gate: the experts that were routed to count %.4g times "
+               "what they should",
+               ts_case_name(the_case, known.shared), routed.factor);
 }
 
 /* With one expert per token its weight is a factor of the row. */
@@ -384,8 +167,7 @@ static void propose_single(struct ts_case *the_case, const struct ts_router *rou
     }
 }
 
-/* The experts of a token in the reference: captured, or those with the largest logits. */
-static bool experts_of(const struct ts_case *the_case, const struct ts_router *router, size_t row, int64_t *experts)
+bool ts_experts_of(const struct ts_case *the_case, const struct ts_router *router, size_t row, int64_t *experts)
 {
     int64_t other[TS_MOST_CHOSEN];
     if (router->indices)
@@ -450,7 +232,7 @@ struct some_experts {
 /* Slots of a tally: rows that are wrong or right and went to one of them or to none. */
 enum { WRONG_WITH, WRONG_WITHOUT, RIGHT_WITH, RIGHT_WITHOUT };
 
-static bool is_wrong(const struct ts_case *the_case, size_t row, double noise)
+bool ts_is_wrong_row(const struct ts_case *the_case, size_t row, double noise)
 {
     size_t width = the_case->actor->width;
     double own = 0, cost = ts_rows_cost(the_case, the_case->expected, row, 1);
@@ -471,8 +253,8 @@ static bool count_some(struct ts_case *the_case, const struct ts_formula *formul
     if (!router.logits || router.logits->rows != the_case->actor->rows || router.logits->width != formula->table_count)
         return false;
     for (size_t row = 0; row < the_case->actor->rows; row++) {
-        bool with = false, wrong = is_wrong(the_case, row, some->noise);
-        if (!experts_of(the_case, &router, row, chosen))
+        bool with = false, wrong = ts_is_wrong_row(the_case, row, some->noise);
+        if (!ts_experts_of(the_case, &router, row, chosen))
             return false;
         for (size_t i = 0; i < router.chosen; i++)
             with =
@@ -529,7 +311,7 @@ static int64_t most_blamed(const struct ts_case *the_case, const struct ts_route
     size_t experts = router->logits->width, *counts = calloc(experts, sizeof *counts), most = 0;
     int64_t chosen[TS_MOST_CHOSEN], best = -1;
     for (size_t row = 0; row < the_case->actor->rows && counts; row++) {
-        if (!wrong[row] || !experts_of(the_case, router, row, chosen))
+        if (!wrong[row] || !ts_experts_of(the_case, router, row, chosen))
             continue;
         for (size_t i = 0; i < router->chosen; i++)
             if (chosen[i] >= 0 && (uint64_t)chosen[i] < experts && seen[chosen[i]] == 0)
@@ -562,13 +344,18 @@ bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *r
     some.noise = fmax(size > 0 ? the_case->noise / size : 0, calm_level(the_case));
     for (size_t row = 0; row < rows && seen && wrong; row++) {
         const float *logits = router->logits->a + row * experts;
-        if (went_elsewhere(the_case, router, row) || !experts_of(the_case, router, row, chosen))
+        if (went_elsewhere(the_case, router, row) || !ts_experts_of(the_case, router, row, chosen))
             continue;
-        wrong[row] = is_wrong(the_case, row, some.noise);
+        wrong[row] = ts_is_wrong_row(the_case, row, some.noise);
         wrong_rows += wrong[row];
         for (size_t i = 0; i < router->chosen && are_experts(chosen, router->chosen, experts); i++)
             if (matters(logits, chosen[i], chosen, router->chosen))
                 seen[(wrong[row] ? experts : 2 * experts) + (size_t)chosen[i]]++;
+    }
+    if (ts_propose_capacity(the_case, router, some.noise)) {
+        free(seen);
+        free(wrong);
+        return true;
     }
     if (seen && wrong)
         clear_experts(the_case, router, some.noise, seen + 2 * experts);
@@ -585,7 +372,7 @@ bool ts_propose_some_experts(struct ts_case *the_case, const struct ts_router *r
         seen[best] = 1;
         culprits++;
         for (size_t row = 0; row < rows; row++) {
-            if (!wrong[row] || !experts_of(the_case, router, row, chosen))
+            if (!wrong[row] || !ts_experts_of(the_case, router, row, chosen))
                 continue;
             for (size_t i = 0; i < router->chosen; i++)
                 if (wrong[row] && chosen[i] == best) {
@@ -626,5 +413,5 @@ void ts_propose_mixed(struct ts_case *the_case, const struct ts_router *router)
 {
     propose_single(the_case, router);
     (void)ts_propose_some_experts(the_case, router);
-    propose_mixing(the_case, router);
+    ts_propose_mixing(the_case, router);
 }

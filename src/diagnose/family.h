@@ -47,6 +47,10 @@ void ts_propose_plain(struct ts_case *the_case, const char *id, double confidenc
 void ts_propose_below_noise(struct ts_case *the_case, const char *id, double confidence, const char *check,
                             const char *summary, ...) __attribute__((format(printf, 5, 6)));
 
+/* The same for what shapes say, of which there is no doubt. */
+void ts_propose_fact(struct ts_case *the_case, const char *id, const char *check, const char *summary, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* The same for a prediction of a sample: left_share is the energy it leaves over the energy there was to explain in
  * the sample, which stands for the whole. */
 double ts_propose_measured(struct ts_case *the_case, const char *id, double left_share, size_t freedom,

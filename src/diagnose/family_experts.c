@@ -83,6 +83,15 @@ static bool find_router(const struct ts_case *the_case, struct ts_router *router
     return router->logits && (router->weights || router->indices);
 }
 
+/* Weights and scores are called like their router too, and nothing in them is below zero. */
+static bool has_negative(const struct ts_actor *actor)
+{
+    for (size_t i = 0; i < actor->rows * actor->width; i++)
+        if (actor->a[i] < 0)
+            return true;
+    return false;
+}
+
 /* Logits that are called so, of this layer, where nothing says how many experts they choose. */
 static const struct ts_actor *find_logits(const struct ts_case *the_case)
 {
@@ -93,7 +102,7 @@ static const struct ts_actor *find_logits(const struct ts_case *the_case)
         const char *name = other ? ts_case_name(the_case, other) : "";
         if (other && other->rows == actor->rows && other->heads == 1 && other->width >= 2 &&
             other->width < actor->width && other->width < TS_MOST_EXPERTS && layer_of(name) == layer &&
-            ts_is_router(the_case, other))
+            ts_is_router(the_case, other) && has_negative(other))
             return other;
     }
     return NULL;
@@ -434,18 +443,36 @@ static void propose_other_choice(struct ts_case *the_case)
         propose_routing(the_case, &router, true, true);
 }
 
-/* Weights of another number of experts, of which as many were compared as both sides have. */
+/* How many experts each side lists for a token in a pair of which as many were compared as both have; false where they
+ * are as many, or it is no list of experts. */
+static bool lists_other_count(const struct ts_case *the_case, size_t index, uint64_t *of_a, uint64_t *of_b)
+{
+    const struct ts_pair *pair = ts_pair_at(the_case, index);
+    const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
+    const uint64_t tokens = the_case->scene->tokens;
+    if (pair->problem || !a->rank || a->rank != b->rank || !tokens)
+        return false;
+    *of_a = a->shape[a->rank - 1];
+    *of_b = b->shape[b->rank - 1];
+    return *of_a != *of_b && *of_a && *of_b && *of_a <= TS_MOST_CHOSEN && *of_b <= TS_MOST_CHOSEN &&
+           ((ts_type_is_integer(a->type) && ts_type_is_integer(b->type)) ||
+            (index == the_case->actor->pair && the_case->operation.kind == TS_OPERATION_TOPK)) &&
+           pair->a.count == tokens * (*of_a < *of_b ? *of_a : *of_b);
+}
+
+/* Another number of experts is chosen: their weights differ, or what they make does. */
 static void propose_other_count(struct ts_case *the_case)
 {
-    const struct ts_tensor *a = ts_case_pair(the_case)->a.tensor, *b = ts_case_pair(the_case)->b.tensor;
-    const uint64_t of_a = a->rank ? a->shape[a->rank - 1] : 0, of_b = b->rank ? b->shape[b->rank - 1] : 0;
-    if (the_case->operation.kind != TS_OPERATION_TOPK || of_a == of_b || !of_b || a->rank != b->rank ||
-        the_case->actor->width != (of_a < of_b ? of_a : of_b))
+    const size_t own = the_case->actor->pair, count = ts_case_pair_count(the_case);
+    uint64_t of_a = 0, of_b = 0;
+    bool found = false;
+    for (size_t i = own > 3 ? own - 3 : 0; i < count && i <= own + 1 && !found; i++)
+        found = lists_other_count(the_case, i, &of_a, &of_b);
+    if (!found)
         return;
     ts_formula_next(the_case, &(struct ts_formula){.proved = true});
-    ts_propose_below_noise(the_case, "router-gate", 0.95, "num_experts_per_tok",
-                           "the candidate chooses %" PRIu64 " experts for each token, the reference %" PRIu64, of_b,
-                           of_a);
+    ts_propose_fact(the_case, "router-gate", "num_experts_per_tok",
+                    "the candidate chooses %" PRIu64 " experts for each token, the reference %" PRIu64, of_b, of_a);
 }
 
 /* A shared expert takes every token, whatever the router says. */
@@ -471,12 +498,19 @@ static void find_shared(const struct ts_case *the_case, struct ts_router *router
     }
 }
 
+/* No sum over experts: something inside of one, a shared one, or attention. */
+static bool is_inside(const struct ts_case *the_case)
+{
+    const char *name = ts_case_name(the_case, the_case->actor);
+    return ts_names_operand(name) || is_shared(name) || ts_names_attention(name);
+}
+
 void ts_propose_added_experts(struct ts_case *the_case)
 {
     struct ts_router router;
     const struct ts_actor *logits = find_router(the_case, &router) ? NULL : find_logits(the_case);
     if (logits && ts_case_in_scene(the_case))
-        (void)ts_propose_summed_experts(the_case, logits);
+        (void)ts_propose_summed_experts(the_case, &(struct ts_router){.logits = logits});
 }
 
 static void propose(struct ts_case *the_case)
@@ -516,11 +550,13 @@ static void propose(struct ts_case *the_case)
         router = (struct ts_router){0};
         find_shared(the_case, &router);
         ts_propose_shared_gate(the_case, &router);
+        ts_propose_routed_part(the_case, &router);
     }
     if (!find_router(the_case, &router)) {
-        const struct ts_actor *logits = find_logits(the_case);
-        if (logits && ts_case_in_scene(the_case) && the_case->operation.kind == TS_OPERATION_NONE)
-            ts_propose_by_logits(the_case, logits);
+        router = (struct ts_router){.logits = find_logits(the_case)};
+        find_shared(the_case, &router);
+        if (router.logits && ts_case_in_scene(the_case) && the_case->operation.kind == TS_OPERATION_NONE)
+            ts_propose_by_logits(the_case, &router, is_inside(the_case));
         if (ts_case_in_scene(the_case))
             ts_propose_unseen_routing(the_case);
         return;
@@ -533,9 +569,7 @@ static void propose(struct ts_case *the_case)
     /* experts mix what the router of their own layer chose */
     if (!ts_case_in_scene(the_case) || the_case->operation.kind != TS_OPERATION_NONE ||
         layer_of(ts_case_name(the_case, router.logits)) != layer_of(ts_case_name(the_case, the_case->actor)) ||
-        ts_names_operand(ts_case_name(the_case, the_case->actor)) ||
-        is_shared(ts_case_name(the_case, the_case->actor)) ||
-        ts_names_attention(ts_case_name(the_case, the_case->actor)))
+        is_inside(the_case))
         return;
     find_shared(the_case, &router);
     ts_propose_mixed(the_case, &router);
