@@ -40,6 +40,14 @@ static bool strays(const struct ts_router *router, size_t row, double times)
            router->error[row] <= LARGEST;
 }
 
+/* Its k-th expert may be another: what that makes of it is no more than its part, the smaller the more experts there
+ * are. */
+static bool is_told(const struct ts_router *router, size_t row, unsigned bit)
+{
+    return router->tied[row] >> bit & 1 && strays(router, row, STRAYS) &&
+           router->error[row] <= LARGEST / sqrt((double)bit + 1);
+}
+
 /* What a run says about the k largest. */
 struct weighed {
     bool possible;
@@ -59,9 +67,9 @@ static struct weighed weigh(const struct ts_judge *state, const struct ts_router
             continue;
         all.possible = true;
         for (size_t row = 0; row < state->scene.taken_count; row++) {
-            bool tied = router->tied[row] >> bit & 1;
-            told += tied && strays(router, row, STRAYS);
-            untold += !tied && strays(router, row, ALONE);
+            const bool is = is_told(router, row, bit);
+            told += is;
+            untold += !is && strays(router, row, ALONE);
             all.unmoved += router->changed[row] >> bit & 1 && router->behind[row] > 0 && router->behind[row] < UNMOVED;
         }
         all.told += told;
@@ -107,9 +115,8 @@ static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips,
 {
     bool any = false;
     for (size_t row = 0; row < state->scene.taken_count; row++) {
-        bool flipped = router->tied[row] >> bit & 1 && strays(router, row, STRAYS);
-        flips->rows[row] = flipped;
-        any = any || flipped;
+        flips->rows[row] = is_told(router, row, bit);
+        any = any || flips->rows[row];
     }
     flips->pair = router->pair;
     flips->known = any;

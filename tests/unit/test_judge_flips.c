@@ -91,7 +91,7 @@ static void add_rows(struct trace *trace, const char *name, const struct layer *
     shake(a, b, TOKENS * WIDTH, noise);
     for (size_t token = 0; token < TOKENS && layer; token++)
         for (size_t i = token * WIDTH; i < (token + 1) * WIDTH && is_among(token, layer->strays); i++)
-            b[i] = other[i] * (layer->larger > 0 ? layer->larger : 1);
+            b[i] = a[i] + (other[i] * (layer->larger > 0 ? layer->larger : 1) - a[i]) / sqrtf((float)layer->kept);
     trace_add(trace, name, a, b, SHAPE(TOKENS, WIDTH));
     free(a);
     free(other);
@@ -373,12 +373,14 @@ static void test_wrong_logits(void **state)
 }
 
 /* Ties that explain what they should not: the token was wrong before it was routed, its result is larger than any
- * expert's, the logits of all tokens are wrong, or it is one tie against one token without. */
+ * expert's, or than the last one's part, the logits of all tokens are wrong, or it is one tie against one token
+ * without. */
 static void test_ties_that_excuse_nothing(void **state)
 {
     static const struct layer
         shaken[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2, .shaken = 20}, CALM, CALM},
         large[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2, .larger = 8}, CALM, CALM},
+        heavy[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 6, .larger = 4}, CALM, CALM},
         good[LAYERS] = {CALM, {.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2}, CALM, CALM},
         even[LAYERS] = {{.tied = {19, NONE}, .strays = {19, NONE}, .kept = 2},
                         CALM,
@@ -394,6 +396,8 @@ static void test_ties_that_excuse_nothing(void **state)
     assert_int_equal(judged.judgement.aside_count, 0);
     judged_end(&judged);
     run_layers(&judged, large, true, NOISE);
+    expect_first(&judged, PER_LAYER + MLP);
+    run_layers(&judged, heavy, true, NOISE); /* the sixth of six experts has no such part in the sum */
     expect_first(&judged, PER_LAYER + MLP);
     run_layers(&judged, good, true, -NOISE);
     judged_run(&judged);
