@@ -468,10 +468,17 @@ static void take_worst_tokens(struct ts_judge *state)
     ts_scene_take(scene, chosen, count);
 }
 
+/* Another number of experts was seen in its layer. */
+static bool is_counted(const struct ts_judge *state, size_t i)
+{
+    return state->counted && ts_same_layer(state->pairs[state->counted - 1].name, state->pairs[i].name);
+}
+
 static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error)
 {
     struct ts_judgement *out = state->out;
     bool unequal = false, gone;
+    const char *why = NULL, *otherwise;
     for (size_t i = 0; i < out->count; i++)
         first_look(state, i);
     out->first = SIZE_MAX;
@@ -496,6 +503,10 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
             break;
     gone = ts_judge_is_mostly_gone(state);
     for (size_t i = 0; i < out->count && out->first == SIZE_MAX; i++) {
+        if (!is_counted(state, i) && (otherwise = ts_judge_counts_otherwise(state, i))) {
+            state->counted = i + 1;
+            why = otherwise;
+        }
         if (state->learnt[i] && out->verdicts[i].judged != TS_JUDGED_DIFFERS)
             judge_replay(state, i);
         if ((!state->learnt[i] && out->verdicts[i].judged == TS_JUDGED_NOISE) || is_doubtful(state, i))
@@ -508,6 +519,10 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
             ts_judge_is_rounded_alone(state, i);
         if (out->verdicts[i].judged == TS_JUDGED_DIFFERS)
             out->first = i;
+    }
+    if (out->first != SIZE_MAX && is_counted(state, out->first)) {
+        out->first = state->counted - 1;
+        ts_judge_differs(state, out->first, why);
     }
     if (out->first != SIZE_MAX)
         judge_downstream(state);

@@ -598,6 +598,36 @@ static bool may_be_chosen(struct choice *choice, uint64_t tokens)
     return !bits && !rising;
 }
 
+const char *ts_judge_counts_otherwise(struct ts_judge *state, size_t i)
+{
+    const struct ts_pair *pair = &state->pairs[i];
+    const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
+    const uint64_t tokens = state->scene.tokens;
+    uint64_t of_a, of_b;
+    struct choice *choice;
+    bool chosen;
+    if (pair->problem || !pair->partial || tokens <= 1 || !a->rank || a->rank != b->rank)
+        return NULL;
+    of_a = a->shape[a->rank - 1];
+    of_b = b->shape[b->rank - 1];
+    if (of_a == of_b || !of_a || !of_b || of_a > MOST_CHOSEN || of_b > MOST_CHOSEN ||
+        pair->a.count != tokens * (of_a < of_b ? of_a : of_b))
+        return NULL;
+    if (!ts_type_is_integer(a->type) || !ts_type_is_integer(b->type)) {
+        chosen = state->kinds[i] == TS_OPERATION_TOPK;
+    } else {
+        if (!(choice = calloc(1, sizeof *choice)))
+            return NULL;
+        choice->indices = pair;
+        choice->count = (size_t)(pair->a.count / tokens);
+        chosen = may_be_chosen(choice, tokens);
+        free(choice);
+    }
+    return chosen ? ts_judge_say(state->out, "the candidate chooses %" PRIu64 " for each token, the reference %" PRIu64,
+                                 of_b, of_a)
+                  : NULL;
+}
+
 void ts_judge_integers(struct ts_judge *state, size_t i)
 {
     const struct ts_pair *pair = &state->pairs[i];

@@ -679,6 +679,8 @@ enum ts_judge_start ts_judge_may_start(const struct ts_judge *state, size_t i)
     double level = ts_judge_level(state, i), slope = state->structures[i].slope, likely = likely_error(state, i), score;
     double came, sharpness = ts_judge_sharpness(state, i, &came);
     slope /= (slope < 0 ? CLIP_SPREAD : hides_products(state, i) ? MLP_SPREAD : SLOPE_SPREAD) + chance_of(state, i);
+    if (state->counted && ts_same_layer(state->pairs[state->counted - 1].name, state->pairs[i].name))
+        return TS_START_NONE; /* that explains it */
     if (fmax(level, state->updates[i]) > START_LIMIT ||
         (ts_judge_is_norm(state->pairs[i].name) && !is_behind_a_hole(state, i) && !is_behind_a_projection(state, i)) ||
         (level > STRUCTURE_FROM &&

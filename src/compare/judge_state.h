@@ -85,6 +85,7 @@ struct ts_judge {
     const char *guess;  /* what made the first guess about a router one, NULL when there was none */
     bool flipped;       /* tokens seem to have taken other experts, unseen, in a run that has some */
     size_t gathered;    /* the last pair that holds an order in which tokens were gathered; 0: none does */
+    size_t counted;     /* the last layer's first pair that lists more experts on one side, and 1; 0: none does */
     size_t strayed;     /* where they did first, in any run; SIZE_MAX: nowhere */
     size_t failed;      /* the first pair that is wrong whatever came in: a replay, integers, NaN; or their count */
 };
@@ -243,6 +244,10 @@ size_t ts_judge_excused_rows(const struct ts_judge *state, size_t i);
 bool ts_judge_keys(struct ts_judge *state, size_t i);
 /* Integers: chosen experts may be others where the candidate's own logits say so; anything else must be equal. */
 void ts_judge_integers(struct ts_judge *state, size_t i);
+/* Pair i lists experts, or their weights, and one side has more of them for each token, which the other has nothing to
+ * compare with: says so, else NULL. A shared expert may be one of them that the other side adds by itself, so that this
+ * is wrong where something else of its layer is. */
+const char *ts_judge_counts_otherwise(struct ts_judge *state, size_t i);
 /* Sets tokens aside whose experts are others, seen at the weights of the chosen: their indices may not be captured.
  * `replayed`: the weights are those of the candidate's own logits; else near ties only. */
 void ts_judge_set_aside(struct ts_judge *state, const struct ts_operation *operation, const struct ts_actor *weights,

@@ -472,7 +472,8 @@ static void propose_other_count(struct ts_case *the_case)
         return;
     ts_formula_next(the_case, &(struct ts_formula){.proved = true});
     ts_propose_fact(the_case, "router-gate", "num_experts_per_tok",
-                    "the candidate chooses %" PRIu64 " experts for each token, the reference %" PRIu64, of_b, of_a);
+                    "the candidate chooses %" PRIu64 " expert%s for each token, the reference %" PRIu64, of_b,
+                    of_b == 1 ? "" : "s", of_a);
 }
 
 /* A shared expert takes every token, whatever the router says. */

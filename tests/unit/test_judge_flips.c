@@ -633,6 +633,42 @@ static void test_integers_that_nobody_chose(void **state)
     judge_integers("layers.0.x", 4, (int64_t[]){1, 0, 1, 1}, 0, 1);
 }
 
+/* Of three experts of the reference two were compared, which are those of the candidate; what they make errs by so
+ * much.
+ */
+static void judge_counts(double error, size_t expected)
+{
+    static int64_t chosen[TOKENS * 2];
+    struct judged judged;
+    struct ts_pair *pair;
+    for (size_t i = 0; i < TOKENS * 2; i++)
+        chosen[i] = (int64_t)((i / 2 * 3 + i % 2 * 5) % EXPERTS);
+    trace_start(&judged.trace);
+    for (size_t layer = 0; layer < 2; layer++) {
+        char name[64];
+        for (int i = 0; i < PARTS; i++) {
+            snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
+            add_rows(&judged.trace, name, NULL, NOISE);
+        }
+        snprintf(name, sizeof name, "layers.%zu.mlp.experts_chosen", layer);
+        trace_add_integers(&judged.trace, name, chosen, chosen, TOKENS, 2);
+        pair = &judged.trace.pairs[judged.trace.count - 1];
+        pair->partial = true;
+        ((struct ts_tensor *)pair->a.tensor)->shape[1] = 3;
+        snprintf(name, sizeof name, "layers.%zu.mlp", layer);
+        add_rows(&judged.trace, name, NULL, layer ? error : NOISE);
+    }
+    expect_first(&judged, expected);
+}
+
+/* A shared expert may be one of the list on one side alone; where what they make is wrong, their number is. */
+static void test_another_number_of_experts(void **state)
+{
+    (void)state;
+    judge_counts(NOISE, SIZE_MAX);
+    judge_counts(0.3, PER_LAYER + GATE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -644,7 +680,7 @@ int main(void)
         cmocka_unit_test(test_choices_that_nothing_tells), cmocka_unit_test(test_ties_behind_ties),
         cmocka_unit_test(test_tokens_behind_attention),    cmocka_unit_test(test_note_of_few_tokens),
         cmocka_unit_test(test_first_reason_counts),        cmocka_unit_test(test_weights_in_the_places_of_experts),
-        cmocka_unit_test(test_integers_that_nobody_chose),
+        cmocka_unit_test(test_integers_that_nobody_chose), cmocka_unit_test(test_another_number_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
