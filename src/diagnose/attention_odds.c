@@ -22,23 +22,17 @@
 #define MOST_PIECES 8
 #define MOST_WAYS   6  /* to cut a context into pieces */
 #define MOST_OTHERS 16 /* pieces of which one may stand in the place of another */
-/* What the candidate holds of its error where a piece is left out, and where others as large stand in its place. */
-#define KEPT_OF_NOTHING 0.0
-#define KEPT_OF_OTHERS  0.5
 /* How uneven what a fate leaves may be; weights of their own are drawn at random, those of numbers in another order are
  * not quite. */
 #define UNEVEN       1.35
 #define UNEVEN_APART 1.7
-/* A factor on a piece is looked for in such steps, as logarithms, beside the usual ones. */
-#define FACTOR_FIRST 0.2
-#define FACTOR_LEAST 0.0005
-#define FACTOR_NONE  0.1 /* less is next to missing */
 #define LEAST_WINDOW 4
 #define MOST_WINDOWS 48
 /* Numbers between the usual ones are looked for in such steps, as logarithms. */
 #define STEP_FIRST 0.8
 #define STEP_LEAST 0.02
 
+/* A weight that is larger behind one head than behind others looks like a factor: none but these is told. */
 static const double usual_factors[] = {-1, 0.5, 2};
 
 /* The best guess of an id, and the reference's chain that it was made for. */
@@ -341,7 +335,6 @@ struct pieces {
 static bool weigh_piece(struct pieces *pieces, const struct ts_piece *piece, struct contender *one)
 {
     struct ts_attention_odds *it = pieces->it;
-    const bool lacks = piece->fate == TS_PIECE_MISSING || piece->fate == TS_PIECE_ALONE;
     const bool apart = ts_piece_apply(piece, &pieces->right, it->other, pieces->apart);
     struct ts_odds_fit fit;
     *one = (struct contender){.guess = {.id = ts_piece_id(piece)}, .own = *pieces->own, .of_pieces = true};
@@ -350,10 +343,7 @@ static bool weigh_piece(struct pieces *pieces, const struct ts_piece *piece, str
     one->nats = pieces->odds.own + fit.evidence;
     one->evidence = fit.evidence;
     one->told_by = pieces->odds.rows;
-    one->holds = ts_odds_hold_exactly(&fit, apart ? UNEVEN_APART : UNEVEN) &&
-                 (lacks   ? ts_odds_keep(&pieces->odds, KEPT_OF_NOTHING)
-                  : apart ? ts_odds_keep(&pieces->odds, KEPT_OF_OTHERS)
-                          : true);
+    one->holds = ts_odds_hold_exactly(&fit, apart ? UNEVEN_APART : UNEVEN) && ts_odds_keep(&pieces->odds, fit.keeps);
     ts_piece_say(piece, pieces->own->heads, pieces->own->served, one->guess.text, sizeof one->guess.text);
     return true;
 }
@@ -369,40 +359,15 @@ static double try_piece(struct pieces *pieces, const struct ts_piece *piece)
     return one.evidence;
 }
 
-/* A factor on a piece: a usual one, or another that is far likelier. What the candidate holds of its error tells where
- * to look. */
-static void try_factor(struct pieces *pieces, struct ts_piece piece)
-{
-    double chance, kept = ts_odds_kept(&pieces->odds, &chance);
-    struct contender usual = {.nats = -INFINITY}, best, one;
-    piece.fate = TS_PIECE_TIMES;
-    for (size_t i = 0; i < sizeof usual_factors / sizeof *usual_factors; i++) {
-        piece.factor = usual_factors[i];
-        if (weigh_piece(pieces, &piece, &one) && one.nats > usual.nats)
-            usual = one;
-    }
-    piece.factor = kept / (kept - 1);
-    if (fabs(piece.factor) > FACTOR_NONE && isfinite(piece.factor) && weigh_piece(pieces, &piece, &best)) {
-        for (double step = FACTOR_FIRST; step > FACTOR_LEAST; step /= 2)
-            for (int side = -1; side <= 1; side += 2) {
-                struct ts_piece trial = piece;
-                trial.factor *= exp(side * step);
-                if (weigh_piece(pieces, &trial, &one) && one.nats > best.nats) {
-                    best = one;
-                    piece = trial;
-                }
-            }
-        usual = best.nats > usual.nats + AS_NEAR && fabs(piece.factor) > FACTOR_NONE ? best : usual;
-    }
-    if (usual.holds)
-        keep(pieces->best, pieces->count, &usual);
-}
-
 /* What may have become of a piece in which the error is. */
 static void try_fates(struct pieces *pieces, struct ts_piece piece)
 {
     const size_t size = pieces->it->width / piece.pieces;
-    try_factor(pieces, piece);
+    piece.fate = TS_PIECE_TIMES;
+    for (size_t i = 0; i < sizeof usual_factors / sizeof *usual_factors; i++) {
+        piece.factor = usual_factors[i];
+        (void)try_piece(pieces, &piece);
+    }
     piece.fate = TS_PIECE_REVERSED;
     (void)try_piece(pieces, &piece);
     piece.fate = TS_PIECE_ROLLED;
@@ -476,7 +441,8 @@ static void try_pieces(struct ts_attention_odds *it, const struct ts_chain *own,
         free(room);
         return;
     }
-    if (it->run(it->from, own, true, room))
+    /* what became of a piece is told by sizes, and so by those of the weight behind it */
+    if (ts_odds_even(&pieces.odds) && it->run(it->from, own, true, room))
         for (size_t way = 0; way < way_count; way++)
             try_cut(&pieces, ways[way]);
     ts_odds_close(&pieces.odds);

@@ -39,6 +39,7 @@ struct ts_odds_fit {
     bool fits;
     bool told;     /* so near to 1 in the directions of which it tells more than rounding */
     double uneven; /* how far these are from having as much left as any other: near 1 when it fits */
+    double keeps;  /* how much of the error the candidate would hold, whatever the weight of each channel is */
     double rest;   /* share of the error for which it takes rounding of its own */
 };
 
@@ -63,6 +64,8 @@ bool ts_odds_try(struct ts_odds *odds, const double *other, const double *apart,
 double ts_odds_kept(const struct ts_odds *odds, double *chance);
 /* Whether it can be that it holds so much. */
 bool ts_odds_keep(const struct ts_odds *odds, double share);
+/* Whether the weight prefers no direction of x, so that sizes tell of what it was given. */
+bool ts_odds_even(const struct ts_odds *odds);
 void ts_odds_close(struct ts_odds *odds);
 /* Whether it fits, and is far from chance. */
 bool ts_odds_hold(const struct ts_odds_fit *fit);

@@ -300,7 +300,6 @@ static void test_fates_of_a_head(void **state)
         {REVERSED, "permuted", "the numbers of head 2 stand in reverse order ("},
         {SHUFFLED, "heads", "head 2 alone is wrong: it counts, but its numbers stand in another order or meet"},
         {HALVED, "scaled", "head 2 is 0.5 times what it should be ("},
-        {RAISED, "scaled", "head 2 is about 1.4 times what it should be ("},
         {NEGATED, "sign-flipped", "head 2 has the other sign ("},
         {LATE, "shifted", "head 2 is one token late: each token has that of the token before it ("},
         {EXCHANGED, "permuted", "heads 1 and 2 are exchanged ("},
@@ -321,9 +320,9 @@ static void test_fates_of_a_head(void **state)
 /* What none of these explains is not said to be one of them. */
 static void test_other_fates(void **state)
 {
-    static const enum fate fates[] = {UNIFORM, NOISE};
+    static const enum fate fates[] = {UNIFORM, NOISE, RAISED};
     (void)state;
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
         for (int coarse = 0; coarse < 2; coarse++) {
             const struct way right = {.q = plain, .k = plain};
             struct way wrong = right;
