@@ -77,9 +77,9 @@ struct ts_operation {
     size_t heads; /* ROTARY, SCORES, SOFTMAX of two, ATTENTION: heads of the output, whatever shape the inputs were
                      captured in */
     size_t size;  /* ATTENTION: numbers of a query, and of a key; ACTIVATION: of an operand */
-    /* NORM, ROTARY, CONTEXT: of every `stride` numbers of the input (the values) those from `place` on, as many as
-     * there are in a head of the output, as a tensor has them that holds more than one thing; 0 where it is as wide as
-     * that */
+    /* COPY, NORM, ROTARY, CONTEXT: of every `stride` numbers of the input (the values) those from `place` on, as many
+     * as there are in a head of the output, as a tensor has them that holds more than one thing; 0 where it is as wide
+     * as that */
     size_t stride, place;
     unsigned chunk, other_chunk; /* MODULATE: scale and shift, TS_NO_CHUNK without one; GATED_SUM: gate */
     /* NORM: weights, then biases; ROTARY: cosines, then sines, per token and pair; SOFTMAX: a sink per head, or NULL;

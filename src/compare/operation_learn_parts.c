@@ -6,8 +6,11 @@
 
 #include "compare/operation_search.h"
 
-#define MOST_WIDE 6    /* earlier tensors of which parts are tried */
-#define VALUE_OFF 0.05 /* relative: coarse ones were rounded on the way */
+#define MOST_WIDE    6 /* earlier tensors of which parts are tried */
+#define LEAST_PART   4 /* numbers */
+#define LOOK_NUMBERS 4
+#define LOOK_ROOM    9    /* times the square of the error that is allowed of all */
+#define VALUE_OFF    0.05 /* relative: coarse ones were rounded on the way */
 
 /* A part of `from` as an actor of its own, the reference's numbers alone; false when there is none. */
 static bool cut(const struct ts_actor *from, size_t stride, size_t place, size_t inner, struct ts_actor *part)
@@ -63,11 +66,60 @@ static void learn_of_wider(struct ts_search *search, size_t heads, void (*learn)
     }
 }
 
-static bool tries_parts(const struct ts_search *search)
+static void learn_copy(struct ts_search *search)
+{
+    struct ts_operation copy = {.kind = TS_OPERATION_COPY, .inputs = {search->same[0]->pair}, .input_count = 1};
+    ts_search_consider(search, &copy);
+}
+
+/* A look at some numbers of the last row. */
+static bool may_be_copied(const struct ts_search *search, const struct ts_actor *from, size_t stride, size_t place)
 {
     const struct ts_actor *actor = search->actor;
-    return search->scene->in_parts && !actor->apart && actor->inner != actor->sequence &&
-           search->best.kind == TS_OPERATION_NONE;
+    const size_t parts = from->width / stride, inner = actor->width / parts, last = actor->rows - 1;
+    double error = 0, size = 0;
+    for (size_t i = 0; i < LOOK_NUMBERS && i < inner; i++)
+        for (size_t part = 0; part<parts; part += parts> 1 ? parts - 1 : 1) {
+            const double x = (double)from->a[last * from->width + part * stride + place + i];
+            const double y = (double)actor->a[last * actor->width + part * inner + i];
+            error += (x - y) * (x - y);
+            size += y * y;
+        }
+    return error <= LOOK_ROOM * search->tolerance * search->tolerance * size;
+}
+
+/* Queries, keys and values as a fused projection holds them, one behind the other or those of each head together: what
+ * a run without rotary embedding takes apart. Any part has an angle of zero as well, so this comes before the turns. */
+static void learn_copies(struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    size_t wide = 0;
+    for (size_t k = 0; k < search->all_count && wide < MOST_WIDE && search->best.kind == TS_OPERATION_NONE; k++) {
+        const struct ts_actor *from = search->all[k];
+        if (from->rows != actor->rows || from->apart || from->width <= actor->width || from->inner == from->sequence)
+            continue;
+        wide++;
+        for (size_t parts = 1; parts * LEAST_PART <= actor->width && search->best.kind == TS_OPERATION_NONE; parts++) {
+            const size_t stride = from->width / parts, inner = actor->width / parts;
+            if (from->width % parts || actor->width % parts)
+                continue;
+            for (size_t place = 0; place + inner <= stride && search->best.kind == TS_OPERATION_NONE; place++)
+                if (may_be_copied(search, from, stride, place))
+                    learn_of(search, from, parts, place, learn_copy);
+        }
+    }
+}
+
+/* Scores and what stands beside the tokens have no parts in this sense. */
+static bool may_be_part(const struct ts_search *search)
+{
+    const struct ts_actor *actor = search->actor;
+    return !actor->apart && actor->inner != actor->sequence && search->best.kind == TS_OPERATION_NONE;
+}
+
+static bool tries_parts(const struct ts_search *search)
+{
+    return search->scene->in_parts && may_be_part(search);
 }
 
 void ts_learn_parts_that_turn(struct ts_search *search)
@@ -146,6 +198,8 @@ static void learn_contexts(struct ts_search *search)
 
 void ts_learn_parts(struct ts_search *search)
 {
+    if (may_be_part(search))
+        learn_copies(search);
     if (!tries_parts(search))
         return;
     learn_contexts(search);

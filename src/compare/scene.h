@@ -53,7 +53,8 @@ struct ts_scene {
     uint64_t batch;     /* sequences that ran at once; 1 is the rule */
     bool heads_first;   /* [heads, tokens, size]: how most tensors with heads are laid out */
     bool in_one_step;   /* attention is learnt from queries, keys and values as well */
-    bool in_parts;      /* and norms, rotations and values of a part of what a wider tensor holds */
+    bool in_parts;      /* and norms, rotations and values of a part of what a wider tensor holds; copies are in any
+                           case */
     bool first_will_do; /* of tensors that are very wide, as logits are, the first of the tokens */
     bool in_f32;        /* the rows are of one sequence, and f32 will do for products across tokens */
     uint64_t *taken;    /* which tokens, in order */

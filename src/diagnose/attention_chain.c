@@ -132,6 +132,8 @@ size_t ts_chain_head(const struct ts_chain *chain, enum ts_role served_as, size_
         head = (served_as == TS_ROLE_KEY ? chain->tiled_keys : chain->tiled_values)
                    ? serving % chain->served
                    : serving / (chain->heads / chain->served);
+    if (chain->copies == (served_as == TS_ROLE_KEY ? TS_COPY_VALUES : TS_COPY_KEYS))
+        return head;
     return head == chain->copied ? chain->copied_from : head;
 }
 

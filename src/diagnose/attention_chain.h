@@ -10,7 +10,7 @@
 #include "diagnose/families.h"
 
 #define TS_NO_INDEX     SIZE_MAX
-#define TS_MOST_GUESSES 128 /* there are fewer of any reference, which test_attention_guesses.c sees to */
+#define TS_MOST_GUESSES 144 /* there are fewer of any reference, which test_attention_guesses.c sees to */
 
 /* Some columns of every row of an earlier tensor. */
 struct ts_operand {
@@ -34,6 +34,9 @@ enum ts_split {
     TS_SPLIT_NUMBERS,  /* read as [tokens, size, heads] */
     TS_SPLIT_UNTURNED, /* read as [heads, tokens, size] */
 };
+
+/* What is taken from another key head. */
+enum ts_copy { TS_COPY_BOTH, TS_COPY_KEYS, TS_COPY_VALUES };
 
 /* A rotary embedding. */
 struct ts_turning {
@@ -61,7 +64,8 @@ struct ts_chain {
     double k_from, late;            /* added to the positions of all keys, and of the last query */
     bool tiled, over_queries;
     bool tiled_keys, tiled_values; /* of the two one alone */
-    size_t copied, copied_from;    /* a key head in place of another */
+    size_t copied, copied_from;    /* a key head in place of another, */
+    enum ts_copy copies;           /* with its values or without */
     size_t stale, stale_from;      /* a token's key and value in place of another's */
     int moved[3];                  /* what serves as key or value stands so many places late, around the end */
     const double *values;          /* v, where it is not among the inputs that are loaded */

@@ -380,6 +380,23 @@ static void guess_splits(struct list *list)
     }
 }
 
+/* A key head in the place of the one before it. */
+static void guess_copies(struct list *list)
+{
+    static const char *const whats[] = {"key and value head", "key head", "value head"};
+    const size_t served = list->own->served;
+    for (size_t head = 0; head < served && served > 1 && served <= 8; head++)
+        for (enum ts_copy copies = TS_COPY_BOTH; copies <= TS_COPY_VALUES; copies++) {
+            struct ts_chain_guess *guess = add(list, "heads");
+            guess->fine = true; /* whatever one head does looks much alike */
+            guess->chain.copied = head;
+            guess->chain.copied_from = (head + 1) % served;
+            guess->chain.copies = copies;
+            snprintf(guess->text, sizeof guess->text, "the candidate's %s %zu is a copy of head %zu", whats[copies],
+                     head, guess->chain.copied_from);
+        }
+}
+
 static void guess_rest(struct list *list)
 {
     static const double caps[] = {50, 30, 20};
@@ -427,13 +444,7 @@ static void guess_rest(struct list *list)
         snprintf(guess->text, sizeof guess->text,
                  "the candidate tiles the value heads instead of repeating each; the key heads are right");
     }
-    for (size_t head = 0; head < list->own->served && list->own->served > 1 && list->own->served <= 8; head++) {
-        guess = add(list, "heads");
-        guess->chain.copied = head;
-        guess->chain.copied_from = (head + 1) % list->own->served;
-        snprintf(guess->text, sizeof guess->text, "the candidate's key and value head %zu is a copy of head %zu", head,
-                 guess->chain.copied_from);
-    }
+    guess_copies(list);
     for (size_t i = 0; i < TS_MOST_OTHERS && list->others && list->others[i].operand.actor; i++) {
         guess = add(list, "wrong-input");
         guess->chain.v = list->others[i].operand;

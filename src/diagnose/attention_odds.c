@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diagnose/attention_pieces.h"
 #include "diagnose/attention_tables.h"
 #include "diagnose/product.h"
 #include "diagnose/variant.h"
@@ -18,13 +19,21 @@
 #define MOST_IDS     12
 #define MOST_NUMBERS 5
 /* Pieces of a context that ranks may hold. */
-#define MOST_PIECES  8
-#define MOST_WAYS    4 /* to cut a context into pieces */
+#define MOST_PIECES 8
+#define MOST_WAYS   6  /* to cut a context into pieces */
+#define MOST_OTHERS 16 /* pieces of which one may stand in the place of another */
+/* How uneven what a fate leaves may be; weights of their own are drawn at random, those of numbers in another order are
+ * not quite. */
+#define UNEVEN       1.35
+#define UNEVEN_APART 1.7
 #define LEAST_WINDOW 4
 #define MOST_WINDOWS 48
 /* Numbers between the usual ones are looked for in such steps, as logarithms. */
 #define STEP_FIRST 0.8
 #define STEP_LEAST 0.02
+
+/* A weight that is larger behind one head than behind others looks like a factor: none but these is told. */
+static const double usual_factors[] = {-1, 0.5, 2};
 
 /* The best guess of an id, and the reference's chain that it was made for. */
 struct contender {
@@ -219,12 +228,13 @@ static bool weigh(struct ts_attention_odds *it, struct ts_odds *odds, const stru
                   struct contender *one)
 {
     struct ts_odds_fit fit;
-    if (!it->run(it->from, chain, true, it->other) || !ts_odds_try(odds, it->other, &fit))
+    if (!it->run(it->from, chain, true, it->other) || !ts_odds_try(odds, it->other, NULL, &fit))
         return false;
     one->nats = odds->own + fit.evidence;
     one->evidence = fit.evidence;
     one->told_by = odds->rows;
-    one->holds = ts_odds_hold(&fit);
+    /* of one head whatever becomes of it looks alike, unless it must fit exactly */
+    one->holds = chain->copied == TS_NO_INDEX ? ts_odds_hold(&fit) : ts_odds_hold_exactly(&fit, UNEVEN);
     return true;
 }
 
@@ -293,53 +303,150 @@ static void try_chain(struct ts_attention_odds *it, const struct ts_chain *own, 
     ts_odds_close(&odds);
 }
 
-/* Pieces that a context may be cut into: as ranks do, and its heads. */
+/* Pieces that a context may be cut into: as ranks do, for the heads of keys, and its heads. */
 static size_t ways_to_cut(const struct ts_attention_odds *it, const struct ts_chain *own, size_t *ways)
 {
     size_t count = 0;
     for (size_t pieces = 2; pieces <= MOST_PIECES && it->width % pieces == 0; pieces *= 2)
-        if (pieces != own->heads)
+        if (pieces != own->heads && pieces != own->served)
             ways[count++] = pieces;
-    if (own->heads > 1 && it->width == own->heads * own->size)
+    if (it->width != own->heads * own->size)
+        return count;
+    if (own->heads > 1) /* first: of two ways to say the same it is the plainer one */
         ways[count++] = own->heads;
+    if (own->served > 1 && own->served < own->heads)
+        ways[count++] = own->served;
+    if (own->size % 2 == 0)
+        ways[count++] = 2 * own->heads;
     return count;
 }
 
-/* The right context, of which a piece does not count, or nothing else does: what one rank holds, or a head. */
+/* The right context but for a piece of it. */
+struct pieces {
+    struct ts_attention_odds *it;
+    struct ts_odds odds;
+    const struct ts_chain *own;
+    struct ts_context right;
+    double *apart;
+    struct contender *best;
+    size_t *count;
+};
+
+static bool weigh_piece(struct pieces *pieces, const struct ts_piece *piece, struct contender *one)
+{
+    struct ts_attention_odds *it = pieces->it;
+    const bool apart = ts_piece_apply(piece, &pieces->right, it->other, pieces->apart);
+    struct ts_odds_fit fit;
+    *one = (struct contender){.guess = {.id = ts_piece_id(piece)}, .own = *pieces->own, .of_pieces = true};
+    if (!ts_odds_try(&pieces->odds, it->other, apart ? pieces->apart : NULL, &fit))
+        return false;
+    one->nats = pieces->odds.own + fit.evidence;
+    one->evidence = fit.evidence;
+    one->told_by = pieces->odds.rows;
+    one->holds = ts_odds_hold_exactly(&fit, apart ? UNEVEN_APART : UNEVEN) && ts_odds_keep(&pieces->odds, fit.keeps);
+    ts_piece_say(piece, pieces->own->heads, pieces->own->served, one->guess.text, sizeof one->guess.text);
+    return true;
+}
+
+/* Returns the evidence, whether it holds or not. */
+static double try_piece(struct pieces *pieces, const struct ts_piece *piece)
+{
+    struct contender one;
+    if (!weigh_piece(pieces, piece, &one))
+        return -INFINITY;
+    if (one.holds)
+        keep(pieces->best, pieces->count, &one);
+    return one.evidence;
+}
+
+/* What may have become of a piece in which the error is. */
+static void try_fates(struct pieces *pieces, struct ts_piece piece)
+{
+    const size_t size = pieces->it->width / piece.pieces;
+    piece.fate = TS_PIECE_TIMES;
+    for (size_t i = 0; i < sizeof usual_factors / sizeof *usual_factors; i++) {
+        piece.factor = usual_factors[i];
+        (void)try_piece(pieces, &piece);
+    }
+    piece.fate = TS_PIECE_REVERSED;
+    (void)try_piece(pieces, &piece);
+    piece.fate = TS_PIECE_ROLLED;
+    for (size_t by = 1; by < size; by++) {
+        piece.by = by <= size / 2 ? (long)by : (long)by - (long)size;
+        (void)try_piece(pieces, &piece);
+    }
+}
+
+static void try_others(struct pieces *pieces, struct ts_piece piece)
+{
+    for (piece.other = 0; piece.other < piece.pieces; piece.other++) {
+        piece.fate = TS_PIECE_COPIED;
+        if (piece.other != piece.piece)
+            (void)try_piece(pieces, &piece);
+        piece.fate = TS_PIECE_EXCHANGED;
+        if (piece.other > piece.piece)
+            (void)try_piece(pieces, &piece);
+    }
+}
+
+static void try_tokens(struct pieces *pieces, struct ts_piece piece)
+{
+    for (piece.by = -1; piece.by <= 1; piece.by += 2)
+        for (piece.fate = TS_PIECE_SHIFTED; piece.fate <= TS_PIECE_TURNED; piece.fate++)
+            (void)try_piece(pieces, &piece);
+}
+
+static void try_cut(struct pieces *pieces, size_t count)
+{
+    const struct ts_chain *own = pieces->own;
+    const bool all_at_hand = pieces->it->listed == pieces->it->rows;
+    const bool alone = count > 2 && count != 2 * own->heads, heads = count == own->heads || count == own->served;
+    struct ts_piece piece = {.pieces = count};
+    size_t likest = count;
+    double most = 0;
+    for (piece.piece = 0; piece.piece < count; piece.piece++) {
+        double evidence;
+        for (piece.fate = TS_PIECE_MISSING; piece.fate <= (alone ? TS_PIECE_ALONE : TS_PIECE_MISSING); piece.fate++)
+            (void)try_piece(pieces, &piece);
+        if (!heads)
+            continue;
+        piece.fate = TS_PIECE_ELSEWHERE;
+        evidence = try_piece(pieces, &piece);
+        if (evidence > most) {
+            most = evidence;
+            likest = piece.piece;
+        }
+        if (all_at_hand)
+            try_tokens(pieces, piece);
+        if (count <= MOST_OTHERS)
+            try_others(pieces, piece);
+    }
+    piece.piece = likest;
+    if (likest < count)
+        try_fates(pieces, piece);
+}
+
 static void try_pieces(struct ts_attention_odds *it, const struct ts_chain *own, struct contender *best, size_t *count)
 {
-    size_t ways[MOST_WAYS], way_count = ways_to_cut(it, own, ways), total = it->rows * it->width;
-    double *right = malloc((total + 1) * sizeof *right);
-    struct ts_odds odds;
-    if (!right || !open_odds(it, own, &odds)) {
-        free(right);
+    const size_t total = it->rows * it->width;
+    double *room = malloc((2 * total + 1) * sizeof *room);
+    struct pieces pieces = {.it = it,
+                            .own = own,
+                            .right = {room, it->list, it->listed, it->width},
+                            .apart = room + total,
+                            .best = best,
+                            .count = count};
+    size_t ways[MOST_WAYS], way_count = ways_to_cut(it, own, ways);
+    if (!room || !open_odds(it, own, &pieces.odds)) {
+        free(room);
         return;
     }
-    if (!it->run(it->from, own, true, right))
-        way_count = 0;
-    for (size_t way = 0; way < way_count; way++)
-        for (size_t piece = 0, pieces = ways[way]; piece < pieces; piece++)
-            for (int alone = 0; alone < (pieces > 2 ? 2 : 1); alone++) {
-                struct contender one = {.guess = {.id = "term-missing"}, .own = *own, .of_pieces = true};
-                struct ts_odds_fit fit;
-                for (size_t i = 0; i < total; i++)
-                    it->other[i] = (i % it->width * pieces / it->width == piece) != (alone != 0) ? 0 : right[i];
-                if (!ts_odds_try(&odds, it->other, &fit) || !ts_odds_hold(&fit))
-                    continue;
-                one.nats = odds.own + fit.evidence;
-                one.evidence = fit.evidence;
-                one.told_by = odds.rows;
-                if (pieces == own->heads)
-                    snprintf(one.guess.text, sizeof one.guess.text, "of the %zu heads of the context, head %zu %s",
-                             pieces, piece, alone ? "alone counts" : "is missing");
-                else
-                    snprintf(one.guess.text, sizeof one.guess.text,
-                             "of %zu equal pieces of the context, piece %zu %s: what one rank adds", pieces, piece,
-                             alone ? "alone counts" : "is missing");
-                keep(best, count, &one);
-            }
-    ts_odds_close(&odds);
-    free(right);
+    /* what became of a piece is told by sizes, and so by those of the weight behind it */
+    if (ts_odds_even(&pieces.odds) && it->run(it->from, own, true, room))
+        for (size_t way = 0; way < way_count; way++)
+            try_cut(&pieces, ways[way]);
+    ts_odds_close(&pieces.odds);
+    free(room);
 }
 
 static void say(struct ts_attention_odds *it, const struct contender *one, double nats)

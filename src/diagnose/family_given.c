@@ -292,9 +292,11 @@ static void try_way(struct search *search, struct ts_odds *odds, const struct so
     struct ts_odds_fit fit;
     double all;
     make(way, odds, search->the_case->actor->rows, true, search->values[2]);
-    if (is_the_same(search, odds, search->values[2], way->width) || !ts_odds_try(odds, search->values[2], &fit))
+    if (is_the_same(search, odds, search->values[2], way->width) || !ts_odds_try(odds, search->values[2], NULL, &fit))
         return;
     all = source->own + fit.evidence;
+    if (way->lacking && !ts_odds_keep(odds, 0)) /* what is left out is not in what was found */
+        return;
     /* of these numbers some functions make the same */
     if (!ts_odds_hold(&fit) || fabs(all - search->most) < THE_SAME * CLEAR)
         return;
@@ -324,7 +326,7 @@ static double evidence_at(struct search *search, struct ts_odds *odds, struct wa
     struct ts_odds_fit fit;
     way->limit = limit;
     make(way, odds, search->the_case->actor->rows, true, search->values[2]);
-    return !is_the_same(search, odds, search->values[2], way->width) && ts_odds_try(odds, search->values[2], &fit)
+    return !is_the_same(search, odds, search->values[2], way->width) && ts_odds_try(odds, search->values[2], NULL, &fit)
                ? fit.evidence
                : -(double)INFINITY;
 }

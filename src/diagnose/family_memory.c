@@ -9,6 +9,7 @@
 #include "diagnose/formula.h"
 #include "diagnose/memory.h"
 #include "diagnose/region.h"
+#include "diagnose/variant.h"
 
 #define NOISE_TAIL 40 /* times its usual size, squared: as far as noise goes in a million elements */
 #define FEW_BITS   4  /* bits that may have been flipped together */
@@ -211,6 +212,18 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
 }
 
 /* Runs of one value, not zero, where different ones are expected. */
+/* Where scores are masked, another number as low masks as well, unless it is one byte over and over, as memory is
+ * filled.
+ */
+static bool is_of_a_mask(const struct ts_case *the_case, double value)
+{
+    const uint32_t bits = ts_float_bits((float)value), byte = bits >> 24;
+    bool masks = false;
+    for (size_t i = 0; i < the_case->total && !masks; i++)
+        masks = the_case->expected[i] == -INFINITY;
+    return masks && !ts_is_allowed(value) && (bits >> 16 & 0xff) != byte;
+}
+
 static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
 {
     struct ts_region region;
@@ -227,7 +240,7 @@ static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
         }
         i = end;
     }
-    if (longest < RUN_LEAST)
+    if (longest < RUN_LEAST || is_of_a_mask(the_case, value))
         return;
     for (size_t i = 0; i < the_case->total; i++)
         mask[i] = the_case->found[i] == value;

@@ -457,10 +457,27 @@ static void try_positions(const struct ts_rotary *rotary, const double complex *
     free(guess.angles);
 }
 
+/* Half a turn more for every pair: the other sign, which has its own name. */
+static bool is_other_sign(const struct ts_rotary *rotary, const double complex *turns)
+{
+    const size_t count = rotary->the_case->actor->rows * rotary->pairing.group / 2;
+    struct guess guess = {.pairing = rotary->pairing};
+    double share;
+    if (!make_angles(rotary, &guess))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        guess.angles[i] = rotary->angles[i] + M_PI;
+    share = share_of(rotary, &guess.pairing, turns, guess.angles, 1);
+    free(guess.angles);
+    return share > 1 - SIMPLER;
+}
+
 /* Any angles at all: pairs keep their length and that is all there is to say. */
-static void try_free(const struct ts_rotary *rotary, double complex *scratch, struct guess *best)
+static void try_free(const struct ts_rotary *rotary, double complex *turns, double complex *scratch, struct guess *best)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
+    if (is_other_sign(rotary, turns))
+        return;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
         struct guess guess = {.pairing = rotary->pairing, .how = {TS_FROM_FREE, 1, 0, 0}};
         size_t pairs = guess.pairing.group / 2;
@@ -525,7 +542,7 @@ static void try_unturned(struct ts_rotary *rotary, double complex *turns, double
 
 static void give_formula(const struct ts_rotary *rotary, const struct guess *guess, double factor)
 {
-    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,     rotary->offset,
+    struct ts_turning turning = {rotary->pairing, guess->pairing, guess->how,     rotary->columns,
                                  factor,          FAR_OFFSET,     rotary->placed, 0};
     bool places = guess->how.follows == TS_FROM_PLACES;
     size_t own = rotary->pairing.group / 2, pairs = guess->pairing.group / 2;
@@ -559,7 +576,7 @@ static void give_slice(const struct ts_rotary *rotary)
 {
     size_t width = rotary->the_case->actor->width, *order = malloc(width * sizeof *order);
     for (size_t i = 0; order && i < width; i++)
-        order[i] = rotary->offset + i;
+        order[i] = ts_turned_column(&rotary->columns, i);
     if (order)
         ts_formula_slices(rotary->the_case, rotary->input->pair, order);
     free(order);
@@ -587,10 +604,10 @@ static void propose(struct ts_case *the_case)
     if (!rotary.angles || !rotary.steps || !rotary.places || !rotary.turned || !turns || !spare || !scratch)
         goto done;
     if (copied) {
-        const struct ts_actor *input = ts_scene_actor(the_case->scene, the_case->operation.inputs[0]);
-        rotary.input = input;
+        if (!ts_rotary_take_input(&rotary))
+            goto done;
         for (size_t i = 0; i < the_case->total; i++)
-            rotary.turned[i] = input->b[i];
+            rotary.turned[i] = rotary.input->b[i];
         try_unturned(&rotary, turns, scratch, &best);
         still = 0;
     } else if (ts_rotary_find_reference(&rotary, turns, scratch)) {
@@ -615,7 +632,7 @@ static void propose(struct ts_case *the_case)
             try_frequencies(&rotary, spare, true, &best);
         try_positions(&rotary, turns, &best);
         try_height(&rotary, turns, &best);
-        try_free(&rotary, spare, &best);
+        try_free(&rotary, turns, spare, &best);
     }
     if (rotary.input == &rotary.slice && rotary.input && still > WORTHWHILE) {
         for (size_t i = 0; i < the_case->total; i++)

@@ -37,6 +37,10 @@ struct ts_odds_fit {
     double evidence; /* in nats, above what can be said without it */
     double left;     /* over what it must leave: near 1 when it fits */
     bool fits;
+    bool told;     /* so near to 1 in the directions of which it tells more than rounding */
+    double uneven; /* how far these are from having as much left as any other: near 1 when it fits */
+    double keeps;  /* how much of the error the candidate would hold, whatever the weight of each channel is */
+    double rest;   /* share of the error for which it takes rounding of its own */
 };
 
 /* A spread of rows, as many as can be told from each other in time. Returns how many. */
@@ -51,11 +55,22 @@ bool ts_odds_choose(struct ts_odds *odds, struct ts_case *the_case, const size_t
 bool ts_odds_open(struct ts_odds *odds, const double *x, const double *own);
 /* The same of the reference alone: nothing can be tried then. */
 bool ts_odds_learn(struct ts_odds *odds, const double *x);
-/* The candidate's product is given `other`, [rows, inputs]. */
-bool ts_odds_try(struct ts_odds *odds, const double *other, struct ts_odds_fit *fit);
+/* The candidate's product is given `other`, [rows, inputs]; and `apart`, of the same size, by weights of their own, or
+ * NULL. */
+bool ts_odds_try(struct ts_odds *odds, const double *other, const double *apart, struct ts_odds_fit *fit);
+/* How much of the error the candidate holds: their product over the error's square, and what chance makes of it. Of
+ * what is left out it holds nothing; of what something as large and unrelated replaces, a half; of what is multiplied
+ * by c, c / (c - 1). */
+double ts_odds_kept(const struct ts_odds *odds, double *chance);
+/* Whether it can be that it holds so much. */
+bool ts_odds_keep(const struct ts_odds *odds, double share);
+/* Whether the weight prefers no direction of x, so that sizes tell of what it was given. */
+bool ts_odds_even(const struct ts_odds *odds);
 void ts_odds_close(struct ts_odds *odds);
 /* Whether it fits, and is far from chance. */
 bool ts_odds_hold(const struct ts_odds_fit *fit);
+/* The same of what must explain all of the error, in every direction. */
+bool ts_odds_hold_exactly(const struct ts_odds_fit *fit, double uneven);
 /* How sure evidence makes: 0.5 to 0.9, for nothing but products of tokens was seen. */
 double ts_odds_sure(double evidence);
 

@@ -1,6 +1,8 @@
 #include "diagnose/odds_noise.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 /* The mirror's part in m, [rows, rows] and symmetric, from index `first` on: m - v w' - w v'. v is zero before `first`;
  * what m has in rows and columns before `from` is left alone. */
@@ -64,25 +66,80 @@ void ts_odds_noise_open(struct ts_odds_noise *noise, double *covariance, const d
     }
 }
 
-double ts_odds_noise_try(const struct ts_odds_noise *noise, double scale, double share, double *left)
+/* What elimination makes of the covariance, times `scale`, with rounding on its diagonal. */
+struct elimination {
+    double pivot[TS_ODDS_ROWS], factor[TS_ODDS_ROWS];
+};
+
+static bool eliminate(const struct ts_odds_noise *noise, double scale, double share, struct elimination *done)
+{
+    for (size_t s = 0; s < noise->rows; s++) {
+        const double before = s ? scale * noise->beside[s - 1] : 0;
+        done->factor[s] = s ? before / done->pivot[s - 1] : 0;
+        done->pivot[s] = scale * noise->diagonal[s] + share - done->factor[s] * before;
+        if (!(done->pivot[s] > 0) || !isfinite(done->pivot[s]))
+            return false;
+    }
+    return true;
+}
+
+/* Replaces the columns of a table by the covariance's inverse times them. Returns the trace. */
+static double solve(const struct ts_odds_noise *noise, const struct elimination *done, double scale,
+                    double table[TS_ODDS_ROWS][TS_ODDS_ROWS])
 {
     const size_t rows = noise->rows;
-    double solved[TS_ODDS_ROWS][TS_ODDS_ROWS], pivot[TS_ODDS_ROWS], factor[TS_ODDS_ROWS] = {0}, logs = 0, trace = 0;
-    for (size_t s = 0; s < rows; s++) {
-        const double before = s ? scale * noise->beside[s - 1] : 0;
-        factor[s] = s ? before / pivot[s - 1] : 0;
-        pivot[s] = scale * noise->diagonal[s] + share - factor[s] * before;
-        if (!(pivot[s] > 0) || !isfinite(pivot[s]))
-            return -INFINITY;
-        logs += log(pivot[s]) / (double)rows;
+    double trace = 0;
+    for (size_t s = 1; s < rows; s++)
         for (size_t t = 0; t < rows; t++)
-            solved[s][t] = noise->products[s][t] - (s ? factor[s] * solved[s - 1][t] : 0);
-    }
+            table[s][t] -= done->factor[s] * table[s - 1][t];
     for (size_t s = rows; s-- > 0;) {
+        const double beside = s + 1 < rows ? scale * noise->beside[s] : 0;
         for (size_t t = 0; t < rows; t++)
-            solved[s][t] = solved[s][t] / pivot[s] - (s + 1 < rows ? factor[s + 1] * solved[s + 1][t] : 0);
-        trace += solved[s][s];
+            table[s][t] = (table[s][t] - (s + 1 < rows ? beside * table[s + 1][t] : 0)) / done->pivot[s];
+        trace += table[s][s];
     }
-    *left = trace / (double)rows;
+    return trace;
+}
+
+double ts_odds_noise_try(const struct ts_odds_noise *noise, double scale, double share, double *left)
+{
+    double solved[TS_ODDS_ROWS][TS_ODDS_ROWS], logs = 0;
+    struct elimination done = {{0}, {0}};
+    if (!eliminate(noise, scale, share, &done))
+        return -INFINITY;
+    for (size_t s = 0; s < noise->rows; s++) {
+        logs += log(done.pivot[s]) / (double)noise->rows;
+        memcpy(solved[s], noise->products[s], noise->rows * sizeof *solved[s]);
+    }
+    *left = solve(noise, &done, scale, solved) / (double)noise->rows;
     return -0.5 * (noise->log_energy + logs + *left);
+}
+
+double ts_odds_noise_left(const struct ts_odds_noise *noise, double scale, double share, double *directions,
+                          double *uneven)
+{
+    const size_t rows = noise->rows;
+    double solved[TS_ODDS_ROWS][TS_ODDS_ROWS], twice[TS_ODDS_ROWS][TS_ODDS_ROWS] = {0}, left = 0, squares = 0;
+    struct elimination done = {{0}, {0}};
+    *directions = *uneven = 0;
+    if (!eliminate(noise, scale, share, &done))
+        return INFINITY;
+    for (size_t s = 0; s < rows; s++)
+        twice[s][s] = 1;
+    *directions = (double)rows - share * solve(noise, &done, scale, twice);
+    for (size_t s = 0; s < rows; s++)
+        memcpy(solved[s], noise->products[s], rows * sizeof *solved[s]);
+    (void)solve(noise, &done, scale, solved);
+    memcpy(twice, solved, sizeof twice);
+    (void)solve(noise, &done, scale, twice);
+    for (size_t s = 0; s < rows; s++)
+        for (size_t t = 0; t < rows; t++)
+            solved[s][t] -= share * twice[s][t];
+    for (size_t s = 0; s < rows; s++) {
+        left += solved[s][s];
+        for (size_t t = 0; t < rows; t++)
+            squares += solved[s][t] * solved[t][s];
+    }
+    *uneven = *directions * squares / (left * left);
+    return left / *directions;
 }

@@ -25,5 +25,10 @@ void ts_odds_noise_open(struct ts_odds_noise *noise, double *covariance, const d
 /* Log-likelihood of a number, with the covariance times `scale` and rounding of this share of each row's energy; left:
  * what it leaves over what it must. Minus infinity where there is none. */
 double ts_odds_noise_try(const struct ts_odds_noise *noise, double scale, double share, double *left);
+/* What is left over what must be where the covariance tells of more than rounding: each direction of the rows counts
+ * for as much as it is no rounding there, and so many there are in all. uneven: how far the directions are from having
+ * as much left as any other; 1 with endless columns. */
+double ts_odds_noise_left(const struct ts_odds_noise *noise, double scale, double share, double *directions,
+                          double *uneven);
 
 #endif

@@ -123,15 +123,15 @@ static bool rows_keep_length(const struct ts_actor *input, const struct ts_actor
     return true;
 }
 
-/* Makes rotary->input the columns [offset, offset + width of the case) of a tensor. */
-static bool take_slice(struct ts_rotary *rotary, const struct ts_actor *whole, size_t offset)
+/* Makes rotary->input columns of a tensor, as many as the case has. */
+static bool take_columns(struct ts_rotary *rotary, const struct ts_actor *whole, struct ts_turned_columns columns)
 {
     const struct ts_actor *actor = rotary->the_case->actor;
     size_t total = actor->rows * actor->width;
     rotary->input = whole;
-    rotary->offset = offset;
+    rotary->columns = columns;
     if (whole->width == actor->width)
-        return rows_keep_length(whole, actor);
+        return true;
     if (!rotary->slice.a) {
         rotary->slice = *whole;
         rotary->slice.a = malloc(total * sizeof(float));
@@ -141,11 +141,21 @@ static bool take_slice(struct ts_rotary *rotary, const struct ts_actor *whole, s
     rotary->slice.width = actor->width;
     rotary->input = &rotary->slice;
     for (size_t i = 0; i < total && rotary->slice.a && rotary->slice.b; i++) {
-        size_t at = i / actor->width * whole->width + offset + i % actor->width;
+        size_t at = i / actor->width * whole->width + ts_turned_column(&columns, i % actor->width);
         rotary->slice.a[i] = whole->a[at];
         rotary->slice.b[i] = whole->b[at];
     }
-    return rotary->slice.a && rotary->slice.b && rows_keep_length(&rotary->slice, actor);
+    return rotary->slice.a && rotary->slice.b;
+}
+
+bool ts_rotary_take_input(struct ts_rotary *rotary)
+{
+    const struct ts_operation *operation = &rotary->the_case->operation;
+    const struct ts_actor *whole = ts_scene_actor(rotary->the_case->scene, operation->inputs[0]);
+    struct ts_turned_columns columns = {operation->place, operation->stride, 1};
+    if (whole && operation->stride)
+        columns.inner = rotary->the_case->actor->width / (whole->width / operation->stride);
+    return whole && take_columns(rotary, whole, columns);
 }
 
 /* Which pairs turn: of the first numbers of a head or of the last, as models have them whose other numbers carry no
@@ -230,14 +240,13 @@ bool ts_rotary_find_reference(struct ts_rotary *rotary, double complex *turns, d
     limit = limit > 2e-5 ? limit : 2e-5;
     if (operation->kind == TS_OPERATION_ROTARY) {
         size_t count = actor->rows * operation->group / 2;
-        rotary->input = ts_scene_actor(the_case->scene, operation->inputs[0]);
         rotary->pairing = (struct ts_turned_pairs){.heads = operation->heads,
                                                    .inner = actor->width / operation->heads,
                                                    .group = operation->group,
                                                    .interleaved = operation->interleaved};
         for (size_t i = 0; i < count; i++)
             rotary->angles[i] = atan2(operation->table[count + i], operation->table[i]);
-        return rotary->input != NULL;
+        return ts_rotary_take_input(rotary);
     }
     if (operation->kind != TS_OPERATION_NONE)
         return false;
@@ -248,8 +257,8 @@ bool ts_rotary_find_reference(struct ts_rotary *rotary, double complex *turns, d
         /* the whole tensor, or queries, keys or values of a fused one: from the front or from the back */
         size_t offsets[4] = {0, actor->width, spare, spare >= actor->width ? spare - actor->width : 0};
         for (int o = 0; o < (spare == SIZE_MAX ? 0 : spare ? 4 : 1); o++)
-            if (offsets[o] <= spare && take_slice(rotary, whole, offsets[o]) &&
-                fits_turning(rotary, turns, scratch, limit))
+            if (offsets[o] <= spare && take_columns(rotary, whole, (struct ts_turned_columns){.first = offsets[o]}) &&
+                rows_keep_length(rotary->input, actor) && fits_turning(rotary, turns, scratch, limit))
                 return true;
     }
     return false;

@@ -8,7 +8,7 @@
 struct ts_rotary {
     struct ts_case *the_case;
     const struct ts_actor *input;
-    size_t offset;                  /* of the columns of input in their tensor */
+    struct ts_turned_columns columns; /* of input, in their tensor */
     struct ts_actor slice;          /* what input points to when it is a part of a fused projection; owns its values */
     struct ts_turned_pairs pairing; /* the reference's */
     double *angles;                 /* the reference's: [rows, group / 2] */
@@ -22,6 +22,8 @@ struct ts_rotary {
 /* Finds rotary->input, the pairing and the angles. turns and scratch have room for the case. False when the reference
  * turns nothing that is known. */
 bool ts_rotary_find_reference(struct ts_rotary *rotary, double complex *turns, double *scratch);
+/* Makes rotary->input what the case's operation takes: its input, or a part of that. False without memory. */
+bool ts_rotary_take_input(struct ts_rotary *rotary);
 /* Positions, steps per position and base of the reference's angles. */
 void ts_rotary_study_reference(struct ts_rotary *rotary, double complex *turns);
 void ts_rotary_release(struct ts_rotary *rotary);

@@ -101,7 +101,7 @@ static float *take_columns(const struct ts_turning *turning, const struct ts_act
 {
     float *taken = malloc(actor->rows * actor->width * sizeof *taken);
     for (size_t i = 0; taken && i < actor->rows * actor->width; i++)
-        taken[i] = values[i / actor->width * whole->width + turning->offset + i % actor->width] *
+        taken[i] = values[i / actor->width * whole->width + ts_turned_column(&turning->columns, i % actor->width)] *
                    (float)(ts_turns_at(&turning->own, i) ? factor : 1);
     return taken;
 }
@@ -193,7 +193,7 @@ static bool load_angles(struct ts_case *the_case, const struct ts_formula *formu
     size_t pairs = turning->pairing.group / 2, own = turning->own.group / 2;
     bool shown = turning->how.follows == TS_FROM_FREE || turning->how.follows == TS_FROM_PLACES;
     *angles = (struct angles){0};
-    if (!whole || whole->rows != actor->rows || turning->offset + actor->width > whole->width)
+    if (!whole || whole->rows != actor->rows || ts_turned_column(&turning->columns, actor->width - 1) >= whole->width)
         return false;
     angles->values = calloc(actor->rows * pairs + 1, sizeof *angles->values);
     angles->offsets = calloc(actor->rows + 1, sizeof *angles->offsets);

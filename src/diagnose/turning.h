@@ -31,11 +31,21 @@ struct ts_angles {
     double factor, constant, positions;
 };
 
+/* Columns of a tensor: from `first` on, or of a part of each head those `inner` that stand `stride` from the next. */
+struct ts_turned_columns {
+    size_t first, stride, inner;
+};
+
+static inline size_t ts_turned_column(const struct ts_turned_columns *columns, size_t i)
+{
+    return columns->first + (columns->stride ? i / columns->inner * columns->stride + i % columns->inner : i);
+}
+
 /* What turns other rows: [the reference's steps per pair, then those of the guess] are in the table. */
 struct ts_turning {
     struct ts_turned_pairs own, pairing;
     struct ts_angles how;
-    size_t offset; /* of the input's columns in its tensor */
+    struct ts_turned_columns columns; /* of the input, in its tensor */
     double factor;
     double most;     /* TS_FROM_PLACES: positions that are tried on either side */
     bool placed;     /* tokens do not stand at their positions: those are read off the reference's turns, */

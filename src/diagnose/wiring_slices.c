@@ -159,7 +159,9 @@ static bool try_strides(struct ts_case *the_case, const struct ts_actor *whole)
 void ts_wiring_slices(struct ts_case *the_case)
 {
     const struct ts_actor *actor = the_case->actor;
-    if (the_case->operation.kind != TS_OPERATION_NONE || actor->width < 8)
+    const struct ts_operation *operation = &the_case->operation;
+    const bool is_part = operation->kind == TS_OPERATION_COPY && operation->stride;
+    if ((operation->kind != TS_OPERATION_NONE && !is_part) || actor->width < 8)
         return;
     for (size_t back = 1, looked = 0; back < TS_SCENE_WINDOW && looked < LOOKED_AT; back++) {
         const struct ts_actor *whole = ts_earlier(the_case, back);

@@ -10,7 +10,28 @@ struct turning {
     size_t group;
 };
 
+/* What becomes of a head of the context. */
+enum fate {
+    UNTOUCHED,
+    ROLLED,
+    REVERSED,
+    SHUFFLED,
+    HALVED,
+    RAISED,
+    NEGATED,
+    LATE,
+    EXCHANGED,
+    COPIED,
+    LEFT_OUT,
+    HALF_LEFT_OUT,
+    UNIFORM, /* its query is zero */
+    NOISE,
+};
+#define CHOSEN 2 /* the head, and another one */
+#define OTHER  1
+
 struct way {
+    enum fate fate;
     struct turning q, k;
     bool tiled_keys, tiled_values, masked_late, half_missing;
     long window;
@@ -46,6 +67,8 @@ static void attend(const struct way *way, int side, size_t tokens)
             const size_t first = way->window && t + 1 > (size_t)way->window ? t + 1 - (size_t)way->window : 0;
             double query[SIZE], sum = 0;
             turn(&way->q, t, operands[side][0] + t * WIDTH + head * SIZE, query);
+            for (size_t i = 0; i < SIZE && way->fate == UNIFORM && head == CHOSEN; i++)
+                query[i] = 0;
             for (size_t s = 0; s < tokens; s++) {
                 double score = 0;
                 for (size_t i = 0; i < SIZE; i++)
@@ -60,6 +83,51 @@ static void attend(const struct way *way, int side, size_t tokens)
                 out[i] = (way->half_missing && head >= HEADS / 2) || (way->end && t >= way->end) ? 0 : (float)value;
             }
         }
+    }
+}
+
+static float fated(enum fate fate, size_t token, size_t i)
+{
+    static const size_t shuffled[SIZE] = {3, 9, 14, 0, 7, 12, 1, 10, 5, 15, 2, 8, 4, 13, 6, 11};
+    const float *line = contexts[1] + token * WIDTH, *own = line + CHOSEN * SIZE, *other = line + OTHER * SIZE;
+    switch (fate) {
+    case ROLLED:
+        return own[(i + SIZE - 3) % SIZE];
+    case REVERSED:
+        return own[SIZE - 1 - i];
+    case SHUFFLED:
+        return own[shuffled[i]];
+    case HALVED:
+        return own[i] / 2;
+    case RAISED:
+        return own[i] * 1.4F;
+    case NEGATED:
+        return -own[i];
+    case LATE:
+        return token ? (own - WIDTH)[i] : own[i];
+    case EXCHANGED:
+    case COPIED:
+        return other[i];
+    case HALF_LEFT_OUT:
+        return i < SIZE / 2 ? 0 : own[i];
+    case LEFT_OUT:
+        return 0;
+    case NOISE:
+        return (float)dice_number() / 2;
+    default:
+        return own[i];
+    }
+}
+
+static void befall(enum fate fate, size_t tokens)
+{
+    for (size_t t = tokens; t-- > 0;) {
+        float head[SIZE];
+        for (size_t i = 0; i < SIZE; i++)
+            head[i] = fated(fate, t, i);
+        if (fate == EXCHANGED)
+            memcpy(contexts[1] + t * WIDTH + OTHER * SIZE, contexts[1] + t * WIDTH + CHOSEN * SIZE, sizeof head);
+        memcpy(contexts[1] + t * WIDTH + CHOSEN * SIZE, head, sizeof head);
     }
 }
 
@@ -88,6 +156,8 @@ static void make(struct trace *trace, struct way right, struct way wrong, size_t
     }
     for (int side = 0; side < 2; side++) {
         attend(side ? &wrong : &right, side, tokens);
+        if (side)
+            befall(wrong.fate, tokens);
         for (size_t at = 0; at < tokens * HIDDEN; at++) {
             double sum = 0;
             for (size_t i = 0; i < WIDTH; i++)
@@ -219,6 +289,55 @@ static void test_contexts(void **state)
     }
 }
 
+/* Whatever becomes of one head, the tokens are wrong in the same directions. Only what was left out is missing. */
+static void test_fates_of_a_head(void **state)
+{
+    static const struct {
+        enum fate fate;
+        const char *id, *words;
+    } told[] = {
+        {ROLLED, "permuted", "of the 4 heads of the context, the numbers of head 2 are rolled by 3 of head_dim ("},
+        {REVERSED, "permuted", "the numbers of head 2 stand in reverse order ("},
+        {SHUFFLED, "heads", "head 2 alone is wrong: it counts, but its numbers stand in another order or meet"},
+        {HALVED, "scaled", "head 2 is 0.5 times what it should be ("},
+        {NEGATED, "sign-flipped", "head 2 has the other sign ("},
+        {LATE, "shifted", "head 2 is one token late: each token has that of the token before it ("},
+        {EXCHANGED, "permuted", "heads 1 and 2 are exchanged ("},
+        {COPIED, "heads", "head 2 holds a copy of head 1 ("},
+        {LEFT_OUT, "term-missing", "of the 4 heads of the context, head 2 is missing ("},
+        {HALF_LEFT_OUT, "term-missing", "of the 4 heads of the context, the first half of head 2 is missing ("}};
+    (void)state;
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        for (int turned = 0; turned < 2; turned++) {
+            struct way right = {.q = plain, .k = plain}, wrong;
+            right.q.group = right.k.group = turned ? SIZE : 0;
+            wrong = right;
+            wrong.fate = told[i].fate;
+            expect(right, wrong, 40, told[i].id, told[i].words);
+        }
+}
+
+/* What none of these explains is not said to be one of them. */
+static void test_other_fates(void **state)
+{
+    static const enum fate fates[] = {UNIFORM, NOISE, RAISED};
+    (void)state;
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
+        for (int coarse = 0; coarse < 2; coarse++) {
+            const struct way right = {.q = plain, .k = plain};
+            struct way wrong = right;
+            struct trace trace;
+            wrong.fate = fates[i];
+            make(&trace, right, wrong, 40, coarse ? 3e-3 : 1e-7, false);
+            for (size_t k = 0; k < trace.diagnosis.count; k++)
+                if (trace.diagnosis.causes[k].confidence > 0.5) {
+                    trace_print(&trace);
+                    fail_msg("a head is blamed for what it has not done");
+                }
+            trace_end(&trace);
+        }
+}
+
 /* A claim that cannot be put to all tokens is no surer than those that told it. */
 static void test_told_by_some(void **state)
 {
@@ -291,6 +410,8 @@ int main(void)
                                        cmocka_unit_test(test_masks_and_heads),
                                        cmocka_unit_test(test_windows_of_both),
                                        cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_fates_of_a_head),
+                                       cmocka_unit_test(test_other_fates),
                                        cmocka_unit_test(test_told_by_some),
                                        cmocka_unit_test(test_unwritten_end),
                                        cmocka_unit_test(test_weights_that_are_not_used),

@@ -202,6 +202,43 @@ static void test_fewer_keys_than_tokens(void **state)
     trace_end(&trace);
 }
 
+/* Scores with a large number where they are masked: of a window that only the candidate has no memory is to blame. */
+static void test_number_of_a_mask(void **state)
+{
+    static const float numbers[] = {-1e9F, -3.4028235e38F};
+    enum { KEYS = 24 };
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        struct trace trace;
+        float *q, *k, *scores[2];
+        trace_start(&trace);
+        q = made_values(KEYS * HEADS * SIZE);
+        k = made_values(KEYS * HEADS * SIZE);
+        scores[0] = made_values(KEYS * HEADS * KEYS);
+        scores[1] = made_values(KEYS * HEADS * KEYS);
+        for (size_t at = 0; at < KEYS * HEADS * KEYS; at++) {
+            const size_t token = at / KEYS / HEADS, head = at / KEYS % HEADS, key = at % KEYS;
+            double sum = 0;
+            for (size_t i = 0; i < SIZE; i++)
+                sum += (double)q[(token * HEADS + head) * SIZE + i] * (double)k[(key * HEADS + head) * SIZE + i];
+            scores[0][at] = key > token ? numbers[n] : (float)(sum / sqrt(SIZE));
+            scores[1][at] = key + 8 <= token ? numbers[n] : scores[0][at];
+        }
+        trace_add(&trace, "layer_0_attn_q", q, q, SHAPE(KEYS, HEADS, SIZE));
+        trace_add(&trace, "layer_0_attn_k", k, k, SHAPE(KEYS, HEADS, SIZE));
+        trace_diagnose(&trace,
+                       trace_add(&trace, "layer_0_attn_scores", scores[0], scores[1], SHAPE(KEYS, HEADS, KEYS)));
+        assert_first(&trace, "mask", "at most 7 tokens back (a window of 8)");
+        for (size_t i = 0; i < trace.diagnosis.count; i++)
+            assert_string_not_equal(trace.diagnosis.causes[i].id, "unwritten");
+        trace_end(&trace);
+        free(q);
+        free(k);
+        free(scores[0]);
+        free(scores[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_padding_of_long_sequences),
         cmocka_unit_test(test_chunks_are_no_padding),
         cmocka_unit_test(test_fewer_keys_than_tokens),
+        cmocka_unit_test(test_number_of_a_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

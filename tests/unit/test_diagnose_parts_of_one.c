@@ -78,11 +78,105 @@ static void test_two_of_one(void **state)
         }
 }
 
+enum { HEADS = 4, SIZE = 16, ROWS = 20, FUSED = 3 * HEADS * SIZE };
+enum fault { FLIPPED, HALVED, ONE_NAN, HEAD_OF_NAN, TURNED };
+
+/* Queries, keys or values as a projection holds them: one behind the other, or those of each head together. */
+static void take_role(const float *whole, size_t role, bool by_head, float *out)
+{
+    for (size_t i = 0; i < ROWS * HEADS * SIZE; i++) {
+        const size_t head = i / SIZE % HEADS, place = by_head ? (head * 3 + role) * SIZE : (role * HEADS + head) * SIZE;
+        out[i] = whole[i / SIZE / HEADS * FUSED + place + i % SIZE];
+    }
+}
+
+static void turn(float *values)
+{
+    for (size_t i = 0; i < ROWS * HEADS * SIZE; i++)
+        if (i % SIZE < SIZE / 2) {
+            const double angle = (double)(i / SIZE / HEADS) * pow(1e4, -2.0 * (double)(i % SIZE) / SIZE);
+            const double x = (double)values[i], y = (double)values[i + SIZE / 2];
+            values[i] = (float)(x * cos(angle) - y * sin(angle));
+            values[i + SIZE / 2] = (float)(x * sin(angle) + y * cos(angle));
+        }
+}
+
+static void spoil(enum fault fault, float *values)
+{
+    for (size_t i = 0; i < ROWS * HEADS * SIZE && fault <= HALVED; i++)
+        values[i] *= fault == FLIPPED ? -1 : 0.5F;
+    if (fault == ONE_NAN)
+        values[5 * HEADS * SIZE + SIZE + 3] = NAN;
+    for (size_t i = 0; i < ROWS * HEADS * SIZE && fault == HEAD_OF_NAN; i++)
+        values[i] = i / SIZE % HEADS == 1 ? NAN : values[i];
+    if (fault == TURNED)
+        turn(values);
+}
+
+static const char *const roles[] = {"layers.0.self_attn.q", "layers.0.self_attn.k", "layers.0.self_attn.v"};
+
+/* turned: by the reference as well. Nothing else is said with any confidence. */
+static void expect_of_role(size_t role, bool by_head, bool turned, enum fault fault, double noise, const char *id,
+                           const char *words)
+{
+    struct trace trace;
+    float out[2][ROWS * HEADS * SIZE], *whole, *shaken;
+    trace_start(&trace);
+    whole = made_values(ROWS * FUSED);
+    shaken = made_values(ROWS * FUSED);
+    shake(whole, shaken, ROWS * FUSED, noise);
+    trace_add(&trace, "layers.0.self_attn.query_key_value", whole, shaken, SHAPE(ROWS, FUSED));
+    take_role(whole, role, by_head, out[0]);
+    take_role(shaken, role, by_head, out[1]);
+    for (int side = 0; side < 2 && turned; side++)
+        turn(out[side]);
+    spoil(fault, out[1]);
+    trace_diagnose(&trace, trace_add(&trace, roles[role], out[0], out[1], SHAPE(ROWS, HEADS, SIZE)));
+    assert_first(&trace, id, words);
+    for (size_t i = 1; i < trace.diagnosis.count; i++)
+        if (trace.diagnosis.causes[i].confidence > 0.5) {
+            trace_print(&trace);
+            fail_msg("a part that is wrong is blamed for something else as well");
+        }
+    trace_end(&trace);
+    free(whole);
+    free(shaken);
+}
+
+/* Without a rotary embedding queries and keys are plain parts: nothing turns, and nothing was left out. */
+static void test_parts_that_do_not_turn(void **state)
+{
+    static const double noises[] = {1e-7, 3e-3};
+    (void)state;
+    for (size_t role = 0; role < 3; role++)
+        for (int by_head = 0; by_head < 2; by_head++)
+            for (size_t n = 0; n < 2; n++) {
+                expect_of_role(role, by_head, false, FLIPPED, noises[n], "sign-flipped", "the opposite sign");
+                expect_of_role(role, by_head, false, HALVED, noises[n], "scaled", "0.5 times what it should be");
+                expect_of_role(role, by_head, false, ONE_NAN, noises[n], "nan",
+                               "the reference has what stands in layers.0.self_attn.query_key_value here, which holds "
+                               "numbers there");
+                expect_of_role(role, by_head, false, HEAD_OF_NAN, noises[n], "nan", "which holds numbers there");
+                expect_of_role(role, by_head, false, TURNED, noises[n], "rotation",
+                               "the candidate rotates this tensor and the reference does not");
+            }
+}
+
+/* The other sign is no turn either where the reference has one. */
+static void test_other_sign_of_what_turns(void **state)
+{
+    (void)state;
+    for (size_t role = 0; role < 2; role++)
+        expect_of_role(role, false, true, FLIPPED, 1e-7, "sign-flipped", "the opposite sign");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_of_a_captured_one),
         cmocka_unit_test(test_two_of_one),
+        cmocka_unit_test(test_parts_that_do_not_turn),
+        cmocka_unit_test(test_other_sign_of_what_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
