@@ -348,7 +348,7 @@ static void test_another_number_of_experts(void **state)
     trace_add_integers(&trace, "one choice", first, first, TOKENS, 1);
     narrow(&trace, 2);
     trace_diagnose(&trace, 1);
-    assert_first(&trace, "router-gate", "the candidate chooses 1 experts for each token, the reference 2");
+    assert_first(&trace, "router-gate", "the candidate chooses 1 expert for each token, the reference 2");
     trace_end(&trace);
     free(x);
     free(logits);
