@@ -230,10 +230,11 @@ static size_t mark_flips(struct ts_case *the_case, size_t chosen, bool *marked, 
 
 /* What each row errs by beyond what rows do that are as wrong as most; the sum of it, 0 where that is not most of it.
  */
-static double outstanding(const struct ts_case *the_case, double *costs)
+static double outstanding(const struct ts_case *the_case, double *costs, double *of_all)
 {
     size_t rows = the_case->actor->rows;
     double *sorted = malloc(rows * sizeof *sorted), usual, all = 0, whole = 0;
+    *of_all = 0;
     for (size_t row = 0; row < rows && sorted; row++) {
         sorted[row] = costs[row] = ts_rows_cost(the_case, the_case->expected, row, 1);
         whole += costs[row];
@@ -246,14 +247,16 @@ static double outstanding(const struct ts_case *the_case, double *costs)
         all += costs[row];
     }
     free(sorted);
-    return all > 0.5 * whole ? all : 0;
+    *of_all = whole > 0 ? all / whole : 0;
+    return *of_all > 0.5 ? all : 0;
 }
 
 void ts_propose_unseen_routing(struct ts_case *the_case)
 {
     size_t rows = the_case->actor->rows, said = 0, flipped = 0;
     bool *marked = calloc(rows, sizeof *marked);
-    double *costs = calloc(rows, sizeof *costs), share = 0, all = costs ? outstanding(the_case, costs) : 0;
+    double *costs = calloc(rows, sizeof *costs), share = 0, of_all = 0;
+    const double all = costs ? outstanding(the_case, costs, &of_all) : 0;
     const struct ts_actor *logits = NULL;
     char tokens[160] = "";
     for (size_t chosen = 1; chosen <= TS_GUESSED_CHOSEN && marked && all > 0 && share < MOST_OF_IT; chosen++) {
@@ -267,12 +270,14 @@ void ts_propose_unseen_routing(struct ts_case *the_case)
             said += (size_t)snprintf(tokens + said, sizeof tokens - said, "%s%" PRIu64, said ? ", " : "",
                                      ts_case_row(the_case, row));
     if (share >= MOST_OF_IT)
-        ts_propose_plain(the_case, "routing", 0.98 * share,
+        ts_propose_plain(the_case, "routing", 0.98 * share * of_all,
                          "nothing, if only these tokens differ: near ties fall either way; capture the chosen experts "
                          "to have them set aside",
-                         "%.0f %% of the error beyond the other tokens' is in %zu token%s (%s) whose top scores in %s "
-                         "or an earlier router are so nearly tied that the two runs choose different experts",
-                         100 * share, flipped, flipped == 1 ? "" : "s", tokens, ts_case_name(the_case, logits));
+                         "%.0f %% of the error is beyond what most tokens err by and in %zu token%s (%s) whose top "
+                         "scores in %s or an earlier router are so nearly tied that the two runs choose different "
+                         "experts",
+                         100 * share * of_all, flipped, flipped == 1 ? "" : "s", tokens,
+                         ts_case_name(the_case, logits));
     free(marked);
     free(costs);
 }
