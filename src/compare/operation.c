@@ -274,6 +274,11 @@ static double activated(const struct ts_operation *operation, const struct ts_ac
     if (!ts_operation_has_two(operation))
         return ts_activation_value(operation->activation, x);
     y = ts_operation_operand(operation, actor, from, inputs, 1, i);
+    if (operation->limit > 0) {
+        x = fmin(x, operation->limit);
+        y = fmax(-operation->limit, fmin(y, operation->limit));
+    }
+    y += operation->plus;
     return operation->summed ? ts_activation_value(operation->activation, x + y)
                              : ts_activation_value(operation->activation, x) * y;
 }
@@ -461,10 +466,14 @@ void ts_operation_text(const struct ts_scene *scene, const struct ts_operation *
         ts_buffer_printf(out, "%s(", ts_activation_name(operation->activation));
         operand_text(operation, names[0], 0, out);
         ts_buffer_string(out, !ts_operation_has_two(operation) ? ")" : operation->summed ? " + " : ") * ");
+        if (operation->plus)
+            ts_buffer_string(out, "(");
         if (ts_operation_has_two(operation))
             operand_text(operation, names[operation->fused ? 0 : 1], 1, out);
-        if (operation->summed)
-            ts_buffer_string(out, ")");
+        if (operation->summed || operation->plus)
+            ts_buffer_string(out, operation->plus ? " + 1)" : ")");
+        if (operation->limit > 0)
+            ts_buffer_printf(out, ", its inputs clipped at %.4g", operation->limit);
         break;
     case TS_OPERATION_SCORES:
         ts_buffer_printf(out, "%.6g * %s . %s%s", operation->factor, names[0], names[1],

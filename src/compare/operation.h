@@ -23,7 +23,7 @@ enum ts_operation_kind {
     TS_OPERATION_SCALED_SUM, /* x + factor * y */
     TS_OPERATION_NORM,       /* x / rms(x) * w (+ bias), with or without the mean removed */
     TS_OPERATION_ROTARY,
-    TS_OPERATION_ACTIVATION, /* f(x), or f(x) * y or f(x + y) with two operands */
+    TS_OPERATION_ACTIVATION, /* f(x), or f(x) * y, f(x) * (y + 1) or f(x + y) with two operands */
     TS_OPERATION_SCORES,     /* factor * q . k, grouped heads */
     TS_OPERATION_SOFTMAX,    /* with the mask read off the reference; of one input, or of factor * q . k */
     TS_OPERATION_CONTEXT,    /* probabilities times values, grouped heads */
@@ -69,6 +69,8 @@ struct ts_operation {
     bool sigmoid; /* TOPK: of sigmoids instead of softmax */
     bool fused;   /* ACTIVATION: both operands are parts of one input */
     bool summed;  /* ACTIVATION: f(x + y) */
+    bool plus;    /* ACTIVATION: f(x) * (y + 1) */
+    double limit; /* ACTIVATION of two operands: x is no larger, nor is y, either way; 0 when there is none */
     enum ts_activation activation;
     bool part[2]; /* ACTIVATION: this operand is a part of a wider input, from column places[] on */
     size_t places[2];

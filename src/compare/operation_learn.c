@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_FOR_FACTOR 16 /* numbers: a factor fits two of a few tensors to any two numbers */
-#define LEAST_LONE       64 /* numbers of one row, where the run has more tokens */
-#define ELEMENTWISE      2  /* of the steps of learning: the first ones, which need no other row */
-#define FACTOR_ERRORS    4  /* standard errors by which a factor must differ from one */
-#define LEAST_CHANNELS   16 /* of which the middle one is looked at by itself */
+#define LEAST_FOR_FACTOR 16  /* numbers: a factor fits two of a few tensors to any two numbers */
+#define LEAST_LONE       64  /* numbers of one row, where the run has more tokens */
+#define ELEMENTWISE      2   /* of the steps of learning: the first ones, which need no other row */
+#define FACTOR_ERRORS    4   /* standard errors by which a factor must differ from one */
+#define GATE_LIMIT       7.0 /* that is usual: swiglu_limit */
+#define LEAST_CHANNELS   16  /* of which the middle one is looked at by itself */
 
 #include "base/ordered.h"
 #include "compare/operation_search.h"
@@ -317,8 +318,14 @@ static bool activation_fits(const struct ts_search *search, const struct ts_oper
 {
     double error = 0;
     for (size_t k = 0; k < search->probe_count; k++) {
-        double value = act->summed ? ts_activation_value(act->activation, x[k] + y[k])
-                                   : ts_activation_value(act->activation, x[k]) * (y ? y[k] : 1);
+        double first = x[k], second = y ? y[k] : 1, value;
+        if (act->limit > 0) {
+            first = fmin(first, act->limit);
+            second = fmax(-act->limit, fmin(second, act->limit));
+        }
+        second += act->plus;
+        value = act->summed ? ts_activation_value(act->activation, first + second)
+                            : ts_activation_value(act->activation, first) * second;
         if (ts_search_strays(search, k, value, &error))
             return false;
     }
@@ -341,6 +348,14 @@ static void try_functions(struct ts_search *search, const struct operand *x, con
                                    .size = search->actor->width};
         if ((f != TS_ACTIVATION_IDENTITY || identity) && activation_fits(search, &act, x->at, y ? y->at : NULL))
             ts_search_consider(search, &act);
+        if (f == TS_ACTIVATION_IDENTITY || !y || summed)
+            continue;
+        act.plus = true; /* as gpt-oss has it; where nothing is as large as its limit, nothing shows that */
+        for (int limited = 0; limited < 2; limited++) {
+            act.limit = limited ? GATE_LIMIT : 0;
+            if (activation_fits(search, &act, x->at, y->at))
+                ts_search_consider(search, &act);
+        }
     }
 }
 

@@ -29,6 +29,8 @@ enum shape {
     CLIPPED,      /* f(min(x, limit)) * y clipped to limit */
     CLIPPED_ONE,  /* f(min(x, limit)) * y */
     CAPPED,       /* f(limit * tanh(x / limit)) * y */
+    NOT_PLUS,     /* f(x) * y, where the reference has y + 1 */
+    NOT_CLIPPED,  /* f(x) * (y + 1), where the reference clips both */
     /* of f(x + y), where x is the sum already */
     FIRST_BEFORE,  /* f(first) + second */
     SECOND_BEFORE, /* first + f(second) */
@@ -42,6 +44,8 @@ struct guess {
     enum shape shape;
     size_t function;
     double limit;
+    double cut; /* the reference's own limit */
+    bool plus;  /* and the 1 that it adds to y */
 };
 
 static double clip(double x, double low, double high)
@@ -49,12 +53,28 @@ static double clip(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
+/* It takes the second operand as the reference does, with the 1 that may be added to it. */
+static bool takes_gate(enum shape shape)
+{
+    return shape == PRODUCT || shape == SWAPPED || shape == TWICE || shape == CLIPPED || shape == CLIPPED_ONE ||
+           shape == CAPPED || shape == NOT_CLIPPED;
+}
+
 static double guess_value(const struct guess *guess, double x, double y, bool gated)
 {
+    const double cut = guess->shape == CLIPPED ? guess->limit : guess->shape == NOT_CLIPPED ? 0 : guess->cut;
     double f;
+    if (guess->shape == SWAPPED) {
+        f = x;
+        x = y;
+        y = f;
+    }
+    if (cut > 0) {
+        x = x < cut ? x : cut;
+        y = clip(y, -cut, cut);
+    }
+    y += guess->plus && takes_gate(guess->shape);
     switch (guess->shape) {
-    case SWAPPED:
-        return ts_function_value(guess->function, y) * x;
     case ALONE:
         return ts_function_value(guess->function, x);
     case OTHER_ALONE:
@@ -71,8 +91,8 @@ static double guess_value(const struct guess *guess, double x, double y, bool ga
         f = ts_function_value(guess->function, ts_function_value(guess->function, x));
         return gated ? f * y : f;
     case CLIPPED:
-        f = ts_function_value(guess->function, x < guess->limit ? x : guess->limit);
-        return gated ? f * clip(y, -guess->limit, guess->limit) : f;
+        f = ts_function_value(guess->function, x);
+        return gated ? f * y : f;
     case CLIPPED_ONE:
         f = ts_function_value(guess->function, x < guess->limit ? x : guess->limit);
         return gated ? f * y : f;
@@ -115,19 +135,36 @@ static bool needs_gate(enum shape shape)
            shape == PRODUCT_PLUS;
 }
 
-/* The name of what was done, for people. */
 /* "silu(x)"; of a function that changes nothing, "x". */
 static const char *applied_to(struct ts_case *the_case, size_t function, const char *x)
 {
     return function == TS_ACTIVATION_IDENTITY ? x : ts_case_text(the_case, "%s(%s)", ts_function_name(function), x);
 }
 
+/* "y", or "(y + 1)"; "" where there is none. */
+static const char *gate_text(struct ts_case *the_case, bool plus, const char *y)
+{
+    return plus && *y ? ts_case_text(the_case, "(%s + 1)", y) : y;
+}
+
+/* What the reference does. */
+static const char *own_text(struct ts_case *the_case, const struct ts_operation *operation, const char *x,
+                            const char *y)
+{
+    return ts_case_text(the_case, "%s%s%s%s", applied_to(the_case, (size_t)operation->activation, x), *y ? " * " : "",
+                        gate_text(the_case, operation->plus, y),
+                        operation->limit > 0 ? ts_case_text(the_case, ", its inputs clipped at %.4g", operation->limit)
+                                             : "");
+}
+
 static const char *guess_text(struct ts_case *the_case, const struct guess *guess, const char *x, const char *y)
 {
     const char *f = ts_function_name(guess->function);
+    if (guess->shape == SWAPPED)
+        return ts_case_text(the_case, "%s(%s) * %s (the activation is on the wrong operand)", f, y,
+                            gate_text(the_case, guess->plus, x));
+    y = takes_gate(guess->shape) ? gate_text(the_case, guess->plus, y) : y;
     switch (guess->shape) {
-    case SWAPPED:
-        return ts_case_text(the_case, "%s(%s) * %s (the activation is on the wrong operand)", f, y, x);
     case ALONE:
         return ts_case_text(the_case, "%s%s%s", applied_to(the_case, guess->function, x),
                             *y ? ", not multiplied by " : "", y);
@@ -150,6 +187,8 @@ static const char *guess_text(struct ts_case *the_case, const struct guess *gues
         return ts_case_text(the_case, "%s of %s clipped at %.4g%s%s", f, x, guess->limit, *y ? ", times " : "", y);
     case CAPPED:
         return ts_case_text(the_case, "%s after a softcap of %.4g on %s", f, guess->limit, x);
+    case NOT_CLIPPED:
+        return ts_case_text(the_case, "%s * %s without clipping them", applied_to(the_case, guess->function, x), y);
     default:
         return guess->function == TS_ACTIVATION_IDENTITY
                    ? ts_case_text(the_case, "%s%s%s without an activation", x, *y ? " * " : "", y)
@@ -323,7 +362,7 @@ static void propose_curve(struct ts_variants *variants, double explained)
 {
     struct ts_case *the_case = variants->the_case;
     double knots[KNOTS], heights[KNOTS], table[2 * KNOTS], share;
-    if (is_constant(the_case) || !fit_curve(variants, knots, heights))
+    if (variants->operation->plus || is_constant(the_case) || !fit_curve(variants, knots, heights))
         return;
     fill_curve(variants, knots, heights);
     share = ts_explained(the_case, variants->out);
@@ -376,13 +415,16 @@ static void consider(struct ts_variants *variants, const struct guess *guess, st
 }
 
 /* Limits that are not among the usual ones: a coarse walk, then ever smaller steps around the best. */
-static void consider_limits_between(struct ts_variants *variants, size_t function, struct guess *best, double *most)
+static void consider_limits_between(struct ts_variants *variants, const struct guess *like, struct guess *best,
+                                    double *most)
 {
     struct guess found = {.shape = SHAPES};
     double share = *most + BETWEEN_MARGIN;
     for (int shape = CLIPPED; shape <= CLIPPED_ONE; shape++)
         for (double limit = 0.25; limit < 60; limit *= 1.15) {
-            struct guess guess = {.shape = (enum shape)shape, .function = function, .limit = limit};
+            struct guess guess = *like;
+            guess.shape = (enum shape)shape;
+            guess.limit = limit;
             consider(variants, &guess, &found, &share);
         }
     for (double step = 0.08; step > 1e-4 && found.shape != SHAPES; step /= 2)
@@ -462,6 +504,8 @@ static void propose(struct ts_case *the_case)
     static const double limits[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50};
     const struct ts_operation *operation = &the_case->operation;
     struct ts_variants variants;
+    const struct guess own = {
+        .function = (size_t)operation->activation, .cut = operation->limit, .plus = operation->plus};
     struct guess best = {.shape = SHAPES};
     double most = WORTHWHILE, explained = 0;
     if (operation->kind == TS_OPERATION_NONE)
@@ -478,22 +522,32 @@ static void propose(struct ts_case *the_case)
     }
     for (int shape = PRODUCT; shape < CLIPPED; shape++)
         for (size_t f = 0; f < TS_FUNCTIONS; f++) {
-            struct guess guess = {.shape = (enum shape)shape, .function = f};
-            bool own = f == (size_t)operation->activation;
-            if ((needs_gate(guess.shape) && !variants.inputs[1]) || (guess.shape == PRODUCT && own) ||
-                (guess.shape == ALONE && !variants.inputs[1]) || (guess.shape >= OF_PRODUCT && !own))
+            struct guess guess = own;
+            guess.shape = (enum shape)shape;
+            guess.function = f;
+            bool same = f == own.function;
+            if ((needs_gate(guess.shape) && !variants.inputs[1]) || (guess.shape == PRODUCT && same) ||
+                (guess.shape == ALONE && !variants.inputs[1]) || (guess.shape >= OF_PRODUCT && !same))
                 continue;
             consider(&variants, &guess, &best, &most);
         }
+    for (int shape = NOT_PLUS; shape <= NOT_CLIPPED; shape++) {
+        struct guess guess = own;
+        guess.shape = (enum shape)shape;
+        if (shape == NOT_PLUS ? own.plus : own.cut > 0)
+            consider(&variants, &guess, &best, &most);
+    }
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        struct guess guess = {.shape = CLIPPED, .function = (size_t)operation->activation, .limit = limits[i]};
+        struct guess guess = own;
+        guess.shape = CLIPPED;
+        guess.limit = limits[i];
         consider(&variants, &guess, &best, &most);
         guess.shape = CLIPPED_ONE;
         consider(&variants, &guess, &best, &most);
         guess.shape = CAPPED;
         consider(&variants, &guess, &best, &most);
     }
-    consider_limits_between(&variants, (size_t)operation->activation, &best, &most);
+    consider_limits_between(&variants, &own, &best, &most);
     for (int shape = FIRST_BEFORE; shape < SHAPES && operation->summed; shape++) {
         struct guess guess = {.shape = (enum shape)shape, .function = (size_t)operation->activation};
         consider(&variants, &guess, &best, &most);
@@ -503,7 +557,7 @@ static void propose(struct ts_case *the_case)
         explained = ts_explained(the_case, variants.out);
     } else if (best.shape != SHAPES) {
         const char *x = operand_name(the_case, &variants, 0), *y = operand_name(the_case, &variants, 1);
-        bool clipped = best.shape == CLIPPED || best.shape == CLIPPED_ONE;
+        bool clipped = best.shape == CLIPPED || best.shape == CLIPPED_ONE || best.shape == NOT_CLIPPED;
         size_t twin;
         bool same = false;
         fill(&variants, &best, 0, the_case->actor->rows);
@@ -513,12 +567,12 @@ static void propose(struct ts_case *the_case)
         ts_propose(the_case, clipped ? "clamped" : "activation", variants.out, best.limit > 0 ? 1 : 0,
                    clipped ? "the limits that clip the inputs of the activation (swiglu_limit)"
                            : "the activation function (hidden_act), and which projection it is applied to",
-                   "the candidate computes %s%s; the reference computes %s%s%s", guess_text(the_case, &best, x, y),
+                   "the candidate computes %s%s; the reference computes %s", guess_text(the_case, &best, x, y),
                    twin == TS_FUNCTIONS
                        ? ""
                        : ts_case_text(the_case, " (or %s; %s)", ts_function_name(twin),
                                       same ? "of these numbers it makes the same" : "rounding hides the difference"),
-                   applied_to(the_case, (size_t)operation->activation, x), *y ? " * " : "", y);
+                   own_text(the_case, operation, x, y));
     }
     propose_curve(&variants, explained);
     ts_variants_close(&variants);

@@ -1,5 +1,6 @@
-/* A function of a sum, and a gate that is a part of a wider tensor: learnt from the reference, silent on an honest
- * candidate in bf16, and told where the candidate computes something else, also where each number hides it. */
+/* A function of a sum, a gate to whose other operand 1 is added, and one that is a part of a wider tensor: learnt from
+ * the reference, silent on an honest candidate in bf16, and told where the candidate computes something else, also
+ * where each number hides it. */
 #include "judged_trace.h"
 
 enum { TOKENS = 14, WIDTH = 24, TAIL = 10, TOTAL = TOKENS * WIDTH };
@@ -72,6 +73,54 @@ static double gated_by_other(double x, double y, double z)
     return x * silu(z);
 }
 
+/* What gpt-oss computes of a gate y and x, and what programs make of it. */
+static double quick_gelu(double x)
+{
+    return x / (1 + exp(-1.702 * x));
+}
+
+static double cut(double x, double least, double most)
+{
+    return fmax(least, fmin(x, most));
+}
+
+static double oss(double x, double y, double z)
+{
+    (void)z;
+    return (cut(x, -7, 7) + 1) * quick_gelu(fmin(y, 7));
+}
+
+static double oss_without_one(double x, double y, double z)
+{
+    (void)z;
+    return cut(x, -7, 7) * quick_gelu(fmin(y, 7));
+}
+
+static double oss_unclipped(double x, double y, double z)
+{
+    (void)z;
+    return (x + 1) * quick_gelu(y);
+}
+
+static double oss_clipped_at_five(double x, double y, double z)
+{
+    (void)z;
+    return (cut(x, -5, 5) + 1) * quick_gelu(fmin(y, 5));
+}
+
+static double oss_of_silu(double x, double y, double z)
+{
+    (void)z;
+    return (cut(x, -7, 7) + 1) * silu(fmin(y, 7));
+}
+
+static double oss_exchanged(double x, double y, double z)
+{
+    return oss(y, x, z);
+}
+
+static float larger = 1; /* times what is captured elsewhere */
+
 /* Fills in what was captured: of a sum both terms, of a gate the other operand and a tensor that holds the gate behind
  * (or before) as many other numbers, and a tail. Returns the index of the result. */
 static size_t plant(struct trace *trace, bool sum, bool gate_first, step right, step wrong)
@@ -81,10 +130,14 @@ static size_t plant(struct trace *trace, bool sum, bool gate_first, step right, 
     float *y = made_values(TOKENS * wide), *near_y = malloc(TOKENS * wide * sizeof *near_y);
     size_t at;
     assert_true(near_x && near_y);
-    for (size_t i = 0; i < TOTAL; i++)
+    for (size_t i = 0; i < TOTAL; i++) {
+        x[i] *= larger;
         near_x[i] = to_bf16(x[i]);
-    for (size_t i = 0; i < TOKENS * wide; i++)
+    }
+    for (size_t i = 0; i < TOKENS * wide; i++) {
+        y[i] *= larger;
         near_y[i] = to_bf16(y[i]);
+    }
     for (int side = 0; side < 2; side++) {
         out[side] = malloc(TOTAL * sizeof(float));
         assert_non_null(out[side]);
@@ -145,6 +198,28 @@ static void test_a_function_of_a_sum(void **state)
                  "relu(layers.1.bn2) + layers.0 (the activation is applied before the sum)");
     expect_cause(true, false, relu_of_sum, both_before_sum, "activation", "relu(layers.1.bn2) + relu(layers.0)");
     expect_cause(true, false, relu_of_sum, relu_of_first, "term-missing", "without adding layers.0");
+}
+
+static void test_a_gate_with_one_added(void **state)
+{
+    const char *learnt = "quick_gelu(layers.0) * (layers.1.bn2 + 1)";
+    const char *clipped = "quick_gelu(layers.0) * (layers.1.bn2 + 1), its inputs clipped at 7";
+    (void)state;
+    expect_learnt(true, false, oss, oss, learnt);
+    expect_learnt(true, false, oss, oss_of_silu, learnt);
+    expect_cause(true, false, oss, oss_of_silu, "activation", "computes silu(layers.0) * (layers.1.bn2 + 1)");
+    expect_cause(true, false, oss, oss_without_one, "activation", "computes quick_gelu(layers.0) * layers.1.bn2;");
+    expect_cause(true, false, oss_without_one, oss, "activation", "computes quick_gelu(layers.0) * (layers.1.bn2 + 1)");
+    expect_cause(true, false, oss, oss_exchanged, "activation",
+                 "quick_gelu(layers.1.bn2) * (layers.0 + 1) (the activation is on the wrong operand)");
+    larger = 12;
+    expect_learnt(true, false, oss, oss, clipped);
+    expect_learnt(true, false, oss, oss_unclipped, clipped);
+    expect_cause(true, false, oss, oss_unclipped, "clamped",
+                 "quick_gelu(layers.0) * (layers.1.bn2 + 1) without clipping them");
+    expect_cause(true, false, oss, oss_clipped_at_five, "clamped", "clipped at 5");
+    expect_cause(true, false, oss, oss_without_one, "activation", "computes quick_gelu(layers.0) * layers.1.bn2;");
+    larger = 1;
 }
 
 static void test_a_gate_in_a_wider_tensor(void **state)
@@ -224,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_function_of_a_sum),
+        cmocka_unit_test(test_a_gate_with_one_added),
         cmocka_unit_test(test_a_gate_in_a_wider_tensor),
         cmocka_unit_test(test_twins_that_rounding_hides),
     };
