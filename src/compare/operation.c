@@ -259,7 +259,8 @@ double ts_operation_operand(const struct ts_operation *operation, const struct t
                             const struct ts_actor *const from[3], double *const *inputs, unsigned slot, size_t i)
 {
     unsigned input = operation->fused ? 0 : slot;
-    return inputs[input][i / actor->width * from[input]->width + operation->places[slot] + i % actor->width];
+    const size_t step = operation->alternate && operation->part[slot] ? 2 : 1;
+    return inputs[input][i / actor->width * from[input]->width + operation->places[slot] + step * (i % actor->width)];
 }
 
 bool ts_operation_has_two(const struct ts_operation *operation)
@@ -432,7 +433,9 @@ void ts_operation_release(struct ts_operation *operation)
 static void operand_text(const struct ts_operation *operation, const char *name, unsigned slot, struct ts_buffer *out)
 {
     ts_buffer_string(out, name);
-    if (operation->part[slot])
+    if (operation->part[slot] && operation->alternate)
+        ts_buffer_printf(out, "[%zu::2]", operation->places[slot]);
+    else if (operation->part[slot])
         ts_buffer_printf(out, "[%zu:%zu]", operation->places[slot], operation->places[slot] + operation->size);
 }
 

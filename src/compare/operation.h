@@ -74,11 +74,12 @@ struct ts_operation {
     enum ts_activation activation;
     bool part[2]; /* ACTIVATION: this operand is a part of a wider input, from column places[] on */
     size_t places[2];
-    size_t group; /* NORM: numbers per norm; ROTARY: numbers of a head that turn; ATTENTION: window, 0 when there is
-                     none */
-    size_t heads; /* ROTARY, SCORES, SOFTMAX of two, ATTENTION: heads of the output, whatever shape the inputs were
-                     captured in */
-    size_t size;  /* ATTENTION: numbers of a query, and of a key; ACTIVATION: of an operand */
+    bool alternate; /* ACTIVATION: parts are every second column of their input, from places[] on */
+    size_t group;   /* NORM: numbers per norm; ROTARY: numbers of a head that turn; ATTENTION: window, 0 when there is
+                       none */
+    size_t heads;   /* ROTARY, SCORES, SOFTMAX of two, ATTENTION: heads of the output, whatever shape the inputs were
+                       captured in */
+    size_t size;    /* ATTENTION: numbers of a query, and of a key; ACTIVATION: of an operand */
     /* COPY, NORM, ROTARY, CONTEXT: of every `stride` numbers of the input (the values) those from `place` on, as many
      * as there are in a head of the output, as a tensor has them that holds more than one thing; 0 where it is as wide
      * as that */

@@ -276,7 +276,7 @@ static void learn_scale(struct ts_search *search)
 struct operand {
     const struct ts_actor *from;
     size_t place;
-    bool part;
+    bool part, alternate;
     double at[TS_SEARCH_PROBES];
 };
 
@@ -284,16 +284,18 @@ struct operand {
 #define MOST_WIDE  6 /* wider tensors of which parts are tried */
 #define MOST_PARTS 32
 
-static void add_operand(const struct ts_search *search, const struct ts_actor *from, size_t place,
+static void add_operand(const struct ts_search *search, const struct ts_actor *from, size_t place, bool alternate,
                         struct operand *operand)
 {
-    size_t width = search->actor->width;
-    *operand = (struct operand){.from = from, .place = place, .part = from->width != width};
+    const size_t width = search->actor->width, step = alternate ? 2 : 1;
+    *operand = (struct operand){.from = from, .place = place, .part = from->width != width, .alternate = alternate};
     for (size_t k = 0; k < search->probe_count; k++)
-        operand->at[k] = (double)from->a[search->probes[k] / width * from->width + place + search->probes[k] % width];
+        operand->at[k] =
+            (double)from->a[search->probes[k] / width * from->width + place + step * (search->probes[k] % width)];
 }
 
-/* Columns from the beginning and from the end: what stands beside them may have any width. */
+/* Columns from the beginning and from the end: what stands beside them may have any width. Of twice the width every
+ * second one as well. */
 static size_t add_parts(const struct ts_search *search, struct operand *parts)
 {
     const size_t width = search->actor->width;
@@ -304,10 +306,12 @@ static size_t add_parts(const struct ts_search *search, struct operand *parts)
             continue;
         wide++;
         for (size_t place = 0; place + width <= from->width && count < MOST_PARTS; place += width) {
-            add_operand(search, from, place, &parts[count++]);
+            add_operand(search, from, place, false, &parts[count++]);
             if (from->width % width && count < MOST_PARTS)
-                add_operand(search, from, from->width - width - place, &parts[count++]);
+                add_operand(search, from, from->width - width - place, false, &parts[count++]);
         }
+        for (size_t place = 0; place < 2 && from->width == 2 * width && count < MOST_PARTS; place++)
+            add_operand(search, from, place, true, &parts[count++]);
     }
     return count;
 }
@@ -345,6 +349,7 @@ static void try_functions(struct ts_search *search, const struct operand *x, con
                                    .summed = summed,
                                    .part = {x->part, y && y->part},
                                    .places = {x->place, y ? y->place : 0},
+                                   .alternate = x->alternate || (y && y->alternate),
                                    .size = search->actor->width};
         if ((f != TS_ACTIVATION_IDENTITY || identity) && activation_fits(search, &act, x->at, y ? y->at : NULL))
             ts_search_consider(search, &act);
@@ -366,7 +371,7 @@ static void learn_activations(struct ts_search *search)
     if (!all)
         return;
     for (size_t i = 0; i < whole; i++)
-        add_operand(search, search->same[i], 0, &all[i]);
+        add_operand(search, search->same[i], 0, false, &all[i]);
     for (size_t i = 0; i < whole; i++) {
         for (size_t j = 0; j < whole; j++)
             if (j != i)
@@ -380,7 +385,8 @@ static void learn_activations(struct ts_search *search)
         count += add_parts(search, all + whole);
     for (size_t i = 0; i < count && count > whole; i++) {
         for (size_t j = i < whole ? whole : 0; j < count; j++)
-            if (j != i && (i < whole || j < whole || all[i].from == all[j].from))
+            if (j != i &&
+                (i < whole || j < whole || (all[i].from == all[j].from && all[i].alternate == all[j].alternate)))
                 try_functions(search, &all[i], &all[j], false, i < j);
         if (i >= whole)
             try_functions(search, &all[i], NULL, false, false);

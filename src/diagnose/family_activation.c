@@ -291,6 +291,9 @@ static const char *part_name(struct ts_case *the_case, const struct ts_variants 
         return "";
     if (!operation->part[slot])
         return ts_case_name(the_case, from);
+    if (operation->alternate)
+        return ts_case_text(the_case, "the %s columns of %s", operation->places[slot] ? "odd" : "even",
+                            ts_case_name(the_case, from));
     if (from->width == 2 * operation->size)
         return ts_case_text(the_case, "the %s half of %s", operation->places[slot] ? "second" : "first",
                             ts_case_name(the_case, from));
@@ -472,7 +475,7 @@ static void propose_other_part(struct ts_case *the_case)
         return;
     for (unsigned slot = 0; slot < (ts_operation_has_two(operation) ? 2 : 1); slot++) {
         size_t width = variants.from[operation->fused ? 0 : slot]->width, size = operation->size;
-        for (size_t step = 0; step + size <= width && operation->part[slot]; step += size)
+        for (size_t step = 0; step + size <= width && operation->part[slot] && !operation->alternate; step += size)
             for (int end = 0; end < 2; end++) {
                 double share;
                 changed = *operation;
@@ -499,6 +502,41 @@ static void propose_other_part(struct ts_case *the_case)
     ts_variants_close(&variants);
 }
 
+/* Both operands are the halves of one input, or its even and odd columns: the other way, or exchanged. */
+static void propose_other_split(struct ts_case *the_case)
+{
+    const struct ts_operation *operation = &the_case->operation;
+    struct ts_operation changed = *operation, best = *operation;
+    struct ts_variants variants;
+    double most = WORTHWHILE;
+    if (!operation->fused || !ts_variants_open(&variants, the_case, operation))
+        return;
+    for (unsigned way = 0; way < 4 && variants.from[0]->width == 2 * operation->size; way++) {
+        double share;
+        changed.alternate = way / 2;
+        changed.places[0] = (way % 2) * (changed.alternate ? 1 : operation->size);
+        changed.places[1] = (1 - way % 2) * (changed.alternate ? 1 : operation->size);
+        if (changed.alternate == operation->alternate)
+            continue;
+        share = ts_variants_try(&variants, &changed, variants.inputs);
+        if (share > most + 1e-9) {
+            most = share;
+            best = changed;
+        }
+    }
+    if (most > WORTHWHILE) {
+        const char *first = part_name(the_case, &variants, 0), *second = part_name(the_case, &variants, 1);
+        ts_variants_apply(&variants, &best, variants.inputs);
+        variants.operation = &best;
+        ts_formula_operation(the_case, &best);
+        ts_propose(the_case, "wrong-input", variants.out, 0,
+                   "whether the fused projection holds its two parts as halves or alternating",
+                   "the candidate applies the right operation to the wrong columns: %s and %s instead of %s and %s",
+                   part_name(the_case, &variants, 0), part_name(the_case, &variants, 1), first, second);
+    }
+    ts_variants_close(&variants);
+}
+
 static void propose(struct ts_case *the_case)
 {
     static const double limits[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50};
@@ -514,6 +552,7 @@ static void propose(struct ts_case *the_case)
     if (operation->kind != TS_OPERATION_ACTIVATION)
         return;
     propose_other_part(the_case);
+    propose_other_split(the_case);
     if (!ts_variants_open(&variants, the_case, operation))
         return;
     if (!split_operands(&variants)) {

@@ -284,6 +284,56 @@ static double gelu_of_tanh(double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
+/* Gate and up of one projection, as halves or as every second column; a side may take them the other way. */
+static void judge_split(bool alternate, bool other, const char *operation)
+{
+    static float fused[2][2 * TOTAL], out[2][TOTAL];
+    struct judged judged;
+    float *x = made_values(2 * TOTAL);
+    const char *learnt;
+    for (size_t i = 0; i < 2 * TOTAL; i++) {
+        fused[0][i] = x[i];
+        fused[1][i] = to_bf16(x[i]);
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < TOTAL; i++) {
+            const bool by_two = alternate != (side && other);
+            const float *row = fused[side] + i / WIDTH * 2 * WIDTH;
+            const size_t at = i % WIDTH;
+            const double value =
+                gated((double)row[by_two ? 2 * at + 1 : WIDTH + at], (double)row[by_two ? 2 * at : at], 0);
+            out[side][i] = side ? to_bf16((float)value) : (float)value;
+        }
+    trace_start(&judged.trace);
+    trace_add(&judged.trace, "layers.0.mlp.gate_up_proj", fused[0], fused[1], SHAPE(TOKENS, 2 * WIDTH));
+    trace_add(&judged.trace, "layers.0.mlp.act", out[0], out[1], SHAPE(TOKENS, WIDTH));
+    judged_run(&judged);
+    learnt = judged.judgement.verdicts[1].operation;
+    assert_string_equal(learnt ? learnt : "nothing", operation);
+    assert_int_equal(judged.judgement.first, other ? 1 : SIZE_MAX);
+    ts_judgement_release(&judged.judgement);
+    trace_diagnose(&judged.trace, 1);
+    if (other)
+        assert_first(&judged.trace, "wrong-input",
+                     alternate ? "the first half of layers.0.mlp.gate_up_proj and the second half of "
+                                 "layers.0.mlp.gate_up_proj instead of the even columns of"
+                               : "the even columns of layers.0.mlp.gate_up_proj and the odd columns of "
+                                 "layers.0.mlp.gate_up_proj instead of the first half of");
+    trace_end(&judged.trace);
+    free(x);
+}
+
+static void test_a_fused_gate_that_alternates(void **state)
+{
+    const char *alternating = "silu(layers.0.mlp.gate_up_proj[0::2]) * layers.0.mlp.gate_up_proj[1::2]";
+    const char *halves = "silu(layers.0.mlp.gate_up_proj[0:24]) * layers.0.mlp.gate_up_proj[24:48]";
+    (void)state;
+    judge_split(true, false, alternating);
+    judge_split(true, true, alternating);
+    judge_split(false, false, halves);
+    judge_split(false, true, halves);
+}
+
 static void test_twins_that_rounding_hides(void **state)
 {
     (void)state;
@@ -298,9 +348,8 @@ static void test_twins_that_rounding_hides(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_function_of_a_sum),
-        cmocka_unit_test(test_a_gate_with_one_added),
-        cmocka_unit_test(test_a_gate_in_a_wider_tensor),
+        cmocka_unit_test(test_a_function_of_a_sum),       cmocka_unit_test(test_a_gate_with_one_added),
+        cmocka_unit_test(test_a_gate_in_a_wider_tensor),  cmocka_unit_test(test_a_fused_gate_that_alternates),
         cmocka_unit_test(test_twins_that_rounding_hides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
