@@ -2,6 +2,7 @@
  * behind it is another one, and each side may have a mask of its own: only all of them together tell it from large
  * numbers that mean something. */
 #include <math.h>
+#include <string.h>
 
 #include "pair/pair.h"
 #include "tensor/mask.h"
@@ -19,10 +20,23 @@ struct sight {
     bool odd;        /* one of these is of no mask that is in use */
 };
 
-/* A number for each key in the last axis, and a row for each of the tokens, which are the keys. */
-static bool has_keys(const struct ts_view *view)
+static bool names_scores(const char *name)
 {
+    static const char *const words[] = {"score", "attn_weight", "kq"};
+    bool named = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words && !named; i++)
+        named = strstr(name, words[i]) != NULL;
+    return named;
+}
+
+/* A number for each key in the last axis, and a row for each of the tokens, which are the keys; or the name says so, as
+ * one token may look at all of a cache, and a text at another one. */
+static bool has_keys(const struct ts_pair *pair)
+{
+    const struct ts_view *view = &pair->a;
     const uint64_t keys = view->rank ? view->shape[view->rank - 1] : 0;
+    if (keys >= FEW_KEYS && (names_scores(pair->name) || names_scores(pair->name_b)))
+        return true;
     for (unsigned i = 0; i + 1 < view->rank && keys >= FEW_KEYS; i++)
         if (view->shape[i] == keys)
             return true;
@@ -72,5 +86,5 @@ bool ts_pair_is_masked(const struct ts_pair *pair)
 {
     struct sight a, b;
     return !pair->problem && ts_view_same_shape(&pair->a, &pair->b) && is_float(&pair->a) && is_float(&pair->b) &&
-           has_keys(&pair->a) && look(&pair->a, &a) && look(&pair->b, &b) && (a.hidden > 1 || b.hidden > 1);
+           has_keys(pair) && look(&pair->a, &a) && look(&pair->b, &b) && (a.hidden > 1 || b.hidden > 1);
 }

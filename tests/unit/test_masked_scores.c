@@ -255,16 +255,38 @@ static void test_masks_that_pairing_finds(void **state)
     trace_end(&trace);
 }
 
+/* One token and all of a cache: no axis is as long as that of the keys, and the name says what they are. */
+static void test_scores_of_one_token(void **state)
+{
+    const struct mask masks[] = {{-1e4F, true, false}, {-INFINITY, false, false}};
+    const size_t last = (TOKENS - 1) * HEADS * TOKENS;
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct judged judged = {0};
+        float *q, *k, scores[2][SCORES], probabilities[2][SCORES];
+        trace_start(&judged.trace);
+        q = made_values(TOKENS * WIDTH);
+        k = made_values(TOKENS * WIDTH);
+        for (int side = 0; side < 2; side++)
+            attend(&(struct shown){.window = true}, &masks[side], side && wrong ? FACTOR : HONEST, q, k, scores[side],
+                   probabilities[side]);
+        trace_add(&judged.trace, "embeddings", q, q, SHAPE(1, WIDTH));
+        trace_add(&judged.trace, "layer_0_attn_scores", scores[0] + last, scores[1] + last, SHAPE(1, HEADS, TOKENS));
+        trace_add(&judged.trace, "layer_1_residual", scores[0] + last, scores[0] + last, SHAPE(1, HEADS, TOKENS));
+        assert_true(judged.trace.pairs[1].masked && !judged.trace.pairs[2].masked);
+        free(q);
+        free(k);
+        expect_first(&judged, wrong ? 1 : SIZE_MAX);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_without_masks),
-        cmocka_unit_test(test_masks_that_pairing_finds),
-        cmocka_unit_test(test_honest_masks),
-        cmocka_unit_test(test_masks_that_are_wrong),
-        cmocka_unit_test(test_another_factor),
-        cmocka_unit_test(test_numbers_of_masks),
-        cmocka_unit_test(test_low_numbers_that_mask_nothing),
+        cmocka_unit_test(test_sums_without_masks),   cmocka_unit_test(test_masks_that_pairing_finds),
+        cmocka_unit_test(test_honest_masks),         cmocka_unit_test(test_scores_of_one_token),
+        cmocka_unit_test(test_masks_that_are_wrong), cmocka_unit_test(test_another_factor),
+        cmocka_unit_test(test_numbers_of_masks),     cmocka_unit_test(test_low_numbers_that_mask_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
